@@ -1,0 +1,70 @@
+# The front door. The build itself is CMakeLists.txt; packages are tools/install-deps.
+#
+#   make            build/treadle and the libraries
+#   make demo       a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
+#   make test       all tests              make bench      the measurements of docs/speed.md
+#   make sanitize   tests under address and undefined-behaviour sanitizers
+#   make tsan       tests with threads under the thread sanitizer
+#   make fuzz       libFuzzer, FUZZ_SECONDS= a target
+#   make nightly    all of the above       make install    PREFIX=/usr/local
+.PHONY: all configure demo test bench install format clean sanitize tsan fuzz nightly deps
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+CMAKE_FLAGS ?=
+export MODEL TRAIN INFER RANKS
+export OMPI_ALLOW_RUN_AS_ROOT = 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
+
+CTEST = ctest --output-on-failure -j2
+
+all: configure
+	cmake --build build -j $(JOBS)
+
+deps:
+	@tools/install-deps
+
+configure: deps
+	@mkdir -p build
+	@cmake -G Ninja -S . -B build -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >build/configure.log 2>&1 \
+	  || { cat build/configure.log; exit 1; }
+
+demo: all
+	tools/demo
+
+test: all
+	$(CTEST) --test-dir build
+
+bench: all
+	cmake --build build -j $(JOBS) --target bench_programs
+	tools/bench
+
+install: all
+	cmake --install build
+
+format:
+	clang-format -i $$(find include src tests bench examples -name '*.[ch]')
+
+clean:
+	rm -rf build build-*
+
+# A sanitizer build has its own folder and runs the tests there.
+sanitize: deps
+	cmake -G Ninja -S . -B build-asan "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
+	cmake --build build-asan -j $(JOBS)
+	$(CTEST) --test-dir build-asan
+
+tsan: deps
+	cmake -G Ninja -S . -B build-tsan -DTREADLE_SANITIZE=thread $(CMAKE_FLAGS)
+	cmake --build build-tsan -j $(JOBS)
+	$(CTEST) --test-dir build-tsan -L threads
+
+fuzz: deps
+	tools/install-deps clang
+	cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DTREADLE_FUZZ=ON \
+	  "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
+	cmake --build build-fuzz -j $(JOBS)
+	tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+nightly: test sanitize tsan fuzz bench

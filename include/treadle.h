@@ -1,0 +1,300 @@
+/* treadle: moves a language model's weights between the layout it is trained in and the layout it
+ * generates in, on the same devices. This header is all a user of the library needs; it reads as a manual.
+ *
+ * The road through it:
+ *
+ *   1. treadle_model_open    which tensors there are: a Hugging Face directory or a config.json
+ *   2. treadle_layout_create which part of them each rank holds, and where: "megatron:tp=4", "vllm:tp=2"
+ *   3. treadle_plan_create   the exact copies of one rank, in waves; can be printed without any weights
+ *   4. treadle_group_*       the ranks: one process, threads, or processes of an MPI launcher
+ *   5. treadle_switch_*      windows of one pool of pages, and the state machine that runs the plan
+ *
+ * Conventions. Functions return treadle_status: 0 is good, the rest are negative, and
+ * treadle_error_message() then says, in the calling thread, what is wrong with which tensor, rank or
+ * number. Outputs come last and end in _p. Objects made by *_create or *_open are ended by *_destroy or
+ * *_close, which take NULL. Offsets and counts are in elements, sizes in bytes, unless the name says
+ * otherwise. The library never exits, never prints and never reads the environment.
+ *
+ * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
+ * local. Objects may be read by several threads, but changed by one at a time. */
+#ifndef TREADLE_H
+#define TREADLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
+
+#define TREADLE_VERSION "0.1.0"
+
+/* ---- Statuses ---------------------------------------------------------------------------------- */
+
+typedef enum treadle_status {
+  TREADLE_OK = 0,
+  TREADLE_REFUSED = -1,   /* an input breaks a rule: a file, a config, a layout text, an option */
+  TREADLE_NO_MEMORY = -2, /* memory is out, or a pool would exceed its budget */
+  TREADLE_SYSTEM = -3,    /* the operating system said no */
+  TREADLE_PEER = -4,      /* another rank failed, died or runs something else */
+  TREADLE_TIMEOUT = -5,   /* a wait took longer than its limit */
+  TREADLE_DIFFERENT = -6, /* a check found a difference */
+  TREADLE_STATE = -7      /* a call in the wrong mode */
+} treadle_status;
+
+/* The word of a status: "refused", "no memory", ... */
+const char *treadle_status_text(treadle_status status);
+
+/* What the last failure in this thread was; "" before the first. Valid until the next failure. */
+const char *treadle_error_message(void);
+
+/* ---- Element types ----------------------------------------------------------------------------- */
+
+typedef enum treadle_dtype {
+  TREADLE_DTYPE_NONE = 0, /* not said: take the tensor's own */
+  TREADLE_FP32,
+  TREADLE_BF16,
+  TREADLE_FP16
+} treadle_dtype;
+
+/* ---- The model: canonical tensors -------------------------------------------------------------- */
+
+typedef struct treadle_model treadle_model;
+
+typedef struct treadle_model_options {
+  const char *families; /* folder of family files; NULL: those built into the library */
+} treadle_model_options;
+
+/* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
+ * model.safetensors.index.json) or a config.json alone, and the family file that covers its model_type.
+ * With weights, names, shapes and dtypes are compared with the family; a tensor that is missing or
+ * left over is refused by name. Options may be NULL. */
+treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
+                                  treadle_model **model_p);
+void treadle_model_close(treadle_model *model);
+
+typedef struct treadle_tensor_info {
+  const char *name;       /* Hugging Face's name */
+  const char *same_as;    /* tied: the canonical tensor that this name is a copy of; else NULL */
+  int ndim;
+  int64_t shape[4];
+  int64_t elems;
+  treadle_dtype dtype;
+  int32_t layer;          /* decoder layer, -1 outside */
+} treadle_tensor_info;
+
+int32_t treadle_model_tensor_count(const treadle_model *model);
+treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
+                                    treadle_tensor_info *info_p);
+const char *treadle_model_family(const treadle_model *model);
+int64_t treadle_model_elems(const treadle_model *model); /* each canonical element once */
+int64_t treadle_model_bytes(const treadle_model *model);
+bool treadle_model_has_weights(const treadle_model *model);
+
+/* ---- Layouts: what each rank holds ------------------------------------------------------------- */
+
+typedef struct treadle_layout treadle_layout;
+
+typedef enum treadle_rank_map {
+  TREADLE_CONTIGUOUS = 0, /* rank r takes coordinate r of the mesh; what vLLM expects */
+  TREADLE_STRIDED,        /* inside each block of tp_train ranks, tp group j is ranks j, j+f, j+2f, ...
+                             with f = tp_train / tp, which must be whole (MindSpeed-RL 2.0, HybridFlow) */
+  TREADLE_BEST            /* of a fixed list, the smallest inbound maximum, then the smallest mean */
+} treadle_rank_map;
+
+/* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
+ *   hf | megatron:tp=4,pp=2,vpp=2 | vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
+ * A layout that cannot be is refused here, with the rule and the numbers. */
+treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
+                                     treadle_layout **layout_p);
+
+/* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
+ * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
+ * shape `shape`. What no piece covers is filled with zeros. */
+typedef struct treadle_given_piece {
+  int64_t rank;
+  const char *storage;     /* name of the storage tensor on that rank */
+  int storage_ndim;
+  int64_t storage_shape[4];
+  treadle_dtype dtype;     /* TREADLE_DTYPE_NONE: that of the tensor */
+  const char *tensor;      /* Hugging Face name */
+  int64_t start[4], size[4];
+  int64_t offset, stride[4];
+} treadle_given_piece;
+
+treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ranks,
+                                          const treadle_given_piece *pieces, size_t count,
+                                          treadle_layout **layout_p);
+
+/* Which rank takes which coordinate of `infer`; `train` gives tp_train and, for TREADLE_BEST, the bytes
+ * that are there already. Call it before any plan is made of `infer`. */
+treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
+                                        treadle_rank_map map);
+/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). */
+const char *treadle_layout_rank_map(const treadle_layout *layout);
+
+void treadle_layout_destroy(treadle_layout *layout);
+const char *treadle_layout_text(const treadle_layout *layout); /* parsing it gives the same layout */
+int64_t treadle_layout_ranks(const treadle_layout *layout);
+size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank); /* not rounded to pages */
+
+/* One storage tensor of a rank, in the order of its window. */
+typedef struct treadle_storage_info {
+  char name[256];    /* the engine's own name on that rank */
+  int32_t chunk;     /* virtual pipeline stage, else 0 */
+  int ndim;
+  int64_t shape[4];
+  treadle_dtype dtype;
+  bool derived;      /* made after loading, not a parameter */
+  size_t offset_bytes, bytes; /* in the window */
+} treadle_storage_info;
+
+int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank);
+treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
+                                      treadle_storage_info *info_p);
+
+/* A maximal run of a storage tensor's row-major elements: element local_start + i is element
+ * start + i * stride of the Hugging Face tensor `tensor`, for i < count; tensor -1 is a fill of zeros. */
+typedef struct treadle_run {
+  int64_t local_start;
+  int32_t tensor;
+  int64_t start, stride, count;
+} treadle_run;
+
+/* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(). */
+treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage,
+                                   treadle_run **runs_p, size_t *count_p);
+
+/* ---- Plans: what one rank copies --------------------------------------------------------------- */
+
+typedef struct treadle_plan treadle_plan;
+
+typedef struct treadle_plan_options {
+  size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
+  size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
+  int32_t waves;     /* 0: chosen from cap; every rank must choose the same */
+} treadle_plan_options;
+
+/* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the
+ * same plan everywhere; no other rank's plan is made. Layouts of the same model and rank count. They must
+ * outlive the plan. */
+treadle_status treadle_plan_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                   const treadle_plan_options *options, treadle_plan **plan_p);
+void treadle_plan_destroy(treadle_plan *plan);
+
+typedef struct treadle_plan_info {
+  size_t from_bytes, to_bytes;     /* windows, rounded up to pages */
+  size_t moved_bytes;              /* pulled from other ranks, direction `to` */
+  size_t lower_bound_bytes;        /* destination bytes that the rank does not already hold */
+  size_t resident_bytes;           /* copied from this rank's own window */
+  size_t back_moved_bytes, back_lower_bound_bytes;
+  int32_t waves;
+  size_t page_bytes;
+  size_t cap_bytes;                /* as given or chosen */
+  size_t cap_min_bytes;            /* the smallest cap that this rank can do with */
+  size_t peak_bytes;               /* device bytes at the fullest moment, both directions */
+  size_t peak_bound_bytes;         /* max(from_bytes, to_bytes) + cap */
+  uint64_t digest;                 /* of the inputs; equal on all ranks that run the same plan */
+  bool lossless;                   /* the way back gives the same bits */
+} treadle_plan_info;
+
+void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
+/* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. */
+void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
+/* The plan as text: a line an operation, in waves. */
+treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
+
+/* ---- Groups: the ranks that switch together ----------------------------------------------------- */
+
+typedef struct treadle_group treadle_group;
+
+/* One rank, this process. */
+treadle_status treadle_group_self(treadle_group **group_p);
+
+/* Processes of one machine that agree on a name (letters and digits, unique on the machine while it is
+ * used); rank 0 opens the name, the others join. Collective; waits at most timeout_seconds. */
+treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
+                                  treadle_group **group_p);
+
+/* The ranks of an MPI communicator, all on one machine. comm points to an MPI_Comm; NULL is
+ * MPI_COMM_WORLD. MPI must be initialised. MPI is used here to meet and never again. Collective. */
+treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);
+
+int treadle_group_rank(const treadle_group *group);
+int treadle_group_size(const treadle_group *group);
+/* All ranks arrive, or TREADLE_TIMEOUT, or TREADLE_PEER when one died or failed. Collective. */
+treadle_status treadle_group_barrier(treadle_group *group);
+/* Every rank gives `bytes` bytes (at most 4096, the same on all) and gets those of all, in rank order.
+ * Collective. */
+treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all);
+void treadle_group_close(treadle_group *group); /* local; peers that still wait see that this rank left */
+
+/* ---- The switch --------------------------------------------------------------------------------- */
+
+typedef struct treadle_switch treadle_switch;
+
+typedef enum treadle_mode { TREADLE_TRAIN = 0, TREADLE_INFER = 1, TREADLE_LOST = 2 } treadle_mode;
+
+typedef struct treadle_switch_options {
+  size_t page_bytes;      /* as in treadle_plan_options */
+  size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
+  size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
+                             no cap, cap = budget - the largest max(train, infer) */
+  double timeout_seconds; /* of every wait; 0: 60 */
+  bool one_way;           /* allow a pair whose way back is not bit-exact; to_train is then refused */
+} treadle_switch_options;
+
+/* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
+ * (touching every page it will ever use) and maps both windows. Mode is TRAIN; the train window holds
+ * zeros. The layouts must outlive the switch. Collective: one rank's refusal is every rank's failure. */
+treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
+                                     const treadle_layout *infer, const treadle_switch_options *options,
+                                     treadle_switch **switch_p);
+void treadle_switch_destroy(treadle_switch *sw);
+
+/* The windows: stable addresses for the life of the switch, storage tensors at their offset_bytes. The
+ * train window may be read and written in mode TRAIN, the infer window in mode INFER. NULL when empty. */
+void *treadle_switch_train_window(const treadle_switch *sw);
+void *treadle_switch_infer_window(const treadle_switch *sw);
+treadle_mode treadle_switch_mode(const treadle_switch *sw);
+uint64_t treadle_switch_version(const treadle_switch *sw); /* how many switches to INFER were committed */
+const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
+
+/* Moves the weights. Entering the mode one is in does nothing. Nothing is bound before all ranks have
+ * written every destination byte once and one word says committed. On failure every rank returns; before
+ * the first page was reclaimed the old mode and its weights stand, afterwards the mode is LOST and the
+ * message says so. Collective. */
+treadle_status treadle_switch_to_infer(treadle_switch *sw);
+treadle_status treadle_switch_to_train(treadle_switch *sw);
+
+typedef struct treadle_switch_stats {
+  double seconds;            /* of the last switch, this rank, from entry to commit */
+  double wait_seconds;       /* of these, spent waiting for others */
+  size_t copied_bytes;       /* destination bytes of data written */
+  size_t pulled_bytes;       /* of these, from other ranks */
+  size_t filled_bytes;
+  size_t peak_bytes;         /* device bytes accounted at the fullest moment so far */
+  size_t pool_bytes;         /* what the pool's file holds (st_blocks) */
+} treadle_switch_stats;
+
+void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p);
+
+/* A sum over all canonical elements, each once, of a hash of tensor, index and value: the same in every
+ * layout that holds the same values. Of the window of the present mode. Collective. */
+treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
+
+/* ---- Loading ------------------------------------------------------------------------------------ */
+
+/* Fills `window` as `layout` places it on `rank`: from the checkpoint, or, for a model without weights, with
+ * values made by a hash of tensor and canonical index. Local. */
+treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

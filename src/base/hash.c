@@ -1,0 +1,13 @@
+/* XXH3 of xxhash: the same value on every machine, unlike a hash seeded per process. */
+#include "base/hash.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes, count, seed);
+}
+
+uint64_t treadle_hash_text(const char *text, uint64_t seed) {
+  return treadle_hash_bytes(text, strlen(text), seed);
+}

@@ -1,0 +1,24 @@
+/* Hashes: one 64-bit mixer for numbers (and for the values that tests put into weights), XXH3 for bytes. */
+#ifndef TREADLE_BASE_HASH_H
+#define TREADLE_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A bijection of 64-bit numbers in which every input bit changes about half of the output bits
+ * (the finaliser of splitmix64, public domain, Vigna). */
+static inline uint64_t treadle_mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+static inline uint64_t treadle_hash_more(uint64_t hash, uint64_t value) {
+  return treadle_mix64(hash ^ treadle_mix64(value));
+}
+
+uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed);
+uint64_t treadle_hash_text(const char *text, uint64_t seed);
+
+#endif

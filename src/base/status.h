@@ -1,0 +1,26 @@
+/* Statuses and messages.
+ *
+ * Every function that can fail returns treadle_status (include/treadle.h). Whoever detects an error
+ * words it, once, with treadle_fail(); callers hand the status on with TRY. The message belongs to
+ * the calling thread and stays until the next treadle_fail() of that thread. */
+#ifndef TREADLE_BASE_STATUS_H
+#define TREADLE_BASE_STATUS_H
+
+#include "treadle.h"
+
+/* Keeps the message for treadle_error_message() and returns `status`. */
+treadle_status treadle_fail(treadle_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Puts words in front of the message that stands ("config.json: " ...); returns `status`. */
+treadle_status treadle_fail_in(treadle_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Each function has one label `out:` which ends everything, and one variable `status`. */
+#define TRY(call)                                                                                          \
+  do {                                                                                                     \
+    status = (call);                                                                                       \
+    if (status != TREADLE_OK) goto out;                                                                    \
+  } while (0)
+
+#endif

@@ -1,0 +1,61 @@
+/* safetensors: one file or shards with an index, read by mapping, written whole or not at all.
+ *
+ * Format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape, data_offsets: [begin,
+ * end)}}, offsets relative to the end of the header, optional __metadata__ (text to text), then the data.
+ * Refused: header longer than 100 MB or than the file; offsets that are negative, beyond the file, overlap,
+ * leave holes or do not match shape and dtype; names twice; a shard that the index names and that lacks
+ * the tensor, or has one that the index does not know. dtypes we do not move (U8, I64, F64, BOOL, ...) are
+ * listed with dtype TREADLE_DTYPE_NONE and their raw name. */
+#ifndef TREADLE_IO_SAFETENSORS_H
+#define TREADLE_IO_SAFETENSORS_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+typedef struct treadle_stored {
+  const char *name;
+  treadle_dtype dtype;
+  const char *dtype_text; /* as in the file: "BF16" */
+  int ndim;
+  int64_t shape[8];
+  int64_t elems;
+  const void *data; /* inside the mapping; NULL when only the index was read */
+  size_t bytes;
+  int32_t file; /* which shard */
+} treadle_stored;
+
+typedef struct treadle_checkpoint {
+  treadle_stored *tensors; /* sorted by name */
+  int32_t count;
+  treadle_map by_name; /* name to position in tensors */
+  int32_t file_count;
+  const char **files; /* paths */
+  size_t total_bytes; /* data of all tensors */
+  bool index_only;    /* the shards are not there: names only, no shapes */
+  treadle_arena arena;
+  struct treadle_mapping *mappings;
+} treadle_checkpoint;
+
+/* Opens DIR/model.safetensors, or DIR/model.safetensors.index.json with its shards, or one .safetensors
+ * file. *checkpoint_p is NULL and the status OK when the directory has none of these. */
+treadle_status treadle_checkpoint_open(const char *path, treadle_checkpoint **checkpoint_p);
+/* Reads an index.json alone: names and shards, no shapes (ndim -1). */
+treadle_status treadle_checkpoint_open_index(const char *path, treadle_checkpoint **checkpoint_p);
+void treadle_checkpoint_close(treadle_checkpoint *checkpoint);
+const treadle_stored *treadle_checkpoint_find(const treadle_checkpoint *checkpoint, const char *name);
+
+/* Checks the header of one file image, and gives its tensors, sorted by name, whose data lies in the image;
+ * the fuzz target's door. */
+treadle_status treadle_safetensors_parse(const char *what, const void *image, size_t bytes,
+                                         treadle_arena *arena, treadle_stored **tensors_p,
+                                         int32_t *count_p);
+
+/* What to write: the same struct as read; name, dtype, ndim, shape, data. */
+/* Writes one file: a temporary beside it, fsync, rename, fsync of the folder. On failure nothing is left.
+ */
+treadle_status treadle_safetensors_write(const char *path, const treadle_stored *tensors, int32_t count);
+
+#endif

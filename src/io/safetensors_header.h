@@ -1,0 +1,28 @@
+/* What reading and writing a safetensors file share. */
+#ifndef TREADLE_IO_SAFETENSORS_HEADER_H
+#define TREADLE_IO_SAFETENSORS_HEADER_H
+
+#include "io/safetensors.h"
+
+enum {
+  TREADLE_HEADER_LENGTH_BYTES = 8,      /* in front of the header */
+  TREADLE_SHAPE_TEXT_BYTES = 8 * 21 + 3 /* room for the text of any shape */
+};
+
+/* Bits of an element by the format's name ("BF16"); 0 when the format has no such type. */
+int treadle_safetensors_bits(const char *dtype_text);
+
+/* Sets elems and bytes from shape and dtype_text. ndim is in [0, 8] and no number is negative. */
+treadle_status treadle_safetensors_measure(const char *what, treadle_stored *tensor);
+
+/* "[2,3]", into buffer. */
+const char *treadle_safetensors_shape_text(const treadle_stored *tensor, char *buffer, size_t bytes);
+
+/* Checks a header of `length` bytes in front of data_bytes bytes of data. The tensors lie in the arena,
+ * sorted by name; their data is NULL where `data` is. */
+treadle_status treadle_safetensors_read_header(const char *what, const char *header, size_t length,
+                                               const unsigned char *data, size_t data_bytes,
+                                               treadle_arena *arena, treadle_stored **tensors_p,
+                                               int32_t *count_p);
+
+#endif

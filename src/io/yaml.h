@@ -1,0 +1,33 @@
+/* YAML by way of libyaml, as a tree of nodes in one arena. Anchors, aliases, tags and several documents
+ * are refused; keys are scalars and stand once. Depth is at most 64. */
+#ifndef TREADLE_IO_YAML_H
+#define TREADLE_IO_YAML_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef enum treadle_yaml_kind {
+  TREADLE_YAML_SCALAR,
+  TREADLE_YAML_LIST,
+  TREADLE_YAML_MAP
+} treadle_yaml_kind;
+
+typedef struct treadle_yaml {
+  treadle_yaml_kind kind;
+  int line;                    /* from 1 */
+  const char *text;            /* scalar */
+  size_t count;                /* list, map */
+  struct treadle_yaml **items; /* list: items; map: values */
+  const char **keys;           /* map, in file order */
+} treadle_yaml;
+
+treadle_status treadle_yaml_load(const char *path, treadle_arena *arena, const treadle_yaml **root_p);
+treadle_status treadle_yaml_parse(const char *what, const char *text, size_t length, treadle_arena *arena,
+                                  const treadle_yaml **root_p);
+
+/* The value of a key of a map; NULL when absent or when node is not a map. */
+const treadle_yaml *treadle_yaml_get(const treadle_yaml *node, const char *key);
+/* The scalar text of a key; `otherwise` when absent or not a scalar. */
+const char *treadle_yaml_text(const treadle_yaml *node, const char *key, const char *otherwise);
+
+#endif

@@ -1,0 +1,98 @@
+/* src/io/json.c. */
+#include "test.h"
+
+#include "io/file.h"
+#include "io/json.h"
+
+static treadle_status parse(const char *text) {
+  json_t *root = NULL;
+  treadle_status status = treadle_json_parse("config.json", text, strlen(text), &root);
+  json_decref(root);
+  return status;
+}
+
+static void takes_documents(void **state) {
+  (void)state;
+  assert_ok(parse("{}"));
+  assert_ok(parse(" [1, 2.5, \"x\", null, true, {\"a\": {\"a\": 1}}] \n"));
+  assert_ok(parse("{\"a\": 9223372036854775807, \"\\u00e9\": -9223372036854775808}"));
+}
+
+static void refuses(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *part;
+  } bad[] = {
+      {"", "config.json: line 1"},
+      {"{", "config.json: line 1"},
+      {"{\n\"a\": 1,\n\"a\": 2}", "config.json: line 3, column 3: duplicate object key"},
+      {"{\"b\": {\"a\": 1, \"a\": 1}}", "duplicate"},
+      {"{\"a\": 1} x", "end of file expected"},
+      {"{\"a\": 1}{}", "end of file expected"},
+      {"{\"a\": 9223372036854775808}", "too big integer"},
+      {"{\"a\": 1e999}", "real number overflow"},
+      {"{\"a\": NaN}", "invalid token"},
+      {"{\"a\": 01}", "config.json: line 1"},
+      {"{'a': 1}", "config.json: line 1"},
+      {"{\"a\": 1,}", "config.json: line 1"},
+      {"{\"\\u0000\": 1}", "\\u0000"},
+      {"{\"\xff\": 1}", "unable to decode byte 0xff"},
+      {"1", "'[' or '{' expected"},
+      {"\"text\"", "'[' or '{' expected"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) assert_refused(bad[i].part, parse(bad[i].text));
+
+  json_t *root = NULL;
+  assert_refused("control character 0x0", treadle_json_parse("x", "{\"a\": \"\0\"}", 10, &root));
+  enum { DEEP = 100000 };
+  char *deep = treadle_alloc(DEEP);
+  memset(deep, '[', DEEP);
+  assert_refused("depth", treadle_json_parse("x", deep, DEEP, &root));
+  treadle_free(deep);
+  assert_null(root);
+}
+
+static void loads_files(void **state) {
+  (void)state;
+  char path[128];
+  json_t *root = NULL;
+  const char *folder = test_folder();
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  assert_fails(TREADLE_SYSTEM, path, treadle_json_load(path, &root));
+  assert_refused("is a folder", treadle_json_load(folder, &root));
+  assert_ok(treadle_file_write(path, "{\"a\": [}", 8));
+  assert_refused("config.json: line 1, column 8", treadle_json_load(path, &root));
+  assert_null(root);
+  assert_ok(treadle_file_write(path, "{\"a\": 7}", 8));
+  TEST_EACH_ALLOCATION((json_decref(root), root = NULL, treadle_json_load(path, &root)));
+  int64_t a = 0;
+  assert_ok(treadle_json_int(path, root, "a", 0, 10, &a));
+  assert_int_equal(a, 7);
+  json_decref(root);
+  test_remove(folder);
+}
+
+static void integer_fields(void **state) {
+  (void)state;
+  json_t *root = NULL;
+  int64_t value = 77;
+  static const char text[] = "{\"n\": 5, \"r\": 5.0, \"s\": \"5\", \"b\": true, \"z\": null}";
+  assert_ok(treadle_json_parse("config.json", text, strlen(text), &root));
+  assert_refused("config.json: 'm' is missing", treadle_json_int("config.json", root, "m", 0, 9, &value));
+  assert_refused("config.json: 'n' is 5, not in [6, 9]",
+                 treadle_json_int("config.json", root, "n", 6, 9, &value));
+  assert_refused("not in [0, 4]", treadle_json_int("config.json", root, "n", 0, 4, &value));
+  for (const char *key = "rsbz"; *key; key++)
+    assert_refused("is not a whole number", treadle_json_int("x", root, (char[]){*key, 0}, 0, 9, &value));
+  assert_refused("is missing", treadle_json_int("x", NULL, "n", 0, 9, &value));
+  assert_int_equal(value, 77);
+  assert_ok(treadle_json_int("x", root, "n", 5, 5, &value));
+  assert_int_equal(value, 5);
+  json_decref(root);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(takes_documents), cmocka_unit_test(refuses),
+                                     cmocka_unit_test(loads_files), cmocka_unit_test(integer_fields)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

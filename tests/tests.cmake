@@ -1,0 +1,118 @@
+# The test programs; included by CMakeLists.txt, whose first lines say which files they are.
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+
+# Open MPI refuses root, more ranks than cores, and prints about both, unless told otherwise.
+set(test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl=self,vader
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
+    TREADLE_BUILD=${CMAKE_BINARY_DIR} TREADLE_SOURCE=${CMAKE_SOURCE_DIR}
+    TREADLE=${CMAKE_BINARY_DIR}/treadle CC=${CMAKE_C_COMPILER} MPIEXEC=${MPIEXEC_EXECUTABLE}
+    TSAN_OPTIONS=second_deadlock_stack=1
+    UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1)
+
+# Registers a test and applies the "ctest:" line of its source.
+function(treadle_add_test name source)
+  file(STRINGS ${source} lines REGEX "ctest: " LIMIT_COUNT 1)
+  string(REGEX REPLACE ".*ctest: *([^*]*).*" "\\1" words "${lines}")
+  string(REGEX MATCHALL "[^ ]+" words "${words}")
+  set(command ${ARGN})
+  set(timeout 300)
+  set(labels "")
+  set(alone OFF)
+  set(ranks 1)
+  foreach(word IN LISTS words)
+    if(word MATCHES "^label=(.+)$")
+      list(APPEND labels ${CMAKE_MATCH_1})
+    elseif(word MATCHES "^timeout=([0-9]+)$")
+      set(timeout ${CMAKE_MATCH_1})
+    elseif(word MATCHES "^ranks=([0-9]+)$")
+      set(ranks ${CMAKE_MATCH_1})
+      set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${command})
+      list(APPEND labels mpi)
+    elseif(word STREQUAL "alone")
+      set(alone ON)
+    else()
+      message(FATAL_ERROR "${source}: 'ctest: ${word}' is none of label= timeout= ranks= alone")
+    endif()
+  endforeach()
+  set(environment ${test_environment})
+  if("mpi" IN_LIST labels) # Open MPI leaks, out of modules that it has unloaded: nothing to suppress by
+    list(APPEND environment ASAN_OPTIONS=abort_on_error=1:detect_leaks=0)
+  else()
+    list(APPEND environment ASAN_OPTIONS=abort_on_error=1)
+  endif()
+  add_test(NAME ${name} COMMAND ${command})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" RUN_SERIAL ${alone}
+                       PROCESSORS ${ranks} SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+endfunction()
+
+file(GLOB test_folders RELATIVE ${CMAKE_SOURCE_DIR}/tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*)
+if(TREADLE_FOLDERS)
+  set(test_folders ${TREADLE_FOLDERS})
+endif()
+list(REMOVE_ITEM test_folders tools fuzz)
+
+set(helper_sources "")
+set(test_sources "")
+set(test_scripts "")
+foreach(folder IN LISTS test_folders)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.c)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/test_*.sh)
+  set(tests ${files})
+  list(FILTER tests INCLUDE REGEX "/test_[^/]*$")
+  list(FILTER files EXCLUDE REGEX "/test_[^/]*$")
+  list(APPEND test_sources ${tests})
+  list(APPEND test_scripts ${scripts})
+  list(APPEND helper_sources ${files})
+endforeach()
+
+# One archive, so that helpers of different folders may use each other.
+set(helpers PkgConfig::CMOCKA PkgConfig::ZLIB)
+if(helper_sources)
+  add_library(tests_helpers STATIC ${helper_sources})
+  target_include_directories(tests_helpers PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(tests_helpers PRIVATE TREADLE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_link_libraries(tests_helpers PRIVATE ${helpers} treadle_static ${libraries})
+  list(PREPEND helpers tests_helpers)
+endif()
+
+foreach(source IN LISTS test_sources)
+  get_filename_component(name ${source} NAME_WE)
+  treadle_program(${name} FOLDER tests SOURCES ${source} LINK ${helpers})
+  treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
+endforeach()
+foreach(source IN LISTS test_scripts)
+  get_filename_component(name ${source} NAME_WE)
+  treadle_add_test(${name} ${source} bash ${source})
+endforeach()
+treadle_add_test(ladder ${CMAKE_SOURCE_DIR}/tools/check-ladder ${CMAKE_SOURCE_DIR}/tools/check-ladder)
+
+if(NOT TREADLE_FOLDERS)
+  file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/tools/*.c)
+  foreach(source IN LISTS tool_sources)
+    get_filename_component(name ${source} NAME_WE)
+    treadle_program(${name} SOURCES ${source} LINK ${helpers})
+  endforeach()
+endif()
+
+# Fuzz targets define LLVMFuzzerTestOneInput. Without libFuzzer they replay their corpus and seeded
+# mutations of it; with it (TREADLE_FUZZ) tools/fuzz runs build/fuzz_<name> for a while.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+if(TREADLE_FOLDERS AND NOT "fuzz" IN_LIST TREADLE_FOLDERS)
+  set(fuzz_sources "")
+endif()
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE fuzz_ "" corpus ${name})
+  if(TREADLE_FUZZ)
+    treadle_program(${name} SOURCES ${source} LINK ${helpers})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    treadle_program(${name} FOLDER tests SOURCES ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c
+                    LINK ${helpers})
+    treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name}
+                     ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${corpus})
+  endif()
+endforeach()
