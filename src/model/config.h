@@ -1,0 +1,21 @@
+/* Fields of a config.json, checked. Messages name field and value, the caller puts the file in front. */
+#ifndef TREADLE_MODEL_CONFIG_H
+#define TREADLE_MODEL_CONFIG_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+
+#define TREADLE_MAX_SIZE ((int64_t)1 << 40) /* of any number in a config, and so of any axis */
+
+/* A whole number from 0 to TREADLE_MAX_SIZE, or a boolean as 0 or 1. *found_p false: absent or null. */
+treadle_status treadle_config_number(const json_t *config, const char *name, int64_t *value_p,
+                                     bool *found_p);
+/* Is the field true or false? */
+bool treadle_config_is_boolean(const json_t *config, const char *name);
+
+treadle_status treadle_config_model_type(const json_t *config, const char **type_p);
+/* dtype or torch_dtype; fp32 when neither stands there. */
+treadle_status treadle_config_dtype(const json_t *config, treadle_dtype *dtype_p);
+
+#endif

@@ -1,0 +1,56 @@
+/* Any text as a family file; one that is taken is made a model of a small config, and all of it is read. */
+#include "base/alloc.h"
+#include "io/json.h"
+#include "io/yaml.h"
+#include "model/build.h"
+
+#include <assert.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char config_text[] =
+    "{\"vocab_size\": 32, \"hidden_size\": 16, \"num_hidden_layers\": 3, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"intermediate_size\": 24, \"tie_word_embeddings\": true}";
+
+/* What a layout would do with a model: every kind in every layer, every condition. */
+static void use(treadle_model *model) {
+  const treadle_family *family = model->family;
+  int64_t value, elems = 0;
+  for (int32_t k = 0; k < family->kind_count; k++)
+    for (int32_t layer = -1; layer <= model->layers; layer++) {
+      int32_t tensor = treadle_model_find(model, k, layer);
+      assert(tensor >= -1 && tensor < model->tensor_count);
+      assert(tensor < 0 || family->kinds[k].same_as >= 0 || model->tensors[tensor].kind == k);
+    }
+  for (int32_t i = 0; i < model->tensor_count; i++) elems += model->tensors[i].elems;
+  assert(elems == treadle_model_elems(model));
+  for (int32_t e = 0; e < family->engine_count; e++)
+    for (int32_t r = 0; r < family->engines[e].count; r++) {
+      const char *when = family->engines[e].rules[r].when;
+      if (when) (void)treadle_expr_evaluate("rule", when, treadle_model_lookup, model, &value);
+    }
+}
+
+static void build(treadle_family *family) {
+  json_t *config = NULL;
+  treadle_model *model = treadle_alloc(sizeof *model);
+  assert(treadle_json_parse("config", config_text, strlen(config_text), &config) == TREADLE_OK);
+  family->layers = "3"; /* not 100,000 */
+  model->path = "config.json";
+  model->config = config;
+  model->family = family;
+  if (treadle_model_fill(model) == TREADLE_OK) use(model);
+  treadle_model_close(model);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  treadle_arena arena = {0};
+  const treadle_yaml *root;
+  treadle_family *family;
+  if (treadle_yaml_parse("fuzz.yaml", (const char *)data, size, &arena, &root) == TREADLE_OK &&
+      treadle_family_read("fuzz.yaml", root, &arena, &family) == TREADLE_OK)
+    build(family);
+  treadle_arena_release(&arena);
+  return 0;
+}
