@@ -1,0 +1,44 @@
+/* Explicit pieces: layouts that no rule describes, given piece by piece, by a program or a JSON file.
+ *
+ * A given piece is a box of the Hugging Face shape; in axes it is a few pieces. The cells of a tensor are the
+ * grid that all edges of all its pieces make, so that every cell lies wholly inside or outside of a piece:
+ * disjoint, and the same whoever asks. given.c answers, given_build.c builds and checks, given_file.c reads
+ * pieces:@file. */
+#ifndef TREADLE_LAYOUT_GIVEN_H
+#define TREADLE_LAYOUT_GIVEN_H
+
+#include "layout/layout.h"
+
+typedef struct treadle_owned_piece {
+  int64_t rank;
+  treadle_piece piece;
+} treadle_owned_piece;
+
+typedef struct treadle_edges { /* of one tensor, by axis, ascending, from 0 to the axis's size */
+  int32_t count[TREADLE_MAX_AXES];
+  int64_t *at[TREADLE_MAX_AXES];
+} treadle_edges;
+
+typedef struct treadle_given {
+  int32_t storage_count;
+  treadle_storage *storages;   /* by rank, in order of appearance */
+  const char **names;          /* of storages */
+  int32_t *storage_first;      /* [ranks + 1] */
+  int64_t *window_bytes;       /* [ranks] */
+  int64_t window_bytes_max;
+  treadle_owned_piece *by_rank;   /* by rank and storage, data before fills */
+  size_t *rank_first;             /* [ranks + 1] */
+  treadle_owned_piece *by_tensor; /* data only; by tensor, then rank */
+  size_t *tensor_first;           /* [tensors + 1] */
+  treadle_edges *edges;           /* by tensor */
+  uint64_t *placement;            /* by tensor */
+  treadle_arena arena;
+} treadle_given;
+
+extern const treadle_layout_ops treadle_given_ops;
+
+/* Fills a layout whose model, text and ranks are set. Every element of the model lies on some rank, no two
+ * pieces of a rank share memory, what no piece covers becomes fills; refused otherwise. */
+treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_piece *pieces, size_t count);
+
+#endif

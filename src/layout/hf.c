@@ -1,0 +1,74 @@
+/* hf: the Hugging Face form; every rank has the whole model, or one rank alone (hf:root=R). The rules are
+ * made from the family's kinds: each tensor is its own storage, not cut. */
+#include "layout/grid.h"
+#include "layout/kinds.h"
+
+#include <inttypes.h>
+
+static treadle_status make_rules(const treadle_family *family, treadle_arena *arena,
+                                 const treadle_rule **rules_p) {
+  treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->kind_count + 1, sizeof *rules);
+  if (!rules) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  for (int32_t k = 0; k < family->kind_count; k++)
+    rules[k] = (treadle_rule){.name = family->kinds[k].name,
+                              .at = family->kinds[k].in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
+                              .nparts = 1,
+                              .parts = {k},
+                              .line = family->kinds[k].line};
+  *rules_p = rules;
+  return TREADLE_OK;
+}
+
+/* A tied name is no tensor of its own: its rule would store the embedding twice. */
+static int32_t drop_aliases(const treadle_model *model, const treadle_rule *rules, int32_t count,
+                            treadle_rule *kept) {
+  int32_t n = 0;
+  for (int32_t k = 0; k < count; k++) {
+    int32_t tensor = model->first_tensor[k];
+    if (tensor >= 0 && model->tensors[tensor].kind == k) kept[n++] = rules[k];
+  }
+  return n;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  (void)words_arena;
+  treadle_grid *grid;
+  TRY(treadle_grid_start(layout, &grid));
+  layout->is_train = true;
+  treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}};
+  const treadle_rule *rules = NULL;
+  const treadle_model *model = layout->model;
+  const char *root_text = treadle_words_get(words, "root");
+  int64_t root = 0;
+  if (root_text) {
+    if (!treadle_text_to_int64(root_text, &root) || root < 0 || root >= layout->ranks) {
+      status = treadle_fail(TREADLE_REFUSED, "layout '%s': root=%s is not one of %" PRId64 " ranks",
+                            words->text, root_text, layout->ranks);
+      goto out;
+    }
+    treadle_normal_text(normal, "root", root_text);
+  }
+  /* With a root every rank is a stage and the root's stage has everything; else there is one stage. */
+  int64_t stages = root_text ? layout->ranks : 1;
+  treadle_mesh_add(&spec.mesh, "pp", stages, 1);
+  TRY(treadle_stages_engine(words->text, model->layers, 1, NULL, 0, false, &grid->arena, &spec.chunks));
+  spec.chunks.stages = (int32_t)stages;
+  spec.chunks.items[0].stage = (int32_t)root;
+  TRY(make_rules(model->family, &grid->arena, &rules));
+  treadle_rule *kept =
+      treadle_arena_alloc_array(&grid->arena, (size_t)model->family->kind_count + 1, sizeof *kept);
+  if (!kept) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+    goto out;
+  }
+  spec.rule_count = drop_aliases(model, rules, model->family->kind_count, kept);
+  spec.rules = kept;
+  TRY(treadle_grid_build(layout, grid, &spec));
+out:
+  return status;
+}
+
+static const char *const keys[] = {"root", "dtype", NULL};
+const treadle_layout_kind treadle_kind_hf = {"hf", keys, create};

@@ -1,0 +1,34 @@
+/* The table of layout kinds. A new kind is one file and one row of kinds.c. */
+#ifndef TREADLE_LAYOUT_KINDS_H
+#define TREADLE_LAYOUT_KINDS_H
+
+#include "base/text.h"
+#include "layout/layout.h"
+#include "layout/words.h"
+
+typedef struct treadle_layout_kind {
+  const char *name;
+  const char *const *keys; /* that it knows, ended by NULL; "dtype" is common to all */
+  /* Reads the words, builds the layout and adds its own keys to the normal form. Words live as long as
+   * `words_arena`, which is the layout's to keep no longer than the call. */
+  treadle_status (*create)(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+                           treadle_builder *normal);
+} treadle_layout_kind;
+
+extern const treadle_layout_kind treadle_kind_hf, treadle_kind_megatron, treadle_kind_vllm,
+    treadle_kind_sglang, treadle_kind_pieces;
+
+/* A layout with model, text and ranks, and nothing else. */
+treadle_status treadle_layout_start(const treadle_model *model, const char *text, int64_t ranks,
+                                    treadle_layout **layout_p);
+
+/* Adds ",key=value" to a normal form, ':' first; nothing for a size of 1. */
+void treadle_normal_size(treadle_builder *normal, const char *key, int64_t value);
+void treadle_normal_number(treadle_builder *normal, const char *key, int64_t value);
+void treadle_normal_text(treadle_builder *normal, const char *key, const char *value);
+
+/* Divides the ranks by the sizes; what is left goes to *rest_p. `names` is for the message: "tp * pp". */
+treadle_status treadle_check_ranks(const treadle_layout *layout, const char *names, const int64_t *sizes,
+                                   int count, int64_t *rest_p);
+
+#endif

@@ -1,0 +1,242 @@
+/* Layouts from text, and the questions that all kinds answer through their table. */
+#include "layout/layout.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "layout/kinds.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const treadle_layout_kind *const kinds[] = {&treadle_kind_hf, &treadle_kind_megatron,
+                                                   &treadle_kind_vllm, &treadle_kind_sglang,
+                                                   &treadle_kind_pieces};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+void treadle_normal_text(treadle_builder *normal, const char *key, const char *value) {
+  const char *quote = strpbrk(value, ",\"") ? "\"" : "";
+  treadle_builder_add(normal, "%s%s=%s%s%s", strchr(normal->text, ':') ? "," : ":", key, quote, value,
+                      quote);
+}
+
+void treadle_normal_number(treadle_builder *normal, const char *key, int64_t value) {
+  char number[24];
+  snprintf(number, sizeof number, "%" PRId64, value);
+  treadle_normal_text(normal, key, number);
+}
+
+void treadle_normal_size(treadle_builder *normal, const char *key, int64_t value) {
+  if (value != 1) treadle_normal_number(normal, key, value);
+}
+
+treadle_status treadle_check_ranks(const treadle_layout *layout, const char *names, const int64_t *sizes,
+                                   int count, int64_t *rest_p) {
+  int64_t rest = layout->ranks; /* divided step by step, so that no product can overflow */
+  for (int i = 0; i < count; i++) {
+    if (rest % sizes[i] != 0) {
+      char factors[128] = "";
+      for (int k = 0, used = 0; k < count; k++)
+        used += snprintf(factors + used, sizeof factors - (size_t)used, "%s%" PRId64, k ? " * " : "",
+                         sizes[k]);
+      return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks are not divisible by %s = %s",
+                          layout->text, layout->ranks, names, factors);
+    }
+    rest /= sizes[i];
+  }
+  *rest_p = rest;
+  return TREADLE_OK;
+}
+
+static const treadle_layout_kind *find_kind(const char *name, const char **nearest_p) {
+  int best = 1 << 30;
+  for (int i = 0; i < KINDS; i++) {
+    if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    int distance = treadle_text_distance(name, kinds[i]->name);
+    if (distance < best) best = distance, *nearest_p = kinds[i]->name;
+  }
+  return NULL;
+}
+
+static treadle_status read_dtype(treadle_layout *layout, treadle_words *words) {
+  const char *text = treadle_words_get(words, "dtype");
+  if (text && !treadle_dtype_parse(text, &layout->dtype))
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16", words->text,
+                        text);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_layout_start(const treadle_model *model, const char *text, int64_t ranks,
+                                    treadle_layout **layout_p) {
+  *layout_p = NULL;
+  if (ranks < 1 || ranks > INT64_C(1) << 30)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks; from 1 to 2^30 will do", text, ranks);
+  treadle_layout *layout = treadle_alloc(sizeof *layout);
+  char *copy = treadle_alloc(strlen(text) + 1);
+  if (!layout || !copy) {
+    treadle_free(layout);
+    treadle_free(copy);
+    return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  }
+  memcpy(copy, text, strlen(text) + 1);
+  layout->model = model;
+  layout->text = copy;
+  layout->ranks = ranks;
+  layout->tp = 1;
+  layout->order = (treadle_rank_order){1, 1};
+  snprintf(layout->map_text, sizeof layout->map_text, "contiguous");
+  *layout_p = layout;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
+                                     treadle_layout **layout_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena arena = {0};
+  treadle_words words;
+  treadle_builder normal = {0};
+  const char *nearest = "";
+  treadle_layout *layout = NULL;
+  *layout_p = NULL;
+  TRY(treadle_layout_start(model, text, ranks, &layout));
+  TRY(treadle_words_parse(text, &arena, &words));
+  const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
+  if (!kind) {
+    status = treadle_fail(TREADLE_REFUSED, "layout '%s': no kind '%s' (nearest: %s; kinds: hf, megatron, "
+                          "vllm, sglang, pieces)", text, words.kind, nearest);
+    goto out;
+  }
+  treadle_builder_add(&normal, "%s", kind->name);
+  if (normal.failed) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+    goto out;
+  }
+  TRY(read_dtype(layout, &words));
+  TRY(kind->create(layout, &words, &arena, &normal));
+  TRY(treadle_words_finish(&words, kind->keys));
+  if (layout->dtype) treadle_normal_text(&normal, "dtype", treadle_dtype_name(layout->dtype));
+  if (normal.failed) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+    goto out;
+  }
+  treadle_free(layout->text);
+  layout->text = normal.text;
+  normal = (treadle_builder){0};
+  layout->digest = treadle_hash_more(treadle_hash_text(layout->text, layout->digest), (uint64_t)ranks);
+  *layout_p = layout;
+out:
+  if (status != TREADLE_OK) treadle_layout_destroy(layout);
+  treadle_builder_release(&normal);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+void treadle_layout_destroy(treadle_layout *layout) {
+  if (!layout) return;
+  if (layout->kind) layout->ops->destroy(layout);
+  treadle_free(layout->text);
+  treadle_free(layout);
+}
+
+treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor) {
+  if (layout->dtypes) return layout->dtypes[tensor - layout->model->tensors];
+  return layout->dtype ? layout->dtype : tensor->dtype;
+}
+
+const char *treadle_layout_text(const treadle_layout *layout) { return layout->text; }
+int64_t treadle_layout_ranks(const treadle_layout *layout) { return layout->ranks; }
+const char *treadle_layout_rank_map(const treadle_layout *layout) { return layout->map_text; }
+
+size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank) {
+  return (size_t)layout->ops->window_bytes(layout, rank);
+}
+
+int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank) {
+  int32_t count;
+  layout->ops->storages(layout, rank, &count);
+  return count;
+}
+
+static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
+  if (rank < 0 || rank >= layout->ranks)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
+                        layout->text, rank, layout->ranks);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
+                                      treadle_storage_info *info_p) {
+  treadle_status status = check_rank(layout, rank);
+  if (status != TREADLE_OK) return status;
+  int32_t count;
+  const treadle_storage *storages = layout->ops->storages(layout, rank, &count);
+  if (storage < 0 || storage >= count)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d",
+                        layout->text, rank, count, storage);
+  const treadle_storage *found = &storages[storage];
+  memset(info_p, 0, sizeof *info_p);
+  layout->ops->storage_name(layout, rank, found, info_p->name, sizeof info_p->name);
+  info_p->chunk = found->chunk;
+  info_p->ndim = found->ndim;
+  memcpy(info_p->shape, found->shape, sizeof info_p->shape);
+  info_p->dtype = found->dtype;
+  info_p->offset_bytes = (size_t)found->offset;
+  info_p->bytes = (size_t)found->bytes;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
+  treadle_status status = check_rank(layout, rank);
+  return status != TREADLE_OK ? status : layout->ops->pieces(layout, rank, pieces);
+}
+
+treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                        treadle_pieces *pieces) {
+  return layout->ops->pieces_of(layout, rank, tensor, pieces);
+}
+
+treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
+                                    treadle_cells *cells) {
+  return layout->ops->cells(layout, tensor, box, cells);
+}
+
+int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder) {
+  return layout->ops->cell_rank(layout, cell, holder);
+}
+
+int64_t treadle_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank) {
+  return layout->ops->cell_find(layout, cell, rank);
+}
+
+int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
+                            const int64_t **stride_p) {
+  return layout->ops->cell_locate(layout, cell, holder, stride_p);
+}
+
+const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
+                                               int32_t *count_p) {
+  return layout->ops->storages(layout, rank, count_p);
+}
+
+int64_t treadle_layout_window_max(const treadle_layout *layout) {
+  return layout->ops->window_bytes_max(layout);
+}
+
+uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor) {
+  return layout->ops->placement(layout, tensor);
+}
+
+uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank) {
+  return layout->ops->coordinate(layout, rank);
+}
+
+treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t rank, const char *dimension,
+                                         int64_t *index_p) {
+  const treadle_mesh *mesh = layout->ops->mesh ? layout->ops->mesh(layout) : NULL;
+  const treadle_dim *dim = mesh ? treadle_mesh_find(mesh, dimension) : NULL;
+  if (!dim)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s' has no dimension '%s'", layout->text, dimension);
+  *index_p = treadle_dim_index(dim, treadle_order_layout(&layout->order, rank));
+  return TREADLE_OK;
+}

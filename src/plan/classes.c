@@ -1,0 +1,121 @@
+/* Classes and waves. */
+#include "plan/classes.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+
+#include <stdlib.h>
+
+/* An open hash table over class keys, alive while positions are counted. */
+typedef struct slot {
+  uint64_t key; /* 0: free */
+  int32_t count;
+} slot;
+
+static slot *find(slot *slots, size_t mask, uint64_t key) {
+  size_t at = (size_t)key & mask;
+  while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
+  slots[at].key = key;
+  return &slots[at];
+}
+
+/* Tensors of a kind and shape that lie on the same places in both layouts have the same cells. */
+static uint64_t class_key(const treadle_classes *classes, int32_t t) {
+  const treadle_tensor *tensor = &classes->from->model->tensors[t];
+  uint64_t key = treadle_hash_more((uint64_t)tensor->kind, treadle_layout_placement(classes->from, t));
+  key = treadle_hash_more(key, treadle_layout_placement(classes->to, t));
+  for (int a = 0; a < tensor->naxes; a++) key = treadle_hash_more(key, (uint64_t)tensor->axis[a]);
+  return key ? key : 1;
+}
+
+treadle_status treadle_classes_create(const treadle_layout *from, const treadle_layout *to,
+                                      int64_t page_bytes, treadle_classes *classes) {
+  treadle_status status = TREADLE_OK;
+  int32_t tensors = from->model->tensor_count;
+  size_t capacity = 16;
+  while (capacity < 2 * (size_t)tensors) capacity *= 2;
+  *classes = (treadle_classes){.from = from, .to = to, .page_bytes = page_bytes, .waves = 1};
+  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  uint64_t *keys = treadle_alloc_array((size_t)tensors + 1, sizeof *keys);
+  classes->positions = treadle_alloc_array((size_t)tensors + 1, sizeof *classes->positions);
+  if (!slots || !keys || !classes->positions) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+    goto out;
+  }
+  for (int32_t t = 0; t < tensors; t++) {
+    keys[t] = class_key(classes, t);
+    classes->positions[t].before = find(slots, capacity - 1, keys[t])->count++;
+  }
+  for (int32_t t = 0; t < tensors; t++)
+    classes->positions[t].count = find(slots, capacity - 1, keys[t])->count;
+out:
+  treadle_free(slots);
+  treadle_free(keys);
+  if (status != TREADLE_OK) treadle_classes_release(classes);
+  return status;
+}
+
+void treadle_classes_release(treadle_classes *classes) {
+  treadle_free(classes->positions);
+  classes->positions = NULL;
+}
+
+treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t, const treadle_box *box) {
+  const treadle_tensor *tensor = &classes->from->model->tensors[t];
+  treadle_common common = {.box = *box, .rows = 1, .row_elems = 1};
+  for (int a = 0; a < tensor->naxes; a++) {
+    if (tensor->axis_dim[a] == 0) {
+      common.last_row_axis = a;
+      common.rows *= box->size[a];
+    } else {
+      common.row_elems *= box->size[a];
+    }
+  }
+  int64_t elems = common.rows * common.row_elems;
+  common.before = classes->positions[t].before * elems;
+  common.total = classes->positions[t].count * elems;
+
+  size_t from_size = treadle_dtype_bytes(treadle_layout_dtype(classes->from, tensor));
+  size_t to_size = treadle_dtype_bytes(treadle_layout_dtype(classes->to, tensor));
+  int64_t row_bytes = common.row_elems * (int64_t)(from_size > to_size ? from_size : to_size);
+  int64_t atom = classes->page_bytes / row_bytes;
+  if (atom < 1) atom = 1;
+  if (atom > common.rows) atom = common.rows;
+  int64_t whole = common.rows; /* rows of one step of axis a: an atom of whole steps is one box */
+  for (int a = 0; a <= common.last_row_axis; a++) {
+    whole /= box->size[a];
+    if (whole <= atom) {
+      atom -= atom % whole;
+      break;
+    }
+  }
+  common.atom_rows = atom;
+  return common;
+}
+
+static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t first_row) {
+  int64_t end = first_row + common->atom_rows < common->rows ? first_row + common->atom_rows : common->rows;
+  int64_t before = common->before + first_row * common->row_elems;
+  int64_t elems = (end - first_row) * common->row_elems;
+  return (int32_t)((2 * before + elems) * waves / (2 * common->total));
+}
+
+int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p) {
+  int64_t first = row - row % common->atom_rows;
+  int32_t wave = wave_of_atom(common, waves, first);
+  if (waves == 1) {
+    *end_p = common->rows;
+    return wave;
+  }
+  do first += common->atom_rows;
+  while (first < common->rows && wave_of_atom(common, waves, first) == wave);
+  *end_p = first < common->rows ? first : common->rows;
+  return wave;
+}
+
+int64_t treadle_common_row(const treadle_common *common, const int64_t *coordinate) {
+  int64_t row = 0;
+  for (int a = 0; a <= common->last_row_axis; a++)
+    row = row * common->box.size[a] + coordinate[a] - common->box.start[a];
+  return row;
+}

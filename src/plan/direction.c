@@ -1,0 +1,316 @@
+/* Making the ops of one rank in one direction.
+ *
+ * For each destination piece: cut it by the cells of both layouts; the common box of two cells has rows, rows
+ * have waves. Then choose a source for each part: a copy that this window has already (twin), this rank's
+ * own memory, else the cell's holders, over which the rows are striped evenly, beginning at another holder
+ * for each tensor and rank. The choice can be inverted: who holds a stripe is computed from the cell alone.
+ *
+ * Invariant, proved for every piece: the boxes of its ops tile its box. */
+#include "plan/direction.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A box is striped over so many holders at most, so that the cost of a plan does not grow with the number of
+ * replicas; tensors and readers begin at other holders, which spreads the rest. */
+enum { MAX_STRIPES = 4 };
+
+typedef struct walk {
+  const treadle_classes *classes;
+  const treadle_layout *from, *to;
+  int64_t rank;
+  treadle_sink *sink;
+  const treadle_piece *piece;  /* the destination piece at hand */
+  treadle_common common;
+  treadle_pieces pieces, held, copies;
+  treadle_cells to_cells, from_cells;
+  treadle_boxes rest, spare, stripe, waves, done;
+} walk;
+
+/* Where a source's elements lie: offset of the element at `box.start`, strides by axis. */
+typedef struct source {
+  int32_t rank;
+  bool twin;
+  treadle_dtype dtype;
+  const treadle_box *box;
+  int64_t offset;
+  const int64_t *stride;
+} source;
+
+/* ---- An op from a box ---- */
+
+typedef struct dim {
+  int64_t size, from, to;
+} dim;
+
+static void set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
+                     const int64_t *to) {
+  dim dims[TREADLE_MAX_AXES];
+  int count = 0;
+  for (int a = 0; a < axes; a++) {
+    if (box->size[a] == 1) continue;
+    int at = count++; /* slow to fast, by destination */
+    while (at > 0 && dims[at - 1].to < to[a]) dims[at] = dims[at - 1], at--;
+    dims[at] = (dim){box->size[a], from[a], to[a]};
+  }
+  int merged = 0;
+  for (int i = 0; i < count; i++) {
+    dim *last = merged > 0 ? &dims[merged - 1] : NULL;
+    if (last && last->from == dims[i].from * dims[i].size && last->to == dims[i].to * dims[i].size)
+      *last = (dim){last->size * dims[i].size, dims[i].from, dims[i].to};
+    else
+      dims[merged++] = dims[i];
+  }
+  if (merged == 0)
+    dims[merged++] = (dim){1, (int64_t)treadle_dtype_bytes((treadle_dtype)op->from_dtype),
+                           (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype)};
+  op->ndim = (uint8_t)merged;
+  for (int i = 0; i < merged; i++) {
+    op->size[i] = dims[i].size;
+    op->from_stride[i] = dims[i].from;
+    op->to_stride[i] = dims[i].to;
+  }
+}
+
+static int64_t offset_of(const treadle_box *box, const treadle_box *base, const int64_t *stride,
+                         int64_t offset) {
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) offset += (box->start[a] - base->start[a]) * stride[a];
+  return offset;
+}
+
+static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const source *from) {
+  const treadle_piece *piece = w->piece;
+  treadle_op op = {.wave = wave,
+                   .source = from->rank,
+                   .twin = from->twin,
+                   .from_dtype = (uint8_t)from->dtype,
+                   .to_dtype = (uint8_t)piece->dtype,
+                   .tensor = piece->tensor,
+                   .storage = piece->storage,
+                   .to = offset_of(box, &piece->box, piece->stride, piece->offset),
+                   .elems = treadle_box_elems(box)};
+  if (from->stride) op.from = offset_of(box, from->box, from->stride, from->offset);
+  const treadle_tensor *tensor = &w->to->model->tensors[piece->tensor];
+  set_dims(&op, box, tensor->naxes, from->stride ? from->stride : piece->stride, piece->stride);
+  treadle_status status = treadle_array_push(&w->done, *box);
+  return status == TREADLE_OK ? w->sink->take(w->sink, &op) : status;
+}
+
+/* Cuts a box by waves. */
+static treadle_status emit_waves(walk *w, const treadle_box *box, const source *from) {
+  treadle_status status = TREADLE_OK;
+  const treadle_common *common = &w->common;
+  int64_t last[TREADLE_MAX_AXES];
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) last[a] = box->start[a] + box->size[a] - 1;
+  int64_t row = treadle_common_row(common, box->start), last_row = treadle_common_row(common, last);
+  while (row <= last_row) {
+    int64_t end;
+    int32_t wave = treadle_common_wave(common, w->classes->waves, row, &end);
+    if (end > last_row && row <= treadle_common_row(common, box->start)) { /* all of it in one wave */
+      TRY(emit(w, box, wave, from));
+      break;
+    }
+    w->waves.count = 0;
+    TRY(treadle_box_range(&common->box, 0, common->last_row_axis, row, end, &w->waves));
+    for (size_t i = 0; i < w->waves.count; i++) {
+      treadle_box part;
+      if (treadle_box_meet(&w->waves.items[i], box, &part)) TRY(emit(w, &part, wave, from));
+    }
+    row = end;
+  }
+out:
+  return status;
+}
+
+/* ---- Sources ---- */
+
+/* Takes from w->rest what `held` has, as ops of this rank; what is left stays in w->rest. */
+static treadle_status take_held(walk *w, const treadle_pieces *held, bool twin) {
+  treadle_status status = TREADLE_OK;
+  for (size_t k = 0; k < held->count; k++) {
+    const treadle_piece *piece = &held->items[k];
+    if (twin && piece->offset >= w->piece->offset) continue; /* the first copy is the one that moves */
+    source from = {.rank = (int32_t)w->rank,
+                   .twin = twin,
+                   .dtype = piece->dtype,
+                   .box = &piece->box,
+                   .offset = piece->offset,
+                   .stride = piece->stride};
+    w->spare.count = 0;
+    for (size_t i = 0; i < w->rest.count; i++) {
+      treadle_box common;
+      if (treadle_box_meet(&w->rest.items[i], &piece->box, &common)) TRY(emit_waves(w, &common, &from));
+      TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
+    }
+    treadle_boxes swap = w->rest;
+    w->rest = w->spare;
+    w->spare = swap;
+  }
+out:
+  return status;
+}
+
+/* Stripes a box over the holders of a cell. */
+static treadle_status take_stripes(walk *w, const treadle_box *box, const treadle_cell *cell) {
+  treadle_status status = TREADLE_OK;
+  const treadle_tensor *tensor = &w->from->model->tensors[cell->tensor];
+  int64_t rows = 1, n = cell->holders;
+  int last_axis = 0;
+  for (int a = 0; a < tensor->naxes; a++)
+    if (tensor->axis_dim[a] == 0) {
+      rows *= box->size[a];
+      last_axis = a;
+    }
+  int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
+  int64_t stripes = rows < n ? rows : n;
+  if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
+  for (int64_t k = 0; k < stripes; k++) {
+    int64_t holder = (begin_at + k) % n;
+    source from = {.rank = (int32_t)treadle_cell_rank(w->from, cell, holder),
+                   .dtype = cell->dtype,
+                   .box = &cell->box};
+    from.offset = treadle_cell_locate(w->from, cell, holder, &from.stride);
+    if (stripes == 1) return emit_waves(w, box, &from);
+    w->stripe.count = 0;
+    TRY(treadle_box_range(box, 0, last_axis, rows * k / stripes, rows * (k + 1) / stripes, &w->stripe));
+    for (size_t i = 0; i < w->stripe.count; i++) TRY(emit_waves(w, &w->stripe.items[i], &from));
+  }
+out:
+  return status;
+}
+
+/* One box that lies in one cell of each layout. */
+static treadle_status take_box(walk *w, const treadle_box *box, const treadle_cell *from_cell) {
+  treadle_status status = TREADLE_OK;
+  if (w->sink->no_sources) {
+    source none = {.rank = -1, .dtype = w->piece->dtype};
+    return emit_waves(w, box, &none);
+  }
+  w->rest.count = 0;
+  TRY(treadle_array_push(&w->rest, *box));
+  if (w->copies.count > 1) TRY(take_held(w, &w->copies, true));
+  int64_t own = treadle_cell_find(w->from, from_cell, w->rank);
+  if (own >= 0) {
+    source from = {.rank = (int32_t)w->rank,
+                   .dtype = from_cell->dtype,
+                   .box = &from_cell->box};
+    from.offset = treadle_cell_locate(w->from, from_cell, own, &from.stride);
+    for (size_t i = 0; i < w->rest.count; i++) TRY(emit_waves(w, &w->rest.items[i], &from));
+    return TREADLE_OK;
+  }
+  TRY(take_held(w, &w->held, false));
+  for (size_t i = 0; i < w->rest.count; i++) TRY(take_stripes(w, &w->rest.items[i], from_cell));
+out:
+  return status;
+}
+
+/* ---- Pieces ---- */
+
+static treadle_status take_piece(walk *w, const treadle_piece *piece) {
+  treadle_status status = TREADLE_OK;
+  w->piece = piece;
+  w->done.count = w->to_cells.count = w->held.count = w->copies.count = 0;
+  if (!w->sink->no_sources) {
+    TRY(treadle_layout_pieces_of(w->from, w->rank, piece->tensor, &w->held));
+    TRY(treadle_layout_pieces_of(w->to, w->rank, piece->tensor, &w->copies));
+  }
+  TRY(treadle_layout_cells(w->to, piece->tensor, &piece->box, &w->to_cells));
+  for (size_t i = 0; i < w->to_cells.count; i++) {
+    treadle_box wanted;
+    if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
+    w->from_cells.count = 0;
+    TRY(treadle_layout_cells(w->from, piece->tensor, &wanted, &w->from_cells));
+    for (size_t k = 0; k < w->from_cells.count; k++) {
+      treadle_box box, common;
+      const treadle_cell *cell = &w->from_cells.items[k];
+      if (!treadle_box_meet(&wanted, &cell->box, &box)) continue;
+      treadle_box_meet(&w->to_cells.items[i].box, &cell->box, &common);
+      w->common = treadle_classes_common(w->classes, piece->tensor, &common);
+      TRY(take_box(w, &box, cell));
+    }
+  }
+  if (!treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
+    status = treadle_fail(TREADLE_DIFFERENT, "plan: rank %" PRId64 ": the copies of %s do not write every "
+                          "element of its piece once", w->rank, w->to->model->tensors[piece->tensor].name);
+    goto out;
+  }
+out:
+  return status;
+}
+
+/* The wave of the last element of a piece. */
+static treadle_status last_wave(walk *w, const treadle_piece *piece, int32_t *wave_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_box corner = piece->box, common;
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    corner.start[a] += corner.size[a] - 1;
+    corner.size[a] = 1;
+  }
+  w->to_cells.count = w->from_cells.count = 0;
+  TRY(treadle_layout_cells(w->to, piece->tensor, &corner, &w->to_cells));
+  TRY(treadle_layout_cells(w->from, piece->tensor, &corner, &w->from_cells));
+  assert(w->to_cells.count == 1 && w->from_cells.count == 1);
+  treadle_box_meet(&w->to_cells.items[0].box, &w->from_cells.items[0].box, &common);
+  treadle_common class = treadle_classes_common(w->classes, piece->tensor, &common);
+  int64_t end;
+  *wave_p = treadle_common_wave(&class, w->classes->waves, treadle_common_row(&class, corner.start), &end);
+out:
+  return status;
+}
+
+/* A fill takes the wave of the last data before it in the same storage tensor, or the last wave. */
+static treadle_status take_fill(walk *w, size_t index) {
+  treadle_status status = TREADLE_OK;
+  const treadle_piece *fill = &w->pieces.items[index], *before = NULL;
+  for (size_t i = index; i-- > 0 && w->pieces.items[i].storage == fill->storage;)
+    if (w->pieces.items[i].tensor >= 0 && w->pieces.items[i].offset < fill->offset &&
+        (!before || w->pieces.items[i].offset > before->offset))
+      before = &w->pieces.items[i];
+  int32_t wave = w->classes->waves - 1;
+  if (before) TRY(last_wave(w, before, &wave));
+  treadle_op op = {.wave = wave,
+                   .source = -1,
+                   .ndim = 1,
+                   .from_dtype = (uint8_t)fill->dtype,
+                   .to_dtype = (uint8_t)fill->dtype,
+                   .tensor = -1,
+                   .storage = fill->storage,
+                   .to = fill->offset,
+                   .size = {fill->box.size[0]},
+                   .from_stride = {fill->stride[0]},
+                   .to_stride = {fill->stride[0]},
+                   .elems = fill->box.size[0]};
+  TRY(w->sink->take(w->sink, &op));
+out:
+  return status;
+}
+
+treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
+                                      const treadle_layout *to, int64_t rank, treadle_sink *sink) {
+  treadle_status status = TREADLE_OK;
+  walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink};
+  TRY(treadle_layout_pieces(to, rank, &w.pieces));
+  for (size_t i = 0; i < w.pieces.count; i++) {
+    if (w.pieces.items[i].tensor >= 0)
+      TRY(take_piece(&w, &w.pieces.items[i]));
+    else
+      TRY(take_fill(&w, i));
+  }
+out:
+  treadle_array_release(&w.pieces);
+  treadle_array_release(&w.held);
+  treadle_array_release(&w.copies);
+  treadle_array_release(&w.to_cells);
+  treadle_array_release(&w.from_cells);
+  treadle_array_release(&w.rest);
+  treadle_array_release(&w.spare);
+  treadle_array_release(&w.stripe);
+  treadle_array_release(&w.waves);
+  treadle_array_release(&w.done);
+  return status;
+}

@@ -1,0 +1,22 @@
+/* Pages: when each page of a window is first and last touched, and which physical page it lies on. */
+#ifndef TREADLE_PLAN_PAGES_H
+#define TREADLE_PLAN_PAGES_H
+
+#include "plan/plan.h"
+
+typedef struct treadle_page_life {
+  int32_t first, last; /* canonical waves of its first and last atom; first > last: never touched */
+} treadle_page_life;
+
+/* Marks the pages that an op's destination touches. */
+void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op);
+
+/* Puts the pages of both windows on as few physical pages as the lag allows. from_page and to_page may be
+ * NULL when only the count is wanted. need (both directions) and first_reclaim are filled where directions are
+ * given. */
+treadle_status treadle_pages_share(const treadle_page_life *from, int64_t from_count,
+                                   const treadle_page_life *to, int64_t to_count, int32_t waves,
+                                   int32_t *from_page, int32_t *to_page, treadle_direction *forward,
+                                   treadle_direction *back, int64_t *physical_p);
+
+#endif

@@ -1,0 +1,88 @@
+/* A plan: what one rank copies, in waves, forward (from -> to) and back (to -> from).
+ *
+ * Waves. Elements are grouped in classes (kind of tensor, cell and placement in `from`, cell and placement
+ * in `to`), each class is cut in atoms (row blocks of at most a page), and an atom's wave follows from its
+ * position in its class alone: all ranks agree, and all classes drain and fill at one pace. The way back
+ * has the same atoms with the waves in reverse order (wave' = waves - 1 - wave): it is the film run
+ * backwards, so that both directions have one peak, and every page finds its old place.
+ *
+ * Pages. A page of the from-window is free two waves after its last atom; a page of the to-window is needed
+ * from its first atom on. Both follow from this rank's own pieces. So the sharing of physical pages
+ * between the two windows is settled when the plan is made: to-page y lies on the physical page of from-page
+ * z where last(z) <= first(y) - 2, each at most once, greedily. Peak = physical pages. Nothing is
+ * mapped, unmapped or faulted during a switch; to reclaim a page is to let the other window write it. */
+#ifndef TREADLE_PLAN_PLAN_H
+#define TREADLE_PLAN_PLAN_H
+
+#include "layout/layout.h"
+
+enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
+
+/* One strided copy, or a fill. Dimensions run from slow to fast; the fastest has both strides equal to the
+ * element sizes wherever the tensors allow. */
+typedef struct treadle_op {
+  int32_t wave;      /* of the direction it belongs to: 0 runs first */
+  int32_t source;    /* physical rank whose window is read; -1: fill with zeros;
+                        own rank and twin: a further copy, read from the destination window */
+  bool twin;         /* reads this rank's own destination window, after the wave's other copies */
+  uint8_t ndim;
+  uint8_t from_dtype, to_dtype;
+  int32_t tensor;    /* canonical, for messages; -1: fill */
+  int32_t storage;   /* of the destination window */
+  int64_t from, to;  /* bytes in the windows */
+  int64_t size[TREADLE_MAX_AXES];
+  int64_t from_stride[TREADLE_MAX_AXES], to_stride[TREADLE_MAX_AXES]; /* bytes */
+  int64_t elems;
+} treadle_op;
+
+typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
+
+typedef struct treadle_direction {
+  treadle_op_array ops;   /* by wave; in a wave: own, then others' by distance, then fills, then twins */
+  int32_t *wave_first;    /* [waves + 1] index of the first op of each wave */
+  int32_t *need;          /* [waves] every rank must have finished this wave before this one writes; -1: none */
+  int32_t first_reclaim;  /* the first wave that writes on a reclaimed page; waves when none */
+  int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
+  int64_t written_bytes;  /* destination bytes of data and fills: what coverage must reach */
+  uint64_t coverage;      /* sum of treadle_op_mark over ops */
+} treadle_direction;
+
+struct treadle_plan {
+  const treadle_layout *from, *to;
+  int64_t rank;
+  int32_t waves;
+  int64_t page_bytes;
+  int64_t cap_bytes, cap_min_bytes;
+  int64_t from_pages, to_pages, physical_pages; /* physical_pages is the peak */
+  int32_t *from_page, *to_page;                 /* physical page of each page of the windows */
+  treadle_direction forward, back;
+  uint64_t digest;
+  bool lossless;
+  treadle_arena arena;
+};
+
+/* What an op adds to coverage: its destination box and nothing else. */
+uint64_t treadle_op_mark(const treadle_op *op);
+
+/* The number of waves for a cap: min(4096, max(1, ceil(8 * max(from, to) / cap))), from the largest windows
+ * of both layouts in whole pages. */
+int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to, int64_t page_bytes,
+                           int64_t cap_bytes);
+
+/* Makes the plan with a given number of waves; cap_bytes is only noted. cap_min_bytes is computed when
+ * want_cap_min. */
+treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes, bool want_cap_min,
+                                 treadle_plan **plan_p);
+
+/* The smallest cap of one rank: its peak at 4096 waves minus its larger window. */
+treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, int64_t *cap_min_p);
+
+/* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
+ * digest. inbound may be NULL, or has room for all ranks. */
+treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p,
+                                    size_t *inbound);
+
+#endif

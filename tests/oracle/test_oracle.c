@@ -1,0 +1,553 @@
+/* The oracle held against the facts: toy vectors, stage tables, HybridFlow's figure 8, and every dense
+ * case of tests/golden. The golden checkers are told to ask the oracle instead of the library. */
+#include "test.h"
+
+#include "golden_support/golden.h"
+#include "oracle/oracle.h"
+
+/* ---- Help ------------------------------------------------------------------------------------ */
+
+static oracle_model *model_of(const char *config) {
+  char why[200] = "";
+  json_t *json = json_loads(config, 0, NULL);
+  oracle_model *model = json ? oracle_model_new(json, why) : NULL;
+  if (!model) fail_msg("%s: %s", config, why);
+  json_decref(json);
+  return model;
+}
+
+static oracle_layout *layout_of(const oracle_model *model, const char *text, int64_t ranks,
+                                int64_t strides) {
+  char why[200] = "";
+  oracle_layout *layout = oracle_layout_new(model, text, ranks, strides, why);
+  if (!layout) fail_msg("%s on %d ranks: %s", text, (int)ranks, why);
+  return layout;
+}
+
+static void refuses(const oracle_model *model, const char *text, int64_t ranks, int64_t strides,
+                    const char *part) {
+  char why[200] = "";
+  oracle_layout *layout = oracle_layout_new(model, text, ranks, strides, why);
+  if (layout || !strstr(why, part))
+    fail_msg("%s on %d ranks: '%s', wanted '%s'", text, (int)ranks, why, part);
+}
+
+/* The letter of a weight: q for "model.layers.0.self_attn.q_proj.weight". */
+static char letter_of(const char *name) {
+  const char *at = strrchr(name, '.');
+  while (at > name && at[-1] != '.') at--;
+  return *at;
+}
+
+/* The rows of a tensor as "q0 q1 k0 v0 g0 u0 e0", by the letter of the weight; "-": padding. A row comes
+ * from one row. */
+static void rows_are(const oracle_layout *layout, int64_t rank, const char *name, const char *wanted) {
+  const oracle_storage *s = oracle_layout_find(layout, rank, 0, name);
+  assert_non_null(s);
+  char text[256] = "";
+  size_t length = 0;
+  for (int64_t row = 0; row < s->shape[0]; row++) {
+    int32_t tensor = s->tensor[row * s->shape[1]];
+    if (row > 0) text[length++] = ' ';
+    if (tensor == ORACLE_PADDING) {
+      text[length++] = '-';
+      continue;
+    }
+    const oracle_tensor *hf = &layout->model->tensors[tensor];
+    int64_t first = s->index[row * s->shape[1]];
+    assert_int_equal(first % hf->shape[1], 0);
+    for (int64_t col = 0; col < s->shape[1]; col++) {
+      assert_int_equal(s->tensor[row * s->shape[1] + col], tensor);
+      assert_int_equal(s->index[row * s->shape[1] + col], first + col);
+    }
+    length += (size_t)snprintf(text + length, sizeof text - length, "%c%d", letter_of(hf->name),
+                               (int)(first / hf->shape[1]));
+  }
+  assert_string_equal(text, wanted);
+}
+
+/* ---- Facts 13: toy vectors ------------------------------------------------------------------- */
+
+#define TOY                                                                                                \
+  "{\"model_type\": \"llama\", \"vocab_size\": 66, \"hidden_size\": 8, \"num_hidden_layers\": 1, "         \
+  "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 2, \"intermediate_size\": 4}"
+
+static void toy_megatron(void **state) {
+  (void)state;
+  oracle_model *model = model_of(TOY);
+  static const char *const qkv = "decoder.layers.0.self_attention.linear_qkv.weight";
+  oracle_layout *tp1 = layout_of(model, "megatron", 1, 1);
+  rows_are(tp1, 0, qkv, "q0 q1 q2 q3 k0 k1 v0 v1 q4 q5 q6 q7 k2 k3 v2 v3");
+  rows_are(tp1, 0, "decoder.layers.0.mlp.linear_fc1.weight", "g0 g1 g2 g3 u0 u1 u2 u3");
+  oracle_layout *tp2 = layout_of(model, "megatron:tp=2", 2, 1);
+  rows_are(tp2, 0, qkv, "q0 q1 q2 q3 k0 k1 v0 v1");
+  rows_are(tp2, 1, qkv, "q4 q5 q6 q7 k2 k3 v2 v3");
+  rows_are(tp2, 0, "decoder.layers.0.mlp.linear_fc1.weight", "g0 g1 u0 u1");
+  rows_are(tp2, 1, "decoder.layers.0.mlp.linear_fc1.weight", "g2 g3 u2 u3");
+  oracle_layout *tp4 = layout_of(model, "megatron:tp=4,vocab_divisible_by=17", 4, 1);
+  rows_are(tp4, 0, qkv, "q0 q1 q2 q3");
+  rows_are(tp4, 1, qkv, "k0 k1 v0 v1");
+  rows_are(tp4, 2, qkv, "q4 q5 q6 q7");
+  rows_are(tp4, 3, qkv, "k2 k3 v2 v3");
+  rows_are(tp4, 3, "embedding.word_embeddings.weight",
+           "e51 e52 e53 e54 e55 e56 e57 e58 e59 e60 e61 e62 e63 e64 e65 - -");
+  const oracle_storage *o =
+      oracle_layout_find(tp4, 1, 0, "decoder.layers.0.self_attention.linear_proj.weight");
+  assert_int_equal(o->shape[1], 2);
+  assert_int_equal(o->index[0], 2); /* row 0, columns 2 and 3 of 8 */
+  assert_int_equal(o->index[3], 8 + 3);
+  oracle_layout_free(tp1);
+  oracle_layout_free(tp2);
+  oracle_layout_free(tp4);
+  oracle_model_free(model);
+}
+
+static void toy_engines(void **state) {
+  (void)state;
+  oracle_model *model = model_of(TOY);
+  static const char *const qkv = "model.layers.0.self_attn.qkv_proj.weight";
+  static const char *const kinds[] = {"vllm", "sglang"};
+  for (int i = 0; i < 2; i++) {
+    char text[32];
+    oracle_layout *tp1 = layout_of(model, kinds[i], 1, 1);
+    rows_are(tp1, 0, qkv, "q0 q1 q2 q3 q4 q5 q6 q7 k0 k1 k2 k3 v0 v1 v2 v3");
+    snprintf(text, sizeof text, "%s:tp=2", kinds[i]);
+    oracle_layout *tp2 = layout_of(model, text, 2, 1);
+    rows_are(tp2, 0, qkv, "q0 q1 q2 q3 k0 k1 v0 v1");
+    rows_are(tp2, 1, qkv, "q4 q5 q6 q7 k2 k3 v2 v3");
+    rows_are(tp2, 1, "model.layers.0.mlp.gate_up_proj.weight", "g2 g3 u2 u3");
+    snprintf(text, sizeof text, "%s:tp=4", kinds[i]);
+    oracle_layout *tp4 = layout_of(model, text, 4, 1);
+    rows_are(tp4, 0, qkv, "q0 q1 k0 k1 v0 v1");
+    rows_are(tp4, 1, qkv, "q2 q3 k0 k1 v0 v1");
+    rows_are(tp4, 2, qkv, "q4 q5 k2 k3 v2 v3");
+    rows_are(tp4, 3, qkv, "q6 q7 k2 k3 v2 v3");
+    assert_int_equal(oracle_layout_find(tp4, 3, 0, "lm_head.weight")->shape[0], 32);
+    oracle_layout_free(tp1);
+    oracle_layout_free(tp2);
+    oracle_layout_free(tp4);
+  }
+  oracle_model_free(model);
+}
+
+/* ---- Facts 2: stages ------------------------------------------------------------------------- */
+
+/* The layers of each (stage, chunk) as "0-3 / 4-7", chunks of stage 0 first; "x": none. */
+static void stages_are(int layers, const char *text, int64_t pp, const char *wanted) {
+  char config[256], found[256] = "";
+  snprintf(config, sizeof config,
+           "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 1, \"num_hidden_layers\": %d, "
+           "\"num_attention_heads\": 1, \"intermediate_size\": 1}",
+           layers);
+  oracle_model *model = model_of(config);
+  oracle_layout *layout = layout_of(model, text, pp, 1);
+  size_t length = 0;
+  for (int64_t p = 0; p < pp; p++) {
+    int chunks = 1;
+    for (int i = 0; i < layout->rank[p].count; i++) {
+      if (layout->rank[p].storages[i].chunk >= chunks) chunks = layout->rank[p].storages[i].chunk + 1;
+    }
+    for (int v = 0; v < chunks; v++) {
+      int first = -1, last = -1;
+      for (int i = 0; i < layout->rank[p].count; i++) {
+        const oracle_storage *s = &layout->rank[p].storages[i];
+        int layer = s->chunk == v ? model->tensors[s->tensor[0]].layer : -1;
+        if (layer >= 0 && first < 0) first = layer;
+        if (layer >= 0) last = layer;
+      }
+      if (length > 0) length += (size_t)snprintf(found + length, sizeof found - length, " / ");
+      if (first < 0) {
+        length += (size_t)snprintf(found + length, sizeof found - length, "x");
+      } else {
+        length += (size_t)snprintf(found + length, sizeof found - length, "%d-%d", first, last);
+      }
+    }
+  }
+  assert_string_equal(found, wanted);
+  oracle_layout_free(layout);
+  oracle_model_free(model);
+}
+
+static void stage_tables(void **state) {
+  (void)state;
+  stages_are(8, "megatron:pp=2,vpp=2", 2, "0-1 / 4-5 / 2-3 / 6-7");
+  stages_are(14, "megatron:pp=4,embedding_split=on,loss_split=on", 4, "0-2 / 3-6 / 7-10 / 11-13");
+  stages_are(30, "megatron:pp=4,vpp=2,embedding_split=on,loss_split=on", 4,
+             "0-2 / 15-18 / 3-6 / 19-22 / 7-10 / 23-26 / 11-14 / 27-29");
+  stages_are(61, "megatron:pp=4,first=13", 4, "0-12 / 13-28 / 29-44 / 45-60");
+  stages_are(7, "megatron:pp=2,layout=\"Ettt|(t|)*2,ttL\"", 2, "0-2 / 4-4 / 3-3 / 5-6");
+  stages_are(61, "vllm:pp=4", 4, "0-14 / 15-29 / 30-45 / 46-60");
+  stages_are(62, "vllm:pp=4", 4, "0-14 / 15-30 / 31-46 / 47-61");
+  stages_are(63, "vllm:pp=4", 4, "0-15 / 16-31 / 32-47 / 48-62");
+  stages_are(61, "vllm:pp=2", 2, "0-30 / 31-60");
+  stages_are(2, "vllm:pp=3", 3, "0-0 / 1-1 / x");
+  stages_are(6, "vllm:pp=2,partition=\"0, 6\"", 2, "x / 0-5");
+  stages_are(61, "sglang:pp=4", 4, "0-14 / 15-29 / 30-44 / 45-60");
+  stages_are(62, "sglang:pp=4", 4, "0-14 / 15-29 / 30-45 / 46-61");
+  stages_are(63, "sglang:pp=4", 4, "0-14 / 15-30 / 31-46 / 47-62");
+}
+
+static void impossible_layouts(void **state) {
+  (void)state;
+  oracle_model *model = model_of(TOY); /* one layer, 4 heads, 2 KV heads, MLP 4 */
+  static const struct {
+    const char *text;
+    int64_t ranks, strides;
+    const char *part;
+  } rows[] = {{"megatron:tp=3", 3, 1, "heads"},
+              {"megatron:tp=2", 3, 1, "ranks"},
+              {"megatron:tp=2,dp=2", 8, 1, "ranks"},
+              {"megatron:tp=8", 8, 1, "heads"},
+              {"megatron:pp=2", 2, 1, "divide by pp"},
+              {"megatron:vpp=2", 1, 1, "vpp without pp"},
+              {"megatron:padded_vocab_size=65", 1, 1, "padded_vocab_size"},
+              {"megatron:tp=2,padded_vocab_size=67", 2, 1, "padded_vocab_size"},
+              {"megatron:pp=2,layout=\"Et|m|L\"", 2, 1, "MTP"},
+              {"megatron:pp=2,layout=\"E|tL", 2, 1, "quote"},
+              {"megatron:layout=\"E|tL\"", 1, 1, "stages"},
+              {"megatron:pp=2,cp=2,order=tp-cp-pp-dp,layout=\"Et|L\"", 4, 1, "does not end in pp"},
+              {"megatron:tp=2,order=pp-dp", 2, 1, "lacks tp"},
+              {"megatron:ep=2", 2, 1, "no experts"},
+              {"megatron:banana=2", 2, 1, "unknown option banana"},
+              {"megatron:tp=2", 2, 2, "rank map"},
+              {"vllm:tp=2,ep=on", 2, 1, "no experts"},
+              {"vllm:tp=2", 3, 1, "ranks"},
+              {"vllm:tp=2", 6, 2, "stride"},
+              {"vllm:pp=2,partition=\"1\"", 2, 1, "partition"},
+              {"sglang:tp=4,attn_dp=3", 4, 1, "attn_dp"},
+              {"sglang:pp=2", 2, 1, "more than the 1 layers"},
+              {"hf:root=2", 2, 1, "root"},
+              {"deepspeed:dp=2", 2, 1, "unknown kind"}};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++)
+    refuses(model, rows[i].text, rows[i].ranks, rows[i].strides, rows[i].part);
+  oracle_model_free(model);
+}
+
+/* ---- Rank maps and the lower bound ----------------------------------------------------------- */
+
+static void strided_places(void **state) {
+  (void)state;
+  oracle_model *model = model_of(TOY);
+  oracle_layout *layout = layout_of(model, "vllm:tp=2", 8, 2);
+  /* HybridFlow figure 8, ranks from 1: generation groups [1,3] [2,4] [5,7] [6,8]. */
+  static const int64_t tp[] = {0, 0, 1, 1, 0, 0, 1, 1};
+  for (int64_t r = 0; r < 8; r++) assert_int_equal(oracle_layout_coordinate(layout, r, "tp"), tp[r]);
+  oracle_layout_free(layout);
+  oracle_model_free(model);
+}
+
+/* Conformance T1: train tp 4, dp 2 and generate with tp 2 on 8 ranks. Where every tensor is cut, a rank
+ * gets a quarter of the model; on consecutive ranks the mean is 0.375. Norms are everywhere and do not
+ * count. */
+static void hybridflow_figure_8(void **state) {
+  (void)state;
+  oracle_model *model =
+      model_of("{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 8, "
+               "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+               "\"head_dim\": 2, \"intermediate_size\": 24}");
+  int64_t cut = 0;
+  for (int32_t i = 0; i < model->tensor_count; i++)
+    cut += model->tensors[i].ndim == 2 ? model->tensors[i].elems : 0;
+  oracle_layout *train = layout_of(model, "megatron:tp=4", 8, 1);
+  oracle_layout *strided = layout_of(model, "vllm:tp=2", 8, 2),
+                *contiguous = layout_of(model, "vllm:tp=2", 8, 1);
+  static const int64_t quarters[] = {1, 2, 2, 1,
+                                     1, 2, 2, 1}; /* ranks 2, 3, 6, 7 of 1..8 hold nothing they need */
+  for (int64_t r = 0; r < 8; r++) {
+    assert_int_equal(4 * oracle_inbound(train, strided, r), cut);
+    assert_int_equal(4 * oracle_inbound(train, contiguous, r), quarters[r] * cut);
+  }
+  assert_int_equal(8 * oracle_inbound_total(train, contiguous), 3 * 8 * cut); /* 0.375 a rank */
+  oracle_layout_free(train);
+  oracle_layout_free(strided);
+  oracle_layout_free(contiguous);
+  oracle_model_free(model);
+}
+
+static void bounds_by_hand(void **state) {
+  (void)state;
+  oracle_model *model = model_of(TOY);
+  oracle_layout *all = layout_of(model, "hf", 4, 1), *root = layout_of(model, "hf:root=1", 4, 1);
+  oracle_layout *tp2 = layout_of(model, "megatron:tp=2", 4, 1), *tp4 = layout_of(model, "vllm:tp=4", 4, 1);
+  for (int64_t r = 0; r < 4; r++) {
+    assert_int_equal(oracle_held(all, r), model->elems);
+    assert_int_equal(oracle_held(root, r), r == 1 ? model->elems : 0);
+    assert_int_equal(oracle_inbound(all, tp2, r), 0);
+    assert_int_equal(oracle_inbound(tp2, tp2, r), 0);
+    assert_int_equal(oracle_inbound(root, all, r), r == 1 ? 0 : model->elems);
+    assert_int_equal(oracle_inbound(root, tp4, r), r == 1 ? 0 : oracle_held(tp4, r));
+    assert_int_equal(oracle_inbound(tp2, all, r), model->elems - oracle_held(tp2, r));
+  }
+  /* tp4 of the engine: 66 words padded to 128, so ranks 0 to 2 have 32, 32 and 2 words, and rank 3 none. */
+  int64_t norms = 3 * 8,
+          layer = (2 * 8 + 4 * 8) + 8 * 2 + (2 * 8 + 8); /* qkv 2 + 2 + 2 rows; o; gate, up, down */
+  static const int64_t words[] = {32, 32, 2, 0};
+  for (int64_t r = 0; r < 4; r++) assert_int_equal(oracle_held(tp4, r), norms + layer + 2 * words[r] * 8);
+  oracle_layout_free(all);
+  oracle_layout_free(root);
+  oracle_layout_free(tp2);
+  oracle_layout_free(tp4);
+  oracle_model_free(model);
+}
+
+/* A tied head is the embedding: one canonical tensor, held once however often it is stored. */
+static void tied_counts_once(void **state) {
+  (void)state;
+  oracle_model *model =
+      model_of("{\"model_type\": \"qwen2\", \"vocab_size\": 128, \"hidden_size\": 8, "
+               "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"intermediate_size\": 8, "
+               "\"tie_word_embeddings\": true}");
+  assert_int_equal(oracle_model_find(model, "lm_head.weight"), 0);
+  oracle_layout *train = layout_of(model, "megatron:pp=2", 2, 1),
+                *infer = layout_of(model, "sglang:pp=2", 2, 1);
+  assert_non_null(oracle_layout_find(train, 1, 0, "output_layer.weight"));
+  assert_non_null(oracle_layout_find(infer, 1, 0, "lm_head.weight"));
+  assert_int_equal(oracle_inbound_total(train, infer), 0);
+  assert_int_equal(oracle_held(train, 0) + oracle_held(train, 1), model->elems + 128 * 8);
+  assert_true(oracle_value(model, 0, 1) != oracle_value(model, 1, 1));
+  oracle_layout_free(train);
+  oracle_layout_free(infer);
+  oracle_model_free(model);
+}
+
+/* Together the ranks hold every canonical element. */
+static void everything_is_somewhere(void **state) {
+  (void)state;
+  static const char *const types[] = {"llama", "qwen2", "qwen3"};
+  static const struct {
+    const char *text;
+    int64_t ranks, strides;
+  } rows[] = {
+      {"hf", 2, 1},
+      {"hf:root=1", 2, 1},
+      {"megatron:tp=2,pp=2,vpp=2,cp=2", 16, 1},
+      {"megatron:tp=3,pp=2,order=cp-dp-tp-pp,spec=local", 12, 1},
+      {"megatron:tp=6,dp=1,padded_vocab_size=102", 6, 1},
+      {"vllm:tp=2,pp=2,dp=2,pcp=2", 32, 2},
+      {"vllm:pp=5", 5, 1},
+      {"sglang:tp=6,attn_dp=3,pp=2", 12, 1},
+      {"sglang:tp=12,attn_cp=2", 12, 1},
+  };
+  for (size_t k = 0; k < 2 * TEST_COUNT(types); k++) {
+    char config[400];
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"%s\", \"vocab_size\": 101, \"hidden_size\": 6, \"num_hidden_layers\": 4, "
+             "\"num_attention_heads\": 12, \"num_key_value_heads\": 6, \"head_dim\": 2, "
+             "\"intermediate_size\": 12, "
+             "\"attention_bias\": %s, \"mlp_bias\": true, \"tie_word_embeddings\": %s}",
+             types[k / 2], k < 2 ? "true" : "false", k % 2 ? "true" : "false");
+    oracle_model *model = model_of(config);
+    for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+      oracle_layout *layout = layout_of(model, rows[i].text, rows[i].ranks, rows[i].strides);
+      bool *held = calloc((size_t)model->elems, sizeof *held);
+      assert_non_null(held);
+      for (int64_t r = 0; r < layout->ranks; r++) {
+        for (int s = 0; s < layout->rank[r].count; s++) {
+          const oracle_storage *storage = &layout->rank[r].storages[s];
+          for (int64_t e = 0; e < storage->elems; e++) {
+            if (storage->tensor[e] != ORACLE_PADDING)
+              held[model->tensors[storage->tensor[e]].first + storage->index[e]] = true;
+          }
+        }
+      }
+      for (int64_t e = 0; e < model->elems; e++) assert_true(held[e]);
+      free(held);
+      oracle_layout_free(layout);
+    }
+    oracle_model_free(model);
+  }
+}
+
+/* ---- The oracle as the subject of the golden checks ------------------------------------------ */
+
+typedef struct subject {
+  oracle_model *model;
+  oracle_layout *layout;
+} subject;
+
+static char subject_why[200];
+
+static void subject_close(void *opened) {
+  subject *s = opened;
+  oracle_layout_free(s->layout);
+  oracle_model_free(s->model);
+  free(s);
+}
+
+static void *subject_open(json_t *config, const char *text, int64_t ranks) {
+  subject *s = calloc(1, sizeof *s);
+  assert_non_null(s);
+  s->model = oracle_model_new(config, subject_why);
+  if (s->model) s->layout = oracle_layout_new(s->model, text, ranks, 1, subject_why);
+  if (s->layout) return s;
+  subject_close(s);
+  return NULL;
+}
+
+static const char *subject_reason(void) { return subject_why; }
+
+static int32_t subject_tensor_count(const void *opened) {
+  return ((const subject *)opened)->model->tensor_count;
+}
+
+static bool subject_tensor(const void *opened, int32_t number, treadle_tensor_info *info_p) {
+  const oracle_tensor *tensor = &((const subject *)opened)->model->tensors[number];
+  *info_p = (treadle_tensor_info){
+      .name = tensor->name, .ndim = tensor->ndim, .elems = tensor->elems, .layer = tensor->layer};
+  for (int i = 0; i < tensor->ndim; i++) info_p->shape[i] = tensor->shape[i];
+  return true;
+}
+
+static int32_t subject_find(const void *opened, const char *name) {
+  return oracle_model_find(((const subject *)opened)->model, name);
+}
+
+static int32_t subject_storage_count(const void *opened, int64_t rank) {
+  return ((const subject *)opened)->layout->rank[rank].count;
+}
+
+static bool subject_storage(const void *opened, int64_t rank, int32_t number,
+                            treadle_storage_info *info_p) {
+  const oracle_storage *storage = &((const subject *)opened)->layout->rank[rank].storages[number];
+  *info_p = (treadle_storage_info){.chunk = storage->chunk, .ndim = storage->ndim};
+  snprintf(info_p->name, sizeof info_p->name, "%s", storage->name);
+  for (int i = 0; i < storage->ndim; i++) info_p->shape[i] = storage->shape[i];
+  return true;
+}
+
+/* Elements gathered to runs: each goes on as long as it can. */
+static bool subject_runs(const void *opened, int64_t rank, int32_t number, treadle_run **runs_p,
+                         size_t *count_p) {
+  const oracle_storage *s = &((const subject *)opened)->layout->rank[rank].storages[number];
+  treadle_run *runs = calloc((size_t)s->elems + 1, sizeof *runs);
+  assert_non_null(runs);
+  size_t count = 0;
+  for (int64_t e = 0; e < s->elems;) {
+    treadle_run run = {.local_start = e, .tensor = s->tensor[e], .start = s->index[e], .stride = 1};
+    if (e + 1 < s->elems && s->tensor[e + 1] == run.tensor) run.stride = s->index[e + 1] - run.start;
+    if (run.tensor == ORACLE_PADDING) run.stride = 0;
+    while (e < s->elems && s->tensor[e] == run.tensor &&
+           s->index[e] == run.start + run.count * run.stride) {
+      e++;
+      run.count++;
+    }
+    runs[count++] = run;
+  }
+  *runs_p = runs;
+  *count_p = count;
+  return true;
+}
+
+static bool subject_coordinate(const void *opened, int64_t rank, const char *dimension, int64_t *index_p) {
+  *index_p = oracle_layout_coordinate(((const subject *)opened)->layout, rank, dimension);
+  return *index_p >= 0;
+}
+
+static const golden_subject oracle_subject = {.name = "oracle",
+                                              .max_elems = 200000,
+                                              .open = subject_open,
+                                              .reason = subject_reason,
+                                              .close = subject_close,
+                                              .tensor_count = subject_tensor_count,
+                                              .tensor = subject_tensor,
+                                              .find = subject_find,
+                                              .storage_count = subject_storage_count,
+                                              .storage = subject_storage,
+                                              .runs = subject_runs,
+                                              .coordinate = subject_coordinate};
+
+/* Nothing different. These are all dense cases that a layout text can say; large vocabularies are left out.
+ */
+static void agrees_with_golden(void **state) {
+  (void)state;
+  static const struct {
+    const char *file;
+    int equal, refused;
+  } rows[] = {{"megatron_hf_map.json.gz", 12, 0}, {"megatron_hf_map_bridge.json.gz", 2, 0},
+              {"megatron_params.json.gz", 19, 6}, {"megatron_params_te.json.gz", 19, 6},
+              {"megatron_layers.json", 48, 26},   {"megatron_ranks.json", 16, 4},
+              {"megatron_vocab.json", 263, 0},    {"vllm_params.json.gz", 31, 8},
+              {"sglang_params.json.gz", 32, 6},   {"vllm_pp.json", 188, 2},
+              {"sglang_pp.json", 159, 2},         {"vllm_ranks.json", 15, 0},
+              {"sglang_ranks.json", 17, 1},       {"vllm_vocab.json", 83, 10},
+              {"sglang_vocab.json", 94, 0}};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    char path[512];
+    golden_counts counts;
+    snprintf(path, sizeof path, "%s/tests/golden/%s", TREADLE_SOURCE_DIR, rows[i].file);
+    assert_true(golden_check_file(path, &oracle_subject, stderr, &counts));
+    print_message("%s: %d cases, %d equal, %d refused alike, %d skipped, %d different\n", rows[i].file,
+                  counts.cases, counts.equal, counts.refused, counts.skipped, counts.different);
+    assert_int_equal(counts.different, 0);
+    assert_int_equal(counts.equal, rows[i].equal);
+    assert_int_equal(counts.refused, rows[i].refused);
+  }
+}
+
+/* The checkers see what is wrong: a subject that errs in one way at a time. */
+static enum { WRONG_START, WRONG_STRIDE, WRONG_FILL, WRONG_NAME, WRONG_COORDINATE } wrong;
+
+static bool wrong_runs(const void *opened, int64_t rank, int32_t number, treadle_run **runs_p,
+                       size_t *count_p) {
+  bool good = subject_runs(opened, rank, number, runs_p, count_p);
+  treadle_run *last = &(*runs_p)[*count_p - 1];
+  if (wrong == WRONG_START) last->start++;
+  if (wrong == WRONG_STRIDE) last->stride++;
+  if (wrong == WRONG_FILL && last->tensor == ORACLE_PADDING) last->tensor = 0;
+  return good;
+}
+
+static bool wrong_storage(const void *opened, int64_t rank, int32_t number, treadle_storage_info *info_p) {
+  bool good = subject_storage(opened, rank, number, info_p);
+  if (wrong == WRONG_NAME && strcmp(info_p->name, "model.norm.weight") == 0) info_p->name[0] = 'M';
+  return good;
+}
+
+static bool wrong_coordinate(const void *opened, int64_t rank, const char *dimension, int64_t *index_p) {
+  bool good = subject_coordinate(opened, rank, dimension, index_p);
+  if (wrong == WRONG_COORDINATE && strcmp(dimension, "pp") == 0) (*index_p)++;
+  return good;
+}
+
+static void errors_are_seen(void **state) {
+  (void)state;
+  golden_subject liar = oracle_subject;
+  liar.runs = wrong_runs;
+  liar.storage = wrong_storage;
+  liar.coordinate = wrong_coordinate;
+  FILE *nowhere = fopen("/dev/null", "w");
+  assert_non_null(nowhere);
+  static const struct {
+    const char *file;
+    int wrong, different;
+  } rows[] = {{"vllm_params.json.gz", WRONG_START, 31},     {"vllm_params.json.gz", WRONG_STRIDE, 31},
+              {"vllm_params.json.gz", WRONG_FILL, 28},      {"vllm_params.json.gz", WRONG_NAME, 31},
+              {"megatron_hf_map.json.gz", WRONG_START, 12}, {"megatron_params.json.gz", WRONG_STRIDE, 19},
+              {"vllm_ranks.json", WRONG_COORDINATE, 15},    {"sglang_ranks.json", WRONG_COORDINATE, 17},
+              {"sglang_vocab.json", WRONG_FILL, 50},        {"megatron_vocab.json", WRONG_STRIDE, 150}};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    char path[512];
+    golden_counts counts;
+    wrong = rows[i].wrong;
+    snprintf(path, sizeof path, "%s/tests/golden/%s", TREADLE_SOURCE_DIR, rows[i].file);
+    assert_true(golden_check_file(path, &liar, nowhere, &counts));
+    if (counts.different < rows[i].different)
+      fail_msg("%s, error %d: %d seen", rows[i].file, (int)wrong, counts.different);
+  }
+  fclose(nowhere);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(toy_megatron),
+                                     cmocka_unit_test(toy_engines),
+                                     cmocka_unit_test(stage_tables),
+                                     cmocka_unit_test(impossible_layouts),
+                                     cmocka_unit_test(strided_places),
+                                     cmocka_unit_test(hybridflow_figure_8),
+                                     cmocka_unit_test(bounds_by_hand),
+                                     cmocka_unit_test(tied_counts_once),
+                                     cmocka_unit_test(everything_is_somewhere),
+                                     cmocka_unit_test(agrees_with_golden),
+                                     cmocka_unit_test(errors_are_seen)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,48 @@
+/* Random pairs of layouts over random small models, and an interpreter that plays their plans.
+ *
+ * A pair follows from its seed alone; pair_describe gives what a person needs to play it again. The interpreter
+ * keeps every rank's physical pages in plain memory, runs the waves of all ranks in any order that `need`
+ * allows, byte by byte through the page tables, and compares with a direct cut by the oracle. */
+#ifndef TREADLE_TESTS_PAIRS_H
+#define TREADLE_TESTS_PAIRS_H
+
+#include "base/random.h"
+#include "oracle/oracle.h"
+#include "plan/plan.h"
+
+typedef struct pair_side {
+  char text[512];          /* of the layout */
+  char kind[16];           /* hf, megatron, vllm, sglang, pieces */
+  bool given;              /* the layout is handed over piece by piece */
+  int64_t f;               /* rank map */
+  treadle_layout *layout;
+  oracle_layout *oracle;
+} pair_side;
+
+typedef struct pair {
+  uint64_t seed;
+  char config[512];        /* as JSON */
+  json_t *json;
+  int64_t ranks;
+  treadle_model *model;
+  oracle_model *oracle;
+  pair_side from, to;
+} pair;
+
+/* Makes the pair of a seed: draws until both layouts are legal. Fails the test when library and oracle do not
+ * agree on what is legal. max_elems bounds the model. */
+void pair_make(pair *p, uint64_t seed, int64_t max_elems);
+void pair_release(pair *p);
+const char *pair_describe(const pair *p);
+
+typedef struct pair_result {
+  int64_t moved, bound, back_moved;
+  int32_t waves;
+  bool lossless;
+} pair_result;
+
+/* Plans, plays both directions and compares; ends the test at the first difference. cap_min: with the smallest
+ * cap; else with a random one. */
+pair_result pair_play(pair *p, bool cap_min);
+
+#endif
