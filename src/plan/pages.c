@@ -10,7 +10,41 @@
 
 #include "base/dtype.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+
+static int64_t pages_of(int64_t bytes, int64_t page_bytes) { return (bytes + page_bytes - 1) / page_bytes; }
+
+static treadle_page_life *new_lives(int64_t count) {
+  treadle_page_life *pages = treadle_alloc_array((size_t)count + 1, sizeof *pages);
+  for (int64_t i = 0; pages && i < count; i++) pages[i] = (treadle_page_life){TREADLE_MAX_WAVES, -1};
+  return pages;
+}
+
+treadle_status treadle_lives_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, treadle_lives *lives) {
+  lives->from_count = pages_of((int64_t)treadle_layout_window_bytes(from, rank), page_bytes);
+  lives->to_count = pages_of((int64_t)treadle_layout_window_bytes(to, rank), page_bytes);
+  if (lives->from_count + lives->to_count > INT32_MAX)
+    return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " would have %" PRId64
+                        " pages; take larger ones", rank, lives->from_count + lives->to_count);
+  lives->from = new_lives(lives->from_count);
+  lives->to = new_lives(lives->to_count);
+  if (!lives->from || !lives->to) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  return TREADLE_OK;
+}
+
+void treadle_lives_release(treadle_lives *lives) {
+  treadle_free(lives->from);
+  treadle_free(lives->to);
+}
+
+void treadle_lives_settle(treadle_lives *lives) {
+  for (int64_t i = 0; i < lives->from_count; i++)
+    if (lives->from[i].last < 0) lives->from[i] = (treadle_page_life){0, 0};
+  for (int64_t i = 0; i < lives->to_count; i++)
+    if (lives->to[i].last < 0) lives->to[i] = (treadle_page_life){0, 0};
+}
 
 /* Marks what dimensions d.. of an op touch, from byte `at`. Dimensions whose stride is no more than a page leave
  * no page out, so that the rest is one range. */
@@ -59,20 +93,20 @@ static void note(treadle_direction *direction, int32_t wave, int32_t needed) {
   if (wave < direction->first_reclaim) direction->first_reclaim = wave;
 }
 
-treadle_status treadle_pages_share(const treadle_page_life *from, int64_t from_count,
-                                   const treadle_page_life *to, int64_t to_count, int32_t waves,
-                                   int32_t *from_page, int32_t *to_page, treadle_direction *forward,
-                                   treadle_direction *back, int64_t *physical_p) {
+treadle_status treadle_lives_share(const treadle_lives *lives, int32_t waves, int32_t *from_page,
+                                   int32_t *to_page, treadle_direction *forward, treadle_direction *back,
+                                   int64_t *physical_p) {
   treadle_status status = TREADLE_OK;
+  const treadle_page_life *from = lives->from, *to = lives->to;
   int32_t *leaving = NULL, *coming = NULL;
-  TRY(sort_pages(from, from_count, waves, true, &leaving));
-  TRY(sort_pages(to, to_count, waves, false, &coming));
+  TRY(sort_pages(from, lives->from_count, waves, true, &leaving));
+  TRY(sort_pages(to, lives->to_count, waves, false, &coming));
   if (from_page)
-    for (int64_t i = 0; i < from_count; i++) from_page[i] = (int32_t)i;
-  int64_t free_at = 0, physical = from_count;
-  for (int64_t i = 0; i < to_count; i++) {
+    for (int64_t i = 0; i < lives->from_count; i++) from_page[i] = (int32_t)i;
+  int64_t free_at = 0, physical = lives->from_count;
+  for (int64_t i = 0; i < lives->to_count; i++) {
     int32_t y = coming[i], page;
-    if (free_at < from_count && from[leaving[free_at]].last <= to[y].first - TREADLE_LAG) {
+    if (free_at < lives->from_count && from[leaving[free_at]].last <= to[y].first - TREADLE_LAG) {
       page = leaving[free_at++];
       note(forward, to[y].first, from[page].last);
       note(back, waves - 1 - from[page].last, waves - 1 - to[y].first);

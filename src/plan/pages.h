@@ -8,15 +8,27 @@ typedef struct treadle_page_life {
   int32_t first, last; /* canonical waves of its first and last atom; first > last: never touched */
 } treadle_page_life;
 
+/* Of both windows of a rank. */
+typedef struct treadle_lives {
+  treadle_page_life *from, *to;
+  int64_t from_count, to_count;
+} treadle_lives;
+
+treadle_status treadle_lives_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, treadle_lives *lives);
+/* When all ops are marked: a page of which nothing is ever touched (gaps between storage tensors) lives in the
+ * first wave. */
+void treadle_lives_settle(treadle_lives *lives);
+void treadle_lives_release(treadle_lives *lives);
+
 /* Marks the pages that an op's destination touches. */
 void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op);
 
 /* Puts the pages of both windows on as few physical pages as the lag allows. from_page and to_page may be
  * NULL when only the count is wanted. need (both directions) and first_reclaim are filled where directions are
  * given. */
-treadle_status treadle_pages_share(const treadle_page_life *from, int64_t from_count,
-                                   const treadle_page_life *to, int64_t to_count, int32_t waves,
-                                   int32_t *from_page, int32_t *to_page, treadle_direction *forward,
-                                   treadle_direction *back, int64_t *physical_p);
+treadle_status treadle_lives_share(const treadle_lives *lives, int32_t waves, int32_t *from_page,
+                                   int32_t *to_page, treadle_direction *forward, treadle_direction *back,
+                                   int64_t *physical_p);
 
 #endif

@@ -69,11 +69,15 @@ uint64_t treadle_op_mark(const treadle_op *op);
 int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to, int64_t page_bytes,
                            int64_t cap_bytes);
 
-/* Makes the plan with a given number of waves; cap_bytes is only noted. cap_min_bytes is computed when
- * want_cap_min. */
+/* Makes the plan with a given number of waves; cap_bytes is only noted, cap_min_bytes stays 0. */
 treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes, bool want_cap_min,
-                                 treadle_plan **plan_p);
+                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes, treadle_plan **plan_p);
+
+/* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */
+treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                  int64_t page_bytes);
+/* Does every value come back the same? */
+bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to);
 
 /* The smallest cap of one rank: its peak at 4096 waves minus its larger window. */
 treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,

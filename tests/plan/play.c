@@ -208,7 +208,7 @@ static void make_plans(play *player, bool cap_min) {
     again = false;
     for (int64_t r = 0; r < p->ranks; r++) {
       treadle_plan *plan;
-      if (treadle_plan_make(p->from.layout, p->to.layout, r, PAGE, waves, cap, false, &plan) != TREADLE_OK)
+      if (treadle_plan_make(p->from.layout, p->to.layout, r, PAGE, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
       if (plan->physical_pages * PAGE > largest(plan->from_pages, plan->to_pages) * PAGE + cap) again = true;

@@ -1,0 +1,101 @@
+/* Numbers of plans: how many waves, the smallest cap, bytes and peaks, with or without the ops. */
+#include "base/dtype.h"
+#include "plan/sinks.h"
+
+#include <string.h>
+
+static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to, int64_t page_bytes,
+                           int64_t cap_bytes) {
+  int64_t bytes = largest(treadle_layout_window_max(from), treadle_layout_window_max(to));
+  bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  int64_t waves = cap_bytes > 0 ? (8 * bytes + cap_bytes - 1) / cap_bytes : TREADLE_MAX_WAVES;
+  if (waves < 1) return 1;
+  return waves > TREADLE_MAX_WAVES ? TREADLE_MAX_WAVES : (int32_t)waves;
+}
+
+treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, int64_t *cap_min_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_classes classes = {0};
+  treadle_lives lives = {0};
+  int64_t physical;
+  TRY(treadle_plan_check(from, to, rank, page_bytes));
+  TRY(treadle_classes_create(from, to, page_bytes, &classes));
+  classes.waves = TREADLE_MAX_WAVES;
+  TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
+  treadle_page_sink forward = treadle_page_sink_make(lives.to, page_bytes);
+  treadle_page_sink back = treadle_page_sink_make(lives.from, page_bytes);
+  TRY(treadle_direction_walk(&classes, from, to, rank, &forward.sink));
+  TRY(treadle_direction_walk(&classes, to, from, rank, &back.sink));
+  treadle_lives_settle(&lives);
+  TRY(treadle_lives_share(&lives, TREADLE_MAX_WAVES, NULL, NULL, NULL, NULL, &physical));
+  *cap_min_p = (physical - largest(lives.from_count, lives.to_count)) * page_bytes;
+out:
+  treadle_lives_release(&lives);
+  treadle_classes_release(&classes);
+  return status;
+}
+
+void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) {
+  *info_p = (treadle_plan_info){
+      .from_bytes = (size_t)(plan->from_pages * plan->page_bytes),
+      .to_bytes = (size_t)(plan->to_pages * plan->page_bytes),
+      .moved_bytes = (size_t)plan->forward.moved_bytes,
+      .lower_bound_bytes = (size_t)plan->forward.lower_bound_bytes,
+      .resident_bytes = (size_t)plan->forward.resident_bytes,
+      .back_moved_bytes = (size_t)plan->back.moved_bytes,
+      .back_lower_bound_bytes = (size_t)plan->back.lower_bound_bytes,
+      .waves = plan->waves,
+      .page_bytes = (size_t)plan->page_bytes,
+      .cap_bytes = (size_t)plan->cap_bytes,
+      .cap_min_bytes = (size_t)plan->cap_min_bytes,
+      .peak_bytes = (size_t)(plan->physical_pages * plan->page_bytes),
+      .peak_bound_bytes =
+          (size_t)(largest(plan->from_pages, plan->to_pages) * plan->page_bytes + plan->cap_bytes),
+      .digest = plan->digest,
+      .lossless = plan->lossless,
+  };
+}
+
+void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
+  memset(bytes, 0, (size_t)plan->from->ranks * sizeof *bytes);
+  for (size_t i = 0; i < plan->forward.ops.count; i++) {
+    const treadle_op *op = &plan->forward.ops.items[i];
+    if (op->source < 0 || op->source == plan->rank) continue;
+    size_t a = treadle_dtype_bytes((treadle_dtype)op->from_dtype);
+    size_t b = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    bytes[op->source] += (size_t)op->elems * (a < b ? a : b);
+  }
+}
+
+treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p,
+                                    size_t *inbound) {
+  treadle_status status = TREADLE_OK;
+  treadle_classes classes = {0};
+  treadle_lives lives = {0};
+  treadle_plan plan = {.from = from, .to = to, .rank = rank, .waves = waves, .page_bytes = page_bytes};
+  TRY(treadle_plan_check(from, to, rank, page_bytes));
+  TRY(treadle_classes_create(from, to, page_bytes, &classes));
+  classes.waves = waves;
+  TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
+  treadle_op_sink forward = treadle_op_sink_make(&plan, lives.to, false, &plan.forward);
+  treadle_op_sink back = treadle_op_sink_make(&plan, lives.from, true, &plan.back);
+  forward.inbound = inbound;
+  TRY(treadle_direction_walk(&classes, from, to, rank, &forward.sink));
+  TRY(treadle_direction_walk(&classes, to, from, rank, &back.sink));
+  TRY(treadle_layout_inbound(from, to, rank, &plan.forward.lower_bound_bytes));
+  TRY(treadle_layout_inbound(to, from, rank, &plan.back.lower_bound_bytes));
+  treadle_lives_settle(&lives);
+  plan.from_pages = lives.from_count;
+  plan.to_pages = lives.to_count;
+  plan.lossless = treadle_plan_is_lossless(from, to);
+  TRY(treadle_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
+  treadle_plan_get_info(&plan, info_p);
+out:
+  treadle_lives_release(&lives);
+  treadle_classes_release(&classes);
+  return status;
+}
