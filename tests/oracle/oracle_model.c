@@ -96,7 +96,7 @@ static bool read_config(const json_t *config, oracle_model *m, char *why) {
       !number(config, "num_attention_heads", -1, &m->nh, why) ||
       !number(config, "intermediate_size", -1, &m->I, why) ||
       !number(config, "num_key_value_heads", m->nh, &m->ng, why) ||
-      !number(config, "head_dim", m->H / m->nh, &m->hd, why))
+      !number(config, "head_dim", strcmp(type, "qwen3") == 0 ? 128 : m->H / m->nh, &m->hd, why))
     return false;
   if (m->nh % m->ng != 0)
     return oracle_refuse(why, "%lld query heads, %lld KV heads", (long long)m->nh, (long long)m->ng);

@@ -1,0 +1,165 @@
+/* The frame of the golden checks: reading files, the table of kinds, opening layouts, reporting. */
+#include "golden_support/golden_parts.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+/* Each kind of file and who checks its cases. `list` is where the cases stand. */
+static const struct {
+  const char *name, *list;
+  golden_verdict (*check)(golden_case *c);
+} kinds[] = {
+    {"megatron_hf_map", "cases", golden_check_megatron_map},
+    {"megatron_hf_map_bridge", "cases", golden_check_megatron_map},
+    {"megatron_params", "cases", golden_check_megatron_params},
+    {"megatron_params_te", "cases", golden_check_megatron_params},
+    {"megatron_layers", "cases", golden_check_megatron_layers},
+    {"megatron_ranks", "cases", golden_check_megatron_ranks},
+    {"megatron_vocab", "cases", golden_check_megatron_vocab},
+    {"megatron_vocab", "unpadded_ok", golden_check_megatron_unpadded},
+    {"vllm_params", "cases", golden_check_engine_params},
+    {"vllm_params_more", "cases", golden_check_engine_params},
+    {"vllm_params_mtp", "cases", golden_check_engine_params},
+    {"vllm_pp", "cases", golden_check_engine_stages},
+    {"vllm_ranks", "cases", golden_check_vllm_ranks},
+    {"vllm_vocab", "cases", golden_check_engine_vocab},
+    {"vllm_experts", "cases", golden_check_nothing},
+    {"vllm_fp8_scales", "cases", golden_check_nothing},
+    {"sglang_params", "cases", golden_check_engine_params},
+    {"sglang_params_more", "cases", golden_check_engine_params},
+    {"sglang_params_mtp", "cases", golden_check_engine_params},
+    {"sglang_pp", "cases", golden_check_engine_stages},
+    {"sglang_ranks", "cases", golden_check_sglang_ranks},
+    {"sglang_vocab", "cases", golden_check_engine_vocab},
+    {"sglang_experts", "cases", golden_check_nothing},
+    {"sglang_fp8_scales", "cases", golden_check_nothing},
+    {"dist_optimizer_ranges", "cases", golden_check_nothing},
+    {"dist_optimizer_ranges_te", "cases", golden_check_nothing},
+    {"dtensor", "cases", golden_check_nothing},
+    {"fsdp1", "cases", golden_check_nothing},
+    {"fsdp2", "cases", golden_check_nothing},
+};
+
+golden_verdict golden_check_nothing(golden_case *c) {
+  (void)c;
+  return GOLDEN_SKIPPED;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+json_t *golden_load(const char *path) {
+  size_t count = 0, capacity = 1 << 20;
+  char *bytes = malloc(capacity);
+  gzFile file = gzopen(path, "rb"); /* reads plain files as they are */
+  int got = -1;
+  while (file && bytes && (got = gzread(file, bytes + count, (unsigned)(capacity - count))) > 0) {
+    count += (size_t)got;
+    if (count < capacity) continue;
+    capacity *= 2;
+    char *more = realloc(bytes, capacity);
+    if (!more) free(bytes);
+    bytes = more;
+  }
+  if (file) gzclose(file);
+  json_error_t error = {.text = "cannot be read"};
+  json_t *root = got == 0 && bytes ? json_loadb(bytes, count, 0, &error) : NULL;
+  if (!root) fprintf(stderr, "%s: %s\n", path, error.text);
+  free(bytes);
+  return root;
+}
+
+/* "tests/golden/vllm_params.json.gz" -> "vllm_params" */
+static void kind_of_path(const char *path, char *kind, size_t room) {
+  const char *slash = strrchr(path, '/');
+  snprintf(kind, room, "%s", slash ? slash + 1 : path);
+  char *dot = strchr(kind, '.');
+  if (dot) *dot = 0;
+}
+
+bool golden_check_file(const char *path, const golden_subject *subject, FILE *differences,
+                       golden_counts *counts_p) {
+  char kind[64];
+  kind_of_path(path, kind, sizeof kind);
+  *counts_p = (golden_counts){0};
+  json_t *root = golden_load(path);
+  if (!root) return false;
+  bool known = false;
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    if (strcmp(kinds[k].name, kind) != 0) continue;
+    known = true;
+    const json_t *list = json_object_get(root, kinds[k].list);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+      golden_case c = {.subject = subject, .file = kind, .root = root, .out = differences};
+      c.item = json_array_get(list, i);
+      c.number = (int)i;
+      golden_verdict verdict = kinds[k].check(&c);
+      if (c.layout) subject->close(c.layout);
+      json_decref(c.config);
+      counts_p->cases++;
+      counts_p->equal += verdict == GOLDEN_EQUAL;
+      counts_p->refused += verdict == GOLDEN_REFUSED;
+      counts_p->skipped += verdict == GOLDEN_SKIPPED;
+      counts_p->different += verdict == GOLDEN_DIFFERENT;
+    }
+  }
+  json_decref(root);
+  if (!known) fprintf(stderr, "%s: nobody knows golden files '%s'\n", path, kind);
+  return known;
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------- */
+
+golden_verdict golden_differ(const golden_case *c, const char *format, ...) {
+  fprintf(c->out, "%s case %d, %s, %lld ranks, %s: ", c->file, c->number, c->text, (long long)c->ranks,
+          c->subject->name);
+  va_list values;
+  va_start(values, format);
+  vfprintf(c->out, format, values);
+  va_end(values);
+  fputc('\n', c->out);
+  return GOLDEN_DIFFERENT;
+}
+
+golden_verdict golden_open(golden_case *c, bool refused) {
+  const json_t *error = json_is_object(c->item) ? json_object_get(c->item, "error") : NULL;
+  const char *message = json_string_value(json_object_get(error, "message"));
+  c->layout = c->subject->open(c->config, c->text, c->ranks);
+  if (!error && !refused)
+    return c->layout ? GOLDEN_EQUAL : golden_differ(c, "refused: %s", c->subject->reason());
+  return c->layout ? golden_differ(c, "accepted; golden: %s", message ? message : "refused")
+                   : GOLDEN_REFUSED;
+}
+
+void golden_llama(golden_case *c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads,
+                  int64_t head_dim, int64_t mlp, bool tied) {
+  c->config = json_pack("{ss, ss, sI, sI, sI, sI, sI, sI, sI, sb}", "model_type", "llama", "torch_dtype",
+                        "bfloat16", "vocab_size", (json_int_t)vocabulary, "hidden_size", (json_int_t)hidden,
+                        "num_hidden_layers", (json_int_t)layers, "num_attention_heads", (json_int_t)heads,
+                        "num_key_value_heads", (json_int_t)heads, "head_dim", (json_int_t)head_dim,
+                        "intermediate_size", (json_int_t)mlp, "tie_word_embeddings", tied);
+}
+
+bool golden_is_dense(const json_t *config) {
+  const char *type = json_string_value(json_object_get(config, "model_type"));
+  return type && (strcmp(type, "llama") == 0 || strcmp(type, "qwen2") == 0 || strcmp(type, "qwen3") == 0);
+}
+
+void golden_option(golden_case *c, const char *format, ...) {
+  size_t length = strlen(c->text);
+  c->text[length] = strchr(c->text, ':') ? ',' : ':';
+  va_list values;
+  va_start(values, format);
+  vsnprintf(c->text + length + 1, sizeof c->text - length - 1, format, values);
+  va_end(values);
+}
+
+int64_t golden_int(const json_t *object, const char *key, int64_t otherwise) {
+  const json_t *value = json_object_get(object, key);
+  return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+int64_t golden_at(const json_t *array, size_t index) {
+  return json_integer_value(json_array_get(array, index));
+}
