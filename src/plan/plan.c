@@ -32,9 +32,9 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
                         from->text, from->ranks, to->text, to->ranks);
   if (rank < 0 || rank >= from->ranks)
     return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " is not one of %" PRId64, rank, from->ranks);
-  if (page_bytes < 4096 || (page_bytes & (page_bytes - 1)) != 0)
-    return treadle_fail(TREADLE_REFUSED, "plan: a page of %" PRId64 " bytes is no power of two from 4 KiB",
-                        page_bytes);
+  if (page_bytes < 4096 || page_bytes > INT64_C(1) << 40 || (page_bytes & (page_bytes - 1)) != 0)
+    return treadle_fail(TREADLE_REFUSED,
+                        "plan: a page of %" PRId64 " bytes is no power of two from 4 KiB to 1 TiB", page_bytes);
   return TREADLE_OK;
 }
 
@@ -136,6 +136,9 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   treadle_plan_options o = options ? *options : (treadle_plan_options){0};
   int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes, cap_min;
   *plan_p = NULL;
+  if (o.cap_bytes > (size_t)1 << 60)
+    return treadle_fail(TREADLE_REFUSED, "plan: a cap of %s is more than 2^60 bytes",
+                        treadle_text_of_size(o.cap_bytes));
   TRY(treadle_plan_cap_min(from, to, rank, page, &cap_min));
   if (cap == 0) cap = largest(default_cap, cap_min);
   if (cap < cap_min) {

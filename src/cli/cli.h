@@ -1,0 +1,99 @@
+/* The command: what its subcommands share.
+ *
+ * One file a subcommand, one row in the table of main.c. Options of all subcommands stand in one table in
+ * options.c, which parses them and writes the help; a subcommand gets them as one struct.
+ *
+ * Exit status: 0; 1 for a difference, a failure while running, or a plan that does not fit; 2 for input
+ * that is refused. Results go to standard output, messages to standard error. */
+#ifndef TREADLE_CLI_CLI_H
+#define TREADLE_CLI_CLI_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
+
+enum { TREADLE_MAX_WORDS = 2 };
+
+/* What --check asks for. */
+typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;
+
+/* The options of all subcommands. Zero (NULL, -1 for rank) is "not given", defaults are in options.c. */
+typedef struct treadle_arguments {
+  const char *words[TREADLE_MAX_WORDS]; /* arguments that are no options */
+  int word_count;
+  const char *model, *families;
+  const char *layout, *from, *to, *train, *infer;
+  int64_t ranks, rank, cycles;
+  size_t cap_bytes, page_bytes, budget_bytes;
+  double timeout_seconds;
+  int64_t rank_map; /* treadle_rank_map */
+  int64_t check;    /* treadle_check */
+  bool runs, by_rank, json, help;
+  const char *family, *dtype; /* make-model */
+  int64_t layers, hidden, vocab;
+} treadle_arguments;
+
+typedef struct treadle_command {
+  const char *name;
+  unsigned bit;      /* in the options' masks */
+  const char *words; /* what stands besides options: "list | show NAME"; "" for nothing */
+  int words_min, words_max;
+  bool hidden;         /* not in the short list */
+  const char *summary; /* one line */
+  const char *text;    /* a paragraph or two */
+  const char *examples;
+  int (*run)(const treadle_arguments *arguments); /* the exit status */
+  int (*refuse)(treadle_status status);           /* says why the options are refused; NULL: as ever */
+} treadle_command;
+
+enum {
+  TREADLE_IN_PLAN = 1 << 0,
+  TREADLE_IN_LAYOUT = 1 << 1,
+  TREADLE_IN_SWITCH = 1 << 2,
+  TREADLE_IN_FAMILY = 1 << 3,
+  TREADLE_IN_INSPECT = 1 << 4,
+  TREADLE_IN_DOCTOR = 1 << 5,
+  TREADLE_IN_MAKE_MODEL = 1 << 6
+};
+
+int treadle_command_plan(const treadle_arguments *arguments);
+int treadle_command_layout(const treadle_arguments *arguments);
+int treadle_command_switch(const treadle_arguments *arguments);
+int treadle_command_switch_refuse(treadle_status status); /* once, not once a rank */
+int treadle_command_family(const treadle_arguments *arguments);
+int treadle_command_inspect(const treadle_arguments *arguments);
+int treadle_command_doctor(const treadle_arguments *arguments);
+int treadle_command_make_model(const treadle_arguments *arguments);
+
+/* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,
+ * values that are not what they should be, options that are missing. With --help nothing is missing. */
+treadle_status treadle_options_parse(const treadle_command *command, int count, char **texts,
+                                     treadle_arguments *arguments);
+
+/* The help of a subcommand. */
+void treadle_options_print_help(const treadle_command *command, FILE *file);
+
+/* Of `names` (ended by NULL), the nearest to `name`, or NULL when none is near. */
+const char *treadle_nearest_name(const char *name, const char *const *names);
+
+/* That of refused input for TREADLE_REFUSED, of a failure for what else is not TREADLE_OK. */
+int treadle_exit_status(treadle_status status);
+
+/* Says "treadle <command>: <message>" on standard error and gives the exit status. */
+int treadle_report_error(const char *command, treadle_status status);
+
+/* The same while input is read: a file that cannot be opened is refused input, too. */
+int treadle_report_refusal(const char *command, treadle_status status);
+
+/* Flushes standard output; a full disk or a closed pipe turns success into a failure. */
+int treadle_finish_output(const char *command, int exit_status);
+
+/* A line on standard error about what is being done, for work that has taken more than two seconds, when
+ * standard error is a terminal. */
+void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void treadle_progress_end(void);
+
+#endif

@@ -1,0 +1,13 @@
+/* Comparing a window with what it should hold, in words a user can act on. */
+#ifndef TREADLE_CLI_COMPARE_H
+#define TREADLE_CLI_COMPARE_H
+
+#include "base/status.h"
+
+/* Compares the window of `rank` in `layout` with `wanted`, byte by byte. TREADLE_DIFFERENT names the first
+ * difference: rank, tensor, coordinate in Hugging Face's shape, both values. `when` is for the message. */
+treadle_status treadle_compare_window(const treadle_layout *layout, const treadle_model *model,
+                                      int64_t rank, const void *window, const void *wanted,
+                                      const char *when);
+
+#endif

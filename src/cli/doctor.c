@@ -1,0 +1,257 @@
+/* treadle doctor: what this machine has and lacks. One function a question, all in one table; an answer has
+ * a level, what was found, and what to do about it. */
+#include "cli/cli.h"
+#include "cli/json_out.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef enum doctor_level { FINE, WARNING, MISSING } doctor_level;
+
+typedef struct doctor_answer {
+  doctor_level level;
+  char found[256];
+  char advice[320]; /* "" when there is nothing to do */
+} doctor_answer;
+
+static const size_t kib = 1024, mib = (size_t)1 << 20;
+
+#define SAY(text, ...) snprintf(text, sizeof(text), __VA_ARGS__)
+
+/* The first line of a small file, without its end; false when it cannot be read. */
+static bool read_line(const char *path, char *line, size_t capacity) {
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  bool read = fgets(line, (int)capacity, file) != NULL;
+  fclose(file);
+  if (read) line[strcspn(line, "\n")] = 0;
+  return read;
+}
+
+/* ---- Starting ranks -------------------------------------------------------------------------- */
+
+static void ask_launcher(doctor_answer *answer) {
+  static const char *const launchers[] = {"mpirun", "mpiexec"};
+  for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+    char command[64], line[160] = "";
+    SAY(command, "%s --version 2>/dev/null", launchers[i]);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) continue;
+    while (!line[0] && fgets(line, sizeof line, pipe)) line[strcspn(line, "\n")] = 0;
+    if (pclose(pipe) != 0 || !line[0]) continue;
+    SAY(answer->found, "%s: %s", launchers[i], line);
+    return;
+  }
+  answer->level = WARNING;
+  SAY(answer->found, "neither mpirun nor mpiexec");
+  SAY(answer->advice, "treadle switch runs one process a rank: install openmpi-bin or mpich");
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+static void ask_mappings(doctor_answer *answer) {
+  char line[64];
+  int64_t limit;
+  if (!read_line("/proc/sys/vm/max_map_count", line, sizeof line) || !treadle_text_to_int64(line, &limit)) {
+    answer->level = WARNING;
+    SAY(answer->found, "vm.max_map_count cannot be read");
+    return;
+  }
+  SAY(answer->found, "%lld mappings a process", (long long)limit);
+  if (limit >= 65530) return;
+  answer->level = WARNING;
+  SAY(answer->advice,
+      "windows of many scattered pages need more: sysctl -w vm.max_map_count=262144, or larger "
+      "pages with --page-size");
+}
+
+static const char *limit_text(rlim_t limit, bool bytes) {
+  static char text[32];
+  if (limit == RLIM_INFINITY) return "unlimited";
+  if (bytes) return treadle_text_of_size((size_t)limit);
+  SAY(text, "%llu", (unsigned long long)limit);
+  return text;
+}
+
+static void ask_files(doctor_answer *answer) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+  SAY(answer->found, "%s open files", limit_text(limit.rlim_cur, false));
+  if (limit.rlim_cur >= 1024) return;
+  answer->level = WARNING;
+  SAY(answer->advice,
+      "a rank opens a few files for each peer of its machine: ulimit -n 4096 (at most %s here)",
+      limit_text(limit.rlim_max, false));
+}
+
+static void ask_locked_memory(doctor_answer *answer) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit)) return;
+  SAY(answer->found, "%s of locked memory", limit_text(limit.rlim_cur, true));
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= 64 * kib) return;
+  answer->level = WARNING;
+  SAY(answer->advice, "networks and devices that register memory need more: ulimit -l unlimited");
+}
+
+/* ---- Shared memory --------------------------------------------------------------------------- */
+
+static void ask_shared_memory(doctor_answer *answer) {
+  struct statvfs about;
+  if (statvfs("/dev/shm", &about)) {
+    answer->level = WARNING;
+    SAY(answer->found, "/dev/shm: %s", strerror(errno));
+    SAY(answer->advice, "MPI launchers keep their buffers there: mount -t tmpfs tmpfs /dev/shm");
+    return;
+  }
+  size_t size = (size_t)about.f_blocks * about.f_frsize,
+         available = (size_t)about.f_bavail * about.f_frsize;
+  SAY(answer->found, "/dev/shm: %s, %s free", treadle_text_of_size(size), treadle_text_of_size(available));
+  if (available >= 64 * mib) return;
+  answer->level = WARNING;
+  SAY(answer->advice,
+      "MPI launchers keep their buffers there; pools do not. In a container: --shm-size=1g");
+}
+
+static void ask_memfd(doctor_answer *answer) {
+  size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+  int descriptor = memfd_create("treadle-doctor", MFD_CLOEXEC);
+  void *page = MAP_FAILED;
+  if (descriptor >= 0 && ftruncate(descriptor, (off_t)bytes) == 0)
+    page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (page != MAP_FAILED) {
+    memset(page, 1, bytes);
+    munmap(page, bytes);
+    SAY(answer->found, "files without a name (memfd) work");
+  } else {
+    answer->level = MISSING;
+    SAY(answer->found, "files without a name (memfd): %s", strerror(errno));
+    SAY(answer->advice,
+        "pools live in them: a Linux of 3.17 or later, and a sandbox that allows memfd_create");
+  }
+  if (descriptor >= 0) close(descriptor);
+}
+
+static void ask_pidfd(doctor_answer *answer) {
+  int descriptor = (int)syscall(SYS_pidfd_open, getpid(), 0);
+  if (descriptor >= 0) {
+    SAY(answer->found, "processes can be watched (pidfd)");
+    close(descriptor);
+    return;
+  }
+  answer->level = WARNING;
+  SAY(answer->found, "processes cannot be watched (pidfd): %s", strerror(errno));
+  SAY(answer->advice,
+      "a rank that dies may be noticed only when a wait runs into --timeout; Linux 5.3 has it");
+}
+
+static void ask_huge_pages(doctor_answer *answer) {
+  char line[160];
+  if (!read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", line, sizeof line)) {
+    SAY(answer->found, "huge pages for shared memory: the system does not tell");
+    return;
+  }
+  SAY(answer->found, "huge pages for shared memory: %s", line);
+  if (!strstr(line, "[never]") && !strstr(line, "[deny]")) return;
+  answer->level = WARNING;
+  SAY(answer->advice, "pools could use 2 MiB pages of the processor, which makes touching them faster: "
+                      "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
+
+/* ---- The machine ----------------------------------------------------------------------------- */
+
+static void ask_cores(doctor_answer *answer) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int usable = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
+  SAY(answer->found, "%d cores for this process, %ld in the machine", usable,
+      sysconf(_SC_NPROCESSORS_ONLN));
+  if (usable == 1) SAY(answer->advice, "more ranks than cores work, but take turns");
+}
+
+/* MemAvailable, or what the control group leaves when that is less. */
+static void ask_memory(doctor_answer *answer) {
+  size_t available = 0, total = 0;
+  char line[128];
+  FILE *file = fopen("/proc/meminfo", "re");
+  while (file && fgets(line, sizeof line, file)) {
+    unsigned long long value;
+    if (sscanf(line, "MemTotal: %llu kB", &value) == 1) total = (size_t)value * kib;
+    if (sscanf(line, "MemAvailable: %llu kB", &value) == 1) available = (size_t)value * kib;
+  }
+  if (file) fclose(file);
+  SAY(answer->found, "%s of memory, %s available", treadle_text_of_size(total),
+      treadle_text_of_size(available));
+
+  int64_t limit, used;
+  char used_line[64];
+  if (read_line("/sys/fs/cgroup/memory.max", line, sizeof line) && treadle_text_to_int64(line, &limit) &&
+      read_line("/sys/fs/cgroup/memory.current", used_line, sizeof used_line) &&
+      treadle_text_to_int64(used_line, &used)) {
+    size_t left = used < limit ? (size_t)(limit - used) : 0;
+    SAY(answer->found, "%s of memory, %s available; the control group leaves %s",
+        treadle_text_of_size(total), treadle_text_of_size(available), treadle_text_of_size(left));
+    if (left < available) available = left;
+  }
+  if (available >= 1024 * mib) return;
+  answer->level = WARNING;
+  SAY(answer->advice, "treadle plan --model ... says what a switch takes on each rank");
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  void (*ask)(doctor_answer *answer);
+} questions[] = {
+    {"launcher", ask_launcher},
+    {"mappings", ask_mappings},
+    {"files", ask_files},
+    {"locked memory", ask_locked_memory},
+    {"shared memory", ask_shared_memory},
+    {"memfd", ask_memfd},
+    {"pidfd", ask_pidfd},
+    {"huge pages", ask_huge_pages},
+    {"cores", ask_cores},
+    {"memory", ask_memory},
+};
+
+int treadle_command_doctor(const treadle_arguments *arguments) {
+  static const char *const level_texts[] = {"ok", "warn", "missing"};
+  treadle_json_out out = {.file = stdout};
+  doctor_level worst = FINE;
+  if (arguments->json) {
+    treadle_json_out_open(&out, NULL, '{');
+    treadle_json_out_open(&out, "checks", '[');
+  }
+  for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
+    doctor_answer answer = {.level = FINE};
+    questions[i].ask(&answer);
+    if (answer.level > worst) worst = answer.level;
+    if (arguments->json) {
+      treadle_json_out_open(&out, NULL, '{');
+      treadle_json_out_text(&out, "name", questions[i].name);
+      treadle_json_out_text(&out, "level", level_texts[answer.level]);
+      treadle_json_out_text(&out, "found", answer.found);
+      treadle_json_out_text(&out, "advice", answer.advice[0] ? answer.advice : NULL);
+      treadle_json_out_close(&out, '}');
+    } else {
+      printf("%-8s %-14s %s\n", level_texts[answer.level], questions[i].name, answer.found);
+      if (answer.advice[0]) printf("%23s %s\n", "->", answer.advice);
+    }
+  }
+  if (arguments->json) {
+    treadle_json_out_close(&out, ']');
+    treadle_json_out_text(&out, "worst", level_texts[worst]);
+    treadle_json_out_close(&out, '}');
+  }
+  return treadle_finish_output("doctor", worst == MISSING ? TREADLE_EXIT_FAILED : TREADLE_EXIT_OK);
+}

@@ -1,0 +1,186 @@
+/* treadle family: list the families, show one, check one against a checkpoint. */
+#include "cli/cli.h"
+
+#include "base/alloc.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "model/model.h"
+
+#include <string.h>
+
+/* ---- list, show ------------------------------------------------------------------------------ */
+
+static treadle_status list(const char *folder) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena arena = {0};
+  treadle_family **families;
+  int32_t count;
+  TRY(treadle_family_all(folder, &arena, &families, &count));
+  for (int32_t i = 0; i < count; i++) {
+    const treadle_family *family = families[i];
+    printf("%-12s %2d kinds of tensors; model_type", family->name, (int)family->kind_count);
+    for (const char **type = family->model_types; *type; type++) printf(" %s", *type);
+    printf("; engines");
+    for (int32_t e = 0; e < family->engine_count; e++) printf(" %s", family->engines[e].engine);
+    printf("\n");
+  }
+out:
+  treadle_arena_release(&arena);
+  return status;
+}
+
+static treadle_status refuse_name(treadle_family **families, int32_t count, treadle_arena *arena,
+                                  const char *name) {
+  const char **names = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *names);
+  if (!names) return treadle_fail(TREADLE_NO_MEMORY, "no memory for names");
+  for (int32_t i = 0; i < count; i++) names[i] = families[i]->name;
+  const char *nearest = treadle_nearest_name(name, names);
+  return nearest
+             ? treadle_fail(TREADLE_REFUSED, "there is no family '%s'; did you mean '%s'?", name, nearest)
+             : treadle_fail(TREADLE_REFUSED, "there is no family '%s'; treadle family list has them", name);
+}
+
+/* Prints the file as it stands: its comments are worth reading. */
+static treadle_status show_file(const treadle_family *family, const char *folder) {
+  enum { LARGEST_FILE = 16 << 20 };
+  if (folder) {
+    char *text;
+    size_t length;
+    treadle_status status = treadle_file_read(family->path, LARGEST_FILE, &text, &length);
+    if (status) return status;
+    fwrite(text, 1, length, stdout);
+    treadle_free(text);
+    return TREADLE_OK;
+  }
+  const char *slash = strrchr(family->path, '/');
+  for (const treadle_family_text *file = treadle_family_texts; file->name; file++)
+    if (strcmp(file->name, slash ? slash + 1 : family->path) == 0) fputs(file->text, stdout);
+  return TREADLE_OK;
+}
+
+static treadle_status show(const char *folder, const char *name) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena arena = {0};
+  treadle_family **families;
+  int32_t count, found = -1;
+  TRY(treadle_family_all(folder, &arena, &families, &count));
+  for (int32_t i = 0; i < count; i++)
+    if (strcmp(families[i]->name, name) == 0) found = i;
+  TRY(found < 0 ? refuse_name(families, count, &arena, name) : show_file(families[found], folder));
+out:
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+/* What check looks at: a config and, unless it is NULL, a checkpoint. */
+typedef struct check_subject {
+  const char *config_path;
+  json_t *config;
+  treadle_checkpoint *checkpoint;
+} check_subject;
+
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* An index, and its shards where all of them are there. */
+static treadle_status open_index(const char *folder, const char *index, treadle_checkpoint **checkpoint_p) {
+  treadle_status status = treadle_checkpoint_open_index(index, checkpoint_p);
+  if (status) return status;
+  for (int32_t i = 0; i < (*checkpoint_p)->file_count; i++)
+    if (!treadle_file_exists((*checkpoint_p)->files[i])) return TREADLE_OK;
+  treadle_checkpoint_close(*checkpoint_p);
+  *checkpoint_p = NULL;
+  return treadle_checkpoint_open(folder, checkpoint_p);
+}
+
+static treadle_status open_subject(const char *path, treadle_arena *arena, check_subject *subject) {
+  treadle_status status = TREADLE_OK;
+  bool is_folder = treadle_file_is_folder(path), is_index = !is_folder && ends_with(path, ".index.json");
+  const char *slash = strrchr(path, '/'), *folder = path, *index = path;
+  if (!is_folder)
+    folder = slash ? treadle_arena_format(arena, "%.*s", (int)(slash - path), path) : ".";
+  else
+    index = treadle_arena_format(arena, "%s/model.safetensors.index.json", path);
+  subject->config_path =
+      is_folder || is_index ? treadle_arena_format(arena, "%s/config.json", folder) : path;
+  const char *single = treadle_arena_format(arena, "%s/model.safetensors", folder);
+  if (!folder || !index || !subject->config_path || !single)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
+
+  TRY(treadle_json_load(subject->config_path, &subject->config));
+  if (is_index || (is_folder && !treadle_file_exists(single) && treadle_file_exists(index)))
+    TRY(open_index(folder, index, &subject->checkpoint));
+  else if (is_folder)
+    TRY(treadle_checkpoint_open(path, &subject->checkpoint));
+out:
+  return status;
+}
+
+static void print_names(const char *title, const char *names) {
+  for (const char *name = names; *name;) {
+    size_t length = strcspn(name, "\n");
+    fprintf(stderr, "%s: %.*s\n", title, (int)length, name);
+    name += length + (name[length] == '\n');
+  }
+}
+
+static treadle_status check(const char *folder, const char *path, int32_t *differences_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena arena = {0};
+  check_subject subject = {0};
+  treadle_model *model = NULL;
+  treadle_model_options options = {.families = folder};
+  const char *missing = "", *left_over = "";
+  TRY(open_subject(path, &arena, &subject));
+  TRY(treadle_model_from_config(subject.config_path, subject.config, &options, &model));
+  *differences_p = 0;
+  if (subject.checkpoint)
+    TRY(treadle_model_compare(model, subject.checkpoint, &arena, &missing, &left_over, differences_p));
+  print_names("missing or of another shape", missing);
+  print_names("left over", left_over);
+
+  printf("%s: family %s, %d tensors, %lld parameters\n", path, treadle_model_family(model),
+         (int)model->tensor_count, (long long)treadle_model_elems(model));
+  if (!subject.checkpoint)
+    printf("no weights and no index here: only the config was checked\n");
+  else
+    printf("%d names %s, %s: %s\n", (int)subject.checkpoint->count,
+           subject.checkpoint->index_only ? "in the index" : "in the files",
+           subject.checkpoint->index_only ? "shapes unknown" : "with shapes",
+           *differences_p ? "different" : "all as the family says");
+out:
+  treadle_model_close(model);
+  treadle_checkpoint_close(subject.checkpoint);
+  json_decref(subject.config);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+int treadle_command_family(const treadle_arguments *arguments) {
+  static const char *const verbs[] = {"list", "show", "check", NULL};
+  const char *verb = arguments->words[0], *what = arguments->words[1];
+  int32_t differences = 0;
+  treadle_status status;
+  if (strcmp(verb, "list") == 0 && !what) {
+    status = list(arguments->families);
+  } else if (strcmp(verb, "show") == 0 && what) {
+    status = show(arguments->families, what);
+  } else if (strcmp(verb, "check") == 0 && what) {
+    status = check(arguments->families, what, &differences);
+  } else {
+    const char *nearest = treadle_nearest_name(verb, verbs);
+    status = treadle_fail(
+        TREADLE_REFUSED, "'%s%s%s' is none of: list, show NAME, check DIR|index.json|config.json%s%s", verb,
+        what ? " " : "", what ? what : "", nearest ? "; the nearest is " : "", nearest ? nearest : "");
+  }
+  int exit_status = status        ? treadle_report_refusal("family", status)
+                    : differences ? TREADLE_EXIT_FAILED
+                                  : TREADLE_EXIT_OK;
+  return treadle_finish_output("family", exit_status);
+}

@@ -1,0 +1,81 @@
+/* Writing JSON as it comes. */
+#include "cli/json_out.h"
+
+#include <assert.h>
+#include <math.h>
+
+static void write_text(FILE *file, const char *text) {
+  fputc('"', file);
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\')
+      fprintf(file, "\\%c", c);
+    else if (c < 0x20)
+      fprintf(file, "\\u%04x", c);
+    else
+      fputc(c, file);
+  }
+  fputc('"', file);
+}
+
+/* What stands before a value: comma, line break, key. */
+static void begin_value(treadle_json_out *out, const char *key, bool is_container) {
+  bool *filled = &out->filled[out->depth];
+  if (out->depth > 0) {
+    bool own_line = out->depth == 1 || (out->depth == 2 && is_container);
+    if (*filled) fputs(own_line ? "," : ", ", out->file);
+    if (own_line) fprintf(out->file, "\n%*s", 2 * out->depth, "");
+  }
+  *filled = true;
+  if (key) {
+    write_text(out->file, key);
+    fputs(": ", out->file);
+  }
+}
+
+void treadle_json_out_open(treadle_json_out *out, const char *key, char bracket) {
+  begin_value(out, key, true);
+  fputc(bracket, out->file);
+  out->depth++;
+  assert(out->depth < (int)(sizeof out->filled / sizeof out->filled[0]));
+  out->filled[out->depth] = false;
+}
+
+void treadle_json_out_close(treadle_json_out *out, char bracket) {
+  assert(out->depth > 0);
+  out->depth--;
+  if (out->depth == 0) fputc('\n', out->file);
+  fputc(bracket, out->file);
+  if (out->depth == 0) fputc('\n', out->file);
+}
+
+void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text) {
+  begin_value(out, key, false);
+  if (text)
+    write_text(out->file, text);
+  else
+    fputs("null", out->file);
+}
+
+void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value) {
+  begin_value(out, key, false);
+  fprintf(out->file, "%lld", (long long)value);
+}
+
+void treadle_json_out_real(treadle_json_out *out, const char *key, double value) {
+  begin_value(out, key, false);
+  if (isfinite(value))
+    fprintf(out->file, "%.9g", value);
+  else
+    fputs("null", out->file);
+}
+
+void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value) {
+  begin_value(out, key, false);
+  fputs(value ? "true" : "false", out->file);
+}
+
+void treadle_json_out_null(treadle_json_out *out, const char *key) {
+  begin_value(out, key, false);
+  fputs("null", out->file);
+}

@@ -1,0 +1,25 @@
+/* Writing JSON as it comes, so that an answer of any length needs no memory. The top level and lists of
+ * objects take a line an item; what is deeper stands on one line. Keys are NULL inside lists. */
+#ifndef TREADLE_CLI_JSON_OUT_H
+#define TREADLE_CLI_JSON_OUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct treadle_json_out {
+  FILE *file;
+  int depth;
+  bool filled[8]; /* by depth: something was written there */
+} treadle_json_out;
+
+/* '{' or '['; closed with '}' or ']'. A newline follows the end of depth 0. */
+void treadle_json_out_open(treadle_json_out *out, const char *key, char bracket);
+void treadle_json_out_close(treadle_json_out *out, char bracket);
+void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text); /* NULL: null */
+void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);
+void treadle_json_out_real(treadle_json_out *out, const char *key, double value); /* NaN, infinity: null */
+void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value);
+void treadle_json_out_null(treadle_json_out *out, const char *key);
+
+#endif

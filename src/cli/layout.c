@@ -1,0 +1,167 @@
+/* treadle layout: the storage tensors of one rank, and the runs of elements they are made of. */
+#include "cli/cli.h"
+#include "cli/json_out.h"
+#include "cli/report.h"
+
+#include "base/dtype.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct layout_view {
+  const treadle_model *model;
+  const treadle_layout *layout;
+  int64_t rank;
+} layout_view;
+
+/* The Hugging Face name of a tensor; NULL for a fill. */
+static const char *tensor_name(const layout_view *view, int32_t tensor) {
+  treadle_tensor_info info;
+  if (tensor < 0 || treadle_model_tensor(view->model, tensor, &info)) return NULL;
+  return info.name;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static treadle_status print_json_runs(const layout_view *view, int32_t storage, treadle_json_out *out) {
+  treadle_run *runs = NULL;
+  size_t count = 0;
+  treadle_status status = treadle_layout_runs(view->layout, view->rank, storage, &runs, &count);
+  if (status) return status;
+  treadle_json_out_open(out, "runs", '[');
+  for (size_t i = 0; i < count; i++) {
+    treadle_json_out_open(out, NULL, '[');
+    treadle_json_out_int(out, NULL, runs[i].local_start);
+    treadle_json_out_text(out, NULL, tensor_name(view, runs[i].tensor));
+    treadle_json_out_int(out, NULL, runs[i].start);
+    treadle_json_out_int(out, NULL, runs[i].stride);
+    treadle_json_out_int(out, NULL, runs[i].count);
+    treadle_json_out_close(out, ']');
+  }
+  treadle_json_out_close(out, ']');
+  free(runs);
+  return TREADLE_OK;
+}
+
+static treadle_status print_json(const layout_view *view, bool with_runs) {
+  treadle_status status = TREADLE_OK;
+  treadle_json_out out = {.file = stdout};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "rank", view->rank);
+  treadle_json_out_open(&out, "tensors", '[');
+  int32_t count = treadle_layout_storage_count(view->layout, view->rank);
+  for (int32_t storage = 0; storage < count; storage++) {
+    treadle_storage_info info;
+    TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
+    treadle_json_out_open(&out, NULL, '{');
+    treadle_json_out_int(&out, "chunk", info.chunk);
+    treadle_json_out_text(&out, "name", info.name);
+    treadle_json_out_open(&out, "shape", '[');
+    for (int dim = 0; dim < info.ndim; dim++) treadle_json_out_int(&out, NULL, info.shape[dim]);
+    treadle_json_out_close(&out, ']');
+    treadle_json_out_text(&out, "dtype", treadle_dtype_name(info.dtype));
+    treadle_json_out_bool(&out, "derived", info.derived);
+    if (with_runs) TRY(print_json_runs(view, storage, &out));
+    treadle_json_out_close(&out, '}');
+  }
+  treadle_json_out_close(&out, ']');
+  treadle_json_out_close(&out, '}');
+out:
+  return status;
+}
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+/* The different tensors of a storage tensor's runs, in order: "q_proj + k_proj" with their full names. */
+static void print_sources(const layout_view *view, const treadle_run *runs, size_t count) {
+  int32_t shown[TREADLE_MAX_PARTS];
+  int shown_count = 0;
+  bool padded = false;
+  for (size_t i = 0; i < count; i++) {
+    bool known = false;
+    for (int s = 0; s < shown_count; s++) known = known || shown[s] == runs[i].tensor;
+    padded = padded || runs[i].tensor < 0;
+    if (known || runs[i].tensor < 0 || shown_count == TREADLE_MAX_PARTS) continue;
+    printf("%s%s", shown_count ? " + " : "", tensor_name(view, runs[i].tensor));
+    shown[shown_count++] = runs[i].tensor;
+  }
+  if (padded) printf("%spadding", shown_count ? " + " : "");
+  printf("\n");
+}
+
+static void print_runs(const layout_view *view, const treadle_run *runs, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const char *name = tensor_name(view, runs[i].tensor);
+    if (name)
+      printf("      %lld..%lld  from %s, %lld on, stride %lld\n", (long long)runs[i].local_start,
+             (long long)(runs[i].local_start + runs[i].count), name, (long long)runs[i].start,
+             (long long)runs[i].stride);
+    else
+      printf("      %lld..%lld  padding\n", (long long)runs[i].local_start,
+             (long long)(runs[i].local_start + runs[i].count));
+  }
+}
+
+static treadle_status print_text(const layout_view *view, bool with_runs) {
+  treadle_status status = TREADLE_OK;
+  treadle_run *runs = NULL;
+  size_t bytes = 0;
+  int32_t count = treadle_layout_storage_count(view->layout, view->rank);
+  printf("rank %lld of %lld in %s: %d tensors, a window of %s\n\n", (long long)view->rank,
+         (long long)treadle_layout_ranks(view->layout), treadle_layout_text(view->layout), (int)count,
+         treadle_text_of_size(treadle_layout_window_bytes(view->layout, view->rank)));
+  for (int32_t storage = 0; storage < count; storage++) {
+    treadle_storage_info info;
+    char name[288], shape[96] = "";
+    size_t length = 0, run_count = 0;
+    TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
+    TRY(treadle_layout_runs(view->layout, view->rank, storage, &runs, &run_count));
+    for (int dim = 0; dim < info.ndim && length < sizeof shape; dim++)
+      length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "",
+                                 (long long)info.shape[dim]);
+    if (info.chunk > 0)
+      snprintf(name, sizeof name, "chunk %d: %s", (int)info.chunk, info.name);
+    else
+      snprintf(name, sizeof name, "%s", info.name);
+    printf("%-52s [%s] %s%s, %s\n    = ", name, shape, treadle_dtype_name(info.dtype),
+           info.derived ? ", derived" : "", treadle_text_of_size(info.bytes));
+    print_sources(view, runs, run_count);
+    if (with_runs) print_runs(view, runs, run_count);
+    bytes += info.bytes;
+    free(runs);
+    runs = NULL;
+  }
+  printf("\ntotal %s\n", treadle_text_of_size(bytes));
+out:
+  free(runs);
+  return status;
+}
+
+int treadle_command_layout(const treadle_arguments *arguments) {
+  treadle_status status = TREADLE_OK;
+  treadle_model *model = NULL;
+  treadle_layout *layout = NULL, *train = NULL;
+  const char *rank_map;
+  treadle_model_options options = {.families = arguments->families};
+  if (arguments->rank >= arguments->ranks)
+    TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
+                     (long long)arguments->rank, (long long)arguments->ranks));
+  if (arguments->rank_map != TREADLE_CONTIGUOUS && !arguments->train)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--rank-map needs --train LAYOUT, the training layout that it looks at"));
+  TRY(treadle_model_open(arguments->model, &options, &model));
+  TRY(treadle_layout_create(model, arguments->layout, arguments->ranks, &layout));
+  if (arguments->train) {
+    TRY(treadle_layout_create(model, arguments->train, arguments->ranks, &train));
+    TRY(treadle_map_ranks(train, layout, (treadle_rank_map)arguments->rank_map, &rank_map));
+  }
+  layout_view view = {model, layout, arguments->rank};
+  TRY(arguments->json ? print_json(&view, arguments->runs) : print_text(&view, arguments->runs));
+out:;
+  int exit_status = status ? treadle_report_refusal("layout", status) : TREADLE_EXIT_OK;
+  treadle_layout_destroy(train);
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  return treadle_finish_output("layout", exit_status);
+}

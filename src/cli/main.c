@@ -1,0 +1,244 @@
+/* treadle: the command. Finds the subcommand in the table, parses its options, runs it. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+static const treadle_command commands[] = {
+    {
+        .name = "plan",
+        .bit = TREADLE_IN_PLAN,
+        .words = "",
+        .summary = "what a switch between two layouts moves, and the memory it takes",
+        .text = "Makes the plans of all ranks, or of one, without any weights and without MPI, so it works "
+                "for\n"
+                "models and rank counts far beyond this machine. It prints bytes by rank and by pair, the "
+                "lower\n"
+                "bound, the waves, the smallest cap, the peak of each rank, and the largest tensor and how "
+                "it is\n"
+                "cut. With --budget it says whether the switch fits, and what would make it fit: then the "
+                "exit\n"
+                "status is 1 when it does not. --cap is refused when it is below the smallest possible.\n"
+                "docs/layouts.md describes LAYOUT.",
+        .examples =
+            "  treadle plan --model config.json --from megatron:tp=4,pp=2 --to vllm:tp=2 --ranks 8\n"
+            "  treadle plan --model DIR --from megatron:tp=8,pp=16 --to vllm:tp=16 --ranks 16384 --rank 0 "
+            "--json\n"
+            "  treadle plan --model DIR --from megatron:tp=4 --to vllm:tp=2 --ranks 8 --rank-map best "
+            "--budget 8GiB\n",
+        .run = treadle_command_plan,
+    },
+    {
+        .name = "layout",
+        .bit = TREADLE_IN_LAYOUT,
+        .words = "",
+        .summary = "what one rank holds in a layout",
+        .text = "Lists the storage tensors of a rank by the engine's own names, with shapes, types and the "
+                "Hugging\n"
+                "Face tensors they come from. --runs prints every run: local_start, tensor, start, stride, "
+                "count.\n"
+                "--rank-map strided and best look at the training layout, given by --train.",
+        .examples = "  treadle layout --model config.json --layout megatron:tp=4,pp=2 --ranks 8 --rank 5\n"
+                    "  treadle layout --model DIR --layout vllm:tp=2 --ranks 2 --rank 1 --runs --json\n",
+        .run = treadle_command_layout,
+    },
+    {
+        .name = "switch",
+        .bit = TREADLE_IN_SWITCH,
+        .words = "",
+        .summary = "switch a model between two layouts and back, timed and checked",
+        .text = "Run it under mpirun: every process is a rank. The weights are loaded in the training "
+                "layout (with a\n"
+                "config.json alone they are made by a hash of the canonical index), then moved to the "
+                "inference\n"
+                "layout and back, --cycles times. For each rank and in total it prints bytes moved, the "
+                "lower bound,\n"
+                "their ratio, time, GB/s and its ratio to a memcpy of the same bytes, and the peak against "
+                "its bound.\n"
+                "--check compares every byte with a direct cut of the file, and the way back with a "
+                "snapshot, over\n"
+                "noise. --check=prove also drops, doubles and misplaces one copy, each in a fresh switch, "
+                "and demands\n"
+                "that each is caught.",
+        .examples =
+            "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
+            "--infer vllm:tp=2 --check\n"
+            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer sglang:tp=2 "
+            "--cycles 7 --json\n",
+        .run = treadle_command_switch,
+        .refuse = treadle_command_switch_refuse,
+    },
+    {
+        .name = "family",
+        .bit = TREADLE_IN_FAMILY,
+        .words = "list | show NAME | check DIR|index.json|config.json",
+        .words_min = 1,
+        .words_max = 2,
+        .summary = "model families: list them, show one, check one against a checkpoint",
+        .text = "A family is a data file: which tensors a model type has, and how each engine names, fuses "
+                "and cuts\n"
+                "them. check compares the family's names (and shapes, where files have them) with a "
+                "checkpoint's and\n"
+                "names what is missing or left over: exit status 0 when they agree, 1 when not, 2 when "
+                "something\n"
+                "cannot be read.",
+        .examples = "  treadle family list\n"
+                    "  treadle family show llama\n"
+                    "  treadle family check DIR\n",
+        .run = treadle_command_family,
+    },
+    {
+        .name = "inspect",
+        .bit = TREADLE_IN_INSPECT,
+        .words = "DIR|config.json",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "a model: family, configuration, tensors, types, totals, files",
+        .text = "Reads a Hugging Face directory or a config.json and prints what treadle sees in it.",
+        .examples = "  treadle inspect DIR\n  treadle inspect DIR --json\n",
+        .run = treadle_command_inspect,
+    },
+    {
+        .name = "doctor",
+        .bit = TREADLE_IN_DOCTOR,
+        .words = "",
+        .summary = "what this machine has and lacks, and what to do about it",
+        .text = "Looks at the launcher, the limits on mappings, files and locked memory, shared memory, "
+                "huge pages,\n"
+                "cores and memory. Exit status 1 when something is missing that treadle cannot do without.",
+        .examples = "  treadle doctor\n  treadle doctor --json\n",
+        .run = treadle_command_doctor,
+    },
+    {
+        .name = "make-model",
+        .bit = TREADLE_IN_MAKE_MODEL,
+        .words = "DIR",
+        .words_min = 1,
+        .words_max = 1,
+        .hidden = true,
+        .summary = "write a small checkpoint with hash weights, for trying things out",
+        .text = "Writes config.json and model.safetensors of a small model into a new or empty directory. "
+                "The values\n"
+                "are a hash of tensor and index, so that no two places look alike. make demo uses it.",
+        .examples = "  treadle make-model build/demo-model\n"
+                    "  treadle make-model build/tiny --family qwen3 --layers 2 --hidden 128 --vocab 1000\n",
+        .run = treadle_command_make_model,
+    },
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+int treadle_exit_status(treadle_status status) {
+  if (!status) return TREADLE_EXIT_OK;
+  return status == TREADLE_REFUSED ? TREADLE_EXIT_REFUSED : TREADLE_EXIT_FAILED;
+}
+
+int treadle_report_error(const char *command, treadle_status status) {
+  fprintf(stderr, "treadle %s: %s\n", command, treadle_error_message());
+  return treadle_exit_status(status);
+}
+
+int treadle_report_refusal(const char *command, treadle_status status) {
+  return treadle_report_error(command, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status);
+}
+
+int treadle_finish_output(const char *command, int exit_status) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return exit_status;
+  fprintf(stderr, "treadle %s: the output could not be written\n", command);
+  return exit_status ? exit_status : TREADLE_EXIT_FAILED;
+}
+
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+static double progress_begin; /* when the command began */
+static bool progress_shown;
+
+void treadle_progress(const char *format, ...) {
+  if (treadle_clock_seconds() - progress_begin < 2 || !isatty(STDERR_FILENO)) return;
+  va_list values;
+  va_start(values, format);
+  fputs("\r\033[K", stderr);
+  vfprintf(stderr, format, values);
+  va_end(values);
+  fflush(stderr);
+  progress_shown = true;
+}
+
+void treadle_progress_end(void) {
+  if (!progress_shown) return;
+  fputs("\r\033[K", stderr);
+  fflush(stderr);
+  progress_shown = false;
+}
+
+/* ---- Finding the subcommand ------------------------------------------------------------------ */
+
+static void print_overview(FILE *file) {
+  fputs("treadle moves a language model's weights between its training and its inference layout.\n\n"
+        "usage: treadle COMMAND [options]\n\ncommands:\n",
+        file);
+  for (int i = 0; i < COMMANDS; i++)
+    if (!commands[i].hidden) fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+  fputs("  help       help COMMAND: its options, with examples\n\n"
+        "Exit status: 0; 1 for a difference or a failure while running; 2 for input that is refused.\n",
+        file);
+}
+
+static const treadle_command *find_command(const char *name) {
+  for (int i = 0; i < COMMANDS; i++)
+    if (strcmp(commands[i].name, name) == 0) return &commands[i];
+  return NULL;
+}
+
+static int refuse_command(const char *name) {
+  const char *names[COMMANDS + 2];
+  for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+  names[COMMANDS] = "help";
+  names[COMMANDS + 1] = NULL;
+  const char *nearest = treadle_nearest_name(name, names);
+  if (nearest)
+    fprintf(stderr, "treadle: there is no command '%s'; did you mean '%s'?\n", name, nearest);
+  else
+    fprintf(stderr, "treadle: there is no command '%s'; see treadle --help\n", name);
+  return TREADLE_EXIT_REFUSED;
+}
+
+static int run_help(int count, char **texts) {
+  if (count == 0) {
+    print_overview(stdout);
+    return treadle_finish_output("help", TREADLE_EXIT_OK);
+  }
+  const treadle_command *command = find_command(texts[0]);
+  if (!command) return refuse_command(texts[0]);
+  treadle_options_print_help(command, stdout);
+  return treadle_finish_output("help", TREADLE_EXIT_OK);
+}
+
+int main(int count, char **texts) {
+  progress_begin = treadle_clock_seconds();
+  if (count < 2) {
+    print_overview(stderr);
+    return TREADLE_EXIT_REFUSED;
+  }
+  const char *name = texts[1];
+  if (strcmp(name, "--version") == 0) {
+    puts("treadle " TREADLE_VERSION);
+    return treadle_finish_output("--version", TREADLE_EXIT_OK);
+  }
+  if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+    return run_help(count - 2, texts + 2);
+
+  const treadle_command *command = find_command(name);
+  if (!command) return refuse_command(name);
+  treadle_arguments arguments;
+  treadle_status status = treadle_options_parse(command, count - 2, texts + 2, &arguments);
+  if (status) return command->refuse ? command->refuse(status) : treadle_report_error(name, status);
+  if (arguments.help) {
+    treadle_options_print_help(command, stdout);
+    return treadle_finish_output(name, TREADLE_EXIT_OK);
+  }
+  return command->run(&arguments);
+}

@@ -1,0 +1,127 @@
+/* treadle make-model: a small Hugging Face checkpoint with hash weights, for the demo and for tests.
+ *
+ * It is the library's own answer to a config.json alone, written down: the hf layout of one rank, loaded
+ * without a checkpoint, is the list of tensors to write. config.json is written last, so that a directory
+ * that has one is whole. */
+#include "cli/cli.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "model/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static treadle_status make_config(const treadle_arguments *arguments, json_t **config_p) {
+  static const char *const torch_names[] = {
+      [TREADLE_FP32] = "float32", [TREADLE_BF16] = "bfloat16", [TREADLE_FP16] = "float16"};
+  treadle_dtype dtype = TREADLE_BF16;
+  if (arguments->dtype && !treadle_dtype_parse(arguments->dtype, &dtype))
+    return treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32",
+                        arguments->dtype);
+  if (arguments->hidden % 64)
+    return treadle_fail(TREADLE_REFUSED, "--hidden is %lld, and must be a multiple of 64",
+                        (long long)arguments->hidden);
+  int64_t heads = arguments->hidden / 64, groups = heads % 4 ? heads : heads / 4 * 2;
+  *config_p = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b}", "model_type",
+                        arguments->family ? arguments->family : "llama", "dtype", torch_names[dtype],
+                        "hidden_size", (json_int_t)arguments->hidden, "intermediate_size",
+                        (json_int_t)(arguments->hidden / 64 * 176), "num_hidden_layers",
+                        (json_int_t)arguments->layers, "num_attention_heads", (json_int_t)heads,
+                        "num_key_value_heads", (json_int_t)groups, "head_dim", 64, "vocab_size",
+                        (json_int_t)arguments->vocab, "tie_word_embeddings", 0);
+  return *config_p ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
+}
+
+/* The storage tensors of the hf layout at `window`, as the writer wants them. */
+static treadle_status list_tensors(const treadle_layout *layout, const char *window, treadle_arena *arena,
+                                   treadle_stored **tensors_p, int32_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  int32_t count = treadle_layout_storage_count(layout, 0);
+  treadle_stored *tensors = treadle_arena_alloc_array(arena, (size_t)count, sizeof *tensors);
+  if (!tensors) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d tensors", (int)count);
+  for (int32_t i = 0; i < count; i++) {
+    treadle_storage_info info;
+    TRY(treadle_layout_storage(layout, 0, i, &info));
+    treadle_stored *tensor = &tensors[i];
+    tensor->name = treadle_arena_copy_text(arena, info.name);
+    if (!tensor->name) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a name"));
+    tensor->dtype = info.dtype;
+    tensor->dtype_text = treadle_dtype_safetensors(info.dtype);
+    tensor->ndim = info.ndim;
+    tensor->elems = 1;
+    for (int dim = 0; dim < info.ndim; dim++) {
+      tensor->shape[dim] = info.shape[dim];
+      tensor->elems *= info.shape[dim];
+    }
+    tensor->data = window + info.offset_bytes;
+    tensor->bytes = info.bytes;
+  }
+  *tensors_p = tensors;
+  *count_p = count;
+out:
+  return status;
+}
+
+static treadle_status make_folder(const char *path, treadle_arena *arena) {
+  const char *config = treadle_arena_format(arena, "%s/config.json", path);
+  if (!config) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
+  if (treadle_file_exists(config))
+    return treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path);
+  if (mkdir(path, 0777) && errno != EEXIST)
+    return treadle_fail(TREADLE_SYSTEM, "%s: the folder cannot be made: %s", path, strerror(errno));
+  return TREADLE_OK;
+}
+
+static treadle_status write_model(const char *path, json_t *config, const treadle_model *model) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena arena = {0};
+  treadle_layout *layout = NULL;
+  treadle_stored *tensors = NULL;
+  int32_t count = 0;
+  char *window = NULL, *text = NULL;
+  TRY(treadle_layout_create(model, "hf", 1, &layout));
+  window = treadle_alloc(treadle_layout_window_bytes(layout, 0));
+  text = json_dumps(config, JSON_INDENT(2));
+  const char *weights_path = treadle_arena_format(&arena, "%s/model.safetensors", path);
+  const char *config_path = treadle_arena_format(&arena, "%s/config.json", path);
+  if (!window || !text || !weights_path || !config_path)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a model of %s",
+                     treadle_text_of_size((size_t)treadle_model_bytes(model))));
+  TRY(make_folder(path, &arena));
+  TRY(treadle_layout_load(layout, 0, window));
+  TRY(list_tensors(layout, window, &arena, &tensors, &count));
+  TRY(treadle_safetensors_write(weights_path, tensors, count));
+  TRY(treadle_file_write(config_path, text, strlen(text)));
+out:
+  free(text);
+  treadle_free(window);
+  treadle_layout_destroy(layout);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+int treadle_command_make_model(const treadle_arguments *arguments) {
+  treadle_status status = TREADLE_OK;
+  json_t *config = NULL;
+  treadle_model *model = NULL;
+  treadle_model_options options = {.families = arguments->families};
+  const char *path = arguments->words[0];
+  TRY(make_config(arguments, &config));
+  TRY(treadle_model_from_config("the config of make-model", config, &options, &model));
+  TRY(write_model(path, config, model));
+  printf("%s: %s, %.4g M parameters, %s\n", path, treadle_model_family(model),
+         (double)treadle_model_elems(model) / 1e6,
+         treadle_text_of_size((size_t)treadle_model_bytes(model)));
+out:;
+  int exit_status = status ? treadle_report_error("make-model", status) : TREADLE_EXIT_OK;
+  treadle_model_close(model);
+  json_decref(config);
+  return treadle_finish_output("make-model", exit_status);
+}

@@ -1,0 +1,224 @@
+/* Options: one table for all subcommands. A row says which subcommands take it and which need it, so
+ * parsing, refusals and help come from the same lines. */
+#include "cli/cli.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum option_kind { FLAG, TEXT, SIZE, COUNT, SECONDS, WORD } option_kind;
+
+typedef struct option_row {
+  const char *name;  /* without the dashes */
+  const char *value; /* how the help names the value; "" for a flag */
+  const char *about;
+  option_kind kind;
+  size_t at; /* in treadle_arguments */
+  unsigned takes, needs;
+  int64_t low;          /* of a COUNT */
+  const char *words[4]; /* of a WORD: its number is its position */
+  const char *bare;     /* of a WORD: what the option without "=value" means; NULL: a value is needed */
+} option_row;
+
+#define AT(field) offsetof(treadle_arguments, field)
+
+enum {
+  LAYOUTS = TREADLE_IN_PLAN | TREADLE_IN_LAYOUT | TREADLE_IN_SWITCH,
+  SWITCHES = TREADLE_IN_PLAN | TREADLE_IN_SWITCH
+};
+
+/* clang-format off */
+static const option_row rows[] = {
+  {"model", "DIR|config.json", "a Hugging Face directory, or a config.json alone: then no weights are needed",
+   TEXT, AT(model), LAYOUTS, LAYOUTS, 0, {0}, NULL},
+  {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
+  {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
+  {"train", "LAYOUT", "the training layout", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL},
+  {"infer", "LAYOUT", "the inference layout", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL},
+  {"layout", "LAYOUT", "the layout to show", TEXT, AT(layout), TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL},
+  {"ranks", "N", "how many ranks there are", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL},
+  {"rank", "R", "one rank, from 0", COUNT, AT(rank), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL},
+  {"rank-map", "contiguous|strided|best", "which rank takes which place of the inference layout (contiguous)",
+   WORD, AT(rank_map), LAYOUTS, 0, 0, {"contiguous", "strided", "best", NULL}, NULL},
+  {"cycles", "N", "how often to switch there and back (3); 0: once, one way", COUNT, AT(cycles), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+  {"cap", "SIZE", "memory that a switch may use beyond the larger window (the larger of 256MiB and the least possible)",
+   SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL},
+  {"page-size", "SIZE", "size of a page: a power of two from 4KiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL},
+  {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL},
+  {"timeout", "SECONDS", "how long any wait may take (60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+  {"check", "", "compare every byte with a direct cut of the file; =prove also plants faults that must be caught",
+   WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on"},
+  {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL},
+  {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL},
+  {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
+  {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
+  {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
+  {"vocab", "N", "vocabulary (8000)", COUNT, AT(vocab), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
+  {"dtype", "bf16|fp16|fp32", "element type (bf16)", TEXT, AT(dtype), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
+  {"families", "DIR", "folder of family files, instead of those built in",
+   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
+  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL},
+  {"help", "", "this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL},
+};
+/* clang-format on */
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+const char *treadle_nearest_name(const char *name, const char *const *names) {
+  const char *nearest = NULL;
+  int least = (int)strlen(name) < 6 ? 3 : 4; /* further away is no typing error */
+  for (; *names; names++) {
+    int distance = treadle_text_distance(name, *names);
+    if (distance < least) {
+      least = distance;
+      nearest = *names;
+    }
+  }
+  return nearest;
+}
+
+/* The option called `name` of a command; NULL when there is none. */
+static const option_row *find_row(const treadle_command *command, const char *name) {
+  for (int i = 0; i < ROWS; i++)
+    if ((rows[i].takes & command->bit) && strcmp(rows[i].name, name) == 0) return &rows[i];
+  return NULL;
+}
+
+static treadle_status refuse_unknown(const treadle_command *command, const char *name) {
+  const char *names[ROWS + 1];
+  int count = 0;
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].takes & command->bit) names[count++] = rows[i].name;
+  names[count] = NULL;
+  const char *nearest = treadle_nearest_name(name, names);
+  return nearest
+             ? treadle_fail(TREADLE_REFUSED, "there is no option --%s; did you mean --%s?", name, nearest)
+             : treadle_fail(TREADLE_REFUSED, "there is no option --%s; see treadle %s --help", name,
+                            command->name);
+}
+
+static treadle_status set_count(const option_row *row, const char *text, int64_t *value_p) {
+  if (!treadle_text_to_int64(text, value_p) || *value_p < row->low)
+    return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be a whole number from %lld", row->name,
+                        text, (long long)row->low);
+  return TREADLE_OK;
+}
+
+static treadle_status set_seconds(const option_row *row, const char *text, double *value_p) {
+  char *end;
+  double value = strtod(text, &end);
+  if (end == text || *end || !isfinite(value) || value <= 0 || value > 1e6)
+    return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be a number of seconds above 0", row->name,
+                        text);
+  *value_p = value;
+  return TREADLE_OK;
+}
+
+static treadle_status set_word(const option_row *row, const char *text, int64_t *value_p) {
+  for (int i = 0; row->words[i]; i++)
+    if (strcmp(row->words[i], text) == 0) {
+      *value_p = i;
+      return TREADLE_OK;
+    }
+  const char *nearest = treadle_nearest_name(text, row->words);
+  return treadle_fail(TREADLE_REFUSED, "--%s has no value '%s'; did you mean %s?", row->name, text,
+                      nearest ? nearest : row->words[0]);
+}
+
+static treadle_status set_value(const option_row *row, const char *text, treadle_arguments *arguments) {
+  void *field = (char *)arguments + row->at;
+  switch (row->kind) {
+  case FLAG: *(bool *)field = true; return TREADLE_OK;
+  case TEXT:
+    if (!*text) return treadle_fail(TREADLE_REFUSED, "--%s is empty", row->name);
+    *(const char **)field = text;
+    return TREADLE_OK;
+  case SIZE: {
+    char what[32] = "--";
+    strncat(what, row->name, sizeof what - 3);
+    return treadle_text_to_size(what, text, field);
+  }
+  case COUNT: return set_count(row, text, field);
+  case SECONDS: return set_seconds(row, text, field);
+  case WORD: return set_word(row, text, field);
+  }
+  return TREADLE_OK;
+}
+
+/* Parses one option at texts[*at_p]; a value may be the next text, which is then consumed too. */
+static treadle_status parse_option(const treadle_command *command, int count, char **texts, int *at_p,
+                                   bool *given, treadle_arguments *arguments) {
+  const char *text = texts[*at_p] + 2;
+  const char *equals = strchr(text, '=');
+  char name[32] = "";
+  size_t length = equals ? (size_t)(equals - text) : strlen(text);
+  if (length >= sizeof name) length = sizeof name - 1;
+  memcpy(name, text, length);
+
+  const option_row *row = find_row(command, name);
+  if (!row) return refuse_unknown(command, name);
+  if (given[row - rows]) return treadle_fail(TREADLE_REFUSED, "--%s is given twice", name);
+  given[row - rows] = true;
+
+  bool wants_value = row->kind != FLAG && !row->bare;
+  if (equals && row->kind == FLAG) return treadle_fail(TREADLE_REFUSED, "--%s takes no value", name);
+  if (equals) return set_value(row, equals + 1, arguments);
+  if (!wants_value) return set_value(row, row->bare, arguments);
+  if (*at_p + 1 >= count) return treadle_fail(TREADLE_REFUSED, "--%s needs a value: %s", name, row->value);
+  return set_value(row, texts[++*at_p], arguments);
+}
+
+treadle_status treadle_options_parse(const treadle_command *command, int count, char **texts,
+                                     treadle_arguments *arguments) {
+  treadle_status status = TREADLE_OK;
+  bool given[ROWS] = {false};
+  *arguments = (treadle_arguments){.rank = -1, .cycles = 3, .layers = 8, .hidden = 512, .vocab = 8000};
+
+  bool only_words = false;
+  for (int i = 0; i < count; i++) {
+    const char *text = texts[i];
+    if (!only_words && strcmp(text, "--") == 0) {
+      only_words = true;
+    } else if (!only_words && (strcmp(text, "-h") == 0)) {
+      arguments->help = true;
+    } else if (!only_words && treadle_text_starts(text, "--")) {
+      TRY(parse_option(command, count, texts, &i, given, arguments));
+    } else if (!only_words && text[0] == '-' && text[1]) {
+      TRY(treadle_fail(TREADLE_REFUSED, "options begin with two dashes: '%s'", text));
+    } else if (arguments->word_count == command->words_max) {
+      TRY(treadle_fail(TREADLE_REFUSED, "'%s' is one word too many; see treadle %s --help", text,
+                       command->name));
+    } else {
+      arguments->words[arguments->word_count++] = text;
+    }
+  }
+  if (arguments->help) goto out;
+
+  for (int i = 0; i < ROWS; i++)
+    if ((rows[i].needs & command->bit) && !given[i])
+      TRY(treadle_fail(TREADLE_REFUSED, "--%s %s is missing: %s", rows[i].name, rows[i].value,
+                       rows[i].about));
+  if (arguments->word_count < command->words_min)
+    TRY(treadle_fail(TREADLE_REFUSED, "needs %s; see treadle %s --help", command->words, command->name));
+out:
+  return status;
+}
+
+void treadle_options_print_help(const treadle_command *command, FILE *file) {
+  fprintf(file, "treadle %s: %s\n\nusage: treadle %s", command->name, command->summary, command->name);
+  if (*command->words) fprintf(file, " %s", command->words);
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].needs & command->bit) fprintf(file, " --%s %s", rows[i].name, rows[i].value);
+  fprintf(file, " [options]\n\n%s\n\noptions:\n", command->text);
+  for (int i = 0; i < ROWS; i++) {
+    if (!(rows[i].takes & command->bit)) continue;
+    char left[64];
+    snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *rows[i].value ? " " : "", rows[i].value);
+    fprintf(file, strlen(left) <= 22 ? "  %-22s %s\n" : "  %s\n                         %s\n", left,
+            rows[i].about);
+  }
+  fprintf(file, "\nexamples:\n%s", command->examples);
+}

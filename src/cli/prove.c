@@ -1,0 +1,96 @@
+/* Copies spoiled on purpose. A rank is chosen that has a copy to spoil; the same for every rank, since all
+ * say whether they have one. */
+#include "cli/prove.h"
+
+#include "base/alloc.h"
+#include "switch/prove.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct outcome {
+  treadle_status status; /* of the switch with the fault */
+  treadle_mode mode;     /* afterwards */
+  char message[1000];
+} outcome;
+
+/* Plants the fault on the first rank from `start` on that can have it. *victim_p is -1 when none can. */
+static treadle_status plant(const treadle_prove_input *input, treadle_switch *sw, treadle_fault fault,
+                            int start, int *victim_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_session *session = input->session;
+  int32_t can = treadle_switch_plant(sw, fault, session->rank, (uint64_t)start) == TREADLE_OK;
+  int32_t *all = treadle_alloc_array((size_t)session->size, sizeof *all);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", session->size);
+  TRY(treadle_group_gather(session->group, &can, sizeof can, all));
+  *victim_p = -1;
+  for (int i = session->size - 1; i >= 0; i--)
+    if (all[(start + i) % session->size]) *victim_p = (start + i) % session->size;
+  if (can && *victim_p != session->rank)
+    (void)treadle_switch_plant(sw, TREADLE_FAULT_NONE, session->rank, 0);
+out:
+  treadle_free(all);
+  return status;
+}
+
+/* Switches with the fault planted; the victim's outcome and whether any rank let it through. */
+static treadle_status spoil(const treadle_prove_input *input, treadle_switch *sw, int victim,
+                            outcome *caught_p, bool *bound_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_session *session = input->session;
+  outcome own = {.status = treadle_switch_to_infer(sw), .mode = treadle_switch_mode(sw)};
+  snprintf(own.message, sizeof own.message, "%s", own.status ? treadle_error_message() : "");
+  outcome *all = treadle_alloc_array((size_t)session->size, sizeof *all);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", session->size);
+  TRY(treadle_group_gather(session->group, &own, sizeof own, all));
+  *caught_p = all[victim];
+  *bound_p = false;
+  for (int rank = 0; rank < session->size; rank++)
+    if (all[rank].status == TREADLE_OK || all[rank].mode == TREADLE_INFER) *bound_p = true;
+out:
+  treadle_free(all);
+  return status;
+}
+
+static treadle_status prove(const treadle_prove_input *input, treadle_fault fault, const char *name) {
+  treadle_status status = TREADLE_OK;
+  treadle_session *session = input->session;
+  treadle_switch *sw = NULL;
+  int victim = -1, start = (int)fault % session->size;
+  TRY(treadle_session_agree(
+      session, treadle_switch_create(session->group, input->train, input->infer, input->options, &sw)));
+  TRY(treadle_session_agree(
+      session, treadle_layout_load(input->train, session->rank, treadle_switch_train_window(sw))));
+  treadle_switch_noise(sw, (uint64_t)fault);
+  TRY(plant(input, sw, fault, start, &victim));
+  if (victim < 0) {
+    if (session->rank == 0) fprintf(input->file, "prove: no rank has a copy that could be %s\n", name);
+    goto out;
+  }
+  outcome caught;
+  bool bound = false;
+  TRY(spoil(input, sw, victim, &caught, &bound));
+  if (bound)
+    TRY(treadle_session_agree(session, treadle_fail(TREADLE_DIFFERENT,
+                                                    "one copy of rank %d was %s, and nothing caught it",
+                                                    victim, name)));
+  if (session->rank == 0)
+    fprintf(input->file, "prove: one copy of rank %d was %s; caught: %s\n", victim, name, caught.message);
+out:
+  treadle_switch_destroy(sw);
+  return status;
+}
+
+treadle_status treadle_prove_faults(const treadle_prove_input *input) {
+  static const struct {
+    treadle_fault fault;
+    const char *name;
+  } faults[] = {{TREADLE_FAULT_DROP, "dropped"},
+                {TREADLE_FAULT_DOUBLE, "doubled"},
+                {TREADLE_FAULT_MISPLACE, "misplaced"}};
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+    TRY(prove(input, faults[i].fault, faults[i].name));
+out:
+  return status;
+}

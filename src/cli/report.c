@@ -1,0 +1,287 @@
+/* The figures of a plan over all ranks.
+ *
+ * The order follows what a switch does when it prepares: cap_min is the largest over ranks, cap follows
+ * from it or from the budget, the waves from cap, and where the peak of any rank is then above its bound
+ * all ranks take 4096 waves, with which cap_min was found. */
+#include "cli/report.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t default_page = (size_t)2 << 20, least_page = 4096, default_cap = (size_t)256 << 20;
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t round_up(size_t bytes, size_t page) { return (bytes + page - 1) / page * page; }
+
+double treadle_ratio(size_t moved, size_t lower_bound) {
+  if (moved == lower_bound) return 1;
+  return (double)moved / (double)lower_bound; /* infinite when the bound is 0: nothing had to move */
+}
+
+treadle_status treadle_map_ranks(treadle_layout *from, treadle_layout *to, treadle_rank_map map,
+                                 const char **text_p) {
+  treadle_layout *infer = to->is_train && !from->is_train ? from : to;
+  treadle_status status = treadle_layout_map_ranks(infer, infer == to ? from : to, map);
+  if (!status) *text_p = treadle_layout_rank_map(infer);
+  return status;
+}
+
+/* ---- Kinds of ranks -------------------------------------------------------------------------- */
+
+typedef struct place {
+  uint64_t from, to;
+  int64_t rank;
+} place;
+
+static int compare_places(const void *left, const void *right) {
+  const place *a = left, *b = right;
+  if (a->from != b->from) return a->from < b->from ? -1 : 1;
+  if (a->to != b->to) return a->to < b->to ? -1 : 1;
+  return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* Numbers the kinds and fills kind_of; *first_p has the first rank of each kind, ended by treadle_free().
+ */
+static treadle_status find_kinds(treadle_report *report, int64_t **first_p) {
+  treadle_status status = TREADLE_OK;
+  int64_t ranks = report->ranks;
+  place *places = treadle_alloc_array((size_t)ranks, sizeof *places);
+  int64_t *first = treadle_alloc_array((size_t)ranks, sizeof *first);
+  report->kind_of = treadle_alloc_array((size_t)ranks, sizeof *report->kind_of);
+  if (!places || !first || !report->kind_of)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report over %lld ranks", (long long)ranks));
+
+  bool each = ranks <= TREADLE_KIND_RANKS;
+  for (int64_t rank = 0; rank < ranks; rank++)
+    places[rank] = (place){each ? 0 : treadle_layout_place(report->from, rank),
+                           each ? (uint64_t)rank : treadle_layout_place(report->to, rank), rank};
+  qsort(places, (size_t)ranks, sizeof *places, compare_places);
+  for (int64_t i = 0; i < ranks; i++) {
+    if (i == 0 || places[i].from != places[i - 1].from || places[i].to != places[i - 1].to)
+      first[report->kind_count++] = places[i].rank;
+    report->kind_of[places[i].rank] = report->kind_count - 1;
+  }
+  report->kinds = treadle_alloc_array((size_t)report->kind_count, sizeof *report->kinds);
+  if (!report->kinds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  *first_p = first;
+  first = NULL;
+out:
+  treadle_free(places);
+  treadle_free(first);
+  return status;
+}
+
+/* ---- Cap, waves, measures -------------------------------------------------------------------- */
+
+static size_t window_max(const treadle_report *report, int64_t rank) {
+  return max_size(round_up(treadle_layout_window_bytes(report->from, rank), report->page_bytes),
+                  round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
+}
+
+/* The largest cap_min and window over the first ranks of the kinds. */
+static treadle_status find_cap_min(treadle_report *report, const int64_t *first) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t kind = 0; kind < report->kind_count; kind++) {
+    treadle_progress("smallest cap: kind %d of %d", (int)kind + 1, (int)report->kind_count);
+    int64_t cap_min = 0;
+    TRY(treadle_plan_cap_min(report->from, report->to, first[kind], (int64_t)report->page_bytes, &cap_min));
+    report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)cap_min);
+    report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, first[kind]));
+  }
+out:
+  return status;
+}
+
+/* Settles cap from what was given, and whether the budget does. */
+static treadle_status choose_cap(treadle_report *report, const treadle_report_options *options) {
+  size_t least = report->cap_min_bytes, window = report->window_max_bytes, budget = options->budget_bytes;
+  if (options->cap_bytes && options->cap_bytes < least)
+    return treadle_fail(TREADLE_REFUSED, "a cap of %zu bytes is below the smallest possible, %zu (%s)",
+                        options->cap_bytes, least, treadle_text_of_size(least));
+  report->fits = true;
+  report->cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(default_cap, least);
+  report->budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
+  if (!budget) return TREADLE_OK;
+  report->fits = budget >= report->budget_min_bytes;
+  if (!options->cap_bytes) report->cap_bytes = report->fits ? budget - window : least;
+  return TREADLE_OK;
+}
+
+/* Measures one rank of each kind with report->waves; says whether all peaks keep their bounds. */
+static treadle_status measure_kinds(treadle_report *report, const int64_t *first, bool *bounded_p) {
+  treadle_status status = TREADLE_OK;
+  *bounded_p = true;
+  for (int32_t kind = 0; kind < report->kind_count; kind++) {
+    treadle_progress("plan of kind %d of %d", (int)kind + 1, (int)report->kind_count);
+    treadle_plan_info *info = &report->kinds[kind];
+    TRY(treadle_plan_measure(report->from, report->to, first[kind], (int64_t)report->page_bytes,
+                             report->waves, info, NULL));
+    info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
+    if (info->peak_bytes > info->peak_bound_bytes) *bounded_p = false;
+  }
+out:
+  return status;
+}
+
+/* Bytes by pair, rank by rank: fills pairs where they are kept, and the link load. */
+static treadle_status measure_pairs(treadle_report *report) {
+  treadle_status status = TREADLE_OK;
+  size_t ranks = (size_t)report->ranks;
+  size_t *inbound = treadle_alloc_array(ranks, sizeof *inbound);
+  size_t *sent = treadle_alloc_array(ranks, sizeof *sent);
+  if (ranks <= TREADLE_SHOWN_RANKS) report->pairs = treadle_alloc_array(ranks * ranks, sizeof *inbound);
+  if (!inbound || !sent || (ranks <= TREADLE_SHOWN_RANKS && !report->pairs))
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
+
+  for (size_t rank = 0; rank < ranks; rank++) {
+    treadle_progress("bytes by pair: rank %zu of %zu", rank, ranks);
+    treadle_plan_info info;
+    memset(inbound, 0, ranks * sizeof *inbound);
+    TRY(treadle_plan_measure(report->from, report->to, (int64_t)rank, (int64_t)report->page_bytes,
+                             report->waves, &info, inbound));
+    for (size_t peer = 0; peer < ranks; peer++) sent[peer] += inbound[peer];
+    if (report->pairs) memcpy(report->pairs + rank * ranks, inbound, ranks * sizeof *inbound);
+  }
+  size_t most = 0;
+  double sum = 0;
+  for (size_t rank = 0; rank < ranks; rank++) {
+    size_t load = max_size(sent[rank], treadle_report_rank(report, (int64_t)rank)->moved_bytes);
+    most = max_size(most, load);
+    sum += (double)load;
+  }
+  report->link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;
+out:
+  treadle_free(inbound);
+  treadle_free(sent);
+  return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+const treadle_plan_info *treadle_report_rank(const treadle_report *report, int64_t rank) {
+  return &report->kinds[report->kind_of[report->rank < 0 ? rank : 0]];
+}
+
+static void add_up(treadle_report *report) {
+  int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? report->ranks : first + 1;
+  size_t most = 0;
+  bool begun = false;
+  int64_t room = 0;
+  for (int64_t rank = first; rank < end; rank++) {
+    const treadle_plan_info *info = treadle_report_rank(report, rank);
+    report->moved_bytes += info->moved_bytes;
+    report->lower_bound_bytes += info->lower_bound_bytes;
+    report->resident_bytes += info->resident_bytes;
+    report->peak_bytes = max_size(report->peak_bytes, info->peak_bytes);
+    most = max_size(most, info->moved_bytes);
+    int64_t rank_room = (int64_t)info->peak_bound_bytes - (int64_t)info->peak_bytes;
+    if (!begun || rank_room < room) {
+      begun = true;
+      room = rank_room;
+      report->tight_rank = rank;
+      report->bound_bytes = info->peak_bound_bytes;
+    }
+  }
+  double model = (double)report->model_bytes;
+  report->inbound_max = (double)most / model;
+  report->inbound_mean =
+      report->rank < 0 ? (double)report->moved_bytes / (double)report->ranks / model : (double)NAN;
+}
+
+static treadle_status report_all(treadle_report *report, const treadle_report_options *options) {
+  treadle_status status = TREADLE_OK;
+  int64_t *first = NULL;
+  bool bounded;
+  TRY(find_kinds(report, &first));
+  TRY(find_cap_min(report, first));
+  TRY(choose_cap(report, options));
+  report->waves =
+      treadle_plan_waves(report->from, report->to, (int64_t)report->page_bytes, (int64_t)report->cap_bytes);
+  TRY(measure_kinds(report, first, &bounded));
+  if (!bounded && report->waves != TREADLE_MAX_WAVES) {
+    report->waves = TREADLE_MAX_WAVES;
+    TRY(measure_kinds(report, first, &bounded));
+  }
+  if (report->ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
+  add_up(report);
+  if (report->ranks > TREADLE_PAIR_RANKS)
+    report->link_load = report->inbound_mean > 0 ? report->inbound_max / report->inbound_mean : 1;
+out:
+  treadle_free(first);
+  return status;
+}
+
+/* One rank: the very plan that it would run, operations and all. */
+static treadle_status report_one(treadle_report *report, const treadle_report_options *options) {
+  treadle_status status = TREADLE_OK;
+  treadle_plan *plan = NULL;
+  int64_t page = (int64_t)report->page_bytes;
+  report->kind_count = 1;
+  report->kinds = treadle_alloc(sizeof *report->kinds);
+  report->kind_of = treadle_alloc(sizeof *report->kind_of);
+  if (!report->kinds || !report->kind_of) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  treadle_plan_info *info = &report->kinds[0];
+
+  TRY(find_cap_min(report, &report->rank));
+  TRY(choose_cap(report, options));
+  int64_t cap = (int64_t)report->cap_bytes;
+  report->waves = treadle_plan_waves(report->from, report->to, page, cap);
+  TRY(treadle_plan_make(report->from, report->to, report->rank, page, report->waves, cap, &plan));
+  treadle_plan_get_info(plan, info);
+  if (info->peak_bytes > info->peak_bound_bytes && report->waves != TREADLE_MAX_WAVES) {
+    treadle_plan_destroy(plan);
+    plan = NULL;
+    report->waves = TREADLE_MAX_WAVES;
+    TRY(treadle_plan_make(report->from, report->to, report->rank, page, report->waves, cap, &plan));
+    treadle_plan_get_info(plan, info);
+  }
+  report->link_load = (double)NAN;
+  add_up(report);
+out:
+  treadle_plan_destroy(plan);
+  return status;
+}
+
+treadle_status treadle_report_make(const treadle_model *model, const treadle_report_options *options,
+                                   treadle_report *report) {
+  treadle_status status = TREADLE_OK;
+  double begin = treadle_clock_seconds(), processor_begin = treadle_clock_processor_seconds();
+  size_t rss_begin = treadle_clock_peak_rss_bytes();
+  size_t page = options->page_bytes ? options->page_bytes : default_page;
+  *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
+
+  if (page < least_page || (page & (page - 1)))
+    TRY(treadle_fail(TREADLE_REFUSED, "a page size of %zu bytes: it must be a power of two from %zu", page,
+                     least_page));
+  if (options->rank >= options->ranks)
+    TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
+                     (long long)options->rank, (long long)options->ranks));
+  report->model_bytes = (size_t)treadle_model_bytes(model);
+  TRY(treadle_layout_create(model, options->from, options->ranks, &report->from));
+  TRY(treadle_layout_create(model, options->to, options->ranks, &report->to));
+  TRY(treadle_map_ranks(report->from, report->to, options->rank_map, &report->rank_map));
+  TRY(options->rank < 0 ? report_all(report, options) : report_one(report, options));
+
+  report->seconds = treadle_clock_seconds() - begin;
+  report->processor_seconds = treadle_clock_processor_seconds() - processor_begin;
+  report->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
+out:
+  treadle_progress_end();
+  return status;
+}
+
+void treadle_report_release(treadle_report *report) {
+  treadle_free(report->kinds);
+  treadle_free(report->kind_of);
+  treadle_free(report->pairs);
+  treadle_layout_destroy(report->from);
+  treadle_layout_destroy(report->to);
+  *report = (treadle_report){0};
+}

@@ -1,0 +1,69 @@
+/* The figures of a plan over all ranks, or of one rank: what `treadle plan` prints.
+ *
+ * A rank's figures depend on its places in the two layouts only, so one rank per kind of place is measured.
+ * Bytes by pair are another matter: they are measured rank by rank, up to TREADLE_PAIR_RANKS ranks; above
+ * that the link load counts received bytes only (the plan spreads what is sent evenly). */
+#ifndef TREADLE_CLI_REPORT_H
+#define TREADLE_CLI_REPORT_H
+
+#include "plan/plan.h"
+
+enum {
+  TREADLE_KIND_RANKS = 64,   /* up to so many ranks each one is measured on its own */
+  TREADLE_PAIR_RANKS = 1024, /* up to so many, bytes by pair are measured */
+  TREADLE_SHOWN_RANKS = 16   /* up to so many, the matrix of pairs is kept */
+};
+
+typedef struct treadle_report_options {
+  const char *from, *to; /* layout texts */
+  int64_t ranks, rank;   /* rank -1: all */
+  treadle_rank_map rank_map;
+  size_t page_bytes;              /* 0: 2 MiB */
+  size_t cap_bytes, budget_bytes; /* 0: not given */
+} treadle_report_options;
+
+typedef struct treadle_report {
+  treadle_layout *from, *to;
+  const char *rank_map;
+  int64_t ranks, rank; /* rank -1: all */
+  size_t page_bytes;
+
+  int32_t kind_count;
+  treadle_plan_info *kinds; /* figures of one rank of each kind */
+  int32_t *kind_of;         /* [ranks], or [1] for one rank */
+
+  size_t model_bytes, moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks */
+  int32_t waves;
+  size_t cap_bytes, cap_min_bytes;
+  size_t window_max_bytes;          /* the largest window of all ranks */
+  size_t peak_bytes;                /* the largest */
+  size_t bound_bytes;               /* the bound of the rank with the least room */
+  int64_t tight_rank;               /* that rank */
+  double inbound_max, inbound_mean; /* received over model; the mean is NaN for one rank */
+  double link_load;                 /* max over mean; NaN for one rank */
+  size_t *pairs;                    /* [ranks * ranks], row by receiver; NULL above TREADLE_SHOWN_RANKS */
+
+  bool fits;               /* without a budget: true */
+  size_t budget_min_bytes; /* the smallest budget */
+
+  double seconds, processor_seconds; /* from the model to here */
+  size_t rss_bytes;                  /* growth of the peak resident size meanwhile */
+} treadle_report;
+
+/* Makes both layouts and the figures. Refused: what the layouts refuse, a page size that is none, a cap
+ * below cap_min. A budget that is too small is an answer: then cap is cap_min, and fits is false. */
+treadle_status treadle_report_make(const treadle_model *model, const treadle_report_options *options,
+                                   treadle_report *report);
+void treadle_report_release(treadle_report *report);
+
+/* The figures of a rank of the report. */
+const treadle_plan_info *treadle_report_rank(const treadle_report *report, int64_t rank);
+
+/* Of two layouts, the one that a rank map applies to: the one that is not for training, else `to`. */
+treadle_status treadle_map_ranks(treadle_layout *from, treadle_layout *to, treadle_rank_map map,
+                                 const char **text_p);
+
+/* Moved over lower bound; 1 when nothing moved. */
+double treadle_ratio(size_t moved, size_t lower_bound);
+
+#endif

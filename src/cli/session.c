@@ -1,0 +1,97 @@
+/* A run of one command by many processes. */
+#include "cli/session.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "transport/mpi.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEFAULT_TIMEOUT = 60 };
+
+/* What a rank says of itself. */
+typedef struct verdict {
+  treadle_status status;
+  char message[2040];
+} verdict;
+
+treadle_status treadle_session_start(treadle_session *session, const char *command,
+                                     double timeout_seconds) {
+  *session = (treadle_session){.command = command, .size = 1};
+  treadle_status status = treadle_mpi_start(&session->rank, &session->size);
+  if (!status)
+    status =
+        treadle_group_mpi(NULL, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT, &session->group);
+  session->said = status != TREADLE_OK;
+  if (status && session->rank == 0) fprintf(stderr, "treadle %s: %s\n", command, treadle_error_message());
+  return status;
+}
+
+void treadle_session_end(treadle_session *session) {
+  treadle_group_close(session->group);
+  session->group = NULL;
+  treadle_mpi_stop();
+}
+
+/* Says the message of `first` and of all ranks after it that say the same, which are then done with. */
+static void say_message(const treadle_session *session, verdict *verdicts, int first) {
+  treadle_builder ranks = {0};
+  int count = 0;
+  for (int rank = first; rank < session->size; rank++) {
+    if (!verdicts[rank].status || strcmp(verdicts[rank].message, verdicts[first].message) != 0) continue;
+    treadle_builder_add(&ranks, "%s%d", count ? ", " : "", rank);
+    count++;
+    if (rank != first) verdicts[rank].status = TREADLE_OK;
+  }
+  if (count == session->size)
+    fprintf(stderr, "treadle %s: %s\n", session->command, verdicts[first].message);
+  else
+    fprintf(stderr, "treadle %s: rank%s %s: %s\n", session->command, count > 1 ? "s" : "",
+            ranks.text ? ranks.text : "", verdicts[first].message);
+  treadle_builder_release(&ranks);
+}
+
+treadle_status treadle_session_agree(treadle_session *session, treadle_status mine) {
+  treadle_status status = TREADLE_OK;
+  verdict own = {.status = mine};
+  verdict *verdicts = treadle_alloc_array((size_t)session->size, sizeof *verdicts);
+  if (!verdicts)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the words of %d ranks", session->size);
+  if (mine) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
+  TRY(treadle_group_gather(session->group, &own, sizeof own, verdicts));
+
+  int first = -1; /* whose failure counts: the first that is not about a peer, else the first */
+  for (int rank = session->size - 1; rank >= 0; rank--)
+    if (verdicts[rank].status && verdicts[rank].status != TREADLE_PEER) first = rank;
+  for (int rank = session->size - 1; rank >= 0 && first < 0; rank--)
+    if (verdicts[rank].status) first = rank;
+  if (first < 0) goto out;
+  session->said = true;
+  status = treadle_fail(verdicts[first].status, "%s", verdicts[first].message);
+  for (int rank = 0; rank < session->size && session->rank == 0; rank++)
+    if (verdicts[rank].status) say_message(session, verdicts, rank);
+  /* The launcher ends the job when the first rank leaves: not before rank 0 has spoken. */
+  (void)treadle_group_barrier(session->group);
+out:
+  treadle_free(verdicts);
+  return status;
+}
+
+_Noreturn void treadle_session_abandon(treadle_session *session, treadle_status status) {
+  char message[2048];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  if (session->group) {
+    treadle_status agreed = treadle_session_agree(session, status);
+    if (session->said) status = agreed;
+  }
+  if (!session->said) {
+    fprintf(stderr, "treadle %s: rank %d: %s\n", session->command, session->rank, message);
+    nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL); /* let the others say theirs */
+  }
+  fflush(NULL);
+  _exit(treadle_exit_status(status));
+}

@@ -1,0 +1,104 @@
+/* What `treadle switch` found, as a table or as JSON. */
+#include "cli/switch_report.h"
+
+#include "base/text.h"
+#include "cli/json_out.h"
+#include "cli/report.h"
+
+#include <stdlib.h>
+
+static int compare_doubles(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return a < b ? -1 : a > b;
+}
+
+double treadle_median(double *times, int64_t count) {
+  if (count > 2) {
+    times += 2;
+    count -= 2;
+  }
+  qsort(times, (size_t)count, sizeof *times, compare_doubles);
+  return count % 2 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
+}
+
+/* Sums over ranks; the largest peak; the bound of the rank with the least room. */
+static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
+  treadle_rank_figures sum = {0};
+  int64_t room = INT64_MAX;
+  for (int rank = 0; rank < report->ranks; rank++) {
+    const treadle_rank_figures *one = &report->figures[rank];
+    sum.moved_bytes += one->moved_bytes;
+    sum.lower_bound_bytes += one->lower_bound_bytes;
+    sum.copied_bytes += one->copied_bytes;
+    if (one->peak_bytes > sum.peak_bytes) sum.peak_bytes = one->peak_bytes;
+    int64_t rank_room = (int64_t)one->bound_bytes - (int64_t)one->peak_bytes;
+    if (rank_room < room) {
+      room = rank_room;
+      sum.bound_bytes = one->bound_bytes;
+    }
+  }
+  sum.seconds = report->to_infer;
+  sum.memcpy_seconds = report->memcpy;
+  return sum;
+}
+
+static void print_row(const char *name, const treadle_rank_figures *row) {
+  printf("%5s %11s %11s %6.3f %9.6f %7.2f %6.2f %11s %11s\n", name, treadle_text_of_size(row->moved_bytes),
+         treadle_text_of_size(row->lower_bound_bytes),
+         treadle_ratio(row->moved_bytes, row->lower_bound_bytes), row->seconds,
+         row->seconds > 0 ? (double)row->copied_bytes / row->seconds / 1e9 : 0.0,
+         row->seconds > 0 ? row->memcpy_seconds / row->seconds : 0.0, treadle_text_of_size(row->peak_bytes),
+         treadle_text_of_size(row->bound_bytes));
+}
+
+void treadle_switch_report_text(const treadle_switch_report *report) {
+  treadle_rank_figures sum = sum_figures(report);
+  printf("%s, %.4g M parameters, %s, on %d ranks\n", treadle_model_family(report->model),
+         (double)treadle_model_elems(report->model) / 1e6,
+         treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
+  printf("%s -> %s, rank map %s\n", report->train, report->infer, report->rank_map);
+  printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,
+         report->cycles == 1 ? "" : "s", (int)report->waves, report->waves == 1 ? "" : "s",
+         treadle_text_of_size(report->cap_bytes), treadle_text_of_size(report->page_bytes));
+
+  printf("%5s %11s %11s %6s %9s %7s %6s %11s %11s\n", "rank", "moved", "lower bound", "ratio", "seconds",
+         "GB/s", "memcpy", "peak", "peak bound");
+  for (int rank = 0; rank < report->ranks; rank++) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", rank);
+    print_row(name, &report->figures[rank]);
+  }
+  print_row("all", &sum);
+  printf("\nmoved: bytes pulled from other ranks; lower bound: bytes that were not there already\n"
+         "memcpy: the speed over that of one memcpy of the same bytes; peak: of the fullest rank and "
+         "moment\n");
+  printf("to infer in %.6f s", report->to_infer);
+  if (report->cycles > 0) printf(", back to train in %.6f s", report->to_train);
+  printf(", memcpy %.6f s (largest over ranks, medians)\n", report->memcpy);
+  printf("digest %016llx%s\n", (unsigned long long)report->digest,
+         !report->pass      ? ""
+         : report->compared ? ", the same in both layouts, and every byte compared"
+                            : ", the same in both layouts");
+  printf("%s\n", report->pass ? "PASS" : "FAIL");
+}
+
+void treadle_switch_report_json(const treadle_switch_report *report) {
+  treadle_rank_figures sum = sum_figures(report);
+  char digest[24];
+  snprintf(digest, sizeof digest, "%016llx", (unsigned long long)report->digest);
+  treadle_json_out out = {.file = stdout};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "cycles", report->cycles);
+  treadle_json_out_real(&out, "seconds_to_infer", report->to_infer);
+  treadle_json_out_real(&out, "seconds_to_train", report->to_train);
+  treadle_json_out_real(&out, "memcpy_seconds", report->memcpy);
+  treadle_json_out_real(&out, "rate_over_memcpy", report->rate);
+  treadle_json_out_int(&out, "moved_bytes", (int64_t)sum.moved_bytes);
+  treadle_json_out_int(&out, "lower_bound_bytes", (int64_t)sum.lower_bound_bytes);
+  treadle_json_out_real(&out, "ratio", treadle_ratio(sum.moved_bytes, sum.lower_bound_bytes));
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)sum.peak_bytes);
+  treadle_json_out_int(&out, "peak_bound_bytes", (int64_t)sum.bound_bytes);
+  treadle_json_out_text(&out, "check", report->pass ? "pass" : "fail");
+  treadle_json_out_text(&out, "digest", digest);
+  treadle_json_out_close(&out, '}');
+}

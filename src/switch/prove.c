@@ -1,0 +1,65 @@
+/* Faults on purpose, and noise.
+ *
+ * A misplaced copy is written one element beside its place, where that stays inside the window and on the pages
+ * that the copy touches anyway: the fault must be caught by coverage, not by luck of what it overwrites. */
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "switch/switch.h"
+
+#include <string.h>
+
+/* Where the last byte of an op's destination lies. */
+static int64_t last_byte(const treadle_op *op) {
+  int64_t last = op->to + (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype) - 1;
+  for (int d = 0; d < op->ndim; d++) last += (op->size[d] - 1) * op->to_stride[d];
+  return last;
+}
+
+static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_bytes, treadle_op *misplaced) {
+  int64_t each = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  int64_t first = op->to, last = last_byte(op);
+  *misplaced = *op;
+  if ((last + each) / page_bytes == last / page_bytes && last + each < window_bytes) misplaced->to += each;
+  else if (first >= each && (first - each) / page_bytes == first / page_bytes) misplaced->to -= each;
+  return misplaced->to != op->to;
+}
+
+treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
+  if (rank != sw->group->rank) return TREADLE_OK;
+  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  int64_t page = sw->plan->page_bytes;
+  int64_t window = page * (to == TREADLE_INFER ? sw->plan->to_pages : sw->plan->from_pages);
+  for (size_t i = 0; i < direction->ops.count; i++) {
+    size_t position = (seed + i) % direction->ops.count;
+    const treadle_op *op = &direction->ops.items[position];
+    if (op->source < 0) continue;
+    if (fault == TREADLE_FAULT_MISPLACE && !misplace(op, page, window, &sw->misplaced)) continue;
+    sw->fault = fault;
+    sw->fault_op = position;
+    return TREADLE_OK;
+  }
+  return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in", rank);
+}
+
+void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
+  if (sw->mode == TREADLE_LOST) return;
+  const treadle_plan *plan = sw->plan;
+  bool infer = sw->mode == TREADLE_INFER; /* then the train window is the one to spoil */
+  const int32_t *pages = infer ? plan->from_page : plan->to_page;
+  const int32_t *kept = infer ? plan->to_page : plan->from_page;
+  int64_t count = infer ? plan->from_pages : plan->to_pages;
+  int64_t kept_count = infer ? plan->to_pages : plan->from_pages;
+  char *base = treadle_pool_base(sw->pool);
+  char *spare = treadle_alloc((size_t)plan->physical_pages + 1);
+  if (!spare) return; /* noise is a help for tests */
+  for (int64_t i = 0; i < count; i++) spare[pages[i]] = 1;
+  for (int64_t i = 0; i < kept_count; i++) spare[kept[i]] = 0;
+  for (int64_t page = 0; page < plan->physical_pages; page++) {
+    uint64_t *words = (uint64_t *)(void *)(base + page * plan->page_bytes);
+    for (int64_t i = 0; spare[page] && i < plan->page_bytes / 8; i++) words[i] = treadle_mix64(seed + (uint64_t)i);
+    seed += (uint64_t)plan->page_bytes;
+  }
+  treadle_free(spare);
+}

@@ -1,0 +1,143 @@
+/* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
+ *
+ * A wave: wait until every rank has finished wave need[w] (what lies on our pages of this wave was read by then);
+ * run the ops in order; make the stores visible; say done. Reads wait for nobody: the old mode's bytes are there
+ * since the ranks met. Waves that are needed are always earlier ones, so there is no cycle of waits.
+ *
+ * Coverage cannot be switched off. Each op that was carried out counts its destination: a mark made of the box
+ * it really wrote, how often, and the bytes. In the end every op counts one, and the sums are those that the plan
+ * has proved to be the whole window. */
+#include "switch/switch.h"
+
+#include "base/clock.h"
+#include "base/dtype.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "tensor 'model.layers.3.mlp.up_proj.weight' in wave 12" */
+static const char *op_words(const treadle_switch *sw, const treadle_op *op, char *room, size_t bytes) {
+  const char *name = op->tensor < 0 ? "(a fill)" : sw->layouts[0]->model->tensors[op->tensor].name;
+  snprintf(room, bytes, "tensor '%s' in wave %d", name, op->wave);
+  return room;
+}
+
+/* ---- Waves ---- */
+
+static treadle_status wait_for_wave(treadle_switch *sw, int32_t wave, int32_t need, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  char what[48];
+  if (need < 0) return TREADLE_OK;
+  uint64_t value = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)need;
+  snprintf(what, sizeof what, "wave %d, which needs wave %d", wave, need);
+  double begin = treadle_clock_seconds();
+  for (int rank = 0; rank < group->size; rank++)
+    if (rank != group->rank)
+      TRY(treadle_group_wait(group, rank, &group->control->lines[rank].done, value, epoch, what));
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+out:
+  return status;
+}
+
+/* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must count
+ * the weights as lost, so a rank that does not go on takes it back. */
+static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
+  treadle_line *line = treadle_group_line(sw->group);
+  atomic_store(&line->reclaimed, epoch);
+  treadle_status status = treadle_outcome_check(sw->group, epoch);
+  if (status != TREADLE_OK) atomic_store(&line->reclaimed, 0);
+  return status;
+}
+
+static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
+  const treadle_group *group = sw->group;
+  treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  const treadle_view *own = &sw->views[to][group->rank];
+  const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->views[old][op->source];
+  treadle_copy_op(op, from, own, sw->mover);
+  sw->written[position].mark += treadle_op_mark(op);
+  sw->written[position].times++;
+  size_t bytes = (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  if (op->source < 0) sw->stats.filled_bytes += bytes;
+  else sw->stats.copied_bytes += bytes;
+  if (op->source >= 0 && op->source != group->rank) sw->stats.pulled_bytes += bytes;
+}
+
+/* The one place where a planted fault lives. */
+static void carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
+  if (sw->fault == TREADLE_FAULT_DROP) return;
+  carry_out(sw, to, sw->fault == TREADLE_FAULT_MISPLACE ? &sw->misplaced : op, position);
+  if (sw->fault == TREADLE_FAULT_DOUBLE) carry_out(sw, to, op, position);
+}
+
+static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  TRY(treadle_outcome_check(sw->group, epoch));
+  TRY(wait_for_wave(sw, wave, direction->need[wave], epoch));
+  if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
+  TRY(treadle_account_wave(sw, to, wave));
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    if (sw->fault != TREADLE_FAULT_NONE && sw->fault_op == (size_t)i) carry_out_spoiled(sw, to, op, (size_t)i);
+    else carry_out(sw, to, op, (size_t)i);
+  }
+  treadle_copy_fence();
+  treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
+                        epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave);
+out:
+  return status;
+}
+
+/* ---- Coverage ---- */
+
+static treadle_status find_difference(const treadle_switch *sw, const treadle_direction *direction) {
+  for (size_t i = 0; i < direction->ops.count; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    const treadle_written *written = &sw->written[i];
+    char words[400];
+    op_words(sw, op, words, sizeof words);
+    if (written->times == 0)
+      return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was not written (bytes %" PRId64 "..)",
+                          sw->group->rank, words, op->to);
+    if (written->times > 1)
+      return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was written %u times (bytes %" PRId64 "..)",
+                          sw->group->rank, words, written->times, op->to);
+    if (written->mark != treadle_op_mark(op))
+      return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was not written at its place (bytes %" PRId64 "..)",
+                          sw->group->rank, words, op->to);
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status check_coverage(const treadle_switch *sw, const treadle_direction *direction) {
+  treadle_status status = TREADLE_OK;
+  uint64_t sum = 0;
+  bool once = true;
+  for (size_t i = 0; i < direction->ops.count; i++) {
+    sum += sw->written[i].mark;
+    once = once && sw->written[i].times == 1;
+  }
+  size_t bytes = sw->stats.copied_bytes + sw->stats.filled_bytes;
+  if (once && sum == direction->coverage && bytes == (size_t)direction->written_bytes) goto out;
+  TRY(find_difference(sw, direction));
+  status = treadle_fail(TREADLE_DIFFERENT,
+                        "coverage: rank %d wrote %zu bytes, mark %016" PRIx64 "; the plan has %" PRId64
+                        " bytes, mark %016" PRIx64,
+                        sw->group->rank, bytes, sum, direction->written_bytes, direction->coverage);
+out:
+  return status;
+}
+
+treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  memset(sw->written, 0, direction->ops.count * sizeof *sw->written);
+  sw->stats.copied_bytes = sw->stats.pulled_bytes = sw->stats.filled_bytes = 0;
+  for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
+  TRY(check_coverage(sw, direction));
+out:
+  return status;
+}

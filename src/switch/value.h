@@ -1,0 +1,33 @@
+/* Values of elements, and their hash: functions of the tensor's name and the canonical index alone, so that any
+ * rank can say of any element what it must be. */
+#ifndef TREADLE_SWITCH_VALUE_H
+#define TREADLE_SWITCH_VALUE_H
+
+#include "base/hash.h"
+#include "model/model.h"
+
+/* The number that a tensor's name stands for. */
+static inline uint64_t treadle_value_tensor(const char *name) { return treadle_hash_text(name, 0); }
+
+/* The generated weight of an element, as bits of fp32: sign, 7 bits of fraction, 8 exponents (2^-10 to 2^-3), which
+ * bf16 and fp16 hold exactly too. `tensor` is treadle_value_tensor(), `index` canonical and row-major. */
+static inline uint32_t treadle_value_bits(uint64_t tensor, int64_t index) {
+  uint64_t hash = treadle_mix64(tensor + (uint64_t)index);
+  uint32_t sign = (uint32_t)(hash >> 63), exponent = 117 + (uint32_t)(hash >> 40 & 7);
+  return sign << 31 | exponent << 23 | (uint32_t)(hash >> 32 & 127) << 16;
+}
+
+/* What an element adds to a digest: its value as bits of fp32, so that it is the same in every type that
+ * holds the value. */
+static inline uint64_t treadle_value_hash(uint64_t tensor, int64_t index, uint32_t bits) {
+  uint64_t place = tensor + (uint64_t)index * 0x9e3779b97f4a7c15u;
+  return treadle_mix64(place ^ (uint64_t)bits * 0xd6e8feb86659fd93u);
+}
+
+/* Calls `visit` for each run of elements whose canonical indices follow each other: element i of the run has index
+ * `index` + i and lies at byte `at` + i * step. The box lies at byte `offset` with these strides. */
+typedef void (*treadle_value_visit)(void *context, int64_t index, int64_t at, int64_t step, int64_t count);
+void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, const int64_t *size, int64_t offset,
+                        const int64_t *stride, treadle_value_visit visit, void *context);
+
+#endif

@@ -1,0 +1,241 @@
+/* What all kinds of groups have in common: waiting, and what is made of it.
+ *
+ *   1. A word of a line is written by its owner only, and only grows.
+ *   2. A wait ends: the word came, the epoch failed, the rank left or died, or the time is over.
+ *   3. A rank that leaves says so in its line before it goes, and says why if it failed.
+ *
+ * Waiting. A group may have more ranks than the machine has processors, and then a rank that spins keeps the one
+ * it waits for from running. So: a short spin where there are processors enough, some sched_yield(), then a
+ * sleep on the `bell` of the line, a futex that its owner rings after each change when somebody sleeps. The
+ * sleeper counts itself, reads the bell, looks at the word once more and sleeps only if the bell is still the
+ * same; the owner writes the word, moves the bell, then looks for sleepers: whoever comes second sees the other.
+ * A sleep lasts LOOK_EVERY at most, then the sleeper looks at liveness and time. */
+#include "transport/group.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPINS = 2000, YIELDS = 64, LOOK_EVERY = 10 * 1000 * 1000 /* ns */ };
+enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
+
+size_t treadle_control_bytes(int size) {
+  return sizeof(treadle_control) + (size_t)size * sizeof(treadle_line);
+}
+
+static bool enough_processors(int size) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= size;
+}
+
+treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int size, double timeout_seconds,
+                                  treadle_control *control, void *kind, treadle_group **group_p) {
+  *group_p = NULL;
+  treadle_group *group = treadle_alloc(sizeof *group);
+  if (!group) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
+  *group = (treadle_group){.ops = ops,
+                           .rank = rank,
+                           .size = size,
+                           .timeout_seconds = timeout_seconds,
+                           .control = control,
+                           .spin = enough_processors(size),
+                           .kind = kind};
+  *group_p = group;
+  return TREADLE_OK;
+}
+
+int treadle_group_rank(const treadle_group *group) { return group->rank; }
+int treadle_group_size(const treadle_group *group) { return group->size; }
+treadle_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
+
+/* ---- Bells ---- */
+
+static void ring(treadle_line *line) {
+  atomic_fetch_add(&line->bell, 1);
+  if (atomic_load(&line->waiters) > 0) syscall(SYS_futex, &line->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Wakes everybody, wherever they sleep: something about all has changed. */
+static void ring_all(treadle_group *group) {
+  for (int rank = 0; rank < group->size; rank++) ring(&group->control->lines[rank]);
+}
+
+static void sleep_on(treadle_line *line, const _Atomic uint64_t *word, uint64_t value) {
+  const struct timespec limit = {.tv_nsec = LOOK_EVERY};
+  atomic_fetch_add(&line->waiters, 1);
+  uint32_t heard = atomic_load(&line->bell);
+  if (atomic_load(word) < value) syscall(SYS_futex, &line->bell, FUTEX_WAIT, heard, &limit, NULL, 0);
+  atomic_fetch_sub(&line->waiters, 1);
+}
+
+void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value) {
+  atomic_store(word, value);
+  ring(treadle_group_line(group));
+}
+
+/* ---- Waiting ---- */
+
+static treadle_status check_rank(treadle_group *group, int rank, const char *what) {
+  const treadle_line *line = &group->control->lines[rank];
+  uint32_t left = atomic_load(&line->left);
+  if (left == TREADLE_LEFT_FAILED)
+    return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %s", what, rank, line->left_message);
+  if (left == TREADLE_LEFT_CLOSED)
+    return treadle_fail(TREADLE_PEER, "%s: rank %d has left the group", what, rank);
+  return TREADLE_OK;
+}
+
+static treadle_status check_alive(treadle_group *group, int rank, const char *what) {
+  if (group->ops->alive(group, rank)) return TREADLE_OK;
+  return treadle_fail(TREADLE_PEER, "%s: rank %d (process %d) has died", what, rank,
+                      (int)atomic_load(&group->control->lines[rank].pid));
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
+                                  uint64_t value, uint64_t epoch, const char *what) {
+  treadle_status status = TREADLE_OK;
+  treadle_line *line = &group->control->lines[rank];
+  if (group->delay) group->delay(group->delay_context, what);
+  for (int i = 0; group->spin && i < SPINS; i++) {
+    if (atomic_load(word) >= value) return TREADLE_OK;
+    relax();
+  }
+  for (int i = 0; i < YIELDS; i++) {
+    if (atomic_load(word) >= value) return TREADLE_OK;
+    sched_yield();
+  }
+  double start = treadle_clock_seconds(), next_look = start;
+  while (atomic_load(word) < value) {
+    if (epoch) TRY(treadle_outcome_check(group, epoch));
+    double now = treadle_clock_seconds();
+    if (now >= next_look) {
+      treadle_status gone = check_rank(group, rank, what);
+      if (gone == TREADLE_OK) gone = check_alive(group, rank, what);
+      if (atomic_load(word) >= value) break; /* its last word before it went */
+      TRY(gone);
+      if (now - start > group->timeout_seconds) {
+        status = treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d", what, now - start, rank);
+        goto out;
+      }
+      next_look = now + LOOK_EVERY * 1e-9;
+    }
+    sleep_on(line, word, value);
+  }
+out:
+  return status;
+}
+
+/* ---- Leaving ---- */
+
+static void leave(treadle_group *group, uint32_t how) {
+  treadle_line *line = treadle_group_line(group);
+  if (atomic_load(&line->left) == TREADLE_LEFT_NOT) {
+    if (how == TREADLE_LEFT_FAILED)
+      snprintf(line->left_message, sizeof line->left_message, "%s", treadle_error_message());
+    atomic_store(&line->left, how);
+  }
+  ring_all(group);
+}
+
+void treadle_group_fail(treadle_group *group) { leave(group, TREADLE_LEFT_FAILED); }
+
+void treadle_group_close(treadle_group *group) {
+  if (!group) return;
+  leave(group, TREADLE_LEFT_CLOSED);
+  group->ops->destroy(group);
+  treadle_free(group);
+}
+
+/* ---- Barrier and gather ---- */
+
+treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const char *what) {
+  treadle_status status = TREADLE_OK;
+  TRY(check_rank(group, group->rank, what)); /* who left does not come back */
+  uint64_t barrier = ++group->barriers;
+  treadle_group_publish(group, &treadle_group_line(group)->arrived, barrier);
+  for (int rank = 0; rank < group->size; rank++)
+    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, epoch, what));
+out:
+  return status;
+}
+
+treadle_status treadle_group_barrier(treadle_group *group) {
+  treadle_status status = treadle_group_meet(group, 0, "barrier");
+  if (status != TREADLE_OK) treadle_group_fail(group);
+  return status;
+}
+
+/* A payload is overwritten two generations later: by then every rank has arrived at the barrier between, and
+ * so is done with it. */
+treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes) {
+  treadle_status status = TREADLE_OK;
+  if (bytes > TREADLE_GROUP_PAYLOAD)
+    return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
+                        TREADLE_GROUP_PAYLOAD);
+  memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
+  TRY(treadle_group_meet(group, 0, "gather"));
+out:
+  if (status != TREADLE_OK) treadle_group_fail(group);
+  return status;
+}
+
+const void *treadle_group_said(const treadle_group *group, int rank) {
+  return group->control->lines[rank].payload[group->barriers & 1];
+}
+
+treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_group_say(group, mine, bytes));
+  for (int rank = 0; rank < group->size; rank++)
+    memcpy((char *)all + (size_t)rank * bytes, treadle_group_said(group, rank), bytes);
+out:
+  return status;
+}
+
+/* ---- The outcome ---- */
+
+static uint64_t outcome_of(uint64_t epoch, int rank, int state) {
+  return epoch << OUTCOME_EPOCH | (uint64_t)rank << OUTCOME_RANK | (uint64_t)state;
+}
+
+void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
+  uint64_t open = outcome_of(epoch, 0, TREADLE_OPEN), word = atomic_load(&group->control->outcome);
+  while (word < open && !atomic_compare_exchange_weak(&group->control->outcome, &word, open)) {}
+}
+
+bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
+  uint64_t wanted = outcome_of(epoch, group->rank, state), word = atomic_load(&group->control->outcome);
+  treadle_line *line = treadle_group_line(group);
+  assert(state == TREADLE_FAILED || word >= outcome_of(epoch, 0, TREADLE_OPEN));
+  if (state == TREADLE_FAILED)
+    snprintf(line->failed_message, sizeof line->failed_message, "%s", treadle_error_message());
+  while (word <= outcome_of(epoch, 0, TREADLE_OPEN)) /* older, or open */
+    if (atomic_compare_exchange_weak(&group->control->outcome, &word, wanted)) {
+      ring_all(group);
+      return true;
+    }
+  return (word & 3) == (uint64_t)state && word >> OUTCOME_EPOCH == epoch;
+}
+
+treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
+  uint64_t word = atomic_load(&group->control->outcome);
+  if (word >> OUTCOME_EPOCH != epoch || (word & 3) != TREADLE_FAILED) return TREADLE_OK;
+  int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
+  if (rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->failed_message);
+  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].failed_message);
+}

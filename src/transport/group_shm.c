@@ -1,0 +1,142 @@
+/* Processes of one machine: a control block in shared memory, sockets to hand descriptors around, and a
+ * descriptor of each process (pidfd) that says whether it still lives.
+ *
+ * A process number may be used again after a process died, so the start time that a rank gave when it joined is
+ * compared once the descriptor is open: the descriptor then stays with that process for good. */
+#include "transport/shm.h"
+
+#include "base/alloc.h"
+#include "memory/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+treadle_status treadle_shm_map_control(treadle_shm *shm) {
+  struct stat file;
+  if (fstat(shm->control_descriptor, &file) != 0 || (uint64_t)file.st_size != shm->control_bytes)
+    return treadle_fail(TREADLE_PEER, "the control block has not the size it should have");
+  void *at = mmap(NULL, shm->control_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                  shm->control_descriptor, 0);
+  if (at == MAP_FAILED)
+    return treadle_fail(TREADLE_SYSTEM, "the control block cannot be mapped: %s", strerror(errno));
+  shm->control = at;
+  return TREADLE_OK;
+}
+
+/* Field 22 of /proc/PID/stat; the command, field 2, stands in brackets and may hold anything. */
+uint64_t treadle_shm_start_time(pid_t pid) {
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return 0;
+  ssize_t length = read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  if (length <= 0) return 0;
+  text[length] = 0;
+  const char *at = strrchr(text, ')');
+  unsigned long long ticks = 0;
+  if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                    &ticks) != 1)
+    return 0;
+  return ticks;
+}
+
+/* ---- Liveness ---- */
+
+static treadle_status watch_processes(treadle_shm *shm) {
+  for (int rank = 0; rank < shm->size; rank++) {
+    const treadle_line *line = &shm->control->lines[rank];
+    pid_t pid = (pid_t)atomic_load(&line->pid);
+    int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (descriptor < 0 && errno != ESRCH)
+      return treadle_fail(TREADLE_SYSTEM, "rank %d (process %d) cannot be watched: %s", rank, (int)pid,
+                          strerror(errno));
+    if (descriptor >= 0 && treadle_shm_start_time(pid) != atomic_load(&line->start_time)) {
+      close(descriptor);
+      descriptor = -1;
+    }
+    shm->processes[rank] = descriptor;
+  }
+  return TREADLE_OK;
+}
+
+static bool shm_alive(treadle_group *group, int rank) {
+  const treadle_shm *shm = group->kind;
+  struct pollfd process = {.fd = shm->processes[rank], .events = POLLIN};
+  if (process.fd < 0) return false;
+  return poll(&process, 1, 0) == 0 || !(process.revents & POLLIN);
+}
+
+/* ---- The table ---- */
+
+static void shm_unshare(treadle_group *group, treadle_shared *all) {
+  for (int rank = 0; rank < group->size; rank++) {
+    if (rank != group->rank) treadle_pool_unmap_peer(all[rank].base, all[rank].bytes);
+    all[rank] = (treadle_shared){0};
+  }
+}
+
+static void release(treadle_shm *shm) {
+  for (int i = 0; i < shm->size; i++) {
+    if (shm->sockets && shm->sockets[i] >= 0) close(shm->sockets[i]);
+    if (shm->processes && shm->processes[i] >= 0) close(shm->processes[i]);
+  }
+  if (shm->control) munmap(shm->control, shm->control_bytes);
+  if (shm->control_descriptor >= 0) close(shm->control_descriptor);
+  treadle_free(shm->sockets);
+  treadle_free(shm->processes);
+  treadle_free(shm->received);
+  treadle_free(shm);
+}
+
+static void shm_destroy(treadle_group *group) { release(group->kind); }
+
+static const treadle_group_ops shm_ops = {"shared memory", treadle_shm_share, shm_unshare, shm_alive,
+                                          shm_destroy};
+
+treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
+                                  treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = NULL;
+  *group_p = NULL;
+  if (size < 1 || size > TREADLE_GROUP_MAX || rank < 0 || rank >= size)
+    return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", name, rank, size,
+                        TREADLE_GROUP_MAX);
+  treadle_shm *shm = treadle_alloc(sizeof *shm);
+  if (!shm) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
+  shm->control_descriptor = -1;
+  shm->size = size;
+  shm->sockets = treadle_alloc_array((size_t)size, sizeof *shm->sockets);
+  shm->processes = treadle_alloc_array((size_t)size, sizeof *shm->processes);
+  shm->received = treadle_alloc_array((size_t)size, sizeof *shm->received);
+  for (int i = 0; i < size; i++) {
+    if (shm->sockets) shm->sockets[i] = -1;
+    if (shm->processes) shm->processes[i] = -1;
+  }
+  if (!shm->sockets || !shm->processes || !shm->received) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
+    goto out;
+  }
+  TRY(treadle_group_make(&shm_ops, rank, size, timeout_seconds, NULL, shm, &group));
+  TRY(treadle_shm_meet(shm, name, rank, size, timeout_seconds));
+  group->control = shm->control;
+  TRY(watch_processes(shm));
+  TRY(treadle_group_barrier(group));
+  *group_p = group;
+out:
+  if (status != TREADLE_OK && group && group->control) {
+    treadle_group_fail(group);
+    treadle_group_close(group);
+  } else if (status != TREADLE_OK) {
+    release(shm);
+    treadle_free(group);
+  }
+  return status;
+}

@@ -1,0 +1,63 @@
+/* The shared-memory group: what its files know of each other.
+ *
+ *   group_shm.c   the table, the control block, liveness
+ *   shm_meet.c    how the ranks find each other: rank 0 is the hub, the others join
+ *   shm_share.c   handing descriptors around through the hub
+ *   shm_socket.c  messages with descriptors on local sockets, with time limits
+ *
+ * The sockets stay open for the life of the group; they carry descriptors, never weights. */
+#ifndef TREADLE_TRANSPORT_SHM_H
+#define TREADLE_TRANSPORT_SHM_H
+
+#include "transport/group.h"
+
+#include <sys/types.h>
+
+enum { TREADLE_SHM_TEXT = 400, TREADLE_SHM_BATCH = 64 };
+
+typedef struct treadle_shm {
+  int size;
+  int *sockets;    /* [size] hub: to each rank; others: [0] to the hub; -1 */
+  int *processes;  /* [size] pidfd of each rank; -1: was gone when we looked */
+  int *received;   /* [size] descriptors of a share under way; -1 */
+  int control_descriptor;
+  size_t control_bytes;
+  treadle_control *control;
+  uint64_t shares; /* calls of share so far */
+} treadle_shm;
+
+/* ---- shm_socket.c ---- */
+
+enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 1 };
+
+/* One message on a socket, at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
+ * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
+treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, const int *descriptors,
+                                int descriptor_count, double deadline, const char *who);
+/* Receives a message of exactly `bytes` bytes; anything else is TREADLE_PEER. Descriptors are closed when it
+ * fails. */
+treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int *descriptors,
+                                   int descriptor_room, int *descriptor_count_p, double deadline,
+                                   const char *who);
+
+/* Who is at the other end. */
+treadle_status treadle_shm_peer(int socket, pid_t *pid_p, uid_t *uid_p);
+
+/* ---- shm_meet.c ---- */
+
+/* Fills shm (sockets, control block with pids and start times). Collective. */
+treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size,
+                                double timeout_seconds);
+
+/* ---- group_shm.c ---- */
+
+treadle_status treadle_shm_map_control(treadle_shm *shm);
+/* When a process began, in ticks since boot; 0 when it is gone. */
+uint64_t treadle_shm_start_time(pid_t pid);
+
+/* ---- shm_share.c ---- */
+
+treadle_status treadle_shm_share(treadle_group *group, int descriptor, const void *base, size_t bytes,
+                                 treadle_shared *all);
+
+#endif

@@ -1,0 +1,29 @@
+/* Running the command as a user does: as a process, with what it prints and its exit status. */
+#ifndef TESTS_CLI_COMMAND_H
+#define TESTS_CLI_COMMAND_H
+
+#include <jansson.h>
+
+typedef struct command_result {
+  int exit_status;
+  char *out, *err; /* what it printed; ended by command_release() */
+} command_result;
+
+/* A folder for the files of this test program, made at first use; command_end() removes it. */
+const char *command_folder(void);
+void command_end(void);
+
+/* Runs `treadle <arguments>`, the text made as printf does; words are the shell's. */
+command_result command_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same with `ranks` processes under mpirun. */
+command_result command_launch(int ranks, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void command_release(command_result *result);
+
+/* Runs, demands the exit status, parses standard output. */
+json_t *command_json(int ranks, int exit_status, const char *arguments);
+
+/* Fails the test unless the exit status is this one and standard error holds `words` exactly `times` times.
+ */
+void command_expect(const command_result *result, int exit_status, const char *words, int times);
+
+#endif

@@ -1,0 +1,487 @@
+/* The command as a process, without MPI: help, refusals, exit statuses, and the JSON that programs rely on.
+ * ctest: timeout=600 */
+#include "cli/command.h"
+
+#include "test.h"
+
+#include <math.h>
+
+static char model[128]; /* a small checkpoint; made at first */
+
+static int make_model(void **state) {
+  (void)state;
+  snprintf(model, sizeof model, "%s/model", command_folder());
+  command_result result =
+      command_run("make-model %s --layers 3 --hidden 256 --vocab 1000 --dtype fp32", model);
+  int failed = result.exit_status;
+  if (failed) fprintf(stderr, "%s", result.err);
+  command_release(&result);
+  return failed;
+}
+
+static int remove_model(void **state) {
+  (void)state;
+  command_end();
+  return 0;
+}
+
+static int64_t integer(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_integer(value)) fail_msg("%s is no integer", key);
+  return json_integer_value(value);
+}
+
+static double number(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) fail_msg("%s is no number", key);
+  return json_number_value(value);
+}
+
+/* An object has these keys and no others. */
+static void check_keys(const json_t *object, const char *const *keys) {
+  size_t count = 0;
+  for (; keys[count]; count++)
+    if (!json_object_get(object, keys[count])) fail_msg("%s is missing", keys[count]);
+  assert_int_equal(json_object_size(object), count);
+}
+
+/* ---- Help and refusals ------------------------------------------------------------------------ */
+
+static void help_is_there(void **state) {
+  (void)state;
+  static const char *const lines[] = {"--help",        "help plan", "plan --help", "help switch",
+                                      "switch --help", "family -h", "--version",   "help make-model"};
+  for (size_t i = 0; i < TEST_COUNT(lines); i++) {
+    command_result result = command_run("%s", lines[i]);
+    command_expect(&result, 0, "", 0);
+    assert_non_null(strstr(result.out, "treadle"));
+    command_release(&result);
+  }
+}
+
+static void what_is_wrong_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *arguments, *words; /* %M is the model */
+  } cases[] = {
+      {"", "usage"},
+      {"plann", "did you mean 'plan'"},
+      {"help swich", "did you mean 'switch'"},
+      {"xyzzy", "there is no command"},
+      {"plan --modle x", "did you mean --model"},
+      {"plan --model", "needs a value"},
+      {"plan --model %M --from hf --to hf", "--ranks N is missing"},
+      {"plan --model %M --model %M", "given twice"},
+      {"plan --json=yes", "takes no value"},
+      {"plan -j", "two dashes"},
+      {"plan word", "one word too many"},
+      {"plan --model %M --from hf --to hf --ranks 0", "--ranks"},
+      {"plan --model %M --from hf --to hf --ranks 1x", "--ranks"},
+      {"plan --model %M --from hf --to hf --ranks 99999999999999999999", "--ranks"},
+      {"plan --model %M --from hf --to hf --ranks 2 --rank 2", "rank 2 of 2"},
+      {"plan --model %M --from megatron:tp=3 --to hf --ranks 2", "not divisible"},
+      {"plan --model %M --from megatorn --to hf --ranks 2", "nearest: megatron"},
+      {"plan --model %M --from megatron:pt=2 --to hf --ranks 2", "pt is not a key"},
+      {"plan --model %M --from megatron:tp=2 --to hf --ranks 2 --cap 1", "below the smallest"},
+      {"plan --model %M --from megatron:tp=2 --to hf --ranks 2 --rank 0 --cap 1", "below the smallest"},
+      {"plan --model %M --from hf --to hf --ranks 1 --page-size 12KiB", "power of two"},
+      {"plan --model %M --from hf --to hf --ranks 1 --page-size 2KiB", "power of two"},
+      {"plan --model %M --from hf --to hf --ranks 1 --cap 1MB", "--cap"},
+      {"plan --model %M --from hf --to hf --ranks 1 --rank-map strode", "did you mean strided"},
+      {"plan --model %M/none --from hf --to hf --ranks 1", "no such file"},
+      {"plan --model %M/model.safetensors --from hf --to hf --ranks 1", "model.safetensors"},
+      {"plan --model %M --families /nonexistent --from hf --to hf --ranks 1", "/nonexistent"},
+      {"layout --model %M --layout hf --ranks 2 --rank 2", "rank 2 of 2"},
+      {"layout --model %M --layout vllm:tp=2 --ranks 2 --rank 0 --rank-map strided", "--train"},
+      {"layout --model %M --layout hf --ranks 2", "--rank R is missing"},
+      {"family", "list | show NAME"},
+      {"family show", "is none of"},
+      {"family chek x", "the nearest is check"},
+      {"family show lama", "did you mean 'llama'"},
+      {"family check /nonexistent", "/nonexistent"},
+      {"inspect", "config.json"},
+      {"inspect /nonexistent", "/nonexistent"},
+      {"make-model %M", "already"},
+      {"make-model %M-2 --hidden 100", "multiple of 64"},
+      {"make-model %M-2 --dtype int8", "--dtype"},
+      {"make-model %M-2 --family lama", "llama"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char arguments[512] = "";
+    for (const char *at = cases[i].arguments; *at; at++) {
+      size_t length = strlen(arguments);
+      if (strncmp(at, "%M", 2) == 0)
+        snprintf(arguments + length, sizeof arguments - length, "%s", model), at++;
+      else
+        snprintf(arguments + length, sizeof arguments - length, "%c", *at);
+    }
+    command_result result = command_run("%s", arguments);
+    command_expect(&result, 2, cases[i].words, 1);
+    assert_string_equal(result.out, "");
+    command_release(&result);
+  }
+}
+
+/* ---- plan ------------------------------------------------------------------------------------- */
+
+static const char *const plan_keys[] = {"ranks",
+                                        "model_bytes",
+                                        "moved_bytes",
+                                        "lower_bound_bytes",
+                                        "ratio",
+                                        "resident_bytes",
+                                        "waves",
+                                        "cap",
+                                        "cap_min",
+                                        "peak_bytes",
+                                        "peak_bound_bytes",
+                                        "inbound_max_over_model",
+                                        "inbound_mean_over_model",
+                                        "link_load_max_over_mean",
+                                        "plan_seconds",
+                                        "plan_cpu_seconds",
+                                        "plan_peak_rss_bytes",
+                                        "rank_map",
+                                        "by_rank",
+                                        NULL};
+static const char *const row_keys[] = {
+    "rank", "train_bytes", "infer_bytes", "moved_bytes", "lower_bound_bytes", "peak_bytes", NULL};
+
+static json_t *plan(int exit_status, const char *rest) {
+  char arguments[512];
+  snprintf(arguments, sizeof arguments, "plan --model %s %s", model, rest);
+  return command_json(0, exit_status, arguments);
+}
+
+static void plan_adds_up(void **state) {
+  (void)state;
+  json_t *root = plan(0, "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks 12 --page-size 64KiB"), *row;
+  check_keys(root, plan_keys);
+  assert_int_equal(integer(root, "ranks"), 12);
+  assert_int_equal(integer(root, "moved_bytes"), integer(root, "lower_bound_bytes"));
+  assert_true(number(root, "ratio") == 1);
+  assert_int_equal(integer(root, "cap"), 256 << 20);
+  assert_string_equal(json_string_value(json_object_get(root, "rank_map")), "contiguous");
+  assert_true(number(root, "plan_seconds") > 0);
+  assert_true(integer(root, "peak_bytes") <= integer(root, "peak_bound_bytes"));
+  assert_true(number(root, "link_load_max_over_mean") >= 1);
+
+  int64_t moved = 0, largest = 0;
+  size_t i;
+  json_array_foreach(json_object_get(root, "by_rank"), i, row) {
+    check_keys(row, row_keys);
+    assert_int_equal(integer(row, "rank"), i);
+    assert_int_equal(integer(row, "train_bytes") % (64 << 10), 0);
+    moved += integer(row, "moved_bytes");
+    if (integer(row, "moved_bytes") > largest) largest = integer(row, "moved_bytes");
+  }
+  assert_int_equal(i, 12);
+  assert_int_equal(moved, integer(root, "moved_bytes"));
+  double model_bytes = (double)integer(root, "model_bytes");
+  assert_true(fabs(number(root, "inbound_max_over_model") - (double)largest / model_bytes) < 1e-6);
+  assert_true(fabs(number(root, "inbound_mean_over_model") - (double)moved / 12 / model_bytes) < 1e-6);
+  json_decref(root);
+}
+
+static void plan_of_one_rank(void **state) {
+  (void)state;
+  const char *pair = "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks 12 --page-size 64KiB";
+  char arguments[256];
+  json_t *all = plan(0, pair);
+  for (int rank = 0; rank < 12; rank += 5) {
+    snprintf(arguments, sizeof arguments, "%s --rank %d", pair, rank);
+    json_t *one = plan(0, arguments), *rows = json_object_get(one, "by_rank");
+    check_keys(one, plan_keys);
+    assert_true(json_is_null(json_object_get(one, "link_load_max_over_mean")));
+    assert_true(json_is_null(json_object_get(one, "inbound_mean_over_model")));
+    assert_int_equal(json_array_size(rows), 1);
+    assert_true(
+        json_equal(json_array_get(rows, 0), json_array_get(json_object_get(all, "by_rank"), (size_t)rank)));
+    assert_int_equal(integer(one, "moved_bytes"), integer(json_array_get(rows, 0), "moved_bytes"));
+    json_decref(one);
+  }
+  json_decref(all);
+}
+
+/* Kinds of coordinates stand for ranks: what is measured rank by rank must be the same. */
+static void plan_of_many_ranks(void **state) {
+  (void)state;
+  const char *pair = "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks";
+  char arguments[256];
+  snprintf(arguments, sizeof arguments, "%s 96", pair);
+  json_t *many = plan(0, arguments), *row;
+  size_t i;
+  json_array_foreach(json_object_get(many, "by_rank"), i, row) {
+    if (i % 19) continue;
+    snprintf(arguments, sizeof arguments, "%s 96 --rank %zu", pair, i);
+    json_t *one = plan(0, arguments);
+    assert_true(json_equal(json_array_get(json_object_get(one, "by_rank"), 0), row));
+    json_decref(one);
+  }
+  json_decref(many);
+  snprintf(arguments, sizeof arguments, "%s 4104", pair);
+  many = plan(0, arguments);
+  assert_null(json_object_get(many, "by_rank"));
+  assert_true(number(many, "link_load_max_over_mean") >= 1);
+  json_decref(many);
+  snprintf(arguments, sizeof arguments, "%s 4104 --by-rank", pair);
+  many = plan(0, arguments);
+  assert_int_equal(json_array_size(json_object_get(many, "by_rank")), 4104);
+  json_decref(many);
+}
+
+static void plan_answers_a_budget(void **state) {
+  (void)state;
+  const char *pair = "--from megatron:tp=4 --to vllm:tp=2 --ranks 4 --page-size 64KiB --budget";
+  char arguments[256];
+  snprintf(arguments, sizeof arguments, "%s 1", pair);
+  json_t *tight = plan(1, arguments);
+  int64_t least = integer(tight, "budget_min");
+  assert_true(json_is_false(json_object_get(tight, "fits")));
+  json_decref(tight);
+
+  snprintf(arguments, sizeof arguments, "%s %lld", pair, (long long)least - 1);
+  tight = plan(1, arguments);
+  assert_int_equal(integer(tight, "budget_min"), least);
+  json_decref(tight);
+  snprintf(arguments, sizeof arguments, "%s %lld", pair, (long long)least);
+  json_t *fits = plan(0, arguments);
+  assert_true(json_is_true(json_object_get(fits, "fits")));
+  assert_int_equal(integer(fits, "cap"), integer(fits, "cap_min"));
+  assert_true(integer(fits, "peak_bytes") <= least);
+  json_decref(fits);
+
+  snprintf(arguments, sizeof arguments, "plan --model %s %s 1", model, pair);
+  command_result text = command_run("%s", arguments);
+  assert_int_equal(text.exit_status, 1);
+  assert_non_null(strstr(text.out, "does not fit"));
+  command_release(&text);
+}
+
+/* HybridFlow's figure 8: train (pp 1, tp 4, dp 2), generate tp 2, on 8 ranks. Norms, which nobody cuts, are
+ * in no figure: they are on every rank already. */
+static void plan_maps_ranks(void **state) {
+  (void)state;
+  static const struct {
+    const char *map, *name;
+    double most, mean;
+  } cases[] = {{"contiguous", "contiguous", 0.5, 0.375},
+               {"strided", "strided", 0.25, 0.25},
+               {"best", "strided:2", 0.25, 0.25}};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--from megatron:tp=4,vocab_divisible_by=1 --to vllm:tp=2 --ranks 8 --rank-map %s",
+             cases[i].map);
+    json_t *root = plan(0, arguments);
+    assert_string_equal(json_string_value(json_object_get(root, "rank_map")), cases[i].name);
+    assert_true(fabs(number(root, "inbound_max_over_model") - cases[i].most) < 0.01);
+    assert_true(fabs(number(root, "inbound_mean_over_model") - cases[i].mean) < 0.01);
+    json_decref(root);
+  }
+}
+
+static void plan_prints_text(void **state) {
+  (void)state;
+  command_result result =
+      command_run("plan --model %s --from megatron:tp=4,pp=3 --to vllm:tp=2 --ranks 12", model);
+  command_expect(&result, 0, "", 0);
+  static const char *const words[] = {"lower bound", "bytes by pair", "largest tensor", "smallest cap"};
+  for (size_t i = 0; i < TEST_COUNT(words); i++) assert_non_null(strstr(result.out, words[i]));
+  command_release(&result);
+}
+
+/* ---- layout ----------------------------------------------------------------------------------- */
+
+/* Runs are in order, cover each element once, and all ranks together have each element of a tensor. */
+static void layout_runs_cover(void **state) {
+  (void)state;
+  char seen[1000 * 256] = {0}; /* elements of the embedding */
+  for (int rank = 0; rank < 4; rank++) {
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "layout --model %s --layout megatron:tp=4 --ranks 4 --rank %d --runs", model, rank);
+    json_t *root = command_json(0, 0, arguments), *tensor, *run;
+    static const char *const keys[] = {"chunk", "name", "shape", "dtype", "derived", "runs", NULL};
+    size_t t, r, d;
+    assert_int_equal(integer(root, "rank"), rank);
+    json_array_foreach(json_object_get(root, "tensors"), t, tensor) {
+      check_keys(tensor, keys);
+      assert_string_equal(json_string_value(json_object_get(tensor, "dtype")), "fp32");
+      assert_true(json_is_false(json_object_get(tensor, "derived")));
+      int64_t elems = 1, at = 0;
+      json_t *size;
+      json_array_foreach(json_object_get(tensor, "shape"), d, size) elems *= json_integer_value(size);
+      json_array_foreach(json_object_get(tensor, "runs"), r, run) {
+        const char *name = json_string_value(json_array_get(run, 1));
+        int64_t start = json_integer_value(json_array_get(run, 2)),
+                stride = json_integer_value(json_array_get(run, 3));
+        int64_t count = json_integer_value(json_array_get(run, 4));
+        assert_int_equal(json_integer_value(json_array_get(run, 0)), at);
+        at += count;
+        if (!name) assert_true(start == 0 && stride == 0);
+        for (int64_t i = 0; name && strcmp(name, "model.embed_tokens.weight") == 0 && i < count; i++)
+          seen[start + i * stride]++;
+      }
+      assert_int_equal(at, elems);
+    }
+    json_decref(root);
+  }
+  for (size_t i = 0; i < sizeof seen; i++) assert_int_equal(seen[i], 1);
+}
+
+static void layout_maps_ranks(void **state) {
+  (void)state;
+  char arguments[256];
+  for (int rank = 0; rank < 8; rank++) {
+    snprintf(arguments, sizeof arguments,
+             "layout --model %s --layout vllm:tp=2 --train megatron:tp=4 --rank-map strided --ranks 8 "
+             "--rank %d --runs",
+             model, rank);
+    json_t *root = command_json(0, 0, arguments);
+    json_t *first = json_array_get(json_object_get(root, "tensors"), 0);
+    json_t *run = json_array_get(json_object_get(first, "runs"), 0);
+    bool second_half = json_integer_value(json_array_get(run, 2)) > 0;
+    assert_int_equal(second_half, rank % 4 / 2); /* tp groups 0,2 and 1,3 in each block of four */
+    json_decref(root);
+  }
+}
+
+/* ---- family, inspect, doctor ------------------------------------------------------------------ */
+
+static void family_checks(void **state) {
+  (void)state;
+  command_result result = command_run("family check %s", model);
+  command_expect(&result, 0, "", 0);
+  command_release(&result);
+  result = command_run("family check %s/config.json", model);
+  command_expect(&result, 0, "", 0);
+  command_release(&result);
+
+  /* An index that misses one name and has another. */
+  char text[4096];
+  snprintf(text, sizeof text,
+           "mkdir -p %s/part && cp %s/config.json %s/part && '%s' inspect %s --json | "
+           "sed -n 's/^    {\"name\": \\(\"[^\"]*\"\\).*/\\1: \"a.safetensors\",/p' | "
+           "sed 's/model.norm.weight/model.norm.bias/; 1s/^/{\"weight_map\": {/; $s/,$/}}/' "
+           "> %s/part/model.safetensors.index.json",
+           command_folder(), model, command_folder(),
+           getenv("TREADLE") ? getenv("TREADLE") : "build/treadle", model, command_folder());
+  assert_int_equal(system(text), 0);
+  static const char *const paths[] = {"part", "part/model.safetensors.index.json"};
+  for (size_t i = 0; i < TEST_COUNT(paths); i++) {
+    result = command_run("family check %s/%s", command_folder(), paths[i]);
+    command_expect(&result, 1, "missing or of another shape: model.norm.weight\n", 1);
+    command_expect(&result, 1, "left over: model.norm.bias\n", 1);
+    command_expect(&result, 1, "\n", 2);
+    command_release(&result);
+  }
+}
+
+static void family_lists_and_shows(void **state) {
+  (void)state;
+  static const char *const names[] = {"llama", "qwen2", "qwen3"};
+  command_result list = command_run("family list");
+  assert_int_equal(list.exit_status, 0);
+  for (size_t i = 0; i < TEST_COUNT(names); i++) {
+    char line[64];
+    assert_non_null(strstr(list.out, names[i]));
+    command_result show = command_run("family show %s", names[i]);
+    snprintf(line, sizeof line, "family: %s\n", names[i]);
+    assert_int_equal(show.exit_status, 0);
+    assert_non_null(strstr(show.out, line));
+    command_release(&show);
+  }
+  command_release(&list);
+}
+
+static void inspect_totals(void **state) {
+  (void)state;
+  char arguments[256];
+  snprintf(arguments, sizeof arguments, "inspect %s", model);
+  json_t *root = command_json(0, 0, arguments), *tensor, *size;
+  int64_t elems = 0;
+  size_t t, d;
+  json_array_foreach(json_object_get(root, "tensors"), t, tensor) {
+    int64_t product = 1;
+    json_array_foreach(json_object_get(tensor, "shape"), d, size) product *= json_integer_value(size);
+    elems += product;
+  }
+  assert_int_equal(elems, integer(root, "elems"));
+  assert_int_equal(4 * elems, integer(root, "bytes"));
+  assert_int_equal(json_array_size(json_object_get(root, "files")), 1);
+  json_decref(root);
+  command_result text = command_run("%s", arguments);
+  command_expect(&text, 0, "", 0);
+  command_release(&text);
+}
+
+static void made_models_load(void **state) {
+  (void)state;
+  static const char *const families[] = {"llama", "qwen2", "qwen3"};
+  for (size_t i = 0; i < TEST_COUNT(families); i++) {
+    command_result made =
+        command_run("make-model %s/%s --family %s --layers 1 --hidden 64 --vocab 99 --dtype fp16",
+                    command_folder(), families[i], families[i]);
+    command_expect(&made, 0, "", 0);
+    command_release(&made);
+    command_result check = command_run("family check %s/%s", command_folder(), families[i]);
+    command_expect(&check, 0, "", 0);
+    assert_non_null(strstr(check.out, "with shapes"));
+    command_release(&check);
+  }
+}
+
+static void doctor_looks(void **state) {
+  (void)state;
+  json_t *root = command_json(0, 0, "doctor");
+  assert_true(json_array_size(json_object_get(root, "checks")) >= 8);
+  json_decref(root);
+  command_result text = command_run("doctor");
+  assert_int_equal(text.exit_status, 0);
+  assert_non_null(strstr(text.out, "mappings"));
+  command_release(&text);
+}
+
+/* ---- The documents ---------------------------------------------------------------------------- */
+
+/* docs/cli.md names every option that a command's help has. */
+static void documents_are_complete(void **state) {
+  (void)state;
+  static const char *const names[] = {"plan", "layout", "switch", "make-model"};
+  static char text[1 << 16];
+  FILE *file = fopen(TREADLE_SOURCE_DIR "/docs/cli.md", "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  for (size_t i = 0; i < TEST_COUNT(names); i++) {
+    char heading[64], option[40];
+    snprintf(heading, sizeof heading, "## treadle %s\n", names[i]);
+    char *section = strstr(text, heading);
+    if (!section) fail_msg("docs/cli.md has no '%s'", heading);
+    char *end = strstr(section + 1, "\n## ");
+    if (end) *end = 0;
+    command_result help = command_run("help %s", names[i]);
+    for (const char *at = help.out; (at = strstr(at, "\n  --")); at++) {
+      assert_int_equal(sscanf(at, " %39[a-z-]", option), 1);
+      if (strcmp(option, "--help") == 0 || strcmp(option, "--families") == 0) continue;
+      if (!strstr(section, option)) fail_msg("docs/cli.md, %s: %s is missing", names[i], option);
+    }
+    command_release(&help);
+    if (end) *end = '\n';
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(help_is_there),      cmocka_unit_test(what_is_wrong_is_refused),
+      cmocka_unit_test(plan_adds_up),       cmocka_unit_test(plan_of_one_rank),
+      cmocka_unit_test(plan_of_many_ranks), cmocka_unit_test(plan_answers_a_budget),
+      cmocka_unit_test(plan_maps_ranks),    cmocka_unit_test(plan_prints_text),
+      cmocka_unit_test(layout_runs_cover),  cmocka_unit_test(layout_maps_ranks),
+      cmocka_unit_test(family_checks),      cmocka_unit_test(family_lists_and_shows),
+      cmocka_unit_test(inspect_totals),     cmocka_unit_test(made_models_load),
+      cmocka_unit_test(doctor_looks),       cmocka_unit_test(documents_are_complete),
+  };
+  return cmocka_run_group_tests(tests, make_model, remove_model);
+}

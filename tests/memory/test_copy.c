@@ -1,0 +1,160 @@
+/* The copy kernel against a loop over elements: random strided boxes, types, offsets, page tables of tiny
+ * pages, both movers. Bytes outside the box must stay. A failure prints its seed:  test_copy SEED */
+#include "memory/copy.h"
+#include "base/dtype.h"
+#include "base/random.h"
+#include "memory/copy_stream.h"
+#include "test.h"
+
+enum { ROOM = 1 << 18, PAGE_SHIFT = 12, PAGES = ROOM >> PAGE_SHIFT, CASES = 3000 };
+
+typedef struct side { /* a window, and its bytes in physical order */
+  char *base;
+  int32_t table[PAGES];
+  treadle_view view;
+} side;
+
+static uint64_t only_seed;
+
+static char *byte_at(const side *s, int64_t at) {
+  if (!s->view.table) return s->base + at;
+  return s->base + ((int64_t)s->table[at >> PAGE_SHIFT] << PAGE_SHIFT) + (at & ((1 << PAGE_SHIFT) - 1));
+}
+
+static void side_init(side *s, treadle_random *random, bool paged) {
+  s->base = aligned_alloc(4096, ROOM);
+  assert_non_null(s->base);
+  for (int i = 0; i < ROOM; i++) s->base[i] = (char)treadle_random_next(random);
+  for (int i = 0; i < PAGES; i++) s->table[i] = i;
+  for (int i = PAGES - 1; i > 0; i--) { /* some neighbours stay neighbours */
+    int k = (int)treadle_random_below(random, i + 1);
+    if (k % 3 == 0) continue;
+    int32_t t = s->table[i];
+    s->table[i] = s->table[k];
+    s->table[k] = t;
+  }
+  s->view = (treadle_view){.base = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
+}
+
+/* Dimensions from slow to fast; strides that hold what is inside, with gaps now and then. */
+static int64_t draw_strides(treadle_random *random, treadle_op *op, int64_t *strides, int64_t each) {
+  int64_t inner = each;
+  for (int d = op->ndim - 1; d >= 0; d--) {
+    int64_t gap = treadle_random_below(random, 3);
+    strides[d] = inner + (gap == 0 ? 0 : gap == 1 ? each * treadle_random_below(random, 5) : inner * treadle_random_below(random, 3));
+    if (d == op->ndim - 1 && treadle_random_below(random, 8) != 0) strides[d] = each;
+    inner = strides[d] * (op->size[d] - 1) + inner;
+    if (d > 0 && treadle_random_below(random, 2)) inner = (inner + 63) / 64 * 64;
+  }
+  return inner;
+}
+
+static void draw_sizes(treadle_random *random, treadle_op *op) {
+  op->ndim = (uint8_t)treadle_random_below(random, 5);
+  for (int d = 0; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, 6);
+  if (op->ndim == 0) return;
+  static const int64_t rows[] = {1, 3, 31, 32, 100, 128, 256, 500, 512, 600, 1024, 2048, 2100, 5000};
+  op->size[op->ndim - 1] = rows[treadle_random_below(random, TEST_COUNT(rows))];
+}
+
+/* An op that fits the room on both sides. */
+static treadle_op draw_op(treadle_random *random, bool fill, bool convert) {
+  for (;;) {
+    treadle_op op = {.source = fill ? -1 : 0, .elems = 1};
+    op.from_dtype = (uint8_t)(1 + treadle_random_below(random, 3));
+    op.to_dtype = convert ? (uint8_t)(1 + treadle_random_below(random, 3)) : op.from_dtype;
+    draw_sizes(random, &op);
+    int64_t from = draw_strides(random, &op, op.from_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype));
+    int64_t to = draw_strides(random, &op, op.to_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype));
+    if (from > ROOM || to > ROOM) continue;
+    for (int d = 0; d < op.ndim; d++) op.elems *= op.size[d];
+    op.from = treadle_random_below(random, ROOM - from + 1); /* any byte: no alignment is promised */
+    op.to = treadle_random_below(random, ROOM - to + 1);
+    if (treadle_random_below(random, 2)) op.to &= ~INT64_C(63);
+    if (treadle_random_below(random, 2)) op.from &= ~INT64_C(3);
+    return op;
+  }
+}
+
+/* Element by element, as the op says. */
+static void plain_op(const treadle_op *op, const side *from, side *to) {
+  size_t in_bytes = treadle_dtype_bytes((treadle_dtype)op->from_dtype);
+  size_t out_bytes = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  int64_t at[TREADLE_MAX_AXES] = {0};
+  for (int64_t n = 0; n < op->elems; n++) {
+    int64_t f = op->from, t = op->to;
+    for (int d = 0; d < op->ndim; d++) {
+      f += at[d] * op->from_stride[d];
+      t += at[d] * op->to_stride[d];
+    }
+    char in[4], out[4] = {0};
+    for (size_t i = 0; i < in_bytes && op->source >= 0; i++) in[i] = *byte_at(from, f + (int64_t)i);
+    if (op->source >= 0)
+      treadle_dtype_convert(out, (treadle_dtype)op->to_dtype, in, (treadle_dtype)op->from_dtype, 1);
+    for (size_t i = 0; i < out_bytes; i++) *byte_at(to, t + (int64_t)i) = out[i];
+    for (int d = op->ndim - 1; d >= 0 && ++at[d] == op->size[d]; d--) at[d] = 0;
+  }
+}
+
+static void check_case(uint64_t seed) {
+  treadle_random random = {seed};
+  side from, to, wanted;
+  bool fill = treadle_random_below(&random, 10) == 0, convert = treadle_random_below(&random, 3) == 0;
+  treadle_op op = draw_op(&random, fill, convert);
+  side_init(&from, &random, treadle_random_below(&random, 2));
+  side_init(&to, &random, treadle_random_below(&random, 2));
+  wanted = to;
+  wanted.base = aligned_alloc(4096, ROOM);
+  assert_non_null(wanted.base);
+  memcpy(wanted.base, to.base, ROOM);
+  if (to.view.table) to.view.table = to.table;
+  if (from.view.table) from.view.table = from.table;
+  char *untouched = aligned_alloc(4096, ROOM);
+  assert_non_null(untouched);
+  memcpy(untouched, to.base, ROOM);
+  plain_op(&op, &from, &wanted);
+  for (int mover = TREADLE_MOVER_PLAIN; mover <= (int)treadle_copy_choose(); mover++) {
+    memcpy(to.base, untouched, ROOM);
+    treadle_copy_op(&op, fill ? NULL : &from.view, &to.view, (treadle_mover)mover);
+    treadle_copy_fence();
+    if (memcmp(to.base, wanted.base, ROOM) == 0) continue;
+    fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d", (unsigned long long)seed, mover,
+             op.ndim, (long long)op.elems, op.from_dtype, op.to_dtype);
+  }
+  free(from.base);
+  free(to.base);
+  free(wanted.base);
+  free(untouched);
+}
+
+static void test_random_boxes(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= CASES; seed++) check_case(only_seed ? only_seed : seed);
+}
+
+/* Rows of the stream kernel: every head, tail and gap around its block sizes. */
+static void test_rows(void **state) {
+  (void)state;
+  if (!treadle_stream_supported()) skip();
+  static const size_t rows[] = {1, 63, 64, 255, 256, 320, 511, 512, 1000, 1024, 4096, 4097, 8192};
+  static char from[1 << 17], to[1 << 17], wanted[1 << 17];
+  treadle_random random = {5};
+  for (size_t i = 0; i < sizeof from; i++) from[i] = (char)treadle_random_next(&random);
+  for (size_t r = 0; r < TEST_COUNT(rows); r++)
+    for (size_t head = 0; head < 70; head += 7)
+      for (size_t gap = 0; gap < 3; gap++) {
+        size_t row = rows[r], from_stride = row + gap * 100, to_stride = (row + 63) / 64 * 64 + (head & 1);
+        memset(to, 1, sizeof to);
+        memset(wanted, 1, sizeof wanted);
+        for (size_t i = 0; i < 9; i++) memcpy(wanted + head + i * to_stride, from + 3 + i * from_stride, row);
+        treadle_stream_rows(to + head, to_stride, from + 3, from_stride, row, 9);
+        treadle_stream_fence();
+        assert_memory_equal(to, wanted, sizeof to);
+      }
+}
+
+int main(int count, char **words) {
+  if (count > 1) only_seed = strtoull(words[1], NULL, 10);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_boxes), cmocka_unit_test(test_rows)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+/* Groups of one process: barrier, gather, outcome, leaving. Run under TSan too.  ctest: label=threads */
+#include "test.h"
+#include "transport/ranks.h"
+
+#include "base/clock.h"
+
+static int gather_much(treadle_group *group, void *context) {
+  int64_t all[16];
+  (void)context;
+  for (int64_t i = 0; i < 200; i++) {
+    int64_t mine = i * 100 + group->rank;
+    RANK_OK(treadle_group_gather(group, &mine, sizeof mine, all));
+    for (int rank = 0; rank < group->size; rank++) RANK_TRUE(all[rank] == i * 100 + rank);
+    if (i % 3 == 0) RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_gather(void **state) {
+  (void)state;
+  for (int size = 1; size <= 8; size += size < 3 ? 1 : 5) {
+    ranks_as_threads(size, 30, 0, gather_much, NULL);
+    ranks_as_threads(size, 30, 77, gather_much, NULL);
+  }
+}
+
+/* Memory that one rank writes before a barrier is seen by all after it. */
+static int pass_memory(treadle_group *group, void *context) {
+  int *shared = context;
+  for (int i = 0; i < 300; i++) {
+    if (i % group->size == group->rank) *shared = i;
+    RANK_OK(treadle_group_barrier(group));
+    RANK_TRUE(*shared == i);
+    RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_barrier_orders_memory(void **state) {
+  (void)state;
+  int shared = -1;
+  ranks_as_threads(5, 30, 3, pass_memory, &shared);
+}
+
+/* Exactly one outcome, whoever is first. */
+static int decide(treadle_group *group, void *context) {
+  int *committed = context;
+  for (uint64_t epoch = 1; epoch <= 100; epoch++) {
+    RANK_OK(treadle_group_barrier(group));
+    treadle_outcome_open(group, epoch);
+    bool fails = epoch % 3 == 0 && (uint64_t)group->rank == epoch % 4;
+    if (fails) treadle_fail(TREADLE_DIFFERENT, "epoch %d is bad", (int)epoch);
+    bool mine = treadle_outcome_settle(group, epoch, fails ? TREADLE_FAILED : TREADLE_COMMITTED);
+    treadle_status status = treadle_outcome_check(group, epoch);
+    RANK_TRUE(mine == (fails == (status != TREADLE_OK)));
+    if (status != TREADLE_OK) RANK_TRUE(strstr(treadle_error_message(), "is bad"));
+    committed[group->rank * 128 + (int)epoch] = status == TREADLE_OK;
+    RANK_OK(treadle_group_barrier(group));
+    for (int rank = 0; rank < group->size; rank++)
+      RANK_TRUE(committed[rank * 128 + (int)epoch] == (status == TREADLE_OK));
+  }
+  return 0;
+}
+
+static void test_outcome(void **state) {
+  (void)state;
+  static int committed[4 * 128];
+  ranks_as_threads(4, 30, 9, decide, committed);
+}
+
+static int one_leaves(treadle_group *group, void *context) {
+  (void)context;
+  RANK_OK(treadle_group_barrier(group));
+  if (group->rank == 2) {
+    treadle_fail(TREADLE_NO_MEMORY, "rank two is tired");
+    treadle_group_fail(group);
+    RANK_FAILS(TREADLE_PEER, "tired", treadle_group_barrier(group));
+    return 0;
+  }
+  RANK_FAILS(TREADLE_PEER, "rank two is tired", treadle_group_barrier(group));
+  RANK_FAILS(TREADLE_PEER, "tired", treadle_group_barrier(group)); /* for good */
+  return 0;
+}
+
+static void test_failure_is_told(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 20; seed++) ranks_as_threads(4, 30, seed, one_leaves, NULL);
+}
+
+static int one_is_missing(treadle_group *group, void *context) {
+  (void)context;
+  if (group->rank == 1) return 0; /* closed by the test when all have ended */
+  double begin = treadle_clock_seconds();
+  RANK_FAILS(TREADLE_TIMEOUT, "for rank 1", treadle_group_barrier(group));
+  RANK_TRUE(treadle_clock_seconds() - begin < 5);
+  return 0;
+}
+
+static void test_timeout(void **state) {
+  (void)state;
+  ranks_as_threads(2, 0.2, 0, one_is_missing, NULL);
+}
+
+static int share_words(treadle_group *group, void *context) {
+  int64_t *words = context;
+  treadle_shared all[8];
+  for (int i = 0; i < 20; i++) {
+    int64_t *mine = &words[group->rank];
+    *mine = i * 10 + group->rank;
+    RANK_OK(group->ops->share(group, -1, group->rank == 3 ? NULL : mine, group->rank == 3 ? 0 : sizeof *mine, all));
+    for (int rank = 0; rank < group->size; rank++) {
+      RANK_TRUE(all[rank].bytes == (rank == 3 ? 0 : sizeof *mine));
+      if (rank != 3) RANK_TRUE(*(const int64_t *)all[rank].base == i * 10 + rank);
+    }
+    group->ops->unshare(group, all);
+    RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_share(void **state) {
+  (void)state;
+  int64_t words[8];
+  ranks_as_threads(5, 30, 1, share_words, words);
+}
+
+static treadle_status make_groups(void) {
+  treadle_group *groups[3];
+  treadle_status status = treadle_group_threads(3, 1, groups);
+  for (int rank = 0; rank < 3; rank++) treadle_group_close(groups[rank]);
+  return status;
+}
+
+static treadle_status make_self(void) {
+  treadle_group *group;
+  treadle_status status = treadle_group_self(&group);
+  treadle_group_close(group);
+  return status;
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  TEST_EACH_ALLOCATION(make_groups());
+  TEST_EACH_ALLOCATION(make_self());
+}
+
+static void test_self(void **state) {
+  (void)state;
+  treadle_group *group;
+  int mine = 5, all = 0;
+  treadle_shared shared;
+  assert_ok(treadle_group_self(&group));
+  assert_int_equal(treadle_group_rank(group), 0);
+  assert_int_equal(treadle_group_size(group), 1);
+  assert_ok(treadle_group_barrier(group));
+  assert_ok(treadle_group_gather(group, &mine, sizeof mine, &all));
+  assert_int_equal(all, 5);
+  assert_refused("at most 4096", treadle_group_gather(group, &mine, 4097, &all));
+  treadle_group_close(group);
+  assert_ok(treadle_group_self(&group));
+  assert_ok(group->ops->share(group, -1, &mine, sizeof mine, &shared));
+  assert_ptr_equal(shared.base, &mine);
+  treadle_group_close(group);
+  treadle_group_close(NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gather),          cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_outcome),         cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout),         cmocka_unit_test(test_share),
+      cmocka_unit_test(test_allocations),     cmocka_unit_test(test_self),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
