@@ -6,12 +6,14 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target
-#   make nightly    all of the above       make install    PREFIX=/usr/local
+#   make nightly    all of the above, and NIGHTLY_PAIRS= random layout pairs (100000)
+#   make install    PREFIX=/usr/local
 .PHONY: all configure demo test bench install format clean sanitize tsan fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+NIGHTLY_PAIRS ?= 100000
 CMAKE_FLAGS ?=
 export MODEL TRAIN INFER RANKS
 export OMPI_ALLOW_RUN_AS_ROOT = 1
@@ -68,3 +70,4 @@ fuzz: deps
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 nightly: test sanitize tsan fuzz bench
+	TREADLE_PAIRS=$(NIGHTLY_PAIRS) build/tests/test_pairs

@@ -274,7 +274,7 @@ typedef struct treadle_switch_stats {
   double seconds;            /* of the last switch, this rank, from entry to commit */
   double wait_seconds;       /* of these, spent waiting for others */
   size_t copied_bytes;       /* destination bytes of data written */
-  size_t pulled_bytes;       /* of these, from other ranks */
+  size_t pulled_bytes;       /* from other ranks, in the narrower dtype of both sides */
   size_t filled_bytes;
   size_t peak_bytes;         /* device bytes accounted at the fullest moment so far */
   size_t pool_bytes;         /* what the pool's file holds (st_blocks) */

@@ -82,6 +82,9 @@ const char *treadle_nearest_name(const char *name, const char *const *names);
 /* That of refused input for TREADLE_REFUSED, of a failure for what else is not TREADLE_OK. */
 int treadle_exit_status(treadle_status status);
 
+/* A message of the library without the name of the command in front, where it has that. */
+const char *treadle_bare_message(const char *command, const char *message);
+
 /* Says "treadle <command>: <message>" on standard error and gives the exit status. */
 int treadle_report_error(const char *command, treadle_status status);
 

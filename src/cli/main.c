@@ -136,8 +136,14 @@ int treadle_exit_status(treadle_status status) {
   return status == TREADLE_REFUSED ? TREADLE_EXIT_REFUSED : TREADLE_EXIT_FAILED;
 }
 
+const char *treadle_bare_message(const char *command, const char *message) {
+  size_t length = strlen(command);
+  bool named = strncmp(message, command, length) == 0 && strncmp(message + length, ": ", 2) == 0;
+  return named ? message + length + 2 : message;
+}
+
 int treadle_report_error(const char *command, treadle_status status) {
-  fprintf(stderr, "treadle %s: %s\n", command, treadle_error_message());
+  fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));
   return treadle_exit_status(status);
 }
 

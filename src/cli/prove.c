@@ -74,6 +74,14 @@ static treadle_status prove(const treadle_prove_input *input, treadle_fault faul
     TRY(treadle_session_agree(session, treadle_fail(TREADLE_DIFFERENT,
                                                     "one copy of rank %d was %s, and nothing caught it",
                                                     victim, name)));
+  if (caught.mode == TREADLE_TRAIN) {
+    uint64_t digest;
+    TRY(treadle_switch_digest(sw, &digest));
+    if (digest != input->digest)
+      TRY(treadle_session_agree(
+          session,
+          treadle_fail(TREADLE_DIFFERENT, "the training weights do not stand after: %s", caught.message)));
+  }
   if (session->rank == 0)
     fprintf(input->file, "prove: one copy of rank %d was %s; caught: %s\n", victim, name, caught.message);
 out:

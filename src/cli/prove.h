@@ -8,7 +8,8 @@ typedef struct treadle_prove_input {
   treadle_session *session;
   const treadle_layout *train, *infer;
   const treadle_switch_options *options;
-  FILE *file; /* where rank 0 says what caught each fault */
+  uint64_t digest; /* of the weights */
+  FILE *file;      /* where rank 0 says what caught each fault */
 } treadle_prove_input;
 
 /* For each kind of fault: a fresh switch, loaded, with one copy of one rank dropped, doubled or misplaced.

@@ -27,7 +27,8 @@ treadle_status treadle_session_start(treadle_session *session, const char *comma
     status =
         treadle_group_mpi(NULL, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT, &session->group);
   session->said = status != TREADLE_OK;
-  if (status && session->rank == 0) fprintf(stderr, "treadle %s: %s\n", command, treadle_error_message());
+  if (status && session->rank == 0)
+    fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));
   return status;
 }
 
@@ -39,6 +40,7 @@ void treadle_session_end(treadle_session *session) {
 
 /* Says the message of `first` and of all ranks after it that say the same, which are then done with. */
 static void say_message(const treadle_session *session, verdict *verdicts, int first) {
+  const char *message = treadle_bare_message(session->command, verdicts[first].message);
   treadle_builder ranks = {0};
   int count = 0;
   for (int rank = first; rank < session->size; rank++) {
@@ -47,11 +49,12 @@ static void say_message(const treadle_session *session, verdict *verdicts, int f
     count++;
     if (rank != first) verdicts[rank].status = TREADLE_OK;
   }
-  if (count == session->size)
-    fprintf(stderr, "treadle %s: %s\n", session->command, verdicts[first].message);
+  bool names_rank = strncmp(message, "rank ", 5) == 0;
+  if (count == session->size || names_rank)
+    fprintf(stderr, "treadle %s: %s\n", session->command, message);
   else
     fprintf(stderr, "treadle %s: rank%s %s: %s\n", session->command, count > 1 ? "s" : "",
-            ranks.text ? ranks.text : "", verdicts[first].message);
+            ranks.text ? ranks.text : "", message);
   treadle_builder_release(&ranks);
 }
 

@@ -23,6 +23,7 @@ typedef struct treadle_switch_report {
   int32_t waves;
   bool pass;
   bool compared;   /* every byte was compared */
+  bool lossless;   /* so the digest is the same in both layouts */
   uint64_t digest; /* of the weights */
 } treadle_switch_report;
 

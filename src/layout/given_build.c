@@ -15,6 +15,7 @@
   } while (0)
 
 enum { ALIGNMENT = 64, MAX_CELLS = 1 << 20 };
+static const int64_t MAX_REACH = INT64_C(1) << 56; /* elements, stride by size: sums of a few do not overflow */
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "pieces: memory is out"); }
 
@@ -78,7 +79,8 @@ static treadle_status check_piece(const treadle_given_piece *p, const treadle_te
     if (p->start[d] < 0 || p->size[d] < 1 || p->start[d] > tensor->shape[d] - p->size[d])
       REFUSE("pieces: rank %" PRId64 ": dimension %d of %s: start %" PRId64 " and size %" PRId64
              " leave [0, %" PRId64 ")", p->rank, d, tensor->name, p->start[d], p->size[d], tensor->shape[d]);
-    if (p->stride[d] < (p->size[d] > 1) || __builtin_mul_overflow(p->size[d] - 1, p->stride[d], &reach) ||
+    if (p->stride[d] < (p->size[d] > 1) || p->stride[d] > MAX_REACH / tensor->shape[d] ||
+        __builtin_mul_overflow(p->size[d] - 1, p->stride[d], &reach) ||
         __builtin_add_overflow(last, reach, &last))
       REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank, d, tensor->name,
              p->stride[d]);

@@ -66,7 +66,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_status status = TREADLE_OK;
   json_t *root = NULL;
   const char *path = words->file;
-  if (!path) REFUSE("layout '%s': the form is pieces:@file", words->text);
+  if (!path || !*path) REFUSE("layout '%s': the form is pieces:@file", words->text);
   TRY(treadle_json_load(path, &root));
   const json_t *list = json_object_get(root, "pieces");
   if (!json_is_array(list)) REFUSE("%s: it is no object with a list 'pieces'", path);

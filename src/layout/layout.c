@@ -107,6 +107,10 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
                           "vllm, sglang, pieces)", text, words.kind, nearest);
     goto out;
   }
+  if (words.file && kind != &treadle_kind_pieces) {
+    status = treadle_fail(TREADLE_REFUSED, "layout '%s': only pieces are read from a file", text);
+    goto out;
+  }
   treadle_builder_add(&normal, "%s", kind->name);
   if (normal.failed) {
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");

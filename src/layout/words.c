@@ -88,11 +88,12 @@ treadle_status treadle_words_list(treadle_words *words, const char *key, int max
     const char *begin = text;
     while (length > 0 && *begin == ' ') begin++, length--; /* the engines accept spaces */
     while (length > 0 && begin[length - 1] == ' ') length--;
-    if (length >= sizeof number) length = sizeof number - 1;
+    bool fits = length < sizeof number;
+    if (!fits) length = sizeof number - 1;
     memcpy(number, begin, length);
     number[length] = 0;
     int64_t value;
-    if (!treadle_text_to_int64(number, &value) || value < 0 || value > INT64_C(1) << 40)
+    if (!fits || !treadle_text_to_int64(number, &value) || value < 0 || value > INT64_C(1) << 40)
       return treadle_fail(TREADLE_REFUSED, "layout '%s': %s: '%s' is not a whole number from 0",
                           words->text, key, number);
     if (*count_p == max)

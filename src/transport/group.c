@@ -5,8 +5,8 @@
  *   3. A rank that leaves says so in its line before it goes, and says why if it failed.
  *
  * Waiting. A group may have more ranks than the machine has processors, and then a rank that spins keeps the one
- * it waits for from running. So: a short spin where there are processors enough, some sched_yield(), then a
- * sleep on the `bell` of the line, a futex that its owner rings after each change when somebody sleeps. The
+ * it waits for from running. So: some sched_yield(), which is a short spin where nobody else wants to run and hands
+ * over the processor where somebody does; then a sleep on the `bell` of the line, a futex that its owner rings after each change when somebody sleeps. The
  * sleeper counts itself, reads the bell, looks at the word once more and sleeps only if the bell is still the
  * same; the owner writes the word, moves the bell, then looks for sleepers: whoever comes second sees the other.
  * A sleep lasts LOOK_EVERY at most, then the sleeper looks at liveness and time. */
@@ -25,16 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 2000, YIELDS = 64, LOOK_EVERY = 10 * 1000 * 1000 /* ns */ };
+enum { YIELDS = 500, LOOK_EVERY = 10 * 1000 * 1000 /* ns */ };
 enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
 
 size_t treadle_control_bytes(int size) {
   return sizeof(treadle_control) + (size_t)size * sizeof(treadle_line);
-}
-
-static bool enough_processors(int size) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= size;
 }
 
 treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int size, double timeout_seconds,
@@ -47,7 +42,6 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
                            .size = size,
                            .timeout_seconds = timeout_seconds,
                            .control = control,
-                           .spin = enough_processors(size),
                            .kind = kind};
   *group_p = group;
   return TREADLE_OK;
@@ -100,21 +94,11 @@ static treadle_status check_alive(treadle_group *group, int rank, const char *wh
                       (int)atomic_load(&group->control->lines[rank].pid));
 }
 
-static void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
                                   uint64_t value, uint64_t epoch, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_line *line = &group->control->lines[rank];
   if (group->delay) group->delay(group->delay_context, what);
-  for (int i = 0; group->spin && i < SPINS; i++) {
-    if (atomic_load(word) >= value) return TREADLE_OK;
-    relax();
-  }
   for (int i = 0; i < YIELDS; i++) {
     if (atomic_load(word) >= value) return TREADLE_OK;
     sched_yield();

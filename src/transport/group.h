@@ -74,7 +74,6 @@ struct treadle_group {
   treadle_control *control;
   uint64_t barriers;      /* entered by this rank */
   uint64_t epochs;        /* switches entered by this rank, the same on all */
-  bool spin;              /* fewer ranks than processors: a short spin pays */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
   void *kind;

@@ -49,9 +49,9 @@ static const treadle_group_ops threads_ops = {"threads", threads_share, threads_
 
 treadle_status treadle_group_threads(int size, double timeout_seconds, treadle_group **groups) {
   treadle_status status = TREADLE_OK;
+  memset(groups, 0, (size_t)size * sizeof(*groups));
   common *c = treadle_alloc(sizeof *c);
   if (!c) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
-  memset(groups, 0, (size_t)size * sizeof *groups);
   atomic_store(&c->users, 1); /* this function */
   size_t bytes = (treadle_control_bytes(size) + 63) / 64 * 64;
   c->control = aligned_alloc(64, bytes);

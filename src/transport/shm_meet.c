@@ -29,7 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STRANGERS = 64, SILENCE = 2 /* seconds */, NAME_BYTES = 64 };
+enum { STRANGERS = 64, NAME_BYTES = 64 };
+enum { SILENCE = 2, GRACE = 1 }; /* seconds */
 enum { HELLO = 1, WELCOME, READY, GO };
 
 typedef struct message {
@@ -255,6 +256,15 @@ out:
   return status;
 }
 
+/* To all who were taken in: go, or why not. That one does not hear it is no news. */
+static void say_last_word(const treadle_shm *shm, treadle_status status) {
+  message last = make_message(GO, shm, 0, status);
+  for (int rank = 1; rank < shm->size; rank++)
+    if (shm->sockets[rank] >= 0)
+      (void)treadle_shm_send(shm->sockets[rank], &last, sizeof last, NULL, 0, 0, "a rank");
+  if (status != TREADLE_OK) treadle_fail(status, "%s", last.text);
+}
+
 static treadle_status hub_meet(treadle_shm *shm, const char *name, double timeout_seconds) {
   treadle_status status = TREADLE_OK;
   hub h = {.shm = shm, .name = name, .listener = -1, .deadline = treadle_clock_seconds() + timeout_seconds};
@@ -272,12 +282,7 @@ static treadle_status hub_meet(treadle_shm *shm, const char *name, double timeou
   }
   TRY(hub_welcome(&h));
 out:
-  /* The last word to all: go, or why not. Before a welcome, a refusal looks like one. */
-  for (int rank = 1; rank < shm->size && shm->sockets; rank++) {
-    if (shm->sockets[rank] < 0) continue;
-    message m = make_message(GO, shm, 0, status);
-    (void)treadle_shm_send(shm->sockets[rank], &m, sizeof m, NULL, 0, 0, "a rank");
-  }
+  say_last_word(shm, status);
   while (h.stranger_count > 0) drop(&h, 0);
   if (h.listener >= 0) close(h.listener);
   treadle_free(h.polls);
@@ -329,6 +334,7 @@ out:
 static treadle_status join(treadle_shm *shm, const char *name, int rank, double timeout_seconds) {
   treadle_status status = TREADLE_OK;
   double deadline = treadle_clock_seconds() + timeout_seconds;
+  double last = deadline + GRACE; /* the hub, whose time began later, knows better what is missing */
   pid_t pid;
   uid_t uid;
   TRY(reach_hub(name, deadline, &shm->sockets[0]));
@@ -336,12 +342,12 @@ static treadle_status join(treadle_shm *shm, const char *name, int rank, double 
   if (uid != geteuid())
     return treadle_fail(TREADLE_REFUSED, "group '%s': the name is held by a process of another user", name);
   message hello = make_message(HELLO, shm, rank, TREADLE_OK);
-  TRY(treadle_shm_send(shm->sockets[0], &hello, sizeof hello, NULL, 0, deadline, "rank 0"));
-  TRY(hear_welcome(shm, name, deadline));
+  TRY(treadle_shm_send(shm->sockets[0], &hello, sizeof hello, NULL, 0, last, "rank 0"));
+  TRY(hear_welcome(shm, name, last));
   treadle_status mapped = treadle_shm_map_control(shm);
   message ready = make_message(READY, shm, rank, mapped), go;
-  TRY(treadle_shm_send(shm->sockets[0], &ready, sizeof ready, NULL, 0, deadline, "rank 0"));
-  TRY(treadle_shm_receive(shm->sockets[0], &go, sizeof go, NULL, 0, NULL, deadline, "rank 0"));
+  TRY(treadle_shm_send(shm->sockets[0], &ready, sizeof ready, NULL, 0, last, "rank 0"));
+  TRY(treadle_shm_receive(shm->sockets[0], &go, sizeof go, NULL, 0, NULL, last, "rank 0"));
   TRY(verdict(&go, GO, "rank 0"));
 out:
   return status;

@@ -1,4 +1,5 @@
-/* Small models, played pairs, and explicit pieces with their own truth: plain loops over rows and columns. */
+/* Small models, played pairs, and explicit pieces with their own truth: plain loops over rows and columns.
+ */
 #include "plan/small.h"
 
 #include "base/dtype.h"
@@ -12,10 +13,11 @@ static void config_text(const small_config *c, char *text, size_t capacity) {
   snprintf(text, capacity,
            "{\"model_type\": \"%s\", \"vocab_size\": %" PRId64 ", \"hidden_size\": %" PRId64
            ", \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": %" PRId64
-           ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64 ", \"intermediate_size\": %" PRId64
-           ", \"tie_word_embeddings\": %s, \"torch_dtype\": \"%s\"}",
-           c->type ? c->type : "llama", or_one(c->V), or_one(c->H), or_one(c->L), or_one(c->nh), or_one(c->ng),
-           or_one(c->hd), or_one(c->I), c->tied ? "true" : "false", c->dtype ? c->dtype : "bfloat16");
+           ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64
+           ", \"intermediate_size\": %" PRId64 ", \"tie_word_embeddings\": %s, \"torch_dtype\": \"%s\"}",
+           c->type ? c->type : "llama", or_one(c->V), or_one(c->H), or_one(c->L), or_one(c->nh),
+           or_one(c->ng), or_one(c->hd), or_one(c->I), c->tied ? "true" : "false",
+           c->dtype ? c->dtype : "bfloat16");
 }
 
 treadle_model *small_model(const small_config *config) {
@@ -69,7 +71,8 @@ static pair_result play(pair *p) {
   return result;
 }
 
-pair_result small_play(const small_config *config, int64_t ranks, const char *from, const char *to, int64_t f) {
+pair_result small_play(const small_config *config, int64_t ranks, const char *from, const char *to,
+                       int64_t f) {
   pair p;
   start_pair(&p, config, ranks);
   start_side(&p, &p.from, from, 1);
@@ -102,7 +105,8 @@ void small_give_rest(small_pieces *pieces, const treadle_model *model) {
     const treadle_tensor *tensor = &model->tensors[t];
     bool known = false;
     for (size_t i = 0; i < given; i++) known |= strcmp(pieces->items[i].tensor, tensor->name) == 0;
-    if (!known) small_give(pieces, 0, tensor->name, 0, tensor->shape[0], 0, tensor->ndim > 1 ? tensor->shape[1] : 1);
+    if (!known)
+      small_give(pieces, 0, tensor->name, 0, tensor->shape[0], 0, tensor->ndim > 1 ? tensor->shape[1] : 1);
   }
 }
 
@@ -113,12 +117,11 @@ static int64_t volume(const treadle_given_piece *p) {
 }
 
 /* Hands out each element of a piece: where it lies in its storage, and its index in the tensor. */
-#define EACH_ELEMENT(piece, columns, at, index)                                                              \
-  for (int64_t r_ = 0; r_ < (piece)->size[0]; r_++)                                                          \
-    for (int64_t c_ = 0, at = (piece)->offset + r_ * (piece)->stride[0],                                     \
-                 index = ((piece)->start[0] + r_) * (columns) + (piece)->start[1];                           \
-         c_ < ((columns) > 1 ? (piece)->size[1] : 1);                                                        \
-         c_++, at += (piece)->stride[1], index++)
+#define EACH_ELEMENT(piece, columns, at, index)                                                            \
+  for (int64_t r_ = 0; r_ < (piece)->size[0]; r_++)                                                        \
+    for (int64_t c_ = 0, at = (piece)->offset + r_ * (piece)->stride[0],                                   \
+                 index = ((piece)->start[0] + r_) * (columns) + (piece)->start[1];                         \
+         c_ < ((columns) > 1 ? (piece)->size[1] : 1); c_++, at += (piece)->stride[1], index++)
 
 static int64_t columns_of(const treadle_model *model, int32_t tensor) {
   return model->tensors[tensor].ndim > 1 ? model->tensors[tensor].shape[1] : 1;
@@ -192,8 +195,10 @@ static void plain_op(const treadle_op *op, const uint8_t *from, plain *own, size
       b += index[d] * op->to_stride[d];
     }
     for (int64_t i = 0; i < op->size[last]; i++, b += op->to_stride[last]) {
-      if (op->source >= 0) memcpy(own->to + b, from + a + i * op->from_stride[last], size);
-      else memset(own->to + b, 0, size);
+      if (op->source >= 0)
+        memcpy(own->to + b, from + a + i * op->from_stride[last], size);
+      else
+        memset(own->to + b, 0, size);
       own->written[b / (int64_t)size]++;
     }
     int d = last - 1;
@@ -258,9 +263,10 @@ int64_t small_apply_pieces(const treadle_model *model, int64_t ranks, const smal
     const plain *own = &windows[p->rank];
     EACH_ELEMENT(p, columns_of(model, tensor), at, index) {
       uint32_t value = value_of(tensor, index);
-      if (memcmp(own->to + offset + at * size, &value, (size_t)size) != 0 || own->written[offset / size + at] != 1)
-        fail_msg("rank %" PRId64 ": %s element %" PRId64 ": other bits, or written %d times", p->rank, p->tensor,
-                 index, own->written[offset / size + at]);
+      if (memcmp(own->to + offset + at * size, &value, (size_t)size) != 0 ||
+          own->written[offset / size + at] != 1)
+        fail_msg("rank %" PRId64 ": %s element %" PRId64 ": other bits, or written %d times", p->rank,
+                 p->tensor, index, own->written[offset / size + at]);
     }
   }
   for (int64_t r = 0; r < ranks; r++) {

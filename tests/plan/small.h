@@ -18,7 +18,8 @@ int32_t small_tensor(const treadle_model *model, const char *name);
 
 /* Plays a pair of texts in both directions (play.c): bits, coverage, and bytes against the oracle's bound.
  * f is the rank map of `to`; 1 is contiguous. */
-pair_result small_play(const small_config *config, int64_t ranks, const char *from, const char *to, int64_t f);
+pair_result small_play(const small_config *config, int64_t ranks, const char *from, const char *to,
+                       int64_t f);
 
 /* ---- Explicit pieces ---- */
 
@@ -35,8 +36,8 @@ void small_give_rest(small_pieces *pieces, const treadle_model *model);
 pair_result small_play_pieces(const small_config *config, int64_t ranks, const small_pieces *from,
                               const small_pieces *to);
 
-/* Applies the forward plans of all ranks to plain windows, filled as `from` says, and compares with what `to`
- * says: bits, and every element written once. Any size that fits memory. Returns the bytes moved. */
+/* Applies the forward plans of all ranks to plain windows, filled as `from` says, and compares with what
+ * `to` says: bits, and every element written once. Any size that fits memory. Returns the bytes moved. */
 int64_t small_apply_pieces(const treadle_model *model, int64_t ranks, const small_pieces *from,
                            const small_pieces *to, int32_t waves);
 

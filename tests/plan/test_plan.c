@@ -1,6 +1,5 @@
-/* Plans through the library: cases that papers and other projects state (T numbers: conformance.md), the peak
- * bound over real shapes, digests, determinism, and failing allocations.
- * ctest: timeout=600 */
+/* Plans through the library: cases that papers and other projects state (T numbers: conformance.md), the
+ * peak bound over real shapes, digests, determinism, and failing allocations. ctest: timeout=600 */
 #include "test.h"
 
 #include "plan/small.h"
@@ -16,8 +15,8 @@ static treadle_layout *create(const treadle_model *model, const char *text, int6
   return layout;
 }
 
-static treadle_plan *plan_of(const treadle_layout *from, const treadle_layout *to, int64_t rank, size_t page,
-                             size_t cap) {
+static treadle_plan *plan_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                             size_t page, size_t cap) {
   treadle_plan *plan;
   treadle_plan_options options = {.page_bytes = page, .cap_bytes = cap};
   if (treadle_plan_create(from, to, rank, &options, &plan) != TREADLE_OK)
@@ -27,8 +26,10 @@ static treadle_plan *plan_of(const treadle_layout *from, const treadle_layout *t
 
 /* Every tensor but the norms is cut by tp. */
 static const small_config all_cut = {.V = 2048, .H = 64, .L = 4, .nh = 8, .ng = 4, .hd = 8, .I = 128};
-static const small_config llama_8b = {.V = 128256, .H = 4096, .L = 32, .nh = 32, .ng = 8, .hd = 128, .I = 14336};
-static const small_config llama_70b = {.V = 128256, .H = 8192, .L = 80, .nh = 64, .ng = 8, .hd = 128, .I = 28672};
+static const small_config llama_8b = {
+    .V = 128256, .H = 4096, .L = 32, .nh = 32, .ng = 8, .hd = 128, .I = 14336};
+static const small_config llama_70b = {
+    .V = 128256, .H = 8192, .L = 80, .nh = 64, .ng = 8, .hd = 128, .I = 28672};
 
 /* ---- T1: HybridFlow, figure 8 and table 2 ---- */
 
@@ -37,7 +38,8 @@ static void check_figure_8(treadle_rank_map map, const char *map_text, double la
   treadle_layout *train = create(model, "megatron:tp=4", 8), *infer = create(model, "vllm:tp=2", 8);
   assert_ok(treadle_layout_map_ranks(infer, train, map));
   assert_string_equal(treadle_layout_rank_map(infer), map_text);
-  int64_t norms = (2 * all_cut.L + 1) * all_cut.H * 2, bytes = treadle_model_bytes(model), cut = bytes - norms;
+  int64_t norms = (2 * all_cut.L + 1) * all_cut.H * 2, bytes = treadle_model_bytes(model),
+          cut = bytes - norms;
   int64_t most = 0, sum = 0;
   for (int64_t r = 0; r < 8; r++) {
     treadle_plan *plan = plan_of(train, infer, r, 4096, mib);
@@ -100,7 +102,8 @@ static void play_rows(const small_config *config, const row *rows, size_t count)
   for (size_t i = 0; i < count; i++) {
     pair_result result = small_play(config, rows[i].ranks, rows[i].from, rows[i].to, 1);
     if (result.moved != result.bound || !result.lossless)
-      fail_msg("%s to %s: %" PRId64 " moved, bound %" PRId64, rows[i].from, rows[i].to, result.moved, result.bound);
+      fail_msg("%s to %s: %" PRId64 " moved, bound %" PRId64, rows[i].from, rows[i].to, result.moved,
+               result.bound);
   }
 }
 
@@ -109,12 +112,12 @@ static const small_config dense = {.V = 300, .H = 24, .L = 4, .nh = 8, .ng = 4, 
 static void megatron_core_rows(void **state) { /* T3, and the dense rows of T4 as tp, pp */
   (void)state;
   static const row rows[] = {
-      {2, "megatron:tp=2", "megatron"},           {2, "megatron", "megatron:tp=2"},
-      {4, "megatron:tp=2", "megatron:tp=4"},      {2, "megatron:tp=2", "megatron:tp=2"},
-      {4, "megatron:tp=4", "megatron:tp=2"},      {2, "megatron:pp=2", "megatron"},
-      {2, "megatron", "megatron:pp=2"},           {4, "megatron:tp=2,pp=2", "megatron"},
-      {4, "megatron", "megatron:tp=2,pp=2"},      {2, "megatron:tp=2", "megatron:pp=2"},
-      {2, "megatron:pp=2", "megatron:tp=2"},      {8, "megatron:pp=2", "megatron:tp=2,pp=4"},
+      {2, "megatron:tp=2", "megatron"},      {2, "megatron", "megatron:tp=2"},
+      {4, "megatron:tp=2", "megatron:tp=4"}, {2, "megatron:tp=2", "megatron:tp=2"},
+      {4, "megatron:tp=4", "megatron:tp=2"}, {2, "megatron:pp=2", "megatron"},
+      {2, "megatron", "megatron:pp=2"},      {4, "megatron:tp=2,pp=2", "megatron"},
+      {4, "megatron", "megatron:tp=2,pp=2"}, {2, "megatron:tp=2", "megatron:pp=2"},
+      {2, "megatron:pp=2", "megatron:tp=2"}, {8, "megatron:pp=2", "megatron:tp=2,pp=4"},
   };
   play_rows(&dense, rows, TEST_COUNT(rows));
   small_config tied = dense;
@@ -138,7 +141,8 @@ static void training_to_generation(void **state) {
   play_rows(&dense, rows, TEST_COUNT(rows));
 }
 
-static void sizes_that_are_no_multiples(void **state) { /* tp 2 and 3, 4 and 6; odd stages; odd vocabulary */
+static void
+sizes_that_are_no_multiples(void **state) { /* tp 2 and 3, 4 and 6; odd stages; odd vocabulary */
   (void)state;
   static const small_config twelve = {.V = 150, .H = 12, .L = 7, .nh = 12, .ng = 12, .hd = 2, .I = 24};
   static const row rows[] = {
@@ -151,7 +155,8 @@ static void sizes_that_are_no_multiples(void **state) { /* tp 2 and 3, 4 and 6; 
       {5, "megatron:pp=5,first=2,last=2", "sglang:pp=5"},
   };
   play_rows(&twelve, rows, TEST_COUNT(rows));
-  static const small_config odd_words = {.V = 101, .H = 5, .L = 1, .nh = 4, .ng = 2, .hd = 3, .I = 4, .dtype = "float32"};
+  static const small_config odd_words = {
+      .V = 101, .H = 5, .L = 1, .nh = 4, .ng = 2, .hd = 3, .I = 4, .dtype = "float32"};
   static const row words[] = {
       {4, "megatron:tp=4,vocab_divisible_by=1", "vllm:tp=2"}, /* 26 rows a rank against 64 */
       {4, "megatron:tp=2,padded_vocab_size=102", "vllm:tp=4"},
@@ -160,7 +165,8 @@ static void sizes_that_are_no_multiples(void **state) { /* tp 2 and 3, 4 and 6; 
   play_rows(&odd_words, words, TEST_COUNT(words));
 }
 
-static void replicas_in_permuted_order(void **state) { /* T19: each replica reads its own, and each byte once */
+static void
+replicas_in_permuted_order(void **state) { /* T19: each replica reads its own, and each byte once */
   (void)state;
   for (int64_t f = 1; f <= 4; f *= 2) small_play(&dense, 8, "megatron:tp=4,pp=2", "vllm:tp=2", f);
   small_play(&dense, 8, "megatron:tp=2", "vllm:tp=2,dp=2", 2);
@@ -171,7 +177,8 @@ static void casts_on_the_way(void **state) {
   (void)state;
   assert_true(small_play(&dense, 2, "megatron:tp=2,dtype=fp32", "vllm:tp=2", 1).lossless == false);
   assert_true(small_play(&dense, 2, "megatron:tp=2", "vllm:tp=1,dtype=fp32", 1).lossless);
-  assert_true(small_play(&dense, 2, "megatron:tp=2,dtype=fp16", "vllm:tp=1,dtype=bf16", 1).lossless == false);
+  assert_true(small_play(&dense, 2, "megatron:tp=2,dtype=fp16", "vllm:tp=1,dtype=bf16", 1).lossless ==
+              false);
 }
 
 /* ---- The bound on the peak ---- */
@@ -182,15 +189,16 @@ static void check_bound(const treadle_plan *plan) {
   size_t larger = info.from_bytes > info.to_bytes ? info.from_bytes : info.to_bytes;
   assert_int_equal(info.peak_bound_bytes, larger + info.cap_bytes);
   if (info.peak_bytes > info.peak_bound_bytes)
-    fail_msg("'%s' to '%s', rank %" PRId64 ": peak %zu over its bound %zu", plan->from->text, plan->to->text,
-             plan->rank, info.peak_bytes, info.peak_bound_bytes);
+    fail_msg("'%s' to '%s', rank %" PRId64 ": peak %zu over its bound %zu", plan->from->text,
+             plan->to->text, plan->rank, info.peak_bytes, info.peak_bound_bytes);
   assert_int_equal(info.moved_bytes, info.lower_bound_bytes);
   assert_int_equal(info.back_moved_bytes, info.back_lower_bound_bytes);
 }
 
 /* cap_min is the largest of all ranks; with it and with 256 MiB the bound holds, with a page less a rank
  * refuses. */
-static void check_pair(const treadle_model *model, int64_t ranks, const char *from_text, const char *to_text) {
+static void check_pair(const treadle_model *model, int64_t ranks, const char *from_text,
+                       const char *to_text) {
   size_t page = 2 * mib, cap_min = 0, cap;
   treadle_layout *from = create(model, from_text, ranks), *to = create(model, to_text, ranks);
   int64_t of_rank, worst = 0;
@@ -220,8 +228,13 @@ static void check_pair(const treadle_model *model, int64_t ranks, const char *fr
 }
 
 /* Dense configs that people run; those that are not here are left out. */
-static const char *const configs[] = {"Qwen--Qwen2.5-1.5B", "Qwen--Qwen2.5-7B",  "Qwen--Qwen2.5-32B", "Qwen--Qwen3-0.6B",
-                                      "Qwen--Qwen3-8B",     "Qwen--Qwen3-32B", "meta-llama--Meta-Llama-3.1-70B"};
+static const char *const configs[] = {"Qwen--Qwen2.5-1.5B",
+                                      "Qwen--Qwen2.5-7B",
+                                      "Qwen--Qwen2.5-32B",
+                                      "Qwen--Qwen3-0.6B",
+                                      "Qwen--Qwen3-8B",
+                                      "Qwen--Qwen3-32B",
+                                      "meta-llama--Meta-Llama-3.1-70B"};
 static const row real_pairs[] = {
     {1, "megatron", "vllm"},
     {2, "megatron:tp=2", "vllm"},
@@ -238,8 +251,9 @@ static int64_t check_real_pairs(const treadle_model *model) {
   int64_t checked = 0;
   for (size_t i = 0; i < TEST_COUNT(real_pairs); i++) {
     treadle_layout *from, *to = NULL; /* some heads do not divide by 8 */
-    bool legal = treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, &from) == TREADLE_OK &&
-                 treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, &to) == TREADLE_OK;
+    bool legal =
+        treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, &from) == TREADLE_OK &&
+        treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, &to) == TREADLE_OK;
     treadle_layout_destroy(from);
     treadle_layout_destroy(to);
     if (legal) check_pair(model, real_pairs[i].ranks, real_pairs[i].from, real_pairs[i].to);
@@ -270,7 +284,8 @@ static void peaks_of_real_models(void **state) {
 
 static void one_huge_tensor(void **state) { /* T15: an embedding of 1,853,358,080 bytes */
   (void)state;
-  static const small_config huge = {.V = 180992, .H = 5120, .L = 1, .nh = 4, .ng = 4, .hd = 128, .I = 512, .tied = true};
+  static const small_config huge = {
+      .V = 180992, .H = 5120, .L = 1, .nh = 4, .ng = 4, .hd = 128, .I = 512, .tied = true};
   treadle_model *model = small_model(&huge);
   treadle_tensor_info info;
   assert_ok(treadle_model_tensor(model, 0, &info));
@@ -282,7 +297,8 @@ static void one_huge_tensor(void **state) { /* T15: an embedding of 1,853,358,08
   treadle_model_close(model);
 }
 
-static void waves_at_the_border_of_a_cap(void **state) { /* T22: eight windows a cap: one wave; a byte less: two */
+static void
+waves_at_the_border_of_a_cap(void **state) { /* T22: eight windows a cap: one wave; a byte less: two */
   (void)state;
   treadle_model *model = small_model(&all_cut);
   treadle_layout *from = create(model, "megatron", 1), *to = create(model, "vllm", 1);
@@ -354,7 +370,8 @@ static void digests(void **state) {
   uint64_t one = digest_of(&all_cut, from, to, TREADLE_CONTIGUOUS, 0, 4096, 64 * mib);
   for (int64_t r = 1; r < 8; r++)
     assert_true(digest_of(&all_cut, from, to, TREADLE_CONTIGUOUS, r, 4096, 64 * mib) == one);
-  assert_true(digest_of(&all_cut, "megatron:dp=2,tp=4,pp=1", to, TREADLE_CONTIGUOUS, 0, 4096, 64 * mib) == one);
+  assert_true(digest_of(&all_cut, "megatron:dp=2,tp=4,pp=1", to, TREADLE_CONTIGUOUS, 0, 4096, 64 * mib) ==
+              one);
   small_config wider = all_cut, other_dtype = all_cut, other_type = all_cut;
   wider.I = 256;
   other_dtype.dtype = "float16";
@@ -389,7 +406,8 @@ static void assert_injective(const int32_t *page, int64_t count, int64_t physica
 static void what_a_plan_tells(void **state) {
   (void)state;
   treadle_model *model = small_model(&dense);
-  static const row rows[] = {{4, "megatron:tp=2,pp=2", "vllm:tp=4"}, {4, "hf:root=1", "vllm:tp=2"},
+  static const row rows[] = {{4, "megatron:tp=2,pp=2", "vllm:tp=4"},
+                             {4, "hf:root=1", "vllm:tp=2"},
                              {4, "megatron:tp=4,dtype=fp32", "sglang:pp=2"}};
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *from = create(model, rows[i].from, 4), *to = create(model, rows[i].to, 4);
@@ -420,7 +438,8 @@ static void what_a_plan_tells(void **state) {
         assert_true(plan->back.need[w] < 0 || plan->back.need[w] <= w - TREADLE_LAG);
       }
       uint64_t coverage = 0;
-      for (size_t k = 0; k < plan->forward.ops.count; k++) coverage += treadle_op_mark(&plan->forward.ops.items[k]);
+      for (size_t k = 0; k < plan->forward.ops.count; k++)
+        coverage += treadle_op_mark(&plan->forward.ops.items[k]);
       assert_true(coverage == plan->forward.coverage);
       assert_int_equal(made.from_bytes, measured.from_bytes);
       assert_int_equal(made.to_bytes, measured.to_bytes);
@@ -498,7 +517,8 @@ static void huge_caps_and_pages(void **state) {
 /* ---- Scale ---- */
 
 static size_t ops_on(const treadle_model *model, int64_t ranks, int64_t rank) {
-  treadle_layout *from = create(model, "megatron:tp=8,pp=16", ranks), *to = create(model, "vllm:tp=16", ranks);
+  treadle_layout *from = create(model, "megatron:tp=8,pp=16", ranks),
+                 *to = create(model, "vllm:tp=16", ranks);
   treadle_plan *plan = plan_of(from, to, rank, 0, 0);
   check_bound(plan);
   size_t count = plan->forward.ops.count + plan->back.ops.count;
@@ -536,7 +556,8 @@ static treadle_status try_measure(const treadle_layout *from, const treadle_layo
 
 static void failing_allocations(void **state) {
   (void)state;
-  static const small_config tiny = {.V = 70, .H = 8, .L = 2, .nh = 4, .ng = 2, .hd = 4, .I = 8, .tied = true};
+  static const small_config tiny = {
+      .V = 70, .H = 8, .L = 2, .nh = 4, .ng = 2, .hd = 4, .I = 8, .tied = true};
   treadle_model *model = small_model(&tiny);
   treadle_layout *from = create(model, "megatron:tp=2,pp=2", 4), *to = create(model, "vllm:tp=4", 4);
   small_pieces pieces = {0};
@@ -558,14 +579,22 @@ static void failing_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(figure_8_of_hybridflow),       cmocka_unit_test(ranks_that_hold_nothing_they_need),
-      cmocka_unit_test(megatron_core_rows),           cmocka_unit_test(training_to_generation),
-      cmocka_unit_test(sizes_that_are_no_multiples),  cmocka_unit_test(replicas_in_permuted_order),
-      cmocka_unit_test(casts_on_the_way),             cmocka_unit_test(peaks_of_real_models),
-      cmocka_unit_test(one_huge_tensor),              cmocka_unit_test(waves_at_the_border_of_a_cap),
-      cmocka_unit_test(the_same_plan_twice),          cmocka_unit_test(digests),
-      cmocka_unit_test(what_a_plan_tells),            cmocka_unit_test(refusals),
-      cmocka_unit_test(huge_caps_and_pages),          cmocka_unit_test(many_ranks),
+      cmocka_unit_test(figure_8_of_hybridflow),
+      cmocka_unit_test(ranks_that_hold_nothing_they_need),
+      cmocka_unit_test(megatron_core_rows),
+      cmocka_unit_test(training_to_generation),
+      cmocka_unit_test(sizes_that_are_no_multiples),
+      cmocka_unit_test(replicas_in_permuted_order),
+      cmocka_unit_test(casts_on_the_way),
+      cmocka_unit_test(peaks_of_real_models),
+      cmocka_unit_test(one_huge_tensor),
+      cmocka_unit_test(waves_at_the_border_of_a_cap),
+      cmocka_unit_test(the_same_plan_twice),
+      cmocka_unit_test(digests),
+      cmocka_unit_test(what_a_plan_tells),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(huge_caps_and_pages),
+      cmocka_unit_test(many_ranks),
       cmocka_unit_test(failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

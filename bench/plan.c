@@ -1,0 +1,191 @@
+/* bench_plan [--runs N] [--json]: what the plan of one rank costs.
+ *
+ * Each plan is made in a fresh process, which is cold: its heap is empty, and no page of the library's code
+ * was touched. Counted is what `treadle plan` calls plan_seconds, in processor time of the one thread: from
+ * the opened model to the finished plan, both layouts included; and how much the peak resident size (VmHWM)
+ * grew over it. The processes of all rows take turns, so that a slow minute of the machine hits all alike.
+ * Printed are medians.
+ *
+ * The bar: one rank's plan for Llama-3.1-70B, megatron:tp=8,pp=16 to vllm:tp=16 on 16,384 ranks takes under
+ * 50 ms and 64 MiB, and at most 1.5 times the time on 256 ranks plus 2 ms. It is held at the first, a
+ * middle and the last rank. A missed bar is printed; the exit status is 1 only when a plan cannot be made.
+ */
+#include "bench.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "plan/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+static const char llama_70b[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 8192, \"intermediate_size\": "
+    "28672,"
+    " \"num_hidden_layers\": 80, \"num_attention_heads\": 64, \"num_key_value_heads\": 8,"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
+static const char llama_8b[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 4096, \"intermediate_size\": "
+    "14336,"
+    " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
+static const char qwen_7b[] =
+    "{\"model_type\": \"qwen2\", \"vocab_size\": 152064, \"hidden_size\": 3584, \"intermediate_size\": "
+    "18944,"
+    " \"num_hidden_layers\": 28, \"num_attention_heads\": 28, \"num_key_value_heads\": 4,"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
+
+typedef struct subject {
+  const char *model, *config, *from, *to;
+  int64_t ranks, rank;
+} subject;
+
+/* The rows of the bar come first, in pairs: 256 ranks, then 16,384. */
+static const subject subjects[] = {
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 256, 0},
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 16384, 0},
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 256, 131},
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 16384, 8195},
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 256, 255},
+    {"Llama-3.1-70B", llama_70b, "megatron:tp=8,pp=16", "vllm:tp=16", 16384, 16383},
+    {"Llama-3.1-70B", llama_70b, "vllm:tp=16", "megatron:tp=8,pp=16", 16384, 8195},
+    {"Qwen2.5-7B", qwen_7b, "megatron:tp=4", "vllm:tp=4", 4, 1},
+    {"Llama-3.1-8B", llama_8b, "megatron:tp=2", "vllm:tp=8", 8, 3},
+    {"Llama-3.1-8B", llama_8b, "hf", "vllm:tp=8", 8, 3},
+};
+enum { SUBJECTS = sizeof subjects / sizeof subjects[0], BAR_PAIRS = 3 };
+static const double bar_seconds = 50e-3, bar_times = 1.5, bar_plus = 2e-3, bar_bytes = 64 << 20;
+
+typedef struct cost {
+  double seconds, bytes; /* doubles both, for the median */
+  int64_t ops;
+  int32_t waves;
+} cost;
+
+/* Makes the plan; this process has made none before. */
+static treadle_status make(const subject *s, cost *cost_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_model *model = NULL;
+  treadle_layout *from = NULL, *to = NULL;
+  treadle_plan *plan = NULL;
+  TRY(bench_open_model(s->config, &model));
+  size_t bytes = treadle_clock_peak_rss_bytes();
+  double begin = treadle_clock_processor_seconds();
+  TRY(treadle_layout_create(model, s->from, s->ranks, &from));
+  TRY(treadle_layout_create(model, s->to, s->ranks, &to));
+  TRY(treadle_plan_create(from, to, s->rank, NULL, &plan));
+  cost_p->seconds = treadle_clock_processor_seconds() - begin;
+  cost_p->bytes = (double)(treadle_clock_peak_rss_bytes() - bytes);
+  cost_p->ops = (int64_t)(plan->forward.ops.count + plan->back.ops.count);
+  cost_p->waves = plan->waves;
+out:
+  treadle_plan_destroy(plan);
+  treadle_layout_destroy(to);
+  treadle_layout_destroy(from);
+  treadle_model_close(model);
+  return status;
+}
+
+/* The same in a process of its own. */
+static treadle_status make_apart(const subject *s, cost *cost_p) {
+  int ends[2], how = 0;
+  if (pipe(ends)) return treadle_fail(TREADLE_SYSTEM, "pipe: %s", strerror(errno));
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    cost mine = {0};
+    treadle_status status = make(s, &mine);
+    if (status) fprintf(stderr, "bench_plan: %s: %s\n", s->model, treadle_error_message());
+    _exit(status || write(ends[1], &mine, sizeof mine) != (ssize_t)sizeof mine);
+  }
+  close(ends[1]);
+  ssize_t got = child < 0 ? -1 : read(ends[0], cost_p, sizeof *cost_p);
+  close(ends[0]);
+  if (child < 0 || waitpid(child, &how, 0) != child || how != 0 || got != (ssize_t)sizeof *cost_p)
+    return treadle_fail(TREADLE_SYSTEM, "the process for rank %" PRId64 " of %s failed", s->rank, s->model);
+  return TREADLE_OK;
+}
+
+static bool meets_bar(const cost *small, const cost *large) {
+  return large->seconds < bar_seconds && large->bytes < bar_bytes &&
+         large->seconds <= bar_times * small->seconds + bar_plus;
+}
+
+static void print_table(const cost *costs, int runs) {
+  printf("One rank's plan, cold, medians of %d processes\n\n", runs);
+  printf("  %-14s %-20s %-20s %6s %6s %6s %6s %9s %9s\n", "model", "from", "to", "ranks", "rank", "waves",
+         "ops", "CPU ms", "MiB");
+  for (int i = 0; i < SUBJECTS; i++) {
+    const subject *s = &subjects[i];
+    const cost *c = &costs[i];
+    printf("  %-14s %-20s %-20s %6" PRId64 " %6" PRId64 " %6d %6" PRId64 " %9.2f %9.2f\n", s->model,
+           s->from, s->to, s->ranks, s->rank, c->waves, c->ops, 1e3 * c->seconds, c->bytes / (1 << 20));
+  }
+  printf("\n  bar: under %.0f ms and %.0f MiB, at most %.1f times the cost on %" PRId64
+         " ranks plus %.0f ms\n",
+         1e3 * bar_seconds, bar_bytes / (1 << 20), bar_times, subjects[0].ranks, 1e3 * bar_plus);
+  for (int i = 0; i < 2 * BAR_PAIRS; i += 2)
+    printf("  rank %-5" PRId64 " of %" PRId64 ": %5.2f times the cost: %s\n", subjects[i + 1].rank,
+           subjects[i + 1].ranks, costs[i + 1].seconds / costs[i].seconds,
+           meets_bar(&costs[i], &costs[i + 1]) ? "met" : "MISSED");
+}
+
+static void print_json(const cost *costs, int runs) {
+  bool met = true;
+  for (int i = 0; i < 2 * BAR_PAIRS; i += 2) met = met && meets_bar(&costs[i], &costs[i + 1]);
+  printf("{\n  \"runs\": %d, \"bar_met\": %s,\n  \"rows\": [", runs, met ? "true" : "false");
+  for (int i = 0; i < SUBJECTS; i++) {
+    const subject *s = &subjects[i];
+    printf("%s\n    {\"model\": \"%s\", \"from\": \"%s\", \"to\": \"%s\", \"ranks\": %" PRId64
+           ", \"rank\": %" PRId64 ", \"waves\": %d, \"operations\": %" PRId64
+           ", \"cpu_seconds\": %.6f, \"peak_rss_bytes\": %.0f}",
+           i ? "," : "", s->model, s->from, s->to, s->ranks, s->rank, costs[i].waves, costs[i].ops,
+           costs[i].seconds, costs[i].bytes);
+  }
+  printf("\n  ]\n}\n");
+}
+
+int main(int count, char **texts) {
+  treadle_status status = TREADLE_OK;
+  bool json = false;
+  int runs = 20;
+  double *seconds = NULL, *bytes = NULL; /* [SUBJECTS, runs] */
+  cost costs[SUBJECTS];
+  for (int i = 1; i < count; i++) {
+    const char *value = bench_option(texts, &i, "--runs");
+    if (value) {
+      runs = atoi(value);
+    } else if (strcmp(texts[i], "--json") == 0) {
+      json = true;
+    } else {
+      runs = 0;
+    }
+    if (runs <= 0) {
+      fprintf(stderr, "usage: bench_plan [--runs N] [--json]\n");
+      return 2;
+    }
+  }
+  seconds = treadle_alloc_array((size_t)runs * SUBJECTS, sizeof *seconds);
+  bytes = treadle_alloc_array((size_t)runs * SUBJECTS, sizeof *bytes);
+  if (!seconds || !bytes) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %d runs", runs));
+  for (int run = 0; run < runs; run++)
+    for (int i = 0; i < SUBJECTS; i++) {
+      TRY(make_apart(&subjects[i], &costs[i]));
+      seconds[i * runs + run] = costs[i].seconds;
+      bytes[i * runs + run] = costs[i].bytes;
+    }
+  for (int i = 0; i < SUBJECTS; i++) {
+    costs[i].seconds = bench_median(&seconds[i * runs], runs);
+    costs[i].bytes = bench_median(&bytes[i * runs], runs);
+  }
+  if (json)
+    print_json(costs, runs);
+  else
+    print_table(costs, runs);
+out:
+  if (status) fprintf(stderr, "bench_plan: %s\n", treadle_error_message());
+  treadle_free(seconds);
+  treadle_free(bytes);
+  return status != TREADLE_OK;
+}

@@ -1,0 +1,458 @@
+/* mpirun -n 4 bench_switch [--model-layers N] [--train LAYOUT] [--infer LAYOUT] [--rounds N] [--json]:
+ * a switch beside other ways to make the same bytes, in one run.
+ *
+ * Each round runs, from barrier to barrier, the largest over ranks counting:
+ *   switch     treadle_switch_to_infer
+ *   memcpy     one memcpy of the rank's infer bytes into its infer window, from touched memory that holds
+ *              the same bytes: what the memory of this machine can do
+ *   to train   treadle_switch_to_train
+ *   alltoallw  MPI_Alltoallw with derived types: the copies that the switch makes, in one call, from plain
+ *              buffer to plain buffer, no element more, and without a bound on memory
+ *   allgather  MPI_Allgather of each storage tensor, then the own part is cut out of the full tensor: how
+ *              the frameworks do it
+ * so that the ratios of a round are of the same minute. Two rounds warm up; printed are medians of the
+ * others, for ratios the medians of each round's ratio. The four destinations are compared once, bit by
+ * bit, with treadle_layout_load.
+ *
+ * The model has the shapes of Llama-3.2-1B with 8 layers, 0.75 B parameters made by a hash. Bars: at least
+ * 0.85 of memcpy, 1.3 times MPI_Alltoallw, 2 times MPI_Allgather and cut. A missed bar is printed; the exit
+ * status is 1 only when something fails or differs. */
+#include "bench.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "plan/plan.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+
+enum { WARM_UP = 2, PAGE = 2 << 20 };
+
+enum { SWITCH, MEMCPY, TO_TRAIN, ALLTOALLW, ALLGATHER, STEPS };
+static const char *const step_names[STEPS] = {"switch", "memcpy", "to_train", "alltoallw", "allgather"};
+static const double bars[STEPS] = {[MEMCPY] = 0.85, [ALLTOALLW] = 1.3, [ALLGATHER] = 2.0}; /* 0: none */
+
+typedef struct options {
+  int64_t layers, rounds;
+  const char *train, *infer;
+  bool json;
+} options;
+
+typedef struct bench {
+  options options;
+  int rank, size;
+  treadle_group *group;
+  treadle_model *model;
+  treadle_layout *train, *infer;
+  treadle_switch *sw;
+  size_t train_bytes, infer_bytes; /* of this rank's windows */
+  char *train_buffer, *infer_buffer;
+  treadle_plan **plans; /* of all ranks, in one wave: for the other ways */
+  /* MPI_Alltoallw: a type for each peer, one element of it or none. */
+  MPI_Datatype *send_types, *receive_types;
+  int *send_counts, *receive_counts, *offsets;
+  /* MPI_Allgather and cut. */
+  bool gathers; /* false: the train layout has stages, and ranks hold different tensors */
+  MPI_Comm tp_group;
+  int *slots;             /* by rank: its place in its tp_group */
+  char *gathered;         /* the full tensor: shards in order of slots */
+  double *seconds[STEPS]; /* by round */
+} bench;
+
+#define MUST(call)                                                                                         \
+  do {                                                                                                     \
+    if (call) give_up(treadle_error_message());                                                            \
+  } while (0)
+
+static _Noreturn void give_up(const char *message) {
+  int rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  fprintf(stderr, "bench_switch: rank %d: %s\n", rank, message);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  exit(1);
+}
+
+static void *allocate(size_t count, size_t each_bytes) {
+  void *memory = treadle_alloc_array(count + 1, each_bytes); /* a rank may hold nothing */
+  if (!memory) give_up("memory is out");
+  memset(memory, 1, (count + 1) * each_bytes); /* touched */
+  return memory;
+}
+
+/* ---- Plain copies ---- */
+
+/* A box, dimension d and faster. */
+static void copy_box(const treadle_op *op, int d, char *to, const char *from) {
+  size_t each = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  bool dense =
+      op->to_stride[op->ndim - 1] == (int64_t)each && op->from_stride[op->ndim - 1] == (int64_t)each;
+  if (d == op->ndim) {
+    memcpy(to, from, each);
+  } else if (d == op->ndim - 1 && dense) {
+    memcpy(to, from, (size_t)op->size[d] * each);
+  } else {
+    for (int64_t i = 0; i < op->size[d]; i++)
+      copy_box(op, d + 1, to + i * op->to_stride[d], from + i * op->from_stride[d]);
+  }
+}
+
+static const treadle_op_array *ops_of(const bench *b, int rank) { return &b->plans[rank]->forward.ops; }
+
+static bool is_local(const treadle_op *op) { return op->source < 0 || op->twin; }
+
+/* Padding, and second copies of a tensor. */
+static void copy_local(const bench *b) {
+  const treadle_op_array *ops = ops_of(b, b->rank);
+  for (size_t i = 0; i < ops->count; i++) {
+    const treadle_op *op = &ops->items[i];
+    if (op->source < 0)
+      memset(b->infer_buffer + op->to, 0, (size_t)(op->elems * op->to_stride[0]));
+    else if (op->twin)
+      copy_box(op, 0, b->infer_buffer + op->to, b->infer_buffer + op->from);
+  }
+}
+
+/* ---- MPI_Alltoallw ---- */
+
+/* What `to` gets from `from`, as one type over the train window, or over the infer window. */
+static bool make_type(const bench *b, int from, int to, bool of_train, MPI_Datatype *type_p) {
+  const treadle_op_array *ops = ops_of(b, to);
+  MPI_Datatype *types = allocate(ops->count, sizeof *types);
+  MPI_Aint *offsets = allocate(ops->count, sizeof *offsets);
+  int *ones = allocate(ops->count, sizeof *ones), count = 0;
+  for (size_t i = 0; i < ops->count; i++) {
+    const treadle_op *op = &ops->items[i];
+    if (op->source != from || is_local(op)) continue;
+    if (op->from_dtype != op->to_dtype)
+      give_up("MPI_Alltoallw does not convert: layouts of one dtype, please");
+    MPI_Datatype type, slower;
+    MPI_Type_dup(op->to_dtype == TREADLE_FP32 ? MPI_UINT32_T : MPI_UINT16_T, &type);
+    for (int d = op->ndim - 1; d >= 0; d--) { /* what MPI_Type_create_subarray does, with any stride */
+      if (op->size[d] > INT_MAX) give_up("MPI_Alltoallw: a dimension of a tensor is too large for an int");
+      MPI_Type_create_hvector((int)op->size[d], 1, of_train ? op->from_stride[d] : op->to_stride[d], type,
+                              &slower);
+      MPI_Type_free(&type);
+      type = slower;
+    }
+    types[count] = type;
+    offsets[count] = of_train ? op->from : op->to;
+    ones[count++] = 1;
+  }
+  *type_p = MPI_BYTE;
+  if (count > 0) {
+    MPI_Type_create_struct(count, ones, offsets, types, type_p);
+    MPI_Type_commit(type_p);
+  }
+  for (int i = 0; i < count; i++) MPI_Type_free(&types[i]);
+  treadle_free(types);
+  treadle_free(offsets);
+  treadle_free(ones);
+  return count > 0;
+}
+
+static void prepare_alltoallw(bench *b) {
+  size_t size = (size_t)b->size;
+  b->send_types = allocate(size, sizeof *b->send_types);
+  b->receive_types = allocate(size, sizeof *b->receive_types);
+  b->send_counts = allocate(size, sizeof *b->send_counts);
+  b->receive_counts = allocate(size, sizeof *b->receive_counts);
+  b->offsets = allocate(size, sizeof *b->offsets);
+  for (int peer = 0; peer < b->size; peer++) {
+    b->offsets[peer] = 0;
+    b->send_counts[peer] = make_type(b, b->rank, peer, true, &b->send_types[peer]);
+    b->receive_counts[peer] = make_type(b, peer, b->rank, false, &b->receive_types[peer]);
+  }
+}
+
+static void run_alltoallw(bench *b) {
+  MPI_Alltoallw(b->train_buffer, b->send_counts, b->offsets, b->send_types, b->infer_buffer,
+                b->receive_counts, b->offsets, b->receive_types, MPI_COMM_WORLD);
+  copy_local(b);
+}
+
+/* ---- MPI_Allgather and cut ---- */
+
+static const treadle_storage *storages_of(const bench *b, int64_t rank, int32_t *count_p) {
+  return treadle_layout_storages(b->train, rank, count_p);
+}
+
+/* Has the rank all of its tensors? Then nobody gathers it. */
+static bool is_whole(const bench *b, const treadle_storage *storage) {
+  int64_t bytes = 0;
+  for (int i = 0; i < storage->nparts; i++)
+    bytes += b->model->tensors[storage->parts[i]].elems * (int64_t)treadle_dtype_bytes(storage->dtype);
+  return bytes == storage->bytes;
+}
+
+static bool have_equal_windows(const bench *b) {
+  int32_t count, others;
+  const treadle_storage *mine = storages_of(b, b->rank, &count);
+  for (int rank = 0; rank < b->size; rank++) {
+    const treadle_storage *theirs = storages_of(b, rank, &others);
+    if (others != count) return false;
+    for (int32_t i = 0; i < count; i++)
+      if (mine[i].offset != theirs[i].offset || mine[i].parts[0] != theirs[i].parts[0]) return false;
+  }
+  return true;
+}
+
+static void prepare_allgather(bench *b) {
+  int64_t replica = 0, largest = 0;
+  int32_t count;
+  int members, slot;
+  b->gathers = have_equal_windows(b);
+  if (!b->gathers) return;
+  if (treadle_layout_coordinate(b->train, b->rank, "dp", &replica)) replica = 0; /* a layout without dp */
+  MPI_Comm_split(MPI_COMM_WORLD, (int)replica, b->rank, &b->tp_group);
+  MPI_Comm_size(b->tp_group, &members);
+  MPI_Comm_rank(b->tp_group, &slot);
+  b->slots = allocate((size_t)b->size, sizeof *b->slots);
+  MPI_Allgather(&slot, 1, MPI_INT, b->slots, 1, MPI_INT, MPI_COMM_WORLD);
+  const treadle_storage *storages = storages_of(b, b->rank, &count);
+  for (int32_t i = 0; i < count; i++) {
+    if (storages[i].bytes > INT_MAX) give_up("MPI_Allgather: a tensor is too large for an int");
+    if (!is_whole(b, &storages[i]) && storages[i].bytes > largest) largest = storages[i].bytes;
+  }
+  b->gathered = allocate((size_t)largest * (size_t)members, 1);
+}
+
+static void run_allgather(bench *b) {
+  int32_t count;
+  const treadle_storage *storages = storages_of(b, b->rank, &count);
+  const treadle_op_array *ops = ops_of(b, b->rank);
+  for (int32_t k = 0; k < count; k++) {
+    const treadle_storage *storage = &storages[k];
+    const char *shard = b->train_buffer + storage->offset;
+    bool whole = is_whole(b, storage);
+    if (!whole)
+      MPI_Allgather(shard, (int)storage->bytes, MPI_BYTE, b->gathered, (int)storage->bytes, MPI_BYTE,
+                    b->tp_group);
+    for (size_t i = 0; i < ops->count; i++) {
+      const treadle_op *op = &ops->items[i];
+      int64_t at = op->from - storage->offset; /* windows are equal: the source's offset is ours */
+      if (is_local(op) || at < 0 || at >= storage->bytes) continue;
+      const char *from = whole ? shard : b->gathered + b->slots[op->source] * storage->bytes;
+      copy_box(op, 0, b->infer_buffer + op->to, from + at);
+    }
+  }
+  copy_local(b);
+}
+
+/* ---- The switch and memcpy ---- */
+
+static void run_switch(bench *b) { MUST(treadle_switch_to_infer(b->sw)); }
+static void run_to_train(bench *b) { MUST(treadle_switch_to_train(b->sw)); }
+
+static void run_memcpy(bench *b) {
+  memcpy(treadle_switch_infer_window(b->sw), b->infer_buffer, b->infer_bytes);
+}
+
+static void (*const steps[STEPS])(bench *b) = {
+    [SWITCH] = run_switch,       [MEMCPY] = run_memcpy,       [TO_TRAIN] = run_to_train,
+    [ALLTOALLW] = run_alltoallw, [ALLGATHER] = run_allgather,
+};
+
+/* From barrier to barrier, the largest over ranks. The barriers are treadle's: its waiting ranks sleep,
+ * those of MPI would take processor time from the others. */
+static double time_step(bench *b, int step) {
+  double *all = allocate((size_t)b->size, sizeof *all), seconds = 0;
+  MUST(treadle_group_barrier(b->group));
+  double begin = treadle_clock_seconds();
+  steps[step](b);
+  MUST(treadle_group_barrier(b->group));
+  double mine = treadle_clock_seconds() - begin;
+  MUST(treadle_group_gather(b->group, &mine, sizeof mine, all));
+  for (int rank = 0; rank < b->size; rank++)
+    if (all[rank] > seconds) seconds = all[rank];
+  treadle_free(all);
+  return seconds;
+}
+
+/* ---- A run ---- */
+
+static void compare(const bench *b, int step, const char *found, const char *expected) {
+  char message[128];
+  if (b->infer_bytes == 0 || memcmp(found, expected, b->infer_bytes) == 0) return;
+  size_t at = 0;
+  while (found[at] == expected[at]) at++;
+  snprintf(message, sizeof message, "%s: byte %zu of the infer window differs", step_names[step], at);
+  give_up(message);
+}
+
+/* Each way, once, into noise. Leaves the right bytes in infer_buffer. */
+static void check_others(bench *b) {
+  char *expected = allocate(b->infer_bytes, 1);
+  MUST(treadle_layout_load(b->infer, b->rank, expected));
+  for (int step = ALLTOALLW; step <= ALLGATHER; step++) {
+    if (step == ALLGATHER && !b->gathers) continue;
+    memset(b->infer_buffer, 0x5a, b->infer_bytes);
+    steps[step](b);
+    compare(b, step, b->infer_buffer, expected);
+  }
+  treadle_free(expected);
+}
+
+static void prepare(bench *b) {
+  char config[512];
+  snprintf(config, sizeof config,
+           "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 2048, "
+           "\"intermediate_size\": 8192, \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": 32, "
+           "\"num_key_value_heads\": 8, \"head_dim\": 64, \"tie_word_embeddings\": true, "
+           "\"torch_dtype\": \"bfloat16\"}",
+           b->options.layers);
+  MUST(bench_open_model(config, &b->model));
+  MUST(treadle_layout_create(b->model, b->options.train, b->size, &b->train));
+  MUST(treadle_layout_create(b->model, b->options.infer, b->size, &b->infer));
+  MUST(treadle_group_mpi(NULL, 60, &b->group));
+  b->train_bytes = treadle_layout_window_bytes(b->train, b->rank);
+  b->infer_bytes = treadle_layout_window_bytes(b->infer, b->rank);
+  b->train_buffer = allocate(b->train_bytes, 1);
+  b->infer_buffer = allocate(b->infer_bytes, 1);
+  b->plans = allocate((size_t)b->size, sizeof *b->plans);
+  for (int rank = 0; rank < b->size; rank++)
+    MUST(treadle_plan_make(b->train, b->infer, rank, PAGE, 1, 0, &b->plans[rank]));
+  for (int i = 0; i < STEPS; i++)
+    b->seconds[i] = allocate((size_t)(WARM_UP + b->options.rounds), sizeof *b->seconds[i]);
+  MUST(treadle_layout_load(b->train, b->rank, b->train_buffer));
+  prepare_alltoallw(b);
+  prepare_allgather(b);
+  check_others(b);
+  MUST(treadle_switch_create(b->group, b->train, b->infer, NULL, &b->sw));
+  memcpy(treadle_switch_train_window(b->sw), b->train_buffer, b->train_bytes);
+}
+
+static void run_rounds(bench *b) {
+  for (int64_t round = 0; round < WARM_UP + b->options.rounds; round++)
+    for (int step = 0; step < STEPS; step++) {
+      if (step == ALLGATHER && !b->gathers) continue;
+      b->seconds[step][round] = time_step(b, step);
+      if (step == SWITCH && round == 0)
+        compare(b, SWITCH, treadle_switch_infer_window(b->sw), b->infer_buffer);
+    }
+}
+
+static void release(bench *b) {
+  treadle_switch_destroy(b->sw);
+  treadle_group_close(b->group);
+  for (int rank = 0; rank < b->size; rank++) {
+    if (b->send_counts[rank]) MPI_Type_free(&b->send_types[rank]);
+    if (b->receive_counts[rank]) MPI_Type_free(&b->receive_types[rank]);
+    treadle_plan_destroy(b->plans[rank]);
+  }
+  if (b->gathers) MPI_Comm_free(&b->tp_group);
+  treadle_layout_destroy(b->infer);
+  treadle_layout_destroy(b->train);
+  treadle_model_close(b->model);
+  void *memory[] = {b->train_buffer, b->infer_buffer,   b->plans,   b->send_types, b->receive_types,
+                    b->send_counts,  b->receive_counts, b->offsets, b->slots,      b->gathered};
+  for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) treadle_free(memory[i]);
+  for (int i = 0; i < STEPS; i++) treadle_free(b->seconds[i]);
+}
+
+/* ---- The report ---- */
+
+typedef struct result {
+  double seconds, rate; /* medians; rate: this way's time over the switch's */
+} result;
+
+static void summarise(bench *b, result *results) {
+  int64_t rounds = b->options.rounds;
+  double *rates = allocate((size_t)rounds, sizeof *rates);
+  for (int i = STEPS - 1; i >= 0; i--) { /* the switch last: medians sort */
+    for (int64_t k = 0; k < rounds; k++)
+      rates[k] = b->seconds[i][WARM_UP + k] / b->seconds[SWITCH][WARM_UP + k];
+    results[i].rate = bench_median(rates, (int)rounds);
+    results[i].seconds = bench_median(b->seconds[i] + WARM_UP, (int)rounds);
+  }
+  treadle_free(rates);
+}
+
+static int64_t all_bytes(const bench *b, const treadle_layout *layout) {
+  int64_t bytes = 0;
+  for (int rank = 0; rank < b->size; rank++) bytes += (int64_t)treadle_layout_window_bytes(layout, rank);
+  return bytes;
+}
+
+static void print_table(const bench *b, const result *results) {
+  double gigabytes = 1e-9 * (double)all_bytes(b, b->infer);
+  printf("%s to %s, %d ranks, %.2f B parameters, %.2f GB of infer bytes, medians of %" PRId64 " rounds\n\n",
+         b->options.train, b->options.infer, b->size, 1e-9 * (double)treadle_model_elems(b->model),
+         gigabytes, b->options.rounds);
+  printf("  %-10s %10s %8s %18s %8s\n", "", "ms", "GB/s", "switch's rate over", "bar");
+  for (int i = 0; i < STEPS; i++) {
+    if (i == ALLGATHER && !b->gathers) continue;
+    double bytes = i == TO_TRAIN ? 1e-9 * (double)all_bytes(b, b->train) : gigabytes;
+    printf("  %-10s %10.1f %8.2f", step_names[i], 1e3 * results[i].seconds, bytes / results[i].seconds);
+    if (bars[i] > 0)
+      printf(" %17.2fx %7.2fx %s", results[i].rate, bars[i], results[i].rate >= bars[i] ? "met" : "MISSED");
+    printf("\n");
+  }
+  if (!b->gathers) printf("  allgather is left out: ranks of the train layout hold different tensors\n");
+}
+
+static void print_json(const bench *b, const result *results) {
+  int64_t bytes = all_bytes(b, b->infer);
+  printf("{\n  \"train\": \"%s\", \"infer\": \"%s\", \"ranks\": %d, \"rounds\": %" PRId64
+         ",\n  \"infer_bytes\": %" PRId64,
+         b->options.train, b->options.infer, b->size, b->options.rounds, bytes);
+  for (int i = 0; i < STEPS; i++) {
+    if (i == ALLGATHER && !b->gathers) continue;
+    printf(",\n  \"%s_seconds\": %.6f", step_names[i], results[i].seconds);
+    if (i != TO_TRAIN)
+      printf(", \"%s_gb_per_second\": %.3f", step_names[i], 1e-9 * (double)bytes / results[i].seconds);
+    if (bars[i] > 0)
+      printf(", \"rate_over_%s\": %.4f, \"bar_over_%s\": %.2f", step_names[i], results[i].rate,
+             step_names[i], bars[i]);
+  }
+  printf("\n}\n");
+}
+
+static bool read_options(int count, char **texts, options *o) {
+  for (int i = 1; i < count; i++) {
+    const char *value;
+    if ((value = bench_option(texts, &i, "--model-layers")))
+      o->layers = atoi(value);
+    else if ((value = bench_option(texts, &i, "--rounds")))
+      o->rounds = atoi(value);
+    else if ((value = bench_option(texts, &i, "--train")))
+      o->train = value;
+    else if ((value = bench_option(texts, &i, "--infer")))
+      o->infer = value;
+    else if (strcmp(texts[i], "--json") == 0)
+      o->json = true;
+    else
+      return false;
+  }
+  return o->layers > 0 && o->rounds > 0;
+}
+
+int main(int count, char **texts) {
+  bench b = {.options = {.layers = 8, .rounds = 5, .train = "megatron:tp=4", .infer = "vllm:tp=2"}};
+  MPI_Init(&count, &texts);
+  MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &b.size);
+  if (!read_options(count, texts, &b.options)) {
+    if (b.rank == 0)
+      fprintf(stderr,
+              "usage: mpirun -n N bench_switch [--model-layers N] [--train LAYOUT] [--infer LAYOUT] "
+              "[--rounds N] [--json]\n");
+    MPI_Finalize();
+    return 2;
+  }
+  prepare(&b);
+  run_rounds(&b);
+  if (b.rank == 0) {
+    result results[STEPS];
+    summarise(&b, results);
+    if (b.options.json)
+      print_json(&b, results);
+    else
+      print_table(&b, results);
+  }
+  release(&b);
+  MPI_Finalize();
+  return 0;
+}

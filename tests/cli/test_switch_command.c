@@ -1,0 +1,187 @@
+/* treadle switch under a launcher: the JSON, the checks, what is refused and said once.
+ * ctest: label=mpi timeout=600 alone */
+#include "cli/command.h"
+
+#include "test.h"
+
+static char model[128];
+
+static int make_model(void **state) {
+  (void)state;
+  snprintf(model, sizeof model, "%s/model", command_folder());
+  command_result result = command_run("make-model %s --layers 4 --hidden 256 --vocab 1000", model);
+  int failed = result.exit_status;
+  if (failed) fprintf(stderr, "%s", result.err);
+  command_release(&result);
+  return failed;
+}
+
+static int remove_model(void **state) {
+  (void)state;
+  command_end();
+  return 0;
+}
+
+static json_t *switch_json(int ranks, const char *rest) {
+  char arguments[512];
+  snprintf(arguments, sizeof arguments, "switch --model %s %s", model, rest);
+  return command_json(ranks, 0, arguments);
+}
+
+static double number(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) fail_msg("%s is no number", key);
+  return json_number_value(value);
+}
+
+static void json_has_its_keys(void **state) {
+  (void)state;
+  static const char *const keys[] = {"cycles",
+                                     "seconds_to_infer",
+                                     "seconds_to_train",
+                                     "memcpy_seconds",
+                                     "rate_over_memcpy",
+                                     "moved_bytes",
+                                     "lower_bound_bytes",
+                                     "ratio",
+                                     "peak_bytes",
+                                     "peak_bound_bytes",
+                                     "check",
+                                     "digest"};
+  json_t *root =
+      switch_json(4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 64KiB --check --cycles 3");
+  assert_int_equal(json_object_size(root), TEST_COUNT(keys));
+  for (size_t i = 0; i < TEST_COUNT(keys); i++) assert_non_null(json_object_get(root, keys[i]));
+  assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
+  assert_true(number(root, "ratio") == 1);
+  assert_true(number(root, "moved_bytes") > 0);
+  assert_true(number(root, "seconds_to_infer") > 0 && number(root, "seconds_to_train") > 0);
+  assert_true(number(root, "rate_over_memcpy") > 0 && number(root, "memcpy_seconds") > 0);
+  assert_true(number(root, "peak_bytes") <= number(root, "peak_bound_bytes"));
+
+  /* plan says the same beforehand. */
+  char arguments[256];
+  snprintf(arguments, sizeof arguments,
+           "plan --model %s --from megatron:tp=2,pp=2 --to vllm:tp=4 --ranks 4 --page-size 64KiB", model);
+  json_t *plan = command_json(0, 0, arguments);
+  assert_true(number(plan, "moved_bytes") == number(root, "moved_bytes"));
+  assert_true(number(plan, "lower_bound_bytes") == number(root, "lower_bound_bytes"));
+  assert_true(number(plan, "peak_bytes") == number(root, "peak_bytes"));
+  assert_true(number(plan, "peak_bound_bytes") == number(root, "peak_bound_bytes"));
+  json_decref(plan);
+  json_decref(root);
+}
+
+/* The digest is that of the values, in whatever layouts; and of a config.json alone, that of its hash. */
+static void digest_is_of_the_values(void **state) {
+  (void)state;
+  char arguments[256], digest[32] = "";
+  static const struct {
+    int ranks;
+    const char *pair;
+  } cases[] = {{1, "--train hf --infer vllm --cycles 1"},
+               {2, "--train megatron:pp=2 --infer sglang:tp=2 --cycles 1 --page-size 4KiB"},
+               {3, "--train hf:root=1 --infer vllm --cycles 1"}};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    json_t *root = switch_json(cases[i].ranks, cases[i].pair);
+    const char *now = json_string_value(json_object_get(root, "digest"));
+    if (i > 0) assert_string_equal(now, digest);
+    snprintf(digest, sizeof digest, "%s", now);
+    json_decref(root);
+  }
+  snprintf(arguments, sizeof arguments,
+           "switch --model %s/config.json --train hf --infer vllm --cycles 0 --check", model);
+  json_t *root = command_json(2, 0, arguments);
+  assert_string_equal(json_string_value(json_object_get(root, "digest")),
+                      digest); /* as make-model made it */
+  assert_true(json_is_null(json_object_get(root, "seconds_to_train")));
+  json_decref(root);
+}
+
+static void text_ends_with_pass(void **state) {
+  (void)state;
+  command_result result = command_launch(
+      4,
+      "switch --model %s --train megatron:tp=4 --infer vllm:tp=2 --check=prove --page-size 4KiB --cycles 1",
+      model);
+  command_expect(&result, 0, "", 0);
+  static const char *const words[] = {"was dropped; caught: ", "was doubled; caught: ",
+                                      "was misplaced; caught: ", "\nPASS\n", "every byte compared"};
+  for (size_t i = 0; i < TEST_COUNT(words); i++)
+    if (!strstr(result.out, words[i])) fail_msg("no '%s' in\n%s", words[i], result.out);
+  command_release(&result);
+}
+
+/* With a budget of exactly the bound it runs, with one page less it is refused before anything moves. */
+static void budget_is_kept(void **state) {
+  (void)state;
+  char rest[256];
+  const char *pair =
+      "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 64KiB --cycles 1 --check --budget";
+  snprintf(rest, sizeof rest,
+           "plan --model %s --from megatron:tp=2,pp=2 --to vllm:tp=4 --ranks 4 --page-size 64KiB "
+           "--budget 1GiB",
+           model);
+  json_t *plan = command_json(0, 0, rest);
+  int64_t least = json_integer_value(json_object_get(plan, "budget_min"));
+  json_decref(plan);
+  snprintf(rest, sizeof rest, "%s %lld", pair, (long long)least);
+  json_t *root = switch_json(4, rest);
+  assert_true(number(root, "peak_bytes") <= (double)least);
+  json_decref(root);
+  command_result result =
+      command_launch(4, "switch --model %s %s %lld", model, pair, (long long)least - (64 << 10));
+  command_expect(&result, 2, "budget", 1);
+  assert_string_equal(result.out, "");
+  command_release(&result);
+}
+
+static void refused_once_for_all(void **state) {
+  (void)state;
+  static const struct {
+    const char *rest, *words;
+  } cases[] = {
+      {"--model %M --train megatron:tp=3 --infer vllm", "not divisible"},
+      {"--model %M --train megatron:tp=2 --infer vllm:tp=2 --cap 1", "cap_min"},
+      {"--model %M --train hf --infer vllm --budget 4KiB", "budget"},
+      {"--model %M --train hf:dtype=fp32 --infer vllm:dtype=bf16", "not bit-exact"},
+      {"--model %M/none --train hf --infer vllm", "no such file"},
+      {"--model %M --train hf --infer vllm --page-size 3KiB", "page size"},
+      {"--model %M --train hf", "--infer LAYOUT is missing"},
+      {"--model %M --train hf --infer vllm --cycle 3", "did you mean --cycles"},
+      {"--model %M --train hf --infer vllm --timeout 0", "--timeout"},
+      {"--model %M --train hf --infer vllm --check=proof", "did you mean prove"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char rest[512] = "";
+    for (const char *at = cases[i].rest; *at; at++) {
+      size_t length = strlen(rest);
+      if (strncmp(at, "%M", 2) == 0)
+        snprintf(rest + length, sizeof rest - length, "%s", model), at++;
+      else
+        snprintf(rest + length, sizeof rest - length, "%c", *at);
+    }
+    command_result result = command_launch(4, "switch %s", rest);
+    command_expect(&result, 2, cases[i].words, 1);
+    command_expect(&result, 2, "treadle switch: ", 1);
+    assert_string_equal(result.out, "");
+    command_release(&result);
+  }
+}
+
+/* A pair that loses bits on the way back goes one way. */
+static void one_way_may_lose_bits(void **state) {
+  (void)state;
+  json_t *root = switch_json(2, "--train hf:dtype=fp32 --infer vllm:tp=2,dtype=bf16 --cycles 0 --check");
+  assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
+  json_decref(root);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(json_has_its_keys),    cmocka_unit_test(digest_is_of_the_values),
+      cmocka_unit_test(text_ends_with_pass),  cmocka_unit_test(budget_is_kept),
+      cmocka_unit_test(refused_once_for_all), cmocka_unit_test(one_way_may_lose_bits),
+  };
+  return cmocka_run_group_tests(tests, make_model, remove_model);
+}

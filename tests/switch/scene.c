@@ -1,0 +1,49 @@
+/* A small fixed model and pair of layouts. */
+#include "switch/scene.h"
+
+#include "test.h"
+
+#include <jansson.h>
+
+static const char config[] =
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 192, \"num_hidden_layers\": 6,"
+    " \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": 515, \"torch_dtype\": \"bfloat16\","
+    " \"tie_word_embeddings\": false}";
+
+void scene_init(scene *s) {
+  json_error_t error;
+  json_t *json = json_loads(config, 0, &error);
+  assert_non_null(json);
+  assert_ok(treadle_model_from_config("scene", json, NULL, &s->model));
+  json_decref(json);
+  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, &s->train));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, &s->infer));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, &s->other));
+  s->cap_min = 0;
+  for (int rank = 0; rank < SCENE_RANKS; rank++) {
+    int64_t cap_min;
+    assert_ok(treadle_plan_cap_min(s->train, s->infer, rank, SCENE_PAGE, &cap_min));
+    if (cap_min > s->cap_min) s->cap_min = cap_min;
+  }
+}
+
+void scene_release(scene *s) {
+  treadle_layout_destroy(s->train);
+  treadle_layout_destroy(s->infer);
+  treadle_layout_destroy(s->other);
+  treadle_model_close(s->model);
+}
+
+bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
+  treadle_storage_info info;
+  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
+  bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK;
+  for (int32_t i = 0; same && i < treadle_layout_storage_count(layout, rank); i++) {
+    same = treadle_layout_storage(layout, rank, i, &info) == TREADLE_OK;
+    if (!same || info.bytes == 0) continue;
+    same = memcmp((const char *)window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
+    if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
+  }
+  free(wanted);
+  return same;
+}

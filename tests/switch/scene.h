@@ -1,0 +1,22 @@
+/* A small fixed model and pair of layouts for the tests of the switch: four ranks, many waves with pages of 4 KiB,
+ * bytes that move between all ranks, pages that are reclaimed. */
+#ifndef TREADLE_TESTS_SCENE_H
+#define TREADLE_TESTS_SCENE_H
+
+#include "switch/switch.h"
+
+enum { SCENE_RANKS = 4, SCENE_PAGE = 4096 };
+
+typedef struct scene {
+  treadle_model *model;
+  treadle_layout *train, *infer, *other; /* other: a third layout */
+  int64_t cap_min;                       /* the largest of all ranks */
+} scene;
+
+void scene_init(scene *s);
+void scene_release(scene *s);
+
+/* The storage tensors of a window against what the layout says of it; says the first that differs. */
+bool scene_holds(const treadle_layout *layout, int rank, const void *window);
+
+#endif
