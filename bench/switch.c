@@ -41,8 +41,11 @@ typedef struct options {
   bool json;
 } options;
 
+static const options usual = {.layers = 8, .rounds = 5, .train = "megatron:tp=4", .infer = "vllm:tp=2"};
+
 typedef struct bench {
   options options;
+  bool usual; /* the model and the pair that the bars are for */
   int rank, size;
   treadle_group *group;
   treadle_model *model;
@@ -355,7 +358,8 @@ static void release(bench *b) {
 /* ---- The report ---- */
 
 typedef struct result {
-  double seconds, rate; /* medians; rate: this way's time over the switch's */
+  double seconds, rate; /* medians; rate: this way's time over the switch's in the same round, */
+  double least, most;   /* and its range over the rounds */
 } result;
 
 static void summarise(bench *b, result *results) {
@@ -364,7 +368,9 @@ static void summarise(bench *b, result *results) {
   for (int i = STEPS - 1; i >= 0; i--) { /* the switch last: medians sort */
     for (int64_t k = 0; k < rounds; k++)
       rates[k] = b->seconds[i][WARM_UP + k] / b->seconds[SWITCH][WARM_UP + k];
-    results[i].rate = bench_median(rates, (int)rounds);
+    results[i].rate = bench_median(rates, (int)rounds); /* sorts */
+    results[i].least = rates[0];
+    results[i].most = rates[rounds - 1];
     results[i].seconds = bench_median(b->seconds[i] + WARM_UP, (int)rounds);
   }
   treadle_free(rates);
@@ -381,31 +387,30 @@ static void print_table(const bench *b, const result *results) {
   printf("%s to %s, %d ranks, %.2f B parameters, %.2f GB of infer bytes, medians of %" PRId64 " rounds\n\n",
          b->options.train, b->options.infer, b->size, 1e-9 * (double)treadle_model_elems(b->model),
          gigabytes, b->options.rounds);
-  printf("  %-10s %10s %8s %18s %8s\n", "", "ms", "GB/s", "switch's rate over", "bar");
+  printf("  %-10s %8s %8s %14s %14s %8s\n", "", "ms", "GB/s", "switch over it", "(range)",
+         b->usual ? "bar" : "");
   for (int i = 0; i < STEPS; i++) {
     if (i == ALLGATHER && !b->gathers) continue;
-    double bytes = i == TO_TRAIN ? 1e-9 * (double)all_bytes(b, b->train) : gigabytes;
-    printf("  %-10s %10.1f %8.2f", step_names[i], 1e3 * results[i].seconds, bytes / results[i].seconds);
-    if (bars[i] > 0)
-      printf(" %17.2fx %7.2fx %s", results[i].rate, bars[i], results[i].rate >= bars[i] ? "met" : "MISSED");
+    const result *r = &results[i];
+    double moved = i == TO_TRAIN ? 1e-9 * (double)all_bytes(b, b->train) : gigabytes;
+    printf("  %-10s %8.1f %8.2f", step_names[i], 1e3 * r->seconds, moved / r->seconds);
+    if (bars[i] > 0) printf(" %14.2f %6.2f..%6.2f", r->rate, r->least, r->most);
+    if (bars[i] > 0 && b->usual) printf(" %8.2f %s", bars[i], r->rate >= bars[i] ? "met" : "MISSED");
     printf("\n");
   }
   if (!b->gathers) printf("  allgather is left out: ranks of the train layout hold different tensors\n");
 }
 
 static void print_json(const bench *b, const result *results) {
-  int64_t bytes = all_bytes(b, b->infer);
-  printf("{\n  \"train\": \"%s\", \"infer\": \"%s\", \"ranks\": %d, \"rounds\": %" PRId64
-         ",\n  \"infer_bytes\": %" PRId64,
-         b->options.train, b->options.infer, b->size, b->options.rounds, bytes);
+  double gigabytes = 1e-9 * (double)all_bytes(b, b->infer);
+  printf("{\n  \"ranks\": %d, \"rounds\": %" PRId64 ", \"infer_bytes\": %" PRId64, b->size,
+         b->options.rounds, all_bytes(b, b->infer));
   for (int i = 0; i < STEPS; i++) {
     if (i == ALLGATHER && !b->gathers) continue;
-    printf(",\n  \"%s_seconds\": %.6f", step_names[i], results[i].seconds);
-    if (i != TO_TRAIN)
-      printf(", \"%s_gb_per_second\": %.3f", step_names[i], 1e-9 * (double)bytes / results[i].seconds);
-    if (bars[i] > 0)
-      printf(", \"rate_over_%s\": %.4f, \"bar_over_%s\": %.2f", step_names[i], results[i].rate,
-             step_names[i], bars[i]);
+    const char *name = step_names[i];
+    printf(",\n  \"%s_seconds\": %.6f", name, results[i].seconds);
+    if (i != TO_TRAIN) printf(", \"%s_gb_per_second\": %.3f", name, gigabytes / results[i].seconds);
+    if (bars[i] > 0) printf(", \"rate_over_%s\": %.4f", name, results[i].rate);
   }
   printf("\n}\n");
 }
@@ -430,7 +435,7 @@ static bool read_options(int count, char **texts, options *o) {
 }
 
 int main(int count, char **texts) {
-  bench b = {.options = {.layers = 8, .rounds = 5, .train = "megatron:tp=4", .infer = "vllm:tp=2"}};
+  bench b = {.options = usual};
   MPI_Init(&count, &texts);
   MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &b.size);
@@ -442,6 +447,8 @@ int main(int count, char **texts) {
     MPI_Finalize();
     return 2;
   }
+  b.usual = b.size == 4 && b.options.layers == usual.layers && strcmp(b.options.train, usual.train) == 0 &&
+            strcmp(b.options.infer, usual.infer) == 0;
   prepare(&b);
   run_rounds(&b);
   if (b.rank == 0) {

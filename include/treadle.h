@@ -175,7 +175,8 @@ typedef struct treadle_plan treadle_plan;
 typedef struct treadle_plan_options {
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
-  int32_t waves;     /* 0: chosen from cap; every rank must choose the same */
+  int32_t waves;     /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
+                        treadle_switch_create settles it among them */
 } treadle_plan_options;
 
 /* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the

@@ -99,4 +99,10 @@ int treadle_finish_output(const char *command, int exit_status);
 void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void treadle_progress_end(void);
 
+/* "70.55 billion", "31.79 million": a number of parameters. */
+typedef struct treadle_count_text {
+  char text[32];
+} treadle_count_text;
+treadle_count_text treadle_count_of(int64_t elems);
+
 #endif

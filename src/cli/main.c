@@ -159,11 +159,13 @@ int treadle_finish_output(const char *command, int exit_status) {
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
-static double progress_begin; /* when the command began */
+static double progress_begin, progress_last; /* when the command began, and last said something */
 static bool progress_shown;
 
 void treadle_progress(const char *format, ...) {
-  if (treadle_clock_seconds() - progress_begin < 2 || !isatty(STDERR_FILENO)) return;
+  double now = treadle_clock_seconds();
+  if (now - progress_begin < 2 || now - progress_last < 0.1 || !isatty(STDERR_FILENO)) return;
+  progress_last = now;
   va_list values;
   va_start(values, format);
   fputs("\r\033[K", stderr);
@@ -171,6 +173,21 @@ void treadle_progress(const char *format, ...) {
   va_end(values);
   fflush(stderr);
   progress_shown = true;
+}
+
+treadle_count_text treadle_count_of(int64_t elems) {
+  static const struct {
+    double from;
+    const char *word;
+  } words[] = {{1e12, "trillion"}, {1e9, "billion"}, {1e6, "million"}, {1e3, "thousand"}};
+  treadle_count_text count;
+  snprintf(count.text, sizeof count.text, "%lld", (long long)elems);
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    if ((double)elems >= words[i].from) {
+      snprintf(count.text, sizeof count.text, "%.4g %s", (double)elems / words[i].from, words[i].word);
+      break;
+    }
+  return count;
 }
 
 void treadle_progress_end(void) {

@@ -116,8 +116,8 @@ int treadle_command_make_model(const treadle_arguments *arguments) {
   TRY(make_config(arguments, &config));
   TRY(treadle_model_from_config("the config of make-model", config, &options, &model));
   TRY(write_model(path, config, model));
-  printf("%s: %s, %.4g M parameters, %s\n", path, treadle_model_family(model),
-         (double)treadle_model_elems(model) / 1e6,
+  printf("%s: %s, %s parameters, %s\n", path, treadle_model_family(model),
+         treadle_count_of(treadle_model_elems(model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(model)));
 out:;
   int exit_status = status ? treadle_report_error("make-model", status) : TREADLE_EXIT_OK;

@@ -204,8 +204,8 @@ static void print_fit(const treadle_report *report, const treadle_report_options
 static treadle_status print_text(const treadle_report *report, const treadle_report_options *given) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = report->from->model;
-  printf("model             %s, %.4g M parameters, %s\n", treadle_model_family(model),
-         (double)treadle_model_elems(model) / 1e6, treadle_text_of_size(report->model_bytes));
+  printf("model             %s, %s parameters, %s\n", treadle_model_family(model),
+         treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
   printf("from              %s\n", treadle_layout_text(report->from));
   printf("to                %s\n", treadle_layout_text(report->to));
   printf("ranks             %lld, rank map %s", (long long)report->ranks, report->rank_map);

@@ -76,7 +76,7 @@ static treadle_status load(switch_run *run) {
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for copies of the windows, %s and %s",
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
   if (run->arguments->check) {
-    memcpy(run->train_copy, treadle_switch_train_window(run->sw), train_bytes);
+    if (train_bytes) memcpy(run->train_copy, treadle_switch_train_window(run->sw), train_bytes);
     TRY(treadle_layout_load(run->infer, rank, run->infer_copy));
   }
 out:
@@ -204,9 +204,8 @@ static treadle_status run_cycle(switch_run *run, int64_t cycle, treadle_rank_fig
   run->own[cycle] = stats.seconds;
   own->copied_bytes = stats.copied_bytes;
   TRY(check(run, cycle, cycle == 0));
-  if (cycle == 0 && !checks)
-    memcpy(run->infer_copy, treadle_switch_infer_window(run->sw),
-           treadle_layout_window_bytes(run->infer, run->session.rank));
+  size_t bytes = treadle_layout_window_bytes(run->infer, run->session.rank);
+  if (cycle == 0 && !checks && bytes) memcpy(run->infer_copy, treadle_switch_infer_window(run->sw), bytes);
   TRY(time_memcpy(run, &run->memcpy[cycle], &run->own_memcpy[cycle]));
   run->rate[cycle] = run->memcpy[cycle] / run->to_infer[cycle];
   run->timed = cycle + 1;

@@ -2,6 +2,7 @@
 #include "cli/switch_report.h"
 
 #include "base/text.h"
+#include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/report.h"
 
@@ -53,8 +54,8 @@ static void print_row(const char *name, const treadle_rank_figures *row) {
 
 void treadle_switch_report_text(const treadle_switch_report *report) {
   treadle_rank_figures sum = sum_figures(report);
-  printf("%s, %.4g M parameters, %s, on %d ranks\n", treadle_model_family(report->model),
-         (double)treadle_model_elems(report->model) / 1e6,
+  printf("%s, %s parameters, %s, on %d ranks\n", treadle_model_family(report->model),
+         treadle_count_of(treadle_model_elems(report->model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
   printf("%s -> %s, rank map %s\n", report->train, report->infer, report->rank_map);
   printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,

@@ -418,7 +418,7 @@ treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_p
   TRY(fill_gaps(&b));
   TRY(index_pieces(&b));
   TRY(check_cover(&b));
-  layout->digest = digest_pieces(pieces, count);
+  layout->digest = treadle_hash_more(digest_pieces(pieces, count), (uint64_t)layout->ranks);
 out:
   treadle_array_release(&b.storages);
   treadle_array_release(&b.pieces);

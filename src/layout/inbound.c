@@ -55,6 +55,8 @@ out:
 
 /* ---- Rank maps ---- */
 
+enum { MAX_STRIDE = 64 };
+
 typedef struct score {
   int64_t largest;
   double sum;
@@ -92,17 +94,20 @@ out:
   return status;
 }
 
-/* Contiguous first, then every stride that divides the ranks: the first with the smallest maximum, then the
- * smallest mean. */
+/* Contiguous first, then every stride up to MAX_STRIDE that divides the ranks: the first with the smallest
+ * maximum, then the smallest mean. */
 static treadle_status choose_best(treadle_layout *infer, const treadle_layout *train, int64_t *f_p) {
   treadle_status status = TREADLE_OK;
   int64_t groups = infer->ranks / infer->tp;
+  treadle_rank_order before = infer->order;
   score best = {-1, 0};
-  for (int64_t f = 1; f <= groups; f++) {
+  for (int64_t f = 1; f <= groups && f <= MAX_STRIDE; f++) {
     if (groups % f != 0) continue;
     score now;
     infer->order = (treadle_rank_order){infer->tp, f};
-    TRY(score_map(train, infer, &now));
+    status = score_map(train, infer, &now);
+    infer->order = before;
+    TRY(status);
     if (best.largest < 0 || now.largest < best.largest ||
         (now.largest == best.largest && now.sum < best.sum)) {
       best = now;

@@ -148,7 +148,7 @@ static treadle_status expand(const char *what, const char *text, char *out) {
     } else {
       at++;
     }
-    char group[256];
+    char group[4096];
     size_t group_length = 0; /* commas inside a group, and x*n inside it */
     for (size_t i = 0; i < length;) {
       const char *one = begin + i, *after = one + 1;

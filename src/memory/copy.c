@@ -1,11 +1,12 @@
 /* Copying strided boxes.
  *
- * An op is brought to a normal form: dimensions of size 1 dropped, neighbours that lie densely on both sides
- * merged. Where the fastest dimension is then dense on both sides and no type is converted, it is a row of
- * bytes, and the next dimension counts rows. A table of pages cuts a window into extents, ranges that are
- * contiguous in memory too: as many rows as lie in one extent on both sides go to the mover at once, a row
- * that crosses a border goes in parts. What is left (conversions, and dimensions that are dense on one side
- * only) goes through a buffer, a chunk of elements at a time, with any alignment on both sides. */
+ * An op is brought to a normal form: dimensions of size 1 dropped, neighbours that lie densely on both
+ * sides merged. Where the fastest dimension is then dense on both sides and no type is converted, it is a
+ * row of bytes, and the next dimension counts rows. A table of pages cuts a window into extents, ranges
+ * that are contiguous in memory too: as many rows as lie in one extent on both sides go to the mover at
+ * once, a row that crosses a border goes in parts. What is left (conversions, and dimensions that are dense
+ * on one side only) goes through a buffer, a chunk of elements at a time, with any alignment on both sides.
+ */
 #include "memory/copy.h"
 
 #include "base/dtype.h"
@@ -72,7 +73,8 @@ static void copy_run(const treadle_view *to_view, int64_t to, const treadle_view
 }
 
 /* How many of `rows` rows lie in the extent at `at`. */
-static int64_t rows_within(const treadle_view *view, int64_t at, int64_t stride, int64_t row, int64_t rows) {
+static int64_t rows_within(const treadle_view *view, int64_t at, int64_t stride, int64_t row,
+                           int64_t rows) {
   if (!view->table) return rows;
   if (stride < 0) return 0;
   int64_t bytes = extent(view, at, (rows - 1) * stride + row);
@@ -101,14 +103,16 @@ static void copy_rows(const walk *w, int64_t to, int64_t to_stride, int64_t from
 
 /* ---- Elements through a buffer ---- */
 
-/* Gathers `count` elements of `each` bytes (2 or 4) into the buffer, or, with `scatter`, puts them where they
- * belong. */
+/* Gathers `count` elements of `each` bytes (2 or 4) into the buffer, or, with `scatter`, puts them where
+ * they belong. */
 static void pass(const treadle_view *view, int64_t at, int64_t stride, int64_t each, char *buffer,
                  int64_t count, bool scatter) {
   const treadle_view dense = {.base = buffer};
   if (stride == each) {
-    if (scatter) copy_run(view, at, &dense, 0, each * count, TREADLE_MOVER_PLAIN);
-    else copy_run(&dense, 0, view, at, each * count, TREADLE_MOVER_PLAIN);
+    if (scatter)
+      copy_run(view, at, &dense, 0, each * count, TREADLE_MOVER_PLAIN);
+    else
+      copy_run(&dense, 0, view, at, each * count, TREADLE_MOVER_PLAIN);
     return;
   }
   int64_t span = (count - 1) * stride + each;
@@ -116,10 +120,14 @@ static void pass(const treadle_view *view, int64_t at, int64_t stride, int64_t e
   char *begin = address(view, at);
   for (int64_t i = 0; i < count; i++) {
     char *buffered = buffer + i * each, *placed = begin + i * stride;
-    if (together && each == 2) memcpy(scatter ? placed : buffered, scatter ? buffered : placed, 2);
-    else if (together) memcpy(scatter ? placed : buffered, scatter ? buffered : placed, 4);
-    else if (scatter) copy_run(view, at + i * stride, &dense, i * each, each, TREADLE_MOVER_PLAIN);
-    else copy_run(&dense, i * each, view, at + i * stride, each, TREADLE_MOVER_PLAIN);
+    if (together && each == 2)
+      memcpy(scatter ? placed : buffered, scatter ? buffered : placed, 2);
+    else if (together)
+      memcpy(scatter ? placed : buffered, scatter ? buffered : placed, 4);
+    else if (scatter)
+      copy_run(view, at + i * stride, &dense, i * each, each, TREADLE_MOVER_PLAIN);
+    else
+      copy_run(&dense, i * each, view, at + i * stride, each, TREADLE_MOVER_PLAIN);
   }
 }
 
@@ -200,6 +208,8 @@ void treadle_copy_op(const treadle_op *op, const treadle_view *from, const tread
     w.to[0] = w.to_bytes;
     w.ndim = 1;
   }
-  if (fill) zero(&w, 0, op->to);
-  else descend(&w, 0, op->to, op->from);
+  if (fill)
+    zero(&w, 0, op->to);
+  else
+    descend(&w, 0, op->to, op->from);
 }

@@ -1,7 +1,7 @@
 /* Copying strided boxes, at memory speed.
  *
- * A view is a window seen through its page table: byte b of the window is at base + table[b / page] * page +
- * b % page. The kernel walks the box, splits runs at page borders of either side, and hands runs to the
+ * A view is a window seen through its page table: byte b of the window is at base + table[b / page] * page
+ * + b % page. The kernel walks the box, splits runs at page borders of either side, and hands runs to the
  * mover: stores that go past the cache (non-temporal) for what is large, with a prefetch of the rows to
  * come; the plain twin is memcpy, and the tests compare the two. Conversions of type are done run by run on
  * the way. */

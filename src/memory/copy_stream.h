@@ -7,8 +7,8 @@
 
 bool treadle_stream_supported(void);
 
-/* Copies `rows` rows of `row` bytes; the row after the one at p begins at p + stride. Any alignment. The bytes are
- * seen by others after treadle_stream_fence(). Only where supported. */
+/* Copies `rows` rows of `row` bytes; the row after the one at p begins at p + stride. Any alignment. The
+ * bytes are seen by others after treadle_stream_fence(). Only where supported. */
 void treadle_stream_rows(char *to, size_t to_stride, const char *from, size_t from_stride, size_t row,
                          size_t rows);
 void treadle_stream_fence(void);

@@ -1,19 +1,21 @@
 /* Pools.
  *
- *   1. The file holds exactly pages * page_bytes from creation to destruction: every page is touched once when
- *      the pool is made, no hole is ever punched.
- *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of the
- *      same pages.
+ *   1. The file holds exactly pages * page_bytes from creation to destruction: every page is touched once
+ * when the pool is made, no hole is ever punched.
+ *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of
+ * the same pages.
  *   3. Nothing here is called during a switch.
  *
- * Touching. A fault a page makes 0.4 GB/s, asking the kernel for the whole range at once several times that, and
- * with huge pages it is 512 times fewer pages. The kernel gives them to a memfd only where the file is touched
- * through a mapping that asks for them (shmem_enabled=advise), at addresses that are congruent with the file
- * offset: so all mappings begin at 2 MiB. Where it gives none, all is the same but slower. Pages smaller
- * than 2 MiB do not ask: a huge page would reach over the end of the file, and held_bytes would be more.
+ * Touching. A fault a page makes 0.4 GB/s, asking the kernel for the whole range at once several times
+ * that, and with huge pages it is 512 times fewer pages. The kernel gives them to a memfd only where the
+ * file is touched through a mapping that asks for them (shmem_enabled=advise), at addresses that are
+ * congruent with the file offset: so all mappings begin at 2 MiB. Where it gives none, all is the same but
+ * slower. Pages smaller than 2 MiB do not ask: a huge page would reach over the end of the file, and
+ * held_bytes would be more.
  *
- * Windows. An address range is reserved and then covered, run by run of adjacent physical pages, by mappings that
- * replace it. Each run is a mapping of the process, of which the kernel allows max_map_count (65,530). */
+ * Windows. An address range is reserved and then covered, run by run of adjacent physical pages, by
+ * mappings that replace it. Each run is a mapping of the process, of which the kernel allows max_map_count
+ * (65,530). */
 #include "memory/pool.h"
 
 #include "base/alloc.h"
@@ -29,7 +31,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older headers */
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -65,8 +67,8 @@ static treadle_status reserve(size_t bytes, char **base_p) {
   return TREADLE_OK;
 }
 
-/* Enters the pages of a range in the page table, so that a switch does not fault. Old kernels refuse the advice;
- * then a byte of each page is read. */
+/* Enters the pages of a range in the page table, so that a switch does not fault. Old kernels refuse the
+ * advice; then a byte of each page is read. */
 static void populate(char *base, size_t bytes) {
   if (madvise(base, bytes, MADV_POPULATE_READ) == 0) return;
   size_t step = (size_t)sysconf(_SC_PAGESIZE);
@@ -96,13 +98,15 @@ static treadle_status check_size(int64_t pages, int64_t page_bytes, int64_t budg
   int64_t system_page = sysconf(_SC_PAGESIZE);
   if (page_bytes < system_page || (page_bytes & (page_bytes - 1)) != 0)
     return treadle_fail(TREADLE_REFUSED,
-                        "page size %" PRId64 " is not a power of two of at least %" PRId64 " bytes", page_bytes,
-                        system_page);
+                        "page size %" PRId64 " is not a power of two of at least %" PRId64 " bytes",
+                        page_bytes, system_page);
   if (pages < 0 || pages > INT32_MAX || pages > INT64_MAX / page_bytes)
-    return treadle_fail(TREADLE_REFUSED, "pool of %" PRId64 " pages of %" PRId64 " bytes", pages, page_bytes);
+    return treadle_fail(TREADLE_REFUSED, "pool of %" PRId64 " pages of %" PRId64 " bytes", pages,
+                        page_bytes);
   if (pages * page_bytes > budget_bytes)
     return treadle_fail(TREADLE_NO_MEMORY,
-                        "pool: %" PRId64 " pages of %s are %" PRId64 " bytes, the budget is %" PRId64 " bytes",
+                        "pool: %" PRId64 " pages of %s are %" PRId64 " bytes, the budget is %" PRId64
+                        " bytes",
                         pages, treadle_text_of_size((size_t)page_bytes), pages * page_bytes, budget_bytes);
   return TREADLE_OK;
 }
@@ -128,7 +132,8 @@ treadle_status treadle_pool_create(int64_t pages, int64_t page_bytes, int64_t bu
     char *base;
     TRY(reserve(bytes, &base));
     pool->base = base;
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool->descriptor, 0) == MAP_FAILED) {
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool->descriptor, 0) ==
+        MAP_FAILED) {
       status = treadle_fail(TREADLE_SYSTEM, "pool: its file cannot be mapped: %s", strerror(errno));
       goto out;
     }

@@ -1,9 +1,9 @@
 /* A pool: physical pages of one rank, in a file without a name (memfd), and windows over them.
  *
  * The plan has settled which physical page each page of each window lies on (plan/plan.h), so a pool is
- * created with all pages it will ever use, touched once, and both windows are mapped for good: addresses are
- * stable, a switch maps nothing. Peers map the whole file, read only, in one piece, and follow the owner's
- * page tables.
+ * created with all pages it will ever use, touched once, and both windows are mapped for good: addresses
+ * are stable, a switch maps nothing. Peers map the whole file, read only, in one piece, and follow the
+ * owner's page tables.
  *
  * Accounting is by class (train, infer): a page belongs to the class that wrote it last and is counted
  * once. The pool refuses to be larger than its budget. */
@@ -16,23 +16,24 @@
 
 typedef struct treadle_pool treadle_pool;
 
-/* Creates and touches `pages` pages. Refused when pages * page_bytes is over budget_bytes; page_bytes is a power
- * of two of at least the system's page size. A pool of 0 pages is legal. */
+/* Creates and touches `pages` pages. Refused when pages * page_bytes is over budget_bytes; page_bytes is a
+ * power of two of at least the system's page size. A pool of 0 pages is legal. */
 treadle_status treadle_pool_create(int64_t pages, int64_t page_bytes, int64_t budget_bytes,
                                    treadle_pool **pool_p);
 void treadle_pool_destroy(treadle_pool *pool);
 
 int treadle_pool_descriptor(const treadle_pool *pool);
-size_t treadle_pool_bytes(const treadle_pool *pool);       /* pages * page_bytes */
-size_t treadle_pool_held_bytes(const treadle_pool *pool);  /* st_blocks of the file */
-void *treadle_pool_base(const treadle_pool *pool);         /* all pages, in physical order; NULL when empty */
+size_t treadle_pool_bytes(const treadle_pool *pool);      /* pages * page_bytes */
+size_t treadle_pool_held_bytes(const treadle_pool *pool); /* st_blocks of the file */
+void *treadle_pool_base(const treadle_pool *pool); /* all pages, in physical order; NULL when empty */
 
 /* Maps `pages` pages, page i on physical page table[i], at one stable address, populated. Adjacent physical
  * pages share a mapping; more mappings than the system allows is refused with the numbers. Ended with the
  * pool. *base_p is NULL for no pages. */
 treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
 
-/* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer. */
+/* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer.
+ */
 treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, const void **base_p);
 void treadle_pool_unmap_peer(const void *base, size_t bytes);
 

@@ -1,9 +1,9 @@
 /* Accounting: how many pages each class (train, infer) holds, wave by wave.
  *
- * A page belongs to the class that wrote it last and is counted once. When a wave first writes a page of the new
- * window, that page is fresh (no window of the old mode lies on it) or taken from the old mode. Which of
- * them, and when, follows from the plan and is counted when the switch is made; a wave then costs three sums.
- * The highest sum is the peak; it never exceeds the pages of the pool. */
+ * A page belongs to the class that wrote it last and is counted once. When a wave first writes a page of
+ * the new window, that page is fresh (no window of the old mode lies on it) or taken from the old mode.
+ * Which of them, and when, follows from the plan and is counted when the switch is made; a wave then costs
+ * three sums. The highest sum is the peak; it never exceeds the pages of the pool. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -40,9 +40,12 @@ static treadle_status count_turns(treadle_switch *sw, treadle_mode to) {
   mark_pages(old_pages, old_count, old);
   for (int64_t i = 0; i < count; i++) {
     if (lives[i].first > lives[i].last) continue; /* no byte of it is used */
-    if (old[pages[i]]) turns[lives[i].first].taken++;
-    else turns[lives[i].first].fresh++;
-    /* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it. */
+    if (old[pages[i]])
+      turns[lives[i].first].taken++;
+    else
+      turns[lives[i].first].fresh++;
+    /* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it.
+     */
     assert(!old[pages[i]] || lives[i].first >= direction->first_reclaim);
   }
 out:
@@ -73,8 +76,8 @@ treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t
   note_peak(sw);
   int64_t held = sw->held[TREADLE_TRAIN] + sw->held[TREADLE_INFER];
   if (held <= sw->plan->physical_pages) return TREADLE_OK;
-  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: wave %d holds %lld pages, the pool has %lld", sw->group->rank,
-                      wave, (long long)held, (long long)sw->plan->physical_pages);
+  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: wave %d holds %lld pages, the pool has %lld",
+                      sw->group->rank, wave, (long long)held, (long long)sw->plan->physical_pages);
 }
 
 void treadle_account_settle(treadle_switch *sw, treadle_mode mode) {

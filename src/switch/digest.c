@@ -1,8 +1,8 @@
 /* The digest: a sum over all canonical elements of a hash of tensor, index and value.
  *
- * A sum does not depend on who adds what, so each rank adds the elements it answers for: those of cells of which it
- * is the first holder. Cells of a tensor are disjoint and cover it, and are the same whoever asks, so every
- * element is added once, copies and padding never. */
+ * A sum does not depend on who adds what, so each rank adds the elements it answers for: those of cells of
+ * which it is the first holder. Cells of a tensor are disjoint and cover it, and are the same whoever asks,
+ * so every element is added once, copies and padding never. */
 #include "base/dtype.h"
 #include "switch/switch.h"
 #include "switch/value.h"
@@ -26,29 +26,36 @@ static uint32_t bits_of_half(treadle_dtype dtype, const char *at) {
   return bits;
 }
 
-/* The loop with the type fixed: the compiler sees a loop without branches. */
-static inline uint64_t add_elems(const adder *a, const char *from, int64_t step, int64_t index, int64_t count,
-                                 treadle_dtype dtype) {
+static inline uint32_t bits_at(treadle_dtype dtype, const char *at) {
+  if (dtype != TREADLE_FP32) return bits_of_half(dtype, at);
+  uint32_t bits;
+  memcpy(&bits, at, sizeof bits);
+  return bits;
+}
+
+static inline uint64_t add_elems(const adder *a, const char *from, int64_t step, int64_t index,
+                                 int64_t count, treadle_dtype dtype) {
   uint64_t sum = 0;
-  for (int64_t i = 0; i < count; i++) {
-    uint32_t bits;
-    if (dtype == TREADLE_FP32) memcpy(&bits, from + i * step, sizeof bits);
-    else bits = bits_of_half(dtype, from + i * step);
-    sum += treadle_value_hash(a->tensor, index + i, bits);
-  }
+  for (int64_t i = 0; i < count; i++)
+    sum += treadle_value_hash(a->tensor, index + i, bits_at(dtype, from + i * step));
   return sum;
 }
 
+/* The same loop with type and step fixed for the compiler where it matters. */
 static void add_run(void *context, int64_t index, int64_t at, int64_t step, int64_t count) {
   adder *a = context;
   const char *from = a->window + at;
-  if (a->dtype == TREADLE_BF16) a->sum += add_elems(a, from, step, index, count, TREADLE_BF16);
-  else if (a->dtype == TREADLE_FP32) a->sum += add_elems(a, from, step, index, count, TREADLE_FP32);
-  else a->sum += add_elems(a, from, step, index, count, TREADLE_FP16);
+  if (a->dtype == TREADLE_BF16 && step == 2)
+    a->sum += add_elems(a, from, 2, index, count, TREADLE_BF16);
+  else if (a->dtype == TREADLE_FP32 && step == 4)
+    a->sum += add_elems(a, from, 4, index, count, TREADLE_FP32);
+  else
+    a->sum += add_elems(a, from, step, index, count, a->dtype);
 }
 
 /* What this rank answers for. */
-static treadle_status add_own(const treadle_layout *layout, int64_t rank, const char *window, uint64_t *sum_p) {
+static treadle_status add_own(const treadle_layout *layout, int64_t rank, const char *window,
+                              uint64_t *sum_p) {
   treadle_status status = TREADLE_OK;
   treadle_cells cells = {0};
   const treadle_model *model = layout->model;
@@ -82,7 +89,8 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
   *digest_p = 0;
   if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "digest: the weights are lost");
   group->timeout_seconds = sw->timeout_seconds;
-  TRY(treadle_switch_agree(group, add_own(sw->layouts[sw->mode], group->rank, sw->windows[sw->mode], &mine)));
+  TRY(treadle_switch_agree(group,
+                           add_own(sw->layouts[sw->mode], group->rank, sw->windows[sw->mode], &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
   for (int rank = 0; rank < group->size; rank++) sum += *(const uint64_t *)treadle_group_said(group, rank);
   *digest_p = sum;

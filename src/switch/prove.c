@@ -1,7 +1,8 @@
 /* Faults on purpose, and noise.
  *
- * A misplaced copy is written one element beside its place, where that stays inside the window and on the pages
- * that the copy touches anyway: the fault must be caught by coverage, not by luck of what it overwrites. */
+ * A misplaced copy is written one element beside its place, where that stays inside the window and on the
+ * pages that the copy touches anyway: the fault must be caught by coverage, not by luck of what it
+ * overwrites. */
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -16,12 +17,15 @@ static int64_t last_byte(const treadle_op *op) {
   return last;
 }
 
-static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_bytes, treadle_op *misplaced) {
+static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_bytes,
+                     treadle_op *misplaced) {
   int64_t each = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   int64_t first = op->to, last = last_byte(op);
   *misplaced = *op;
-  if ((last + each) / page_bytes == last / page_bytes && last + each < window_bytes) misplaced->to += each;
-  else if (first >= each && (first - each) / page_bytes == first / page_bytes) misplaced->to -= each;
+  if ((last + each) / page_bytes == last / page_bytes && last + each < window_bytes)
+    misplaced->to += each;
+  else if (first >= each && (first - each) / page_bytes == first / page_bytes)
+    misplaced->to -= each;
   return misplaced->to != op->to;
 }
 
@@ -58,7 +62,8 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   for (int64_t i = 0; i < kept_count; i++) spare[kept[i]] = 0;
   for (int64_t page = 0; page < plan->physical_pages; page++) {
     uint64_t *words = (uint64_t *)(void *)(base + page * plan->page_bytes);
-    for (int64_t i = 0; spare[page] && i < plan->page_bytes / 8; i++) words[i] = treadle_mix64(seed + (uint64_t)i);
+    for (int64_t i = 0; spare[page] && i < plan->page_bytes / 8; i++)
+      words[i] = treadle_mix64(seed + (uint64_t)i);
     seed += (uint64_t)plan->page_bytes;
   }
   treadle_free(spare);

@@ -13,13 +13,13 @@ typedef enum treadle_fault {
   TREADLE_FAULT_MISPLACE /* one copy is written at a wrong place of the window */
 } treadle_fault;
 
-/* The next switch of `rank` gets the fault; `seed` chooses which copy. Called on every rank or on that one alone;
- * other ranks do nothing. Refused on `rank` when it has no copy to spoil. The switch then fails on all ranks
- * with a message that names rank, tensor and wave; mode may be LOST. Local. */
+/* The next switch of `rank` gets the fault; `seed` chooses which copy. Called on every rank or on that one
+ * alone; other ranks do nothing. Refused on `rank` when it has no copy to spoil. The switch then fails on
+ * all ranks with a message that names rank, tensor and wave; mode may be LOST. Local. */
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed);
 
-/* Fills what the next switch will write with noise made from `seed`: those pages of the other mode's window that
- * no page of the present mode's lies on. Local. */
+/* Fills what the next switch will write with noise made from `seed`: those pages of the other mode's window
+ * that no page of the present mode's lies on. Local. */
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed);
 
 #endif

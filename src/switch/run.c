@@ -1,12 +1,13 @@
 /* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
  *
- * A wave: wait until every rank has finished wave need[w] (what lies on our pages of this wave was read by then);
- * run the ops in order; make the stores visible; say done. Reads wait for nobody: the old mode's bytes are there
- * since the ranks met. Waves that are needed are always earlier ones, so there is no cycle of waits.
+ * A wave: wait until every rank has finished wave need[w] (what lies on our pages of this wave was read by
+ * then); run the ops in order; make the stores visible; say done. Reads wait for nobody: the old mode's
+ * bytes are there since the ranks met. Waves that are needed are always earlier ones, so there is no cycle
+ * of waits.
  *
- * Coverage cannot be switched off. Each op that was carried out counts its destination: a mark made of the box
- * it really wrote, how often, and the bytes. In the end every op counts one, and the sums are those that the plan
- * has proved to be the whole window. */
+ * Coverage cannot be switched off. Each op that was carried out counts its destination: a mark made of the
+ * box it really wrote, how often, and the bytes. In the end every op counts one, and the sums are those
+ * that the plan has proved to be the whole window. */
 #include "switch/switch.h"
 
 #include "base/clock.h"
@@ -41,8 +42,8 @@ out:
   return status;
 }
 
-/* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must count
- * the weights as lost, so a rank that does not go on takes it back. */
+/* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must
+ * count the weights as lost, so a rank that does not go on takes it back. */
 static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
   treadle_line *line = treadle_group_line(sw->group);
   atomic_store(&line->reclaimed, epoch);
@@ -61,9 +62,12 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
   sw->written[position].times++;
   size_t written = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   size_t read = treadle_dtype_bytes((treadle_dtype)op->from_dtype);
-  if (op->source < 0) sw->stats.filled_bytes += (size_t)op->elems * written;
-  else sw->stats.copied_bytes += (size_t)op->elems * written;
-  if (op->source >= 0 && op->source != group->rank) /* counted as the narrower of both sides, as the bound is */
+  if (op->source < 0)
+    sw->stats.filled_bytes += (size_t)op->elems * written;
+  else
+    sw->stats.copied_bytes += (size_t)op->elems * written;
+  if (op->source >= 0 &&
+      op->source != group->rank) /* counted as the narrower of both sides, as the bound is */
     sw->stats.pulled_bytes += (size_t)op->elems * (read < written ? read : written);
 }
 
@@ -83,8 +87,10 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   TRY(treadle_account_wave(sw, to, wave));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    if (sw->fault != TREADLE_FAULT_NONE && sw->fault_op == (size_t)i) carry_out_spoiled(sw, to, op, (size_t)i);
-    else carry_out(sw, to, op, (size_t)i);
+    if (sw->fault != TREADLE_FAULT_NONE && sw->fault_op == (size_t)i)
+      carry_out_spoiled(sw, to, op, (size_t)i);
+    else
+      carry_out(sw, to, op, (size_t)i);
   }
   treadle_copy_fence();
   treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
@@ -105,10 +111,12 @@ static treadle_status find_difference(const treadle_switch *sw, const treadle_di
       return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was not written (bytes %" PRId64 "..)",
                           sw->group->rank, words, op->to);
     if (written->times > 1)
-      return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was written %u times (bytes %" PRId64 "..)",
+      return treadle_fail(TREADLE_DIFFERENT,
+                          "coverage: rank %d: %s was written %u times (bytes %" PRId64 "..)",
                           sw->group->rank, words, written->times, op->to);
     if (written->mark != treadle_op_mark(op))
-      return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was not written at its place (bytes %" PRId64 "..)",
+      return treadle_fail(TREADLE_DIFFERENT,
+                          "coverage: rank %d: %s was not written at its place (bytes %" PRId64 "..)",
                           sw->group->rank, words, op->to);
   }
   return TREADLE_OK;

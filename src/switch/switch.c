@@ -1,11 +1,13 @@
 /* The switch: the state machine that turns train mode to infer mode and back.
  *
  *   1. One mode holds the weights. Its window may be read; the other's bytes mean nothing.
- *   2. During a switch (an epoch) the old mode's bytes do not change until their page is reclaimed, and a page is
- *      reclaimed by its owner only, after every rank has finished the last wave that reads it (plan: need).
- *   3. A rank says `reclaimed` before it writes the first such page, and looks at the outcome in between. So
- *      once the outcome says failed, whoever has not said `reclaimed` never writes one in that epoch.
- *   4. A rank says `verified` after its coverage was proved; the outcome becomes committed only when all have.
+ *   2. During a switch (an epoch) the old mode's bytes do not change until their page is reclaimed, and a
+ * page is reclaimed by its owner only, after every rank has finished the last wave that reads it (plan:
+ * need).
+ *   3. A rank says `reclaimed` before it writes the first such page, and looks at the outcome in between.
+ * So once the outcome says failed, whoever has not said `reclaimed` never writes one in that epoch.
+ *   4. A rank says `verified` after its coverage was proved; the outcome becomes committed only when all
+ * have.
  *   5. Mode and version change after the outcome says committed, and by nothing else.
  *   6. The outcome of an epoch is decided once, by one compare-and-swap, for everybody.
  *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds
@@ -25,8 +27,8 @@
  *                                                            +- somebody did:     [LOST]
  *
  * A rank's way through an epoch:
- *      enter: entered -> meet -> run: (need -> [reclaimed] -> ops -> done)* -> coverage -> commit: verified -> all
- *      verified -> committed -> finish;   from anywhere: settle: failed -> stopped -> all stopped. */
+ *      enter: entered -> meet -> run: (need -> [reclaimed] -> ops -> done)* -> coverage -> commit: verified
+ * -> all verified -> committed -> finish;   from anywhere: settle: failed -> stopped -> all stopped. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -56,14 +58,15 @@ out:
   return status;
 }
 
-/* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not answer: then
- * this group cannot go on. */
+/* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
+ * answer: then this group cannot go on. */
 static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
   bool all = true;
   for (int rank = 0; rank < group->size; rank++) {
     const treadle_line *line = &group->control->lines[rank];
     if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
-    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, "the end of a failed switch") != TREADLE_OK)
+    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, "the end of a failed switch") !=
+        TREADLE_OK)
       all = false;
   }
   return all;
@@ -75,20 +78,22 @@ static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
   return false;
 }
 
-/* This rank failed, or heard that another did. Returns TREADLE_OK when the outcome is committed all the same. */
+/* This rank failed, or heard that another did. Returns TREADLE_OK when the outcome is committed all the
+ * same. */
 static treadle_status settle(treadle_switch *sw, treadle_status status, uint64_t epoch) {
   treadle_group *group = sw->group;
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) && treadle_outcome_check(group, epoch) == TREADLE_OK)
+  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) &&
+      treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   treadle_group_publish(group, &treadle_group_line(group)->stopped, epoch);
   bool together = wait_until_stopped(group, epoch);
   treadle_mode old = sw->mode;
   if (anyone_reclaimed(group, epoch)) {
     sw->mode = TREADLE_LOST;
-    treadle_fail(status, "%s; memory of the %s weights was already used again: the weights are lost", message,
-                 mode_name(old));
+    treadle_fail(status, "%s; memory of the %s weights was already used again: the weights are lost",
+                 message, mode_name(old));
   } else {
     treadle_account_settle(sw, old);
     treadle_fail(status, "%s; the %s weights stand as they were", message, mode_name(old));
@@ -111,7 +116,8 @@ static treadle_status enter(treadle_switch *sw, treadle_mode mode) {
   group->timeout_seconds = sw->timeout_seconds;
   sw->stats.wait_seconds = 0;
   treadle_group_publish(group, &treadle_group_line(group)->entered, epoch);
-  TRY(treadle_group_meet(group, epoch, mode == TREADLE_INFER ? "the switch to infer" : "the switch to train"));
+  TRY(treadle_group_meet(group, epoch,
+                         mode == TREADLE_INFER ? "the switch to infer" : "the switch to train"));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));

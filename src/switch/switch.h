@@ -1,7 +1,8 @@
 /* The switch, inside: what its files share. The essay is in switch.c.
  *
  *   switch.c   the state machine: modes, outcome, what a failure leaves behind
- *   create.c   how the ranks agree on a plan and make their memory
+ *   agree.c    how the ranks agree on a plan
+ *   create.c   how they make their memory
  *   run.c      one direction of the plan, wave by wave, and its coverage
  *   account.c  how many pages each class holds, wave by wave
  *   digest.c, load.c, prove.c
@@ -17,8 +18,8 @@
 
 enum { TREADLE_DONE_STEP = 8192 }; /* done = epoch * this + 1 + wave; more than TREADLE_MAX_WAVES */
 
-/* What each rank publishes of its windows: a header, then the physical page of each page of the train window,
- * then of the infer window. */
+/* What each rank publishes of its windows: a header, then the physical page of each page of the train
+ * window, then of the infer window. */
 typedef struct treadle_tables {
   uint64_t magic;
   int64_t page_bytes, physical_pages;
@@ -44,8 +45,8 @@ struct treadle_switch {
   treadle_plan *plan;
   treadle_pool *pool, *table_pool;
   void *windows[2];
-  treadle_shared *pools, *tables;   /* by rank: what the others may read */
-  treadle_view *views[2];           /* by mode and rank */
+  treadle_shared *pools, *tables; /* by rank: what the others may read */
+  treadle_view *views[2];         /* by mode and rank */
   treadle_mover mover;
   double timeout_seconds;
   bool one_way;
@@ -53,12 +54,12 @@ struct treadle_switch {
   treadle_mode mode;
   uint64_t version;
 
-  treadle_turn *turns[2];           /* by the mode that is entered: [waves] */
-  int64_t held[2];                  /* pages by class */
-  treadle_written *written;         /* [ops of the longer direction] */
+  treadle_turn *turns[2];   /* by the mode that is entered: [waves] */
+  int64_t held[2];          /* pages by class */
+  treadle_written *written; /* [ops of the longer direction] */
   treadle_switch_stats stats;
 
-  treadle_fault fault;              /* of the next switch */
+  treadle_fault fault; /* of the next switch */
   size_t fault_op;
   treadle_op misplaced;
 };
@@ -67,11 +68,17 @@ static inline const treadle_direction *treadle_switch_direction(const treadle_sw
   return to == TREADLE_INFER ? &sw->plan->forward : &sw->plan->back;
 }
 
-/* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective. */
+/* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective.
+ */
 treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine);
 
-/* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself: the
- * caller tells the others when it fails. */
+/* Makes sw->plan, with the cap and the waves that all agree on. *bound_p: the bytes that this rank's pool
+ * may have. Collective; one rank's refusal is everybody's. */
+treadle_status treadle_switch_plan_together(treadle_switch *sw, const treadle_switch_options *options,
+                                            int64_t *bound_p);
+
+/* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself:
+ * the caller tells the others when it fails. */
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch);
 
 /* Counts who holds which page in each wave. */

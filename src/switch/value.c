@@ -1,8 +1,8 @@
 /* The walk over a box in canonical order. */
 #include "switch/value.h"
 
-void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, const int64_t *size, int64_t offset,
-                        const int64_t *stride, treadle_value_visit visit, void *context) {
+void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, const int64_t *size,
+                        int64_t offset, const int64_t *stride, treadle_value_visit visit, void *context) {
   int64_t weight[TREADLE_MAX_AXES], index = 0;
   int64_t unit = 1;
   for (int a = tensor->naxes - 1; a >= 0; a--) {
@@ -14,7 +14,8 @@ void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, cons
   /* The run: the last axis, and those in front of it that continue it in the tensor and in memory. */
   int outer = tensor->naxes - 1;
   int64_t count = size[outer], step = stride[outer];
-  for (; outer > 0 && weight[outer - 1] == count && (stride[outer - 1] == count * step || size[outer - 1] == 1);
+  for (; outer > 0 && weight[outer - 1] == count &&
+         (stride[outer - 1] == count * step || size[outer - 1] == 1);
        outer--)
     count *= size[outer - 1];
 

@@ -4,20 +4,21 @@
  *   2. A wait ends: the word came, the epoch failed, the rank left or died, or the time is over.
  *   3. A rank that leaves says so in its line before it goes, and says why if it failed.
  *
- * Waiting. A group may have more ranks than the machine has processors, and then a rank that spins keeps the one
- * it waits for from running. So: some sched_yield(), which is a short spin where nobody else wants to run and hands
- * over the processor where somebody does; then a sleep on the `bell` of the line, a futex that its owner rings after each change when somebody sleeps. The
- * sleeper counts itself, reads the bell, looks at the word once more and sleeps only if the bell is still the
- * same; the owner writes the word, moves the bell, then looks for sleepers: whoever comes second sees the other.
- * A sleep lasts LOOK_EVERY at most, then the sleeper looks at liveness and time. */
+ * Waiting. A group may have more ranks than the machine has processors, and then a rank that spins keeps
+ * the one it waits for from running. So: some sched_yield(), which is a short spin where nobody else wants
+ * to run and hands over the processor where somebody does; then a sleep on the `bell` of the line, a futex
+ * that its owner rings after each change when somebody sleeps. The sleeper counts itself, reads the bell,
+ * looks at the word once more and sleeps only if the bell is still the same; the owner writes the word,
+ * moves the bell, then looks for sleepers: whoever comes second sees the other. A sleep lasts LOOK_EVERY at
+ * most, then the sleeper looks at liveness and time. */
 #include "transport/group.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 
 #include <assert.h>
-#include <linux/futex.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -164,8 +165,8 @@ treadle_status treadle_group_barrier(treadle_group *group) {
   return status;
 }
 
-/* A payload is overwritten two generations later: by then every rank has arrived at the barrier between, and
- * so is done with it. */
+/* A payload is overwritten two generations later: by then every rank has arrived at the barrier between,
+ * and so is done with it. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes) {
   treadle_status status = TREADLE_OK;
   if (bytes > TREADLE_GROUP_PAYLOAD)
@@ -199,7 +200,8 @@ static uint64_t outcome_of(uint64_t epoch, int rank, int state) {
 
 void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
   uint64_t open = outcome_of(epoch, 0, TREADLE_OPEN), word = atomic_load(&group->control->outcome);
-  while (word < open && !atomic_compare_exchange_weak(&group->control->outcome, &word, open)) {}
+  while (word < open && !atomic_compare_exchange_weak(&group->control->outcome, &word, open)) {
+  }
 }
 
 bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
@@ -220,6 +222,7 @@ treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   uint64_t word = atomic_load(&group->control->outcome);
   if (word >> OUTCOME_EPOCH != epoch || (word & 3) != TREADLE_FAILED) return TREADLE_OK;
   int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
-  if (rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->failed_message);
+  if (rank == group->rank)
+    return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->failed_message);
   return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].failed_message);
 }

@@ -3,12 +3,12 @@
  * Each kind of group (self, shared memory between processes, threads of one process for tests) is one
  * file and one row; all give the same things: a control block that all ranks map, in which each rank has a
  * line of words, and the exchange of memory. Everything that waits looks at the outcome word, at the
- * liveness of the rank it waits for and at the time limit, and names that rank. No MPI call is made after the
- * group was created.
+ * liveness of the rank it waits for and at the time limit, and names that rank. No MPI call is made after
+ * the group was created.
  *
- * A rank whose barrier or gather fails has left the group for good: the others are told, and every later call
- * fails at once. A failure inside a switch (an epoch) is told through the outcome word instead; when all
- * ranks have settled it, the group goes on. */
+ * A rank whose barrier or gather fails has left the group for good: the others are told, and every later
+ * call fails at once. A failure inside a switch (an epoch) is told through the outcome word instead; when
+ * all ranks have settled it, the group goes on. */
 #ifndef TREADLE_TRANSPORT_GROUP_H
 #define TREADLE_TRANSPORT_GROUP_H
 
@@ -33,7 +33,7 @@ typedef struct treadle_line {
   _Atomic uint32_t waiters;              /* how many ranks sleep on the bell: written by those */
   _Atomic uint32_t left;                 /* TREADLE_LEFT_*  */
   _Atomic int32_t pid;
-  _Atomic uint64_t start_time;           /* of the process, against reused pids */
+  _Atomic uint64_t start_time;                /* of the process, against reused pids */
   char left_message[TREADLE_GROUP_MESSAGE];   /* why, written before left becomes TREADLE_LEFT_FAILED */
   char failed_message[TREADLE_GROUP_MESSAGE]; /* why an epoch failed, written before the outcome */
   char payload[2][TREADLE_GROUP_PAYLOAD];     /* what treadle_group_gather gives, two generations */
@@ -41,8 +41,8 @@ typedef struct treadle_line {
 
 enum { TREADLE_LEFT_NOT = 0, TREADLE_LEFT_CLOSED = 1, TREADLE_LEFT_FAILED = 2 };
 
-/* The one word: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it goes
- * from open to one of the others, once. */
+/* The one word: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it
+ * goes from open to one of the others, once. */
 enum { TREADLE_OPEN = 0, TREADLE_COMMITTED = 1, TREADLE_FAILED = 2 };
 
 typedef struct treadle_control {
@@ -58,8 +58,9 @@ typedef struct treadle_shared {
 
 typedef struct treadle_group_ops {
   const char *name;
-  /* Every rank gives a descriptor, where it has mapped it, and its size; gets those of all ranks, mapped read
-   * only; its own as it is. Collective; `all` may be given NULL bases on failure, and nothing stays mapped. */
+  /* Every rank gives a descriptor, where it has mapped it, and its size; gets those of all ranks, mapped
+   * read only; its own as it is. Collective; `all` may be given NULL bases on failure, and nothing stays
+   * mapped. */
   treadle_status (*share)(treadle_group *group, int descriptor, const void *base, size_t bytes,
                           treadle_shared *all);
   void (*unshare)(treadle_group *group, treadle_shared *all); /* local */
@@ -72,8 +73,8 @@ struct treadle_group {
   int rank, size;
   double timeout_seconds; /* of each wait */
   treadle_control *control;
-  uint64_t barriers;      /* entered by this rank */
-  uint64_t epochs;        /* switches entered by this rank, the same on all */
+  uint64_t barriers;                               /* entered by this rank */
+  uint64_t epochs;                                 /* switches entered by this rank, the same on all */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
   void *kind;
@@ -92,8 +93,8 @@ treadle_line *treadle_group_line(treadle_group *group);
 /* Stores a word of this rank's line and wakes who waits for it. */
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value);
 
-/* Waits until *word >= value for a word of the line of `rank`. `what` is for the message ("wave 3"). Looks at
- * the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
+/* Waits until *word >= value for a word of the line of `rank`. `what` is for the message ("wave 3"). Looks
+ * at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
  * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank. */
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
                                   uint64_t value, uint64_t epoch, const char *what);
@@ -101,16 +102,16 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
 /* As treadle_group_barrier, but a failure is not final: the caller tells the others. */
 treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const char *what);
 
-/* The two halves of a gather without memory of the caller: says `bytes` bytes and waits for all; what a rank has
- * said can then be read in place until the next call that meets. Collective. */
+/* The two halves of a gather without memory of the caller: says `bytes` bytes and waits for all; what a
+ * rank has said can then be read in place until the next call that meets. Collective. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes);
 const void *treadle_group_said(const treadle_group *group, int rank);
 
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);
 
-/* The outcome word. Open: all ranks are in the epoch. Settle: false when another outcome stands already; for
- * TREADLE_FAILED the present treadle_error_message() is what the others will say. */
+/* The outcome word. Open: all ranks are in the epoch. Settle: false when another outcome stands already;
+ * for TREADLE_FAILED the present treadle_error_message() is what the others will say. */
 void treadle_outcome_open(treadle_group *group, uint64_t epoch);
 bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
 /* TREADLE_PEER with the failed rank's message when the epoch has failed. */

@@ -1,5 +1,6 @@
 /* The ranks of an MPI communicator: MPI tells them a common random name, then they meet as processes of one
- * machine. No MPI call is made afterwards: a rank that dies must not take the recovery of the others with it. */
+ * machine. No MPI call is made afterwards: a rank that dies must not take the recovery of the others with
+ * it. */
 #include "transport/group.h"
 
 #include <errno.h>
@@ -22,14 +23,16 @@ static treadle_status check_node(MPI_Comm comm, int rank, int size) {
   treadle_status status = TREADLE_OK;
   MPI_Comm node = MPI_COMM_NULL;
   int node_rank, first, nodes;
-  TRY(check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type"));
+  TRY(check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type"));
   TRY(check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank"));
   first = node_rank == 0;
   TRY(check(MPI_Allreduce(&first, &nodes, 1, MPI_INT, MPI_SUM, comm), "MPI_Allreduce"));
   if (nodes > 1)
-    status = treadle_fail(TREADLE_REFUSED,
-                          "the %d ranks are on %d nodes: a switch works on one node so far, start all ranks there",
-                          size, nodes);
+    status = treadle_fail(
+        TREADLE_REFUSED,
+        "the %d ranks are on %d nodes: a switch works on one node so far, start all ranks there", size,
+        nodes);
 out:
   if (node != MPI_COMM_NULL) MPI_Comm_free(&node);
   return status;
@@ -40,7 +43,8 @@ treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, tread
   int running = 0, stopped = 0, rank, size;
   char name[33] = "";
   *group_p = NULL;
-  if (MPI_Initialized(&running) != MPI_SUCCESS || MPI_Finalized(&stopped) != MPI_SUCCESS || !running || stopped)
+  if (MPI_Initialized(&running) != MPI_SUCCESS || MPI_Finalized(&stopped) != MPI_SUCCESS || !running ||
+      stopped)
     return treadle_fail(TREADLE_STATE, "group: MPI is not running; call MPI_Init first");
   MPI_Comm all = comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD;
   TRY(check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank"));

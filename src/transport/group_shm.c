@@ -1,8 +1,8 @@
 /* Processes of one machine: a control block in shared memory, sockets to hand descriptors around, and a
  * descriptor of each process (pidfd) that says whether it still lives.
  *
- * A process number may be used again after a process died, so the start time that a rank gave when it joined is
- * compared once the descriptor is open: the descriptor then stays with that process for good. */
+ * A process number may be used again after a process died, so the start time that a rank gave when it
+ * joined is compared once the descriptor is open: the descriptor then stays with that process for good. */
 #include "transport/shm.h"
 
 #include "base/alloc.h"
@@ -42,8 +42,9 @@ uint64_t treadle_shm_start_time(pid_t pid) {
   text[length] = 0;
   const char *at = strrchr(text, ')');
   unsigned long long ticks = 0;
-  if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                    &ticks) != 1)
+  if (!at ||
+      sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+             &ticks) != 1)
     return 0;
   return ticks;
 }
@@ -107,8 +108,8 @@ treadle_status treadle_group_open(const char *name, int rank, int size, double t
   treadle_group *group = NULL;
   *group_p = NULL;
   if (size < 1 || size > TREADLE_GROUP_MAX || rank < 0 || rank >= size)
-    return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", name, rank, size,
-                        TREADLE_GROUP_MAX);
+    return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", name,
+                        rank, size, TREADLE_GROUP_MAX);
   treadle_shm *shm = treadle_alloc(sizeof *shm);
   if (!shm) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   shm->control_descriptor = -1;

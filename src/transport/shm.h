@@ -1,7 +1,8 @@
 /* The shared-memory group: what its files know of each other.
  *
  *   group_shm.c   the table, the control block, liveness
- *   shm_meet.c    how the ranks find each other: rank 0 is the hub, the others join
+ *   shm_meet.c    how the ranks find each other, and those who join
+ *   shm_hub.c     rank 0, who takes them in
  *   shm_share.c   handing descriptors around through the hub
  *   shm_socket.c  messages with descriptors on local sockets, with time limits
  *
@@ -11,15 +12,17 @@
 
 #include "transport/group.h"
 
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 enum { TREADLE_SHM_TEXT = 400, TREADLE_SHM_BATCH = 64 };
 
 typedef struct treadle_shm {
   int size;
-  int *sockets;    /* [size] hub: to each rank; others: [0] to the hub; -1 */
-  int *processes;  /* [size] pidfd of each rank; -1: was gone when we looked */
-  int *received;   /* [size] descriptors of a share under way; -1 */
+  int *sockets;   /* [size] hub: to each rank; others: [0] to the hub; -1 */
+  int *processes; /* [size] pidfd of each rank; -1: was gone when we looked */
+  int *received;  /* [size] descriptors of a share under way; -1 */
   int control_descriptor;
   size_t control_bytes;
   treadle_control *control;
@@ -34,8 +37,8 @@ enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 1 };
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
 treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, const int *descriptors,
                                 int descriptor_count, double deadline, const char *who);
-/* Receives a message of exactly `bytes` bytes; anything else is TREADLE_PEER. Descriptors are closed when it
- * fails. */
+/* Receives a message of exactly `bytes` bytes; anything else is TREADLE_PEER. Descriptors are closed when
+ * it fails. */
 treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int *descriptors,
                                    int descriptor_room, int *descriptor_count_p, double deadline,
                                    const char *who);
@@ -45,9 +48,34 @@ treadle_status treadle_shm_peer(int socket, pid_t *pid_p, uid_t *uid_p);
 
 /* ---- shm_meet.c ---- */
 
+enum { TREADLE_SHM_HELLO = 1, TREADLE_SHM_WELCOME, TREADLE_SHM_READY, TREADLE_SHM_GO };
+
+typedef struct treadle_shm_message {
+  uint32_t magic, version;
+  int32_t kind, rank, size, pid;
+  int32_t status;
+  uint64_t start_time, bytes; /* of the sender's process; of the control block */
+  char text[TREADLE_SHM_TEXT];
+} treadle_shm_message;
+
+/* A message of this rank; with a status that is not OK, the present treadle_error_message() goes with it.
+ */
+treadle_shm_message treadle_shm_say(int kind, const treadle_shm *shm, int rank, treadle_status status);
+bool treadle_shm_is(const treadle_shm_message *m, int kind);
+/* What the message says of its sender's success. */
+treadle_status treadle_shm_verdict(treadle_shm_message *m, int kind, const char *who);
+/* The socket address of a group name; refused when it is none. */
+treadle_status treadle_shm_address(const char *name, struct sockaddr_un *address, socklen_t *length_p);
+int treadle_shm_socket(void); /* -1: errno says why */
+
 /* Fills shm (sockets, control block with pids and start times). Collective. */
 treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size,
                                 double timeout_seconds);
+
+/* ---- shm_hub.c ---- */
+
+/* The part of rank 0. */
+treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double timeout_seconds);
 
 /* ---- group_shm.c ---- */
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From a rank to the hub: its own, count 1. From the hub: ranks first .. first + count - 1. A descriptor comes
- * with each size that is not 0, in order. */
+/* From a rank to the hub: its own, count 1. From the hub: ranks first .. first + count - 1. A descriptor
+ * comes with each size that is not 0, in order. */
 typedef struct batch {
   uint32_t magic;
   int32_t status, first, count;
@@ -42,7 +42,8 @@ static treadle_status receive(const treadle_shm *shm, int socket, int first, int
   } else if (!ours || b->first != first || b->count != count || wanted != got) {
     status = treadle_fail(TREADLE_PEER, "%s shared other memory than was expected", who);
   }
-  for (int i = 0; i < count && status == TREADLE_OK; i++) descriptors[i] = b->bytes[i] ? received[next++] : -1;
+  for (int i = 0; i < count && status == TREADLE_OK; i++)
+    descriptors[i] = b->bytes[i] ? received[next++] : -1;
   for (; next < got; next++) close(received[next]);
 out:
   return status;
@@ -97,14 +98,15 @@ static treadle_status map_all(int rank, int size, const int *descriptors, treadl
   return status;
 }
 
-static treadle_status share_as_hub(treadle_shm *shm, int *descriptors, treadle_shared *all, double deadline) {
+static treadle_status share_as_hub(treadle_shm *shm, int *descriptors, treadle_shared *all,
+                                   double deadline) {
   treadle_status status = collect(shm, descriptors, all, deadline);
   treadle_status given = give_out(shm, descriptors, all, status, deadline);
   return status != TREADLE_OK ? status : given;
 }
 
-static treadle_status share_as_peer(treadle_shm *shm, int rank, int descriptor, size_t bytes, int *descriptors,
-                                    treadle_shared *all, double deadline) {
+static treadle_status share_as_peer(treadle_shm *shm, int rank, int descriptor, size_t bytes,
+                                    int *descriptors, treadle_shared *all, double deadline) {
   treadle_status status = TREADLE_OK;
   batch b = make_batch(shm, rank, 1, TREADLE_OK);
   b.bytes[0] = bytes;
@@ -141,7 +143,8 @@ treadle_status treadle_shm_share(treadle_group *group, int descriptor, const voi
     goto out;
   }
   all[own] = (treadle_shared){base, bytes};
-  TRY(map_all(own, group->size, shm->received, all)); /* this rank's trouble alone; the messages are all done */
+  TRY(map_all(own, group->size, shm->received,
+              all)); /* this rank's trouble alone; the messages are all done */
 out:
   for (int rank = 0; rank < group->size; rank++)
     if (shm->received[rank] >= 0 && shm->received[rank] != descriptor) close(shm->received[rank]);

@@ -74,8 +74,10 @@ static int take_descriptors(struct msghdr *header, int *descriptors, int room) {
     for (int i = 0; i < here; i++) {
       int descriptor;
       memcpy(&descriptor, CMSG_DATA(c) + (size_t)i * sizeof(int), sizeof descriptor);
-      if (count < room) descriptors[count++] = descriptor;
-      else close(descriptor);
+      if (count < room)
+        descriptors[count++] = descriptor;
+      else
+        close(descriptor);
     }
   }
   return count;
@@ -97,14 +99,18 @@ treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int 
     got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   if (got == 0 || (got < 0 && errno == ECONNRESET)) return gone(who);
-  if (got < 0) return treadle_fail(TREADLE_SYSTEM, "a message of %s was not received: %s", who, strerror(errno));
+  if (got < 0)
+    return treadle_fail(TREADLE_SYSTEM, "a message of %s was not received: %s", who, strerror(errno));
   int count = take_descriptors(&header, descriptors, descriptor_room);
   if ((size_t)got != bytes || (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
     close_all(descriptors, count);
-    return treadle_fail(TREADLE_PEER, "%s sent a message that is none of treadle's, or too many descriptors", who);
+    return treadle_fail(TREADLE_PEER,
+                        "%s sent a message that is none of treadle's, or too many descriptors", who);
   }
-  if (descriptor_count_p) *descriptor_count_p = count;
-  else close_all(descriptors, count);
+  if (descriptor_count_p)
+    *descriptor_count_p = count;
+  else
+    close_all(descriptors, count);
 out:
   return status;
 }

@@ -2,6 +2,7 @@
  * ctest: timeout=600 */
 #include "cli/command.h"
 
+#include "layout/kinds.h"
 #include "test.h"
 
 #include <math.h>
@@ -445,22 +446,38 @@ static void doctor_looks(void **state) {
 
 /* ---- The documents ---------------------------------------------------------------------------- */
 
-/* docs/cli.md names every option that a command's help has. */
-static void documents_are_complete(void **state) {
-  (void)state;
-  static const char *const names[] = {"plan", "layout", "switch", "make-model"};
+static const char *read_document(const char *path) {
   static char text[1 << 16];
-  FILE *file = fopen(TREADLE_SOURCE_DIR "/docs/cli.md", "r");
-  assert_non_null(file);
+  FILE *file = fopen(path, "r");
+  if (!file) fail_msg("%s is missing", path);
   text[fread(text, 1, sizeof text - 1, file)] = 0;
   fclose(file);
+  return text;
+}
+
+/* From a heading to the next of its rank; ended by treadle_free(). */
+static char *copy_section(const char *text, const char *heading) {
+  const char *begin = strstr(text, heading);
+  if (!begin) {
+    fail_msg("there is no '%s'", heading);
+    return NULL;
+  }
+  const char *end = strstr(begin + strlen(heading), "\n## ");
+  size_t length = end ? (size_t)(end - begin) : strlen(begin);
+  char *section = treadle_alloc(length + 1);
+  memcpy(section, begin, length);
+  return section;
+}
+
+/* docs/cli.md names every option that a command's help has. */
+static void options_are_documented(void **state) {
+  (void)state;
+  static const char *const names[] = {"plan", "layout", "switch", "make-model"};
+  const char *text = read_document(TREADLE_SOURCE_DIR "/docs/cli.md");
   for (size_t i = 0; i < TEST_COUNT(names); i++) {
     char heading[64], option[40];
     snprintf(heading, sizeof heading, "## treadle %s\n", names[i]);
-    char *section = strstr(text, heading);
-    if (!section) fail_msg("docs/cli.md has no '%s'", heading);
-    char *end = strstr(section + 1, "\n## ");
-    if (end) *end = 0;
+    char *section = copy_section(text, heading);
     command_result help = command_run("help %s", names[i]);
     for (const char *at = help.out; (at = strstr(at, "\n  --")); at++) {
       assert_int_equal(sscanf(at, " %39[a-z-]", option), 1);
@@ -468,20 +485,41 @@ static void documents_are_complete(void **state) {
       if (!strstr(section, option)) fail_msg("docs/cli.md, %s: %s is missing", names[i], option);
     }
     command_release(&help);
-    if (end) *end = '\n';
+    treadle_free(section);
+  }
+}
+
+/* docs/layouts.md names every key of every kind. */
+static void keys_are_documented(void **state) {
+  (void)state;
+  static const treadle_layout_kind *const kinds[] = {&treadle_kind_hf, &treadle_kind_megatron,
+                                                     &treadle_kind_vllm, &treadle_kind_sglang,
+                                                     &treadle_kind_pieces};
+  const char *text = read_document(TREADLE_SOURCE_DIR "/docs/layouts.md");
+  for (size_t i = 0; i < TEST_COUNT(kinds); i++) {
+    char words[64];
+    snprintf(words, sizeof words, "## %s\n", kinds[i]->name);
+    char *section = copy_section(text, words);
+    for (const char *const *key = kinds[i]->keys; *key; key++) {
+      snprintf(words, sizeof words, "`%s`", *key);
+      if (strcmp(*key, "dtype") != 0 && !strstr(section, words))
+        fail_msg("docs/layouts.md, %s: %s is missing", kinds[i]->name, *key);
+    }
+    treadle_free(section);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(help_is_there),      cmocka_unit_test(what_is_wrong_is_refused),
-      cmocka_unit_test(plan_adds_up),       cmocka_unit_test(plan_of_one_rank),
-      cmocka_unit_test(plan_of_many_ranks), cmocka_unit_test(plan_answers_a_budget),
-      cmocka_unit_test(plan_maps_ranks),    cmocka_unit_test(plan_prints_text),
-      cmocka_unit_test(layout_runs_cover),  cmocka_unit_test(layout_maps_ranks),
-      cmocka_unit_test(family_checks),      cmocka_unit_test(family_lists_and_shows),
-      cmocka_unit_test(inspect_totals),     cmocka_unit_test(made_models_load),
-      cmocka_unit_test(doctor_looks),       cmocka_unit_test(documents_are_complete),
+      cmocka_unit_test(help_is_there),       cmocka_unit_test(what_is_wrong_is_refused),
+      cmocka_unit_test(plan_adds_up),        cmocka_unit_test(plan_of_one_rank),
+      cmocka_unit_test(plan_of_many_ranks),  cmocka_unit_test(plan_answers_a_budget),
+      cmocka_unit_test(plan_maps_ranks),     cmocka_unit_test(plan_prints_text),
+      cmocka_unit_test(layout_runs_cover),   cmocka_unit_test(layout_maps_ranks),
+      cmocka_unit_test(family_checks),       cmocka_unit_test(family_lists_and_shows),
+      cmocka_unit_test(inspect_totals),      cmocka_unit_test(made_models_load),
+      cmocka_unit_test(doctor_looks),        cmocka_unit_test(options_are_documented),
+      cmocka_unit_test(keys_are_documented),
   };
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

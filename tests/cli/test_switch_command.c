@@ -81,7 +81,8 @@ static void digest_is_of_the_values(void **state) {
     const char *pair;
   } cases[] = {{1, "--train hf --infer vllm --cycles 1"},
                {2, "--train megatron:pp=2 --infer sglang:tp=2 --cycles 1 --page-size 4KiB"},
-               {3, "--train hf:root=1 --infer vllm --cycles 1"}};
+               {3, "--train hf:root=1 --infer vllm --cycles 1 --check"},
+               {2, "--train megatron:tp=2 --infer hf:root=1 --cycles 2 --check=prove"}};
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     json_t *root = switch_json(cases[i].ranks, cases[i].pair);
     const char *now = json_string_value(json_object_get(root, "digest"));

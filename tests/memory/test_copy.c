@@ -1,8 +1,8 @@
 /* The copy kernel against a loop over elements: random strided boxes, types, offsets, page tables of tiny
  * pages, both movers. Bytes outside the box must stay. A failure prints its seed:  test_copy SEED */
-#include "memory/copy.h"
 #include "base/dtype.h"
 #include "base/random.h"
+#include "memory/copy.h"
 #include "memory/copy_stream.h"
 #include "test.h"
 
@@ -41,7 +41,9 @@ static int64_t draw_strides(treadle_random *random, treadle_op *op, int64_t *str
   int64_t inner = each;
   for (int d = op->ndim - 1; d >= 0; d--) {
     int64_t gap = treadle_random_below(random, 3);
-    strides[d] = inner + (gap == 0 ? 0 : gap == 1 ? each * treadle_random_below(random, 5) : inner * treadle_random_below(random, 3));
+    strides[d] = inner + (gap == 0   ? 0
+                          : gap == 1 ? each * treadle_random_below(random, 5)
+                                     : inner * treadle_random_below(random, 3));
     if (d == op->ndim - 1 && treadle_random_below(random, 8) != 0) strides[d] = each;
     inner = strides[d] * (op->size[d] - 1) + inner;
     if (d > 0 && treadle_random_below(random, 2)) inner = (inner + 63) / 64 * 64;
@@ -64,8 +66,10 @@ static treadle_op draw_op(treadle_random *random, bool fill, bool convert) {
     op.from_dtype = (uint8_t)(1 + treadle_random_below(random, 3));
     op.to_dtype = convert ? (uint8_t)(1 + treadle_random_below(random, 3)) : op.from_dtype;
     draw_sizes(random, &op);
-    int64_t from = draw_strides(random, &op, op.from_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype));
-    int64_t to = draw_strides(random, &op, op.to_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype));
+    int64_t from = draw_strides(random, &op, op.from_stride,
+                                (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype));
+    int64_t to =
+        draw_strides(random, &op, op.to_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype));
     if (from > ROOM || to > ROOM) continue;
     for (int d = 0; d < op.ndim; d++) op.elems *= op.size[d];
     op.from = treadle_random_below(random, ROOM - from + 1); /* any byte: no alignment is promised */
@@ -118,8 +122,8 @@ static void check_case(uint64_t seed) {
     treadle_copy_op(&op, fill ? NULL : &from.view, &to.view, (treadle_mover)mover);
     treadle_copy_fence();
     if (memcmp(to.base, wanted.base, ROOM) == 0) continue;
-    fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d", (unsigned long long)seed, mover,
-             op.ndim, (long long)op.elems, op.from_dtype, op.to_dtype);
+    fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d", (unsigned long long)seed,
+             mover, op.ndim, (long long)op.elems, op.from_dtype, op.to_dtype);
   }
   free(from.base);
   free(to.base);
@@ -146,7 +150,8 @@ static void test_rows(void **state) {
         size_t row = rows[r], from_stride = row + gap * 100, to_stride = (row + 63) / 64 * 64 + (head & 1);
         memset(to, 1, sizeof to);
         memset(wanted, 1, sizeof wanted);
-        for (size_t i = 0; i < 9; i++) memcpy(wanted + head + i * to_stride, from + 3 + i * from_stride, row);
+        for (size_t i = 0; i < 9; i++)
+          memcpy(wanted + head + i * to_stride, from + 3 + i * from_stride, row);
         treadle_stream_rows(to + head, to_stride, from + 3, from_stride, row, 9);
         treadle_stream_fence();
         assert_memory_equal(to, wanted, sizeof to);

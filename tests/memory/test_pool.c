@@ -1,7 +1,7 @@
-/* Pools: what they hold is what was asked for, windows are other addresses of the same memory, and what does not
- * fit is refused. */
-#include "memory/pool.h"
+/* Pools: what they hold is what was asked for, windows are other addresses of the same memory, and what
+ * does not fit is refused. */
 #include "base/random.h"
+#include "memory/pool.h"
 #include "test.h"
 
 #include <signal.h>
@@ -25,8 +25,10 @@ static void test_sizes(void **state) {
       treadle_pool *pool = make(pages, sizes[i]);
       assert_int_equal(treadle_pool_bytes(pool), pages * sizes[i]);
       assert_int_equal(treadle_pool_held_bytes(pool), pages * sizes[i]);
-      if (pages > 0) memset(treadle_pool_base(pool), 7, (size_t)(pages * sizes[i]));
-      else assert_null(treadle_pool_base(pool));
+      if (pages > 0)
+        memset(treadle_pool_base(pool), 7, (size_t)(pages * sizes[i]));
+      else
+        assert_null(treadle_pool_base(pool));
       assert_int_equal(treadle_pool_held_bytes(pool), pages * sizes[i]);
       treadle_pool_destroy(pool);
     }
@@ -80,14 +82,16 @@ static void test_windows(void **state) {
 static void test_refusals(void **state) {
   (void)state;
   treadle_pool *pool = NULL;
-  assert_fails(TREADLE_NO_MEMORY, "budget is 12287 bytes", treadle_pool_create(3, KIB4, 3 * KIB4 - 1, &pool));
+  assert_fails(TREADLE_NO_MEMORY, "budget is 12287 bytes",
+               treadle_pool_create(3, KIB4, 3 * KIB4 - 1, &pool));
   assert_null(pool);
   assert_refused("power of two", treadle_pool_create(3, KIB4 - 1, 1 << 30, &pool));
   assert_refused("power of two", treadle_pool_create(3, 2048, 1 << 30, &pool));
   assert_refused("power of two", treadle_pool_create(3, 3 * KIB4, 1 << 30, &pool));
   assert_refused("pages", treadle_pool_create(-1, KIB4, 1 << 30, &pool));
   assert_refused("pages", treadle_pool_create(INT64_C(1) << 40, KIB4, INT64_MAX, &pool));
-  assert_fails(TREADLE_NO_MEMORY, "", treadle_pool_create(INT32_MAX, 1 << 30, INT64_MAX, &pool)); /* 2 EiB */
+  assert_fails(TREADLE_NO_MEMORY, "",
+               treadle_pool_create(INT32_MAX, 1 << 30, INT64_MAX, &pool)); /* 2 EiB */
 }
 
 /* A window in which no two pages are neighbours needs a mapping a page; the system allows 65,530. */
@@ -124,7 +128,8 @@ static void test_peer(void **state) {
   int how;
   assert_int_equal(waitpid(child, &how, 0), child);
   assert_false(WIFEXITED(how) && WEXITSTATUS(how) == 0);
-  assert_fails(TREADLE_PEER, "smaller", treadle_pool_map_peer(treadle_pool_descriptor(pool), 5 * KIB4, &mapped));
+  assert_fails(TREADLE_PEER, "smaller",
+               treadle_pool_map_peer(treadle_pool_descriptor(pool), 5 * KIB4, &mapped));
   treadle_pool_unmap_peer(peer, 4 * KIB4);
   treadle_pool_destroy(pool);
 }
@@ -148,8 +153,8 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sizes),     cmocka_unit_test(test_zeroed), cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_refusals),  cmocka_unit_test(test_peer),   cmocka_unit_test(test_mappings),
+      cmocka_unit_test(test_sizes),       cmocka_unit_test(test_zeroed), cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_refusals),    cmocka_unit_test(test_peer),   cmocka_unit_test(test_mappings),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

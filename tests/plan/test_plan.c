@@ -1,5 +1,6 @@
 /* Plans through the library: cases that papers and other projects state (T numbers: conformance.md), the
- * peak bound over real shapes, digests, determinism, and failing allocations. ctest: timeout=600 */
+ * peak bound over real shapes, digests, determinism, and failing allocations. */
+/* ctest: timeout=600 */
 #include "test.h"
 
 #include "plan/small.h"

@@ -7,7 +7,8 @@
 
 static const char config[] =
     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 192, \"num_hidden_layers\": 6,"
-    " \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": 515, \"torch_dtype\": \"bfloat16\","
+    " \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": 515, \"torch_dtype\": "
+    "\"bfloat16\","
     " \"tie_word_embeddings\": false}";
 
 void scene_init(scene *s) {

@@ -1,5 +1,5 @@
-/* A small fixed model and pair of layouts for the tests of the switch: four ranks, many waves with pages of 4 KiB,
- * bytes that move between all ranks, pages that are reclaimed. */
+/* A small fixed model and pair of layouts for the tests of the switch: four ranks, many waves with pages of
+ * 4 KiB, bytes that move between all ranks, pages that are reclaimed. */
 #ifndef TREADLE_TESTS_SCENE_H
 #define TREADLE_TESTS_SCENE_H
 

@@ -1,5 +1,5 @@
-/* The switch between processes: the real transport and the fast mover, and a rank that is killed at each of its
- * waits in turn. Whoever lives returns, says the same of the weights as the others, and says the truth.
+/* The switch between processes: the real transport and the fast mover, and a rank that is killed at each of
+ * its waits in turn. Whoever lives returns, says the same of the weights as the others, and says the truth.
  * ctest: timeout=600 */
 #include "switch/scene.h"
 #include "test.h"
@@ -74,7 +74,8 @@ out:
 static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 15};
+  a->options = (treadle_switch_options){
+      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 15};
   a->seen = mmap(NULL, sizeof *a->seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(a->seen != MAP_FAILED);
 }
@@ -121,12 +122,14 @@ static bool check_death(act *a, int counts[3]) {
     assert_int_equal(results[rank], 0);
     const int *got = a->seen->statuses[rank];
     bool good = a->seen->seconds[rank] < 10;
-    for (int step = 0; step < STEPS; step++) good = good && (got[step] == TREADLE_OK) == (wanted[step] == TREADLE_OK);
+    for (int step = 0; step < STEPS; step++)
+      good = good && (got[step] == TREADLE_OK) == (wanted[step] == TREADLE_OK);
     good = good && a->seen->modes[rank] == a->seen->modes[first];
     if (got[0] == TREADLE_OK && a->seen->modes[rank] != TREADLE_LOST) good = good && a->seen->intact[rank];
     if (!good)
-      fail_msg("rank %d died at wait %ld: rank %d: %.1f s, mode %d, statuses %d %d %d %d", a->victim, a->dies_at, rank,
-               a->seen->seconds[rank], a->seen->modes[rank], got[0], got[1], got[2], got[3]);
+      fail_msg("rank %d died at wait %ld: rank %d: %.1f s, mode %d, statuses %d %d %d %d", a->victim,
+               a->dies_at, rank, a->seen->seconds[rank], a->seen->modes[rank], got[0], got[1], got[2],
+               got[3]);
   }
   if (wanted[0] == TREADLE_OK) counts[a->seen->modes[first]]++;
   return true;
@@ -146,6 +149,7 @@ static void test_death_at_each_wait(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_well), cmocka_unit_test(test_death_at_each_wait)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_well),
+                                     cmocka_unit_test(test_death_at_each_wait)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

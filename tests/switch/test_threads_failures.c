@@ -1,6 +1,6 @@
-/* Everything that can go wrong with a switch while all ranks live: planted faults, refusals, memory that is out,
- * ranks that are late. All ranks fail together, nobody hangs, and what they say of the weights is true.
- * ctest: label=threads timeout=600 */
+/* Everything that can go wrong with a switch while all ranks live: planted faults, refusals, memory that is
+ * out, ranks that are late. All ranks fail together, nobody hangs, and what they say of the weights is
+ * true. ctest: label=threads timeout=600 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -11,11 +11,11 @@ typedef struct act {
   scene s;
   treadle_switch_options options; /* cap is the smallest unless said */
   treadle_fault fault;
-  int rank;                       /* whose turn it is */
+  int rank; /* whose turn it is */
   uint64_t seed;
   treadle_mode modes[SCENE_RANKS];
   treadle_status statuses[SCENE_RANKS];
-  bool back;                      /* the fault is planted on the way back */
+  bool back; /* the fault is planted on the way back */
 } act;
 
 static treadle_status make(treadle_group *group, act *a, treadle_switch **sw_p) {
@@ -30,7 +30,8 @@ out:
 static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
+  a->options = (treadle_switch_options){
+      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
 }
 
 /* ---- Planted faults ---- */
@@ -90,8 +91,8 @@ static void test_faults(void **state) {
   scene_release(&a.s);
 }
 
-/* With room for both windows no page is reclaimed: then a failure leaves the weights, and the same switch works at
- * the next try. */
+/* With room for both windows no page is reclaimed: then a failure leaves the weights, and the same switch
+ * works at the next try. */
 static int spoiled_gently(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
@@ -132,7 +133,8 @@ static int late(treadle_group *group, void *context) {
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     RANK_FAILS(TREADLE_PEER, "weights stand", treadle_switch_to_infer(sw));
   } else {
-    treadle_status status = treadle_switch_to_infer(sw); /* one finds out, the others are told or find out too */
+    treadle_status status =
+        treadle_switch_to_infer(sw); /* one finds out, the others are told or find out too */
     RANK_TRUE(status == TREADLE_TIMEOUT || status == TREADLE_PEER);
     RANK_TRUE(strstr(treadle_error_message(), "the train weights stand"));
   }
@@ -219,8 +221,9 @@ static int other_plan(treadle_group *group, void *context) {
   treadle_switch *sw = NULL;
   treadle_switch_options options = a->options;
   options.cap_bytes = 0;
-  RANK_FAILS(TREADLE_REFUSED, "rank 2 has another plan than rank 0",
-             treadle_switch_create(group, a->s.train, group->rank == 2 ? a->s.other : a->s.infer, &options, &sw));
+  RANK_FAILS(
+      TREADLE_REFUSED, "rank 2 has another plan than rank 0",
+      treadle_switch_create(group, a->s.train, group->rank == 2 ? a->s.other : a->s.infer, &options, &sw));
   RANK_TRUE(!sw);
   return 0;
 }
@@ -240,7 +243,8 @@ static int lossy(treadle_group *group, void *context) {
   treadle_switch_options options = a->options;
   options.cap_bytes = 0;
   RANK_OK(treadle_layout_create(a->s.model, "megatron:tp=2,pp=2,dtype=fp32", SCENE_RANKS, &train));
-  RANK_FAILS(TREADLE_REFUSED, "not bit-exact", treadle_switch_create(group, train, a->s.infer, &options, &sw));
+  RANK_FAILS(TREADLE_REFUSED, "not bit-exact",
+             treadle_switch_create(group, train, a->s.infer, &options, &sw));
   options.one_way = true;
   RANK_OK(treadle_switch_create(group, train, a->s.infer, &options, &sw));
   RANK_OK(treadle_layout_load(train, group->rank, treadle_switch_train_window(sw)));
@@ -325,9 +329,14 @@ static void test_no_allocation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_faults),          cmocka_unit_test(test_gentle_faults), cmocka_unit_test(test_late),
-      cmocka_unit_test(test_refusals),        cmocka_unit_test(test_digest_mismatch), cmocka_unit_test(test_lossy),
-      cmocka_unit_test(test_allocations),     cmocka_unit_test(test_no_allocation),
+      cmocka_unit_test(test_faults),
+      cmocka_unit_test(test_gentle_faults),
+      cmocka_unit_test(test_late),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_digest_mismatch),
+      cmocka_unit_test(test_lossy),
+      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_no_allocation),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

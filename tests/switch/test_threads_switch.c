@@ -1,7 +1,6 @@
-/* The whole switch with ranks as threads: random pairs of layouts, delays at every wait. All memory is seen at the
- * addresses of its owner and copied by plain code, so TSan sees every byte that is read while its page is
- * written again.  test_threads_switch [SEED]
- * ctest: label=threads */
+/* The whole switch with ranks as threads: random pairs of layouts, delays at every wait. All memory is seen
+ * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
+ * page is written again.  test_threads_switch [SEED] ctest: label=threads */
 #include "plan/pairs.h"
 #include "switch/switch.h"
 #include "test.h"
@@ -46,8 +45,8 @@ static int check_figures(treadle_switch *sw) {
   return 0;
 }
 
-static int cycle(treadle_switch *sw, const play_input *play, const char *train, const char *infer, uint64_t digest,
-                 uint64_t seed) {
+static int cycle(treadle_switch *sw, const play_input *play, const char *train, const char *infer,
+                 uint64_t digest, uint64_t seed) {
   int rank = sw->group->rank;
   uint64_t now;
   treadle_switch_stats stats;
@@ -75,10 +74,12 @@ static int play_rank(treadle_group *group, void *context) {
   const play_input *play = context;
   treadle_switch *sw;
   uint64_t digest;
-  treadle_switch_options options = {.page_bytes = PAGE, .cap_bytes = play->cap, .one_way = play->one_way, .timeout_seconds = 100};
+  treadle_switch_options options = {
+      .page_bytes = PAGE, .cap_bytes = play->cap, .one_way = play->one_way, .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
   sw->mover = TREADLE_MOVER_PLAIN;
-  char *train = expected(play->p->from.layout, group->rank), *infer = expected(play->p->to.layout, group->rank);
+  char *train = expected(play->p->from.layout, group->rank),
+       *infer = expected(play->p->to.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &digest));
   RANK_TRUE(treadle_switch_version(sw) == 0 && treadle_switch_mode(sw) == TREADLE_TRAIN);
@@ -110,7 +111,8 @@ static void test_pairs(void **state) {
     pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
     play_input play = {.p = &p, .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout)};
     int64_t cap_min = largest_cap_min(&p);
-    play.cap = (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE); /* tight: many waves */
+    play.cap =
+        (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE); /* tight: many waves */
     ranks_as_threads((int)p.ranks, 100, seed, play_rank, &play);
     ways[play.one_way]++;
     pair_release(&p);

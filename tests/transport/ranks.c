@@ -11,12 +11,13 @@
 #include <sys/wait.h>
 #include <time.h>
 
-int ranks_said(treadle_status wanted, treadle_status got, const char *part, const char *call, const char *file,
-               int line) {
+int ranks_said(treadle_status wanted, treadle_status got, const char *part, const char *call,
+               const char *file, int line) {
   const char *message = got == TREADLE_OK ? "" : treadle_error_message();
   if (got == wanted && (!part || strstr(message, part))) return 0;
-  fprintf(stderr, "%s:%d: %s\n  wanted %s%s%s\n  got    %s: %s\n", file, line, call, treadle_status_text(wanted),
-          part ? " with: " : "", part ? part : "", treadle_status_text(got), message);
+  fprintf(stderr, "%s:%d: %s\n  wanted %s%s%s\n  got    %s: %s\n", file, line, call,
+          treadle_status_text(wanted), part ? " with: " : "", part ? part : "", treadle_status_text(got),
+          message);
   return 1;
 }
 

@@ -1,5 +1,5 @@
-/* Groups of processes: meeting, sharing memory, and every way in which a rank or a stranger can behave badly. No
- * test may hang: each has a limit far below the time limits of the group. */
+/* Groups of processes: meeting, sharing memory, and every way in which a rank or a stranger can behave
+ * badly. No test may hang: each has a limit far below the time limits of the group. */
 #include "memory/pool.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -166,7 +166,8 @@ static int dies_in_share(const char *name, int rank, int size, void *context) {
   RANK_OK(treadle_group_open(name, rank, size, 30, &group));
   RANK_OK(treadle_pool_create(1, 4096, 4096, &pool));
   if (rank == *victim) raise(SIGKILL);
-  RANK_FAILS(TREADLE_PEER, "", group->ops->share(group, treadle_pool_descriptor(pool), treadle_pool_base(pool), 4096, all));
+  RANK_FAILS(TREADLE_PEER, "",
+             group->ops->share(group, treadle_pool_descriptor(pool), treadle_pool_base(pool), 4096, all));
   treadle_pool_destroy(pool);
   treadle_group_close(group);
   return 0;
@@ -177,7 +178,8 @@ static void test_death_in_share(void **state) {
   (void)state;
   for (int victim = 0; victim < 4; victim += 2) {
     ranks_as_processes(4, 20, dies_in_share, &victim, results);
-    for (int rank = 0; rank < 4; rank++) assert_int_equal(results[rank], rank == victim ? 128 + SIGKILL : 0);
+    for (int rank = 0; rank < 4; rank++)
+      assert_int_equal(results[rank], rank == victim ? 128 + SIGKILL : 0);
   }
 }
 
@@ -188,7 +190,8 @@ static int one_never_comes(const char *name, int rank, int size, void *context) 
   const int *missing = context;
   if (rank == *missing) return 0;
   double begin = treadle_clock_seconds();
-  RANK_FAILS(TREADLE_TIMEOUT, *missing == 0 ? "rank 0 did not open" : "rank 2 did not join", treadle_group_open(name, rank, size, 0.5, &group));
+  RANK_FAILS(TREADLE_TIMEOUT, *missing == 0 ? "rank 0 did not open" : "rank 2 did not join",
+             treadle_group_open(name, rank, size, 0.5, &group));
   RANK_TRUE(!group && treadle_clock_seconds() - begin < 3);
   return 0;
 }
@@ -233,10 +236,13 @@ enum { SILENT, GARBAGE, LONG_GARBAGE, LEAVES, WRONG_SIZE, TWICE, WRONG_RANK, OTH
 
 static int knock(const char *name) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "treadle-%u-%s", (unsigned)geteuid(), name);
+  int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "treadle-%u-%s",
+                        (unsigned)geteuid(), name);
   int socket_of = socket(AF_UNIX, SOCK_SEQPACKET, 0);
   for (int i = 0; i < 200; i++) {
-    if (connect(socket_of, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0) return socket_of;
+    if (connect(socket_of, (struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+      return socket_of;
     pause_ms(5);
   }
   return -1;
@@ -260,10 +266,12 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
   int stranger;
   switch (*kind) {
   case WRONG_SIZE:
-    RANK_FAILS(TREADLE_REFUSED, "wants a group of 7 ranks, rank 0 one of 3", treadle_group_open(name, 2, 7, 5, &group));
+    RANK_FAILS(TREADLE_REFUSED, "wants a group of 7 ranks, rank 0 one of 3",
+               treadle_group_open(name, 2, 7, 5, &group));
     return 0;
   case TWICE:
-    RANK_FAILS(TREADLE_REFUSED, "wants to be rank 2, which process", treadle_group_open(name, 2, members, 5, &group));
+    RANK_FAILS(TREADLE_REFUSED, "wants to be rank 2, which process",
+               treadle_group_open(name, 2, members, 5, &group));
     return 0;
   case WRONG_RANK:
     RANK_FAILS(TREADLE_REFUSED, "rank 9 of 3", treadle_group_open(name, 9, 3, 5, &group));
@@ -276,7 +284,8 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
     int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "treadle-0-%s", name);
     if (setuid(65534) != 0) return 0;
     stranger = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    RANK_TRUE(connect(stranger, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0);
+    RANK_TRUE(connect(stranger, (struct sockaddr *)&address,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0);
     RANK_TRUE(recv(stranger, junk, sizeof junk, 0) <= 0); /* dropped without a word */
     return 0;
   }
@@ -287,8 +296,10 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
   if (*kind == GARBAGE) RANK_TRUE(send(stranger, junk, 10, MSG_NOSIGNAL) == 10);
   if (*kind == LONG_GARBAGE) RANK_TRUE(send(stranger, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
   if (*kind == LEAVES) return 0;
-  if (*kind == SILENT) pause_ms(1000);
-  else RANK_TRUE(recv(stranger, junk, sizeof junk, 0) >= 0);
+  if (*kind == SILENT)
+    pause_ms(1000);
+  else
+    RANK_TRUE(recv(stranger, junk, sizeof junk, 0) >= 0);
   return 0;
 }
 
@@ -306,8 +317,11 @@ static void test_strangers(void **state) {
 static int wrong_size(const char *name, int rank, int size, void *context) {
   treadle_group *group = NULL;
   (void)context;
-  if (rank == 2) RANK_FAILS(TREADLE_REFUSED, "wants a group of 5 ranks", treadle_group_open(name, rank, 5, 5, &group));
-  else RANK_FAILS(TREADLE_TIMEOUT, "wants a group of 5 ranks", treadle_group_open(name, rank, size, 0.5, &group));
+  if (rank == 2)
+    RANK_FAILS(TREADLE_REFUSED, "wants a group of 5 ranks", treadle_group_open(name, rank, 5, 5, &group));
+  else
+    RANK_FAILS(TREADLE_TIMEOUT, "wants a group of 5 ranks",
+               treadle_group_open(name, rank, size, 0.5, &group));
   return 0;
 }
 
@@ -334,7 +348,8 @@ static void test_names(void **state) {
   assert_refused("letters and digits", treadle_group_open("", 0, 1, 1, &group));
   assert_refused("letters and digits", treadle_group_open("a/b", 0, 1, 1, &group));
   assert_refused("letters and digits",
-                 treadle_group_open("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0, 1, 1, &group));
+                 treadle_group_open("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                                    0, 1, 1, &group));
   assert_refused("rank 1 of 1", treadle_group_open("x", 1, 1, 1, &group));
   assert_refused("rank 0 of 0", treadle_group_open("x", 0, 0, 1, &group));
   assert_refused("1 to 1024", treadle_group_open("x", 0, 5000, 1, &group));
@@ -350,7 +365,8 @@ static void test_names(void **state) {
 static int hold_name(const char *name, int rank, int size, void *context) {
   treadle_group *group;
   (void)context, (void)size;
-  if (rank == 0) RANK_FAILS(TREADLE_TIMEOUT, "rank 1 did not join", treadle_group_open(name, 0, 2, 1, &group));
+  if (rank == 0)
+    RANK_FAILS(TREADLE_TIMEOUT, "rank 1 did not join", treadle_group_open(name, 0, 2, 1, &group));
   else if (rank == 1) {
     pause_ms(300);
     RANK_FAILS(TREADLE_REFUSED, "in use", treadle_group_open(name, 0, 2, 5, &group));

@@ -107,7 +107,8 @@ static int share_words(treadle_group *group, void *context) {
   for (int i = 0; i < 20; i++) {
     int64_t *mine = &words[group->rank];
     *mine = i * 10 + group->rank;
-    RANK_OK(group->ops->share(group, -1, group->rank == 3 ? NULL : mine, group->rank == 3 ? 0 : sizeof *mine, all));
+    RANK_OK(group->ops->share(group, -1, group->rank == 3 ? NULL : mine,
+                              group->rank == 3 ? 0 : sizeof *mine, all));
     for (int rank = 0; rank < group->size; rank++) {
       RANK_TRUE(all[rank].bytes == (rank == 3 ? 0 : sizeof *mine));
       if (rank != 3) RANK_TRUE(*(const int64_t *)all[rank].base == i * 10 + rank);
@@ -166,10 +167,10 @@ static void test_self(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gather),          cmocka_unit_test(test_barrier_orders_memory),
-      cmocka_unit_test(test_outcome),         cmocka_unit_test(test_failure_is_told),
-      cmocka_unit_test(test_timeout),         cmocka_unit_test(test_share),
-      cmocka_unit_test(test_allocations),     cmocka_unit_test(test_self),
+      cmocka_unit_test(test_gather),      cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_outcome),     cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout),     cmocka_unit_test(test_share),
+      cmocka_unit_test(test_allocations), cmocka_unit_test(test_self),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The programs of examples/ run, and say what they should. The build says where they are.
+# ctest: label=mpi
+set -euo pipefail
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+model=$folder/model
+"$TREADLE" make-model "$model" --layers 2 --hidden 256 --vocab 512 >"$folder/made"
+
+expect() { # the words that the last output must have
+  grep -q -- "$1" "$folder/out" || { echo "no '$1' in:"; cat "$folder/out"; exit 1; }
+}
+
+"$TREADLE_BUILD/example_print_plan" "$model" megatron:tp=4 vllm:tp=2 4 1 >"$folder/out"
+expect 'moves .* bytes'
+expect 'wave 0'
+"$TREADLE_BUILD/example_switch_in_process" "$model" >"$folder/out"
+expect 'the same weights'
+"$TREADLE_BUILD/example_own_pieces" "$model" vllm:tp=2 4 >"$folder/out"
+expect 'rank 3: .* moves'
+"$MPIEXEC" -n 4 "$TREADLE_BUILD/example_switch_mpi" "$model" megatron:tp=4 vllm:tp=2 >"$folder/out"
+expect 'version 3: '

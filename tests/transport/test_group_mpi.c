@@ -1,0 +1,50 @@
+/* The ranks of an MPI launcher: all of them, and a part of them.
+ * ctest: ranks=4 */
+#include "test.h"
+#include "transport/ranks.h"
+
+#include <mpi.h>
+
+static int talk(treadle_group *group, int rank, int size) {
+  int all[8];
+  RANK_TRUE(treadle_group_rank(group) == rank && treadle_group_size(group) == size);
+  for (int i = 0; i < 50; i++) {
+    int mine = i * 10 + rank;
+    RANK_OK(treadle_group_gather(group, &mine, sizeof mine, all));
+    for (int peer = 0; peer < size; peer++) RANK_TRUE(all[peer] == i * 10 + peer);
+  }
+  return 0;
+}
+
+static int play(int rank, int size) {
+  treadle_group *world, *part;
+  RANK_OK(treadle_group_mpi(NULL, 30, &world));
+  if (talk(world, rank, size)) return 1;
+  MPI_Comm half;
+  RANK_TRUE(MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half) == MPI_SUCCESS);
+  int part_rank, part_size;
+  MPI_Comm_rank(half, &part_rank);
+  MPI_Comm_size(half, &part_size);
+  RANK_OK(treadle_group_mpi(&half, 30, &part));
+  if (talk(part, part_rank, part_size)) return 1;
+  MPI_Comm_free(&half);
+  RANK_OK(treadle_group_barrier(world)); /* both groups live side by side */
+  treadle_group_close(part);
+  treadle_group_close(world);
+  return 0;
+}
+
+int main(int count, char **words) {
+  treadle_group *group;
+  int rank, size, bad = 0, all_bad = 0;
+  if (ranks_said(TREADLE_STATE, treadle_group_mpi(NULL, 1, &group), "MPI is not running", "before MPI_Init",
+                 __FILE__, __LINE__))
+    return 1;
+  if (MPI_Init(&count, &words) != MPI_SUCCESS) return 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  bad = play(rank, size);
+  MPI_Allreduce(&bad, &all_bad, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return all_bad != 0;
+}
