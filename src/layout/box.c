@@ -20,9 +20,7 @@ int64_t treadle_box_elems(const treadle_box *box) {
   return elems;
 }
 
-bool treadle_box_equal(const treadle_box *a, const treadle_box *b) {
-  return memcmp(a, b, sizeof *a) == 0;
-}
+bool treadle_box_equal(const treadle_box *a, const treadle_box *b) { return memcmp(a, b, sizeof *a) == 0; }
 
 bool treadle_box_meet(const treadle_box *a, const treadle_box *b, treadle_box *box_p) {
   treadle_box box;
@@ -100,10 +98,10 @@ out:
 /* ---- Tiling ---- */
 
 /* qsort has no context argument, so there is one comparison an axis. */
-#define COMPARE(axis)                                                                                    \
-  static int compare_axis_##axis(const void *a, const void *b) {                                         \
-    int64_t x = ((const treadle_box *)a)->start[axis], y = ((const treadle_box *)b)->start[axis];        \
-    return (x > y) - (x < y);                                                                            \
+#define COMPARE(axis)                                                                                      \
+  static int compare_axis_##axis(const void *a, const void *b) {                                           \
+    int64_t x = ((const treadle_box *)a)->start[axis], y = ((const treadle_box *)b)->start[axis];          \
+    return (x > y) - (x < y);                                                                              \
   }
 COMPARE(0)
 COMPARE(1)

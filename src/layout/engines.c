@@ -52,7 +52,8 @@ static treadle_status build(treadle_layout *layout, treadle_words *words, treadl
   if (text) treadle_normal_text(normal, "partition", text);
   if (remainder_last && pp == 1) partition_count = 0; /* SGLang does not look at it */
   if (remainder_last && pp > layout->model->layers)
-    REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp, layout->model->layers);
+    REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp,
+           layout->model->layers);
   TRY(treadle_stages_engine(words->text, layout->model->layers, pp, partition, partition_count,
                             remainder_last, &grid->arena, &spec->chunks));
   TRY(treadle_grid_build(layout, grid, spec));
@@ -130,10 +131,10 @@ out:
   return status;
 }
 
-static const char *const vllm_keys[] = {"tp", "pp", "dp", "pcp", "partition", "ep", "placement",
-                                        "redundant", "map", "dtype", NULL};
+static const char *const vllm_keys[] = {"tp",        "pp",        "dp",  "pcp",   "partition", "ep",
+                                        "placement", "redundant", "map", "dtype", NULL};
 const treadle_layout_kind treadle_kind_vllm = {"vllm", vllm_keys, create_vllm};
 
-static const char *const sglang_keys[] = {"tp", "pp", "attn_dp", "attn_cp", "ep", "moe_dp",
-                                          "partition", "redundant", "map", "dtype", NULL};
+static const char *const sglang_keys[] = {"tp",        "pp",        "attn_dp", "attn_cp", "ep", "moe_dp",
+                                          "partition", "redundant", "map",     "dtype",   NULL};
 const treadle_layout_kind treadle_kind_sglang = {"sglang", sglang_keys, create_sglang};

@@ -21,10 +21,10 @@ typedef struct treadle_edges { /* of one tensor, by axis, ascending, from 0 to t
 
 typedef struct treadle_given {
   int32_t storage_count;
-  treadle_storage *storages;   /* by rank, in order of appearance */
-  const char **names;          /* of storages */
-  int32_t *storage_first;      /* [ranks + 1] */
-  int64_t *window_bytes;       /* [ranks] */
+  treadle_storage *storages; /* by rank, in order of appearance */
+  const char **names;        /* of storages */
+  int32_t *storage_first;    /* [ranks + 1] */
+  int64_t *window_bytes;     /* [ranks] */
   int64_t window_bytes_max;
   treadle_owned_piece *by_rank;   /* by rank and storage, data before fills */
   size_t *rank_first;             /* [ranks + 1] */

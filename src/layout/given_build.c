@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSE(...)                                                                                      \
-  do {                                                                                                   \
-    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                 \
-    goto out;                                                                                            \
+#define REFUSE(...)                                                                                        \
+  do {                                                                                                     \
+    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                   \
+    goto out;                                                                                              \
   } while (0)
 
 enum { ALIGNMENT = 64, MAX_CELLS = 1 << 20 };
-static const int64_t MAX_REACH = INT64_C(1) << 56; /* elements, stride by size: sums of a few do not overflow */
+static const int64_t MAX_REACH = INT64_C(1)
+                                 << 56; /* elements, stride by size: sums of a few do not overflow */
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "pieces: memory is out"); }
 
@@ -78,16 +79,18 @@ static treadle_status check_piece(const treadle_given_piece *p, const treadle_te
     int64_t reach;
     if (p->start[d] < 0 || p->size[d] < 1 || p->start[d] > tensor->shape[d] - p->size[d])
       REFUSE("pieces: rank %" PRId64 ": dimension %d of %s: start %" PRId64 " and size %" PRId64
-             " leave [0, %" PRId64 ")", p->rank, d, tensor->name, p->start[d], p->size[d], tensor->shape[d]);
+             " leave [0, %" PRId64 ")",
+             p->rank, d, tensor->name, p->start[d], p->size[d], tensor->shape[d]);
     if (p->stride[d] < (p->size[d] > 1) || p->stride[d] > MAX_REACH / tensor->shape[d] ||
         __builtin_mul_overflow(p->size[d] - 1, p->stride[d], &reach) ||
         __builtin_add_overflow(last, reach, &last))
-      REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank, d, tensor->name,
-             p->stride[d]);
+      REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank, d,
+             tensor->name, p->stride[d]);
   }
   if (p->offset < 0 || last >= elems)
     REFUSE("pieces: rank %" PRId64 ": %s reaches from element %" PRId64 " to %" PRId64
-           " of storage '%s', which has %" PRId64, p->rank, tensor->name, p->offset, last, p->storage, elems);
+           " of storage '%s', which has %" PRId64,
+           p->rank, tensor->name, p->offset, last, p->storage, elems);
 out:
   return status;
 }
@@ -245,7 +248,8 @@ static treadle_status fill_storage(builder *b, int64_t rank, int32_t local, stre
     if (begin > at) {
       treadle_owned_piece fill = {
           .rank = rank,
-          .piece = {.tensor = -1, .storage = local, .dtype = storage->dtype, .offset = at, .stride = {size}}};
+          .piece = {
+              .tensor = -1, .storage = local, .dtype = storage->dtype, .offset = at, .stride = {size}}};
       for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.piece.box.size[a] = 1;
       fill.piece.box.size[0] = (begin - at) / size;
       TRY(treadle_array_push(&b->pieces, fill));
@@ -279,7 +283,8 @@ static treadle_status fill_gaps(builder *b) {
     int64_t rank = b->pieces.items[i].rank;
     int32_t storage = b->pieces.items[i].piece.storage;
     found.count = 0;
-    for (; i < data && b->pieces.items[i].rank == rank && b->pieces.items[i].piece.storage == storage; i++) {
+    for (; i < data && b->pieces.items[i].rank == rank && b->pieces.items[i].piece.storage == storage;
+         i++) {
       const treadle_piece *piece = &b->pieces.items[i].piece;
       TRY(push_stretches(piece, b->layout->model->tensors[piece->tensor].naxes, 0, piece->offset,
                          (int64_t)treadle_dtype_bytes(piece->dtype), &found));
@@ -301,7 +306,8 @@ static treadle_status index_pieces(builder *b) {
   given->by_tensor = treadle_arena_alloc_array(&given->arena, count + 1, sizeof *given->by_tensor);
   given->rank_first = treadle_arena_alloc_array(&given->arena, ranks + 1, sizeof *given->rank_first);
   given->tensor_first = treadle_arena_alloc_array(&given->arena, tensors + 1, sizeof *given->tensor_first);
-  if (!given->by_rank || !given->by_tensor || !given->rank_first || !given->tensor_first) return no_memory();
+  if (!given->by_rank || !given->by_tensor || !given->rank_first || !given->tensor_first)
+    return no_memory();
   for (size_t i = 0; i < count; i++) {
     given->by_rank[i] = b->pieces.items[i];
     given->rank_first[b->pieces.items[i].rank + 1]++;
@@ -375,8 +381,7 @@ static treadle_status check_cover(builder *b) {
     cells.count = 0;
     TRY(treadle_layout_cells(b->layout, t, &whole, &cells));
     for (size_t i = 0; i < cells.count; i++)
-      if (cells.items[i].holders == 0)
-        REFUSE("pieces: no rank holds all elements of %s", tensor->name);
+      if (cells.items[i].holders == 0) REFUSE("pieces: no rank holds all elements of %s", tensor->name);
   }
 out:
   treadle_array_release(&cells);
@@ -399,7 +404,8 @@ static uint64_t digest_pieces(const treadle_given_piece *pieces, size_t count) {
   return hash;
 }
 
-treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_piece *pieces, size_t count) {
+treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_piece *pieces,
+                                   size_t count) {
   treadle_status status = TREADLE_OK;
   builder b = {.layout = layout};
   b.given = treadle_alloc(sizeof *b.given);

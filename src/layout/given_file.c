@@ -9,10 +9,10 @@
 #include "layout/given.h"
 #include "layout/kinds.h"
 
-#define REFUSE(...)                                                                                      \
-  do {                                                                                                   \
-    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                 \
-    goto out;                                                                                            \
+#define REFUSE(...)                                                                                        \
+  do {                                                                                                     \
+    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                   \
+    goto out;                                                                                              \
   } while (0)
 
 /* A list of whole numbers; *count_p says how many, or is -1 and is told. */
@@ -44,7 +44,8 @@ static treadle_status read_piece(const char *path, size_t index, const treadle_m
   const json_t *dtype = json_object_get(entry, "dtype");
   if (!p->tensor || !p->storage) REFUSE("%s: piece %zu: tensor and storage must be texts", path, index);
   if (!json_is_integer(rank)) REFUSE("%s: piece %zu: rank must be a whole number", path, index);
-  if (offset && !json_is_integer(offset)) REFUSE("%s: piece %zu: offset must be a whole number", path, index);
+  if (offset && !json_is_integer(offset))
+    REFUSE("%s: piece %zu: offset must be a whole number", path, index);
   if (dtype && (!json_is_string(dtype) || !treadle_dtype_parse(json_string_value(dtype), &p->dtype)))
     REFUSE("%s: piece %zu: dtype is none of fp32, bf16, fp16", path, index);
   p->rank = json_integer_value(rank);

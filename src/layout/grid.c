@@ -1,7 +1,7 @@
 /* Grid layouts: the answers to "what has rank r" and "who has this box". */
+#include "layout/grid.h"
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "layout/grid.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,10 +41,8 @@ static treadle_status push_padding(const treadle_storage *storage, int32_t index
   int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), elems = storage->bytes / size;
   int64_t held = elems / storage->shape[0] * rows_held;
   if (held == elems) return TREADLE_OK;
-  treadle_piece fill = {.tensor = -1,
-                        .storage = index,
-                        .dtype = storage->dtype,
-                        .offset = storage->offset + held * size};
+  treadle_piece fill = {
+      .tensor = -1, .storage = index, .dtype = storage->dtype, .offset = storage->offset + held * size};
   for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.box.size[a] = 1;
   fill.box.size[0] = elems - held;
   fill.stride[0] = size;

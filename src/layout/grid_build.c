@@ -31,7 +31,8 @@ static treadle_status look_up(void *context, const char *name, int64_t *value_p,
 }
 
 /* Keeps the rules of this spec whose condition holds and whose parts the model has. */
-static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec) {
+static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
+                                   const treadle_grid_spec *spec) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = layout->model;
   rule_scope scope = {&grid->mesh, model};
@@ -125,8 +126,8 @@ static treadle_status add_chunk(treadle_layout *layout, treadle_grid *grid, cons
     while (block_end < grid->rule_count && grid->rules[block_end].rule->at == TREADLE_AT_LAYER) block_end++;
     for (int32_t i = 0; i < chunk->layer_count; i++)
       for (int32_t k = r; k < block_end; k++)
-        TRY(add_storage(layout, grid, k, chunk, chunk->layers[i], spec->local_numbers ? i : chunk->layers[i],
-                        end, storages));
+        TRY(add_storage(layout, grid, k, chunk, chunk->layers[i],
+                        spec->local_numbers ? i : chunk->layers[i], end, storages));
     r = block_end - 1;
   }
 out:

@@ -65,8 +65,8 @@ static treadle_status check_divides(const char *what, const treadle_grid_rule *r
   return TREADLE_OK;
 }
 
-treadle_status treadle_cut_shape(const char *what, const treadle_model *model, const treadle_grid_rule *rule,
-                                 treadle_storage *storage) {
+treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
+                                 const treadle_grid_rule *rule, treadle_storage *storage) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *head = &model->tensors[storage->parts[0]];
   int64_t rows = 0, all_rows = 0;
@@ -215,8 +215,8 @@ treadle_status treadle_cut_part(const treadle_model *model, const treadle_grid_r
 }
 
 void treadle_cut_shards(const treadle_model *model, const treadle_grid_rule *rule,
-                        const treadle_storage *storage, int part, const treadle_box *box,
-                        int64_t *first_p, int64_t *last_p, int64_t *repeat_p) {
+                        const treadle_storage *storage, int part, const treadle_box *box, int64_t *first_p,
+                        int64_t *last_p, int64_t *repeat_p) {
   const treadle_tensor *tensor = &model->tensors[storage->parts[part]];
   *first_p = *last_p = 0;
   *repeat_p = 1;

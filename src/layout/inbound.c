@@ -11,8 +11,7 @@
 static treadle_status subtract_all(treadle_boxes *boxes, const treadle_box *without, treadle_boxes *spare) {
   treadle_status status = TREADLE_OK;
   spare->count = 0;
-  for (size_t i = 0; i < boxes->count; i++)
-    TRY(treadle_box_subtract(&boxes->items[i], without, spare));
+  for (size_t i = 0; i < boxes->count; i++) TRY(treadle_box_subtract(&boxes->items[i], without, spare));
   treadle_boxes swap = *boxes;
   *boxes = *spare;
   *spare = swap;

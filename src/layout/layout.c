@@ -38,8 +38,8 @@ treadle_status treadle_check_ranks(const treadle_layout *layout, const char *nam
     if (rest % sizes[i] != 0) {
       char factors[128] = "";
       for (int k = 0, used = 0; k < count; k++)
-        used += snprintf(factors + used, sizeof factors - (size_t)used, "%s%" PRId64, k ? " * " : "",
-                         sizes[k]);
+        used +=
+            snprintf(factors + used, sizeof factors - (size_t)used, "%s%" PRId64, k ? " * " : "", sizes[k]);
       return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks are not divisible by %s = %s",
                           layout->text, layout->ranks, names, factors);
     }
@@ -71,7 +71,8 @@ treadle_status treadle_layout_start(const treadle_model *model, const char *text
                                     treadle_layout **layout_p) {
   *layout_p = NULL;
   if (ranks < 1 || ranks > INT64_C(1) << 30)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks; from 1 to 2^30 will do", text, ranks);
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks; from 1 to 2^30 will do", text,
+                        ranks);
   treadle_layout *layout = treadle_alloc(sizeof *layout);
   char *copy = treadle_alloc(strlen(text) + 1);
   if (!layout || !copy) {
@@ -103,8 +104,10 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   TRY(treadle_words_parse(text, &arena, &words));
   const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
   if (!kind) {
-    status = treadle_fail(TREADLE_REFUSED, "layout '%s': no kind '%s' (nearest: %s; kinds: hf, megatron, "
-                          "vllm, sglang, pieces)", text, words.kind, nearest);
+    status = treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': no kind '%s' (nearest: %s; kinds: hf, megatron, "
+                          "vllm, sglang, pieces)",
+                          text, words.kind, nearest);
     goto out;
   }
   if (words.file && kind != &treadle_kind_pieces) {
@@ -176,8 +179,9 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
   int32_t count;
   const treadle_storage *storages = layout->ops->storages(layout, rank, &count);
   if (storage < 0 || storage >= count)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d",
-                        layout->text, rank, count, storage);
+    return treadle_fail(TREADLE_REFUSED,
+                        "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d", layout->text,
+                        rank, count, storage);
   const treadle_storage *found = &storages[storage];
   memset(info_p, 0, sizeof *info_p);
   layout->ops->storage_name(layout, rank, found, info_p->name, sizeof info_p->name);

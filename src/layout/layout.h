@@ -20,11 +20,11 @@
 #include "layout/mesh.h"
 
 typedef struct treadle_piece {
-  int32_t tensor;    /* canonical; -1: a fill */
-  int32_t storage;   /* which storage tensor of the rank's window */
+  int32_t tensor;  /* canonical; -1: a fill */
+  int32_t storage; /* which storage tensor of the rank's window */
   treadle_dtype dtype;
-  treadle_box box;   /* a fill: axis 0 is its count of elements */
-  int64_t offset;    /* bytes from the begin of the window to the element at box.start */
+  treadle_box box;                  /* a fill: axis 0 is its count of elements */
+  int64_t offset;                   /* bytes from the begin of the window to the element at box.start */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes; a fill: axis 0 */
 } treadle_piece;
 
@@ -39,23 +39,23 @@ typedef struct treadle_cell {
   int32_t holder_first; /* the rest belongs to the kind of layout */
   int32_t holder_count;
   int64_t shard, shard_repeat;
-  int64_t offset;       /* bytes inside the storage tensor */
+  int64_t offset;                   /* bytes inside the storage tensor */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes */
 } treadle_cell;
 
 typedef TREADLE_ARRAY(treadle_cell) treadle_cells;
 
 typedef struct treadle_storage { /* one storage tensor of a window */
-  int32_t rule;        /* of the kind of layout */
-  int32_t layer;       /* global, -1 outside */
-  int32_t local_layer; /* the number in its name */
+  int32_t rule;                  /* of the kind of layout */
+  int32_t layer;                 /* global, -1 outside */
+  int32_t local_layer;           /* the number in its name */
   int32_t chunk;
   int nparts;
   int32_t parts[TREADLE_MAX_PARTS]; /* canonical tensors */
   int ndim;
   int64_t shape[TREADLE_MAX_DIMS];
   treadle_dtype dtype;
-  int64_t offset;      /* bytes in the window */
+  int64_t offset; /* bytes in the window */
   int64_t bytes;
 } treadle_storage;
 
@@ -83,16 +83,16 @@ typedef struct treadle_layout_ops {
 struct treadle_layout {
   const treadle_layout_ops *ops;
   const struct treadle_model *model;
-  char *text;          /* normal form */
+  char *text; /* normal form */
   int64_t ranks;
   treadle_rank_order order; /* the rank map */
   char map_text[32];
-  treadle_dtype dtype; /* of all weights; NONE: each tensor's own */
+  treadle_dtype dtype;         /* of all weights; NONE: each tensor's own */
   const treadle_dtype *dtypes; /* explicit pieces: by tensor; else NULL */
-  bool is_train;       /* hf, megatron, pieces: what is left of the ranks is data parallel */
-  int64_t tp;          /* size of the dimension that rank maps speak of */
-  uint64_t digest;     /* of text, ranks and explicit pieces; without the rank map */
-  void *kind;          /* of the kind of layout */
+  bool is_train;               /* hf, megatron, pieces: what is left of the ranks is data parallel */
+  int64_t tp;                  /* size of the dimension that rank maps speak of */
+  uint64_t digest;             /* of text, ranks and explicit pieces; without the rank map */
+  void *kind;                  /* of the kind of layout */
 };
 
 /* Appends the pieces of a rank's window, by storage tensor, parts in order, fills included. */

@@ -41,8 +41,9 @@ static treadle_status order_grid(const char *what, const options *o, bool expert
     const char *name = NULL;
     for (const char *const *known = axis_names; *known; known++)
       if (strlen(*known) == length && strncmp(*known, at, length) == 0) name = *known;
-    if (!name) REFUSE("layout '%s': order=%s: '%.*s' is none of tp, cp, ep, dp, pp", what, o->order,
-                      (int)length, at);
+    if (!name)
+      REFUSE("layout '%s': order=%s: '%.*s' is none of tp, cp, ep, dp, pp", what, o->order, (int)length,
+             at);
     for (int i = 0; i < grid->count; i++)
       if (grid->names[i] == name) REFUSE("layout '%s': order=%s names %s twice", what, o->order, name);
     grid->names[grid->count++] = name;
@@ -102,11 +103,14 @@ static treadle_status make_mesh(const char *what, const options *o, int64_t rank
   TRY(order_grid(what, o, true, &expert));
   bool pp_last = strcmp(o->order + strlen(o->order) - 2, "pp") == 0; /* of the names as given */
   if (!pp_last && o->pp > 1 && o->dp != o->edp)
-    REFUSE("layout '%s': order=%s does not end in pp, so the data parallel sizes must be equal, and they are "
-           "%" PRId64 " and, of experts, %" PRId64, what, o->order, o->dp, o->edp);
+    REFUSE(
+        "layout '%s': order=%s does not end in pp, so the data parallel sizes must be equal, and they are "
+        "%" PRId64 " and, of experts, %" PRId64,
+        what, o->order, o->dp, o->edp);
   if (o->pp > 1 && stride_of(&dense, "pp") != stride_of(&expert, "pp"))
     REFUSE("layout '%s': order=%s gives the dense and the expert part different pipeline groups (strides "
-           "%" PRId64 " and %" PRId64 ")", what, o->order, stride_of(&dense, "pp"), stride_of(&expert, "pp"));
+           "%" PRId64 " and %" PRId64 ")",
+           what, o->order, stride_of(&dense, "pp"), stride_of(&expert, "pp"));
   mesh->ranks = ranks;
   treadle_mesh_add(mesh, "tp", o->tp, stride_of(&dense, "tp"));
   treadle_mesh_add(mesh, "cp", o->cp, stride_of(&dense, "cp"));
@@ -160,8 +164,10 @@ static void write_normal(treadle_builder *normal, const options *o, const treadl
   if (given->embedding_split) treadle_normal_text(normal, "embedding_split", "on");
   if (given->loss_split) treadle_normal_text(normal, "loss_split", "on");
   if (given->layout) treadle_normal_text(normal, "layout", given->layout);
-  if (o->padded) treadle_normal_number(normal, "padded_vocab_size", o->padded);
-  else if (o->divisible != 128) treadle_normal_number(normal, "vocab_divisible_by", o->divisible);
+  if (o->padded)
+    treadle_normal_number(normal, "padded_vocab_size", o->padded);
+  else if (o->divisible != 128)
+    treadle_normal_number(normal, "vocab_divisible_by", o->divisible);
   if (strcmp(spec, "te") != 0) treadle_normal_text(normal, "spec", spec);
 }
 
@@ -204,7 +210,23 @@ out:
   return status;
 }
 
-static const char *const keys[] = {"tp", "pp", "vpp", "cp", "dp", "ep", "etp", "order", "first", "last",
-                                   "embedding_split", "loss_split", "layout", "padded_vocab_size",
-                                   "vocab_divisible_by", "spec", "experts", "dtype", NULL};
+static const char *const keys[] = {"tp",
+                                   "pp",
+                                   "vpp",
+                                   "cp",
+                                   "dp",
+                                   "ep",
+                                   "etp",
+                                   "order",
+                                   "first",
+                                   "last",
+                                   "embedding_split",
+                                   "loss_split",
+                                   "layout",
+                                   "padded_vocab_size",
+                                   "vocab_divisible_by",
+                                   "spec",
+                                   "experts",
+                                   "dtype",
+                                   NULL};
 const treadle_layout_kind treadle_kind_megatron = {"megatron", keys, create};

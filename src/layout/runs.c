@@ -21,7 +21,8 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
                                  run_array *runs) {
   treadle_status status = TREADLE_OK;
   int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype), local = (piece->offset - begin) / size;
-  if (piece->tensor < 0) return treadle_array_push(runs, ((treadle_run){local, -1, 0, 0, piece->box.size[0]}));
+  if (piece->tensor < 0)
+    return treadle_array_push(runs, ((treadle_run){local, -1, 0, 0, piece->box.size[0]}));
 
   const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
   step steps[TREADLE_MAX_AXES];
@@ -29,7 +30,8 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
   int64_t weight = 1, start = 0;
   for (int a = tensor->naxes - 1; a >= 0; a--) {
     start += piece->box.start[a] * weight;
-    if (piece->box.size[a] > 1) steps[count++] = (step){piece->box.size[a], piece->stride[a] / size, weight};
+    if (piece->box.size[a] > 1)
+      steps[count++] = (step){piece->box.size[a], piece->stride[a] / size, weight};
     weight *= tensor->axis[a];
   }
   qsort(steps, (size_t)count, sizeof *steps, by_local_stride);

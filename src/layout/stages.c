@@ -81,8 +81,7 @@ static treadle_status stages_by_count(const char *what, int64_t layers, const tr
                                       treadle_arena *arena, treadle_chunks *chunks) {
   treadle_status status = TREADLE_OK;
   int64_t pp = o->pp, vpp = o->vpp;
-  if (vpp > 1 && pp == 1)
-    REFUSE("layout '%s': vpp=%" PRId64 " needs pp greater than 1", what, vpp);
+  if (vpp > 1 && pp == 1) REFUSE("layout '%s': vpp=%" PRId64 " needs pp greater than 1", what, vpp);
   int64_t *slots = treadle_arena_alloc_array(arena, (size_t)pp, sizeof *slots);
   if (!slots) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
   TRY(slots_of_stages(what, layers, o, slots));
@@ -166,8 +165,7 @@ static treadle_status expand(const char *what, const char *text, char *out) {
     }
     int64_t times = read_times(&at);
     if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number", what);
-    if (!repeat(out, &used, group, group_length, times))
-      REFUSE("layout '%s': layout= is too long", what);
+    if (!repeat(out, &used, group, group_length, times)) REFUSE("layout '%s': layout= is too long", what);
   }
   out[used] = 0;
   return TREADLE_OK;
@@ -185,8 +183,7 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   int64_t stages = 1, embeddings = 0, losses = 0, decoders = 0;
   char first = 0, final = 0;
   for (const char *at = text; *at; at++) {
-    if (*at == 'm')
-      REFUSE("layout '%s': layout= has an MTP layer and the model has none", what);
+    if (*at == 'm') REFUSE("layout '%s': layout= has an MTP layer and the model has none", what);
     if (!strchr("EtL|", *at))
       REFUSE("layout '%s': layout= has '%c'; known are E, t, m, L and |", what, *at);
     stages += *at == '|';

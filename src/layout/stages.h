@@ -13,21 +13,21 @@
 typedef struct treadle_chunk {
   int32_t stage, number; /* pipeline stage; virtual stage on it */
   int32_t layer_count;
-  int32_t *layers;       /* global numbers, from 0 */
-  bool first, norm, last;/* has the embedding; the final norm; the head */
+  int32_t *layers;        /* global numbers, from 0 */
+  bool first, norm, last; /* has the embedding; the final norm; the head */
 } treadle_chunk;
 
 typedef struct treadle_chunks {
   int32_t count;
-  treadle_chunk *items;  /* by stage, then number */
+  treadle_chunk *items; /* by stage, then number */
   int32_t stages;
 } treadle_chunks;
 
 typedef struct treadle_megatron_stages {
-  int64_t pp, vpp;             /* vpp 1: none */
-  int64_t first, last;         /* layers of these stages; 0: not given */
+  int64_t pp, vpp;     /* vpp 1: none */
+  int64_t first, last; /* layers of these stages; 0: not given */
   bool embedding_split, loss_split;
-  const char *layout;          /* the layout string, or NULL */
+  const char *layout; /* the layout string, or NULL */
 } treadle_megatron_stages;
 
 /* `what` is the layout's text, for messages. vpp of a layout string is put into options->vpp. */

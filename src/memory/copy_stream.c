@@ -9,8 +9,8 @@
  * bytes in front which runs on into the next row. The processor's own prefetch stops at page borders and
  * knows nothing of the next row.
  *   - rows with gaps between their sources: four in turn, 512 bytes of each. Alone, each row wakes the
- *     processor's prefetch, which then fetches the gap too; the change of row keeps it short. Rows up to
- * SHORT_ROW are better off with 256 bytes in turn and a prefetch of our own.
+ *     processor's prefetch, which then fetches the gap too; the change of row keeps it short. Rows of 1 to 2 KiB
+ *     are better off with 256 bytes in turn and a prefetch of our own.
  *   - long runs: in quarters, four in turn, 512 bytes of each.
  * Rows begin and end anywhere: lines that are not whole go through memcpy. */
 #include "memory/copy_stream.h"
@@ -21,7 +21,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LINE = 64, AHEAD = 512, GROUP = 4, NO_STREAM = 512, SHORT_ROW = 2048, LONG_ROW = 64 << 10 };
+enum { LINE = 64, AHEAD = 512, GROUP = 4, NO_STREAM = 512, LONG_ROW = 64 << 10 };
+enum { AHEAD_FROM = 1024, AHEAD_TO = 2048 }; /* rows in a group that are better off with our prefetch */
 
 #define AVX2 __attribute__((target("avx2")))
 
@@ -89,13 +90,13 @@ AVX2 static inline void block_256(char *to, const char *from, const char *next) 
   for (int i = 0; i < 8; i++) store(to + 32 * i, value[i]);
 }
 
-/* GROUP rows in turn; their destinations have the same head. A short row prefetches what comes next in it,
+/* GROUP rows in turn; their destinations have the same head. A row of 1 to 2 KiB prefetches what comes next in it,
  * at its end the same row of the next group, which is `group_step` further on. */
 AVX2 static void stream_group(char *to, size_t to_stride, const char *from, size_t from_stride, size_t row,
                               size_t group_step) {
   size_t i = head_of(to), head = i;
   for (size_t k = 0; k < GROUP; k++) edge(to + k * to_stride, from + k * from_stride, head);
-  for (; row <= SHORT_ROW && i + 256 <= row; i += 256)
+  for (; row >= AHEAD_FROM && row <= AHEAD_TO && i + 256 <= row; i += 256)
     for (size_t k = 0; k < GROUP; k++) {
       const char *f = from + k * from_stride + i;
       block_256(to + k * to_stride + i, f, i + 512 <= row ? f + 256 : f + group_step - (i - head));
@@ -115,7 +116,7 @@ AVX2 static void stream_group(char *to, size_t to_stride, const char *from, size
 AVX2 static void stream_long(char *to, const char *from, size_t bytes) {
   size_t quarter = bytes / GROUP / 512 * 512;
   stream_group(to, quarter, from, quarter, quarter, 0);
-  stream_row(to + GROUP * quarter, from + GROUP * quarter, bytes - GROUP * quarter, from);
+  edge(to + GROUP * quarter, from + GROUP * quarter, bytes - GROUP * quarter);
 }
 
 void treadle_stream_rows(char *to, size_t to_stride, const char *from, size_t from_stride, size_t row,

@@ -47,8 +47,7 @@ struct treadle_model {
   int32_t alias_count;
   treadle_alias *aliases;
   treadle_map by_name; /* names of tensors, and of aliases, to the canonical tensor */
-  int32_t *
-      first_tensor; /* by kind: the tensor of a kind outside layers or of layer 0; -1: the model has none */
+  int32_t *first_tensor; /* by kind: its tensor, of layer 0 in layers; -1: the model has none */
   int64_t elems;
   int64_t bytes;
   treadle_checkpoint *checkpoint; /* NULL without weights */

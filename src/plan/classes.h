@@ -28,10 +28,10 @@ void treadle_classes_release(treadle_classes *classes);
 /* One common box of two cells. */
 typedef struct treadle_common {
   treadle_box box;
-  int last_row_axis;   /* axes 0..last_row_axis are rows */
+  int last_row_axis; /* axes 0..last_row_axis are rows */
   int64_t rows, row_elems, atom_rows;
-  int64_t before;      /* elements of the class before this tensor's */
-  int64_t total;       /* elements of the class */
+  int64_t before; /* elements of the class before this tensor's */
+  int64_t total;  /* elements of the class */
 } treadle_common;
 
 treadle_common treadle_classes_common(const treadle_classes *classes, int32_t tensor,

@@ -25,7 +25,7 @@ typedef struct walk {
   const treadle_layout *from, *to;
   int64_t rank;
   treadle_sink *sink;
-  const treadle_piece *piece;  /* the destination piece at hand */
+  const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
   treadle_pieces pieces, held, copies;
   treadle_cells to_cells, from_cells;
@@ -171,9 +171,8 @@ static treadle_status take_stripes(walk *w, const treadle_box *box, const treadl
   if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
   for (int64_t k = 0; k < stripes; k++) {
     int64_t holder = (begin_at + k) % n;
-    source from = {.rank = (int32_t)treadle_cell_rank(w->from, cell, holder),
-                   .dtype = cell->dtype,
-                   .box = &cell->box};
+    source from = {
+        .rank = (int32_t)treadle_cell_rank(w->from, cell, holder), .dtype = cell->dtype, .box = &cell->box};
     from.offset = treadle_cell_locate(w->from, cell, holder, &from.stride);
     if (stripes == 1) return emit_waves(w, box, &from);
     w->stripe.count = 0;
@@ -196,9 +195,7 @@ static treadle_status take_box(walk *w, const treadle_box *box, const treadle_ce
   if (w->copies.count > 1) TRY(take_held(w, &w->copies, true));
   int64_t own = treadle_cell_find(w->from, from_cell, w->rank);
   if (own >= 0) {
-    source from = {.rank = (int32_t)w->rank,
-                   .dtype = from_cell->dtype,
-                   .box = &from_cell->box};
+    source from = {.rank = (int32_t)w->rank, .dtype = from_cell->dtype, .box = &from_cell->box};
     from.offset = treadle_cell_locate(w->from, from_cell, own, &from.stride);
     for (size_t i = 0; i < w->rest.count; i++) TRY(emit_waves(w, &w->rest.items[i], &from));
     return TREADLE_OK;
@@ -235,8 +232,10 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
     }
   }
   if (!treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
-    status = treadle_fail(TREADLE_DIFFERENT, "plan: rank %" PRId64 ": the copies of %s do not write every "
-                          "element of its piece once", w->rank, w->to->model->tensors[piece->tensor].name);
+    status = treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": the copies of %s do not write every "
+                          "element of its piece once",
+                          w->rank, w->to->model->tensors[piece->tensor].name);
     goto out;
   }
 out:

@@ -26,8 +26,9 @@ treadle_status treadle_lives_create(const treadle_layout *from, const treadle_la
   lives->from_count = pages_of((int64_t)treadle_layout_window_bytes(from, rank), page_bytes);
   lives->to_count = pages_of((int64_t)treadle_layout_window_bytes(to, rank), page_bytes);
   if (lives->from_count + lives->to_count > INT32_MAX)
-    return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " would have %" PRId64
-                        " pages; take larger ones", rank, lives->from_count + lives->to_count);
+    return treadle_fail(TREADLE_REFUSED,
+                        "plan: rank %" PRId64 " would have %" PRId64 " pages; take larger ones", rank,
+                        lives->from_count + lives->to_count);
   lives->from = new_lives(lives->from_count);
   lives->to = new_lives(lives->to_count);
   if (!lives->from || !lives->to) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");

@@ -26,15 +26,18 @@ uint64_t treadle_op_mark(const treadle_op *op) {
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                   int64_t page_bytes) {
   if (from->model != to->model)
-    return treadle_fail(TREADLE_REFUSED, "plan: '%s' and '%s' are layouts of two models", from->text, to->text);
+    return treadle_fail(TREADLE_REFUSED, "plan: '%s' and '%s' are layouts of two models", from->text,
+                        to->text);
   if (from->ranks != to->ranks)
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' is of %" PRId64 " ranks and '%s' of %" PRId64,
                         from->text, from->ranks, to->text, to->ranks);
   if (rank < 0 || rank >= from->ranks)
-    return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " is not one of %" PRId64, rank, from->ranks);
+    return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " is not one of %" PRId64, rank,
+                        from->ranks);
   if (page_bytes < 4096 || page_bytes > INT64_C(1) << 40 || (page_bytes & (page_bytes - 1)) != 0)
     return treadle_fail(TREADLE_REFUSED,
-                        "plan: a page of %" PRId64 " bytes is no power of two from 4 KiB to 1 TiB", page_bytes);
+                        "plan: a page of %" PRId64 " bytes is no power of two from 4 KiB to 1 TiB",
+                        page_bytes);
   return TREADLE_OK;
 }
 
@@ -89,16 +92,18 @@ static treadle_status share_pages(treadle_plan *plan, treadle_lives *lives) {
   treadle_arena *arena = &plan->arena;
   plan->from_pages = lives->from_count;
   plan->to_pages = lives->to_count;
-  plan->from_page = treadle_arena_alloc_array(arena, (size_t)lives->from_count + 1, sizeof *plan->from_page);
+  plan->from_page =
+      treadle_arena_alloc_array(arena, (size_t)lives->from_count + 1, sizeof *plan->from_page);
   plan->to_page = treadle_arena_alloc_array(arena, (size_t)lives->to_count + 1, sizeof *plan->to_page);
   if (!plan->from_page || !plan->to_page) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   treadle_lives_settle(lives);
-  return treadle_lives_share(lives, plan->waves, plan->from_page, plan->to_page, &plan->forward, &plan->back,
-                             &plan->physical_pages);
+  return treadle_lives_share(lives, plan->waves, plan->from_page, plan->to_page, &plan->forward,
+                             &plan->back, &plan->physical_pages);
 }
 
 treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes, treadle_plan **plan_p) {
+                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
+                                 treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
@@ -107,7 +112,8 @@ treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layou
   if (!plan) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   TRY(treadle_plan_check(from, to, rank, page_bytes));
   if (waves < 1 || waves > TREADLE_MAX_WAVES) {
-    status = treadle_fail(TREADLE_REFUSED, "plan: %d waves; from 1 to %d will do", waves, TREADLE_MAX_WAVES);
+    status =
+        treadle_fail(TREADLE_REFUSED, "plan: %d waves; from 1 to %d will do", waves, TREADLE_MAX_WAVES);
     goto out;
   }
   *plan = (treadle_plan){.from = from,

@@ -21,15 +21,15 @@ enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
 /* One strided copy, or a fill. Dimensions run from slow to fast; the fastest has both strides equal to the
  * element sizes wherever the tensors allow. */
 typedef struct treadle_op {
-  int32_t wave;      /* of the direction it belongs to: 0 runs first */
-  int32_t source;    /* physical rank whose window is read; -1: fill with zeros;
+  int32_t wave;   /* of the direction it belongs to: 0 runs first */
+  int32_t source; /* physical rank whose window is read; -1: fill with zeros;
                         own rank and twin: a further copy, read from the destination window */
-  bool twin;         /* reads this rank's own destination window, after the wave's other copies */
+  bool twin;      /* reads this rank's own destination window, after the wave's other copies */
   uint8_t ndim;
   uint8_t from_dtype, to_dtype;
-  int32_t tensor;    /* canonical, for messages; -1: fill */
-  int32_t storage;   /* of the destination window */
-  int64_t from, to;  /* bytes in the windows */
+  int32_t tensor;   /* canonical, for messages; -1: fill */
+  int32_t storage;  /* of the destination window */
+  int64_t from, to; /* bytes in the windows */
   int64_t size[TREADLE_MAX_AXES];
   int64_t from_stride[TREADLE_MAX_AXES], to_stride[TREADLE_MAX_AXES]; /* bytes */
   int64_t elems;
@@ -38,13 +38,13 @@ typedef struct treadle_op {
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
 typedef struct treadle_direction {
-  treadle_op_array ops;   /* by wave; in a wave: own, then others' by distance, then fills, then twins */
-  int32_t *wave_first;    /* [waves + 1] index of the first op of each wave */
-  int32_t *need;          /* [waves] every rank must have finished this wave before this one writes; -1: none */
-  int32_t first_reclaim;  /* the first wave that writes on a reclaimed page; waves when none */
+  treadle_op_array ops; /* by wave; in a wave: own, then others' by distance, then fills, then twins */
+  int32_t *wave_first;  /* [waves + 1] index of the first op of each wave */
+  int32_t *need; /* [waves] every rank must have finished this wave before this one writes; -1: none */
+  int32_t first_reclaim; /* the first wave that writes on a reclaimed page; waves when none */
   int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
-  int64_t written_bytes;  /* destination bytes of data and fills: what coverage must reach */
-  uint64_t coverage;      /* sum of treadle_op_mark over ops */
+  int64_t written_bytes; /* destination bytes of data and fills: what coverage must reach */
+  uint64_t coverage;     /* sum of treadle_op_mark over ops */
 } treadle_direction;
 
 struct treadle_plan {
@@ -71,7 +71,8 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 
 /* Makes the plan with a given number of waves; cap_bytes is only noted, cap_min_bytes stays 0. */
 treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes, treadle_plan **plan_p);
+                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
+                                 treadle_plan **plan_p);
 
 /* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,

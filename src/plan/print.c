@@ -17,15 +17,18 @@ static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file)
   fprintf(file, " %s", treadle_dtype_name((treadle_dtype)op->from_dtype));
   if (op->from_dtype != op->to_dtype) fprintf(file, ">%s", treadle_dtype_name((treadle_dtype)op->to_dtype));
   for (int d = 0; d < op->ndim; d++)
-    fprintf(file, " %" PRId64 "(%" PRId64 ">%" PRId64 ")", op->size[d], op->from_stride[d], op->to_stride[d]);
+    fprintf(file, " %" PRId64 "(%" PRId64 ">%" PRId64 ")", op->size[d], op->from_stride[d],
+            op->to_stride[d]);
   fprintf(file, " at %" PRId64 ">%" PRId64 "\n", op->from, op->to);
 }
 
 static void print_direction(const treadle_plan *plan, const char *name, const treadle_direction *direction,
                             FILE *file) {
-  fprintf(file, "%s: moved %" PRId64 " of lower bound %" PRId64 ", own %" PRId64 ", fills %" PRId64
-          " bytes, %zu operations\n", name, direction->moved_bytes, direction->lower_bound_bytes,
-          direction->resident_bytes, direction->fill_bytes, direction->ops.count);
+  fprintf(file,
+          "%s: moved %" PRId64 " of lower bound %" PRId64 ", own %" PRId64 ", fills %" PRId64
+          " bytes, %zu operations\n",
+          name, direction->moved_bytes, direction->lower_bound_bytes, direction->resident_bytes,
+          direction->fill_bytes, direction->ops.count);
   for (int32_t w = 0; w < plan->waves; w++) {
     if (direction->wave_first[w] == direction->wave_first[w + 1]) continue;
     fprintf(file, " wave %d", w);
@@ -37,9 +40,10 @@ static void print_direction(const treadle_plan *plan, const char *name, const tr
 }
 
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file) {
-  fprintf(file, "plan of rank %" PRId64 " of %" PRId64 ": '%s' to '%s', %d waves, pages of %" PRId64
-          " bytes: %" PRId64 " and %" PRId64 " on %" PRId64 ", digest %016" PRIx64 "\n", plan->rank,
-          plan->from->ranks, plan->from->text, plan->to->text, plan->waves, plan->page_bytes,
+  fprintf(file,
+          "plan of rank %" PRId64 " of %" PRId64 ": '%s' to '%s', %d waves, pages of %" PRId64
+          " bytes: %" PRId64 " and %" PRId64 " on %" PRId64 ", digest %016" PRIx64 "\n",
+          plan->rank, plan->from->ranks, plan->from->text, plan->to->text, plan->waves, plan->page_bytes,
           plan->from_pages, plan->to_pages, plan->physical_pages, plan->digest);
   print_direction(plan, "forward", &plan->forward, file);
   print_direction(plan, "back", &plan->back, file);

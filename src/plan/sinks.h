@@ -19,10 +19,10 @@ typedef struct treadle_op_sink { /* marks pages, counts bytes, and keeps ops whe
   int64_t page_bytes;
   int64_t rank;
   int32_t waves;
-  bool reverse;                 /* the direction is the way back: waves are turned round */
+  bool reverse; /* the direction is the way back: waves are turned round */
   bool keep;
   treadle_direction *direction;
-  size_t *inbound;              /* by rank, or NULL */
+  size_t *inbound; /* by rank, or NULL */
 } treadle_op_sink;
 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,

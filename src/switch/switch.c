@@ -1,17 +1,15 @@
 /* The switch: the state machine that turns train mode to infer mode and back.
  *
  *   1. One mode holds the weights. Its window may be read; the other's bytes mean nothing.
- *   2. During a switch (an epoch) the old mode's bytes do not change until their page is reclaimed, and a
- * page is reclaimed by its owner only, after every rank has finished the last wave that reads it (plan:
- * need).
- *   3. A rank says `reclaimed` before it writes the first such page, and looks at the outcome in between.
- * So once the outcome says failed, whoever has not said `reclaimed` never writes one in that epoch.
- *   4. A rank says `verified` after its coverage was proved; the outcome becomes committed only when all
- * have.
+ *   2. During a switch (an epoch) the old mode's bytes do not change until their page is reclaimed, and a page
+ *      is reclaimed by its owner only, after every rank has finished the last wave that reads it (plan: need).
+ *   3. A rank says `reclaimed` before it writes the first such page, and looks at the outcome in between. So
+ *      once the outcome says failed, whoever has not said `reclaimed` never writes one in that epoch.
+ *   4. A rank says `verified` after its coverage was proved; the outcome becomes committed only when all have.
  *   5. Mode and version change after the outcome says committed, and by nothing else.
  *   6. The outcome of an epoch is decided once, by one compare-and-swap, for everybody.
- *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds
- *      (did anybody reclaim?) is what all find.
+ *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds (did
+ *      anybody reclaim?) is what all find.
  *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang.
  *
  *        treadle_switch_create

@@ -137,25 +137,32 @@ static void test_random_boxes(void **state) {
 }
 
 /* Rows of the stream kernel: every head, tail and gap around its block sizes. */
+static void check_rows(size_t row, size_t count, size_t head, size_t gap) {
+  enum { SPACE = 1 << 20 };
+  static char from[SPACE], to[SPACE], wanted[SPACE];
+  size_t from_stride = row + gap * 100, to_stride = (row + 63) / 64 * 64 + (head & 1);
+  size_t used = head + count * to_stride + 200;
+  assert_true(used < SPACE && 3 + count * from_stride < SPACE);
+  for (size_t i = 0; i < used + count * from_stride; i++) from[i % SPACE] = (char)(i * 31 + i / 256);
+  memset(to, 1, used);
+  memset(wanted, 1, used);
+  for (size_t i = 0; i < count; i++) memcpy(wanted + head + i * to_stride, from + 3 + i * from_stride, row);
+  treadle_stream_rows(to + head, to_stride, from + 3, from_stride, row, count);
+  treadle_stream_fence();
+  assert_memory_equal(to, wanted, used);
+}
+
 static void test_rows(void **state) {
   (void)state;
   if (!treadle_stream_supported()) skip();
-  static const size_t rows[] = {1, 63, 64, 255, 256, 320, 511, 512, 1000, 1024, 4096, 4097, 8192};
-  static char from[1 << 17], to[1 << 17], wanted[1 << 17];
-  treadle_random random = {5};
-  for (size_t i = 0; i < sizeof from; i++) from[i] = (char)treadle_random_next(&random);
-  for (size_t r = 0; r < TEST_COUNT(rows); r++)
-    for (size_t head = 0; head < 70; head += 7)
-      for (size_t gap = 0; gap < 3; gap++) {
-        size_t row = rows[r], from_stride = row + gap * 100, to_stride = (row + 63) / 64 * 64 + (head & 1);
-        memset(to, 1, sizeof to);
-        memset(wanted, 1, sizeof wanted);
-        for (size_t i = 0; i < 9; i++)
-          memcpy(wanted + head + i * to_stride, from + 3 + i * from_stride, row);
-        treadle_stream_rows(to + head, to_stride, from + 3, from_stride, row, 9);
-        treadle_stream_fence();
-        assert_memory_equal(to, wanted, sizeof to);
-      }
+  static const size_t rows[] = {1,   63,   64,   255,  256,  320,  511,  512,
+                                575, 1000, 1024, 2048, 2049, 4096, 4097, 8192};
+  static const size_t longs[] = {65535, 65536, 65537, 65598, 100001, 131072 + 2000};
+  for (size_t head = 0; head < 70; head += 7)
+    for (size_t gap = 0; gap < 3; gap++) {
+      for (size_t r = 0; r < TEST_COUNT(rows); r++) check_rows(rows[r], 9, head, gap);
+      for (size_t r = 0; r < TEST_COUNT(longs); r++) check_rows(longs[r], 3, head, gap);
+    }
 }
 
 int main(int count, char **words) {

@@ -19,7 +19,9 @@ static int64_t divisor(treadle_random *random, int64_t n) { /* a random divisor 
   return d;
 }
 
-static bool chance(treadle_random *random, int percent) { return treadle_random_below(random, 100) < percent; }
+static bool chance(treadle_random *random, int percent) {
+  return treadle_random_below(random, 100) < percent;
+}
 
 /* Sizes that most of the tensor parallel sizes up to 12 divide, in odd widths. */
 static void draw_config(treadle_random *random, int64_t max_elems, char *text, size_t capacity) {
@@ -27,7 +29,8 @@ static void draw_config(treadle_random *random, int64_t max_elems, char *text, s
   static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
   static const int64_t heads[] = {1, 2, 3, 4, 6, 8, 12, 24}, inner[] = {12, 24, 36, 8, 60};
   for (;;) {
-    int64_t nh = pick(random, heads, 8), ng = divisor(random, nh), hd = treadle_random_between(random, 1, 6);
+    int64_t nh = pick(random, heads, 8), ng = divisor(random, nh),
+            hd = treadle_random_between(random, 1, 6);
     int64_t hidden = treadle_random_between(random, 3, 40), width = pick(random, inner, 5);
     int64_t layers = treadle_random_between(random, 1, 6), vocab = treadle_random_between(random, 5, 300);
     int64_t elems = layers * hidden * ((nh * 2 + ng * 2) * hd + 3 * width) + 2 * vocab * hidden;
@@ -35,7 +38,8 @@ static void draw_config(treadle_random *random, int64_t max_elems, char *text, s
     snprintf(text, capacity,
              "{\"model_type\": \"%s\", \"vocab_size\": %" PRId64 ", \"hidden_size\": %" PRId64
              ", \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": %" PRId64
-             ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64 ", \"intermediate_size\": %" PRId64
+             ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64
+             ", \"intermediate_size\": %" PRId64
              ", \"tie_word_embeddings\": %s, \"attention_bias\": %s, \"torch_dtype\": \"%s\"}",
              types[treadle_random_below(random, 3)], vocab, hidden, layers, nh, ng, hd, width,
              chance(random, 40) ? "true" : "false", chance(random, 20) ? "true" : "false",
@@ -82,7 +86,8 @@ static void add_layout_string(treadle_random *random, char *text, int64_t layers
 static void draw_megatron(treadle_random *random, const oracle_model *model, int64_t ranks, char *text) {
   strcpy(text, "megatron");
   int64_t pp = draw_pp(random, ranks, model->L + 2, false), tp = divisor(random, ranks / pp);
-  int64_t cp = chance(random, 20) ? divisor(random, ranks / pp / tp) : 1, way = treadle_random_below(random, 6);
+  int64_t cp = chance(random, 20) ? divisor(random, ranks / pp / tp) : 1,
+          way = treadle_random_below(random, 6);
   add(text, "tp", tp);
   add(text, "pp", pp);
   add(text, "cp", cp);
@@ -100,15 +105,18 @@ static void draw_megatron(treadle_random *random, const oracle_model *model, int
     add(text, "vpp", 2);
   }
   if (chance(random, 25)) add_text(text, "order", chance(random, 50) ? "tp-cp-ep-pp-dp" : "cp-tp-dp-pp");
-  if (chance(random, 25)) add(text, "vocab_divisible_by", treadle_random_between(random, 1, 40));
-  else if (chance(random, 20)) add(text, "padded_vocab_size", (model->V + tp - 1) / tp * tp + tp * treadle_random_below(random, 3));
+  if (chance(random, 25))
+    add(text, "vocab_divisible_by", treadle_random_between(random, 1, 40));
+  else if (chance(random, 20))
+    add(text, "padded_vocab_size", (model->V + tp - 1) / tp * tp + tp * treadle_random_below(random, 3));
   if (chance(random, 25)) add_text(text, "spec", "local");
 }
 
 static void draw_engine(treadle_random *random, const oracle_model *model, int64_t ranks, bool sglang,
                         char *text) {
   strcpy(text, sglang ? "sglang" : "vllm");
-  int64_t pp = draw_pp(random, ranks, sglang ? model->L : model->L + 2, false), tp = divisor(random, ranks / pp);
+  int64_t pp = draw_pp(random, ranks, sglang ? model->L : model->L + 2, false),
+          tp = divisor(random, ranks / pp);
   add(text, "tp", tp);
   add(text, "pp", pp);
   if (sglang) {
@@ -150,7 +158,8 @@ static void draw_text(treadle_random *random, const oracle_model *model, int64_t
     draw_engine(random, model, ranks, way >= 15, side->text);
   }
   side->given = chance(random, 5);
-  if (chance(random, 20) && !side->given) add_text(side->text, "dtype", dtypes[treadle_random_below(random, 3)]);
+  if (chance(random, 20) && !side->given)
+    add_text(side->text, "dtype", dtypes[treadle_random_below(random, 3)]);
   snprintf(side->kind, sizeof side->kind, "%.*s", (int)strcspn(side->text, ":"), side->text);
 }
 
@@ -165,7 +174,8 @@ static void push_rows(given_pieces *pieces, treadle_given_piece piece, const tre
   int64_t columns = tensor->ndim == 2 ? tensor->shape[1] : 1;
   while (count > 0) {
     int64_t column = start % columns, rows = column == 0 && count >= columns ? count / columns : 1;
-    int64_t width = column == 0 && count >= columns ? columns : (count < columns - column ? count : columns - column);
+    int64_t width =
+        column == 0 && count >= columns ? columns : (count < columns - column ? count : columns - column);
     piece.start[0] = start / columns;
     piece.size[0] = rows;
     piece.offset = local;
@@ -206,20 +216,25 @@ static treadle_layout *give(const treadle_model *model, const treadle_layout *li
         if (runs[i].tensor < 0) continue;
         treadle_tensor_info tensor;
         assert_int_equal(treadle_model_tensor(model, runs[i].tensor, &tensor), TREADLE_OK);
-        treadle_given_piece piece = {.rank = rank, .storage = name, .storage_ndim = info.ndim,
-                                     .dtype = info.dtype, .tensor = tensor.name};
+        treadle_given_piece piece = {.rank = rank,
+                                     .storage = name,
+                                     .storage_ndim = info.ndim,
+                                     .dtype = info.dtype,
+                                     .tensor = tensor.name};
         memcpy(piece.storage_shape, info.shape, sizeof info.shape);
         if (runs[i].stride == 1 || runs[i].count == 1)
           push_rows(&pieces, piece, &tensor, runs[i].start, runs[i].local_start, runs[i].count);
         else
           for (int64_t k = 0; k < runs[i].count; k++)
-            push_rows(&pieces, piece, &tensor, runs[i].start + k * runs[i].stride, runs[i].local_start + k, 1);
+            push_rows(&pieces, piece, &tensor, runs[i].start + k * runs[i].stride, runs[i].local_start + k,
+                      1);
       }
       free(runs);
     }
   }
   treadle_layout *layout;
-  treadle_status status = treadle_layout_from_pieces(model, like->ranks, pieces.items, pieces.count, &layout);
+  treadle_status status =
+      treadle_layout_from_pieces(model, like->ranks, pieces.items, pieces.count, &layout);
   if (status != TREADLE_OK) fail_msg("pieces of %s: %s", like->text, treadle_error_message());
   treadle_array_release(&pieces);
   treadle_arena_release(&arena);
@@ -248,8 +263,8 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
     }
     side->oracle = oracle_layout_new(p->oracle, side->text, p->ranks, side->f, why);
     if ((status == TREADLE_OK) != (side->oracle != NULL))
-      fail_msg("seed %" PRIu64 " %s on %" PRId64 " ranks: '%s': library: %s; oracle: %s", p->seed, p->config,
-               p->ranks, side->text, status == TREADLE_OK ? "accepted" : treadle_error_message(),
+      fail_msg("seed %" PRIu64 " %s on %" PRId64 " ranks: '%s': library: %s; oracle: %s", p->seed,
+               p->config, p->ranks, side->text, status == TREADLE_OK ? "accepted" : treadle_error_message(),
                side->oracle ? "accepted" : why);
     if (status == TREADLE_OK) {
       if (side->given) {
@@ -310,8 +325,9 @@ void pair_release(pair *p) {
 
 const char *pair_describe(const pair *p) {
   static char text[2048];
-  snprintf(text, sizeof text, "seed %" PRIu64 ": %s on %" PRId64 " ranks: '%s'%s to '%s'%s strided:%" PRId64,
-           p->seed, p->config, p->ranks, p->from.text, p->from.given ? " given" : "", p->to.text,
+  snprintf(text, sizeof text,
+           "seed %" PRIu64 ": %s on %" PRId64 " ranks: '%s'%s to '%s'%s strided:%" PRId64, p->seed,
+           p->config, p->ranks, p->from.text, p->from.given ? " given" : "", p->to.text,
            p->to.given ? " given" : "", p->to.f);
   return text;
 }

@@ -11,17 +11,17 @@
 #include "plan/plan.h"
 
 typedef struct pair_side {
-  char text[512];          /* of the layout */
-  char kind[16];           /* hf, megatron, vllm, sglang, pieces */
-  bool given;              /* the layout is handed over piece by piece */
-  int64_t f;               /* rank map */
+  char text[512]; /* of the layout */
+  char kind[16];  /* hf, megatron, vllm, sglang, pieces */
+  bool given;     /* the layout is handed over piece by piece */
+  int64_t f;      /* rank map */
   treadle_layout *layout;
   oracle_layout *oracle;
 } pair_side;
 
 typedef struct pair {
   uint64_t seed;
-  char config[512];        /* as JSON */
+  char config[512]; /* as JSON */
   json_t *json;
   int64_t ranks;
   treadle_model *model;

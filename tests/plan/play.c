@@ -28,12 +28,15 @@ static void write_elem(const window *w, int64_t at, const void *value, size_t si
 }
 
 /* The bits of a canonical element in its tensor's dtype: any bits but those of infinities and NaN. */
-static void canonical_value(const pair *p, int32_t tensor, int64_t index, treadle_dtype dtype, void *value) {
+static void canonical_value(const pair *p, int32_t tensor, int64_t index, treadle_dtype dtype,
+                            void *value) {
   uint64_t hash = oracle_value(p->oracle, tensor, index);
   uint32_t wide = (uint32_t)hash & 0xbfffffffu;
   uint16_t half = (uint16_t)hash & 0xbfffu;
-  if (dtype == TREADLE_FP32) memcpy(value, &wide, 4);
-  else memcpy(value, &half, 2);
+  if (dtype == TREADLE_FP32)
+    memcpy(value, &wide, 4);
+  else
+    memcpy(value, &half, 2);
 }
 
 /* The bits of a local element: from the tensor's dtype to that of the source, and then to that of the storage. */
@@ -181,7 +184,8 @@ static void compare(play *player, int64_t rank, const window *w, int64_t at, tre
   if (tensor >= 0) expected_value(player->p, tensor, index, through_of(player, tensor), dtype, &expected);
   read_elem(w, at, &value, size);
   if (value != expected)
-    fail_msg("%s: %s: rank %" PRId64 " byte %" PRId64 ": %" PRIx64 " for %" PRIx64 " (%s element %" PRId64 ")",
+    fail_msg("%s: %s: rank %" PRId64 " byte %" PRId64 ": %" PRIx64 " for %" PRIx64 " (%s element %" PRId64
+             ")",
              pair_describe(player->p), player->back ? "back" : "forward", rank, at, value, expected,
              tensor >= 0 ? player->p->model->tensors[tensor].name : "padding", index);
   for (size_t i = 0; i < size; i++)
@@ -211,7 +215,8 @@ static void make_plans(play *player, bool cap_min) {
       if (treadle_plan_make(p->from.layout, p->to.layout, r, PAGE, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
-      if (plan->physical_pages * PAGE > largest(plan->from_pages, plan->to_pages) * PAGE + cap) again = true;
+      if (plan->physical_pages * PAGE > largest(plan->from_pages, plan->to_pages) * PAGE + cap)
+        again = true;
     }
     if (!again) break;
     if (waves == TREADLE_MAX_WAVES) fail_msg("%s: the peak is over its bound", pair_describe(p));

@@ -37,8 +37,10 @@ static void random_pairs(void **state) {
     pair_release(&p);
   }
   printf("seeds %" PRId64 " to %" PRId64 ": %" PRId64 " of %" PRId64 " pairs move bytes, %" PRId64
-         " in several waves, %" PRId64 " one way\n", seed, seed + count - 1, moving, count, waved, lossy);
-  for (int k = 0; k < KINDS; k++) printf("  %-9s from %5" PRId64 "  to %5" PRId64 "\n", kinds[k], from[k], to[k]);
+         " in several waves, %" PRId64 " one way\n",
+         seed, seed + count - 1, moving, count, waved, lossy);
+  for (int k = 0; k < KINDS; k++)
+    printf("  %-9s from %5" PRId64 "  to %5" PRId64 "\n", kinds[k], from[k], to[k]);
   assert_true(moving * 10 >= count * 7);
   for (int k = 0; k < KINDS && count >= 1000; k++) assert_true(from[k] > 0 && to[k] > 0);
 }

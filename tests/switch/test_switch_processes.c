@@ -75,7 +75,7 @@ static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
   a->options = (treadle_switch_options){
-      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 15};
+      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
   a->seen = mmap(NULL, sizeof *a->seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(a->seen != MAP_FAILED);
 }
@@ -89,7 +89,7 @@ static void play(act *a, int *results) {
   memset(a->seen, 0, sizeof *a->seen);
   for (int rank = 0; rank < SCENE_RANKS; rank++)
     for (int step = 0; step < STEPS; step++) a->seen->statuses[rank][step] = NOT_REACHED;
-  ranks_as_processes(SCENE_RANKS, 40, live, a, results);
+  ranks_as_processes(SCENE_RANKS, 100, live, a, results);
 }
 
 static void test_well(void **state) {
@@ -121,7 +121,7 @@ static bool check_death(act *a, int counts[3]) {
     if (rank == a->victim) continue;
     assert_int_equal(results[rank], 0);
     const int *got = a->seen->statuses[rank];
-    bool good = a->seen->seconds[rank] < 10;
+    bool good = a->seen->seconds[rank] < 30; /* by liveness, not by the time limit */
     for (int step = 0; step < STEPS; step++)
       good = good && (got[step] == TREADLE_OK) == (wanted[step] == TREADLE_OK);
     good = good && a->seen->modes[rank] == a->seen->modes[first];
