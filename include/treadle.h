@@ -250,7 +250,8 @@ typedef struct treadle_switch_options {
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
  * (touching every page it will ever use) and maps both windows. Mode is TRAIN; the train window holds
- * zeros. The layouts must outlive the switch. Collective: one rank's refusal is every rank's failure. */
+ * zeros. The group and the layouts must outlive the switch. Collective: one rank's refusal is every rank's
+ * failure. */
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
                                      const treadle_layout *infer, const treadle_switch_options *options,
                                      treadle_switch **switch_p);

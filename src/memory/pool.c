@@ -1,9 +1,9 @@
 /* Pools.
  *
  *   1. The file holds exactly pages * page_bytes from creation to destruction: every page is touched once
- * when the pool is made, no hole is ever punched.
+ *      when the pool is made, no hole is ever punched.
  *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of
- * the same pages.
+ *      the same pages.
  *   3. Nothing here is called during a switch.
  *
  * Touching. A fault a page makes 0.4 GB/s, asking the kernel for the whole range at once several times

@@ -12,21 +12,29 @@
  *      anybody reclaim?) is what all find.
  *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang.
  *
- *        treadle_switch_create
- *                |
- *                v         enter(INFER)                          enter(TRAIN)
- *             [TRAIN] ---------------------> [INFER] ---------------------------> [TRAIN] ...
- *                                  |
- *                                  |  the outcome of an epoch:
- *                                  |
- *      older --treadle_outcome_open--> open --commit----> committed: finish          (new mode)
- *        |                              |
- *        +--------- settle -------------+--settle--> failed -+- nobody reclaimed: old mode, weights stand
- *                                                            +- somebody did:     [LOST]
+ * Modes:
  *
- * A rank's way through an epoch:
- *      enter: entered -> meet -> run: (need -> [reclaimed] -> ops -> done)* -> coverage -> commit: verified
- * -> all verified -> committed -> finish;   from anywhere: settle: failed -> stopped -> all stopped. */
+ *      treadle_switch_create
+ *              |
+ *              v         enter, finish          enter, finish
+ *           [TRAIN] ----------------> [INFER] ----------------> [TRAIN] ...
+ *              |                         |
+ *              +----------+--------------+
+ *                         | enter, settle: pages were reclaimed before the epoch failed
+ *                         v
+ *                      [LOST]
+ *
+ * The outcome of an epoch, one word for all ranks:
+ *
+ *      an older one --treadle_outcome_open--> open --commit--> committed
+ *           |                                  |
+ *           +-------------- settle ------------+--settle--> failed
+ *
+ * What a rank says on its way, each after the call in front of it:
+ *
+ *      enter: entered; treadle_group_meet; treadle_switch_run: (done of each wave, `reclaimed` before the first
+ *             that needs it), coverage; commit: verified, all verified, committed; finish
+ *      settle, from anywhere: failed; stopped; all have stopped. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

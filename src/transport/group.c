@@ -1,6 +1,7 @@
 /* What all kinds of groups have in common: waiting, and what is made of it.
  *
- *   1. A word of a line is written by its owner only, and only grows.
+ *   1. A word of a line is written by its owner only (but for `waiters`, a count of others), and words that are
+ *      waited for only grow.
  *   2. A wait ends: the word came, the epoch failed, the rank left or died, or the time is over.
  *   3. A rank that leaves says so in its line before it goes, and says why if it failed.
  *

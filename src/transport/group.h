@@ -19,7 +19,8 @@
 
 enum { TREADLE_GROUP_PAYLOAD = 4096, TREADLE_GROUP_MAX = 1024, TREADLE_GROUP_MESSAGE = 512 };
 
-/* One rank's line of the control block; each word has one writer, the rank itself. */
+/* One rank's line of the control block. Words have one writer, the rank itself; but pid and
+ * start_time come from whoever makes the group, and `waiters` from those who wait. */
 typedef struct treadle_line {
   /* Of the switch that runs. */
   _Alignas(64) _Atomic uint64_t done; /* epoch * 8192 + 1 + finished wave: see switch/ */
@@ -59,8 +60,7 @@ typedef struct treadle_shared {
 typedef struct treadle_group_ops {
   const char *name;
   /* Every rank gives a descriptor, where it has mapped it, and its size; gets those of all ranks, mapped
-   * read only; its own as it is. Collective; `all` may be given NULL bases on failure, and nothing stays
-   * mapped. */
+   * read only; its own as it is. Collective. On failure `all` is empty. */
   treadle_status (*share)(treadle_group *group, int descriptor, const void *base, size_t bytes,
                           treadle_shared *all);
   void (*unshare)(treadle_group *group, treadle_shared *all); /* local */
