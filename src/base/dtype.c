@@ -18,6 +18,12 @@ static const struct {
 enum { TYPES = sizeof types / sizeof *types };
 
 size_t treadle_dtype_bytes(treadle_dtype dtype) { return types[dtype].bytes; }
+
+size_t treadle_dtype_narrower_bytes(treadle_dtype a, treadle_dtype b) {
+  size_t a_bytes = treadle_dtype_bytes(a), b_bytes = treadle_dtype_bytes(b);
+  return a_bytes < b_bytes ? a_bytes : b_bytes;
+}
+
 const char *treadle_dtype_name(treadle_dtype dtype) { return types[dtype].name; }
 const char *treadle_dtype_safetensors(treadle_dtype dtype) { return types[dtype].safetensors; }
 

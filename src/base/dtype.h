@@ -10,7 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-size_t treadle_dtype_bytes(treadle_dtype dtype);                    /* bytes of one element */
+size_t treadle_dtype_bytes(treadle_dtype dtype); /* bytes of one element */
+/* Bytes of one element in the narrower of two types: what travels, and what bounds count. */
+size_t treadle_dtype_narrower_bytes(treadle_dtype a, treadle_dtype b);
 const char *treadle_dtype_name(treadle_dtype dtype);                /* "bf16", "fp16", "fp32" */
 const char *treadle_dtype_safetensors(treadle_dtype dtype);         /* "BF16", "F16", "F32" */
 bool treadle_dtype_parse(const char *text, treadle_dtype *dtype_p); /* any spelling: bf16, bfloat16, BF16,

@@ -68,13 +68,13 @@ static treadle_status create_vllm(treadle_layout *layout, treadle_words *words, 
   (void)words_arena;
   static const char *const expert_keys[] = {"ep", "placement", "redundant", "map", NULL};
   treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}, .padded_rows = vllm_rows};
-  int64_t tp, pp, dp, pcp, replicas;
+  int64_t tp, pp, dp, pcp;
   TRY(treadle_words_size(words, "tp", 1, &tp));
   TRY(treadle_words_size(words, "pp", 1, &pp));
   TRY(treadle_words_size(words, "dp", 1, &dp));
   TRY(treadle_words_size(words, "pcp", 1, &pcp));
   const int64_t sizes[] = {tp, pcp, pp, dp};
-  TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, &replicas));
+  TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
   TRY(refuse_experts(words, layout->model->family, expert_keys));
   treadle_mesh_add(&spec.mesh, "tp", tp, 1);
   treadle_mesh_add(&spec.mesh, "pcp", pcp, tp);
@@ -95,7 +95,7 @@ static treadle_status create_sglang(treadle_layout *layout, treadle_words *words
   (void)words_arena;
   static const char *const expert_keys[] = {"redundant", "map", NULL};
   treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}, .padded_rows = sglang_rows};
-  int64_t tp, pp, attn_dp, attn_cp, ep, moe_dp, replicas;
+  int64_t tp, pp, attn_dp, attn_cp, ep, moe_dp;
   TRY(treadle_words_size(words, "tp", 1, &tp));
   TRY(treadle_words_size(words, "pp", 1, &pp));
   TRY(treadle_words_size(words, "attn_dp", 1, &attn_dp));
@@ -103,7 +103,7 @@ static treadle_status create_sglang(treadle_layout *layout, treadle_words *words
   TRY(treadle_words_size(words, "ep", 1, &ep));
   TRY(treadle_words_size(words, "moe_dp", 1, &moe_dp));
   const int64_t sizes[] = {tp, pp};
-  TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, &replicas));
+  TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
   TRY(refuse_experts(words, layout->model->family, expert_keys));
   if (tp % attn_dp != 0 || tp / attn_dp % attn_cp != 0)
     REFUSE("layout '%s': tp=%" PRId64 " is not divisible by attn_dp * attn_cp = %" PRId64 " * %" PRId64,

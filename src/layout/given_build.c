@@ -14,7 +14,7 @@
     goto out;                                                                                              \
   } while (0)
 
-enum { ALIGNMENT = 64, MAX_CELLS = 1 << 20 };
+enum { MAX_CELLS = 1 << 20 };
 static const int64_t MAX_REACH = INT64_C(1)
                                  << 56; /* elements, stride by size: sums of a few do not overflow */
 
@@ -188,8 +188,7 @@ static treadle_status place_storages(builder *b) {
   for (size_t i = 0; i < count; i++) {
     made_storage *made = &b->storages.items[i];
     int64_t *end = &given->window_bytes[made->rank];
-    made->storage.offset = *end;
-    *end += (made->storage.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    treadle_storage_place(&made->storage, end);
     if (*end > given->window_bytes_max) given->window_bytes_max = *end;
     place[i] = next[made->rank]++;
     given->storages[place[i]] = made->storage;

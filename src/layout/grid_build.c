@@ -12,8 +12,6 @@
 
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
 
-enum { ALIGNMENT = 64 }; /* bytes, of each storage tensor in a window */
-
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
 
 typedef struct rule_scope { /* names for `when`: mesh sizes, then the model's */
@@ -105,8 +103,7 @@ static treadle_status add_storage(treadle_layout *layout, treadle_grid *grid, in
   int64_t elems = 1;
   for (int d = 0; d < storage.ndim; d++) elems *= storage.shape[d];
   storage.bytes = elems * (int64_t)treadle_dtype_bytes(storage.dtype);
-  storage.offset = *end;
-  *end += (storage.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  treadle_storage_place(&storage, end);
   TRY(treadle_array_push(storages, storage));
 out:
   return status;

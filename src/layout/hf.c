@@ -5,29 +5,24 @@
 
 #include <inttypes.h>
 
-static treadle_status make_rules(const treadle_family *family, treadle_arena *arena,
-                                 const treadle_rule **rules_p) {
+/* A tied name is no tensor of its own: a rule for it would store the embedding twice. */
+static treadle_status make_rules(const treadle_model *model, treadle_arena *arena,
+                                 treadle_grid_spec *spec) {
+  const treadle_family *family = model->family;
   treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->kind_count + 1, sizeof *rules);
   if (!rules) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  for (int32_t k = 0; k < family->kind_count; k++)
-    rules[k] = (treadle_rule){.name = family->kinds[k].name,
-                              .at = family->kinds[k].in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
-                              .nparts = 1,
-                              .parts = {k},
-                              .line = family->kinds[k].line};
-  *rules_p = rules;
-  return TREADLE_OK;
-}
-
-/* A tied name is no tensor of its own: its rule would store the embedding twice. */
-static int32_t drop_aliases(const treadle_model *model, const treadle_rule *rules, int32_t count,
-                            treadle_rule *kept) {
-  int32_t n = 0;
-  for (int32_t k = 0; k < count; k++) {
+  for (int32_t k = 0; k < family->kind_count; k++) {
     int32_t tensor = model->first_tensor[k];
-    if (tensor >= 0 && model->tensors[tensor].kind == k) kept[n++] = rules[k];
+    if (tensor < 0 || model->tensors[tensor].kind != k) continue;
+    rules[spec->rule_count++] =
+        (treadle_rule){.name = family->kinds[k].name,
+                       .at = family->kinds[k].in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
+                       .nparts = 1,
+                       .parts = {k},
+                       .line = family->kinds[k].line};
   }
-  return n;
+  spec->rules = rules;
+  return TREADLE_OK;
 }
 
 static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
@@ -38,7 +33,6 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   TRY(treadle_grid_start(layout, &grid));
   layout->is_train = true;
   treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}};
-  const treadle_rule *rules = NULL;
   const treadle_model *model = layout->model;
   const char *root_text = treadle_words_get(words, "root");
   int64_t root = 0;
@@ -56,15 +50,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   TRY(treadle_stages_engine(words->text, model->layers, 1, NULL, 0, false, &grid->arena, &spec.chunks));
   spec.chunks.stages = (int32_t)stages;
   spec.chunks.items[0].stage = (int32_t)root;
-  TRY(make_rules(model->family, &grid->arena, &rules));
-  treadle_rule *kept =
-      treadle_arena_alloc_array(&grid->arena, (size_t)model->family->kind_count + 1, sizeof *kept);
-  if (!kept) {
-    status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-    goto out;
-  }
-  spec.rule_count = drop_aliases(model, rules, model->family->kind_count, kept);
-  spec.rules = kept;
+  TRY(make_rules(model, &grid->arena, &spec));
   TRY(treadle_grid_build(layout, grid, &spec));
 out:
   return status;

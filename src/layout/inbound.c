@@ -4,8 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Replaces each box by what of it lies outside `without`. */
 static treadle_status subtract_all(treadle_boxes *boxes, const treadle_box *without, treadle_boxes *spare) {
@@ -38,10 +36,9 @@ treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_
     TRY(treadle_layout_pieces_of(from, rank, piece->tensor, &held));
     for (size_t k = 0; k < held.count; k++) TRY(subtract_all(&rest, &held.items[k].box, &spare));
     if (rest.count == 0) continue;
-    size_t wide = treadle_dtype_bytes(piece->dtype);
-    size_t other = treadle_dtype_bytes(treadle_layout_dtype(from, &from->model->tensors[piece->tensor]));
-    for (size_t k = 0; k < rest.count; k++)
-      *bytes_p += treadle_box_elems(&rest.items[k]) * (int64_t)(other < wide ? other : wide);
+    treadle_dtype held_as = treadle_layout_dtype(from, &from->model->tensors[piece->tensor]);
+    int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
+    for (size_t k = 0; k < rest.count; k++) *bytes_p += treadle_box_elems(&rest.items[k]) * each;
   }
 out:
   treadle_array_release(&wanted);

@@ -27,7 +27,7 @@ void treadle_normal_size(treadle_builder *normal, const char *key, int64_t value
 void treadle_normal_number(treadle_builder *normal, const char *key, int64_t value);
 void treadle_normal_text(treadle_builder *normal, const char *key, const char *value);
 
-/* Divides the ranks by the sizes; what is left goes to *rest_p. `names` is for the message: "tp * pp". */
+/* Divides the ranks by the sizes; what is left goes to *rest_p, which may be NULL. `names` is for the message: "tp * pp". */
 treadle_status treadle_check_ranks(const treadle_layout *layout, const char *names, const int64_t *sizes,
                                    int count, int64_t *rest_p);
 

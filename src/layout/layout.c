@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { ALIGNMENT = 64 }; /* bytes, of each storage tensor in a window */
+
 static const treadle_layout_kind *const kinds[] = {&treadle_kind_hf, &treadle_kind_megatron,
                                                    &treadle_kind_vllm, &treadle_kind_sglang,
                                                    &treadle_kind_pieces};
@@ -45,7 +47,7 @@ treadle_status treadle_check_ranks(const treadle_layout *layout, const char *nam
     }
     rest /= sizes[i];
   }
-  *rest_p = rest;
+  if (rest_p) *rest_p = rest;
   return TREADLE_OK;
 }
 
@@ -149,6 +151,11 @@ void treadle_layout_destroy(treadle_layout *layout) {
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor) {
   if (layout->dtypes) return layout->dtypes[tensor - layout->model->tensors];
   return layout->dtype ? layout->dtype : tensor->dtype;
+}
+
+void treadle_storage_place(treadle_storage *storage, int64_t *end) {
+  storage->offset = *end;
+  *end += (storage->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 const char *treadle_layout_text(const treadle_layout *layout) { return layout->text; }

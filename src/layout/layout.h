@@ -130,6 +130,9 @@ treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t r
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                       int64_t *bytes_p);
 
+/* Lays a storage tensor, whose bytes are set, at the end of a window, and moves the end behind it. */
+void treadle_storage_place(treadle_storage *storage, int64_t *end);
+
 /* The dtype in which a tensor lies in this layout. */
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor);
 

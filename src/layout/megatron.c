@@ -18,7 +18,6 @@ typedef struct options {
 /* The grids of the dense and of the expert part: strides by the order of names. */
 typedef struct grid_sizes {
   const char *names[5]; /* in order, fastest first */
-  int64_t sizes[5];
   int64_t strides[5];
   int count;
 } grid_sizes;
@@ -62,9 +61,8 @@ static treadle_status order_grid(const char *what, const options *o, bool expert
   }
   int64_t stride = 1;
   for (int i = 0; i < grid->count; i++) {
-    grid->sizes[i] = size_of(o, grid->names[i], expert);
     grid->strides[i] = stride;
-    stride *= grid->sizes[i];
+    stride *= size_of(o, grid->names[i], expert);
   }
   return TREADLE_OK;
 }

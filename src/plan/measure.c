@@ -64,9 +64,8 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
   for (size_t i = 0; i < plan->forward.ops.count; i++) {
     const treadle_op *op = &plan->forward.ops.items[i];
     if (op->source < 0 || op->source == plan->rank) continue;
-    size_t a = treadle_dtype_bytes((treadle_dtype)op->from_dtype);
-    size_t b = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
-    bytes[op->source] += (size_t)op->elems * (a < b ? a : b);
+    treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
+    bytes[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
   }
 }
 

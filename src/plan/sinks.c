@@ -21,9 +21,8 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op op = *canonical;
   treadle_pages_touch(s->pages, s->page_bytes, &op);
   treadle_dtype from = (treadle_dtype)op.from_dtype, to = (treadle_dtype)op.to_dtype;
-  int64_t narrow =
-      (int64_t)treadle_dtype_bytes(treadle_dtype_bytes(from) < treadle_dtype_bytes(to) ? from : to);
-  int64_t bytes = op.elems * narrow, written = op.elems * (int64_t)treadle_dtype_bytes(to);
+  int64_t bytes = op.elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
+  int64_t written = op.elems * (int64_t)treadle_dtype_bytes(to);
   if (op.source < 0) {
     direction->fill_bytes += written;
   } else {

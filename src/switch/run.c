@@ -60,15 +60,14 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
   treadle_copy_op(op, from, own, sw->mover);
   sw->written[position].mark += treadle_op_mark(op);
   sw->written[position].times++;
-  size_t written = treadle_dtype_bytes((treadle_dtype)op->to_dtype);
-  size_t read = treadle_dtype_bytes((treadle_dtype)op->from_dtype);
+  treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
+  size_t bytes = (size_t)op->elems * treadle_dtype_bytes(to_dtype);
   if (op->source < 0)
-    sw->stats.filled_bytes += (size_t)op->elems * written;
+    sw->stats.filled_bytes += bytes;
   else
-    sw->stats.copied_bytes += (size_t)op->elems * written;
-  if (op->source >= 0 &&
-      op->source != group->rank) /* counted as the narrower of both sides, as the bound is */
-    sw->stats.pulled_bytes += (size_t)op->elems * (read < written ? read : written);
+    sw->stats.copied_bytes += bytes;
+  if (op->source >= 0 && op->source != group->rank)
+    sw->stats.pulled_bytes += (size_t)op->elems * treadle_dtype_narrower_bytes(from_dtype, to_dtype);
 }
 
 /* The one place where a planted fault lives. */
