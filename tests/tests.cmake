@@ -1,6 +1,5 @@
 # The test programs; included by CMakeLists.txt, whose first lines say which files they are.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 
 # Open MPI refuses root, more ranks than cores, and prints about both, unless told otherwise.
 set(test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -66,7 +65,7 @@ foreach(folder IN LISTS test_folders)
 endforeach()
 
 # One archive, so that helpers of different folders may use each other.
-set(helpers PkgConfig::CMOCKA PkgConfig::ZLIB)
+set(helpers PkgConfig::CMOCKA)
 if(helper_sources)
   add_library(tests_helpers STATIC ${helper_sources})
   target_include_directories(tests_helpers PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)

@@ -13,14 +13,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
 
 struct treadle_mapping {
-  void *image; /* NULL: not mapped */
+  const void *image; /* NULL: not mapped */
   size_t bytes;
   treadle_stored *tensors;
   int32_t count;
@@ -42,22 +40,11 @@ static treadle_status look_for(const char *path, bool *found_p) {
 static treadle_status map_file(treadle_checkpoint *checkpoint, int32_t file) {
   const char *path = checkpoint->files[file];
   struct treadle_mapping *mapping = &checkpoint->mappings[file];
-  int fd = -1;
   treadle_status status;
-  TRY(treadle_file_open(path, &fd, &mapping->bytes));
-  if (mapping->bytes) { /* of nothing there is no mapping; the parser refuses it */
-    void *image = mmap(NULL, mapping->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (image == MAP_FAILED) {
-      status = treadle_fail(TREADLE_SYSTEM, "%s: cannot map %zu bytes: %s", path, mapping->bytes,
-                            strerror(errno));
-      goto out;
-    }
-    mapping->image = image;
-  }
+  TRY(treadle_file_map(path, &mapping->image, &mapping->bytes));
   TRY(treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena, &mapping->tensors,
                                 &mapping->count));
 out:
-  if (fd >= 0) close(fd);
   return status;
 }
 
@@ -279,7 +266,7 @@ out:
 void treadle_checkpoint_close(treadle_checkpoint *checkpoint) {
   if (!checkpoint) return;
   for (int32_t i = 0; i < checkpoint->file_count; i++)
-    if (checkpoint->mappings[i].image) munmap(checkpoint->mappings[i].image, checkpoint->mappings[i].bytes);
+    treadle_file_unmap(checkpoint->mappings[i].image, checkpoint->mappings[i].bytes);
   treadle_map_release(&checkpoint->by_name);
   treadle_arena_release(&checkpoint->arena);
   treadle_free(checkpoint);

@@ -1,19 +1,12 @@
-/* Whole files.
- *
- * Writing: the content goes to a new file beside the path, reaches the disk (fsync), takes the path's name
- * (rename, which replaces in one step), and then the folder that has the name reaches the disk. So at any
- * moment the path is the old file or the new one, whole. Until the rename, every failure ends with
- * unlinking the new file. The folder is opened before anything is written, since a folder that cannot be
- * opened could not be synced after the rename. */
+/* Reading and mapping whole files. Writing them is in file_write.c. */
 #include "io/file.h"
 
 #include "base/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,81 +73,26 @@ out:
   return status;
 }
 
-/* The folder of a path, opened; `buffer` has room for the path. */
-static treadle_status open_folder(const char *path, char *buffer, int *fd_p) {
-  strcpy(buffer, path);
-  char *slash = strrchr(buffer, '/');
-  if (!slash)
-    strcpy(buffer, ".");
-  else
-    slash[slash == buffer] = 0; /* of "/x" the "/" stays */
-  *fd_p = open(buffer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return *fd_p < 0 ? system_says(buffer, "open the folder") : TREADLE_OK;
-}
-
-/* A new file beside path. Its name has this process's id and a number; one that a killed process left
- * behind is passed over. */
-static treadle_status create_beside(const char *path, char *buffer, size_t buffer_bytes, int *fd_p) {
-  static atomic_uint number;
-  for (int attempt = 0; attempt < 100; attempt++) {
-    snprintf(buffer, buffer_bytes, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
-    *fd_p = open(buffer, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (*fd_p >= 0) return TREADLE_OK;
-    if (errno != EEXIST) break;
-  }
-  return system_says(buffer, "create");
-}
-
-static treadle_status write_all(int fd, const char *path, const void *bytes, size_t count) {
-  for (size_t done = 0; done < count;) {
-    ssize_t put = write(fd, (const char *)bytes + done, count - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return system_says(path, "write");
-    done += (size_t)put;
-  }
-  return TREADLE_OK;
-}
-
-treadle_status treadle_file_write_parts(const char *path, const treadle_file_part *parts, size_t count) {
-  int fd = -1, folder = -1;
-  bool created = false;
+treadle_status treadle_file_map(const char *path, const void **image_p, size_t *bytes_p) {
+  int fd = -1;
   treadle_status status;
-  size_t buffer_bytes = strlen(path) + 64;
-  char *buffer = treadle_alloc(buffer_bytes);
-  if (!buffer) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path);
-
-  TRY(open_folder(path, buffer, &folder));
-  TRY(create_beside(path, buffer, buffer_bytes, &fd));
-  created = true;
-  for (size_t i = 0; i < count; i++) TRY(write_all(fd, path, parts[i].bytes, parts[i].count));
-  if (fsync(fd) != 0) {
-    status = system_says(path, "sync");
-    goto out;
+  *image_p = NULL;
+  TRY(treadle_file_open(path, &fd, bytes_p));
+  if (*bytes_p) { /* of nothing there is no mapping */
+    void *image = mmap(NULL, *bytes_p, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (image == MAP_FAILED)
+      status =
+          treadle_fail(TREADLE_SYSTEM, "%s: cannot map %zu bytes: %s", path, *bytes_p, strerror(errno));
+    else
+      *image_p = image;
   }
-  int closed = close(fd);
-  fd = -1;
-  if (closed != 0) {
-    status = system_says(path, "close");
-    goto out;
-  }
-  if (rename(buffer, path) != 0) {
-    status = system_says(path, "rename the new file to it");
-    goto out;
-  }
-  created = false;
-  if (fsync(folder) != 0 && errno != EINVAL) /* EINVAL: a file system that does not sync folders */
-    status = system_says(path, "sync its folder");
 out:
   if (fd >= 0) close(fd);
-  if (created) unlink(buffer);
-  if (folder >= 0) close(folder);
-  treadle_free(buffer);
   return status;
 }
 
-treadle_status treadle_file_write(const char *path, const void *bytes, size_t count) {
-  treadle_file_part part = {bytes, count};
-  return treadle_file_write_parts(path, &part, 1);
+void treadle_file_unmap(const void *image, size_t bytes) {
+  if (image) munmap((void *)image, bytes);
 }
 
 bool treadle_file_is_folder(const char *path) {

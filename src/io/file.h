@@ -19,6 +19,22 @@ typedef struct treadle_file_part {
 } treadle_file_part;
 treadle_status treadle_file_write_parts(const char *path, const treadle_file_part *parts, size_t count);
 
+/* The same in steps, for content that is made piece by piece. Until the commit the path is as it was; the
+ * path shows the new file, whole, from the commit on. destroy ends the writer and, without a commit, the
+ * temporary file; NULL is fine. */
+typedef struct treadle_file_writer treadle_file_writer;
+treadle_status treadle_file_writer_create(const char *path, treadle_file_writer **writer_p);
+treadle_status treadle_file_writer_append(treadle_file_writer *writer, const void *bytes, size_t count);
+/* Overwrites `count` bytes at `at`, which were appended before. */
+treadle_status treadle_file_writer_patch(treadle_file_writer *writer, int64_t at, const void *bytes,
+                                         size_t count);
+treadle_status treadle_file_writer_commit(treadle_file_writer *writer);
+void treadle_file_writer_destroy(treadle_file_writer *writer);
+
+/* Maps a plain file read-only. *image_p is NULL for an empty file; it is ended by unmap, which takes NULL. */
+treadle_status treadle_file_map(const char *path, const void **image_p, size_t *bytes_p);
+void treadle_file_unmap(const void *image, size_t bytes);
+
 /* Opens a plain file for reading, ready to be mapped or read. *fd_p is ended by close(). A folder, a pipe
  * or a device is TREADLE_REFUSED, what the system does not open TREADLE_SYSTEM. */
 treadle_status treadle_file_open(const char *path, int *fd_p, size_t *bytes_p);
