@@ -1,0 +1,55 @@
+/* Checkpoints of torch.distributed.checkpoint, Megatron's torch_dist format: read where they are mapped.
+ *
+ * Format (torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch): a folder with `.metadata`, the
+ * pickle of a Metadata whose state_dict_metadata names global tensors, each with its element type, size and chunks
+ * (offset and size per dimension), and whose storage_data says for each chunk the file and the bytes in it; and
+ * files of any names (`__0_1.distcp`), in which each chunk is a torch.save archive of one tensor. The pickles are
+ * read as plain values; nothing in them is run.
+ *
+ * The chunks of a tensor must fill it, each element once. What the format keeps as bytes, and tensors whose key
+ * has the name to be skipped, is left out and counted. */
+#ifndef TREADLE_IO_TORCH_DIST_H
+#define TREADLE_IO_TORCH_DIST_H
+
+#include "io/torch.h"
+
+typedef struct treadle_dist_chunk {
+  int64_t offset[8], size[8];
+  int64_t strides[8]; /* in elements, of the data */
+  bool contiguous;
+  const void *data; /* the first element, inside a mapping; of any alignment */
+  size_t bytes;     /* of its elements */
+} treadle_dist_chunk;
+
+typedef struct treadle_dist_tensor {
+  const char *key;
+  treadle_dtype dtype;    /* TREADLE_DTYPE_NONE for what is not moved (I64, ...) */
+  const char *dtype_text; /* as safetensors calls it: "BF16" */
+  int ndim;
+  int64_t shape[8];
+  int64_t elems;
+  size_t bytes;
+  treadle_dist_chunk *chunks;
+  int32_t chunk_count;
+} treadle_dist_tensor;
+
+typedef struct treadle_torch_dist {
+  treadle_dist_tensor *tensors; /* in the order of the metadata */
+  int32_t count;
+  int64_t skipped;    /* entries left out */
+  size_t total_bytes; /* of all tensors */
+  treadle_arena arena;
+  struct treadle_dist_file *files;
+  int32_t file_count;
+} treadle_torch_dist;
+
+/* `skipped`: keys that end so, or go on behind it with "/", are left out ("_extra_state"); NULL: none are. */
+treadle_status treadle_torch_dist_open(const char *folder, const char *skipped,
+                                       treadle_torch_dist **dist_p);
+void treadle_torch_dist_close(treadle_torch_dist *dist);
+
+/* Reads the pickle of `.metadata` alone, without files: chunks have no data. The fuzz target's door. */
+treadle_status treadle_torch_dist_parse(const char *what, const void *image, size_t bytes,
+                                        const char *skipped, treadle_torch_dist **dist_p);
+
+#endif
