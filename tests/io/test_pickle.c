@@ -190,8 +190,10 @@ static void limits(void **state) {
   assert_ok(repeat("Nq00",
                    "h0h0\x86q0"
                    "0",
-                   900, "h0."));           /* 2^900 leaves, 900 values */
-  assert_ok(repeat("]q0h0a", "", 0, ".")); /* a list that holds itself */
+                   900, "h0.")); /* 2^900 leaves, 900 values */
+  assert_ok(repeat("]q\x01h\x01"
+                   "a",
+                   "", 0, ".")); /* a list that holds itself */
 }
 
 static void refuses_truncated(void **state) {
