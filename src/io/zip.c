@@ -8,6 +8,7 @@
 #include "io/zip.h"
 
 #include "base/alloc.h"
+#include "base/crc.h"
 #include "io/zip_format.h"
 
 #include <inttypes.h>
@@ -301,7 +302,7 @@ treadle_status treadle_zip_content(const char *what, const treadle_zip_entry *en
 
 treadle_status treadle_zip_check(const char *what, const treadle_zip_entry *entry,
                                  const unsigned char *content) {
-  uint32_t crc = (uint32_t)crc32_z(0, content, entry->bytes);
+  uint32_t crc = treadle_crc32(0, content, entry->bytes);
   if (crc == entry->crc) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "%s: entry '%s' has CRC-32 %08" PRIx32 ", the archive says %08" PRIx32, what,

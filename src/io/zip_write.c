@@ -8,11 +8,11 @@
 
 #include "base/alloc.h"
 #include "base/array.h"
+#include "base/crc.h"
 #include "io/file.h"
 #include "io/zip_format.h"
 
 #include <string.h>
-#include <zlib.h>
 
 enum {
   BUFFER_BYTES = 256 << 10,
@@ -113,8 +113,7 @@ treadle_status treadle_zip_begin(treadle_zip_writer *writer, const char *name, s
     status = treadle_fail(TREADLE_REFUSED, "%s: an entry's name of %zu bytes", writer->path, name_bytes);
     goto out;
   }
-  written entry = {treadle_arena_copy_text(&writer->arena, name), writer->at, bytes,
-                   (uint32_t)crc32_z(0, NULL, 0)};
+  written entry = {treadle_arena_copy_text(&writer->arena, name), writer->at, bytes, 0};
   if (!entry.name || treadle_array_push(&writer->entries, entry) != TREADLE_OK) {
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for entry '%s'", writer->path, name);
     goto out;
@@ -160,7 +159,7 @@ treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes,
                         count, (unsigned long long)writer->left);
   if (!count) return TREADLE_OK;
   written *last = &writer->entries.items[writer->entries.count - 1];
-  last->crc = (uint32_t)crc32_z(last->crc, bytes, count);
+  last->crc = treadle_crc32(last->crc, bytes, count);
   writer->left -= count;
   return put(writer, bytes, count);
 }
