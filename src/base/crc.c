@@ -1,10 +1,11 @@
-/* CRC-32: zlib's, and on x86 one that folds 64 bytes a step by carry-less products, since zlib's (0.5 GB/s on the
- * machine of docs/speed.md) would be slower than the disk.
+/* CRC-32: zlib's, and on x86 one that folds 64 bytes a step by carry-less products, since zlib's (0.5 GB/s
+ * on the machine of docs/speed.md) would be slower than the disk.
  *
- * The method and the constants are those of V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
- * PCLMULQDQ Instruction", Intel 2009, for the reflected polynomial: a block B that lies d bits before the end
- * counts as B * x^d mod P, so four lanes of 128 bits are moved over the next 512 bits by multiplying with x^512
- * mod P and added to them; at last the lanes become one, 64 bits, and by Barrett's division 32. */
+ * The method and the constants are those of V. Gopal et al., "Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ Instruction", Intel 2009, for the reflected polynomial: a block B that
+ * lies d bits before the end counts as B * x^d mod P, so four lanes of 128 bits are moved over the next
+ * 512 bits by multiplying with x^512 mod P and added to them; at last the lanes become one, 64 bits, and
+ * by Barrett's division 32. */
 #include "base/crc.h"
 
 #include <zlib.h>

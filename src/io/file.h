@@ -31,7 +31,8 @@ treadle_status treadle_file_writer_patch(treadle_file_writer *writer, int64_t at
 treadle_status treadle_file_writer_commit(treadle_file_writer *writer);
 void treadle_file_writer_destroy(treadle_file_writer *writer);
 
-/* Maps a plain file read-only. *image_p is NULL for an empty file; it is ended by unmap, which takes NULL. */
+/* Maps a plain file read-only. *image_p is NULL for an empty file; it is ended by unmap, which takes
+ * NULL. */
 treadle_status treadle_file_map(const char *path, const void **image_p, size_t *bytes_p);
 void treadle_file_unmap(const void *image, size_t bytes);
 

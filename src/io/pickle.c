@@ -1,5 +1,5 @@
-/* Reading pickles: one loop that takes opcode after opcode from a table; there is no recursion. What they work on
- * is in pickle_machine.c. */
+/* Reading pickles: one loop that takes opcode after opcode from a table; there is no recursion. What
+ * they work on is in pickle_machine.c. */
 #include "io/pickle.h"
 
 #include "base/alloc.h"
@@ -173,7 +173,8 @@ out:
   return status;
 }
 
-/* Puts values into the value on the top: into its own items when it is of this kind, into a call's otherwise. */
+/* Puts values into the value on the top: into its own items when it is of this kind, into a call's
+ * otherwise. */
 static treadle_status fill(treadle_machine *m, treadle_value_kind kind, treadle_value *const *values,
                            size_t count) {
   treadle_value *target = NULL;
@@ -292,7 +293,8 @@ out:
   return status;
 }
 
-/* A call, of what lies on the stack: callee, arguments, keywords. `width` of them, or 1: a persistent id. */
+/* A call, of what lies on the stack: callee, arguments, keywords. `width` of them, or 1: a persistent
+ * id. */
 static treadle_status call(treadle_machine *m, int width) {
   treadle_value *parts[3] = {NULL, NULL, NULL}, *value;
   treadle_status status = TREADLE_OK;

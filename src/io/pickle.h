@@ -68,9 +68,9 @@ struct treadle_value {
   } is;
 };
 
-/* Reads one pickle, of at most 1 GiB; bytes behind its end are ignored. The values lie in the arena; bytes and
- * big integers point into `image`. Memory stays within some 128 bytes a byte read; values lie in one another at
- * most 1,000 deep. */
+/* Reads one pickle, of at most 1 GiB; bytes behind its end are ignored. The values lie in the arena;
+ * bytes and big integers point into `image`. Memory stays within some 128 bytes a byte read; values lie
+ * in one another at most 1,000 deep. */
 treadle_status treadle_pickle_read(const char *what, const void *image, size_t bytes, treadle_arena *arena,
                                    treadle_value **value_p);
 
@@ -80,6 +80,8 @@ const char *treadle_value_text(const treadle_value *value);
 bool treadle_value_int(const treadle_value *value, int64_t *integer_p);
 /* A tuple's or list's items, a torch.Size's too; NULL otherwise. */
 const treadle_items *treadle_value_sequence(const treadle_value *value);
+/* The numbers of a sequence, at most 8, all from 0 on and below 2^63; false when it is none. */
+bool treadle_value_numbers(const treadle_value *value, int64_t numbers[8], int *count_p);
 /* The pairs of a dict or a collections.OrderedDict; NULL otherwise. */
 const treadle_items *treadle_value_pairs(const treadle_value *value);
 /* The value of a text key in pairs (the last one, as in Python), or NULL. Linear. */
@@ -91,8 +93,8 @@ const treadle_call *treadle_value_call_of(const treadle_value *value, const char
 /* "a list", "a call of os.system", for messages; into buffer. */
 const char *treadle_value_words(const treadle_value *value, char *buffer, size_t bytes);
 
-/* Writing, protocol 2: values in the order of a stack machine, see pickle_write.c. A zeroed struct is an empty
- * pickle; after memory ran out `failed` is set, and the caller checks once at the end. */
+/* Writing, protocol 2: values in the order of a stack machine, see pickle_write.c. A zeroed struct is an
+ * empty pickle; after memory ran out `failed` is set, and the caller checks once at the end. */
 typedef struct treadle_pickle {
   unsigned char *bytes;
   size_t count, capacity;

@@ -1,12 +1,12 @@
 /* The stack machine under a pickle.
  *
- * The stack holds values and marks (NULL). What an opcode may take from it ends at the last mark, so that no mark
- * is taken for a value. The memo is an array: each entry takes two bytes of input or more, so an index beyond the
- * number of input bytes is refused, and the array cannot outgrow the input by much. Lists double their room; all
- * other memory is a fixed number of bytes an opcode.
+ * The stack holds values and marks (NULL). What an opcode may take from it ends at the last mark, so that
+ * no mark is taken for a value. The memo is an array: each entry takes two bytes of input or more, so an
+ * index beyond the number of input bytes is refused, and the array cannot outgrow the input by much. Lists
+ * double their room; all other memory is a fixed number of bytes an opcode.
  *
- * A value's depth is one more than that of the deepest thing put into it when that was put. Through the memo a
- * list can come to hold itself; then its depth means little, and walkers must mark what they saw. */
+ * A value's depth is one more than that of the deepest thing put into it when that was put. Through the
+ * memo a list can come to hold itself; then its depth means little, and walkers must mark what they saw. */
 #include "io/pickle_machine.h"
 
 #include <string.h>
@@ -39,7 +39,8 @@ treadle_status treadle_machine_top(treadle_machine *m, treadle_value **value_p) 
   return status;
 }
 
-/* Takes what lies above the last mark, and the mark. The values stay where they were until the next push. */
+/* Takes what lies above the last mark, and the mark. The values stay where they were until the next
+ * push. */
 treadle_status treadle_machine_pop_mark(treadle_machine *m, treadle_value ***values_p, size_t *count_p) {
   size_t at = m->stack.count;
   while (at && m->stack.items[at - 1]) at--;

@@ -37,6 +37,15 @@ const treadle_items *treadle_value_sequence(const treadle_value *value) {
   return has_items ? &value->is.items : NULL;
 }
 
+bool treadle_value_numbers(const treadle_value *value, int64_t numbers[8], int *count_p) {
+  const treadle_items *items = treadle_value_sequence(value);
+  if (!items || items->count > 8) return false;
+  for (uint32_t i = 0; i < items->count; i++)
+    if (!treadle_value_int(items->values[i], &numbers[i]) || numbers[i] < 0) return false;
+  *count_p = (int)items->count;
+  return true;
+}
+
 const treadle_items *treadle_value_pairs(const treadle_value *value) {
   if (value && value->kind == TREADLE_VALUE_DICT) return &value->is.items;
   const treadle_call *ordered = treadle_value_call_of(value, "collections", "OrderedDict");

@@ -1,15 +1,16 @@
 /* torch.save archives: read where they are mapped, written as a stream. No code in them is ever run.
  *
- * Format (torch/serialization.py and caffe2/serialize/inline_container.cc of PyTorch): a zip archive with one
- * folder of any name; in it data.pkl, a pickle in which a storage is the persistent id ('storage', class,
- * key, location, elements); data/KEY, the storage's bytes, stored; version; and byteorder since 2.1. A tensor is
- * torch._utils._rebuild_tensor_v2 (_v3 for types without a storage class, such as float8_e4m3fn) over a storage,
- * with an offset, a shape and strides in elements, maybe inside _rebuild_parameter.
+ * Format (torch/serialization.py and caffe2/serialize/inline_container.cc of PyTorch): a zip archive with
+ * one folder of any name; in it data.pkl, a pickle in which a storage is the persistent id ('storage',
+ * class, key, location, elements); data/KEY, the storage's bytes, stored; version; and byteorder since 2.1.
+ * A tensor is torch._utils._rebuild_tensor_v2 (_v3 for types without a storage class, such as
+ * float8_e4m3fn) over a storage, with an offset, a shape and strides in elements, maybe inside
+ * _rebuild_parameter.
  *
- * Of the dict at the top, the entries that the caller names hold tensors by name: in them, everything that is no
- * tensor is refused by name. Everything else is plain values, or calls that are counted and left alone. Refused
- * are big-endian archives, the formats before 1.6, storages that are packed or too short, tensors that leave
- * their storage or have more elements than it. */
+ * Of the dict at the top, the entries that the caller names hold tensors by name: in them, everything
+ * that is no tensor is refused by name. Everything else is plain values, or calls that are counted and
+ * left alone. Refused are big-endian archives, the formats before 1.6, storages that are packed or too
+ * short, tensors that leave their storage or have more elements than it. */
 #ifndef TREADLE_IO_TORCH_H
 #define TREADLE_IO_TORCH_H
 
@@ -55,14 +56,14 @@ treadle_status treadle_torch_parse(const char *what, const void *image, size_t b
                                    const treadle_torch_options *options, treadle_torch **torch_p);
 void treadle_torch_close(treadle_torch *torch);
 
-/* An image whose top is one tensor, as in torch.distributed.checkpoint. What it takes beyond the tensor lies in
- * the arena. */
+/* An image whose top is one tensor, as in torch.distributed.checkpoint. What it takes beyond the tensor
+ * lies in the arena. */
 treadle_status treadle_torch_parse_tensor(const char *what, const void *image, size_t bytes,
                                           treadle_arena *arena, treadle_torch_tensor *tensor_p);
 
-/* Writing: create, append the bytes of all tensors one after the other in pieces of any size, finish. The file is
- * at its path from finish on; destroy ends the writer and without finish leaves nothing. What is written opens
- * with torch.load(weights_only=True). */
+/* Writing: create, append the bytes of all tensors one after the other in pieces of any size, finish.
+ * The file is at its path from finish on; destroy ends the writer and without finish leaves nothing.
+ * What is written opens with torch.load(weights_only=True). */
 typedef struct treadle_torch_extra { /* a number beside the tensors' entries */
   const char *name;
   bool is_real;

@@ -1,9 +1,9 @@
 /* Chunks that fill a tensor.
  *
- * Boxes that lie inside a tensor, do not overlap and have as many elements as it, fill it. Overlaps are looked for
- * with a sweep along one dimension: the chunks are taken in the order of their offsets there, and each is compared
- * with those before it that reach up to its offset. The dimension is that with the most different offsets, so few
- * are compared: of a grid, those of one slab. */
+ * Boxes that lie inside a tensor, do not overlap and have as many elements as it, fill it. Overlaps are
+ * looked for with a sweep along one dimension: the chunks are taken in the order of their offsets there,
+ * and each is compared with those before it that reach up to its offset. The dimension is that with the
+ * most different offsets, so few are compared: of a grid, those of one slab. */
 #include "io/torch_chunks.h"
 
 #include "base/alloc.h"

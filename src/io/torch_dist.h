@@ -1,13 +1,13 @@
 /* Checkpoints of torch.distributed.checkpoint, Megatron's torch_dist format: read where they are mapped.
  *
- * Format (torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch): a folder with `.metadata`, the
- * pickle of a Metadata whose state_dict_metadata names global tensors, each with its element type, size and chunks
- * (offset and size per dimension), and whose storage_data says for each chunk the file and the bytes in it; and
- * files of any names (`__0_1.distcp`), in which each chunk is a torch.save archive of one tensor. The pickles are
- * read as plain values; nothing in them is run.
+ * Format (torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch): a folder with
+ * `.metadata`, the pickle of a Metadata whose state_dict_metadata names global tensors, each with its
+ * element type, size and chunks (offset and size per dimension), and whose storage_data says for each chunk
+ * the file and the bytes in it; and files of any names (`__0_1.distcp`), in which each chunk is a
+ * torch.save archive of one tensor. The pickles are read as plain values; nothing in them is run.
  *
- * The chunks of a tensor must fill it, each element once. What the format keeps as bytes, and tensors whose key
- * has the name to be skipped, is left out and counted. */
+ * The chunks of a tensor must fill it, each element once. What the format keeps as bytes, and tensors
+ * whose key has the name to be skipped, is left out and counted. */
 #ifndef TREADLE_IO_TORCH_DIST_H
 #define TREADLE_IO_TORCH_DIST_H
 
@@ -43,7 +43,8 @@ typedef struct treadle_torch_dist {
   int32_t file_count;
 } treadle_torch_dist;
 
-/* `skipped`: keys that end so, or go on behind it with "/", are left out ("_extra_state"); NULL: none are. */
+/* `skipped`: keys that end so, or go on behind it with "/", are left out ("_extra_state"); NULL: none
+ * are. */
 treadle_status treadle_torch_dist_open(const char *folder, const char *skipped,
                                        treadle_torch_dist **dist_p);
 void treadle_torch_dist_close(treadle_torch_dist *dist);

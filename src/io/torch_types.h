@@ -18,8 +18,8 @@ const treadle_torch_type *treadle_torch_type_named(const char *name);
 const treadle_torch_type *treadle_torch_type_of_storage(const char *storage);
 const treadle_torch_type *treadle_torch_type_of_safetensors(const char *safetensors);
 
-/* Sets dtype and dtype_text, elems and bytes from shape (which has no negative number); false when the bytes
- * pass 2^62. */
+/* Sets dtype and dtype_text, elems and bytes from shape (which has no negative number); false when the
+ * bytes pass 2^62. */
 bool treadle_torch_measure(const treadle_torch_type *type, treadle_torch_tensor *tensor);
 
 #endif

@@ -1,9 +1,10 @@
 /* Writing torch.save archives.
  *
- * data.pkl is made as torch.save makes it: a dict; in it per entry an OrderedDict of tensors, each over a storage
- * of its own. torch's restricted loader (torch/_weights_only_unpickler.py) knows every class and opcode in it. The
- * order of the archive is torch's: data.pkl, byteorder, data/0, data/1, ..., version. A tensor of a type without
- * storage class lies over an untyped storage, which counts bytes, and _rebuild_tensor_v3 is told the type. */
+ * data.pkl is made as torch.save makes it: a dict; in it per entry an OrderedDict of tensors, each over
+ * a storage of its own. torch's restricted loader (torch/_weights_only_unpickler.py) knows every class
+ * and opcode in it. The order of the archive is torch's: data.pkl, byteorder, data/0, data/1, ...,
+ * version. A tensor of a type without storage class lies over an untyped storage, which counts bytes,
+ * and _rebuild_tensor_v3 is told the type. */
 #include "io/torch.h"
 
 #include "base/alloc.h"

@@ -1,10 +1,10 @@
 /* Zip archives as torch.save makes them: read in an image of the file, written as a stream.
  *
- * Format: APPNOTE.TXT 6.3 of PKWARE: per entry a local header and its data, then the central directory, then
- * its end record; zip64 where a number does not fit 32 bits. Read are stored and deflated entries; refused
- * are archives that are cut off or spread over several files, encrypted entries, names twice or with a zero
- * byte, entries whose header or data leave the file or overlap. An entry that is packed is unpacked under a
- * limit of the caller, and never to more than its header says. */
+ * Format: APPNOTE.TXT 6.3 of PKWARE: per entry a local header and its data, then the central directory,
+ * then its end record; zip64 where a number does not fit 32 bits. Read are stored and deflated entries;
+ * refused are archives that are cut off or spread over several files, encrypted entries, names twice or
+ * with a zero byte, entries whose header or data leave the file or overlap. An entry that is packed is
+ * unpacked under a limit of the caller, and never to more than its header says. */
 #ifndef TREADLE_IO_ZIP_H
 #define TREADLE_IO_ZIP_H
 

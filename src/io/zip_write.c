@@ -1,9 +1,9 @@
 /* Writing zip archives as a stream.
  *
- * The local header goes out in front of the data, so it says the size, which the caller knows, and its CRC is
- * patched in when the data is through. As torch does, an extra field "FB" in each local header is as long as
- * it takes to bring the data to a multiple of 64 bytes, and zip64 fields are there only where a number needs
- * them. What is small is gathered in a buffer; what is large goes to the file directly. */
+ * The local header goes out in front of the data, so it says the size, which the caller knows, and its
+ * CRC is patched in when the data is through. As torch does, an extra field "FB" in each local header is
+ * as long as it takes to bring the data to a multiple of 64 bytes, and zip64 fields are there only where
+ * a number needs them. What is small is gathered in a buffer; what is large goes to the file directly. */
 #include "io/zip.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-/* Pickles: values that come back are of known kinds, and lie in the limits; those of a checkpoint's metadata are
- * looked at as such. */
+/* Pickles: values that come back are of known kinds, and lie in the limits; those of a checkpoint's
+ * metadata are looked at as such. */
 #include "io/pickle.h"
 #include "io/torch_dist.h"
 

@@ -5,7 +5,8 @@
 
 static treadle_arena arena;
 
-/* The pickle in a block of its own size: the sanitizer sees a read beyond it. It leaks into no other test. */
+/* The pickle in a block of its own size: the sanitizer sees a read beyond it. It leaks into no other
+ * test. */
 static treadle_status read_bytes(const void *bytes, size_t count, treadle_value **value_p) {
   unsigned char *exact = treadle_arena_alloc(&arena, count);
   memcpy(exact, bytes, count);

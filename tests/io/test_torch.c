@@ -1,5 +1,5 @@
-/* src/io/torch_read.c and torch_write.c: archives recorded with a real torch, bad ones made by hand, and what is
- * written. */
+/* src/io/torch_read.c and torch_write.c: archives recorded with a real torch, bad ones made by hand, and
+ * what is written. */
 #include "test.h"
 
 #include "archive.h"

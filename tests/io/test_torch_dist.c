@@ -1,4 +1,5 @@
-/* src/io/torch_dist.c and torch_chunks.c: a recorded checkpoint, damaged ones, chunks that do not fill a tensor. */
+/* src/io/torch_dist.c and torch_chunks.c: a recorded checkpoint, damaged ones, chunks that do not fill a
+ * tensor. */
 #include "test.h"
 
 #include "base/dtype.h"
