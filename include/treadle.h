@@ -57,7 +57,8 @@ typedef enum treadle_dtype {
   TREADLE_DTYPE_NONE = 0, /* not said: take the tensor's own */
   TREADLE_FP32,
   TREADLE_BF16,
-  TREADLE_FP16
+  TREADLE_FP16,
+  TREADLE_FP8_E4M3 /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
 } treadle_dtype;
 
 /* ---- The model: canonical tensors -------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Element types. Each conversion is a plain loop over one run; the compiler makes vectors of those that
+/* Element types; the plain twin of memory/cast.c. Each conversion is a plain loop over one run; the compiler makes vectors of those that
  * need no branch (bf16 and copies). Bytes go through memcpy: buffers need no alignment. */
 #include "base/dtype.h"
 
@@ -14,6 +14,7 @@ static const struct {
     [TREADLE_FP32] = {4, "fp32", "F32", {"float32", "float", "f32", "FP32", NULL}},
     [TREADLE_BF16] = {2, "bf16", "BF16", {"bfloat16", NULL}},
     [TREADLE_FP16] = {2, "fp16", "F16", {"float16", "half", "f16", "FP16", NULL}},
+    [TREADLE_FP8_E4M3] = {1, "fp8", "F8_E4M3", {"float8_e4m3fn", "fp8_e4m3", "fp8_e4m3fn", NULL}},
 };
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -41,7 +42,7 @@ bool treadle_dtype_parse(const char *text, treadle_dtype *dtype_p) {
 }
 
 bool treadle_dtype_lossless(treadle_dtype from, treadle_dtype to) {
-  return from == to || to == TREADLE_FP32;
+  return from == to || to == TREADLE_FP32 || from == TREADLE_FP8_E4M3;
 }
 
 static uint32_t bits_of(float value) {
@@ -94,6 +95,29 @@ uint16_t treadle_fp16_of_float(float value) {
   return (uint16_t)(sign | made);
 }
 
+/* As fp32, exponent and fraction 20 bits further up, the exponent 120 more. NaN has the bits of torch's. */
+float treadle_fp8_to_float(uint8_t bits) {
+  uint32_t sign = (uint32_t)(bits & 0x80) << 24, magnitude = bits & 0x7f;
+  if (magnitude < 8) { /* zero and subnormals: units of 2^-9 */
+    float value = (float)magnitude * 0x1p-9f;
+    return sign ? -value : value;
+  }
+  return float_of(sign | (magnitude == 0x7f ? 0x7ff00000 : (magnitude << 20) + (120u << 23)));
+}
+
+/* As fp16, with other numbers; the subnormals' units of 2^-9 are those of fp32 from 2^14 on. */
+uint8_t treadle_fp8_of_float(float value) {
+  uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffff;
+  uint32_t sign = (bits >> 24) & 0x80, made;
+  if (magnitude > 0x43e80000) /* above 464, infinity, NaN */
+    made = 0x7f;
+  else if (magnitude >= 0x3c800000) /* normal: from 2^-6 on */
+    made = (magnitude - (120u << 23) + 0x7ffff + ((magnitude >> 20) & 1)) >> 20;
+  else
+    made = bits_of(float_of(magnitude) + 0x1p14f) - bits_of(0x1p14f);
+  return (uint8_t)(sign | made);
+}
+
 /* One loop for each pair; `to` and `from` in the body are the two element types. */
 #define CONVERT(function, to_type, from_type, expression)                                                  \
   static void function(unsigned char *to, const unsigned char *from, size_t count) {                       \
@@ -111,11 +135,22 @@ CONVERT(bf16_to_fp32, float, uint16_t, treadle_bf16_to_float(x))
 CONVERT(fp16_to_fp32, float, uint16_t, treadle_fp16_to_float(x))
 CONVERT(bf16_to_fp16, uint16_t, uint16_t, treadle_fp16_of_float(treadle_bf16_to_float(x)))
 CONVERT(fp16_to_bf16, uint16_t, uint16_t, treadle_bf16_of_float(treadle_fp16_to_float(x)))
+CONVERT(fp32_to_fp8, uint8_t, float, treadle_fp8_of_float(x))
+CONVERT(bf16_to_fp8, uint8_t, uint16_t, treadle_fp8_of_float(treadle_bf16_to_float(x)))
+CONVERT(fp16_to_fp8, uint8_t, uint16_t, treadle_fp8_of_float(treadle_fp16_to_float(x)))
+CONVERT(fp8_to_fp32, float, uint8_t, treadle_fp8_to_float(x))
+CONVERT(fp8_to_bf16, uint16_t, uint8_t, treadle_bf16_of_float(treadle_fp8_to_float(x)))
+CONVERT(fp8_to_fp16, uint16_t, uint8_t, treadle_fp16_of_float(treadle_fp8_to_float(x)))
 
 static void (*const converters[TYPES][TYPES])(unsigned char *, const unsigned char *, size_t) = {
-    [TREADLE_BF16] = {[TREADLE_FP32] = fp32_to_bf16, [TREADLE_FP16] = fp16_to_bf16},
-    [TREADLE_FP16] = {[TREADLE_FP32] = fp32_to_fp16, [TREADLE_BF16] = bf16_to_fp16},
-    [TREADLE_FP32] = {[TREADLE_BF16] = bf16_to_fp32, [TREADLE_FP16] = fp16_to_fp32},
+    [TREADLE_BF16] =
+        {[TREADLE_FP32] = fp32_to_bf16, [TREADLE_FP16] = fp16_to_bf16, [TREADLE_FP8_E4M3] = fp8_to_bf16},
+    [TREADLE_FP16] =
+        {[TREADLE_FP32] = fp32_to_fp16, [TREADLE_BF16] = bf16_to_fp16, [TREADLE_FP8_E4M3] = fp8_to_fp16},
+    [TREADLE_FP32] =
+        {[TREADLE_BF16] = bf16_to_fp32, [TREADLE_FP16] = fp16_to_fp32, [TREADLE_FP8_E4M3] = fp8_to_fp32},
+    [TREADLE_FP8_E4M3] =
+        {[TREADLE_FP32] = fp32_to_fp8, [TREADLE_BF16] = bf16_to_fp8, [TREADLE_FP16] = fp16_to_fp8},
 };
 
 void treadle_dtype_convert(void *to, treadle_dtype to_dtype, const void *from, treadle_dtype from_dtype,
@@ -125,4 +160,21 @@ void treadle_dtype_convert(void *to, treadle_dtype to_dtype, const void *from, t
     memcpy(to, from, count * types[to_dtype].bytes);
   else
     converters[to_dtype][from_dtype](to, from, count);
+}
+
+void treadle_dtype_convert_add(void *to, treadle_dtype to_dtype, const void *from, treadle_dtype from_dtype,
+                               int add, size_t count) {
+  enum { PART = 256 };
+  if (add == 0) {
+    treadle_dtype_convert(to, to_dtype, from, from_dtype, count);
+    return;
+  }
+  for (size_t i = 0; i < count; i += PART) {
+    float values[PART];
+    size_t part = count - i < PART ? count - i : PART;
+    treadle_dtype_convert(values, TREADLE_FP32, (const char *)from + i * types[from_dtype].bytes,
+                          from_dtype, part);
+    for (size_t k = 0; k < part; k++) values[k] += (float)add;
+    treadle_dtype_convert((char *)to + i * types[to_dtype].bytes, to_dtype, values, TREADLE_FP32, part);
+  }
 }

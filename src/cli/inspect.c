@@ -87,7 +87,7 @@ static void print_kinds(const treadle_model *model) {
 }
 
 static void print_types(const treadle_model *model) {
-  static const treadle_dtype dtypes[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16};
+  static const treadle_dtype dtypes[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16, TREADLE_FP8_E4M3};
   for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
     int64_t elems = 0;
     for (int32_t i = 0; i < model->tensor_count; i++)

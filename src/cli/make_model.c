@@ -22,7 +22,8 @@ static treadle_status make_config(const treadle_arguments *arguments, json_t **c
   static const char *const torch_names[] = {
       [TREADLE_FP32] = "float32", [TREADLE_BF16] = "bfloat16", [TREADLE_FP16] = "float16"};
   treadle_dtype dtype = TREADLE_BF16;
-  if (arguments->dtype && !treadle_dtype_parse(arguments->dtype, &dtype))
+  if (arguments->dtype &&
+      (!treadle_dtype_parse(arguments->dtype, &dtype) || dtype == TREADLE_FP8_E4M3)) /* fp8 wants scales */
     return treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32",
                         arguments->dtype);
   if (arguments->hidden % 64)

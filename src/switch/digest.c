@@ -26,7 +26,15 @@ static uint32_t bits_of_half(treadle_dtype dtype, const char *at) {
   return bits;
 }
 
+static uint32_t bits_of_fp8(const char *at) {
+  float value = treadle_fp8_to_float((uint8_t)*at);
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
 static inline uint32_t bits_at(treadle_dtype dtype, const char *at) {
+  if (dtype == TREADLE_FP8_E4M3) return bits_of_fp8(at);
   if (dtype != TREADLE_FP32) return bits_of_half(dtype, at);
   uint32_t bits;
   memcpy(&bits, at, sizeof bits);

@@ -57,6 +57,11 @@ static void put(char *at, treadle_dtype dtype, uint16_t bf16) {
     memcpy(at, &bits, sizeof bits);
     return;
   }
+  if (dtype == TREADLE_FP8_E4M3) { /* rounded: 3 bits of fraction */
+    uint8_t fp8 = treadle_fp8_of_float(treadle_bf16_to_float(bf16));
+    memcpy(at, &fp8, sizeof fp8);
+    return;
+  }
   if (dtype ==
       TREADLE_FP16) /* 5 bits of exponent with a bias of 15 instead of 127, 10 of fraction instead of 7 */
     bf16 = (uint16_t)((bf16 & 0x8000) | ((bf16 >> 7 & 0xff) - 112) << 10 | (bf16 & 0x7f) << 3);

@@ -100,36 +100,125 @@ static void widening_is_exact(void **state) {
   }
 }
 
+/* ---- fp8 ---- */
+
+/* The fraction of a code, in units of 2^-9; no floating point. */
+static int64_t fp8_units(int magnitude) {
+  int exponent = magnitude >> 3, fraction = magnitude & 7;
+  return exponent ? (int64_t)(8 + fraction) << (exponent - 1) : fraction;
+}
+
+static void fp8_codes_and_back(void **state) {
+  (void)state;
+  assert_int_equal(fp8_units(0x7e), 448 * 512);
+  for (int code = 0; code < 256; code++) {
+    float value = treadle_fp8_to_float((uint8_t)code);
+    assert_int_equal(treadle_fp8_of_float(value), code);
+    assert_int_equal(signbit(value) != 0, code >> 7);
+    if ((code & 0x7f) == 0x7f) {
+      assert_int_equal(bits_of(value) & 0x7fffffff, 0x7ff00000); /* torch's */
+      continue;
+    }
+    if ((double)value != ldexp((double)fp8_units(code & 0x7f), -9) * (code & 0x80 ? -1 : 1))
+      fail_msg("%02x: %g", code, (double)value);
+    /* Through bf16 and fp16 as well: they hold every value. */
+    assert_int_equal(treadle_fp8_of_float(treadle_bf16_to_float(treadle_bf16_of_float(value))), code);
+    assert_int_equal(treadle_fp8_of_float(treadle_fp16_to_float(treadle_fp16_of_float(value))), code);
+  }
+}
+
+/* By whole numbers: from 2^-14 to 464 an fp32 is a whole number of units of 2^-37, below 2^46, and a code is one
+ * too. What is smaller rounds to zero. */
+static int fp8_reference(float value) {
+  int sign = signbit(value) ? 0x80 : 0;
+  double magnitude = fabs((double)value);
+  if (isnan(value) || magnitude > 464) return sign | 0x7f;
+  if (magnitude < 0x1p-14) return sign;
+  int64_t units = (int64_t)ldexp(magnitude, 37), best = INT64_MAX; /* exact */
+  int found = 0;
+  for (int code = 0; code < 0x7f; code++) {
+    int64_t distance = llabs((fp8_units(code) << 28) - units);
+    if (distance > best || (distance == best && code % 2)) continue;
+    best = distance;
+    found = code;
+  }
+  return sign | found;
+}
+
+static void check_fp8(uint32_t bits) {
+  float value = float_of(bits);
+  int code = treadle_fp8_of_float(value), wanted = fp8_reference(value);
+  if (code != wanted) fail_msg("fp8 of %08x (%g): %02x, not %02x", bits, (double)value, code, wanted);
+}
+
+static void fp8_rounds_to_nearest_even(void **state) {
+  (void)state;
+  for (uint32_t upper = 0; upper < 0x10000; upper++) check_fp8(upper << 16); /* all of bf16 */
+  for (uint32_t code = 0; code < 0x7f; code++) { /* half-way values and their neighbours, 464 among them */
+    double low = ldexp((double)fp8_units((int)code), -9);
+    double high = code == 0x7e ? 480 : ldexp((double)fp8_units((int)code + 1), -9);
+    uint32_t middle = bits_of((float)((low + high) / 2));
+    int even = (int)(code % 2 ? code + 1 : code);
+    assert_int_equal(treadle_fp8_of_float(float_of(middle)), even);
+    assert_int_equal(treadle_fp8_of_float(float_of(middle - 1)), code);
+    assert_int_equal(treadle_fp8_of_float(float_of(middle + 1)), code + 1); /* above 464: NaN */
+    assert_int_equal(treadle_fp8_of_float(-float_of(middle)), 0x80 | even);
+  }
+  static const uint32_t all[] = {0x7f800000, 0xff800000, 0x7f800001, 0xffffffff, 0x43f00000, 0x43e00000, 1};
+  for (size_t i = 0; i < TEST_COUNT(all); i++) check_fp8(all[i]);
+  treadle_random random = {8};
+  for (int i = 0; i < 200000; i++) check_fp8((uint32_t)treadle_random_next(&random));
+  for (int i = 0; i < 200000; i++) /* 2^-15 to 2^10 */
+    check_fp8((uint32_t)treadle_random_between(&random, 0x38000000, 0x44800000));
+}
+
+/* ---- Runs ---- */
+
+static float decode(treadle_dtype dtype, const unsigned char *at) {
+  float value;
+  uint16_t half;
+  memcpy(&value, at, sizeof value);
+  memcpy(&half, at, sizeof half);
+  return dtype == TREADLE_FP32   ? value
+         : dtype == TREADLE_BF16 ? treadle_bf16_to_float(half)
+         : dtype == TREADLE_FP16 ? treadle_fp16_to_float(half)
+                                 : treadle_fp8_to_float(*at);
+}
+
+static void encode(treadle_dtype dtype, float value, unsigned char *at) {
+  uint16_t half = dtype == TREADLE_BF16 ? treadle_bf16_of_float(value) : treadle_fp16_of_float(value);
+  if (dtype == TREADLE_FP8_E4M3)
+    *at = treadle_fp8_of_float(value);
+  else
+    memcpy(at, dtype == TREADLE_FP32 ? (void *)&value : (void *)&half, treadle_dtype_bytes(dtype));
+}
+
 /* Runs of every pair, from and to odd addresses, against one element at a time. */
 static void runs_equal_elements(void **state) {
   (void)state;
-  static const treadle_dtype types[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16};
-  enum { COUNT = 1003 };
-  static unsigned char from[COUNT * 4 + 1], to[COUNT * 4 + 2];
+  enum { COUNT = 1003, TYPES = TREADLE_FP8_E4M3 };
+  static unsigned char from[COUNT * 4 + 4], to[COUNT * 4 + 2];
   treadle_random random = {3};
   for (size_t i = 0; i < sizeof from; i++) from[i] = (unsigned char)treadle_random_next(&random);
-  for (int a = 0; a < 3; a++)
-    for (int b = 0; b < 3; b++) {
-      size_t wide = treadle_dtype_bytes(types[a]), out = treadle_dtype_bytes(types[b]);
-      memset(to, 0xee, sizeof to);
-      treadle_dtype_convert(to + 1, types[b], from + 1, types[a], COUNT);
-      assert_int_equal(to[0], 0xee);
-      assert_int_equal(to[1 + COUNT * out], 0xee);
-      for (size_t i = 0; i < COUNT; i++) {
-        unsigned char one[4];
-        float value;
-        uint16_t half;
-        memcpy(&value, from + 1 + i * wide, sizeof value * (wide == 4));
-        memcpy(&half, from + 1 + i * wide, sizeof half);
-        if (types[a] == TREADLE_BF16) value = treadle_bf16_to_float(half);
-        if (types[a] == TREADLE_FP16) value = treadle_fp16_to_float(half);
-        uint16_t small =
-            types[b] == TREADLE_BF16 ? treadle_bf16_of_float(value) : treadle_fp16_of_float(value);
-        memcpy(one, out == 4 ? (void *)&value : (void *)&small, out);
-        if (types[a] == types[b]) memcpy(one, from + 1 + i * wide, out);
-        if (memcmp(one, to + 1 + i * out, out)) fail_msg("element %zu of %d to %d", i, types[a], types[b]);
-      }
+  for (int pair = 0; pair < TYPES * TYPES * 3; pair++) {
+    treadle_dtype a = (treadle_dtype)(1 + pair % TYPES), b = (treadle_dtype)(1 + pair / TYPES % TYPES);
+    int add = pair / TYPES / TYPES - 1;
+    size_t wide = treadle_dtype_bytes(a), out = treadle_dtype_bytes(b);
+    memset(to, 0xee, sizeof to);
+    if (add)
+      treadle_dtype_convert_add(to + 1, b, from + 1, a, add, COUNT);
+    else
+      treadle_dtype_convert(to + 1, b, from + 1, a, COUNT);
+    assert_int_equal(to[0], 0xee);
+    assert_int_equal(to[1 + COUNT * out], 0xee);
+    for (size_t i = 0; i < COUNT; i++) {
+      unsigned char one[4];
+      float value = decode(a, from + 1 + i * wide);
+      encode(b, add ? value + (float)add : value, one);
+      if (a == b && !add) memcpy(one, from + 1 + i * wide, out);
+      if (memcmp(one, to + 1 + i * out, out)) fail_msg("element %zu of %d to %d, %+d", i, a, b, add);
     }
+  }
   treadle_dtype_convert(NULL, TREADLE_FP32, NULL, TREADLE_BF16, 0);
 }
 
@@ -138,11 +227,16 @@ static void names(void **state) {
   static const struct {
     const char *text;
     treadle_dtype dtype;
-  } good[] = {{"fp32", TREADLE_FP32},          {"float32", TREADLE_FP32},        {"F32", TREADLE_FP32},
-              {"torch.float32", TREADLE_FP32}, {"bf16", TREADLE_BF16},           {"bfloat16", TREADLE_BF16},
-              {"BF16", TREADLE_BF16},          {"torch.bfloat16", TREADLE_BF16}, {"float16", TREADLE_FP16},
-              {"F16", TREADLE_FP16},           {"torch.half", TREADLE_FP16},     {"fp16", TREADLE_FP16}};
-  static const char *const bad[] = {"", "F64", "none", "torch.", "int8", "bf16 ", "Bf16", "float8_e4m3fn"};
+  } good[] = {{"fp32", TREADLE_FP32},        {"float32", TREADLE_FP32},
+              {"F32", TREADLE_FP32},         {"torch.float32", TREADLE_FP32},
+              {"bf16", TREADLE_BF16},        {"bfloat16", TREADLE_BF16},
+              {"BF16", TREADLE_BF16},        {"torch.bfloat16", TREADLE_BF16},
+              {"float16", TREADLE_FP16},     {"F16", TREADLE_FP16},
+              {"torch.half", TREADLE_FP16},  {"fp16", TREADLE_FP16},
+              {"fp8", TREADLE_FP8_E4M3},     {"float8_e4m3fn", TREADLE_FP8_E4M3},
+              {"F8_E4M3", TREADLE_FP8_E4M3}, {"torch.float8_e4m3fn", TREADLE_FP8_E4M3}};
+  static const char *const bad[] = {"",      "F64",  "none",    "torch.",      "int8",
+                                    "bf16 ", "Bf16", "F8_E5M2", "float8_e5m2", "e4m3"};
   for (size_t i = 0; i < TEST_COUNT(good); i++) {
     treadle_dtype dtype = TREADLE_DTYPE_NONE;
     assert_true(treadle_dtype_parse(good[i].text, &dtype));
@@ -159,11 +253,21 @@ static void names(void **state) {
   assert_true(treadle_dtype_lossless(TREADLE_BF16, TREADLE_BF16));
   assert_false(treadle_dtype_lossless(TREADLE_BF16, TREADLE_FP16));
   assert_false(treadle_dtype_lossless(TREADLE_FP32, TREADLE_BF16));
+  assert_string_equal(treadle_dtype_name(TREADLE_FP8_E4M3), "fp8");
+  assert_string_equal(treadle_dtype_safetensors(TREADLE_FP8_E4M3), "F8_E4M3");
+  assert_int_equal(treadle_dtype_bytes(TREADLE_FP8_E4M3), 1);
+  assert_int_equal(treadle_dtype_narrower_bytes(TREADLE_BF16, TREADLE_FP8_E4M3), 1);
+  for (int type = TREADLE_FP32; type <= TREADLE_FP8_E4M3; type++) {
+    assert_true(treadle_dtype_lossless(TREADLE_FP8_E4M3, (treadle_dtype)type));
+    assert_int_equal(treadle_dtype_lossless((treadle_dtype)type, TREADLE_FP8_E4M3),
+                     type == TREADLE_FP8_E4M3);
+  }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rounds_to_nearest_even),
-                                     cmocka_unit_test(widening_is_exact),
-                                     cmocka_unit_test(runs_equal_elements), cmocka_unit_test(names)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rounds_to_nearest_even), cmocka_unit_test(widening_is_exact),
+      cmocka_unit_test(fp8_codes_and_back),     cmocka_unit_test(fp8_rounds_to_nearest_even),
+      cmocka_unit_test(runs_equal_elements),    cmocka_unit_test(names)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
