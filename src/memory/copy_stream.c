@@ -137,6 +137,13 @@ void treadle_stream_rows(char *to, size_t to_stride, const char *from, size_t fr
   }
 }
 
+AVX2 void treadle_stream_lines(char *to, const char *from, size_t bytes) {
+  if ((uintptr_t)to % LINE != 0 || bytes % LINE != 0)
+    memcpy(to, from, bytes);
+  else
+    for (size_t i = 0; i < bytes; i += LINE) one_line(to + i, from + i);
+}
+
 #else
 
 #include <stdlib.h>
@@ -147,6 +154,10 @@ void treadle_stream_rows(char *to, size_t to_stride, const char *from, size_t fr
                          size_t rows) {
   (void)to, (void)to_stride, (void)from, (void)from_stride, (void)row, (void)rows;
   abort(); /* not supported: nobody calls it */
+}
+void treadle_stream_lines(char *to, const char *from, size_t bytes) {
+  (void)to, (void)from, (void)bytes;
+  abort();
 }
 
 #endif

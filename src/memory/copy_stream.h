@@ -11,6 +11,8 @@ bool treadle_stream_supported(void);
  * bytes are seen by others after treadle_stream_fence(). Only where supported. */
 void treadle_stream_rows(char *to, size_t to_stride, const char *from, size_t from_stride, size_t row,
                          size_t rows);
+/* One short row out of the cache: past it where it is whole lines, else like memcpy. */
+void treadle_stream_lines(char *to, const char *from, size_t bytes);
 void treadle_stream_fence(void);
 
 #endif

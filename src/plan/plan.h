@@ -27,6 +27,7 @@ typedef struct treadle_op {
   bool twin;      /* reads this rank's own destination window, after the wave's other copies */
   uint8_t ndim;
   uint8_t from_dtype, to_dtype;
+  int8_t add;       /* -1, 0 or 1: added to each value in fp32 between the two types */
   int32_t tensor;   /* canonical, for messages; -1: fill */
   int32_t storage;  /* of the destination window */
   int64_t from, to; /* bytes in the windows */

@@ -36,17 +36,19 @@ static void side_init(side *s, treadle_random *random, bool paged) {
   s->view = (treadle_view){.base = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
 }
 
-/* Dimensions from slow to fast; strides that hold what is inside, with gaps now and then. */
-static int64_t draw_strides(treadle_random *random, treadle_op *op, int64_t *strides, int64_t each) {
+/* Strides that hold what is inside, with gaps now and then; `order` has the dimensions from slow to fast. */
+static int64_t draw_strides(treadle_random *random, treadle_op *op, int64_t *strides, int64_t each,
+                            const int *order) {
   int64_t inner = each;
-  for (int d = op->ndim - 1; d >= 0; d--) {
+  for (int i = op->ndim - 1; i >= 0; i--) {
+    int d = order[i];
     int64_t gap = treadle_random_below(random, 3);
     strides[d] = inner + (gap == 0   ? 0
                           : gap == 1 ? each * treadle_random_below(random, 5)
                                      : inner * treadle_random_below(random, 3));
-    if (d == op->ndim - 1 && treadle_random_below(random, 8) != 0) strides[d] = each;
+    if (i == op->ndim - 1 && treadle_random_below(random, 8) != 0) strides[d] = each;
     inner = strides[d] * (op->size[d] - 1) + inner;
-    if (d > 0 && treadle_random_below(random, 2)) inner = (inner + 63) / 64 * 64;
+    if (i > 0 && treadle_random_below(random, 2)) inner = (inner + 63) / 64 * 64;
   }
   return inner;
 }
@@ -57,19 +59,36 @@ static void draw_sizes(treadle_random *random, treadle_op *op) {
   if (op->ndim == 0) return;
   static const int64_t rows[] = {1, 3, 31, 32, 100, 128, 256, 500, 512, 600, 1024, 2048, 2100, 5000};
   op->size[op->ndim - 1] = rows[treadle_random_below(random, TEST_COUNT(rows))];
+  if (op->ndim > 1 && treadle_random_below(random, 3) == 0) /* planes of several tiles */
+    for (int d = op->ndim - 2; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, 200);
+}
+
+/* Half of the time the source has its dimensions in another order: a transposing copy. */
+static void draw_order(treadle_random *random, int ndim, int *order) {
+  for (int d = 0; d < ndim; d++) order[d] = d;
+  if (treadle_random_below(random, 2)) return;
+  for (int d = ndim - 1; d > 0; d--) {
+    int k = (int)treadle_random_below(random, d + 1), t = order[d];
+    order[d] = order[k];
+    order[k] = t;
+  }
 }
 
 /* An op that fits the room on both sides. */
 static treadle_op draw_op(treadle_random *random, bool fill, bool convert) {
   for (;;) {
     treadle_op op = {.source = fill ? -1 : 0, .elems = 1};
-    op.from_dtype = (uint8_t)(1 + treadle_random_below(random, 3));
-    op.to_dtype = convert ? (uint8_t)(1 + treadle_random_below(random, 3)) : op.from_dtype;
+    op.from_dtype = (uint8_t)(1 + treadle_random_below(random, 4));
+    op.to_dtype = convert ? (uint8_t)(1 + treadle_random_below(random, 4)) : op.from_dtype;
+    if (convert) op.add = (int8_t)treadle_random_between(random, -1, 1);
     draw_sizes(random, &op);
+    int order[TREADLE_MAX_AXES];
+    draw_order(random, op.ndim, order);
     int64_t from = draw_strides(random, &op, op.from_stride,
-                                (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype));
-    int64_t to =
-        draw_strides(random, &op, op.to_stride, (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype));
+                                (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype), order);
+    draw_order(random, op.ndim, order);
+    int64_t to = draw_strides(random, &op, op.to_stride,
+                              (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype), order);
     if (from > ROOM || to > ROOM) continue;
     for (int d = 0; d < op.ndim; d++) op.elems *= op.size[d];
     op.from = treadle_random_below(random, ROOM - from + 1); /* any byte: no alignment is promised */
@@ -94,7 +113,8 @@ static void plain_op(const treadle_op *op, const side *from, side *to) {
     char in[4], out[4] = {0};
     for (size_t i = 0; i < in_bytes && op->source >= 0; i++) in[i] = *byte_at(from, f + (int64_t)i);
     if (op->source >= 0)
-      treadle_dtype_convert(out, (treadle_dtype)op->to_dtype, in, (treadle_dtype)op->from_dtype, 1);
+      treadle_dtype_convert_add(out, (treadle_dtype)op->to_dtype, in, (treadle_dtype)op->from_dtype,
+                                op->add, 1);
     for (size_t i = 0; i < out_bytes; i++) *byte_at(to, t + (int64_t)i) = out[i];
     for (int d = op->ndim - 1; d >= 0 && ++at[d] == op->size[d]; d--) at[d] = 0;
   }
@@ -122,8 +142,9 @@ static void check_case(uint64_t seed) {
     treadle_copy_op(&op, fill ? NULL : &from.view, &to.view, (treadle_mover)mover);
     treadle_copy_fence();
     if (memcmp(to.base, wanted.base, ROOM) == 0) continue;
-    fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d", (unsigned long long)seed,
-             mover, op.ndim, (long long)op.elems, op.from_dtype, op.to_dtype);
+    fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d, %+d",
+             (unsigned long long)seed, mover, op.ndim, (long long)op.elems, op.from_dtype, op.to_dtype,
+             op.add);
   }
   free(from.base);
   free(to.base);

@@ -1,0 +1,48 @@
+/* A view: a window seen through its page table. Byte b of the window is at base + table[b / page] * page + b
+ * % page. An extent is a range of the window that is contiguous in memory too. */
+#ifndef TREADLE_MEMORY_VIEW_H
+#define TREADLE_MEMORY_VIEW_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct treadle_view {
+  char *base;
+  const int32_t *table; /* NULL: the window is contiguous at base */
+  int page_shift;       /* log2 of the page size, with a table */
+} treadle_view;
+
+static inline char *treadle_view_address(const treadle_view *view, int64_t at) {
+  if (!view->table) return view->base + at;
+  int64_t page = at >> view->page_shift, in_page = at & (((int64_t)1 << view->page_shift) - 1);
+  return view->base + ((int64_t)view->table[page] << view->page_shift) + in_page;
+}
+
+/* How many of the `wanted` bytes from `at` on are contiguous in memory. */
+static inline int64_t treadle_view_extent(const treadle_view *view, int64_t at, int64_t wanted) {
+  if (!view->table) return wanted;
+  int64_t page_bytes = (int64_t)1 << view->page_shift, page = at >> view->page_shift;
+  int64_t bytes = page_bytes - (at & (page_bytes - 1));
+  for (; bytes < wanted && view->table[page + 1] == view->table[page] + 1; page++) bytes += page_bytes;
+  return bytes < wanted ? bytes : wanted;
+}
+
+/* `bytes` bytes from `at` on, across borders, into and out of a buffer. */
+static inline void treadle_view_read(const treadle_view *view, int64_t at, void *buffer, int64_t bytes) {
+  for (int64_t done = 0; done < bytes;) {
+    int64_t part = treadle_view_extent(view, at + done, bytes - done);
+    memcpy((char *)buffer + done, treadle_view_address(view, at + done), (size_t)part);
+    done += part;
+  }
+}
+
+static inline void treadle_view_write(const treadle_view *view, int64_t at, const void *buffer,
+                                      int64_t bytes) {
+  for (int64_t done = 0; done < bytes;) {
+    int64_t part = treadle_view_extent(view, at + done, bytes - done);
+    memcpy(treadle_view_address(view, at + done), (const char *)buffer + done, (size_t)part);
+    done += part;
+  }
+}
+
+#endif
