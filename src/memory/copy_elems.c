@@ -2,14 +2,22 @@
  *
  * A run is gathered, cast and scattered a chunk at a time. A plane is cut into tiles: each is read along the
  * source, line by line, cast, transposed in the cache, and written along the destination, so that memory
- * sees whole lines on both sides. Tiles follow each other along the source; the lines of the next one are
- * asked for while one is at work. */
+ * sees whole lines on both sides: one line of the source, four of the destination (docs/speed.md, "Values").
+ * Tiles follow each other along the source; the lines of the next but one are asked for while one is at
+ * work. */
 #include "memory/copy_elems.h"
 
 #include "memory/copy_stream.h"
 #include "memory/transpose.h"
 
-enum { CHUNK = 512, TILE = TREADLE_TILE, LINE = 64 };
+#include <stdlib.h>
+
+enum { CHUNK = 512, LINE = 64 };
+enum {
+  MOST_ROWS = LINE,
+  WIDTH = 4 * LINE,
+  PAD = 16
+}; /* of a tile; PAD keeps its rows out of one set of the cache */
 
 void treadle_route_cast(const treadle_route *route, void *to, const void *from, size_t count) {
   if (route->mover == TREADLE_MOVER_STREAM)
@@ -97,63 +105,81 @@ void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_strid
 
 /* ---- Planes ---- */
 
-/* Rows and columns have TILE elements a line, whatever their size. */
-typedef struct turntable {
-  _Alignas(LINE) uint32_t read[TILE * TILE], turned[TILE * TILE];
-} turntable;
+typedef struct tiles {
+  _Alignas(LINE) char read[WIDTH * (MOST_ROWS + PAD)], turned[MOST_ROWS * (WIDTH + PAD)];
+} tiles;
 
-static void prefetch(const treadle_route *route, int64_t at, int64_t bytes) {
-  const char *begin = treadle_view_address(route->from_view, at);
-  for (int64_t line = 0; line < bytes; line += LINE) __builtin_prefetch(begin + line);
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Elements of a line of the source, if that is a good number. */
+static int64_t rows_of_tile(const treadle_plane *plane) {
+  int64_t stride = llabs(plane->from_row), rows = stride ? LINE / stride : 0;
+  return rows < 8 ? 16 : rows;
 }
 
-/* `more`: another tile follows along the rows. */
+/* Whole lines that keep their values, which are nearly all where nothing is cast. A loop of its own: the fewer
+ * instructions between two loads, the more of them are under way at once. */
+static void read_lines(const char *from, int64_t step, int64_t columns, treadle_tile read) {
+  char *to = read.base;
+  for (int64_t column = 0; column < columns; column++, from += step, to += read.pitch) {
+    __builtin_prefetch(from + 2 * LINE);
+    memcpy(to, from, LINE);
+  }
+}
+
+/* A row of `read` for each column of the plane. */
 static void read_tile(const treadle_route *route, const treadle_plane *plane, int64_t from, int64_t rows,
-                      int64_t columns, bool more, turntable *tile) {
-  uint32_t buffer[TILE];
-  int64_t pitch = TILE * route->to_bytes;
+                      int64_t columns, treadle_tile read) {
+  uint32_t buffer[MOST_ROWS];
+  bool same = treadle_cast_is_copy(route->cast), dense = plane->from_row == route->from_bytes;
+  if (same && dense && rows * route->from_bytes == LINE &&
+      together(route->from_view, from, plane->from_column, LINE, columns)) {
+    read_lines(treadle_view_address(route->from_view, from), plane->from_column, columns, read);
+    return;
+  }
   for (int64_t column = 0; column < columns; column++) {
     int64_t at = from + column * plane->from_column;
-    const void *dense = gather(route->from_view, at, plane->from_row, route->from_bytes, rows, buffer);
-    if (more) prefetch(route, at + rows * plane->from_row, rows * plane->from_row);
-    treadle_route_cast(route, (char *)tile->read + column * pitch, dense, (size_t)rows);
+    char *to = read.base + (size_t)column * read.pitch;
+    const char *line = gather(route->from_view, at, plane->from_row, route->from_bytes, rows, buffer);
+    __builtin_prefetch(treadle_view_address(route->from_view, at) + 2 * LINE);
+    if (same)
+      memcpy(to, line, (size_t)(rows * route->to_bytes));
+    else
+      treadle_route_cast(route, to, line, (size_t)rows);
   }
 }
 
 static void write_tile(const treadle_route *route, const treadle_plane *plane, int64_t to, int64_t rows,
-                       int64_t columns, const turntable *tile) {
-  int64_t pitch = TILE * route->to_bytes, bytes = columns * route->to_bytes;
+                       int64_t columns, treadle_tile turned) {
+  int64_t bytes = columns * route->to_bytes;
   for (int64_t row = 0; row < rows; row++) {
-    const char *turned = (const char *)tile->turned + row * pitch;
+    const char *from = turned.base + (size_t)row * turned.pitch;
     int64_t at = to + row * plane->to_row;
     if (plane->to_column == route->to_bytes && route->mover == TREADLE_MOVER_STREAM &&
         treadle_view_extent(route->to_view, at, bytes) == bytes)
-      treadle_stream_lines(treadle_view_address(route->to_view, at), turned, (size_t)bytes);
+      treadle_stream_lines(treadle_view_address(route->to_view, at), from, (size_t)bytes);
     else
-      scatter(route->to_view, at, plane->to_column, route->to_bytes, columns, turned);
+      scatter(route->to_view, at, plane->to_column, route->to_bytes, columns, from);
   }
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 void treadle_copy_plane(const treadle_route *route, int64_t to, int64_t from, const treadle_plane *plane) {
-  turntable tile;
-  memset(&tile, 0, sizeof tile); /* blocks at the edges turn more than was read */
+  tiles room; /* what lies beyond the edges is turned too, and written nowhere */
+  int64_t each = route->to_bytes, tile_rows = rows_of_tile(plane), tile_columns = WIDTH / each;
+  const treadle_tile read = {room.read, (size_t)(tile_rows * each + PAD)},
+                     turned = {room.turned, WIDTH + PAD};
   for (int64_t column = 0, columns; column < plane->columns; column += columns) {
     int64_t column_to = to + column * plane->to_column, column_from = from + column * plane->from_column;
     columns =
-        smaller(plane->columns - column, TILE - column_to % LINE / route->to_bytes); /* then whole lines */
+        smaller(plane->columns - column, tile_columns - column_to % LINE / each); /* then whole lines */
     for (int64_t row = 0, rows; row < plane->rows; row += rows) {
-      rows = smaller(plane->rows - row, TILE);
-      bool more = plane->rows - row >= 2 * TILE && plane->from_row <= 4 * route->from_bytes;
-      read_tile(route, plane, column_from + row * plane->from_row, rows, columns, more, &tile);
+      rows = smaller(plane->rows - row, tile_rows);
+      read_tile(route, plane, column_from + row * plane->from_row, rows, columns, read);
       if (route->mover == TREADLE_MOVER_STREAM)
-        treadle_transpose_tile(tile.turned, tile.read, (size_t)columns, (size_t)rows,
-                               (size_t)route->to_bytes);
+        treadle_transpose_tile(turned, read, (size_t)columns, (size_t)rows, (size_t)each);
       else
-        treadle_transpose_plain(tile.turned, tile.read, (size_t)columns, (size_t)rows,
-                                (size_t)route->to_bytes);
-      write_tile(route, plane, column_to + row * plane->to_row, rows, columns, &tile);
+        treadle_transpose_plain(turned, read, (size_t)columns, (size_t)rows, (size_t)each);
+      write_tile(route, plane, column_to + row * plane->to_row, rows, columns, turned);
     }
   }
 }
