@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "memory/copy.h"
 #include "memory/pool.h"
+#include "memory/quantise.h"
 
 #include <stdio.h>
 
@@ -125,9 +126,46 @@ static void measure_second(const bench *b) {
   measure_ops(b, "bf16, each 2nd value", &r);
 }
 
+/* ---- Blocks of fp8 ---- */
+
+typedef struct blocks {
+  treadle_dtype dtype; /* of the values */
+  int64_t rows;        /* of 2,048 values, in the contiguous windows */
+  bool back;           /* to values */
+} blocks;
+
+static void run_blocks(const bench *b, const void *context) {
+  enum { SIDE = TREADLE_QUANTISE_BLOCK, WIDTH = 2048 };
+  const blocks *q = context;
+  int64_t each = (int64_t)treadle_dtype_bytes(q->dtype);
+  for (int64_t row = 0; row < q->rows; row += SIDE)
+    for (int64_t column = 0; column < WIDTH; column += SIDE) {
+      float scale = 0.01f;
+      int64_t at = row * WIDTH + column;
+      treadle_matrix values = {(q->back ? b->to : b->from) + at * each, WIDTH * each, each};
+      treadle_matrix codes = {(q->back ? b->from : b->to) + at, WIDTH, 1};
+      if (q->back)
+        treadle_dequantise_block(values, q->dtype, codes, scale, SIDE, SIDE, treadle_copy_choose());
+      else
+        treadle_quantise_block(codes, &scale, values, q->dtype, SIDE, SIDE, treadle_copy_choose());
+    }
+}
+
+static void measure_blocks(const bench *b) {
+  for (int back = 0; back < 2; back++)
+    for (int dtype = TREADLE_FP32; dtype <= TREADLE_BF16; dtype++) {
+      blocks q = {.dtype = (treadle_dtype)dtype, .back = back};
+      int64_t each = (int64_t)treadle_dtype_bytes(q.dtype);
+      char name[64];
+      q.rows = b->bytes / 2048 / each / 128 * 128;
+      snprintf(name, sizeof name, "%s %s fp8 blocks", treadle_dtype_name(q.dtype), back ? "from" : "to");
+      measure(b, name, run_blocks, &q, q.rows * 2048 * (each + 1));
+    }
+}
+
 static void measure_all(const bench *b) {
   printf("a case, bytes read and written, and that over one long memcpy\n");
-  for (int from = TREADLE_FP32; from <= TREADLE_FP8_E4M3; from++)
+  if (!getenv("QUICK")) for (int from = TREADLE_FP32; from <= TREADLE_FP8_E4M3; from++)
     for (int to = TREADLE_FP32; to <= TREADLE_FP8_E4M3; to++)
       if (from != to) measure_cast(b, (treadle_dtype)from, (treadle_dtype)to, 0);
   measure_cast(b, TREADLE_BF16, TREADLE_BF16, 1);
@@ -140,6 +178,7 @@ static void measure_all(const bench *b) {
   measure_turn(b, 1536, 2048, 1, TREADLE_FP32, TREADLE_BF16);
   measure_turn(b, 1536, 2048, 1, TREADLE_FP8_E4M3, TREADLE_FP8_E4M3);
   measure_second(b);
+  measure_blocks(b);
 }
 
 int main(int count, char **texts) {

@@ -1,7 +1,7 @@
 /* Casts by AVX2 and F16C: 32 values at a time are decoded to fp32, added to, encoded and stored.
  *
  * One function for each pair of types, with and without an addition, made of the same three parts by the
- * compiler: types are constants in them. Runs of at least NO_STREAM destination bytes are stored past the
+ * compiler: types are constants in them. Where it is asked for, runs of at least NO_STREAM destination bytes are stored past the
  * cache, from the first whole line on. Ends shorter than a block go through a buffer of one block. */
 #include "memory/cast.h"
 
@@ -143,22 +143,22 @@ PART void block(treadle_dtype to_dtype, treadle_dtype from_dtype, bool adds, cha
   encode(to_dtype, to, value, stream);
 }
 
-typedef void run_function(char *to, const char *from, size_t count, int add);
+typedef void run_function(char *to, const char *from, size_t count, int add, bool stream);
 
 /* Fewer than a block: by way of a whole one. */
 static void run_part(run_function *blocks, treadle_cast cast, char *to, const char *from, size_t count) {
   char in[BLOCK * sizeof(float)] = {0}, out[BLOCK * sizeof(float)];
   memcpy(in, from, count * treadle_dtype_bytes(cast.from));
-  blocks(out, in, BLOCK, cast.add);
+  blocks(out, in, BLOCK, cast.add, false);
   memcpy(to, out, count * treadle_dtype_bytes(cast.to));
 }
 
 /* Whole blocks. */
 PART void run(treadle_dtype to_dtype, treadle_dtype from_dtype, bool adds, char *to, const char *from,
-              size_t count, int added) {
+              size_t count, int added, bool stream) {
   size_t to_step = BLOCK * bytes_of(to_dtype), from_step = BLOCK * bytes_of(from_dtype);
   __m256 add = _mm256_set1_ps((float)added);
-  if (count * bytes_of(to_dtype) < NO_STREAM || (uintptr_t)to % BLOCK != 0) {
+  if (!stream) {
     for (size_t i = 0; i < count; i += BLOCK, to += to_step, from += from_step)
       block(to_dtype, from_dtype, adds, to, from, add, false);
     return;
@@ -171,11 +171,11 @@ PART void run(treadle_dtype to_dtype, treadle_dtype from_dtype, bool adds, char 
 }
 
 #define RUN(name, to_dtype, from_dtype)                                                                    \
-  VECTOR static void name(char *to, const char *from, size_t count, int add) {                             \
-    run(to_dtype, from_dtype, false, to, from, count, add);                                                \
+  VECTOR static void name(char *to, const char *from, size_t count, int add, bool stream) {                \
+    run(to_dtype, from_dtype, false, to, from, count, add, stream);                                        \
   }                                                                                                        \
-  VECTOR static void name##_add(char *to, const char *from, size_t count, int add) {                       \
-    run(to_dtype, from_dtype, true, to, from, count, add);                                                 \
+  VECTOR static void name##_add(char *to, const char *from, size_t count, int add, bool stream) {          \
+    run(to_dtype, from_dtype, true, to, from, count, add, stream);                                         \
   }
 #define RUNS(name, to_dtype)                                                                               \
   RUN(name##_fp32, to_dtype, TREADLE_FP32)                                                                 \
@@ -200,27 +200,35 @@ static run_function *const runs[TYPES][TYPES][2] = {/* to, from, is something ad
                                                     [TREADLE_FP16] = ROW(to_fp16),
                                                     [TREADLE_FP8_E4M3] = ROW(to_fp8)};
 
-void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t count) {
+static void cast_run(treadle_cast cast, char *to, const char *from, size_t count, bool stream) {
   size_t to_bytes = treadle_dtype_bytes(cast.to), from_bytes = treadle_dtype_bytes(cast.from);
   run_function *blocks = runs[cast.to][cast.from][cast.add != 0];
-  char *t = to;
-  const char *f = from;
   if (treadle_cast_is_copy(cast)) {
     memcpy(to, from, count * to_bytes);
     return;
   }
-  if (count * to_bytes >= NO_STREAM && (uintptr_t)t % to_bytes == 0) { /* up to the first whole line */
-    size_t head = (LINE - (uintptr_t)t % LINE) % LINE / to_bytes;
+  stream &= count * to_bytes >= NO_STREAM && (uintptr_t)to % to_bytes == 0;
+  if (stream) { /* up to the first whole line */
+    size_t head = (LINE - (uintptr_t)to % LINE) % LINE / to_bytes;
     for (size_t part; head > 0; head -= part, count -= part) {
       part = head < BLOCK ? head : BLOCK;
-      run_part(blocks, cast, t, f, part);
-      t += part * to_bytes;
-      f += part * from_bytes;
+      run_part(blocks, cast, to, from, part);
+      to += part * to_bytes;
+      from += part * from_bytes;
     }
   }
   size_t whole = count / BLOCK * BLOCK;
-  if (whole > 0) blocks(t, f, whole, cast.add);
-  if (whole < count) run_part(blocks, cast, t + whole * to_bytes, f + whole * from_bytes, count - whole);
+  if (whole > 0) blocks(to, from, whole, cast.add, stream);
+  if (whole < count)
+    run_part(blocks, cast, to + whole * to_bytes, from + whole * from_bytes, count - whole);
+}
+
+void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t count) {
+  cast_run(cast, to, from, count, false);
+}
+
+void treadle_cast_stream(treadle_cast cast, void *to, const void *from, size_t count) {
+  cast_run(cast, to, from, count, true);
 }
 
 #else
@@ -228,6 +236,9 @@ void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t coun
 bool treadle_cast_supported(void) { return false; }
 void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t count) {
   treadle_dtype_convert_add(to, cast.to, from, cast.from, cast.add, count);
+}
+void treadle_cast_stream(treadle_cast cast, void *to, const void *from, size_t count) {
+  treadle_cast_run(cast, to, from, count);
 }
 
 #endif

@@ -18,8 +18,9 @@ static inline bool treadle_cast_is_copy(treadle_cast cast) { return cast.to == c
 /* Whether treadle_cast_run() may be called: AVX2 and F16C. */
 bool treadle_cast_supported(void);
 
-/* `count` values that are dense on both sides; the ranges do not overlap, and need no alignment. Long runs go past
- * the cache: call treadle_copy_fence() before others are told. */
+/* `count` values that are dense on both sides; the ranges do not overlap, and need no alignment. */
 void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t count);
+/* The same; long runs go past the cache: treadle_copy_fence() before others are told. */
+void treadle_cast_stream(treadle_cast cast, void *to, const void *from, size_t count);
 
 #endif

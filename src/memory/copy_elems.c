@@ -21,9 +21,17 @@ enum {
 
 void treadle_route_cast(const treadle_route *route, void *to, const void *from, size_t count) {
   if (route->mover == TREADLE_MOVER_STREAM)
-    treadle_cast_run(route->cast, to, from, count);
+    treadle_cast_stream(route->cast, to, from, count);
   else
     treadle_dtype_convert_add(to, route->cast.to, from, route->cast.from, route->cast.add, count);
+}
+
+/* The same into a buffer, which stays in the cache. */
+static void cast_in_cache(const treadle_route *route, void *to, const void *from, size_t count) {
+  if (route->mover == TREADLE_MOVER_STREAM)
+    treadle_cast_run(route->cast, to, from, count);
+  else
+    treadle_route_cast(route, to, from, count);
 }
 
 /* ---- Gathering and scattering ---- */
@@ -96,7 +104,7 @@ void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_strid
       continue;
     }
     if (!treadle_cast_is_copy(route->cast)) {
-      treadle_route_cast(route, out, dense, (size_t)part);
+      cast_in_cache(route, out, dense, (size_t)part);
       dense = out;
     }
     scatter(route->to_view, at, to_stride, route->to_bytes, part, dense);
@@ -145,7 +153,7 @@ static void read_tile(const treadle_route *route, const treadle_plane *plane, in
     if (same)
       memcpy(to, line, (size_t)(rows * route->to_bytes));
     else
-      treadle_route_cast(route, to, line, (size_t)rows);
+      cast_in_cache(route, to, line, (size_t)rows);
   }
 }
 

@@ -13,7 +13,7 @@ typedef struct treadle_route {
   treadle_mover mover;
 } treadle_route;
 
-/* Values by the mover's means; both sides are dense. */
+/* Values by the mover's means, into a window; both sides are dense. */
 void treadle_route_cast(const treadle_route *route, void *to, const void *from, size_t count);
 
 /* A run of elements with any strides. */

@@ -11,16 +11,18 @@ static char from[MOST * 4 + GUARD], made[MOST * 4 + 2 * GUARD], wanted[MOST * 4 
 
 static void check(treadle_cast cast, size_t from_off, size_t to_off, size_t count) {
   size_t bytes = count * treadle_dtype_bytes(cast.to);
-  memset(made, 0x5a, bytes + to_off + GUARD);
   memset(wanted, 0x5a, bytes + to_off + GUARD);
-  treadle_cast_run(cast, made + to_off, from + from_off, count);
-  treadle_copy_fence();
   treadle_dtype_convert_add(wanted + to_off, cast.to, from + from_off, cast.from, cast.add, count);
-  if (memcmp(made, wanted, bytes + to_off + GUARD) == 0) return;
-  size_t at = 0;
-  while (made[at] == wanted[at]) at++;
-  fail_msg("%s to %s, %+d, %zu values, offsets %zu and %zu: byte %zu", treadle_dtype_name(cast.from),
-           treadle_dtype_name(cast.to), cast.add, count, from_off, to_off, at);
+  for (int stream = 0; stream < 2; stream++) {
+    memset(made, 0x5a, bytes + to_off + GUARD);
+    (stream ? treadle_cast_stream : treadle_cast_run)(cast, made + to_off, from + from_off, count);
+    treadle_copy_fence();
+    if (memcmp(made, wanted, bytes + to_off + GUARD) == 0) continue;
+    size_t at = 0;
+    while (made[at] == wanted[at]) at++;
+    fail_msg("%s to %s, %+d, %zu values, offsets %zu and %zu: byte %zu", treadle_dtype_name(cast.from),
+             treadle_dtype_name(cast.to), cast.add, count, from_off, to_off, at);
+  }
 }
 
 /* Calls `check` for each destination type and addition. */

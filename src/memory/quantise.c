@@ -1,0 +1,150 @@
+/* Block quantisation. A block is decoded into a buffer, 64 KiB of fp32 in the second-level cache, measured there,
+ * divided and encoded row by row. The loops are written once, and compiled for AVX2 too. */
+#include "memory/quantise.h"
+
+#include "base/dtype.h"
+#include "memory/cast.h"
+#include "memory/copy_stream.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = TREADLE_QUANTISE_BLOCK };
+
+/* ---- The loops ---- */
+
+#define BODY static inline __attribute__((always_inline))
+
+/* The bits of magnitudes are in the order of their values, NaN last. */
+BODY uint32_t largest(const float *values, int64_t count) {
+  int32_t most = 0;
+  for (int64_t i = 0; i < count; i++) {
+    int32_t bits;
+    memcpy(&bits, &values[i], sizeof bits);
+    bits &= 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  return (uint32_t)most;
+}
+
+BODY void divide(float *values, int64_t count, float scale) {
+  for (int64_t i = 0; i < count; i++) {
+    float value = values[i] / scale;
+    value = value > 448.0f ? 448.0f : value;
+    values[i] = value < -448.0f ? -448.0f : value;
+  }
+}
+
+BODY void multiply(float *values, int64_t count, float scale) {
+  const uint32_t bits = 0x7fc00000;
+  float nan;
+  memcpy(&nan, &bits, sizeof nan);
+  for (int64_t i = 0; i < count; i++) {
+    float value = values[i] * scale;
+    values[i] = value != value ? nan : value;
+  }
+}
+
+typedef struct loops {
+  uint32_t (*largest)(const float *values, int64_t count);
+  void (*divide)(float *values, int64_t count, float scale);
+  void (*multiply)(float *values, int64_t count, float scale);
+} loops;
+
+#define LOOPS(name, target)                                                                                \
+  target static uint32_t name##_largest(const float *v, int64_t count) { return largest(v, count); }       \
+  target static void name##_divide(float *v, int64_t count, float scale) { divide(v, count, scale); }      \
+  target static void name##_multiply(float *v, int64_t count, float scale) { multiply(v, count, scale); }  \
+  static const loops name = {name##_largest, name##_divide, name##_multiply};
+
+LOOPS(plain, )
+#if defined(__x86_64__)
+LOOPS(fast, __attribute__((target("avx2"))))
+#else
+LOOPS(fast, )
+#endif
+
+static const loops *loops_of(treadle_mover mover) { return mover == TREADLE_MOVER_STREAM ? &fast : &plain; }
+
+/* ---- Rows ---- */
+
+static void cast(treadle_dtype to_dtype, void *to, treadle_dtype from_dtype, const void *from,
+                 int64_t count, treadle_mover mover) {
+  treadle_cast cast = {.to = to_dtype, .from = from_dtype};
+  if (mover == TREADLE_MOVER_STREAM)
+    treadle_cast_run(cast, to, from, (size_t)count);
+  else
+    treadle_dtype_convert(to, to_dtype, from, from_dtype, (size_t)count);
+}
+
+static char *row_of(treadle_matrix matrix, int64_t row) {
+  return (char *)matrix.base + row * matrix.row_stride;
+}
+
+/* A row of any type as fp32. */
+static void read_row(float *to, treadle_matrix from, treadle_dtype dtype, int64_t row, int64_t columns,
+                     treadle_mover mover) {
+  char buffer[BLOCK * sizeof(float)];
+  const char *begin = row_of(from, row);
+  size_t each = treadle_dtype_bytes(dtype);
+  if (from.column_stride != (int64_t)each) {
+    for (int64_t i = 0; i < columns; i++)
+      memcpy(buffer + (size_t)i * each, begin + i * from.column_stride, each);
+    begin = buffer;
+  }
+  cast(TREADLE_FP32, to, dtype, begin, columns, mover);
+}
+
+static void write_row(treadle_matrix to, treadle_dtype dtype, int64_t row, const float *from,
+                      int64_t columns, treadle_mover mover) {
+  _Alignas(64) char buffer[BLOCK * sizeof(float)];
+  char *begin = row_of(to, row);
+  size_t each = treadle_dtype_bytes(dtype);
+  cast(dtype, buffer, TREADLE_FP32, from, columns, mover);
+  if (to.column_stride != (int64_t)each)
+    for (int64_t i = 0; i < columns; i++)
+      memcpy(begin + i * to.column_stride, buffer + (size_t)i * each, each);
+  else if (mover == TREADLE_MOVER_STREAM)
+    treadle_stream_lines(begin, buffer, (size_t)columns * each);
+  else
+    memcpy(begin, buffer, (size_t)columns * each);
+}
+
+/* ---- Blocks ---- */
+
+void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix from,
+                            treadle_dtype from_dtype, int64_t rows, int64_t columns, treadle_mover mover) {
+  _Alignas(64) float values[BLOCK * BLOCK]; /* [rows, columns] */
+  const loops *run = loops_of(mover);
+  uint32_t bits = 0;
+  float amax, scale;
+  assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
+  for (int64_t row = 0; row < rows; row++) {
+    read_row(values + row * columns, from, from_dtype, row, columns, mover);
+    uint32_t most = run->largest(values + row * columns, columns);
+    bits = most > bits ? most : bits;
+  }
+  if (bits > 0x7f800000) bits = 0x7fc00000;
+  memcpy(&amax, &bits, sizeof amax);
+  scale = bits < 0x7f800000 ? amax / 448.0f : amax;
+  if (scale == 0) scale = 1;
+  *scale_p = scale;
+  if (bits < 0x7f800000)
+    run->divide(values, rows * columns, scale);
+  else
+    for (int64_t i = 0; i < rows * columns; i++) values[i] = NAN;
+  for (int64_t row = 0; row < rows; row++)
+    write_row(to, TREADLE_FP8_E4M3, row, values + row * columns, columns, mover);
+}
+
+void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle_matrix from, float scale,
+                              int64_t rows, int64_t columns, treadle_mover mover) {
+  _Alignas(64) float values[BLOCK];
+  assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
+  for (int64_t row = 0; row < rows; row++) {
+    read_row(values, from, TREADLE_FP8_E4M3, row, columns, mover);
+    loops_of(mover)->multiply(values, columns, scale);
+    write_row(to, to_dtype, row, values, columns, mover);
+  }
+}
