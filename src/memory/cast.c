@@ -22,7 +22,7 @@ bool treadle_cast_supported(void) {
   return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-PART size_t bytes_of(treadle_dtype dtype) {
+static inline size_t bytes_of(treadle_dtype dtype) {
   return dtype == TREADLE_FP32 ? 4 : dtype == TREADLE_FP8_E4M3 ? 1 : 2;
 }
 
@@ -148,9 +148,9 @@ typedef void run_function(char *to, const char *from, size_t count, int add, boo
 /* Fewer than a block: by way of a whole one. */
 static void run_part(run_function *blocks, treadle_cast cast, char *to, const char *from, size_t count) {
   char in[BLOCK * sizeof(float)] = {0}, out[BLOCK * sizeof(float)];
-  memcpy(in, from, count * treadle_dtype_bytes(cast.from));
+  memcpy(in, from, count * bytes_of(cast.from));
   blocks(out, in, BLOCK, cast.add, false);
-  memcpy(to, out, count * treadle_dtype_bytes(cast.to));
+  memcpy(to, out, count * bytes_of(cast.to));
 }
 
 /* Whole blocks. */
@@ -201,7 +201,7 @@ static run_function *const runs[TYPES][TYPES][2] = {/* to, from, is something ad
                                                     [TREADLE_FP8_E4M3] = ROW(to_fp8)};
 
 static void cast_run(treadle_cast cast, char *to, const char *from, size_t count, bool stream) {
-  size_t to_bytes = treadle_dtype_bytes(cast.to), from_bytes = treadle_dtype_bytes(cast.from);
+  size_t to_bytes = bytes_of(cast.to), from_bytes = bytes_of(cast.from);
   run_function *blocks = runs[cast.to][cast.from][cast.add != 0];
   if (treadle_cast_is_copy(cast)) {
     memcpy(to, from, count * to_bytes);

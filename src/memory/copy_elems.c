@@ -119,17 +119,17 @@ typedef struct tiles {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Elements of a line of the source, if that is a good number. */
+/* A line of the source; two where that are only 16 elements, fewer than a cast has in a block. Elements that lie
+ * in lines of their own: 16. */
 static int64_t rows_of_tile(const treadle_plane *plane) {
   int64_t stride = llabs(plane->from_row), rows = stride ? LINE / stride : 0;
-  return rows < 8 ? 16 : rows;
+  return rows >= 32 ? rows : rows >= 16 ? 32 : 16;
 }
 
 /* Whole lines that keep their values, which are nearly all where nothing is cast. A loop of its own: the fewer
  * instructions between two loads, the more of them are under way at once. */
-static void read_lines(const char *from, int64_t step, int64_t columns, treadle_tile read) {
-  char *to = read.base;
-  for (int64_t column = 0; column < columns; column++, from += step, to += read.pitch) {
+static void read_lines(char *to, size_t to_step, const char *from, int64_t from_step, int64_t columns) {
+  for (int64_t column = 0; column < columns; column++, from += from_step, to += to_step) {
     __builtin_prefetch(from + 2 * LINE);
     memcpy(to, from, LINE);
   }
@@ -140,9 +140,11 @@ static void read_tile(const treadle_route *route, const treadle_plane *plane, in
                       int64_t columns, treadle_tile read) {
   uint32_t buffer[MOST_ROWS];
   bool same = treadle_cast_is_copy(route->cast), dense = plane->from_row == route->from_bytes;
-  if (same && dense && rows * route->from_bytes == LINE &&
-      together(route->from_view, from, plane->from_column, LINE, columns)) {
-    read_lines(treadle_view_address(route->from_view, from), plane->from_column, columns, read);
+  if (same && dense && rows * route->from_bytes % LINE == 0 &&
+      together(route->from_view, from, plane->from_column, rows * route->from_bytes, columns)) {
+    const char *begin = treadle_view_address(route->from_view, from);
+    for (int64_t at = 0; at < rows * route->from_bytes; at += LINE)
+      read_lines(read.base + at, read.pitch, begin + at, plane->from_column, columns);
     return;
   }
   for (int64_t column = 0; column < columns; column++) {
