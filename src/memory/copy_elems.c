@@ -1,7 +1,7 @@
 /* Elements by way of buffers that stay in the first-level cache.
  *
  * A run is gathered, cast and scattered a chunk at a time. A plane is cut into tiles: each is read along the
- * source, line by line, cast, transposed in the cache, and written along the destination, so that memory
+ * source, line by line, transposed in the cache, cast and written along the destination, so that memory
  * sees whole lines on both sides: one line of the source, four of the destination (docs/speed.md, "Values").
  * Tiles follow each other along the source; the lines of the next but one are asked for while one is at
  * work. */
@@ -13,11 +13,9 @@
 #include <stdlib.h>
 
 enum { CHUNK = 512, LINE = 64 };
-enum {
-  MOST_ROWS = LINE,
-  WIDTH = 4 * LINE,
-  PAD = 16
-}; /* of a tile; PAD keeps its rows out of one set of the cache */
+/* Of a tile: the most rows and columns, bytes of a row at the destination, and what keeps rows out of one set of
+ * the cache. */
+enum { MOST_ROWS = LINE, MOST_COLUMNS = 256, WIDTH = 4 * LINE, PAD = 16 };
 
 void treadle_route_cast(const treadle_route *route, void *to, const void *from, size_t count) {
   if (route->mover == TREADLE_MOVER_STREAM)
@@ -113,21 +111,15 @@ void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_strid
 
 /* ---- Planes ---- */
 
+/* A row of `read` is a line; rows of `turned` times the bytes of an element are one too. */
 typedef struct tiles {
-  _Alignas(LINE) char read[WIDTH * (MOST_ROWS + PAD)], turned[MOST_ROWS * (WIDTH + PAD)];
+  _Alignas(LINE) char read[MOST_COLUMNS * (LINE + PAD)], turned[MOST_ROWS * (MOST_COLUMNS + PAD)];
 } tiles;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A line of the source; two where that are only 16 elements, fewer than a cast has in a block. Elements that lie
- * in lines of their own: 16. */
-static int64_t rows_of_tile(const treadle_plane *plane) {
-  int64_t stride = llabs(plane->from_row), rows = stride ? LINE / stride : 0;
-  return rows >= 32 ? rows : rows >= 16 ? 32 : 16;
-}
-
-/* Whole lines that keep their values, which are nearly all where nothing is cast. A loop of its own: the fewer
- * instructions between two loads, the more of them are under way at once. */
+/* Whole lines, which are nearly all. A loop of its own: the fewer instructions between two loads, the more of them
+ * are under way at once. */
 static void read_lines(char *to, size_t to_step, const char *from, int64_t from_step, int64_t columns) {
   for (int64_t column = 0; column < columns; column++, from += from_step, to += to_step) {
     __builtin_prefetch(from + 2 * LINE);
@@ -138,33 +130,33 @@ static void read_lines(char *to, size_t to_step, const char *from, int64_t from_
 /* A row of `read` for each column of the plane. */
 static void read_tile(const treadle_route *route, const treadle_plane *plane, int64_t from, int64_t rows,
                       int64_t columns, treadle_tile read) {
-  uint32_t buffer[MOST_ROWS];
-  bool same = treadle_cast_is_copy(route->cast), dense = plane->from_row == route->from_bytes;
-  if (same && dense && rows * route->from_bytes % LINE == 0 &&
-      together(route->from_view, from, plane->from_column, rows * route->from_bytes, columns)) {
-    const char *begin = treadle_view_address(route->from_view, from);
-    for (int64_t at = 0; at < rows * route->from_bytes; at += LINE)
-      read_lines(read.base + at, read.pitch, begin + at, plane->from_column, columns);
+  int64_t each = route->from_bytes;
+  if (plane->from_row == each && rows * each == LINE &&
+      together(route->from_view, from, plane->from_column, LINE, columns)) {
+    read_lines(read.base, read.pitch, treadle_view_address(route->from_view, from), plane->from_column,
+               columns);
     return;
   }
   for (int64_t column = 0; column < columns; column++) {
-    int64_t at = from + column * plane->from_column;
     char *to = read.base + (size_t)column * read.pitch;
-    const char *line = gather(route->from_view, at, plane->from_row, route->from_bytes, rows, buffer);
+    int64_t at = from + column * plane->from_column;
+    const char *line = gather(route->from_view, at, plane->from_row, each, rows, to);
     __builtin_prefetch(treadle_view_address(route->from_view, at) + 2 * LINE);
-    if (same)
-      memcpy(to, line, (size_t)(rows * route->to_bytes));
-    else
-      cast_in_cache(route, to, line, (size_t)rows);
+    if (line != to) memcpy(to, line, (size_t)(rows * each));
   }
 }
 
 static void write_tile(const treadle_route *route, const treadle_plane *plane, int64_t to, int64_t rows,
                        int64_t columns, treadle_tile turned) {
+  _Alignas(LINE) char cast[WIDTH];
   int64_t bytes = columns * route->to_bytes;
   for (int64_t row = 0; row < rows; row++) {
     const char *from = turned.base + (size_t)row * turned.pitch;
     int64_t at = to + row * plane->to_row;
+    if (!treadle_cast_is_copy(route->cast)) {
+      cast_in_cache(route, cast, from, (size_t)columns);
+      from = cast;
+    }
     if (plane->to_column == route->to_bytes && route->mover == TREADLE_MOVER_STREAM &&
         treadle_view_extent(route->to_view, at, bytes) == bytes)
       treadle_stream_lines(treadle_view_address(route->to_view, at), from, (size_t)bytes);
@@ -175,13 +167,14 @@ static void write_tile(const treadle_route *route, const treadle_plane *plane, i
 
 void treadle_copy_plane(const treadle_route *route, int64_t to, int64_t from, const treadle_plane *plane) {
   tiles room; /* what lies beyond the edges is turned too, and written nowhere */
-  int64_t each = route->to_bytes, tile_rows = rows_of_tile(plane), tile_columns = WIDTH / each;
-  const treadle_tile read = {room.read, (size_t)(tile_rows * each + PAD)},
-                     turned = {room.turned, WIDTH + PAD};
+  int64_t each = route->from_bytes, tile_rows = LINE / each;
+  int64_t tile_columns = smaller(WIDTH / route->to_bytes, 2 * WIDTH / each);
+  const treadle_tile read = {room.read, LINE + PAD},
+                     turned = {room.turned, (size_t)(tile_columns * each + PAD)};
   for (int64_t column = 0, columns; column < plane->columns; column += columns) {
     int64_t column_to = to + column * plane->to_column, column_from = from + column * plane->from_column;
-    columns =
-        smaller(plane->columns - column, tile_columns - column_to % LINE / each); /* then whole lines */
+    int64_t head = column_to % LINE / route->to_bytes; /* from the next tile on, whole lines */
+    columns = smaller(plane->columns - column, tile_columns - head);
     for (int64_t row = 0, rows; row < plane->rows; row += rows) {
       rows = smaller(plane->rows - row, tile_rows);
       read_tile(route, plane, column_from + row * plane->from_row, rows, columns, read);
