@@ -123,8 +123,9 @@ static treadle_status take_dtypes(treadle_model *model, const char *what,
     const treadle_stored *stored = treadle_checkpoint_find(checkpoint, tensor->name);
     if (!stored) continue; /* check_names lists it */
     if (stored->dtype == TREADLE_DTYPE_NONE)
-      return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s; F32, BF16 and F16 can be moved",
-                          what, stored->name, stored->dtype_text);
+      return treadle_fail(TREADLE_REFUSED,
+                          "%s: tensor %s is of type %s; F32, BF16, F16 and F8_E4M3 can be moved", what,
+                          stored->name, stored->dtype_text);
     tensor->dtype = stored->dtype;
   }
   return TREADLE_OK;
