@@ -152,6 +152,8 @@ treadle_status treadle_fsdp2_shard(const int64_t *shape, int ndim, const treadle
     box_p->size[d] = span.high - span.low;
     if (d < ndim) stored[d] = rows;
   }
+  if (treadle_box_elems(box_p) == 0)
+    box_p->size[rule->fsdp_dim] = 0; /* torch: an empty shard has no rows */
 out:
   return status;
 }

@@ -100,6 +100,7 @@ treadle_status treadle_strided_clip(const treadle_strided *from, treadle_span ad
   if (low < 0) low = 0;
   if (low >= high) return TREADLE_OK;
   nest n = nest_of(from);
+  if (n.count == 0 && low > 0) return TREADLE_OK; /* a single element, before the range */
   treadle_strided part = *from;
   part.offset -= origin;
   return clip(&n, 0, part, low, high, parts);

@@ -35,11 +35,11 @@ static const struct {
     {"sglang_vocab", "cases", golden_check_engine_vocab},
     {"sglang_experts", "cases", golden_check_nothing},
     {"sglang_fp8_scales", "cases", golden_check_nothing},
-    {"dist_optimizer_ranges", "cases", golden_check_nothing},
-    {"dist_optimizer_ranges_te", "cases", golden_check_nothing},
-    {"dtensor", "cases", golden_check_nothing},
-    {"fsdp1", "cases", golden_check_nothing},
-    {"fsdp2", "cases", golden_check_nothing},
+    {"dist_optimizer_ranges", "cases", golden_check_dist_optimizer},
+    {"dist_optimizer_ranges_te", "cases", golden_check_dist_optimizer},
+    {"dtensor", "cases", golden_check_dtensor},
+    {"fsdp1", "cases", golden_check_fsdp1},
+    {"fsdp2", "cases", golden_check_fsdp2},
 };
 
 golden_verdict golden_check_nothing(golden_case *c) {

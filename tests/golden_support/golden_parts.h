@@ -10,7 +10,8 @@ typedef enum golden_verdict {
   GOLDEN_EQUAL,
   GOLDEN_REFUSED,
   GOLDEN_SKIPPED,
-  GOLDEN_DIFFERENT
+  GOLDEN_DIFFERENT,
+  GOLDEN_NOT_ASKED /* the case says nothing about this subject: only counted as a case */
 } golden_verdict;
 
 /* One case on its way through a checker. */
@@ -74,5 +75,9 @@ golden_verdict golden_check_engine_vocab(golden_case *c);
 golden_verdict golden_check_megatron_ranks(golden_case *c);
 golden_verdict golden_check_vllm_ranks(golden_case *c);
 golden_verdict golden_check_sglang_ranks(golden_case *c);
+golden_verdict golden_check_fsdp1(golden_case *c);
+golden_verdict golden_check_fsdp2(golden_case *c);
+golden_verdict golden_check_dtensor(golden_case *c);
+golden_verdict golden_check_dist_optimizer(golden_case *c);
 
 #endif
