@@ -3,7 +3,7 @@
 #define TREADLE_TESTS_GOLDEN_FLAT_H
 
 #include "golden_support/golden_parts.h"
-#include "layout/flat.h"
+#include "layout/dtensor.h"
 
 /* Flat tables are asked of the library itself, without a layout: other subjects have nothing to say. */
 static inline bool golden_flat_asks(const golden_case *c) { return c->subject == &golden_library; }
@@ -21,5 +21,8 @@ void golden_flat_join(golden_runs *runs);
  * in the tensor, count], where tensor -1 is padding and its start the stored value. */
 golden_verdict golden_flat_compare(const golden_case *c, const char *where, const golden_runs *runs,
                                    const json_t *golden, bool has_tensor);
+
+/* "T0/2,R,S1", P for Partial, into the placements of at most TREADLE_MAX_AXES places; the count of them. */
+int golden_flat_placements(const char *text, treadle_mesh_place *places);
 
 #endif

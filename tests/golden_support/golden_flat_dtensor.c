@@ -1,6 +1,5 @@
 /* Golden DTensor placements and FSDP2 shards, against the library's boxes. */
 #include "golden_support/golden_flat.h"
-#include "layout/dtensor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +84,7 @@ golden_verdict golden_check_fsdp2(golden_case *c) {
 
 /* ---- DTensor --------------------------------------------------------------------------------- */
 
-/* "T0/2,R,S1" into places; Partial is kind 'P'. The count of them. */
-static int read_placements(const char *text, const json_t *mesh, treadle_mesh_place *places) {
+int golden_flat_placements(const char *text, treadle_mesh_place *places) {
   int count = 0;
   for (const char *at = text; *at && count < TREADLE_MAX_AXES; count++) {
     treadle_placement *placement = &places[count].placement;
@@ -94,7 +92,6 @@ static int read_placements(const char *text, const json_t *mesh, treadle_mesh_pl
     *placement = (treadle_placement){.kind = *at};
     if (*at == 'S' || *at == 'T') placement->dim = (int)strtol(at + 1, &next, 10);
     if (*next == '/') placement->split = strtol(next + 1, &next, 10);
-    places[count].size = golden_at(mesh, (size_t)count);
     at = *next == ',' ? next + 1 : next;
   }
   return count;
@@ -144,7 +141,8 @@ golden_verdict golden_check_dtensor(golden_case *c) {
   int64_t shape[TREADLE_MAX_AXES], local[TREADLE_MAX_AXES];
   int ndim = golden_flat_shape(json_object_get(c->item, "shape"), shape);
   const char *text = json_string_value(json_object_get(c->item, "placements"));
-  int count = read_placements(text, json_object_get(c->item, "mesh"), places);
+  int count = golden_flat_placements(text, places);
+  for (int m = 0; m < count; m++) places[m].size = golden_at(json_object_get(c->item, "mesh"), (size_t)m);
   c->ranks = (int64_t)json_array_size(ranks);
   snprintf(c->text, sizeof c->text, "dtensor %s", text);
 
