@@ -70,8 +70,9 @@ static treadle_status clip(const nest *n, int level, treadle_strided part, int64
 
   treadle_strided step = part;
   step.box.size[a] = 1;
-  bool cut_first = first * stride<low, cut_last = (end - 1) * stride + reach> high;
-  if (cut_first || (cut_last && end - first == 1)) {
+  bool cut_first = low > first * stride;
+  bool cut_last = high < (end - 1) * stride + reach;
+  if (cut_first) { /* and perhaps cut at its end too */
     step.box.start[a] = part.box.start[a] + first;
     step.offset = part.offset + first * stride;
     TRY(clip(n, level + 1, step, low - first * stride, high - first * stride, parts));

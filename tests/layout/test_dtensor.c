@@ -252,6 +252,9 @@ static void fsdp2_refused(void **state) {
   assert_ok(treadle_fsdp2_shard(shape, 2, &rule, 3, 1, &box, stored));
   rule = (treadle_fsdp2_rule){.tp_dim = 1, .tp = 2, .fsdp_dim = 1, .fsdp = 2};
   assert_refused("has 3 elements", treadle_fsdp2_shard(shape, 2, &rule, 0, 0, &box, stored));
+  shape[1] = 7; /* TP pieces of 4 and 3: refused on all ranks, not only where the 3 are */
+  assert_refused("has 3 elements", treadle_fsdp2_shard(shape, 2, &rule, 0, 0, &box, stored));
+  shape[1] = 6;
   rule = (treadle_fsdp2_rule){.tp_dim = 0, .tp = 3, .fsdp_dim = 1, .fsdp = 2};
   assert_refused("TP index 3 of 3", treadle_fsdp2_shard(shape, 2, &rule, 3, 0, &box, stored));
   assert_refused("FSDP index 2 of 2", treadle_fsdp2_shard(shape, 2, &rule, 0, 2, &box, stored));
