@@ -6,7 +6,7 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target
-#   make nightly    all of the above, and NIGHTLY_PAIRS= random layout pairs (100000)
+#   make nightly    all of the above, and NIGHTLY_PAIRS= random layouts and layout pairs (100000)
 #   make install    PREFIX=/usr/local
 .PHONY: all configure demo test bench install format clean sanitize tsan fuzz nightly deps
 
@@ -70,4 +70,5 @@ fuzz: deps
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 nightly: test sanitize tsan fuzz bench
+	TREADLE_LAYOUTS=$(NIGHTLY_PAIRS) build/tests/test_random
 	TREADLE_PAIRS=$(NIGHTLY_PAIRS) build/tests/test_pairs

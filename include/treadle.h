@@ -78,13 +78,13 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
 void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
-  const char *name;       /* Hugging Face's name */
-  const char *same_as;    /* tied: the canonical tensor that this name is a copy of; else NULL */
+  const char *name;    /* Hugging Face's name */
+  const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
   int ndim;
   int64_t shape[4];
   int64_t elems;
   treadle_dtype dtype;
-  int32_t layer;          /* decoder layer, -1 outside */
+  int32_t layer; /* decoder layer, -1 outside */
 } treadle_tensor_info;
 
 int32_t treadle_model_tensor_count(const treadle_model *model);
@@ -107,7 +107,8 @@ typedef enum treadle_rank_map {
 } treadle_rank_map;
 
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
- *   hf | megatron:tp=4,pp=2,vpp=2 | vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
+ *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
+ *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
  * A layout that cannot be is refused here, with the rule and the numbers. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
                                      treadle_layout **layout_p);
@@ -117,11 +118,11 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
  * shape `shape`. What no piece covers is filled with zeros. */
 typedef struct treadle_given_piece {
   int64_t rank;
-  const char *storage;     /* name of the storage tensor on that rank */
+  const char *storage; /* name of the storage tensor on that rank */
   int storage_ndim;
   int64_t storage_shape[4];
-  treadle_dtype dtype;     /* TREADLE_DTYPE_NONE: that of the tensor */
-  const char *tensor;      /* Hugging Face name */
+  treadle_dtype dtype; /* TREADLE_DTYPE_NONE: that of the tensor */
+  const char *tensor;  /* Hugging Face name */
   int64_t start[4], size[4];
   int64_t offset, stride[4];
 } treadle_given_piece;
@@ -144,12 +145,12 @@ size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank); 
 
 /* One storage tensor of a rank, in the order of its window. */
 typedef struct treadle_storage_info {
-  char name[256];    /* the engine's own name on that rank */
-  int32_t chunk;     /* virtual pipeline stage, else 0 */
+  char name[256]; /* the engine's own name on that rank */
+  int32_t chunk;  /* virtual pipeline stage, else 0 */
   int ndim;
   int64_t shape[4];
   treadle_dtype dtype;
-  bool derived;      /* made after loading, not a parameter */
+  bool derived;               /* made after loading, not a parameter */
   size_t offset_bytes, bytes; /* in the window */
 } treadle_storage_info;
 
@@ -158,11 +159,13 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
                                       treadle_storage_info *info_p);
 
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
- * start + i * stride of the Hugging Face tensor `tensor`, for i < count; tensor -1 is a fill of zeros. */
+ * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
+ * zeros. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;
   int64_t start, stride, count;
+  int8_t add; /* what is stored is the tensor's value plus this */
 } treadle_run;
 
 /* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(). */
@@ -176,7 +179,8 @@ typedef struct treadle_plan treadle_plan;
 typedef struct treadle_plan_options {
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
-  int32_t waves;     /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
+  int32_t
+      waves; /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
                         treadle_switch_create settles it among them */
 } treadle_plan_options;
 
@@ -188,19 +192,19 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
 void treadle_plan_destroy(treadle_plan *plan);
 
 typedef struct treadle_plan_info {
-  size_t from_bytes, to_bytes;     /* windows, rounded up to pages */
-  size_t moved_bytes;              /* pulled from other ranks, direction `to` */
-  size_t lower_bound_bytes;        /* destination bytes that the rank does not already hold */
-  size_t resident_bytes;           /* copied from this rank's own window */
+  size_t from_bytes, to_bytes; /* windows, rounded up to pages */
+  size_t moved_bytes;          /* pulled from other ranks, direction `to` */
+  size_t lower_bound_bytes;    /* destination bytes that the rank does not already hold */
+  size_t resident_bytes;       /* copied from this rank's own window */
   size_t back_moved_bytes, back_lower_bound_bytes;
   int32_t waves;
   size_t page_bytes;
-  size_t cap_bytes;                /* as given or chosen */
-  size_t cap_min_bytes;            /* the smallest cap that this rank can do with */
-  size_t peak_bytes;               /* device bytes at the fullest moment, both directions */
-  size_t peak_bound_bytes;         /* max(from_bytes, to_bytes) + cap */
-  uint64_t digest;                 /* of the inputs; equal on all ranks that run the same plan */
-  bool lossless;                   /* the way back gives the same bits */
+  size_t cap_bytes;        /* as given or chosen */
+  size_t cap_min_bytes;    /* the smallest cap that this rank can do with */
+  size_t peak_bytes;       /* device bytes at the fullest moment, both directions */
+  size_t peak_bound_bytes; /* max(from_bytes, to_bytes) + cap */
+  uint64_t digest;         /* of the inputs; equal on all ranks that run the same plan */
+  bool lossless;           /* the way back gives the same bits */
 } treadle_plan_info;
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
@@ -274,13 +278,13 @@ treadle_status treadle_switch_to_infer(treadle_switch *sw);
 treadle_status treadle_switch_to_train(treadle_switch *sw);
 
 typedef struct treadle_switch_stats {
-  double seconds;            /* of the last switch, this rank, from entry to commit */
-  double wait_seconds;       /* of these, spent waiting for others */
-  size_t copied_bytes;       /* destination bytes of data written */
-  size_t pulled_bytes;       /* from other ranks, in the narrower dtype of both sides */
+  double seconds;      /* of the last switch, this rank, from entry to commit */
+  double wait_seconds; /* of these, spent waiting for others */
+  size_t copied_bytes; /* destination bytes of data written */
+  size_t pulled_bytes; /* from other ranks, in the narrower dtype of both sides */
   size_t filled_bytes;
-  size_t peak_bytes;         /* device bytes accounted at the fullest moment so far */
-  size_t pool_bytes;         /* what the pool's file holds (st_blocks) */
+  size_t peak_bytes; /* device bytes accounted at the fullest moment so far */
+  size_t pool_bytes; /* what the pool's file holds (st_blocks) */
 } treadle_switch_stats;
 
 void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p);

@@ -61,6 +61,14 @@ static inline const char *test_folder(void) {
   return path;
 }
 
+/* Copies a family of families/ into a folder: a test that fails each allocation in turn has no time to read
+ * them all. */
+static inline void test_copy_family(const char *folder, const char *family) {
+  char command[400];
+  snprintf(command, sizeof command, "cp '%s/families/%s.yaml' '%s'", TREADLE_SOURCE_DIR, family, folder);
+  assert_int_equal(system(command), 0);
+}
+
 /* Removes a folder of test_folder() with all that is in it. */
 static inline void test_remove(const char *folder) {
   char command[128];

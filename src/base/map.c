@@ -22,8 +22,7 @@ static struct treadle_map_slot *find(struct treadle_map_slot *slots, size_t capa
   }
 }
 
-static treadle_status grow(treadle_map *map) {
-  size_t capacity = map->capacity ? map->capacity * 2 : 16;
+static treadle_status grow(treadle_map *map, size_t capacity) {
   struct treadle_map_slot *slots = treadle_alloc_array(capacity, sizeof *slots);
   if (!slots) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a map of %zu names", capacity);
   for (size_t i = 0; i < map->capacity; i++) {
@@ -36,11 +35,15 @@ static treadle_status grow(treadle_map *map) {
   return TREADLE_OK;
 }
 
+treadle_status treadle_map_reserve(treadle_map *map, size_t count) {
+  size_t capacity = map->capacity ? map->capacity : 16;
+  while (count > capacity / 3 * 2) capacity *= 2;
+  return capacity > map->capacity ? grow(map, capacity) : TREADLE_OK;
+}
+
 treadle_status treadle_map_put(treadle_map *map, const char *key, int64_t value) {
-  if (map->count + 1 > map->capacity / 3 * 2) {
-    treadle_status status = grow(map);
-    if (status != TREADLE_OK) return status;
-  }
+  treadle_status status = treadle_map_reserve(map, map->count + 1);
+  if (status != TREADLE_OK) return status;
   uint64_t hash = treadle_hash_text(key, 0);
   struct treadle_map_slot *slot = find(map->slots, map->capacity, key, hash);
   if (!slot->key) {

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct json_t; /* jansson.h */
+
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
 
 enum { TREADLE_MAX_WORDS = 2 };
@@ -34,6 +36,8 @@ typedef struct treadle_arguments {
   bool runs, by_rank, json, help;
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;
+  int64_t experts;    /* of make-model: 0 single, 1 packed */
+  int64_t scale_down; /* million parameters; 0: not given */
 } treadle_arguments;
 
 typedef struct treadle_command {
@@ -72,6 +76,14 @@ int treadle_command_make_model(const treadle_arguments *arguments);
  * values that are not what they should be, options that are missing. With --help nothing is missing. */
 treadle_status treadle_options_parse(const treadle_command *command, int count, char **texts,
                                      treadle_arguments *arguments);
+
+/* Opens the model of a path; with --scale-down, the small model of its config, without weights. `say`: one line on
+ * standard error tells what was changed. */
+treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
+                                  treadle_model **model_p);
+/* The small config itself; *config_p is ended by json_decref(). */
+treadle_status treadle_scaled_config(const treadle_arguments *arguments, const char *path, bool say,
+                                     struct json_t **config_p);
 
 /* The help of a subcommand. */
 void treadle_options_print_help(const treadle_command *command, FILE *file);

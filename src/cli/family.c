@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "model/model.h"
+#include "model/model_stored.h"
 
 #include <string.h>
 
@@ -97,7 +97,8 @@ static treadle_status open_index(const char *folder, const char *index, treadle_
   return treadle_checkpoint_open(folder, checkpoint_p);
 }
 
-static treadle_status open_subject(const char *path, treadle_arena *arena, check_subject *subject) {
+/* A folder, an index or a config.json, which all have the config beside them. */
+static treadle_status open_files(const char *path, treadle_arena *arena, check_subject *subject) {
   treadle_status status = TREADLE_OK;
   bool is_folder = treadle_file_is_folder(path), is_index = !is_folder && ends_with(path, ".index.json");
   const char *slash = strrchr(path, '/'), *folder = path, *index = path;
@@ -105,13 +106,12 @@ static treadle_status open_subject(const char *path, treadle_arena *arena, check
     folder = slash ? treadle_arena_format(arena, "%.*s", (int)(slash - path), path) : ".";
   else
     index = treadle_arena_format(arena, "%s/model.safetensors.index.json", path);
-  subject->config_path =
-      is_folder || is_index ? treadle_arena_format(arena, "%s/config.json", folder) : path;
+  if (!subject->config_path)
+    subject->config_path =
+        is_folder || is_index ? treadle_arena_format(arena, "%s/config.json", folder) : path;
   const char *single = treadle_arena_format(arena, "%s/model.safetensors", folder);
   if (!folder || !index || !subject->config_path || !single)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
-
-  TRY(treadle_json_load(subject->config_path, &subject->config));
   if (is_index || (is_folder && !treadle_file_exists(single) && treadle_file_exists(index)))
     TRY(open_index(folder, index, &subject->checkpoint));
   else if (is_folder)
@@ -120,39 +120,86 @@ out:
   return status;
 }
 
-static void print_names(const char *title, const char *names) {
-  for (const char *name = names; *name;) {
+/* The config of --model where that is given: a list has none. */
+static treadle_status open_subject(const treadle_arguments *arguments, const char *path,
+                                   treadle_arena *arena, check_subject *subject) {
+  treadle_status status = TREADLE_OK;
+  bool is_list = ends_with(path, ".tsv") || ends_with(path, ".tsv.gz");
+  if (is_list && !arguments->model)
+    return treadle_fail(TREADLE_REFUSED, "%s: a list of tensors needs --model config.json", path);
+  if (arguments->model && treadle_file_is_folder(arguments->model)) {
+    subject->config_path = treadle_arena_format(arena, "%s/config.json", arguments->model);
+    if (!subject->config_path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
+  } else {
+    subject->config_path = arguments->model;
+  }
+  if (is_list)
+    TRY(treadle_checkpoint_open_list(path, &subject->checkpoint));
+  else
+    TRY(open_files(path, arena, subject));
+  if (subject->checkpoint && arguments->scale_down)
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s: --scale-down makes another model than that of these files; give a "
+                        "config.json alone",
+                        path);
+  TRY(arguments->scale_down ? treadle_scaled_config(arguments, subject->config_path, true, &subject->config)
+                            : treadle_json_load(subject->config_path, &subject->config));
+out:
+  return status;
+}
+
+static void print_names(const char *title, const treadle_builder *names) {
+  for (const char *name = names->text ? names->text : ""; *name;) {
     size_t length = strcspn(name, "\n");
     fprintf(stderr, "%s: %.*s\n", title, (int)length, name);
     name += length + (name[length] == '\n');
   }
 }
 
-static treadle_status check(const char *folder, const char *path, int32_t *differences_p) {
+static void print_result(const check_subject *subject, const treadle_model *model,
+                         const treadle_files *files) {
+  if (model->mtp_layers || model->family->mtp) printf("%d MTP layers\n", (int)model->mtp_layers);
+  if (!subject->checkpoint) {
+    printf("no weights and no index here: only the config was checked\n");
+    return;
+  }
+  print_names("missing or of another shape", &files->missing);
+  print_names("left over", &files->left_over);
+  if (files->stacked_count)
+    printf("%d tensors stacked or renamed as transformers has them\n", (int)files->stacked_count);
+  if (files->scale_count) printf("%d tensors of fp8 block scales\n", (int)files->scale_count);
+  if (files->carried_count)
+    printf("%d tensors of other parts, carried along: %s, ...\n", (int)files->carried_count,
+           files->carried[0]->name);
+  if (files->skipped_count)
+    printf("%d buffers skipped: %s%s\n", (int)files->skipped_count, files->skipped[0]->name,
+           files->skipped_count > 1 ? ", ..." : "");
+  printf("%d names %s, %s: %s\n", (int)subject->checkpoint->count,
+         subject->checkpoint->index_only ? "in the index" : "in the files",
+         subject->checkpoint->index_only ? "shapes unknown" : "with shapes",
+         files->missing_count + files->left_over_count ? "different" : "all as the family says");
+}
+
+static treadle_status check(const treadle_arguments *arguments, const char *path, int32_t *differences_p) {
   treadle_status status = TREADLE_OK;
   treadle_arena arena = {0};
   check_subject subject = {0};
   treadle_model *model = NULL;
-  treadle_model_options options = {.families = folder};
-  const char *missing = "", *left_over = "";
-  TRY(open_subject(path, &arena, &subject));
-  TRY(treadle_model_from_config(subject.config_path, subject.config, &options, &model));
-  *differences_p = 0;
-  if (subject.checkpoint)
-    TRY(treadle_model_compare(model, subject.checkpoint, &arena, &missing, &left_over, differences_p));
-  print_names("missing or of another shape", missing);
-  print_names("left over", left_over);
-
+  treadle_files files = {0};
+  treadle_model_options options = {.families = arguments->families};
+  TRY(open_subject(arguments, path, &arena, &subject));
+  if (subject.checkpoint) {
+    TRY(treadle_model_for_files(subject.config_path, subject.config, &options, subject.checkpoint, &model));
+    TRY(treadle_files_match(model, subject.checkpoint, &arena, &files));
+  } else {
+    TRY(treadle_model_from_config(subject.config_path, subject.config, &options, &model));
+  }
+  *differences_p = files.missing_count + files.left_over_count;
   printf("%s: family %s, %d tensors, %lld parameters\n", path, treadle_model_family(model),
-         (int)model->tensor_count, (long long)treadle_model_elems(model));
-  if (!subject.checkpoint)
-    printf("no weights and no index here: only the config was checked\n");
-  else
-    printf("%d names %s, %s: %s\n", (int)subject.checkpoint->count,
-           subject.checkpoint->index_only ? "in the index" : "in the files",
-           subject.checkpoint->index_only ? "shapes unknown" : "with shapes",
-           *differences_p ? "different" : "all as the family says");
+         (int)model->entry_count, (long long)treadle_model_elems(model));
+  print_result(&subject, model, &files);
 out:
+  treadle_files_release(&files);
   treadle_model_close(model);
   treadle_checkpoint_close(subject.checkpoint);
   json_decref(subject.config);
@@ -172,11 +219,12 @@ int treadle_command_family(const treadle_arguments *arguments) {
   } else if (strcmp(verb, "show") == 0 && what) {
     status = show(arguments->families, what);
   } else if (strcmp(verb, "check") == 0 && what) {
-    status = check(arguments->families, what, &differences);
+    status = check(arguments, what, &differences);
   } else {
     const char *nearest = treadle_nearest_name(verb, verbs);
     status = treadle_fail(
-        TREADLE_REFUSED, "'%s%s%s' is none of: list, show NAME, check DIR|index.json|config.json%s%s", verb,
+        TREADLE_REFUSED,
+        "'%s%s%s' is none of: list, show NAME, check DIR|index.json|config.json|LIST.tsv[.gz]%s%s", verb,
         what ? " " : "", what ? what : "", nearest ? "; the nearest is " : "", nearest ? nearest : "");
   }
   int exit_status = status        ? treadle_report_refusal("family", status)

@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "io/json.h"
-#include "model/model.h"
+#include "model/model_stored.h"
 
 #include <string.h>
 
@@ -24,7 +24,7 @@ static treadle_status print_json(const treadle_model *model) {
   for (int32_t i = 0; i < model->family->dim_count; i++) {
     int64_t value;
     bool found;
-    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], &value, &found));
+    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], NULL, &value, &found));
     if (found) treadle_json_out_int(&out, model->family->dim_names[i], value);
   }
   treadle_json_out_close(&out, '}');
@@ -32,15 +32,19 @@ static treadle_status print_json(const treadle_model *model) {
   for (int32_t i = 0; model->checkpoint && i < model->checkpoint->file_count; i++)
     treadle_json_out_text(&out, NULL, model->checkpoint->files[i]);
   treadle_json_out_close(&out, ']');
+  treadle_json_out_int(&out, "mtp_layers", model->mtp_layers);
+  treadle_json_out_int(&out, "carried", model->files ? model->files->carried_count : 0);
+  treadle_json_out_int(&out, "skipped", model->files ? model->files->skipped_count : 0);
   treadle_json_out_open(&out, "tensors", '[');
-  for (int32_t i = 0; i < model->tensor_count; i++) {
-    const treadle_tensor *tensor = &model->tensors[i];
+  for (int32_t i = 0; i < model->entry_count; i++) {
+    treadle_tensor_info tensor;
+    TRY(treadle_model_tensor(model, i, &tensor));
     treadle_json_out_open(&out, NULL, '{');
-    treadle_json_out_text(&out, "name", tensor->name);
+    treadle_json_out_text(&out, "name", tensor.name);
     treadle_json_out_open(&out, "shape", '[');
-    for (int dim = 0; dim < tensor->ndim; dim++) treadle_json_out_int(&out, NULL, tensor->shape[dim]);
+    for (int dim = 0; dim < tensor.ndim; dim++) treadle_json_out_int(&out, NULL, tensor.shape[dim]);
     treadle_json_out_close(&out, ']');
-    treadle_json_out_text(&out, "dtype", treadle_dtype_name(tensor->dtype));
+    treadle_json_out_text(&out, "dtype", treadle_dtype_name(tensor.dtype));
     treadle_json_out_close(&out, '}');
   }
   treadle_json_out_close(&out, ']');
@@ -98,23 +102,37 @@ static void print_types(const treadle_model *model) {
   }
 }
 
+/* What the files hold besides canonical tensors. */
+static void print_others(const treadle_files *files) {
+  if (files->stacked_count)
+    printf("stacked        %d tensors, as transformers has them\n", (int)files->stacked_count);
+  if (files->scale_count) printf("scales         %d tensors, of fp8 blocks\n", (int)files->scale_count);
+  for (int32_t i = 0; i < files->carried_count && i < 1; i++)
+    printf("carried        %d tensors of other parts: %s, ...\n", (int)files->carried_count,
+           files->carried[i]->name);
+  for (int32_t i = 0; i < files->skipped_count && i < 1; i++)
+    printf("skipped        %d buffers: %s%s\n", (int)files->skipped_count, files->skipped[i]->name,
+           files->skipped_count > 1 ? ", ..." : "");
+}
+
 static treadle_status print_text(const treadle_model *model) {
   treadle_status status = TREADLE_OK;
   printf("family         %s (%s)\n", model->family->name, model->family->path);
-  printf("parameters     %lld in %d tensors, %s\n", (long long)model->elems, (int)model->tensor_count,
+  printf("parameters     %lld in %d tensors, %s\n", (long long)model->elems, (int)model->entry_count,
          treadle_text_of_size((size_t)model->bytes));
   print_types(model);
   printf("config         ");
   for (int32_t i = 0; i < model->family->dim_count; i++) {
     int64_t value;
     bool found;
-    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], &value, &found));
+    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], NULL, &value, &found));
     if (found) printf("%s=%lld ", model->family->dim_names[i], (long long)value);
   }
   printf("\n");
   if (!model->checkpoint) printf("files          none: a config.json alone\n");
   for (int32_t i = 0; model->checkpoint && i < model->checkpoint->file_count; i++)
     printf("%-14s %s\n", i ? "" : "files", model->checkpoint->files[i]);
+  if (model->files) print_others(model->files);
   print_kinds(model);
 out:
   return status;
@@ -123,8 +141,7 @@ out:
 int treadle_command_inspect(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
-  treadle_model_options options = {.families = arguments->families};
-  TRY(treadle_model_open(arguments->words[0], &options, &model));
+  TRY(treadle_open_model(arguments, arguments->words[0], true, &model));
   TRY(arguments->json ? print_json(model) : print_text(model));
 out:;
   int exit_status = status ? treadle_report_refusal("inspect", status) : TREADLE_EXIT_OK;

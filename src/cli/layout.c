@@ -143,14 +143,13 @@ int treadle_command_layout(const treadle_arguments *arguments) {
   treadle_model *model = NULL;
   treadle_layout *layout = NULL, *train = NULL;
   const char *rank_map;
-  treadle_model_options options = {.families = arguments->families};
   if (arguments->rank >= arguments->ranks)
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
                      (long long)arguments->rank, (long long)arguments->ranks));
   if (arguments->rank_map != TREADLE_CONTIGUOUS && !arguments->train)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--rank-map needs --train LAYOUT, the training layout that it looks at"));
-  TRY(treadle_model_open(arguments->model, &options, &model));
+  TRY(treadle_open_model(arguments, arguments->model, true, &model));
   TRY(treadle_layout_create(model, arguments->layout, arguments->ranks, &layout));
   if (arguments->train) {
     TRY(treadle_layout_create(model, arguments->train, arguments->ranks, &train));

@@ -74,20 +74,23 @@ static const treadle_command commands[] = {
     {
         .name = "family",
         .bit = TREADLE_IN_FAMILY,
-        .words = "list | show NAME | check DIR|index.json|config.json",
+        .words = "list | show NAME | check DIR|index.json|config.json|LIST.tsv[.gz]",
         .words_min = 1,
         .words_max = 2,
         .summary = "model families: list them, show one, check one against a checkpoint",
-        .text = "A family is a data file: which tensors a model type has, and how each engine names, fuses "
-                "and cuts\n"
-                "them. check compares the family's names (and shapes, where files have them) with a "
-                "checkpoint's and\n"
-                "names what is missing or left over: exit status 0 when they agree, 1 when not, 2 when "
-                "something\n"
-                "cannot be read.",
+        .text =
+            "A family is a data file: which tensors a model type has, and how each engine names, fuses "
+            "and cuts\n"
+            "them. check compares the family's names (and shapes, where files have them) with a "
+            "checkpoint's and\n"
+            "names what is missing or left over: exit status 0 when they agree, 1 when not, 2 when "
+            "something\n"
+            "cannot be read. A list has a line for each tensor: name, safetensors dtype and shape (AxB)\n"
+            "between tabs; it needs --model config.json.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
-                    "  treadle family check DIR\n",
+                    "  treadle family check DIR\n"
+                    "  treadle family check params.tsv.gz --model config.json\n",
         .run = treadle_command_family,
     },
     {

@@ -11,12 +11,31 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "model/model.h"
+#include "memory/copy.h"
+#include "model/model_stored.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* Fields that only some families look at: with them every family has a small config. */
+static treadle_status add_family_fields(const treadle_arguments *arguments, json_t *config) {
+  json_int_t hidden = arguments->hidden, heads = hidden / 64;
+  json_t *more = json_pack(
+      "{s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:i, "
+      "s:i}",
+      "num_experts", 8, "n_routed_experts", 8, "num_local_experts", 8, "moe_intermediate_size", hidden / 2,
+      "shared_expert_intermediate_size", hidden / 2, "q_lora_rank", hidden / 2, "kv_lora_rank", hidden / 4,
+      "qk_nope_head_dim", (json_int_t)64, "qk_rope_head_dim", 32, "v_head_dim", 64, "n_shared_experts", 1,
+      "first_k_dense_replace", 1, "num_nextn_predict_layers", 1, "mtp_num_hidden_layers", 1,
+      "full_attention_interval", 2, "linear_num_key_heads", heads, "linear_num_value_heads", 2 * heads,
+      "linear_key_head_dim", 32, "linear_value_head_dim", 32, "attention_bias", 0);
+  if (!more || json_object_update_missing(config, more))
+    return json_decref(more), treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
+  json_decref(more);
+  return TREADLE_OK;
+}
 
 static treadle_status make_config(const treadle_arguments *arguments, json_t **config_p) {
   static const char *const torch_names[] = {
@@ -37,7 +56,17 @@ static treadle_status make_config(const treadle_arguments *arguments, json_t **c
                         (json_int_t)arguments->layers, "num_attention_heads", (json_int_t)heads,
                         "num_key_value_heads", (json_int_t)groups, "head_dim", 64, "vocab_size",
                         (json_int_t)arguments->vocab, "tie_word_embeddings", 0);
-  return *config_p ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
+  if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
+  return add_family_fields(arguments, *config_p);
+}
+
+/* That of --model, perhaps scaled down, or one made of the other options. */
+static treadle_status choose_config(const treadle_arguments *arguments, json_t **config_p) {
+  if (!arguments->model && arguments->scale_down)
+    return treadle_fail(TREADLE_REFUSED, "--scale-down needs --model config.json");
+  if (!arguments->model) return make_config(arguments, config_p);
+  if (arguments->scale_down) return treadle_scaled_config(arguments, arguments->model, true, config_p);
+  return treadle_json_load(arguments->model, config_p);
 }
 
 /* The storage tensors of the hf layout at `window`, as the writer wants them. */
@@ -70,6 +99,64 @@ out:
   return status;
 }
 
+/* From a piece of the window to its place in a file. */
+static treadle_op store_op(const treadle_model *model, const treadle_piece *piece,
+                           const treadle_stored_place *place) {
+  int64_t bytes = (int64_t)treadle_dtype_bytes(place->stored->dtype);
+  treadle_op op = {.from_dtype = (uint8_t)piece->dtype,
+                   .to_dtype = (uint8_t)place->stored->dtype,
+                   .ndim = (uint8_t)model->tensors[piece->tensor].naxes,
+                   .from = piece->offset,
+                   .to = place->at * bytes,
+                   .elems = 1};
+  for (int a = 0; a < op.ndim; a++) {
+    op.size[a] = place->size[a];
+    op.from_stride[a] = piece->stride[a];
+    op.to_stride[a] = place->stride[a] * bytes;
+    op.from += (place->start[a] - piece->box.start[a]) * piece->stride[a];
+    op.elems *= op.size[a];
+  }
+  return op;
+}
+
+/* The same values with the experts stacked, as the family's `packed` rules say. What is made of the single form is
+ * found by matching the new tensors with the model, as when a checkpoint is opened. */
+static treadle_status stack_experts(const treadle_model *model, const treadle_layout *layout,
+                                    const char *window, treadle_arena *arena, treadle_stored **tensors_p,
+                                    int32_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_pieces pieces = {0};
+  treadle_checkpoint checkpoint = {0};
+  treadle_files files = {0};
+  treadle_stored_place place;
+  TRY(treadle_files_stacked(model, arena, &checkpoint.tensors, &checkpoint.count));
+  for (int32_t i = 0; i < checkpoint.count; i++) {
+    treadle_stored *stored = &checkpoint.tensors[i];
+    TRY(treadle_map_put(&checkpoint.by_name, stored->name, i));
+    stored->data = treadle_arena_alloc(arena, stored->bytes);
+    if (!stored->data) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", stored->name));
+  }
+  TRY(treadle_files_match(model, &checkpoint, arena, &files));
+  treadle_model filled = *model;
+  filled.files = &files;
+  TRY(treadle_layout_pieces(layout, 0, &pieces));
+  for (size_t p = 0; p < pieces.count; p++)
+    for (int32_t next = 0; treadle_model_stored(&filled, pieces.items[p].tensor, pieces.items[p].box.start,
+                                                pieces.items[p].box.size, &next, &place);) {
+      const treadle_op op = store_op(model, &pieces.items[p], &place);
+      const treadle_view from = {.base = (char *)(uintptr_t)window},
+                         to = {.base = (char *)(uintptr_t)place.stored->data};
+      treadle_copy_op(&op, &from, &to, TREADLE_MOVER_PLAIN);
+    }
+  *tensors_p = checkpoint.tensors;
+  *count_p = checkpoint.count;
+out:
+  treadle_array_release(&pieces);
+  treadle_files_release(&files);
+  treadle_map_release(&checkpoint.by_name);
+  return status;
+}
+
 static treadle_status make_folder(const char *path, treadle_arena *arena) {
   const char *config = treadle_arena_format(arena, "%s/config.json", path);
   if (!config) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
@@ -80,7 +167,8 @@ static treadle_status make_folder(const char *path, treadle_arena *arena) {
   return TREADLE_OK;
 }
 
-static treadle_status write_model(const char *path, json_t *config, const treadle_model *model) {
+static treadle_status write_model(const char *path, json_t *config, const treadle_model *model,
+                                  bool packed) {
   treadle_status status = TREADLE_OK;
   treadle_arena arena = {0};
   treadle_layout *layout = NULL;
@@ -97,7 +185,8 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
                      treadle_text_of_size((size_t)treadle_model_bytes(model))));
   TRY(make_folder(path, &arena));
   TRY(treadle_layout_load(layout, 0, window));
-  TRY(list_tensors(layout, window, &arena, &tensors, &count));
+  TRY(packed ? stack_experts(model, layout, window, &arena, &tensors, &count)
+             : list_tensors(layout, window, &arena, &tensors, &count));
   TRY(treadle_safetensors_write(weights_path, tensors, count));
   TRY(treadle_file_write(config_path, text, strlen(text)));
 out:
@@ -114,9 +203,9 @@ int treadle_command_make_model(const treadle_arguments *arguments) {
   treadle_model *model = NULL;
   treadle_model_options options = {.families = arguments->families};
   const char *path = arguments->words[0];
-  TRY(make_config(arguments, &config));
+  TRY(choose_config(arguments, &config));
   TRY(treadle_model_from_config("the config of make-model", config, &options, &model));
-  TRY(write_model(path, config, model));
+  TRY(write_model(path, config, model, arguments->experts));
   printf("%s: %s, %s parameters, %s\n", path, treadle_model_family(model),
          treadle_count_of(treadle_model_elems(model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(model)));

@@ -33,7 +33,9 @@ enum {
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "a Hugging Face directory, or a config.json alone: then no weights are needed",
-   TEXT, AT(model), LAYOUTS, LAYOUTS, 0, {0}, NULL},
+   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL, LAYOUTS, 0, {0}, NULL},
+  {"scale-down", "N", "a model of at most N million parameters with the structure of --model, without weights",
+   COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
   {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
   {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
   {"train", "LAYOUT", "the training layout", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL},
@@ -58,6 +60,8 @@ static const option_row rows[] = {
   {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
   {"vocab", "N", "vocabulary (8000)", COUNT, AT(vocab), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
   {"dtype", "bf16|fp16|fp32", "element type (bf16)", TEXT, AT(dtype), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
+  {"experts", "single|packed", "how the file has experts: a tensor each, or stacked (single)",
+   WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL},
   {"families", "DIR", "folder of family files, instead of those built in",
    TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
   {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL},

@@ -139,7 +139,7 @@ static void print_ranks(const treadle_report *report) {
   }
   if (shown < end)
     printf("   ... and %lld more, of %d kinds in all; --rank R shows one, --json --by-rank all\n",
-           (long long)(end - shown), (int)report->kind_count);
+           (long long)(end - shown), (int)report->kinds.count);
 }
 
 static void print_pairs(const treadle_report *report) {
@@ -193,9 +193,9 @@ static void print_fit(const treadle_report *report, const treadle_report_options
            treadle_text_of_size(report->window_max_bytes + report->cap_min_bytes));
   print_page_advice(report, given);
   size_t from = 0, to = 0;
-  for (int32_t kind = 0; kind < report->kind_count; kind++) {
-    if (report->kinds[kind].from_bytes > from) from = report->kinds[kind].from_bytes;
-    if (report->kinds[kind].to_bytes > to) to = report->kinds[kind].to_bytes;
+  for (int32_t kind = 0; kind < (report->rank < 0 ? report->kinds.count : 1); kind++) {
+    if (report->infos[kind].from_bytes > from) from = report->infos[kind].from_bytes;
+    if (report->infos[kind].to_bytes > to) to = report->infos[kind].to_bytes;
   }
   printf("  a larger tp or pp in %s, whose window is the larger one\n",
          treadle_layout_text(from > to ? report->from : report->to));
@@ -254,8 +254,7 @@ int treadle_command_plan(const treadle_arguments *arguments) {
       .cap_bytes = arguments->cap_bytes,
       .budget_bytes = arguments->budget_bytes,
   };
-  treadle_model_options model_options = {.families = arguments->families};
-  TRY(treadle_model_open(arguments->model, &model_options, &model));
+  TRY(treadle_open_model(arguments, arguments->model, true, &model));
   TRY(treadle_report_make(model, &options, &report));
   if (arguments->json)
     print_json(&report, arguments);

@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "plan/classes.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const size_t default_page = (size_t)2 << 20, least_page = 4096, default_cap = (size_t)256 << 20;
@@ -33,51 +33,6 @@ treadle_status treadle_map_ranks(treadle_layout *from, treadle_layout *to, tread
   return status;
 }
 
-/* ---- Kinds of ranks -------------------------------------------------------------------------- */
-
-typedef struct place {
-  uint64_t from, to;
-  int64_t rank;
-} place;
-
-static int compare_places(const void *left, const void *right) {
-  const place *a = left, *b = right;
-  if (a->from != b->from) return a->from < b->from ? -1 : 1;
-  if (a->to != b->to) return a->to < b->to ? -1 : 1;
-  return a->rank < b->rank ? -1 : a->rank > b->rank;
-}
-
-/* Numbers the kinds and fills kind_of; *first_p has the first rank of each kind, ended by treadle_free().
- */
-static treadle_status find_kinds(treadle_report *report, int64_t **first_p) {
-  treadle_status status = TREADLE_OK;
-  int64_t ranks = report->ranks;
-  place *places = treadle_alloc_array((size_t)ranks, sizeof *places);
-  int64_t *first = treadle_alloc_array((size_t)ranks, sizeof *first);
-  report->kind_of = treadle_alloc_array((size_t)ranks, sizeof *report->kind_of);
-  if (!places || !first || !report->kind_of)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report over %lld ranks", (long long)ranks));
-
-  bool each = ranks <= TREADLE_KIND_RANKS;
-  for (int64_t rank = 0; rank < ranks; rank++)
-    places[rank] = (place){each ? 0 : treadle_layout_place(report->from, rank),
-                           each ? (uint64_t)rank : treadle_layout_place(report->to, rank), rank};
-  qsort(places, (size_t)ranks, sizeof *places, compare_places);
-  for (int64_t i = 0; i < ranks; i++) {
-    if (i == 0 || places[i].from != places[i - 1].from || places[i].to != places[i - 1].to)
-      first[report->kind_count++] = places[i].rank;
-    report->kind_of[places[i].rank] = report->kind_count - 1;
-  }
-  report->kinds = treadle_alloc_array((size_t)report->kind_count, sizeof *report->kinds);
-  if (!report->kinds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  *first_p = first;
-  first = NULL;
-out:
-  treadle_free(places);
-  treadle_free(first);
-  return status;
-}
-
 /* ---- Cap, waves, measures -------------------------------------------------------------------- */
 
 static size_t window_max(const treadle_report *report, int64_t rank) {
@@ -85,15 +40,15 @@ static size_t window_max(const treadle_report *report, int64_t rank) {
                   round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
 }
 
-/* The largest cap_min and window over the first ranks of the kinds. */
-static treadle_status find_cap_min(treadle_report *report, const int64_t *first) {
+/* The largest cap_min and window over some ranks. */
+static treadle_status find_cap_min(treadle_report *report, const int64_t *ranks, int32_t count) {
   treadle_status status = TREADLE_OK;
-  for (int32_t kind = 0; kind < report->kind_count; kind++) {
-    treadle_progress("smallest cap: kind %d of %d", (int)kind + 1, (int)report->kind_count);
+  for (int32_t i = 0; i < count; i++) {
+    treadle_progress("smallest cap: kind %d of %d", (int)i + 1, (int)count);
     int64_t cap_min = 0;
-    TRY(treadle_plan_cap_min(report->from, report->to, first[kind], (int64_t)report->page_bytes, &cap_min));
+    TRY(treadle_plan_cap_min(report->from, report->to, ranks[i], (int64_t)report->page_bytes, &cap_min));
     report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)cap_min);
-    report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, first[kind]));
+    report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, ranks[i]));
   }
 out:
   return status;
@@ -115,14 +70,14 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
 }
 
 /* Measures one rank of each kind with report->waves; says whether all peaks keep their bounds. */
-static treadle_status measure_kinds(treadle_report *report, const int64_t *first, bool *bounded_p) {
+static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
   treadle_status status = TREADLE_OK;
   *bounded_p = true;
-  for (int32_t kind = 0; kind < report->kind_count; kind++) {
-    treadle_progress("plan of kind %d of %d", (int)kind + 1, (int)report->kind_count);
-    treadle_plan_info *info = &report->kinds[kind];
-    TRY(treadle_plan_measure(report->from, report->to, first[kind], (int64_t)report->page_bytes,
-                             report->waves, info, NULL));
+  for (int32_t kind = 0; kind < report->kinds.count; kind++) {
+    treadle_progress("plan of kind %d of %d", (int)kind + 1, (int)report->kinds.count);
+    treadle_plan_info *info = &report->infos[kind];
+    TRY(treadle_plan_measure(report->from, report->to, report->kinds.first[kind],
+                             (int64_t)report->page_bytes, report->waves, info));
     info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
     if (info->peak_bytes > info->peak_bound_bytes) *bounded_p = false;
   }
@@ -133,19 +88,19 @@ out:
 /* Bytes by pair, rank by rank: fills pairs where they are kept, and the link load. */
 static treadle_status measure_pairs(treadle_report *report) {
   treadle_status status = TREADLE_OK;
+  treadle_classes classes = {0};
   size_t ranks = (size_t)report->ranks;
   size_t *inbound = treadle_alloc_array(ranks, sizeof *inbound);
   size_t *sent = treadle_alloc_array(ranks, sizeof *sent);
   if (ranks <= TREADLE_SHOWN_RANKS) report->pairs = treadle_alloc_array(ranks * ranks, sizeof *inbound);
   if (!inbound || !sent || (ranks <= TREADLE_SHOWN_RANKS && !report->pairs))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
+  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->page_bytes, &classes));
 
   for (size_t rank = 0; rank < ranks; rank++) {
     treadle_progress("bytes by pair: rank %zu of %zu", rank, ranks);
-    treadle_plan_info info;
     memset(inbound, 0, ranks * sizeof *inbound);
-    TRY(treadle_plan_measure(report->from, report->to, (int64_t)rank, (int64_t)report->page_bytes,
-                             report->waves, &info, inbound));
+    TRY(treadle_plan_add_inbound(&classes, (int64_t)rank, inbound));
     for (size_t peer = 0; peer < ranks; peer++) sent[peer] += inbound[peer];
     if (report->pairs) memcpy(report->pairs + rank * ranks, inbound, ranks * sizeof *inbound);
   }
@@ -158,6 +113,7 @@ static treadle_status measure_pairs(treadle_report *report) {
   }
   report->link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;
 out:
+  treadle_classes_release(&classes);
   treadle_free(inbound);
   treadle_free(sent);
   return status;
@@ -166,7 +122,7 @@ out:
 /* ---- The whole ------------------------------------------------------------------------------- */
 
 const treadle_plan_info *treadle_report_rank(const treadle_report *report, int64_t rank) {
-  return &report->kinds[report->kind_of[report->rank < 0 ? rank : 0]];
+  return &report->infos[report->rank < 0 ? report->kinds.of[rank] : 0];
 }
 
 static void add_up(treadle_report *report) {
@@ -197,24 +153,24 @@ static void add_up(treadle_report *report) {
 
 static treadle_status report_all(treadle_report *report, const treadle_report_options *options) {
   treadle_status status = TREADLE_OK;
-  int64_t *first = NULL;
   bool bounded;
-  TRY(find_kinds(report, &first));
-  TRY(find_cap_min(report, first));
+  TRY(treadle_kinds_create(report->from, report->to, &report->kinds));
+  report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
+  if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  TRY(find_cap_min(report, report->kinds.first, report->kinds.count));
   TRY(choose_cap(report, options));
   report->waves =
       treadle_plan_waves(report->from, report->to, (int64_t)report->page_bytes, (int64_t)report->cap_bytes);
-  TRY(measure_kinds(report, first, &bounded));
+  TRY(measure_kinds(report, &bounded));
   if (!bounded && report->waves != TREADLE_MAX_WAVES) {
     report->waves = TREADLE_MAX_WAVES;
-    TRY(measure_kinds(report, first, &bounded));
+    TRY(measure_kinds(report, &bounded));
   }
   if (report->ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
   add_up(report);
   if (report->ranks > TREADLE_PAIR_RANKS)
     report->link_load = report->inbound_mean > 0 ? report->inbound_max / report->inbound_mean : 1;
 out:
-  treadle_free(first);
   return status;
 }
 
@@ -223,13 +179,10 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   treadle_status status = TREADLE_OK;
   treadle_plan *plan = NULL;
   int64_t page = (int64_t)report->page_bytes;
-  report->kind_count = 1;
-  report->kinds = treadle_alloc(sizeof *report->kinds);
-  report->kind_of = treadle_alloc(sizeof *report->kind_of);
-  if (!report->kinds || !report->kind_of) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  treadle_plan_info *info = &report->kinds[0];
+  treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
+  if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
 
-  TRY(find_cap_min(report, &report->rank));
+  TRY(find_cap_min(report, &report->rank, 1));
   TRY(choose_cap(report, options));
   int64_t cap = (int64_t)report->cap_bytes;
   report->waves = treadle_plan_waves(report->from, report->to, page, cap);
@@ -278,8 +231,8 @@ out:
 }
 
 void treadle_report_release(treadle_report *report) {
-  treadle_free(report->kinds);
-  treadle_free(report->kind_of);
+  treadle_kinds_release(&report->kinds);
+  treadle_free(report->infos);
   treadle_free(report->pairs);
   treadle_layout_destroy(report->from);
   treadle_layout_destroy(report->to);

@@ -1,17 +1,17 @@
 /* The figures of a plan over all ranks, or of one rank: what `treadle plan` prints.
  *
- * A rank's figures depend on its places in the two layouts only, so one rank per kind of place is measured.
- * Bytes by pair are another matter: they are measured rank by rank, up to TREADLE_PAIR_RANKS ranks; above
- * that the link load counts received bytes only (the plan spreads what is sent evenly). */
+ * One rank of each kind is measured (plan/kinds.h). Bytes by pair follow from a rank's number: they are measured
+ * rank by rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only.
+ */
 #ifndef TREADLE_CLI_REPORT_H
 #define TREADLE_CLI_REPORT_H
 
+#include "plan/kinds.h"
 #include "plan/plan.h"
 
 enum {
-  TREADLE_KIND_RANKS = 64,   /* up to so many ranks each one is measured on its own */
-  TREADLE_PAIR_RANKS = 1024, /* up to so many, bytes by pair are measured */
-  TREADLE_SHOWN_RANKS = 16   /* up to so many, the matrix of pairs is kept */
+  TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
+  TREADLE_SHOWN_RANKS = 16  /* up to so many, the matrix of pairs is kept */
 };
 
 typedef struct treadle_report_options {
@@ -28,9 +28,8 @@ typedef struct treadle_report {
   int64_t ranks, rank; /* rank -1: all */
   size_t page_bytes;
 
-  int32_t kind_count;
-  treadle_plan_info *kinds; /* figures of one rank of each kind */
-  int32_t *kind_of;         /* [ranks], or [1] for one rank */
+  treadle_kinds kinds;      /* of ranks; none for one rank */
+  treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
 
   size_t model_bytes, moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks */
   int32_t waves;

@@ -7,6 +7,7 @@
 #include "transport/mpi.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,6 +30,24 @@ treadle_status treadle_session_start(treadle_session *session, const char *comma
   session->said = status != TREADLE_OK;
   if (status && session->rank == 0)
     fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));
+  return status;
+}
+
+/* What launchers tell their processes: Open MPI, MPICH and its kin, PMIx. */
+static bool is_launched(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return true;
+  return false;
+}
+
+treadle_status treadle_session_start_if_launched(treadle_session *session, const char *command,
+                                                 double timeout_seconds) {
+  if (is_launched()) return treadle_session_start(session, command, timeout_seconds);
+  *session = (treadle_session){.command = command, .size = 1};
+  treadle_status status = treadle_group_self(&session->group);
+  session->said = status != TREADLE_OK;
+  if (status) treadle_report_error(command, status);
   return status;
 }
 

@@ -17,6 +17,11 @@ typedef struct treadle_session {
 /* Starts MPI and joins the ranks. What goes wrong here is said by rank 0, if there is one. Collective. */
 treadle_status treadle_session_start(treadle_session *session, const char *command, double timeout_seconds);
 
+/* The same when a launcher started this process; else a session of this process alone, without MPI: for work that does
+ * not need others. */
+treadle_status treadle_session_start_if_launched(treadle_session *session, const char *command,
+                                                 double timeout_seconds);
+
 /* Closes the group and stops MPI. Collective. */
 void treadle_session_end(treadle_session *session);
 

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "switch/load.h"
 #include "switch/prove.h"
 
 #include <math.h>
@@ -45,8 +46,7 @@ typedef struct switch_run {
 static treadle_status read_input(switch_run *run) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = run->arguments;
-  treadle_model_options options = {.families = arguments->families};
-  TRY(treadle_model_open(arguments->model, &options, &run->model));
+  TRY(treadle_open_model(arguments, arguments->model, run->session.rank == 0, &run->model));
   TRY(treadle_layout_create(run->model, arguments->train, run->session.size, &run->train));
   TRY(treadle_layout_create(run->model, arguments->infer, run->session.size, &run->infer));
   TRY(treadle_map_ranks(run->train, run->infer, (treadle_rank_map)arguments->rank_map, &run->rank_map));
@@ -77,7 +77,7 @@ static treadle_status load(switch_run *run) {
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
   if (run->arguments->check) {
     if (train_bytes) memcpy(run->train_copy, treadle_switch_train_window(run->sw), train_bytes);
-    TRY(treadle_layout_load(run->infer, rank, run->infer_copy));
+    TRY(treadle_layout_load_from(run->infer, run->train, rank, run->infer_copy));
   }
 out:
   return status;

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/safetensors_header.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.i
 struct treadle_mapping {
   const void *image; /* NULL: not mapped */
   size_t bytes;
+  treadle_header header;
   treadle_stored *tensors;
   int32_t count;
 };
@@ -44,6 +46,15 @@ static treadle_status map_file(treadle_checkpoint *checkpoint, int32_t file) {
   TRY(treadle_file_map(path, &mapping->image, &mapping->bytes));
   TRY(treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena, &mapping->tensors,
                                 &mapping->count));
+  const char *slash = strrchr(path, '/');
+  size_t length =
+      mapping->bytes - TREADLE_HEADER_LENGTH_BYTES; /* of header and data; the parser checked both */
+  const unsigned char *start = mapping->image;
+  uint64_t header_length = 0;
+  for (int i = 0; i < TREADLE_HEADER_LENGTH_BYTES; i++) header_length |= (uint64_t)start[i] << (8 * i);
+  mapping->header =
+      (treadle_header){slash ? slash + 1 : path, (const char *)start + TREADLE_HEADER_LENGTH_BYTES,
+                       (size_t)header_length, length - (size_t)header_length};
 out:
   return status;
 }
@@ -256,6 +267,75 @@ treadle_status treadle_checkpoint_open_index(const char *path, treadle_checkpoin
   TRY(create(path, &checkpoint));
   checkpoint->index_only = true;
   TRY(read_index(checkpoint, path));
+  *checkpoint_p = checkpoint;
+  checkpoint = NULL;
+out:
+  treadle_checkpoint_close(checkpoint);
+  return status;
+}
+
+treadle_status treadle_checkpoint_open_list(const char *path, treadle_checkpoint **checkpoint_p) {
+  treadle_checkpoint *checkpoint = NULL;
+  treadle_status status;
+  *checkpoint_p = NULL;
+  TRY(create(path, &checkpoint));
+  TRY(treadle_tensor_list_read(path, &checkpoint->arena, &checkpoint->tensors, &checkpoint->count));
+  TRY(finish(checkpoint));
+  *checkpoint_p = checkpoint;
+  checkpoint = NULL;
+out:
+  treadle_checkpoint_close(checkpoint);
+  return status;
+}
+
+treadle_header treadle_checkpoint_header(const treadle_checkpoint *checkpoint, int32_t file) {
+  return checkpoint->mappings[file].header;
+}
+
+/* One header: its text in the arena, its tensors listed. */
+static treadle_status take_header(treadle_checkpoint *checkpoint, const char *what,
+                                  const treadle_header *header) {
+  struct treadle_mapping *mapping = &checkpoint->mappings[checkpoint->file_count];
+  treadle_arena *arena = &checkpoint->arena;
+  treadle_status status;
+  char *text = treadle_arena_alloc(arena, header->length + 1);
+  const char *file = treadle_arena_copy_text(arena, header->file);
+  if (!text || !file) return no_memory(what);
+  memcpy(text, header->text, header->length);
+  mapping->header = (treadle_header){file, text, header->length, header->data_bytes};
+  checkpoint->files[checkpoint->file_count++] = file;
+  TRY(treadle_safetensors_read_header(what, text, header->length, NULL, header->data_bytes, arena,
+                                      &mapping->tensors, &mapping->count));
+  checkpoint->count += mapping->count;
+out:
+  return status;
+}
+
+treadle_status treadle_checkpoint_from_headers(const char *what, const treadle_header *headers,
+                                               int32_t count, treadle_checkpoint **checkpoint_p) {
+  treadle_checkpoint *checkpoint = NULL;
+  treadle_status status;
+  *checkpoint_p = NULL;
+  TRY(create(what, &checkpoint));
+  TRY(alloc_files(checkpoint, what, (size_t)count));
+  for (int32_t i = 0; i < count; i++) TRY(take_header(checkpoint, what, &headers[i]));
+  checkpoint->tensors =
+      treadle_arena_alloc_array(&checkpoint->arena, (size_t)checkpoint->count, sizeof *checkpoint->tensors);
+  if (!checkpoint->tensors) {
+    status = no_memory(what);
+    goto out;
+  }
+  int32_t at = 0;
+  for (int32_t file = 0; file < count; file++)
+    for (int32_t i = 0; i < checkpoint->mappings[file].count; i++) {
+      checkpoint->tensors[at] = checkpoint->mappings[file].tensors[i];
+      checkpoint->tensors[at++].file = file;
+    }
+  TRY(finish(checkpoint));
+  if ((int32_t)checkpoint->by_name.count != checkpoint->count) {
+    status = treadle_fail(TREADLE_REFUSED, "%s: two files have a tensor of one name", what);
+    goto out;
+  }
   *checkpoint_p = checkpoint;
   checkpoint = NULL;
 out:

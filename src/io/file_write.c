@@ -16,6 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Bytes of one call. Longer ones make the system look for larger stretches of free memory for its cache, which may take
+ * ten times as long as the copy (docs/speed.md). */
+enum { WRITE_MAX = 1 << 20 };
+
 struct treadle_file_writer {
   int fd, folder;
   bool created; /* the temporary is there */
@@ -80,7 +84,8 @@ out:
 
 treadle_status treadle_file_writer_append(treadle_file_writer *writer, const void *bytes, size_t count) {
   for (size_t done = 0; done < count;) {
-    ssize_t put = write(writer->fd, (const char *)bytes + done, count - done);
+    size_t some = count - done < WRITE_MAX ? count - done : WRITE_MAX;
+    ssize_t put = write(writer->fd, (const char *)bytes + done, some);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return system_says(writer->path, "write");
     done += (size_t)put;

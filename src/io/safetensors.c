@@ -211,8 +211,11 @@ treadle_status treadle_safetensors_read_header(const char *what, const char *hea
     count++;
   }
   TRY(check_order(what, extents, count, data_bytes));
-  for (int32_t i = 0; data && i < count; i++)
-    tensors[extents[i].tensor - tensors].data = data + extents[i].begin;
+  for (int32_t i = 0; i < count; i++) {
+    treadle_stored *tensor = &tensors[extents[i].tensor - tensors];
+    tensor->begin = (size_t)extents[i].begin;
+    if (data) tensor->data = data + extents[i].begin;
+  }
   if (count) qsort(tensors, (size_t)count, sizeof *tensors, compare_names);
   *tensors_p = tensors;
   *count_p = count;

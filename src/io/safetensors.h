@@ -24,8 +24,17 @@ typedef struct treadle_stored {
   int64_t elems;
   const void *data; /* inside the mapping; NULL when only the index was read */
   size_t bytes;
+  size_t begin; /* bytes from the begin of its file's data */
   int32_t file; /* which shard */
 } treadle_stored;
+
+/* A file's header as it stands there, without the eight bytes of its length. */
+typedef struct treadle_header {
+  const char *file; /* name of the file, without its folder */
+  const char *text; /* not ended by 0 */
+  size_t length;
+  size_t data_bytes; /* of the data behind it */
+} treadle_header;
 
 typedef struct treadle_checkpoint {
   treadle_stored *tensors; /* sorted by name */
@@ -44,8 +53,21 @@ typedef struct treadle_checkpoint {
 treadle_status treadle_checkpoint_open(const char *path, treadle_checkpoint **checkpoint_p);
 /* Reads an index.json alone: names and shards, no shapes (ndim -1). */
 treadle_status treadle_checkpoint_open_index(const char *path, treadle_checkpoint **checkpoint_p);
+/* Reads a list of tensors (tensor_list.c): names, types and shapes, no data and no files. A bad line is refused by its
+ * number. */
+treadle_status treadle_checkpoint_open_list(const char *path, treadle_checkpoint **checkpoint_p);
+/* The same lines as an array in the arena. */
+treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, treadle_stored **tensors_p,
+                                        int32_t *count_p);
 void treadle_checkpoint_close(treadle_checkpoint *checkpoint);
 const treadle_stored *treadle_checkpoint_find(const treadle_checkpoint *checkpoint, const char *name);
+
+/* The header of a shard of a checkpoint that has more than its index. */
+treadle_header treadle_checkpoint_header(const treadle_checkpoint *checkpoint, int32_t file);
+/* A checkpoint of which only the headers are there: names, types and shapes, no data. What the headers point to is
+ * copied. `what` names them in messages. */
+treadle_status treadle_checkpoint_from_headers(const char *what, const treadle_header *headers,
+                                               int32_t count, treadle_checkpoint **checkpoint_p);
 
 /* Checks the header of one file image, and gives its tensors, sorted by name, whose data lies in the image;
  * the fuzz target's door. */
@@ -57,5 +79,18 @@ treadle_status treadle_safetensors_parse(const char *what, const void *image, si
 /* Writes one file: a temporary beside it, fsync, rename, fsync of the folder. On failure nothing is left.
  */
 treadle_status treadle_safetensors_write(const char *path, const treadle_stored *tensors, int32_t count);
+
+/* The same as a stream: create, append the bytes of all tensors one after the other in pieces of any size,
+ * finish. The tensors lie in the file in the order given; of them name, dtype (or dtype_text), ndim and shape
+ * count. `header` is written as it is and has to fit the tensors; NULL: one is made. The file is at its path from
+ * finish on; destroy ends the writer and without finish leaves nothing. */
+typedef struct treadle_safetensors_writer treadle_safetensors_writer;
+treadle_status treadle_safetensors_create(const char *path, const treadle_stored *tensors, int32_t count,
+                                          const treadle_header *header,
+                                          treadle_safetensors_writer **writer_p);
+treadle_status treadle_safetensors_append(treadle_safetensors_writer *writer, const void *bytes,
+                                          size_t count);
+treadle_status treadle_safetensors_finish(treadle_safetensors_writer *writer);
+void treadle_safetensors_writer_destroy(treadle_safetensors_writer *writer);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TREADLE_IO_SAFETENSORS_HEADER_H
 #define TREADLE_IO_SAFETENSORS_HEADER_H
 
+#include "base/text.h"
 #include "io/safetensors.h"
 
 enum {
@@ -17,6 +18,13 @@ treadle_status treadle_safetensors_measure(const char *what, treadle_stored *ten
 
 /* "[2,3]", into buffer. */
 const char *treadle_safetensors_shape_text(const treadle_stored *tensor, char *buffer, size_t bytes);
+
+/* The header of tensors in the order given, its length in front, spaces behind up to a multiple of 8. */
+treadle_status treadle_safetensors_make_header(const char *path, const treadle_stored *order, int32_t count,
+                                               treadle_builder *header, size_t *data_bytes_p);
+
+/* Checks the caller's struct of a tensor to be written, and sets what follows from it: dtype_text, elems, bytes. */
+treadle_status treadle_safetensors_settle(const char *path, treadle_stored *tensor);
 
 /* Checks a header of `length` bytes in front of data_bytes bytes of data. The tensors lie in the arena,
  * sorted by name; their data is NULL where `data` is. */

@@ -31,9 +31,8 @@ static treadle_status add_quoted(treadle_builder *header, const char *path, cons
   return TREADLE_OK;
 }
 
-/* The header, its length in front, spaces behind up to a multiple of 8. `order` is in file order. */
-static treadle_status make_header(const char *path, const treadle_stored *order, int32_t count,
-                                  treadle_builder *header, size_t *data_bytes_p) {
+treadle_status treadle_safetensors_make_header(const char *path, const treadle_stored *order, int32_t count,
+                                               treadle_builder *header, size_t *data_bytes_p) {
   char shape[TREADLE_SHAPE_TEXT_BYTES];
   size_t at = 0;
   treadle_status status = TREADLE_OK;
@@ -72,6 +71,15 @@ static treadle_status check_caller(const char *path, const treadle_stored *tenso
                              path, tensor->name ? tensor->name : "", tensor->ndim);
 }
 
+treadle_status treadle_safetensors_settle(const char *path, treadle_stored *tensor) {
+  treadle_status status;
+  if (tensor->dtype != TREADLE_DTYPE_NONE) tensor->dtype_text = treadle_dtype_safetensors(tensor->dtype);
+  TRY(check_caller(path, tensor));
+  TRY(treadle_safetensors_measure(path, tensor));
+out:
+  return status;
+}
+
 treadle_status treadle_safetensors_write(const char *path, const treadle_stored *tensors, int32_t count) {
   treadle_arena arena = {0};
   treadle_builder header = {0};
@@ -85,17 +93,14 @@ treadle_status treadle_safetensors_write(const char *path, const treadle_stored 
   }
   for (int32_t i = 0; i < count; i++) {
     order[i] = tensors[i];
-    if (order[i].dtype != TREADLE_DTYPE_NONE)
-      order[i].dtype_text = treadle_dtype_safetensors(order[i].dtype);
-    TRY(check_caller(path, &order[i]));
-    TRY(treadle_safetensors_measure(path, &order[i]));
+    TRY(treadle_safetensors_settle(path, &order[i]));
     if (order[i].bytes && !order[i].data) {
       status = treadle_fail(TREADLE_REFUSED, "%s: tensor '%s' has no data", path, order[i].name);
       goto out;
     }
   }
   if (count) qsort(order, (size_t)count, sizeof *order, compare_for_file);
-  TRY(make_header(path, order, count, &header, &data_bytes));
+  TRY(treadle_safetensors_make_header(path, order, count, &header, &data_bytes));
   TRY(treadle_safetensors_read_header(path, header.text + TREADLE_HEADER_LENGTH_BYTES,
                                       header.length - TREADLE_HEADER_LENGTH_BYTES, NULL, data_bytes, &arena,
                                       &checked, &count));

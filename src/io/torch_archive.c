@@ -104,20 +104,31 @@ static treadle_status bad_tensor(const treadle_torch_archive *a, const char *nam
   return treadle_fail(TREADLE_REFUSED, "%s: tensor '%s': %s", a->what, name, why);
 }
 
+/* _rebuild_from_type_v2(function, type, arguments, state): a tensor with attributes of Python's, which
+ * are left behind. Only of torch's own types: what another type makes of its arguments is unknown. */
+static bool with_attributes(const treadle_value **function_p, const treadle_items **arguments_p) {
+  const treadle_items *arguments = *arguments_p;
+  if (!treadle_value_is_global(*function_p, "torch._tensor", "_rebuild_from_type_v2")) return true;
+  if (!arguments || arguments->count != 4 ||
+      (!treadle_value_is_global(arguments->values[1], "torch", "Tensor") &&
+       !treadle_value_is_global(arguments->values[1], "torch.nn.parameter", "Parameter")))
+    return false;
+  *function_p = arguments->values[0];
+  *arguments_p = treadle_value_sequence(arguments->values[2]);
+  return true;
+}
+
 const treadle_items *treadle_torch_tensor_arguments(const treadle_value *value, bool *v3_p) {
-  for (int wrapping = 0; wrapping < 4; wrapping++) {
-    const treadle_call *call;
-    if ((call = treadle_value_call_of(value, UTILS, "_rebuild_tensor_v2")) ||
-        (call = treadle_value_call_of(value, UTILS, "_rebuild_tensor_v3"))) {
-      const treadle_items *arguments = treadle_value_sequence(call->arguments);
-      *v3_p = treadle_value_is_global(call->callee, UTILS, "_rebuild_tensor_v3");
-      return arguments && arguments->count >= (*v3_p ? 7 : 6) ? arguments : NULL;
-    }
-    if (!(call = treadle_value_call_of(value, UTILS, "_rebuild_parameter")) &&
-        !(call = treadle_value_call_of(value, UTILS, "_rebuild_parameter_with_state")))
+  for (int wrapping = 0; wrapping < 4 && value->kind == TREADLE_VALUE_CALL; wrapping++) {
+    const treadle_value *function = value->is.call->callee;
+    const treadle_items *arguments = treadle_value_sequence(value->is.call->arguments);
+    if (!with_attributes(&function, &arguments) || !arguments || !arguments->count) return NULL;
+    *v3_p = treadle_value_is_global(function, UTILS, "_rebuild_tensor_v3");
+    if (*v3_p || treadle_value_is_global(function, UTILS, "_rebuild_tensor_v2"))
+      return arguments->count >= (*v3_p ? 7 : 6) ? arguments : NULL;
+    if (!treadle_value_is_global(function, UTILS, "_rebuild_parameter") &&
+        !treadle_value_is_global(function, UTILS, "_rebuild_parameter_with_state"))
       return NULL;
-    const treadle_items *arguments = treadle_value_sequence(call->arguments);
-    if (!arguments || !arguments->count) return NULL;
     value = arguments->values[0];
   }
   return NULL;

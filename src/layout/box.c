@@ -62,6 +62,18 @@ out:
   return status;
 }
 
+treadle_status treadle_boxes_subtract(treadle_boxes *boxes, const treadle_box *without,
+                                      treadle_boxes *spare) {
+  treadle_status status = TREADLE_OK;
+  spare->count = 0;
+  for (size_t i = 0; i < boxes->count; i++) TRY(treadle_box_subtract(&boxes->items[i], without, spare));
+  treadle_boxes swap = *boxes;
+  *boxes = *spare;
+  *spare = swap;
+out:
+  return status;
+}
+
 treadle_status treadle_box_range(const treadle_box *box, int first, int last, int64_t low, int64_t high,
                                  treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;

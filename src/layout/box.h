@@ -21,6 +21,10 @@ bool treadle_box_meet(const treadle_box *a, const treadle_box *b, treadle_box *b
 treadle_status treadle_box_subtract(const treadle_box *from, const treadle_box *without,
                                     treadle_boxes *boxes);
 
+/* Replaces each box by what of it lies outside `without`; spare is room to work in. */
+treadle_status treadle_boxes_subtract(treadle_boxes *boxes, const treadle_box *without,
+                                      treadle_boxes *spare);
+
 /* Elements [low, high) of the row-major order of axes first..last (both included) of `box`, all of the other
  * axes: appended as boxes, at most 2 * axes - 1, in that order. low and high count inside the box. */
 treadle_status treadle_box_range(const treadle_box *box, int first, int last, int64_t low, int64_t high,

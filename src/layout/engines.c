@@ -1,7 +1,6 @@
-/* vllm and sglang: the layouts of the generation engines. Facts: layouts.md sections 1.2, 1.3, 2.4, 2.5, 3
- * and 17. What is left of the ranks is engine replicas, slowest in rank order. */
-#include "layout/grid.h"
-#include "layout/kinds.h"
+/* What the layouts of the generation engines share. Facts: layouts.md sections 2.4, 2.5, 3, 6.2, 6.3 and 17. What is
+ * left of the ranks is engine replicas, slowest in rank order. */
+#include "layout/engines.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,131 +9,161 @@
 
 enum { VOCABULARY_UNIT = 64, MAX_PARTITION = 4096 };
 
-static int64_t vllm_rows(const void *context, int64_t rows, int64_t shards) {
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
+
+int64_t treadle_engine_rows(const void *context, int64_t rows, int64_t shards) {
   (void)context, (void)shards;
   return (rows + VOCABULARY_UNIT - 1) / VOCABULARY_UNIT * VOCABULARY_UNIT;
 }
 
-static int64_t sglang_rows(const void *context, int64_t rows, int64_t shards) {
-  int64_t padded = vllm_rows(context, rows, shards), unit = VOCABULARY_UNIT * shards;
-  return padded % shards == 0 ? padded : (rows + unit - 1) / unit * unit;
+treadle_status treadle_engine_start(treadle_engine *engine, const char *name, treadle_layout *layout,
+                                    treadle_words *words, treadle_builder *normal) {
+  const treadle_family *family = layout->model->family;
+  *engine = (treadle_engine){.name = name, .layout = layout, .words = words, .normal = normal};
+  engine->rules = treadle_family_engine(family, name);
+  if (!engine->rules) REFUSE("layout '%s': family %s has no %s section", words->text, family->name, name);
+  engine->spec.mesh.ranks = layout->ranks;
+  engine->spec.rules = engine->rules->rules;
+  engine->spec.rule_count = engine->rules->count;
+  engine->spec.outer = engine->rules->outer;
+  engine->spec.padded_rows = treadle_engine_rows;
+  return treadle_grid_start(layout, &engine->grid);
 }
 
-/* Keys that speak of experts: refused for a family that has none. */
-static treadle_status refuse_experts(treadle_words *words, const treadle_family *family,
-                                     const char *const *expert_keys) {
-  for (; *expert_keys; expert_keys++) {
-    const char *value = treadle_words_get(words, *expert_keys);
+treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const char *const *keys) {
+  if (engine->layout->model->experts > 0) return TREADLE_OK;
+  for (; *keys; keys++) {
+    const char *value = treadle_words_get(engine->words, *keys);
     if (value && strcmp(value, "off") != 0 && strcmp(value, "0") != 0)
-      REFUSE("layout '%s': %s=%s, and family %s has no experts", words->text, *expert_keys, value,
-             family->name);
+      REFUSE("layout '%s': %s=%s, and family %s has no experts", engine->words->text, *keys, value,
+             engine->layout->model->family->name);
   }
   return TREADLE_OK;
 }
 
-static treadle_status build(treadle_layout *layout, treadle_words *words, treadle_builder *normal,
-                            const char *engine, bool remainder_last, treadle_grid_spec *spec) {
-  treadle_status status = TREADLE_OK;
-  const treadle_family *family = layout->model->family;
-  const treadle_engine_rules *rules = treadle_family_engine(family, engine);
-  if (!rules) REFUSE("layout '%s': family %s has no %s section", words->text, family->name, engine);
-  treadle_grid *grid;
-  TRY(treadle_grid_start(layout, &grid));
-  spec->rules = rules->rules;
-  spec->rule_count = rules->count;
+/* One map for every layer. */
+static treadle_status place_all(treadle_engine *engine, const treadle_slots *slots) {
+  const treadle_model *model = engine->layout->model;
+  int64_t layers = model->layers + model->mtp_layers;
+  engine->spec.slots =
+      treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *engine->spec.slots);
+  if (!engine->spec.slots) return no_memory();
+  for (int64_t layer = 0; layer < layers; layer++) engine->spec.slots[layer] = slots;
+  return TREADLE_OK;
+}
 
-  int64_t pp = treadle_mesh_find(&spec->mesh, "pp")->size;
-  int64_t *partition = treadle_arena_alloc_array(&grid->arena, MAX_PARTITION, sizeof *partition);
-  if (!partition) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  int partition_count;
+/* Redundant experts begin again with expert 0. */
+static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_t redundant) {
+  const treadle_model *model = engine->layout->model;
+  int64_t count = model->experts + redundant;
+  const treadle_slots *slots = NULL;
+  treadle_status status;
+  if (count % ep != 0)
+    REFUSE("layout '%s': %" PRId64 " experts and redundant=%" PRId64 " are not divisible by ep=%" PRId64,
+           engine->words->text, model->experts, redundant, ep);
+  int32_t *logical = treadle_arena_alloc_array(&engine->grid->arena, (size_t)count, sizeof *logical);
+  if (!logical) return no_memory();
+  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % model->experts);
+  TRY(treadle_slots_map(engine->words->text, 0, model->experts, ep, logical, count, &engine->grid->arena,
+                        &slots));
+  TRY(place_all(engine, slots));
+out:
+  return status;
+}
+
+static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wanted) {
+  const treadle_model *model = engine->layout->model;
+  const char *path = treadle_words_get(engine->words, "map");
+  int64_t layers = model->layers + model->mtp_layers;
+  treadle_status status;
+  if (*path != '@')
+    REFUSE("layout '%s': map=%s; a file is named with map=@FILE", engine->words->text, path);
+  engine->spec.slots =
+      treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *engine->spec.slots);
+  if (!engine->spec.slots) return no_memory();
+  treadle_normal_text(engine->normal, "map", path);
+  TRY(treadle_slots_read(engine->words->text, path + 1, model->experts, ep, layers, wanted,
+                         &engine->grid->arena, engine->spec.slots, &engine->layout->digest));
+out:
+  return status;
+}
+
+treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool round_robin) {
+  const treadle_model *model = engine->layout->model;
+  const char *given = treadle_words_get(engine->words, "redundant"),
+             *map = treadle_words_get(engine->words, "map");
+  const treadle_slots *slots = NULL;
+  int64_t redundant = 0, honoured = 1;
+  treadle_status status;
+  if (model->experts == 0) return TREADLE_OK;
+  if (given && (!treadle_text_to_int64(given, &redundant) || redundant < 0 || redundant > 1 << 20))
+    REFUSE("layout '%s': redundant=%s is no number of experts", engine->words->text, given);
+  if (given) treadle_normal_number(engine->normal, "redundant", redundant);
+  TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "redundant", 1, &honoured));
+  if (!honoured) redundant = 0;
+  if (map && !honoured)
+    REFUSE("layout '%s': map=%s, and %s places the experts of family %s in order, whatever the map says",
+           engine->words->text, map, engine->name, model->family->name);
+  if (map) return read_map(engine, ep, given && honoured ? model->experts + redundant : 0);
+  if (redundant > 0) return place_redundant(engine, ep, redundant);
+  if (round_robin)
+    TRY(treadle_slots_round_robin(model->experts, ep, &engine->grid->arena, &slots));
+  else
+    TRY(treadle_slots_linear(model->experts, ep, &engine->grid->arena, &slots));
+  TRY(place_all(engine, slots));
+out:
+  return status;
+}
+
+treadle_status treadle_engine_names(treadle_engine *engine) {
+  const char *names = treadle_words_get(engine->words, "names");
+  if (names && strcmp(names, "old") != 0 && strcmp(names, "new") != 0)
+    REFUSE("layout '%s': names=%s is neither old nor new", engine->words->text, names);
+  bool old = names && strcmp(names, "old") == 0;
+  if (old) treadle_normal_text(engine->normal, "names", "old");
+  treadle_grid_number(&engine->spec, "old_names", old);
+  return TREADLE_OK;
+}
+
+/* An engine that does not split this family: every stage has everything. */
+static treadle_status repeat_stages(treadle_engine *engine) {
+  treadle_chunks *chunks = &engine->spec.chunks;
+  int32_t layers = engine->layout->model->layers;
+  for (int32_t c = 0; c < chunks->count; c++) {
+    treadle_chunk *chunk = &chunks->items[c];
+    chunk->layers = treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *chunk->layers);
+    if (!chunk->layers) return no_memory();
+    for (int32_t l = 0; l < layers; l++) chunk->layers[l] = l;
+    chunk->layer_count = layers;
+    chunk->first = chunk->norm = chunk->last = true;
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last) {
+  treadle_words *words = engine->words;
+  treadle_layout *layout = engine->layout;
+  int64_t pp = treadle_mesh_find(&engine->spec.mesh, "pp")->size, repeated;
+  int64_t *partition = treadle_arena_alloc_array(&engine->grid->arena, MAX_PARTITION, sizeof *partition);
   const char *text = treadle_words_get(words, "partition");
+  int partition_count;
+  treadle_status status;
+  if (!partition) return no_memory();
   TRY(treadle_words_list(words, "partition", MAX_PARTITION, partition, &partition_count));
-  if (text) treadle_normal_text(normal, "partition", text);
+  if (text) treadle_normal_text(engine->normal, "partition", text);
   if (remainder_last && pp == 1) partition_count = 0; /* SGLang does not look at it */
   if (remainder_last && pp > layout->model->layers)
     REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp,
            layout->model->layers);
   TRY(treadle_stages_engine(words->text, layout->model->layers, pp, partition, partition_count,
-                            remainder_last, &grid->arena, &spec->chunks));
-  TRY(treadle_grid_build(layout, grid, spec));
-  layout->tp = treadle_mesh_find(&spec->mesh, "tp")->size;
+                            remainder_last, &engine->grid->arena, &engine->spec.chunks));
+  TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));
+  if (repeated) TRY(repeat_stages(engine));
+  if (layout->model->mtp_layers > 0)
+    TRY(treadle_stages_add_draft(&engine->grid->arena, &engine->spec.chunks));
+  TRY(treadle_grid_require(layout, &engine->spec, engine->rules));
+  TRY(treadle_grid_build(layout, engine->grid, &engine->spec));
+  layout->tp = treadle_mesh_find(&engine->spec.mesh, "tp")->size;
 out:
   return status;
 }
-
-static treadle_status create_vllm(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                                  treadle_builder *normal) {
-  treadle_status status = TREADLE_OK;
-  (void)words_arena;
-  static const char *const expert_keys[] = {"ep", "placement", "redundant", "map", NULL};
-  treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}, .padded_rows = vllm_rows};
-  int64_t tp, pp, dp, pcp;
-  TRY(treadle_words_size(words, "tp", 1, &tp));
-  TRY(treadle_words_size(words, "pp", 1, &pp));
-  TRY(treadle_words_size(words, "dp", 1, &dp));
-  TRY(treadle_words_size(words, "pcp", 1, &pcp));
-  const int64_t sizes[] = {tp, pcp, pp, dp};
-  TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
-  TRY(refuse_experts(words, layout->model->family, expert_keys));
-  treadle_mesh_add(&spec.mesh, "tp", tp, 1);
-  treadle_mesh_add(&spec.mesh, "pcp", pcp, tp);
-  treadle_mesh_add(&spec.mesh, "pp", pp, tp * pcp);
-  treadle_mesh_add(&spec.mesh, "dp", dp, tp * pcp * pp);
-  treadle_normal_size(normal, "tp", tp);
-  treadle_normal_size(normal, "pp", pp);
-  treadle_normal_size(normal, "dp", dp);
-  treadle_normal_size(normal, "pcp", pcp);
-  TRY(build(layout, words, normal, "vllm", false, &spec));
-out:
-  return status;
-}
-
-static treadle_status create_sglang(treadle_layout *layout, treadle_words *words,
-                                    treadle_arena *words_arena, treadle_builder *normal) {
-  treadle_status status = TREADLE_OK;
-  (void)words_arena;
-  static const char *const expert_keys[] = {"redundant", "map", NULL};
-  treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}, .padded_rows = sglang_rows};
-  int64_t tp, pp, attn_dp, attn_cp, ep, moe_dp;
-  TRY(treadle_words_size(words, "tp", 1, &tp));
-  TRY(treadle_words_size(words, "pp", 1, &pp));
-  TRY(treadle_words_size(words, "attn_dp", 1, &attn_dp));
-  TRY(treadle_words_size(words, "attn_cp", 1, &attn_cp));
-  TRY(treadle_words_size(words, "ep", 1, &ep));
-  TRY(treadle_words_size(words, "moe_dp", 1, &moe_dp));
-  const int64_t sizes[] = {tp, pp};
-  TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
-  TRY(refuse_experts(words, layout->model->family, expert_keys));
-  if (tp % attn_dp != 0 || tp / attn_dp % attn_cp != 0)
-    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by attn_dp * attn_cp = %" PRId64 " * %" PRId64,
-           words->text, tp, attn_dp, attn_cp);
-  if (tp % ep != 0 || tp / ep % moe_dp != 0)
-    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by ep * moe_dp = %" PRId64 " * %" PRId64,
-           words->text, tp, ep, moe_dp);
-  if (moe_dp > 1 && ep * moe_dp != tp)
-    REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep * moe_dp = tp, and ep is %" PRId64 ", tp %" PRId64,
-           words->text, moe_dp, ep, tp);
-  int64_t attn_tp = tp / attn_dp / attn_cp;
-  treadle_mesh_add(&spec.mesh, "tp", tp, 1);
-  treadle_mesh_add(&spec.mesh, "attn_tp", attn_tp, 1);
-  treadle_mesh_add(&spec.mesh, "attn_cp", attn_cp, attn_tp);
-  treadle_mesh_add(&spec.mesh, "attn_dp", attn_dp, attn_tp * attn_cp);
-  treadle_mesh_add(&spec.mesh, "pp", pp, tp);
-  treadle_normal_size(normal, "tp", tp);
-  treadle_normal_size(normal, "pp", pp);
-  treadle_normal_size(normal, "attn_dp", attn_dp);
-  treadle_normal_size(normal, "attn_cp", attn_cp);
-  treadle_normal_size(normal, "ep", ep);
-  treadle_normal_size(normal, "moe_dp", moe_dp);
-  TRY(build(layout, words, normal, "sglang", true, &spec));
-out:
-  return status;
-}
-
-static const char *const vllm_keys[] = {"tp",        "pp",        "dp",  "pcp",   "partition", "ep",
-                                        "placement", "redundant", "map", "dtype", NULL};
-const treadle_layout_kind treadle_kind_vllm = {"vllm", vllm_keys, create_vllm};
-
-static const char *const sglang_keys[] = {"tp",        "pp",        "attn_dp", "attn_cp", "ep", "moe_dp",
-                                          "partition", "redundant", "map",     "dtype",   NULL};
-const treadle_layout_kind treadle_kind_sglang = {"sglang", sglang_keys, create_sglang};

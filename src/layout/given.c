@@ -114,9 +114,15 @@ static const treadle_storage *given_storages(const treadle_layout *layout, int64
   return given->storages + given->storage_first[at];
 }
 
+static int32_t given_public_count(const treadle_layout *layout, int64_t rank) {
+  int32_t count;
+  given_storages(layout, rank, &count);
+  return count;
+}
+
 static void given_storage_name(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
-                               char *text, size_t capacity) {
-  (void)rank;
+                               int64_t expert, char *text, size_t capacity) {
+  (void)rank, (void)expert;
   const treadle_given *given = given_of(layout);
   snprintf(text, capacity, "%s", given->names[storage - given->storages]);
 }
@@ -148,6 +154,7 @@ const treadle_layout_ops treadle_given_ops = {
     .cell_locate = given_cell_locate,
     .placement = given_placement,
     .storages = given_storages,
+    .public_count = given_public_count,
     .storage_name = given_storage_name,
     .window_bytes = given_window_bytes,
     .window_bytes_max = given_window_bytes_max,

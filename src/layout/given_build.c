@@ -69,19 +69,21 @@ out:
   return status;
 }
 
+/* Dimensions are those of the Hugging Face tensor; a stacked tensor has one more in front. */
 static treadle_status check_piece(const treadle_given_piece *p, const treadle_tensor *tensor) {
   treadle_status status = TREADLE_OK;
+  int skip = tensor->by_expert;
   int64_t last = p->offset, elems = volume(p->storage_shape, p->storage_ndim);
   if (elems < 1 || elems > INT64_C(1) << 48)
     REFUSE("pieces: rank %" PRId64 ": the shape of storage '%s' holds no element or too many", p->rank,
            p->storage);
-  for (int d = 0; d < tensor->ndim; d++) {
-    int64_t reach;
-    if (p->start[d] < 0 || p->size[d] < 1 || p->start[d] > tensor->shape[d] - p->size[d])
+  for (int d = 0; d < tensor->ndim - skip; d++) {
+    int64_t reach, length = tensor->shape[d + skip];
+    if (p->start[d] < 0 || p->size[d] < 1 || p->start[d] > length - p->size[d])
       REFUSE("pieces: rank %" PRId64 ": dimension %d of %s: start %" PRId64 " and size %" PRId64
              " leave [0, %" PRId64 ")",
-             p->rank, d, tensor->name, p->start[d], p->size[d], tensor->shape[d]);
-    if (p->stride[d] < (p->size[d] > 1) || p->stride[d] > MAX_REACH / tensor->shape[d] ||
+             p->rank, d, tensor->name, p->start[d], p->size[d], length);
+    if (p->stride[d] < (p->size[d] > 1) || p->stride[d] > MAX_REACH / length ||
         __builtin_mul_overflow(p->size[d] - 1, p->stride[d], &reach) ||
         __builtin_add_overflow(last, reach, &last))
       REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank, d,
@@ -97,16 +99,22 @@ out:
 
 /* A box in dimensions is a few boxes in axes. Offsets count from the begin of the storage for now. */
 static treadle_status push_boxes(builder *b, const treadle_given_piece *p, const treadle_tensor *tensor,
-                                 int32_t storage, treadle_dtype dtype) {
+                                 int32_t expert, int32_t storage, treadle_dtype dtype) {
   treadle_status status = TREADLE_OK;
   treadle_boxes boxes = {0}, next = {0};
+  int skip = tensor->by_expert;
   int64_t size = (int64_t)treadle_dtype_bytes(dtype), stride[TREADLE_MAX_AXES] = {0};
-  TRY(treadle_array_push(&boxes, treadle_box_whole(tensor)));
-  for (int d = 0; d < tensor->ndim; d++) {
+  treadle_box whole = treadle_box_whole(tensor);
+  if (skip) {
+    whole.start[0] = expert;
+    whole.size[0] = 1;
+  }
+  TRY(treadle_array_push(&boxes, whole));
+  for (int d = 0; d < tensor->ndim - skip; d++) {
     int first = 0, last = -1;
     int64_t inner = p->stride[d];
     for (int a = tensor->naxes - 1; a >= 0; a--)
-      if (tensor->axis_dim[a] == d) {
+      if (tensor->axis_dim[a] == d + skip) {
         if (last < 0) last = a;
         first = a;
         stride[a] = inner;
@@ -120,7 +128,7 @@ static treadle_status push_boxes(builder *b, const treadle_given_piece *p, const
     next = swap;
   }
   int64_t origin = p->offset; /* where element 0 of the tensor would lie */
-  for (int d = 0; d < tensor->ndim; d++) origin -= p->start[d] * p->stride[d];
+  for (int d = 0; d < tensor->ndim - skip; d++) origin -= p->start[d] * p->stride[d];
   for (size_t i = 0; i < boxes.count; i++) {
     treadle_owned_piece owned = {.rank = p->rank,
                                  .piece = {.tensor = (int32_t)(tensor - b->layout->model->tensors),
@@ -152,15 +160,16 @@ static treadle_status add_piece(builder *b, const treadle_given_piece *p) {
   if (p->storage_ndim < 1 || p->storage_ndim > TREADLE_MAX_DIMS)
     REFUSE("pieces: storage '%s' has %d dimensions; 1 to %d will do", p->storage, p->storage_ndim,
            TREADLE_MAX_DIMS);
-  const treadle_tensor *tensor = &model->tensors[found];
-  treadle_dtype dtype = p->dtype ? p->dtype : tensor->dtype;
-  if (b->dtypes[found] && b->dtypes[found] != dtype)
-    REFUSE("pieces: %s is given in %s and in %s", tensor->name, treadle_dtype_name(b->dtypes[found]),
+  const treadle_entry *entry = &model->entries[found];
+  const treadle_tensor *tensor = &model->tensors[entry->tensor];
+  treadle_dtype dtype = p->dtype ? p->dtype : tensor->dtype, *known = &b->dtypes[entry->tensor];
+  if (*known && *known != dtype)
+    REFUSE("pieces: %s is given in %s and in %s", tensor->name, treadle_dtype_name(*known),
            treadle_dtype_name(dtype));
-  b->dtypes[found] = dtype;
+  *known = dtype;
   TRY(check_piece(p, tensor));
   TRY(find_storage(b, p, dtype, &storage));
-  TRY(push_boxes(b, p, tensor, (int32_t)storage, dtype));
+  TRY(push_boxes(b, p, tensor, entry->expert, (int32_t)storage, dtype));
 out:
   return status;
 }
@@ -191,6 +200,8 @@ static treadle_status place_storages(builder *b) {
     treadle_storage_place(&made->storage, end);
     if (*end > given->window_bytes_max) given->window_bytes_max = *end;
     place[i] = next[made->rank]++;
+    made->storage.run = 1;
+    made->storage.public_first = place[i] - given->storage_first[made->rank];
     given->storages[place[i]] = made->storage;
     given->names[place[i]] = made->name;
   }

@@ -52,7 +52,8 @@ static treadle_status read_piece(const char *path, size_t index, const treadle_m
   p->offset = json_integer_value(offset);
   int64_t tensor = treadle_map_get(&model->by_name, p->tensor, -1);
   if (tensor < 0) REFUSE("%s: piece %zu: the model has no tensor '%s'", path, index, p->tensor);
-  int ndim = model->tensors[tensor].ndim;
+  const treadle_tensor *stacked = &model->tensors[model->entries[tensor].tensor];
+  int ndim = stacked->ndim - stacked->by_expert;
   p->storage_ndim = -1;
   TRY(read_numbers(path, index, entry, "shape", &p->storage_ndim, p->storage_shape));
   TRY(read_numbers(path, index, entry, "start", &ndim, p->start));
@@ -87,4 +88,4 @@ out:
 }
 
 static const char *const keys[] = {NULL};
-const treadle_layout_kind treadle_kind_pieces = {"pieces", keys, create};
+const treadle_layout_kind treadle_kind_pieces = {"pieces", keys, false, create};

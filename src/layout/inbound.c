@@ -1,46 +1,42 @@
 /* The lower bound of a rank, from boxes alone; and rank maps, which are chosen by it. */
 #include "base/dtype.h"
-#include "layout/layout.h"
+#include "layout/alike.h"
+#include "layout/inbound_blocks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-
-/* Replaces each box by what of it lies outside `without`. */
-static treadle_status subtract_all(treadle_boxes *boxes, const treadle_box *without, treadle_boxes *spare) {
-  treadle_status status = TREADLE_OK;
-  spare->count = 0;
-  for (size_t i = 0; i < boxes->count; i++) TRY(treadle_box_subtract(&boxes->items[i], without, spare));
-  treadle_boxes swap = *boxes;
-  *boxes = *spare;
-  *spare = swap;
-out:
-  return status;
-}
 
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                       int64_t *bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_pieces wanted = {0}, held = {0}, same = {0};
   treadle_boxes rest = {0}, spare = {0};
+  treadle_block_bound blocks = {.from = from, .rank = rank, .tensor = -1};
   *bytes_p = 0;
   TRY(treadle_layout_pieces(to, rank, &wanted));
   for (size_t i = 0; i < wanted.count; i++) {
     const treadle_piece *piece = &wanted.items[i];
-    if (piece->tensor < 0) continue;
+    if (piece->tensor < 0 || treadle_is_made_of_values(from, piece)) continue;
     rest.count = 0;
     TRY(treadle_array_push(&rest, piece->box));
     held.count = same.count = 0;
     TRY(treadle_layout_pieces_of(to, rank, piece->tensor, &same));
     for (size_t k = 0; k < same.count; k++) /* an element that the window has twice counts once */
-      if (same.items[k].offset < piece->offset) TRY(subtract_all(&rest, &same.items[k].box, &spare));
+      if (same.items[k].offset < piece->offset)
+        TRY(treadle_boxes_subtract(&rest, &same.items[k].box, &spare));
     TRY(treadle_layout_pieces_of(from, rank, piece->tensor, &held));
-    for (size_t k = 0; k < held.count; k++) TRY(subtract_all(&rest, &held.items[k].box, &spare));
+    for (size_t k = 0; k < held.count; k++) TRY(treadle_boxes_subtract(&rest, &held.items[k].box, &spare));
     if (rest.count == 0) continue;
     treadle_dtype held_as = treadle_layout_dtype(from, &from->model->tensors[piece->tensor]);
     int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
+    if (treadle_is_dequantised(from, to, piece))
+      TRY(treadle_block_bound_scales(&blocks, piece->tensor, &rest));
     for (size_t k = 0; k < rest.count; k++) *bytes_p += treadle_box_elems(&rest.items[k]) * each;
   }
+  TRY(treadle_block_bound_codes(&blocks, to, &wanted));
+  *bytes_p += blocks.bytes;
 out:
+  treadle_block_bound_release(&blocks);
   treadle_array_release(&wanted);
   treadle_array_release(&held);
   treadle_array_release(&same);
@@ -58,35 +54,28 @@ typedef struct score {
   double sum;
 } score;
 
-typedef struct seen_place {
-  uint64_t from, to;
-  int64_t bytes;
-} seen_place;
-
-/* Inbound bytes over all ranks; ranks that have and want the same are evaluated once. */
-static treadle_status score_map(const treadle_layout *from, const treadle_layout *to, score *score_p) {
+/* Inbound bytes over all ranks; `places` has room for all. */
+static treadle_status score_map(treadle_alike *alike, treadle_places *places, score *score_p) {
   treadle_status status = TREADLE_OK;
-  TREADLE_ARRAY(seen_place) seen = {0};
+  const treadle_layout *to = alike->layouts[TREADLE_TO];
+  int64_t bytes = 0;
   *score_p = (score){0};
-  size_t last = 0;
-  for (int64_t rank = 0; rank < to->ranks; rank++) {
-    seen_place place = {treadle_layout_place(from, rank), treadle_layout_place(to, rank), -1};
-    for (size_t i = 0; i < seen.count && place.bytes < 0; i++) {
-      const seen_place *known = &seen.items[(last + i) % seen.count];
-      if (known->from == place.from && known->to == place.to) {
-        place.bytes = known->bytes;
-        last = (last + i) % seen.count;
+  treadle_places_sort(alike->layouts[TREADLE_FROM], to, places);
+  for (int64_t i = 0; i < to->ranks; i++) {
+    if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
+      bytes = 0;
+      TRY(treadle_alike_take(alike, places[i].rank));
+      for (size_t k = 0; k < alike->holdings[TREADLE_TO].count; k++) {
+        const treadle_share *share;
+        if (alike->holdings[TREADLE_TO].items[k].tensor < 0) continue;
+        TRY(treadle_alike_share(alike, alike->holdings[TREADLE_TO].items[k].tensor, &share));
+        bytes += share->inbound_bytes;
       }
     }
-    if (place.bytes < 0) {
-      TRY(treadle_layout_inbound(from, to, rank, &place.bytes));
-      TRY(treadle_array_push(&seen, place));
-    }
-    if (place.bytes > score_p->largest) score_p->largest = place.bytes;
-    score_p->sum += (double)place.bytes;
+    if (bytes > score_p->largest) score_p->largest = bytes;
+    score_p->sum += (double)bytes;
   }
 out:
-  treadle_array_release(&seen);
   return status;
 }
 
@@ -97,11 +86,15 @@ static treadle_status choose_best(treadle_layout *infer, const treadle_layout *t
   int64_t groups = infer->ranks / infer->tp;
   treadle_rank_order before = infer->order;
   score best = {-1, 0};
+  treadle_alike alike = {0};
+  treadle_places *places = treadle_alloc_array((size_t)infer->ranks, sizeof *places);
+  if (!places) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  TRY(treadle_alike_create(train, infer, &alike));
   for (int64_t f = 1; f <= groups && f <= MAX_STRIDE; f++) {
     if (groups % f != 0) continue;
     score now;
     infer->order = (treadle_rank_order){infer->tp, f};
-    status = score_map(train, infer, &now);
+    status = score_map(&alike, places, &now);
     infer->order = before;
     TRY(status);
     if (best.largest < 0 || now.largest < best.largest ||
@@ -111,6 +104,8 @@ static treadle_status choose_best(treadle_layout *infer, const treadle_layout *t
     }
   }
 out:
+  treadle_alike_release(&alike);
+  treadle_free(places);
   return status;
 }
 

@@ -9,6 +9,7 @@
 typedef struct treadle_layout_kind {
   const char *name;
   const char *const *keys; /* that it knows, ended by NULL; "dtype" is common to all */
+  bool holds_fp8;          /* quantised tensors of fp8 files stay so, unless dtype= says otherwise */
   /* Reads the words, builds the layout and adds its own keys to the normal form. Words live as long as
    * `words_arena`, which is the layout's to keep no longer than the call. */
   treadle_status (*create)(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
@@ -16,7 +17,8 @@ typedef struct treadle_layout_kind {
 } treadle_layout_kind;
 
 extern const treadle_layout_kind treadle_kind_hf, treadle_kind_megatron, treadle_kind_vllm,
-    treadle_kind_sglang, treadle_kind_pieces;
+    treadle_kind_sglang, treadle_kind_fsdp, treadle_kind_fsdp2, treadle_kind_zero1, treadle_kind_zero2,
+    treadle_kind_zero3, treadle_kind_distopt, treadle_kind_pieces;
 
 /* A layout with model, text and ranks, and nothing else. */
 treadle_status treadle_layout_start(const treadle_model *model, const char *text, int64_t ranks,

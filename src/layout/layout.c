@@ -12,9 +12,10 @@
 
 enum { ALIGNMENT = 64 }; /* bytes, of each storage tensor in a window */
 
-static const treadle_layout_kind *const kinds[] = {&treadle_kind_hf, &treadle_kind_megatron,
-                                                   &treadle_kind_vllm, &treadle_kind_sglang,
-                                                   &treadle_kind_pieces};
+static const treadle_layout_kind *const kinds[] = {
+    &treadle_kind_hf,    &treadle_kind_megatron, &treadle_kind_vllm,  &treadle_kind_sglang,
+    &treadle_kind_fsdp,  &treadle_kind_fsdp2,    &treadle_kind_zero1, &treadle_kind_zero2,
+    &treadle_kind_zero3, &treadle_kind_distopt,  &treadle_kind_pieces};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 void treadle_normal_text(treadle_builder *normal, const char *key, const char *value) {
@@ -61,11 +62,23 @@ static const treadle_layout_kind *find_kind(const char *name, const char **neare
   return NULL;
 }
 
-static treadle_status read_dtype(treadle_layout *layout, treadle_words *words) {
+static treadle_status read_dtype(treadle_layout *layout, treadle_words *words,
+                                 const treadle_layout_kind *kind) {
   const char *text = treadle_words_get(words, "dtype");
   if (text && !treadle_dtype_parse(text, &layout->dtype))
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16", words->text,
-                        text);
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16, fp8",
+                        words->text, text);
+  bool asked = layout->dtype == TREADLE_FP8_E4M3;
+  if (asked && layout->model->block[0] == 0)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "layout '%s': dtype=fp8, and %s has no quantization_config with quant_method fp8 and a "
+        "weight_block_size",
+        words->text, layout->model->path);
+  if (asked && !kind->holds_fp8)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=fp8, but %s holds no fp8 weights", words->text,
+                        kind->name);
+  layout->fp8 = asked || (!layout->dtype && layout->model->is_fp8 && kind->holds_fp8);
   return TREADLE_OK;
 }
 
@@ -108,7 +121,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   if (!kind) {
     status = treadle_fail(TREADLE_REFUSED,
                           "layout '%s': no kind '%s' (nearest: %s; kinds: hf, megatron, "
-                          "vllm, sglang, pieces)",
+                          "vllm, sglang, fsdp, fsdp2, zero1, zero2, zero3, distopt, pieces)",
                           text, words.kind, nearest);
     goto out;
   }
@@ -121,7 +134,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
     goto out;
   }
-  TRY(read_dtype(layout, &words));
+  TRY(read_dtype(layout, &words, kind));
   TRY(kind->create(layout, &words, &arena, &normal));
   TRY(treadle_words_finish(&words, kind->keys));
   if (layout->dtype) treadle_normal_text(&normal, "dtype", treadle_dtype_name(layout->dtype));
@@ -150,7 +163,9 @@ void treadle_layout_destroy(treadle_layout *layout) {
 
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor) {
   if (layout->dtypes) return layout->dtypes[tensor - layout->model->tensors];
-  return layout->dtype ? layout->dtype : tensor->dtype;
+  if (tensor->scale >= 0 && layout->fp8) return TREADLE_FP8_E4M3;
+  treadle_dtype own = tensor->dtype == TREADLE_FP8_E4M3 ? TREADLE_BF16 : tensor->dtype; /* dequantised */
+  return layout->dtype && layout->dtype != TREADLE_FP8_E4M3 && !tensor->fixed_dtype ? layout->dtype : own;
 }
 
 void treadle_storage_place(treadle_storage *storage, int64_t *end) {
@@ -167,9 +182,26 @@ size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank) {
 }
 
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank) {
-  int32_t count;
-  layout->ops->storages(layout, rank, &count);
-  return count;
+  return layout->ops->public_count(layout, rank);
+}
+
+const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
+                                             int32_t *storage_p, int64_t *expert_p) {
+  int32_t count, low = 0;
+  const treadle_storage *storages = layout->ops->storages(layout, rank, &count);
+  if (number < 0 || number >= layout->ops->public_count(layout, rank)) return NULL;
+  for (int32_t high = count; high - low > 1;) { /* the last one that begins at or before the number */
+    int32_t middle = low + (high - low) / 2;
+    if (storages[middle].public_first <= number)
+      low = middle;
+    else
+      high = middle;
+  }
+  low -= storages[low].run_at;
+  int32_t in = number - storages[low].public_first;
+  *expert_p = in / storages[low].run;
+  *storage_p = low + in % storages[low].run;
+  return &storages[*storage_p];
 }
 
 static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
@@ -183,27 +215,46 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
                                       treadle_storage_info *info_p) {
   treadle_status status = check_rank(layout, rank);
   if (status != TREADLE_OK) return status;
-  int32_t count;
-  const treadle_storage *storages = layout->ops->storages(layout, rank, &count);
-  if (storage < 0 || storage >= count)
+  int32_t index;
+  int64_t expert;
+  const treadle_storage *found = treadle_layout_public(layout, rank, storage, &index, &expert);
+  if (!found)
     return treadle_fail(TREADLE_REFUSED,
                         "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d", layout->text,
-                        rank, count, storage);
-  const treadle_storage *found = &storages[storage];
+                        rank, layout->ops->public_count(layout, rank), storage);
   memset(info_p, 0, sizeof *info_p);
-  layout->ops->storage_name(layout, rank, found, info_p->name, sizeof info_p->name);
+  layout->ops->storage_name(layout, rank, found, expert, info_p->name, sizeof info_p->name);
   info_p->chunk = found->chunk;
   info_p->ndim = found->ndim;
   memcpy(info_p->shape, found->shape, sizeof info_p->shape);
   info_p->dtype = found->dtype;
-  info_p->offset_bytes = (size_t)found->offset;
+  info_p->derived = found->derived;
+  info_p->offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
   info_p->bytes = (size_t)found->bytes;
+  if (layout->ops->local_rows) {
+    info_p->shape[0] = layout->ops->local_rows(layout, rank, found);
+    info_p->bytes = treadle_dtype_bytes(found->dtype);
+    for (int d = 0; d < found->ndim; d++) info_p->bytes *= (size_t)info_p->shape[d];
+  }
   return TREADLE_OK;
 }
 
 treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
   treadle_status status = check_rank(layout, rank);
   return status != TREADLE_OK ? status : layout->ops->pieces(layout, rank, pieces);
+}
+
+treadle_status treadle_layout_pieces_in(const treadle_layout *layout, int64_t rank, int32_t storage,
+                                        treadle_pieces *pieces) {
+  if (layout->ops->pieces_in) return layout->ops->pieces_in(layout, rank, storage, pieces);
+  treadle_status status = TREADLE_OK;
+  size_t kept = pieces->count;
+  TRY(treadle_layout_pieces(layout, rank, pieces));
+  for (size_t i = kept; i < pieces->count; i++)
+    if (pieces->items[i].storage == storage) pieces->items[kept++] = pieces->items[i];
+  pieces->count = kept;
+out:
+  return status;
 }
 
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
@@ -240,6 +291,10 @@ int64_t treadle_layout_window_max(const treadle_layout *layout) {
 
 uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor) {
   return layout->ops->placement(layout, tensor);
+}
+
+uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor) {
+  return (layout->ops->cells_like ? layout->ops->cells_like : layout->ops->placement)(layout, tensor);
 }
 
 uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank) {

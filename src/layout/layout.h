@@ -4,8 +4,8 @@
  *   what has rank r?        treadle_layout_pieces
  *   who has this box?       treadle_layout_cells, and treadle_cell_* for the ranks that hold a cell
  *
- * Every kind of layout (grid.c: Megatron, vLLM, SGLang, Hugging Face; given.c: explicit pieces) fills the
- * table treadle_layout_ops. A new kind is one file and one row in kinds.c.
+ * Every kind of layout (grid.c: Megatron, vLLM, SGLang, Hugging Face; flat_grid.c: FSDP, ZeRO, the distributed
+ * optimizer; given.c: explicit pieces) fills the table treadle_layout_ops. A new kind is one file and one row in kinds.c.
  *
  * A piece is a box of one tensor and where its elements lie in the rank's window. A fill is a piece without
  * a tensor. A cell is a box of one tensor that all of its holders have alike; the cells of a tensor are
@@ -23,6 +23,7 @@ typedef struct treadle_piece {
   int32_t tensor;  /* canonical; -1: a fill */
   int32_t storage; /* which storage tensor of the rank's window */
   treadle_dtype dtype;
+  int8_t add;                       /* what is stored is the canonical value plus this */
   treadle_box box;                  /* a fill: axis 0 is its count of elements */
   int64_t offset;                   /* bytes from the begin of the window to the element at box.start */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes; a fill: axis 0 */
@@ -35,32 +36,51 @@ typedef struct treadle_cell {
   treadle_box box;
   int32_t tensor;
   treadle_dtype dtype;
+  int8_t add;
   int64_t holders;      /* how many ranks hold it */
   int32_t holder_first; /* the rest belongs to the kind of layout */
   int32_t holder_count;
   int64_t shard, shard_repeat;
-  int64_t offset;                   /* bytes inside the storage tensor */
+  int64_t slot, slots; /* experts: the rank of ep, or where the slots of the expert are listed */
+  const treadle_dim
+      *range_over; /* flat layouts: the dimension that cuts the unit, NULL: none; and its index */
+  int64_t range;
+  int64_t before, weight,
+      total;      /* where it comes among all of its kind on its rank, in elements; total 0: not said */
+  int64_t offset; /* bytes inside the storage tensor */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes */
 } treadle_cell;
 
 typedef TREADLE_ARRAY(treadle_cell) treadle_cells;
 
-typedef struct treadle_storage { /* one storage tensor of a window */
-  int32_t rule;                  /* of the kind of layout */
-  int32_t layer;                 /* global, -1 outside */
-  int32_t local_layer;           /* the number in its name */
+/* One storage tensor of a window; or, where an engine has one for each of its experts, all of them: they lie at one
+ * distance. Users see each: the experts of a run of such storages are listed expert by expert. */
+typedef struct treadle_storage {
+  int32_t rule;        /* of the kind of layout */
+  int32_t layer;       /* global, -1 outside */
+  int32_t local_layer; /* the number in its name */
   int32_t chunk;
   int nparts;
   int32_t parts[TREADLE_MAX_PARTS]; /* canonical tensors */
   int ndim;
   int64_t shape[TREADLE_MAX_DIMS];
   treadle_dtype dtype;
-  int64_t offset; /* bytes in the window */
-  int64_t bytes;
+  bool derived;
+  int64_t offset;       /* bytes in the window */
+  int64_t bytes;        /* of one, where there is one for each expert */
+  int64_t slots;        /* experts on this rank, without `also`; 0 where it is not of experts */
+  int64_t slot_stride;  /* bytes from one expert to the next */
+  bool by_expert;       /* one for each expert */
+  int32_t public_first; /* number of the first one that users see, of its run */
+  int32_t run_at, run;  /* which one of the run it is, and how many there are; run 1: alone */
+  uint64_t flat_place;  /* flat layouts: equal where two lie alike in units that are cut alike */
 } treadle_storage;
 
 typedef struct treadle_layout_ops {
   treadle_status (*pieces)(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
+  /* of one storage tensor of the window; NULL: they are looked for among all pieces */
+  treadle_status (*pieces_in)(const treadle_layout *layout, int64_t rank, int32_t storage,
+                              treadle_pieces *pieces);
   treadle_status (*pieces_of)(const treadle_layout *layout, int64_t rank, int32_t tensor,
                               treadle_pieces *pieces);
   treadle_status (*cells)(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
@@ -70,10 +90,15 @@ typedef struct treadle_layout_ops {
   int64_t (*cell_locate)(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                          const int64_t **stride_p);
   uint64_t (*placement)(const treadle_layout *layout, int32_t tensor);
+  uint64_t (*cells_like)(const treadle_layout *layout,
+                         int32_t tensor);                    /* NULL: follows from the placement */
   const treadle_mesh *(*mesh)(const treadle_layout *layout); /* NULL: none */
   const treadle_storage *(*storages)(const treadle_layout *layout, int64_t rank, int32_t *count_p);
+  int32_t (*public_count)(const treadle_layout *layout, int64_t rank); /* as users count them */
   void (*storage_name)(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
-                       char *text, size_t capacity);
+                       int64_t expert, char *text, size_t capacity);
+  /* Of a storage tensor whose shape differs by rank: its dimension 0; NULL: there are none. */
+  int64_t (*local_rows)(const treadle_layout *layout, int64_t rank, const treadle_storage *storage);
   int64_t (*window_bytes)(const treadle_layout *layout, int64_t rank);
   int64_t (*window_bytes_max)(const treadle_layout *layout); /* over all coordinates, no loop over ranks */
   uint64_t (*coordinate)(const treadle_layout *layout, int64_t rank); /* ranks with equal pieces: equal */
@@ -88,7 +113,9 @@ struct treadle_layout {
   treadle_rank_order order; /* the rank map */
   char map_text[32];
   treadle_dtype dtype;         /* of all weights; NONE: each tensor's own */
-  const treadle_dtype *dtypes; /* explicit pieces: by tensor; else NULL */
+  bool fp8;                    /* holds quantised tensors in fp8, with their block scales */
+  const treadle_dtype *dtypes; /* by tensor, once the layout is made; else NULL */
+  const int8_t *adds;          /* by tensor: what is stored is the value plus this; NULL: nothing */
   bool is_train;               /* hf, megatron, pieces: what is left of the ranks is data parallel */
   int64_t tp;                  /* size of the dimension that rank maps speak of */
   uint64_t digest;             /* of text, ranks and explicit pieces; without the rank map */
@@ -97,6 +124,9 @@ struct treadle_layout {
 
 /* Appends the pieces of a rank's window, by storage tensor, parts in order, fills included. */
 treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
+/* Appends the pieces of one storage tensor of a rank's window, parts in order, fills included. */
+treadle_status treadle_layout_pieces_in(const treadle_layout *layout, int64_t rank, int32_t storage,
+                                        treadle_pieces *pieces);
 /* Appends the pieces of one tensor on a rank. */
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                         treadle_pieces *pieces);
@@ -115,9 +145,11 @@ int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *ce
 const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
                                                int32_t *count_p);
 int64_t treadle_layout_window_max(const treadle_layout *layout);
-/* A number that is equal for tensors of a kind that lie on the same stages and chunks (ranks, pieces): then
- * their cells are the same too. */
+/* A number that is equal for tensors of a kind that lie on the same stages and chunks (ranks, pieces). */
 uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor);
+/* A number that is equal for tensors of a kind and shape whose cells are the same. That of the placement, but in
+ * layouts that are cut by address. */
+uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor);
 /* A number that is equal for ranks whose windows hold the same pieces. */
 uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank);
 
@@ -130,8 +162,16 @@ treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t r
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                       int64_t *bytes_p);
 
+/* The storage tensor that users know by a number, and which expert of it (0 where it is not one of many). NULL: none. */
+const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
+                                             int32_t *storage_p, int64_t *expert_p);
+
 /* Lays a storage tensor, whose bytes are set, at the end of a window, and moves the end behind it. */
 void treadle_storage_place(treadle_storage *storage, int64_t *end);
+
+static inline int8_t treadle_layout_add(const treadle_layout *layout, int32_t tensor) {
+  return layout->adds ? layout->adds[tensor] : 0;
+}
 
 /* The dtype in which a tensor lies in this layout. */
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor);

@@ -1,5 +1,6 @@
 /* megatron: Megatron-core's layouts. Facts: layouts.md sections 1.1, 2.1 to 2.3, 3, 16. */
-#include "layout/grid.h"
+#include "layout/megatron.h"
+
 #include "layout/kinds.h"
 
 #include <inttypes.h>
@@ -9,11 +10,7 @@
 
 static const char default_order[] = "tp-cp-ep-dp-pp";
 
-typedef struct options {
-  int64_t tp, cp, dp, pp, ep, etp, edp;
-  const char *order;
-  int64_t padded, divisible;
-} options;
+typedef treadle_megatron_options options;
 
 /* The grids of the dense and of the expert part: strides by the order of names. */
 typedef struct grid_sizes {
@@ -169,62 +166,94 @@ static void write_normal(treadle_builder *normal, const options *o, const treadl
   if (strcmp(spec, "te") != 0) treadle_normal_text(normal, "spec", spec);
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                             treadle_builder *normal) {
+/* How experts are stored, and which lie where. */
+static treadle_status read_experts(const treadle_layout *layout, treadle_words *words, const options *o,
+                                   treadle_grid *grid, treadle_grid_spec *spec, treadle_builder *normal) {
+  static const char *const forms[] = {"grouped", "sequential", "stacked", "legacy"};
+  enum { FORMS = sizeof forms / sizeof *forms };
+  const treadle_model *model = layout->model;
   treadle_status status = TREADLE_OK;
-  (void)words_arena;
-  const treadle_family *family = layout->model->family;
-  const treadle_engine_rules *rules = treadle_family_engine(family, "megatron");
-  if (!rules) REFUSE("layout '%s': family %s has no megatron section", words->text, family->name);
-  treadle_grid *grid;
-  TRY(treadle_grid_start(layout, &grid));
-  layout->is_train = true;
-
-  options o = {.order = default_order};
-  treadle_megatron_stages stages = {0};
-  treadle_grid_spec spec = {.rules = rules->rules,
-                            .rule_count = rules->count,
-                            .local_numbers = true,
-                            .padded_rows = padded_rows,
-                            .context = &o};
-  const char *order = treadle_words_get(words, "order");
-  if (order) o.order = order;
-  TRY(read_sizes(layout, words, &o));
-  TRY(read_stages(words, &stages));
-  TRY(read_spec(words, &spec.spec));
-  TRY(treadle_words_size(words, "padded_vocab_size", 0, &o.padded));
-  TRY(treadle_words_size(words, "vocab_divisible_by", 128, &o.divisible));
-  if (o.ep > 1)
-    REFUSE("layout '%s': ep=%" PRId64 ", and family %s has no experts", words->text, o.ep, family->name);
-  if (treadle_words_get(words, "experts"))
-    REFUSE("layout '%s': experts is given, and family %s has none", words->text, family->name);
-  TRY(make_mesh(words->text, &o, layout->ranks, &spec.mesh));
-  write_normal(normal, &o, &stages, spec.spec);
-  stages.pp = o.pp;
-  TRY(treadle_stages_megatron(words->text, layout->model->layers, &stages, &grid->arena, &spec.chunks));
-  TRY(treadle_grid_build(layout, grid, &spec));
-  layout->tp = o.tp;
+  const char *text = treadle_words_get(words, "experts");
+  bool mla_fused = false;
+  int usual = strcmp(spec->spec, "local") == 0, form = usual;
+  if (model->experts == 0 && o->ep > 1)
+    REFUSE("layout '%s': ep=%" PRId64 ", and family %s has no experts", words->text, o->ep,
+           model->family->name);
+  if (model->experts == 0 && text)
+    REFUSE("layout '%s': experts is given, and family %s has none", words->text, model->family->name);
+  if (model->experts % o->ep != 0)
+    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64, words->text, model->experts,
+           o->ep);
+  if (text)
+    for (form = 0; form < FORMS && strcmp(text, forms[form]) != 0;) form++;
+  if (form == FORMS)
+    REFUSE("layout '%s': experts=%s is none of grouped, sequential, stacked, legacy", words->text, text);
+  if (form == FORMS - 1) { /* a storage of its own, which few families describe */
+    int64_t known;
+    TRY(treadle_grid_trait(layout, spec, treadle_family_engine(model->family, "megatron"), "legacy_experts",
+                           0, &known));
+    if (!known)
+      REFUSE("layout '%s': family %s does not describe experts=legacy", words->text, model->family->name);
+  }
+  if (form != usual) treadle_normal_text(normal, "experts", forms[form]);
+  for (int i = 0; i < FORMS; i++) treadle_grid_number(spec, forms[i], form == i);
+  TRY(treadle_words_flag(words, "mla_down_proj_fusion", &mla_fused));
+  if (mla_fused) treadle_normal_text(normal, "mla_down_proj_fusion", "on");
+  treadle_grid_number(spec, "mla_fused",
+                      mla_fused && strcmp(spec->spec, "te") == 0); /* local does not look at it */
+  TRY(treadle_slots_for_all(model->experts, o->ep, model->layers + model->mtp_layers, &grid->arena,
+                            &spec->slots));
 out:
   return status;
 }
 
-static const char *const keys[] = {"tp",
-                                   "pp",
-                                   "vpp",
-                                   "cp",
-                                   "dp",
-                                   "ep",
-                                   "etp",
-                                   "order",
-                                   "first",
-                                   "last",
-                                   "embedding_split",
-                                   "loss_split",
-                                   "layout",
-                                   "padded_vocab_size",
-                                   "vocab_divisible_by",
-                                   "spec",
-                                   "experts",
-                                   "dtype",
-                                   NULL};
-const treadle_layout_kind treadle_kind_megatron = {"megatron", keys, create};
+treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *words, treadle_grid *grid,
+                                     treadle_megatron_options *o, treadle_grid_spec *spec,
+                                     treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  const treadle_family *family = layout->model->family;
+  const treadle_engine_rules *rules = treadle_family_engine(family, "megatron");
+  if (!rules) REFUSE("layout '%s': family %s has no megatron section", words->text, family->name);
+  layout->is_train = true;
+  treadle_megatron_stages stages = {0};
+  const char *order = treadle_words_get(words, "order");
+  o->order = order ? order : default_order;
+  spec->rules = rules->rules;
+  spec->rule_count = rules->count;
+  spec->outer = rules->outer;
+  spec->local_numbers = true;
+  spec->padded_rows = padded_rows;
+  spec->context = o;
+  TRY(read_sizes(layout, words, o));
+  TRY(read_stages(words, &stages));
+  TRY(read_spec(words, &spec->spec));
+  TRY(treadle_words_size(words, "padded_vocab_size", 0, &o->padded));
+  TRY(treadle_words_size(words, "vocab_divisible_by", 128, &o->divisible));
+  TRY(make_mesh(words->text, o, layout->ranks, &spec->mesh));
+  write_normal(normal, o, &stages, spec->spec);
+  TRY(read_experts(layout, words, o, grid, spec, normal));
+  TRY(treadle_grid_require(layout, spec, rules));
+  stages.pp = o->pp;
+  stages.mtp = layout->model->mtp_layers;
+  TRY(treadle_stages_megatron(words->text, layout->model->layers, &stages, &grid->arena, &spec->chunks));
+  layout->tp = o->tp;
+out:
+  return status;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  (void)words_arena;
+  treadle_grid *grid;
+  options o = {0};
+  treadle_grid_spec spec = {0};
+  TRY(treadle_grid_start(layout, &grid));
+  TRY(treadle_megatron_read(layout, words, grid, &o, &spec, normal));
+  TRY(treadle_grid_build(layout, grid, &spec));
+out:
+  return status;
+}
+
+static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "dtype", NULL};
+const treadle_layout_kind treadle_kind_megatron = {"megatron", keys, false, create};

@@ -5,12 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
-void treadle_mesh_add(treadle_mesh *mesh, const char *name, int64_t size, int64_t stride) {
+void treadle_mesh_add_digits(treadle_mesh *mesh, const char *name, int64_t low, int64_t stride,
+                             int64_t high, int64_t high_stride) {
   assert(mesh->count < TREADLE_MAX_MESH);
   treadle_dim *dim = &mesh->dims[mesh->count++];
   snprintf(dim->name, sizeof dim->name, "%s", name);
-  dim->size = size;
+  dim->size = low * high;
   dim->stride = stride;
+  dim->low = low;
+  dim->high_stride = high_stride;
+}
+
+void treadle_mesh_add(treadle_mesh *mesh, const char *name, int64_t size, int64_t stride) {
+  treadle_mesh_add_digits(mesh, name, size, stride, 1, 1);
 }
 
 const treadle_dim *treadle_mesh_find(const treadle_mesh *mesh, const char *name) {
@@ -19,32 +26,41 @@ const treadle_dim *treadle_mesh_find(const treadle_mesh *mesh, const char *name)
   return NULL;
 }
 
-treadle_rank_set treadle_mesh_select(const treadle_mesh *mesh, const treadle_dim *first, int64_t a,
-                                     const treadle_dim *second, int64_t b) {
-  treadle_rank_set set = {0};
-  if (first && first->size == 1) first = NULL; /* fixes nothing */
-  if (second && second->size == 1) second = NULL;
-  if (first) set.base += a * first->stride;
-  if (second) set.base += b * second->stride;
-  if (first && second && second->stride < first->stride) {
-    const treadle_dim *swap = first;
-    first = second;
-    second = swap;
-  }
-  const treadle_dim *fixed[2] = {first ? first : second, first ? second : NULL};
+typedef struct fixed_digit {
+  int64_t size, stride;
+} fixed_digit;
 
-  /* What is free are the gaps below, between and above the fixed dimensions. */
+/* Notes a digit that is fixed, by stride. A size of 1 fixes nothing. */
+static void fix(treadle_rank_set *set, fixed_digit *digits, int *count, int64_t size, int64_t stride,
+                int64_t value) {
+  if (size == 1) return;
+  set->base += value * stride;
+  int at = (*count)++;
+  for (; at > 0 && digits[at - 1].stride > stride; at--) digits[at] = digits[at - 1];
+  digits[at] = (fixed_digit){size, stride};
+}
+
+treadle_rank_set treadle_mesh_select(const treadle_mesh *mesh, const treadle_fixed *fixed, int count) {
+  treadle_rank_set set = {0};
+  fixed_digit digits[2 * TREADLE_MAX_FIXED];
+  int digit_count = 0;
+  assert(count <= TREADLE_MAX_FIXED);
+  for (int i = 0; i < count; i++) {
+    const treadle_dim *dim = fixed[i].dim;
+    if (!dim) continue;
+    fix(&set, digits, &digit_count, dim->low, dim->stride, fixed[i].index % dim->low);
+    fix(&set, digits, &digit_count, dim->size / dim->low, dim->high_stride, fixed[i].index / dim->low);
+  }
+  /* What is free are the gaps below, between and above the fixed digits. */
   int64_t stride = 1;
-  for (int i = 0; i < 3; i++) {
-    const treadle_dim *dim = i < 2 ? fixed[i] : NULL;
-    if (i < 2 && !dim) continue;
-    int64_t end = dim ? dim->stride : mesh->ranks;
+  for (int i = 0; i <= digit_count; i++) {
+    int64_t end = i < digit_count ? digits[i].stride : mesh->ranks;
     assert(end % stride == 0);
     if (end / stride > 1) {
       set.size[set.count] = end / stride;
       set.stride[set.count++] = stride;
     }
-    if (dim) stride = dim->stride * dim->size;
+    if (i < digit_count) stride = digits[i].stride * digits[i].size;
   }
   return set;
 }

@@ -12,9 +12,30 @@ typedef struct step {
   int64_t size, local, canonical;
 } step;
 
+static treadle_status push_piece(const treadle_layout *layout, const treadle_piece *piece, int64_t begin,
+                                 run_array *runs);
+
 static int by_local_stride(const void *a, const void *b) {
   int64_t x = ((const step *)a)->local, y = ((const step *)b)->local;
   return (x < y) - (x > y); /* slow first */
+}
+
+/* A stacked tensor's piece, expert by expert: they are tensors of their own to users. Of those that follow `begin`
+ * less than `bytes` away. */
+static treadle_status push_experts(const treadle_layout *layout, const treadle_piece *piece, int64_t begin,
+                                   int64_t bytes, run_array *runs) {
+  treadle_status status = TREADLE_OK;
+  int64_t count = piece->box.size[0], first = 0;
+  if (piece->stride[0] > 0 && piece->offset < begin) first = (begin - piece->offset) / piece->stride[0];
+  for (int64_t e = first; e < count && piece->offset + e * piece->stride[0] < begin + bytes; e++) {
+    treadle_piece one = *piece;
+    one.box.start[0] += e;
+    one.box.size[0] = 1;
+    one.offset += e * piece->stride[0];
+    if (one.offset >= begin) TRY(push_piece(layout, &one, begin, runs));
+  }
+out:
+  return status;
 }
 
 static treadle_status push_piece(const treadle_layout *layout, const treadle_piece *piece, int64_t begin,
@@ -22,9 +43,10 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
   treadle_status status = TREADLE_OK;
   int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype), local = (piece->offset - begin) / size;
   if (piece->tensor < 0)
-    return treadle_array_push(runs, ((treadle_run){local, -1, 0, 0, piece->box.size[0]}));
+    return treadle_array_push(runs, ((treadle_run){local, -1, 0, 0, piece->box.size[0], 0}));
 
   const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
+  int32_t entry = tensor->first_entry;
   step steps[TREADLE_MAX_AXES];
   int count = 0;
   int64_t weight = 1, start = 0;
@@ -33,6 +55,10 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
     if (piece->box.size[a] > 1)
       steps[count++] = (step){piece->box.size[a], piece->stride[a] / size, weight};
     weight *= tensor->axis[a];
+  }
+  if (tensor->by_expert) {
+    start -= piece->box.start[0] * (weight / tensor->axis[0]);
+    entry += (int32_t)piece->box.start[0];
   }
   qsort(steps, (size_t)count, sizeof *steps, by_local_stride);
   step inner = {1, 1, 1}; /* the run: what is contiguous in local memory */
@@ -48,7 +74,8 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
       at += index[d] * steps[d].local;
       from += index[d] * steps[d].canonical;
     }
-    TRY(treadle_array_push(runs, ((treadle_run){at, piece->tensor, from, inner.canonical, inner.size})));
+    TRY(treadle_array_push(runs,
+                           ((treadle_run){at, entry, from, inner.canonical, inner.size, piece->add})));
     int d = count - 1;
     while (d >= 0 && ++index[d] == steps[d].size) index[d--] = 0;
     if (d < 0) break;
@@ -64,7 +91,8 @@ static int by_local_start(const void *a, const void *b) {
 
 /* Joins b to a when it goes on where a ends, at a's pace; a run of one element takes any pace. */
 static bool join(treadle_run *a, const treadle_run *b) {
-  if (a->tensor != b->tensor || a->local_start + a->count != b->local_start) return false;
+  if (a->tensor != b->tensor || a->add != b->add || a->local_start + a->count != b->local_start)
+    return false;
   if (a->tensor >= 0) {
     int64_t stride = a->count > 1 ? a->stride : b->start - a->start;
     if (stride < 1 || (b->count > 1 && b->stride != stride)) return false;
@@ -83,11 +111,20 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
   treadle_storage_info info;
   *runs_p = NULL;
   *count_p = 0;
+  int32_t index = 0;
+  int64_t expert;
   TRY(treadle_layout_storage(layout, rank, storage, &info));
-  TRY(treadle_layout_pieces(layout, rank, &pieces));
-  for (size_t i = 0; i < pieces.count; i++)
-    if (pieces.items[i].storage == storage)
-      TRY(push_piece(layout, &pieces.items[i], (int64_t)info.offset_bytes, &runs));
+  treadle_layout_public(layout, rank, storage, &index, &expert);
+  TRY(treadle_layout_pieces_in(layout, rank, index, &pieces));
+  for (size_t i = 0; i < pieces.count; i++) {
+    const treadle_piece *piece = &pieces.items[i];
+    int64_t begin = (int64_t)info.offset_bytes;
+    if (piece->tensor >= 0 &&
+        layout->model->family->kinds[layout->model->tensors[piece->tensor].kind].experts)
+      TRY(push_experts(layout, piece, begin, (int64_t)info.bytes, &runs));
+    else
+      TRY(push_piece(layout, piece, begin, &runs));
+  }
   if (runs.count > 0) qsort(runs.items, runs.count, sizeof *runs.items, by_local_start);
   size_t kept = 0;
   for (size_t i = 1; i < runs.count; i++)

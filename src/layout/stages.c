@@ -180,12 +180,13 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   if (!text) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
   TRY(expand(what, o->layout, text));
 
-  int64_t stages = 1, embeddings = 0, losses = 0, decoders = 0;
+  int64_t stages = 1, embeddings = 0, losses = 0, decoders = 0, mtp = 0;
   char first = 0, final = 0;
   for (const char *at = text; *at; at++) {
-    if (*at == 'm') REFUSE("layout '%s': layout= has an MTP layer and the model has none", what);
-    if (!strchr("EtL|", *at))
+    if (!strchr("EtmL|", *at))
       REFUSE("layout '%s': layout= has '%c'; known are E, t, m, L and |", what, *at);
+    if (*at == 't' && mtp > 0) REFUSE("layout '%s': layout= has a decoder layer behind an MTP layer", what);
+    mtp += *at == 'm';
     stages += *at == '|';
     embeddings += *at == 'E';
     losses += *at == 'L';
@@ -202,6 +203,8 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   if (decoders != layers)
     REFUSE("layout '%s': layout= has %" PRId64 " decoder layers, the model %" PRId64, what, decoders,
            layers);
+  if (mtp != o->mtp)
+    REFUSE("layout '%s': layout= has %" PRId64 " MTP layers, the model %" PRId64, what, mtp, o->mtp);
   if (stages % o->pp != 0)
     REFUSE("layout '%s': the %" PRId64 " stages of layout= are not a multiple of pp=%" PRId64, what, stages,
            o->pp);
@@ -217,12 +220,27 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   int64_t next = 0;
   const char *at = text;
   for (int64_t s = 0; s < stages; s++, at++) { /* stage s is virtual stage s / pp of rank s % pp */
-    int64_t begin = next;
-    for (; *at && *at != '|'; at++) next += *at == 't';
-    TRY(set_layers(&chunks->items[s % o->pp * vpp + s / o->pp], begin, next - begin, arena));
+    int64_t begin = next, here = 0;
+    for (; *at && *at != '|'; at++) {
+      next += *at == 't';
+      here += *at == 'm';
+    }
+    treadle_chunk *chunk = &chunks->items[s % o->pp * vpp + s / o->pp];
+    TRY(set_layers(chunk, begin, next - begin, arena));
+    if (here && (here != mtp || s / o->pp != vpp - 1))
+      REFUSE("layout '%s': layout= must have all MTP layers in one stage, the last of its rank", what);
+    chunk->mtp = here > 0;
   }
 out:
   return status;
+}
+
+/* With MTP layers the final norm goes with the last decoder layer. */
+static void place_norm(int64_t layers, treadle_chunks *chunks) {
+  for (int32_t c = 0; c < chunks->count; c++) {
+    treadle_chunk *chunk = &chunks->items[c];
+    chunk->norm = chunk->layer_count > 0 && chunk->layers[chunk->layer_count - 1] == layers - 1;
+  }
 }
 
 treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle_megatron_stages *options,
@@ -233,8 +251,10 @@ treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle
   } else {
     if (options->vpp == 0) options->vpp = 1;
     TRY(stages_by_count(what, layers, options, arena, chunks_p));
+    chunks_p->items[chunks_p->count - 1].mtp = options->mtp > 0;
   }
   TRY(check_cover(what, layers, chunks_p, arena));
+  if (options->mtp > 0) place_norm(layers, chunks_p);
 out:
   return status;
 }
@@ -266,4 +286,15 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t p
   TRY(check_cover(what, layers, chunks_p, arena));
 out:
   return status;
+}
+
+treadle_status treadle_stages_add_draft(treadle_arena *arena, treadle_chunks *chunks) {
+  treadle_chunk *items = treadle_arena_alloc_array(arena, (size_t)chunks->count + 1, sizeof *items);
+  if (!items) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  memcpy(items, chunks->items, (size_t)chunks->count * sizeof *items);
+  items[chunks->count] =
+      (treadle_chunk){.stage = chunks->stages - 1, .number = 1, .mtp = true, .draft = true};
+  chunks->items = items;
+  chunks->count++;
+  return TREADLE_OK;
 }

@@ -15,6 +15,7 @@ typedef struct treadle_chunk {
   int32_t layer_count;
   int32_t *layers;        /* global numbers, from 0 */
   bool first, norm, last; /* has the embedding; the final norm; the head */
+  bool mtp, draft;        /* has the MTP layers; is the draft model of an engine */
 } treadle_chunk;
 
 typedef struct treadle_chunks {
@@ -27,6 +28,7 @@ typedef struct treadle_megatron_stages {
   int64_t pp, vpp;     /* vpp 1: none */
   int64_t first, last; /* layers of these stages; 0: not given */
   bool embedding_split, loss_split;
+  int64_t mtp;        /* MTP layers of the model */
   const char *layout; /* the layout string, or NULL */
 } treadle_megatron_stages;
 
@@ -39,5 +41,7 @@ treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle
 treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t pp, const int64_t *partition,
                                      int partition_count, bool remainder_last, treadle_arena *arena,
                                      treadle_chunks *chunks_p);
+/* Appends a chunk to the last stage: the draft model, which has the MTP layers. */
+treadle_status treadle_stages_add_draft(treadle_arena *arena, treadle_chunks *chunks);
 
 #endif

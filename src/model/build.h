@@ -5,19 +5,50 @@
 #include "io/json.h"
 #include "model/model.h"
 
-/* Makes a zeroed model from a config; treadle_model_close() ends it, whatever came out. */
+/* Makes a zeroed model (its family may be set) from a config; treadle_model_close() ends it, whatever came out. */
 treadle_status treadle_model_build(treadle_model *model, const char *what, json_t *config,
                                    const char *families);
 
+/* The model of a config with this number of MTP layers, whatever the config says of them. */
+treadle_status treadle_model_with_mtp(const char *what, json_t *config,
+                                      const treadle_model_options *options, int32_t mtp_layers,
+                                      treadle_model **model_p);
+
+/* The model of another config of the same family, which both share: `like` is closed later. For many small models. */
+treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
+                                  treadle_model **model_p);
+
 /* Fills in dims, tensors and aliases of a model that has path, config and family. */
 treadle_status treadle_model_fill(treadle_model *model);
+
+/* ---- Names and fields (model_lookup.c) ---- */
+
+/* The position of a dim that has a value; -1: it is none. */
+int32_t treadle_model_find_dim(const treadle_model *model, const char *name);
+/* The object of the config that the family looks at first; NULL: there is none. */
+const json_t *treadle_model_inner_config(const treadle_model *model);
+/* As treadle_model_lookup(), without the path in messages. */
+treadle_status treadle_model_look_up(const treadle_model *model, const char *name, const int64_t *member,
+                                     int64_t *value_p, bool *found_p);
+/* Is a field true or false? */
+bool treadle_model_is_boolean(const treadle_model *model, const char *name);
+
+/* ---- Block scales (model_scales.c) ---- */
+
+/* Fills model->block. */
+treadle_status treadle_model_read_blocks(treadle_model *model);
+/* The tensor of the scales of `tensor`, whose kind `kind` is like. */
+void treadle_scales_measure(const treadle_model *model, const treadle_kind *kind,
+                            const treadle_tensor *tensor, treadle_tensor *scales);
+/* Is the weight of these scales one that quantization_config leaves unquantised? */
+bool treadle_scales_left_out(const treadle_model *model, const treadle_kind *scales, int32_t layer);
 
 /* Counts elements and bytes and makes the digest, from the tensors as they are. */
 treadle_status treadle_model_sum(treadle_model *model);
 
 /* Gives the tensors the dtypes of the checkpoint, which must hold exactly this model: names, shapes, and
  * copies of tied tensors that are equal byte for byte. `what` names it in messages. On success the model
- * owns the checkpoint. */
+ * owns the checkpoint, and has files. */
 treadle_status treadle_model_adopt(treadle_model *model, const char *what, treadle_checkpoint *checkpoint);
 
 #endif

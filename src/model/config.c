@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Refuses a field, with its value as it stands in the file. */
 static treadle_status refuse(const char *name, const json_t *field, const char *wanted) {
@@ -30,6 +31,21 @@ treadle_status treadle_config_number(const json_t *config, const char *name, int
   return TREADLE_OK;
 }
 
+treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
+                                     bool *is_member_p, bool *found_p) {
+  const json_t *field = json_object_get(config, name);
+  *found_p = field && !json_is_null(field);
+  *is_member_p = false;
+  if (!*found_p) return TREADLE_OK;
+  bool good = json_is_array(field);
+  for (size_t i = 0; good && i < json_array_size(field); i++) {
+    const json_t *item = json_array_get(field, i);
+    good = json_is_integer(item);
+    *is_member_p = *is_member_p || json_integer_value(item) == member;
+  }
+  return good ? TREADLE_OK : refuse(name, field, "a list of whole numbers");
+}
+
 bool treadle_config_is_boolean(const json_t *config, const char *name) {
   return json_is_boolean(json_object_get(config, name));
 }
@@ -43,16 +59,19 @@ treadle_status treadle_config_model_type(const json_t *config, const char **type
   return TREADLE_OK;
 }
 
-treadle_status treadle_config_dtype(const json_t *config, treadle_dtype *dtype_p) {
-  const char *name = "dtype";
-  const json_t *field = json_object_get(config, name);
-  if (!field || json_is_null(field)) {
-    name = "torch_dtype";
-    field = json_object_get(config, name);
-  }
+treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, treadle_dtype *dtype_p) {
+  static const char *const names[] = {"dtype", "torch_dtype"};
+  const json_t *configs[] = {inner, config};
   *dtype_p = TREADLE_FP32;
-  if (!field || json_is_null(field)) return TREADLE_OK;
-  if (!json_is_string(field) || !treadle_dtype_parse(json_string_value(field), dtype_p))
+  for (int i = 0; i < 4; i++) {
+    const char *name = names[i % 2];
+    const json_t *field = configs[i / 2] ? json_object_get(configs[i / 2], name) : NULL;
+    if (!field || json_is_null(field)) continue;
+    if (json_is_string(field) && treadle_dtype_parse(json_string_value(field), dtype_p)) return TREADLE_OK;
     return refuse(name, field, "float32, bfloat16 or float16");
+  }
+  const char *method =
+      json_string_value(json_object_get(json_object_get(config, "quantization_config"), "quant_method"));
+  if (method && strcmp(method, "mxfp4") == 0) *dtype_p = TREADLE_BF16; /* what transformers unpacks it to */
   return TREADLE_OK;
 }

@@ -11,11 +11,15 @@
 /* A whole number from 0 to TREADLE_MAX_SIZE, or a boolean as 0 or 1. *found_p false: absent or null. */
 treadle_status treadle_config_number(const json_t *config, const char *name, int64_t *value_p,
                                      bool *found_p);
+/* Is `member` in a list of whole numbers? *found_p false: absent or null. */
+treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
+                                     bool *is_member_p, bool *found_p);
 /* Is the field true or false? */
 bool treadle_config_is_boolean(const json_t *config, const char *name);
 
 treadle_status treadle_config_model_type(const json_t *config, const char **type_p);
-/* dtype or torch_dtype; fp32 when neither stands there. */
-treadle_status treadle_config_dtype(const json_t *config, treadle_dtype *dtype_p);
+/* dtype or torch_dtype, of `inner` (may be NULL) or else of config; fp32 when neither stands there, or
+ * bf16 with MXFP4. */
+treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, treadle_dtype *dtype_p);
 
 #endif

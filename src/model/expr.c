@@ -3,8 +3,9 @@
  *
  *   choice   = either [ "??" choice ]             either  = both { "or" both }
  *   both     = negation { "and" negation }        negation = "not" negation | relation
- *   relation = sum [ ("==" | ...) sum ]           sum     = product { ("+" | "-") product }
- *   product  = primary { ("*" | "/") primary }    primary = number | name | "true" | "false" | "(" choice
+ *   relation = sum [ ("==" | ...) sum | "in" name ]
+ *   sum      = product { ("+" | "-") product }
+ *   product  = primary { ("*" | "/" | "%") primary }    primary = number | name | "true" | "false" | "(" choice
  * ")"
  *
  * An absent name makes everything it takes part in absent, up to the next "??" or the end. A side that
@@ -37,12 +38,8 @@ static treadle_status parse_choice(parser *p, value *value_p);
 
 /* ---- Tokens ------------------------------------------------------------------------------------ */
 
-static bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-static bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 static size_t name_length(const char *text) {
   if (!is_letter(*text)) return 0;
@@ -53,15 +50,13 @@ static size_t name_length(const char *text) {
 
 /* Words that are no names. */
 static bool is_reserved(const char *text, size_t length) {
-  static const char *const words[] = {"and", "or", "not", "true", "false"};
+  static const char *const words[] = {"and", "or", "not", "in", "true", "false"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strlen(words[i]) == length && strncmp(text, words[i], length) == 0) return true;
   return false;
 }
 
-static void skip_space(parser *p) {
-  p->at += strspn(p->at, " \t");
-}
+static void skip_space(parser *p) { p->at += strspn(p->at, " \t"); }
 
 /* Takes a symbol or a word, if it comes next. */
 static bool take(parser *p, const char *token) {
@@ -101,6 +96,12 @@ static treadle_status compute(const parser *p, char op, value *left, const value
   if (!p->live || left->absent) return TREADLE_OK;
   int64_t a = left->number, b = right->number;
   if (op == '/') return divide(p, a, b, &left->number);
+  if (op == '%') {
+    if (b <= 0)
+      return treadle_fail(TREADLE_REFUSED, "%s: %.160s: %" PRId64 " %% %" PRId64, p->what, p->text, a, b);
+    left->number = a % b;
+    return TREADLE_OK;
+  }
   bool overflow = op == '+'   ? __builtin_add_overflow(a, b, &left->number)
                   : op == '-' ? __builtin_sub_overflow(a, b, &left->number)
                               : __builtin_mul_overflow(a, b, &left->number);
@@ -128,24 +129,48 @@ static treadle_status parse_number(parser *p, value *value_p) {
   return TREADLE_OK;
 }
 
-static treadle_status parse_name(parser *p, value *value_p) {
-  char name[MAX_NAME];
+static treadle_status take_name(parser *p, char name[MAX_NAME]) {
   size_t length = name_length(p->at);
-  if (length >= sizeof name)
+  if (length >= MAX_NAME)
     return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a name is longer than %d", p->what, p->text,
                         MAX_NAME - 1);
   memcpy(name, p->at, length);
   name[length] = 0;
   p->at += length;
+  return TREADLE_OK;
+}
+
+/* "in" was taken: is the number in the list that comes next? An absent list holds nothing. */
+static treadle_status parse_member(parser *p, value *value_p) {
+  char name[MAX_NAME];
+  bool found = false;
+  int64_t member = value_p->number;
+  treadle_status status;
+  skip_space(p);
+  if (!is_letter(*p->at) || is_reserved(p->at, name_length(p->at)))
+    return fail_here(p, "the name of a list is missing");
+  TRY(take_name(p, name));
+  if (p->visit || !p->live || value_p->absent) return TREADLE_OK;
+  TRY(p->lookup(p->context, name, &member, &value_p->number, &found));
+  if (!found) value_p->number = 0;
+out:
+  return status;
+}
+
+static treadle_status parse_name(parser *p, value *value_p) {
+  char name[MAX_NAME];
+  treadle_status status;
+  TRY(take_name(p, name));
   if (p->visit) return p->visit(p->context, name);
   if (!p->live) return TREADLE_OK;
 
   bool found = false;
-  treadle_status status = p->lookup(p->context, name, &value_p->number, &found);
-  if (status == TREADLE_OK && !found) {
+  TRY(p->lookup(p->context, name, NULL, &value_p->number, &found));
+  if (!found) {
     value_p->absent = true;
-    memcpy(p->missing, name, length + 1);
+    memcpy(p->missing, name, sizeof p->missing);
   }
+out:
   return status;
 }
 
@@ -173,7 +198,7 @@ static treadle_status parse_product(parser *p, value *value_p) {
   treadle_status status;
   TRY(parse_primary(p, value_p));
   for (;;) {
-    char op = take(p, "*") ? '*' : take(p, "/") ? '/' : 0;
+    char op = take(p, "*") ? '*' : take(p, "/") ? '/' : take(p, "%") ? '%' : 0;
     if (!op) return TREADLE_OK;
     value right;
     TRY(parse_primary(p, &right));
@@ -201,6 +226,7 @@ static treadle_status parse_relation(parser *p, value *value_p) {
   static const char *const ops[] = {"==", "!=", "<=", ">=", "<", ">"};
   treadle_status status;
   TRY(parse_sum(p, value_p));
+  if (take(p, "in")) return parse_member(p, value_p);
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
     if (!take(p, ops[i])) continue;
     value right;
@@ -308,6 +334,22 @@ treadle_status treadle_expr_check(const char *what, const char *text, treadle_vi
       .what = what, .text = text, .at = text, .visit = visit ? visit : visit_nothing, .context = context};
   value ignored;
   return parse_all(&p, &ignored);
+}
+
+typedef struct name_search {
+  const char *name;
+  bool found;
+} name_search;
+
+static treadle_status note_name(void *context, const char *name) {
+  name_search *search = context;
+  search->found = search->found || strcmp(search->name, name) == 0;
+  return TREADLE_OK;
+}
+
+bool treadle_expr_names(const char *text, const char *name) {
+  name_search search = {name, false};
+  return treadle_expr_check("", text, note_name, &search) == TREADLE_OK && search.found;
 }
 
 bool treadle_expr_is_name(const char *text) {

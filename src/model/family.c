@@ -114,20 +114,57 @@ out:
   return status;
 }
 
+static bool covers(const treadle_family *family, const char *model_type) {
+  for (const char **type = family->model_types; *type; type++)
+    if (strcmp(*type, model_type) == 0) return true;
+  return false;
+}
+
+/* Does the line of model_types speak of this one? */
+static bool mentions(const char *text, const char *model_type) {
+  const char *line = strstr(text, "\nmodel_types:");
+  size_t length = line ? strcspn(line + 1, "\n") : 0, wanted = strlen(model_type);
+  for (size_t i = 0; wanted > 0 && i + wanted <= length; i++)
+    if (strncmp(line + 1 + i, model_type, wanted) == 0) return true;
+  return false;
+}
+
+/* Of the families that are built in, only the files that may be the one are read: a model is opened often, and there
+ * are many. NULL when none is. */
+static treadle_status find_built_in(const char *model_type, treadle_arena *arena,
+                                    treadle_family **family_p) {
+  treadle_status status = TREADLE_OK;
+  *family_p = NULL;
+  for (const treadle_family_text *file = treadle_family_texts; file->name && !*family_p; file++) {
+    const treadle_yaml *root;
+    treadle_family *family;
+    const char *path;
+    if (!mentions(file->text, model_type)) continue;
+    path = treadle_arena_format(arena, "families/%s", file->name);
+    if (!path) return treadle_family_no_memory();
+    TRY(treadle_yaml_parse(path, file->text, strlen(file->text), arena, &root));
+    TRY(treadle_family_read(path, root, arena, &family));
+    if (covers(family, model_type)) *family_p = family;
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_family_find(const char *folder, const char *model_type, treadle_arena *arena,
                                    treadle_family **family_p) {
   treadle_family **families;
   int32_t count;
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
+  if (!folder) TRY(find_built_in(model_type, arena, family_p));
+  if (!folder && *family_p) return TREADLE_OK;
   TRY(treadle_family_all(folder, arena, &families, &count));
   treadle_nearest nearest = treadle_nearest_to(model_type);
-  for (int32_t i = 0; i < count; i++)
-    for (const char **type = families[i]->model_types; *type; type++) {
-      treadle_nearest_try(&nearest, *type);
-      if (strcmp(*type, model_type) != 0) continue;
-      *family_p = families[i];
-      return TREADLE_OK;
-    }
+  for (int32_t i = 0; i < count; i++) {
+    for (const char **type = families[i]->model_types; *type; type++) treadle_nearest_try(&nearest, *type);
+    if (!covers(families[i], model_type)) continue;
+    *family_p = families[i];
+    return TREADLE_OK;
+  }
   status = treadle_fail(TREADLE_REFUSED, "no family covers model_type '%s'; the nearest is '%s'",
                         model_type, nearest.best);
 out:

@@ -8,22 +8,53 @@
 
 #include <string.h>
 
-static const char *const root_keys[] = {"family",   "model_types", "dims",    "layers",
-                                        "prefixes", "tensors",     "engines", NULL};
-static const char *const tensor_keys[] = {"name", "shape", "when", "same_as", "same_when", NULL};
+static const char *const root_keys[] = {
+    "family",  "model_types",  "config",  "dims",    "layers",          "mtp",    "experts",  "prefixes",
+    "tensors", "mtp_prefixes", "views",   "carried", "stored_prefixes", "packed", "requires", "traits",
+    "outer",   "quantised",    "engines", NULL};
+static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
+                                          "packed", "dtype", "buffer", NULL};
 
 /* ---- Prefixes and dims ------------------------------------------------------------------------- */
 
-static treadle_status read_prefixes(treadle_family_reader *reader, const treadle_yaml *prefixes) {
+static treadle_status read_prefixes(treadle_family_reader *reader, const treadle_yaml *root,
+                                    const char *key, const treadle_yaml **prefixes_p) {
+  const treadle_yaml *prefixes = *prefixes_p = treadle_yaml_get(root, key);
   if (!prefixes) return TREADLE_OK;
   bool good = prefixes->kind == TREADLE_YAML_MAP;
   for (size_t i = 0; good && i < prefixes->count; i++)
     good = prefixes->items[i]->kind == TREADLE_YAML_SCALAR && *prefixes->keys[i];
-  if (!good)
-    return treadle_family_fail(reader, prefixes, "%s must be a map of texts, each for a beginning of names",
-                               "prefixes");
-  reader->prefixes = prefixes;
-  return TREADLE_OK;
+  if (good) return TREADLE_OK;
+  return treadle_family_fail(reader, prefixes, "%s must be a map of texts, each for a beginning of names",
+                             key);
+}
+
+/* Pairs of a beginning as the family has it, and one that files may have in its place. */
+static treadle_status read_stored_prefixes(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  const treadle_yaml *map = treadle_yaml_get(root, "stored_prefixes");
+  treadle_status status = TREADLE_OK;
+  size_t total = 0, at = 0;
+  if (!map) return TREADLE_OK;
+  if (map->kind != TREADLE_YAML_MAP)
+    return treadle_family_fail(reader, map, "%s must be a map of lists", "stored_prefixes");
+  for (size_t i = 0; i < map->count; i++) {
+    TRY(treadle_family_check_list(reader, map, map->items[i], map->keys[i]));
+    total += map->items[i]->count;
+  }
+  const char **from = treadle_arena_alloc_array(reader->arena, total + 1, sizeof *from);
+  const char **instead = treadle_arena_alloc_array(reader->arena, total + 1, sizeof *instead);
+  if (!from || !instead) return treadle_family_no_memory();
+  for (size_t i = 0; i < map->count; i++)
+    for (size_t k = 0; k < map->items[i]->count; k++, at++) {
+      from[at] = map->keys[i];
+      instead[at] = map->items[i]->items[k]->text;
+    }
+  family->stored_prefixes = from;
+  family->stored_instead = instead;
+  family->stored_prefix_count = (int32_t)total;
+out:
+  return status;
 }
 
 typedef struct dim_check {
@@ -110,54 +141,112 @@ out:
   return status;
 }
 
+/* The dim that counts experts. */
+static treadle_status read_expert_dim(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_status status;
+  TRY(treadle_family_text_of(reader, root, "experts", false, &reader->family->experts));
+  if (reader->family->experts) TRY(check_axis(reader, root, reader->family->experts));
+out:
+  return status;
+}
+
 static treadle_status read_shape(treadle_family_reader *reader, const treadle_yaml *node,
                                  treadle_kind *kind) {
   const treadle_yaml *shape = treadle_yaml_get(node, "shape");
   treadle_status status;
+  bool stacked = kind->full_name.by_expert; /* the expert axis is not written down */
   TRY(treadle_family_check_list(reader, node, shape, "shape"));
-  if (shape->count > TREADLE_MAX_DIMS)
+  if (shape->count + stacked > TREADLE_MAX_DIMS)
     return treadle_family_fail(reader, shape, "%s has more than %d dimensions", kind->name,
-                               TREADLE_MAX_DIMS);
-  for (size_t d = 0; d < shape->count; d++) TRY(read_axes(reader, shape->items[d], (int)d, kind));
-  kind->ndim = (int)shape->count;
+                               TREADLE_MAX_DIMS - stacked);
+  if (stacked) {
+    kind->axis_text[0] = reader->family->experts;
+    kind->naxes = 1;
+  }
+  for (size_t d = 0; d < shape->count; d++) TRY(read_axes(reader, shape->items[d], (int)d + stacked, kind));
+  kind->ndim = (int)shape->count + stacked;
+  if (kind->packed && (strcmp(kind->axis_text[0], reader->family->experts) != 0 || kind->axis_dim[1] == 0))
+    return treadle_family_fail(reader, shape, "%s is packed, so its first dimension must be %s", kind->name,
+                               reader->family->experts);
 out:
   return status;
 }
 
-static treadle_status read_same_as(treadle_family_reader *reader, const treadle_yaml *node,
+/* Is the kind by expert, or packed? */
+static treadle_status read_experts(treadle_family_reader *reader, const treadle_yaml *node,
                                    treadle_kind *kind) {
+  treadle_status status;
+  TRY(treadle_family_flag(reader, node, "packed", &kind->packed));
+  kind->experts = kind->packed || kind->full_name.by_expert;
+  if (kind->experts && !reader->family->experts)
+    return treadle_family_fail(reader, node, "%s is of experts, and the file does not say experts: DIM",
+                               kind->name);
+  if (kind->packed && kind->full_name.by_expert)
+    return treadle_family_fail(reader, node, "%s is packed and yet by expert", kind->name);
+out:
+  return status;
+}
+
+static treadle_status read_same_when(treadle_family_reader *reader, const treadle_yaml *node,
+                                     treadle_kind *kind) {
   const char *same_as;
   treadle_status status;
   TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
   TRY(treadle_family_condition(reader, node, "same_when", &kind->same_when));
-  kind->same_as = -1;
+  kind->same_as = kind->scale_of = -1;
   if (!same_as != !kind->same_when)
     return treadle_family_fail(reader, node, "%s: same_as and same_when go together", kind->name);
-  if (!same_as) return TREADLE_OK;
-  TRY(treadle_family_kind(reader, node, same_as, &kind->same_as));
-  const treadle_kind *original = &reader->family->kinds[kind->same_as];
-  if (original->same_as >= 0)
-    return treadle_family_fail(reader, node, "%s: %s is a copy itself", kind->name, original->name);
-  if (original->in_layer && !kind->in_layer)
-    return treadle_family_fail(reader, node, "%s is outside of layers, %s is not", kind->name,
-                               original->name);
 out:
   return status;
 }
 
-static treadle_status read_tensor(treadle_family_reader *reader, const treadle_yaml *node) {
+/* Once all kinds are known: whom each copies. A copy of a copy leads on, but never back. */
+static treadle_status read_same_as(treadle_family_reader *reader, const treadle_yaml *node,
+                                   treadle_kind *kind) {
+  treadle_family *family = reader->family;
+  const char *same_as;
+  treadle_status status;
+  TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
+  if (!same_as) return TREADLE_OK;
+  TRY(treadle_family_kind(reader, node, same_as, &kind->same_as));
+  const treadle_kind *original = &family->kinds[kind->same_as];
+  if (original->in_layer && !kind->in_layer)
+    return treadle_family_fail(reader, node, "%s is outside of layers, %s is not", kind->name,
+                               original->name);
+  int32_t steps = 0;
+  for (int32_t at = kind->same_as; at >= 0; at = family->kinds[at].same_as)
+    if (++steps > family->kind_count || at == kind - family->kinds)
+      return treadle_family_fail(reader, node, "%s is a copy of itself", kind->name);
+out:
+  return status;
+}
+
+/* Tensor number `position` of a line, which may have a list of names. */
+static treadle_status read_tensor(treadle_family_reader *reader, const treadle_yaml *node,
+                                  size_t position) {
   treadle_family *family = reader->family;
   treadle_kind *kind = &family->kinds[family->kind_count];
+  const treadle_yaml *names = treadle_yaml_get(node, "name");
   const char *name;
   treadle_status status;
   TRY(treadle_family_check_keys(reader, node, tensor_keys));
-  TRY(treadle_family_text_of(reader, node, "name", true, &name));
-  TRY(treadle_family_expand(reader, node, name, &kind->name, &kind->in_layer));
+  if (names && names->kind == TREADLE_YAML_LIST) {
+    TRY(treadle_family_check_list(reader, node, names, "name"));
+    name = names->items[position]->text;
+  } else {
+    TRY(treadle_family_text_of(reader, node, "name", true, &name));
+  }
+  TRY(treadle_family_expand(reader, node, name, &kind->full_name));
+  kind->name = kind->full_name.text;
+  kind->in_layer = kind->full_name.in_layer;
   if (treadle_map_get(&reader->kinds, kind->name, -1) >= 0)
     return treadle_family_fail(reader, node, "tensor %s stands twice", kind->name);
+  TRY(read_experts(reader, node, kind));
   TRY(read_shape(reader, node, kind));
+  TRY(treadle_family_dtype(reader, node, &kind->dtype));
   TRY(treadle_family_condition(reader, node, "when", &kind->when));
-  TRY(read_same_as(reader, node, kind));
+  TRY(read_same_when(reader, node, kind));
+  TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
   kind->line = node->line;
   TRY(treadle_map_put(&reader->kinds, kind->name, family->kind_count));
   family->kind_count++;
@@ -171,9 +260,16 @@ static treadle_status read_tensors(treadle_family_reader *reader, const treadle_
   treadle_status status = TREADLE_OK;
   if (!tensors || tensors->kind != TREADLE_YAML_LIST || !tensors->count)
     return treadle_family_fail(reader, tensors ? tensors : root, "%s must be a list of tensors", "tensors");
-  family->kinds = treadle_arena_alloc_array(reader->arena, tensors->count, sizeof *family->kinds);
+  size_t count = 0;
+  for (size_t i = 0; i < tensors->count; i++) count += treadle_family_count_names(tensors->items[i]);
+  family->kinds = treadle_arena_alloc_array(reader->arena, count + 1, sizeof *family->kinds);
   if (!family->kinds) return treadle_family_no_memory();
-  for (size_t i = 0; i < tensors->count; i++) TRY(read_tensor(reader, tensors->items[i]));
+  for (size_t i = 0; i < tensors->count; i++)
+    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++)
+      TRY(read_tensor(reader, tensors->items[i], k));
+  for (size_t i = 0, kind = 0; i < tensors->count; i++)
+    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++, kind++)
+      TRY(read_same_as(reader, tensors->items[i], &family->kinds[kind]));
 out:
   return status;
 }
@@ -200,6 +296,10 @@ static treadle_status read_head(treadle_family_reader *reader, const treadle_yam
   TRY(read_model_types(reader, root));
   TRY(treadle_family_condition(reader, root, "layers", &family->layers));
   if (!family->layers) return treadle_family_fail(reader, root, "%s is missing", "layers");
+  TRY(treadle_family_condition(reader, root, "mtp", &family->mtp));
+  TRY(treadle_family_text_of(reader, root, "config", false, &family->config));
+  TRY(treadle_family_texts_of(reader, root, "carried", &family->carried_count, &family->carried));
+  TRY(treadle_family_texts_of(reader, root, "quantised", &family->quantised_count, &family->quantised));
 out:
   return status;
 }
@@ -215,12 +315,19 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, t
   family->arena = arena;
   reader.family = family;
   TRY(read_head(&reader, root));
-  TRY(read_prefixes(&reader, treadle_yaml_get(root, "prefixes")));
+  TRY(read_prefixes(&reader, root, "prefixes", &reader.prefixes));
+  TRY(read_prefixes(&reader, root, "mtp_prefixes", &reader.mtp_prefixes));
+  TRY(read_stored_prefixes(&reader, root));
   TRY(read_dims(&reader, root));
+  TRY(read_expert_dim(&reader, root));
   TRY(read_tensors(&reader, root));
-  TRY(treadle_family_read_engines(&reader, treadle_yaml_get(root, "engines")));
+  TRY(treadle_family_read_views(&reader, treadle_yaml_get(root, "views")));
+  TRY(treadle_family_read_engines(&reader, root));
+  TRY(treadle_family_read_traits(&reader, root));
+  TRY(treadle_family_add_scales(&reader));
   *family_p = family;
 out:
   treadle_map_release(&reader.kinds);
+  treadle_map_release(&reader.views);
   return status;
 }

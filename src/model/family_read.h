@@ -14,8 +14,9 @@ typedef struct treadle_family_reader {
   const char *path;
   treadle_arena *arena;
   treadle_family *family;
-  const treadle_yaml *prefixes; /* NULL: none */
-  treadle_map kinds;            /* name to position */
+  const treadle_yaml *prefixes, *mtp_prefixes; /* NULL: none */
+  treadle_map kinds;                           /* name to position */
+  treadle_map views;                           /* name to position */
 } treadle_family_reader;
 
 /* The nearest of several texts, for "did you mean". */
@@ -56,12 +57,36 @@ treadle_status treadle_family_check_list(const treadle_family_reader *reader, co
                                          const treadle_yaml *list, const char *key);
 /* Expands the prefix of a tensor name. */
 treadle_status treadle_family_expand(const treadle_family_reader *reader, const treadle_yaml *node,
-                                     const char *text, const char **name_p, bool *in_layer_p);
+                                     const char *text, treadle_name *name_p);
 /* The position of a kind by its name as written in the file. */
 treadle_status treadle_family_kind(const treadle_family_reader *reader, const treadle_yaml *node,
                                    const char *text, int32_t *kind_p);
+/* A kind or a view by its name as written in the file. */
+treadle_status treadle_family_part(const treadle_family_reader *reader, const treadle_yaml *node,
+                                   const char *text, treadle_part_name *part_p);
+/* true or false; false when absent. */
+treadle_status treadle_family_flag(const treadle_family_reader *reader, const treadle_yaml *node,
+                                   const char *key, bool *flag_p);
+/* The dtype of a key; NONE when absent. */
+treadle_status treadle_family_dtype(const treadle_family_reader *reader, const treadle_yaml *node,
+                                    treadle_dtype *dtype_p);
+/* How many tensors a line is about: as many as it has names. */
+size_t treadle_family_count_names(const treadle_yaml *node);
+/* A list of at least one text, copied. *count_p 0 when the key is absent. */
+treadle_status treadle_family_texts_of(const treadle_family_reader *reader, const treadle_yaml *node,
+                                       const char *key, int32_t *count_p, const char ***texts_p);
+/* Are the dimensions of two parts but the first the same axes? */
+bool treadle_family_same_width(const treadle_family *family, treadle_part_name a, treadle_part_name b);
+/* The text of axis `index` of a part (views have their own), and its dimension; NULL behind the last. */
+const char *treadle_family_axis(const treadle_family *family, treadle_part_name part, int index,
+                                int *dim_p);
 
-/* Reads `engines`. */
-treadle_status treadle_family_read_engines(treadle_family_reader *reader, const treadle_yaml *engines);
+/* Reads `views` (family_views.c). */
+treadle_status treadle_family_read_views(treadle_family_reader *reader, const treadle_yaml *views);
+/* Reads `engines`, and `packed`, `traits` and `requires` of the root (family_rules.c, family_traits.c). */
+treadle_status treadle_family_read_engines(treadle_family_reader *reader, const treadle_yaml *root);
+treadle_status treadle_family_read_traits(treadle_family_reader *reader, const treadle_yaml *root);
+/* Adds the kinds of block scales, and the rules of vLLM and SGLang for them (family_scales.c). */
+treadle_status treadle_family_add_scales(treadle_family_reader *reader);
 
 #endif

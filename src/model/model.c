@@ -30,11 +30,13 @@ treadle_status treadle_model_sum(treadle_model *model) {
   for (int32_t i = 0; i < model->tensor_count; i++) {
     const treadle_tensor *tensor = &model->tensors[i];
     int64_t bytes;
-    if (__builtin_add_overflow(model->elems, tensor->elems, &model->elems) ||
-        __builtin_mul_overflow(tensor->elems, (int64_t)treadle_dtype_bytes(tensor->dtype), &bytes) ||
+    const treadle_dtype held = model->is_fp8 && tensor->scale >= 0 ? TREADLE_FP8_E4M3 : tensor->dtype;
+    hash = hash_tensor(hash, tensor);
+    if (tensor->scale_of >= 0 && !model->is_fp8) continue; /* scales are no parameters */
+    if (__builtin_add_overflow(model->elems, tensor->scale_of >= 0 ? 0 : tensor->elems, &model->elems) ||
+        __builtin_mul_overflow(tensor->elems, (int64_t)treadle_dtype_bytes(held), &bytes) ||
         __builtin_add_overflow(model->bytes, bytes, &model->bytes))
       return treadle_fail(TREADLE_REFUSED, "with %s, the model has more than 2^63 - 1 bytes", tensor->name);
-    hash = hash_tensor(hash, tensor);
   }
   for (int32_t i = 0; i < model->alias_count; i++) {
     hash = treadle_hash_text(model->aliases[i].name, hash);
@@ -52,23 +54,43 @@ treadle_status treadle_model_build(treadle_model *model, const char *what, json_
   model->path = treadle_arena_copy_text(&model->arena, what);
   if (!model->path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model");
   TRY(treadle_config_model_type(config, &model_type));
-  TRY(treadle_family_find(families, model_type, &model->arena, &model->family));
+  if (!model->family) TRY(treadle_family_find(families, model_type, &model->arena, &model->family));
   TRY(treadle_model_fill(model));
 out:
   return status;
 }
 
-treadle_status treadle_model_from_config(const char *what, json_t *config,
-                                         const treadle_model_options *options, treadle_model **model_p) {
+/* mtp_layers -1: as the config says. family NULL: the one that covers the model_type. */
+static treadle_status make(const char *what, json_t *config, const char *families, treadle_family *family,
+                           int32_t mtp_layers, treadle_model **model_p) {
   treadle_model *model = treadle_alloc(sizeof *model);
   if (!model) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a model", what);
-  treadle_status status = treadle_model_build(model, what, config, options ? options->families : NULL);
+  model->family = family;
+  model->without_mtp = mtp_layers == 0;
+  model->mtp_found = mtp_layers > 0 ? mtp_layers : 0;
+  treadle_status status = treadle_model_build(model, what, config, families);
   if (status == TREADLE_OK) {
     *model_p = model;
     return TREADLE_OK;
   }
   treadle_model_close(model);
   return treadle_fail_in(status, "%s: ", what);
+}
+
+treadle_status treadle_model_from_config(const char *what, json_t *config,
+                                         const treadle_model_options *options, treadle_model **model_p) {
+  return make(what, config, options ? options->families : NULL, NULL, -1, model_p);
+}
+
+treadle_status treadle_model_with_mtp(const char *what, json_t *config,
+                                      const treadle_model_options *options, int32_t mtp_layers,
+                                      treadle_model **model_p) {
+  return make(what, config, options ? options->families : NULL, NULL, mtp_layers, model_p);
+}
+
+treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
+                                  treadle_model **model_p) {
+  return make(what, config, NULL, like->family, -1, model_p);
 }
 
 /* ---- Opening and closing ----------------------------------------------------------------------- */
@@ -93,34 +115,29 @@ static treadle_status find_config(const char *path, bool is_folder, treadle_aren
   return TREADLE_OK;
 }
 
-/* The weights beside a config, if there are any. */
-static treadle_status open_weights(treadle_model *model, const char *path) {
-  treadle_checkpoint *checkpoint = NULL;
-  treadle_status status;
-  TRY(treadle_checkpoint_open(path, &checkpoint));
-  if (!checkpoint) return TREADLE_OK;
-  TRY(treadle_model_adopt(model, path, checkpoint));
-  return TREADLE_OK;
-out:
-  treadle_checkpoint_close(checkpoint);
-  return status;
-}
-
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p) {
   treadle_arena arena = {0};
   json_t *config = NULL;
   treadle_model *model = NULL;
+  treadle_checkpoint *checkpoint = NULL; /* the weights beside a config, if there are any */
   const char *config_path = NULL;
   bool is_folder = treadle_file_is_folder(path);
   treadle_status status;
   TRY(find_config(path, is_folder, &arena, &config_path));
   TRY(treadle_json_load(config_path, &config));
-  TRY(treadle_model_from_config(config_path, config, options, &model));
-  if (is_folder) TRY(open_weights(model, path));
+  if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));
+  if (checkpoint) {
+    TRY(treadle_model_for_files(config_path, config, options, checkpoint, &model));
+    TRY(treadle_model_adopt(model, path, checkpoint));
+    checkpoint = NULL;
+  } else {
+    TRY(treadle_model_from_config(config_path, config, options, &model));
+  }
   *model_p = model;
   model = NULL;
 out:
+  treadle_checkpoint_close(checkpoint);
   treadle_model_close(model);
   json_decref(config);
   treadle_arena_release(&arena);
@@ -139,14 +156,13 @@ void treadle_model_close(treadle_model *model) {
 /* ---- Asking ------------------------------------------------------------------------------------ */
 
 int32_t treadle_model_find(const treadle_model *model, int32_t kind, int32_t layer) {
-  int32_t tensor = model->first_tensor[kind];
-  if (tensor < 0 || model->tensors[tensor].layer < 0) return tensor;
-  if (layer < 0 || layer >= model->layers) return -1;
-  return tensor + layer * model->layer_tensors;
+  int32_t layers = model->layers + model->mtp_layers;
+  if (layer < -1 || layer >= layers) return -1;
+  return model->tensor_at[(int64_t)kind * (layers + 1) + layer + 1];
 }
 
 int32_t treadle_model_tensor_count(const treadle_model *model) {
-  return model->tensor_count + model->alias_count;
+  return model->entry_count + model->alias_count;
 }
 
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
@@ -155,27 +171,20 @@ treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
     return treadle_fail(TREADLE_REFUSED, "tensor %d is none of the model's %d", tensor,
                         treadle_model_tensor_count(model));
   const treadle_alias *alias =
-      tensor < model->tensor_count ? NULL : &model->aliases[tensor - model->tensor_count];
-  const treadle_tensor *canonical = &model->tensors[alias ? alias->tensor : tensor];
-  *info_p = (treadle_tensor_info){.name = alias ? alias->name : canonical->name,
+      tensor < model->entry_count ? NULL : &model->aliases[tensor - model->entry_count];
+  const treadle_tensor *canonical = &model->tensors[alias ? alias->tensor : model->entries[tensor].tensor];
+  int skip = canonical->by_expert; /* the entry has no dimension of experts */
+  *info_p = (treadle_tensor_info){.name = alias ? alias->name : model->entries[tensor].name,
                                   .same_as = alias ? canonical->name : NULL,
-                                  .ndim = canonical->ndim,
-                                  .elems = canonical->elems,
+                                  .ndim = canonical->ndim - skip,
+                                  .elems = canonical->elems / (skip ? canonical->shape[0] : 1),
                                   .dtype = canonical->dtype,
                                   .layer = canonical->layer};
-  memcpy(info_p->shape, canonical->shape, sizeof info_p->shape);
+  for (int d = skip; d < canonical->ndim; d++) info_p->shape[d - skip] = canonical->shape[d];
   return TREADLE_OK;
 }
 
-const char *treadle_model_family(const treadle_model *model) {
-  return model->family->name;
-}
-int64_t treadle_model_elems(const treadle_model *model) {
-  return model->elems;
-}
-int64_t treadle_model_bytes(const treadle_model *model) {
-  return model->bytes;
-}
-bool treadle_model_has_weights(const treadle_model *model) {
-  return model->checkpoint != NULL;
-}
+const char *treadle_model_family(const treadle_model *model) { return model->family->name; }
+int64_t treadle_model_elems(const treadle_model *model) { return model->elems; }
+int64_t treadle_model_bytes(const treadle_model *model) { return model->bytes; }
+bool treadle_model_has_weights(const treadle_model *model) { return model->checkpoint != NULL; }

@@ -4,6 +4,12 @@
  * of the axes whose axis_dim is d, row-major. Boxes and pieces are in axes. A tied name (lm_head.weight
  * when tie_word_embeddings) is an alias: no tensor of its own, its kind leads to the tensor it copies.
  *
+ * Experts: Hugging Face has one tensor per expert, the model one stacked tensor, whose first axis and dimension
+ * count experts; so the number of tensors, and with it the cost of plans, does not grow with experts. Names of
+ * Hugging Face are entries: tensor, and expert where it is one of many. Users see entries only.
+ *
+ * Layers: decoder layers, and behind them the MTP layers. A kind may be absent in some.
+ *
  * Order: model order, which is the order of the family's kinds outside layers, with all layers, ascending,
  * at the place of the first kind that has {l}. */
 #ifndef TREADLE_MODEL_MODEL_H
@@ -16,7 +22,7 @@
 #include "model/family.h"
 
 typedef struct treadle_tensor {
-  const char *name;
+  const char *name; /* with '*' in the place of the expert's number */
   int32_t kind;
   int32_t layer; /* -1 outside */
   int ndim;
@@ -27,12 +33,38 @@ typedef struct treadle_tensor {
   const char *axis_name[TREADLE_MAX_AXES]; /* text of its expression */
   int64_t elems;
   treadle_dtype dtype;
+  bool fixed_dtype;    /* of this type in every layout */
+  bool by_expert;      /* its entries are its experts; shape[0] of them */
+  int32_t first_entry; /* its Hugging Face names are entries first_entry, ... */
+  int32_t scale;       /* the tensor of its block scales; -1: none, it is not quantised */
+  int32_t scale_of;    /* the tensor whose block scales these are; -1: it is no scale */
 } treadle_tensor;
+
+typedef struct treadle_entry { /* a tensor as Hugging Face names it */
+  const char *name;
+  int32_t tensor;
+  int32_t expert; /* -1: the whole tensor */
+} treadle_entry;
 
 typedef struct treadle_alias {
   const char *name;
   int32_t tensor; /* the canonical tensor it copies */
 } treadle_alias;
+
+/* A kind, or a view of it, with the axes that rules cut: without the expert axis, transposed, taken in part. */
+typedef struct treadle_part_shape {
+  int32_t kind;
+  bool experts; /* each expert has one of these */
+  int ndim;
+  int64_t shape[TREADLE_MAX_DIMS];
+  int naxes;
+  int64_t axis[TREADLE_MAX_AXES];
+  int8_t axis_dim[TREADLE_MAX_AXES];
+  int8_t of_axis[TREADLE_MAX_AXES];                        /* of the tensor */
+  int64_t elems;                                           /* of one expert */
+  int64_t start[TREADLE_MAX_AXES], size[TREADLE_MAX_AXES]; /* by axis of the tensor: what of it is taken */
+  bool rows_only; /* heads are not to be seen in it: where they are cut, its rows are */
+} treadle_part_shape;
 
 struct treadle_model {
   const char *path;
@@ -40,17 +72,28 @@ struct treadle_model {
   struct json_t *config;
   int64_t *dim_values; /* of the family's dims */
   int32_t dim_known;   /* how many have a value: all, once the model is made */
-  int32_t layers;
+  int32_t layers;      /* decoder layers */
+  int32_t mtp_layers;  /* behind them, numbered on */
+  bool without_mtp;    /* the files have none, whatever the config says */
+  int32_t
+      mtp_found;   /* the files have so many, though the config says nothing of them; 0: no more is known */
+  int64_t experts; /* routed experts; 0: none */
+  int64_t block[2]; /* rows and columns of an fp8 block; 0: the config speaks of none */
+  bool is_fp8;      /* the files hold quantised tensors in fp8 */
   int32_t tensor_count;
-  int32_t layer_tensors; /* of them, in each layer */
   treadle_tensor *tensors;
+  int32_t entry_count;
+  treadle_entry *entries;
   int32_t alias_count;
   treadle_alias *aliases;
-  treadle_map by_name; /* names of tensors, and of aliases, to the canonical tensor */
-  int32_t *first_tensor; /* by kind: its tensor, of layer 0 in layers; -1: the model has none */
+  treadle_map by_name;   /* names of entries, and of aliases, to the entry */
+  int32_t *first_tensor; /* by kind: its first tensor, aliases followed; -1: the model has none */
+  int32_t
+      *tensor_at; /* by kind, and layer + 1 (layers + mtp_layers + 1 of them): aliases followed; -1: none */
   int64_t elems;
   int64_t bytes;
   treadle_checkpoint *checkpoint; /* NULL without weights */
+  struct treadle_files *files;    /* of the checkpoint: where tensors lie in it, and what else it holds */
   uint64_t digest;                /* of names, shapes, axes, dtypes and aliases */
   treadle_arena arena;
 };
@@ -58,9 +101,18 @@ struct treadle_model {
 /* The canonical tensor of a kind in a layer (-1 outside), aliases followed; -1 when the model has none. */
 int32_t treadle_model_find(const treadle_model *model, int32_t kind, int32_t layer);
 
-/* The value of a name in expressions of this model: dims, then config fields (numbers and booleans);
- * TREADLE_OK and *found_p false when there is none. A treadle_lookup with the model as context. */
-treadle_status treadle_model_lookup(void *model, const char *name, int64_t *value_p, bool *found_p);
+/* Is the language model part of a larger one, whose config.json has it in an object? */
+bool treadle_model_is_part(const treadle_model *model);
+
+/* Resolves a part of a rule, or a view. Refused when the view takes what is not there. */
+treadle_status treadle_model_part(const treadle_model *model, treadle_part_name name,
+                                  treadle_part_shape *part_p);
+
+/* The value of a name in expressions of this model: dims, then config fields (numbers and booleans), then "mtp",
+ * the number of MTP layers; TREADLE_OK and *found_p false when there is none. A treadle_lookup with the model
+ * as context. */
+treadle_status treadle_model_lookup(void *model, const char *name, const int64_t *member, int64_t *value_p,
+                                    bool *found_p);
 
 /* Builds the model of a config without files: the test's door. `what` names the config in messages. All
  * tensors have the config's dtype: its dtype or torch_dtype, fp32 when it says neither, as torch does. The
@@ -68,9 +120,16 @@ treadle_status treadle_model_lookup(void *model, const char *name, int64_t *valu
 treadle_status treadle_model_from_config(const char *what, struct json_t *config,
                                          const treadle_model_options *options, treadle_model **model_p);
 
+/* The model of a config for the files of a checkpoint: without MTP layers where these have none, and with those that
+ * they have where the config speaks of none. Names and shapes are not compared. */
+treadle_status treadle_model_for_files(const char *what, struct json_t *config,
+                                       const treadle_model_options *options,
+                                       const treadle_checkpoint *checkpoint, treadle_model **model_p);
+
 /* Compares the model with a checkpoint's index: names that are missing and names left over, and, where
  * shapes are known, shapes (a line among the missing). Both lists as texts, a name a line; empty when all
- * is well. Stored copies of tied tensors and rotary_emb.inv_freq buffers are neither. */
+ * is well. Stored copies of tied tensors, rotary_emb.inv_freq buffers, what is carried and scales of fp8 weights are
+ * neither. model_stored.h has more to say. */
 treadle_status treadle_model_compare(const treadle_model *model, const treadle_checkpoint *checkpoint,
                                      treadle_arena *arena, const char **missing_p, const char **left_over_p,
                                      int32_t *differences_p);

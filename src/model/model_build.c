@@ -1,8 +1,7 @@
 /* From a config.json to the list of canonical tensors.
  *
  * Dims are evaluated once, in the family's order; then the axes of each kind, once, whatever the number of
- * layers; then tensors are laid down in model order, so that tensor = first_tensor[kind] + layer *
- * layer_tensors. Every number is bounded and every product checked: what comes out can be multiplied
+ * layers; then tensors are laid down in model order, and for each its Hugging Face names. Every number is bounded and every product checked: what comes out can be multiplied
  * freely as long as bytes fit an int64. */
 #include "model/build.h"
 #include "model/config.h"
@@ -11,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 100000 };
+enum { MAX_LAYERS = 100000, MAX_ENTRIES = 1 << 24, MAX_EXPERTS = 1 << 20 };
 
 typedef struct kind_state {
   bool own;              /* the model has tensors of it */
   bool alias;            /* the model has copies of another kind's by its name */
+  bool by_layer;         /* its condition speaks of l */
   treadle_tensor tensor; /* all but name, layer */
 } kind_state;
 
@@ -24,41 +24,25 @@ typedef struct build {
   kind_state *kinds;
   bool *dim_is_boolean;
   bool saw_boolean; /* by the last evaluation */
+  int64_t layer;    /* value of l; -1: not to be had */
   treadle_dtype dtype;
 } build;
 
-static treadle_status no_memory(void) {
-  return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model");
-}
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model"); }
 
 /* ---- Values ------------------------------------------------------------------------------------ */
 
-static int32_t find_dim(const treadle_model *model, const char *name) {
-  for (int32_t i = 0; i < model->dim_known; i++)
-    if (strcmp(model->family->dim_names[i], name) == 0) return i;
-  return -1;
-}
-
-static treadle_status look_up(const treadle_model *model, const char *name, int64_t *value_p,
-                              bool *found_p) {
-  int32_t dim = find_dim(model, name);
-  if (dim < 0) return treadle_config_number(model->config, name, value_p, found_p);
-  *value_p = model->dim_values[dim];
-  *found_p = true;
-  return TREADLE_OK;
-}
-
-treadle_status treadle_model_lookup(void *context, const char *name, int64_t *value_p, bool *found_p) {
-  const treadle_model *model = context;
-  treadle_status status = look_up(model, name, value_p, found_p);
-  return status == TREADLE_OK ? status : treadle_fail_in(status, "%s: ", model->path);
-}
-
-static treadle_status look_up_in_build(void *context, const char *name, int64_t *value_p, bool *found_p) {
+static treadle_status look_up_in_build(void *context, const char *name, const int64_t *member,
+                                       int64_t *value_p, bool *found_p) {
   build *b = context;
-  if (find_dim(b->model, name) < 0 && treadle_config_is_boolean(b->model->config, name))
+  if (!member && b->layer >= 0 && strcmp(name, "l") == 0) {
+    *value_p = b->layer;
+    *found_p = true;
+    return TREADLE_OK;
+  }
+  if (!member && treadle_model_find_dim(b->model, name) < 0 && treadle_model_is_boolean(b->model, name))
     b->saw_boolean = true;
-  return look_up(b->model, name, value_p, found_p);
+  return treadle_model_look_up(b->model, name, member, value_p, found_p);
 }
 
 /* " (nh = num_attention_heads = 10, ng = ...)": the dims in an expression, for messages. */
@@ -70,7 +54,7 @@ typedef struct explanation {
 
 static treadle_status explain_name(void *context, const char *name) {
   explanation *e = context;
-  int32_t dim = find_dim(e->model, name);
+  int32_t dim = treadle_model_find_dim(e->model, name);
   if (dim < 0) return TREADLE_OK;
   int length =
       snprintf(e->text + e->length, sizeof e->text - e->length, "%s%s = %s = %" PRId64,
@@ -118,8 +102,18 @@ static treadle_status evaluate_layers(build *b) {
   int64_t layers;
   treadle_status status;
   TRY(evaluate(b, "layers", "", text, &layers));
-  int32_t dim = find_dim(model, text);
+  int32_t dim = treadle_model_find_dim(model, text);
   if (dim >= 0) text = model->family->dim_texts[dim];
+  if (model->family->mtp) {
+    int64_t mtp;
+    bool was_boolean = b->saw_boolean;
+    TRY(evaluate(b, "mtp", "", model->family->mtp, &mtp));
+    b->saw_boolean = was_boolean;
+    if (mtp < 0 || mtp > MAX_LAYERS)
+      return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of MTP layers from 0 to %d",
+                          model->family->mtp, mtp, MAX_LAYERS);
+    model->mtp_layers = model->without_mtp ? 0 : model->mtp_found ? model->mtp_found : (int32_t)mtp;
+  }
   if (layers < 1 || layers > MAX_LAYERS || b->saw_boolean || (dim >= 0 && b->dim_is_boolean[dim]))
     return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of layers from 1 to %d", text,
                         layers, MAX_LAYERS);
@@ -128,11 +122,23 @@ out:
   return status;
 }
 
+static treadle_status evaluate_experts(build *b) {
+  treadle_model *model = b->model;
+  treadle_status status = TREADLE_OK;
+  if (!model->family->experts) return TREADLE_OK;
+  TRY(evaluate(b, "experts", "", model->family->experts, &model->experts));
+  if (model->experts < 0 || model->experts > MAX_EXPERTS)
+    return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of experts from 0 to %d",
+                        model->family->experts, model->experts, MAX_EXPERTS);
+out:
+  return status;
+}
+
 /* ---- Kinds ------------------------------------------------------------------------------------- */
 
 /* The size of an axis: an integer or a dim. */
 static treadle_status measure_axis(build *b, const treadle_kind *kind, const char *axis, int64_t *size_p) {
-  int32_t dim = find_dim(b->model, axis);
+  int32_t dim = treadle_model_find_dim(b->model, axis);
   treadle_status status;
   TRY(evaluate(b, "", kind->name, axis, size_p));
   bool boolean = dim >= 0 && b->dim_is_boolean[dim];
@@ -150,7 +156,10 @@ static treadle_status measure(build *b, const treadle_kind *kind, treadle_tensor
   tensor->ndim = kind->ndim;
   tensor->naxes = kind->naxes;
   tensor->elems = 1;
-  tensor->dtype = b->dtype;
+  tensor->dtype = kind->dtype ? kind->dtype : b->dtype;
+  tensor->fixed_dtype = kind->dtype != TREADLE_DTYPE_NONE;
+  tensor->by_expert = kind->full_name.by_expert;
+  tensor->scale = tensor->scale_of = -1;
   for (int d = 0; d < kind->ndim; d++) tensor->shape[d] = 1;
   for (int i = 0; i < kind->naxes; i++) {
     TRY(measure_axis(b, kind, kind->axis_text[i], &tensor->axis[i]));
@@ -170,60 +179,142 @@ static bool same_shape(const treadle_tensor *a, const treadle_tensor *b) {
          memcmp(a->axis_dim, b->axis_dim, sizeof a->axis_dim) == 0;
 }
 
+static void settle_scales(build *b, int32_t k) {
+  const treadle_kind *kind = &b->model->family->kinds[k];
+  const kind_state *original = &b->kinds[kind->scale_of];
+  kind_state *state = &b->kinds[k];
+  state->own = original->own && b->model->block[0] > 0;
+  state->by_layer = original->by_layer;
+  if (state->own) treadle_scales_measure(b->model, kind, &original->tensor, &state->tensor);
+}
+
 static treadle_status settle_kind(build *b, int32_t k) {
   const treadle_kind *kind = &b->model->family->kinds[k];
   kind_state *state = &b->kinds[k];
   int64_t holds = 1, tied = 0;
   treadle_status status;
-  if (kind->when) TRY(evaluate(b, "when of ", kind->name, kind->when, &holds));
+  if (kind->scale_of >= 0) {
+    settle_scales(b, k);
+    return TREADLE_OK;
+  }
+  state->by_layer = kind->when && kind->in_layer && treadle_expr_names(kind->when, "l");
+  if (kind->when && !state->by_layer) TRY(evaluate(b, "when of ", kind->name, kind->when, &holds));
+  for (b->layer = 0; state->by_layer && b->layer < b->model->layers + b->model->mtp_layers; b->layer++) {
+    TRY(evaluate(b, "when of ", kind->name, kind->when, &holds));
+    if (holds) break;
+  }
+  b->layer = -1;
   if (!holds) return TREADLE_OK;
   TRY(measure(b, kind, &state->tensor));
   if (kind->same_as >= 0) TRY(evaluate(b, "same_when of ", kind->name, kind->same_when, &tied));
   state->own = !tied;
   state->alias = tied;
   if (!tied) return TREADLE_OK;
-  const kind_state *original = &b->kinds[kind->same_as];
-  if (!original->own || !same_shape(&state->tensor, &original->tensor))
-    return treadle_fail(TREADLE_REFUSED, "%s of family %s is a copy of %s, which %s", kind->name,
-                        b->model->family->name, b->model->family->kinds[kind->same_as].name,
-                        original->own ? "has another shape" : "this model does not have");
 out:
+  b->layer = -1;
   return status;
 }
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
-static const char *name_in_layer(treadle_arena *arena, const char *name, int32_t layer) {
-  const char *mark = strstr(name, "{l}");
-  if (!mark) return treadle_arena_copy_text(arena, name);
-  return treadle_arena_format(arena, "%.*s%d%s", (int)(mark - name), name, layer, mark + 3);
+static const char *format_name(const treadle_model *model, int32_t kind, int32_t layer, int64_t expert) {
+  char text[320];
+  treadle_name_format(&model->family->kinds[kind].full_name, layer, model->layers, layer, expert, text,
+                      sizeof text);
+  return treadle_arena_copy_text((treadle_arena *)(uintptr_t)&model->arena, text);
 }
 
-static treadle_status name_once(treadle_model *model, const char *name, int32_t tensor) {
+static treadle_status name_once(treadle_model *model, const char *name, int32_t entry) {
   if (!name) return no_memory();
   if (treadle_map_get(&model->by_name, name, -1) >= 0)
     return treadle_fail(TREADLE_REFUSED, "two tensors of family %s are named %s", model->family->name,
                         name);
-  return treadle_map_put(&model->by_name, name, tensor);
+  return treadle_map_put(&model->by_name, name, entry);
+}
+
+static int32_t *tensor_slot(treadle_model *model, int32_t kind, int32_t layer) {
+  return &model->tensor_at[(int64_t)kind * (model->layers + model->mtp_layers + 1) + layer + 1];
+}
+
+static treadle_status add_entries(treadle_model *model, treadle_tensor *tensor, int32_t index) {
+  int64_t count = tensor->by_expert ? tensor->shape[0] : 1;
+  treadle_status status = TREADLE_OK;
+  tensor->first_entry = model->entry_count;
+  for (int64_t e = 0; e < count; e++) {
+    treadle_entry *entry = &model->entries[model->entry_count];
+    entry->tensor = index;
+    entry->expert = tensor->by_expert ? (int32_t)e : -1;
+    entry->name = tensor->by_expert ? format_name(model, tensor->kind, tensor->layer, e) : tensor->name;
+    TRY(name_once(model, entry->name, model->entry_count));
+    model->entry_count++;
+  }
+out:
+  return status;
 }
 
 static treadle_status add_tensor(build *b, int32_t kind, int32_t layer) {
   treadle_model *model = b->model;
-  treadle_tensor *tensor = &model->tensors[model->tensor_count];
+  int32_t index = model->tensor_count++;
+  treadle_tensor *tensor = &model->tensors[index];
   *tensor = b->kinds[kind].tensor;
-  tensor->name = name_in_layer(&model->arena, model->family->kinds[kind].name, layer);
+  tensor->name = format_name(model, kind, layer, -1);
+  if (!tensor->name) return no_memory();
   tensor->kind = kind;
   tensor->layer = layer;
-  if (layer <= 0) model->first_tensor[kind] = model->tensor_count;
-  return name_once(model, tensor->name, model->tensor_count++);
+  if (model->first_tensor[kind] < 0) model->first_tensor[kind] = index;
+  *tensor_slot(model, kind, layer) = index;
+  int32_t scale_of = model->family->kinds[kind].scale_of;
+  if (scale_of >= 0) { /* kinds of scales stand behind all others */
+    tensor->scale_of = treadle_model_find(model, scale_of, layer);
+    model->tensors[tensor->scale_of].scale = index;
+  }
+  return add_entries(model, tensor, index);
+}
+
+/* The kind that a copy stands for in the end. */
+static int32_t original_of(const build *b, int32_t kind) {
+  while (b->kinds[kind].alias) kind = b->model->family->kinds[kind].same_as;
+  return kind;
+}
+
+/* A copy and its original have the same shape, and the model has the original. */
+static treadle_status check_alias(const build *b, int32_t k) {
+  const treadle_family *family = b->model->family;
+  int32_t at = original_of(b, k);
+  const kind_state *original = &b->kinds[at];
+  if (original->own && same_shape(&b->kinds[k].tensor, &original->tensor)) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s of family %s is a copy of %s, which %s", family->kinds[k].name,
+                      family->name, family->kinds[at].name,
+                      original->own ? "has another shape" : "this model does not have");
 }
 
 static treadle_status add_alias(build *b, int32_t kind, int32_t layer) {
   treadle_model *model = b->model;
   treadle_alias *alias = &model->aliases[model->alias_count++];
-  alias->name = name_in_layer(&model->arena, model->family->kinds[kind].name, layer);
-  alias->tensor = treadle_model_find(model, kind, layer);
-  return name_once(model, alias->name, alias->tensor);
+  const treadle_kind *k = &model->family->kinds[kind];
+  alias->name = format_name(model, kind, layer, -1);
+  int32_t original = original_of(b, kind);
+  alias->tensor = treadle_model_find(model, original, model->family->kinds[original].in_layer ? layer : -1);
+  if (alias->tensor < 0 || model->tensors[alias->tensor].by_expert)
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s of family %s is a copy of %s, which this model does not have there", k->name,
+                        model->family->name, model->family->kinds[original].name);
+  if (model->first_tensor[kind] < 0) model->first_tensor[kind] = alias->tensor;
+  *tensor_slot(model, kind, layer) = alias->tensor;
+  return name_once(model, alias->name, model->tensors[alias->tensor].first_entry);
+}
+
+/* Does the kind stand in this layer? */
+static treadle_status is_in_layer(build *b, int32_t kind, int32_t layer, bool *is_p) {
+  const treadle_kind *k = &b->model->family->kinds[kind];
+  int64_t holds = 1;
+  treadle_status status = TREADLE_OK;
+  b->layer = layer;
+  if (b->kinds[kind].by_layer) TRY(evaluate(b, "when of ", k->name, k->when, &holds));
+  *is_p = holds && (k->scale_of < 0 || !treadle_scales_left_out(b->model, k, layer));
+out:
+  b->layer = -1;
+  return status;
 }
 
 /* Adds one kind outside of layers, or every kind inside, layer by layer. */
@@ -232,10 +323,12 @@ static treadle_status add_kinds(build *b, int32_t kind, bool aliases) {
   treadle_status (*add)(build *, int32_t, int32_t) = aliases ? add_alias : add_tensor;
   treadle_status status = TREADLE_OK;
   if (!family->kinds[kind].in_layer) return add(b, kind, -1);
-  for (int32_t layer = 0; layer < b->model->layers; layer++)
-    for (int32_t k = kind; k < family->kind_count; k++)
-      if (family->kinds[k].in_layer && (aliases ? b->kinds[k].alias : b->kinds[k].own))
-        TRY(add(b, k, layer));
+  for (int32_t layer = 0; layer < b->model->layers + b->model->mtp_layers; layer++)
+    for (int32_t k = kind; k < family->kind_count; k++) {
+      bool is = family->kinds[k].in_layer && (aliases ? b->kinds[k].alias : b->kinds[k].own);
+      if (is) TRY(is_in_layer(b, k, layer, &is));
+      if (is) TRY(add(b, k, layer));
+    }
 out:
   return status;
 }
@@ -255,23 +348,29 @@ out:
   return status;
 }
 
-/* Room for tensors and aliases, and where each kind begins. */
+/* Room for tensors, their entries and aliases. */
 static treadle_status make_room(build *b) {
   treadle_model *model = b->model;
-  int64_t tensors = 0, aliases = 0;
-  for (int32_t k = 0; k < model->family->kind_count; k++) {
-    bool in_layer = model->family->kinds[k].in_layer;
-    int64_t count = in_layer ? model->layers : 1;
+  const treadle_family *family = model->family;
+  int64_t tensors = 0, entries = 0, aliases = 0, layers = model->layers + model->mtp_layers;
+  for (int32_t k = 0; k < family->kind_count; k++) {
+    int64_t count = family->kinds[k].in_layer ? layers : 1;
     tensors += b->kinds[k].own ? count : 0;
     aliases += b->kinds[k].alias ? count : 0;
-    model->layer_tensors += in_layer && b->kinds[k].own;
+    if (b->kinds[k].own)
+      entries += b->kinds[k].tensor.by_expert ? count * b->kinds[k].tensor.shape[0] : count;
+    if (entries + aliases > MAX_ENTRIES)
+      return treadle_fail(TREADLE_REFUSED, "family %s gives more than %d tensors", family->name,
+                          MAX_ENTRIES);
   }
-  if (tensors + aliases > INT32_MAX)
-    return treadle_fail(TREADLE_REFUSED, "family %s gives %" PRId64 " tensors, more than 2^31 - 1",
-                        model->family->name, tensors + aliases);
+  int64_t slots = family->kind_count * (layers + 1);
   model->tensors = treadle_arena_alloc_array(&model->arena, (size_t)tensors, sizeof *model->tensors);
+  model->entries = treadle_arena_alloc_array(&model->arena, (size_t)entries, sizeof *model->entries);
   model->aliases = treadle_arena_alloc_array(&model->arena, (size_t)aliases, sizeof *model->aliases);
-  return model->tensors && model->aliases ? TREADLE_OK : no_memory();
+  model->tensor_at = treadle_arena_alloc_array(&model->arena, (size_t)slots, sizeof *model->tensor_at);
+  if (!model->tensors || !model->entries || !model->aliases || !model->tensor_at) return no_memory();
+  for (int64_t i = 0; i < slots; i++) model->tensor_at[i] = -1;
+  return treadle_map_reserve(&model->by_name, (size_t)(entries + aliases));
 }
 
 static treadle_status add_everything(build *b) {
@@ -286,10 +385,10 @@ static treadle_status add_everything(build *b) {
     TRY(settle_kind(b, k));
     model->first_tensor[k] = -1;
   }
+  for (int32_t k = 0; k < family->kind_count; k++)
+    if (b->kinds[k].alias) TRY(check_alias(b, k));
   TRY(make_room(b));
   TRY(add_all(b, false));
-  for (int32_t k = 0; k < family->kind_count; k++)
-    if (b->kinds[k].alias) model->first_tensor[k] = model->first_tensor[family->kinds[k].same_as];
   TRY(add_all(b, true));
 out:
   return status;
@@ -298,11 +397,14 @@ out:
 /* ---- The model --------------------------------------------------------------------------------- */
 
 treadle_status treadle_model_fill(treadle_model *model) {
-  build b = {.model = model};
+  build b = {.model = model, .layer = -1};
+  const json_t *inner = treadle_model_inner_config(model);
   treadle_status status;
-  TRY(treadle_config_dtype(model->config, &b.dtype));
+  TRY(treadle_config_dtype(model->config, inner, &b.dtype));
   TRY(evaluate_dims(&b));
   TRY(evaluate_layers(&b));
+  TRY(evaluate_experts(&b));
+  TRY(treadle_model_read_blocks(model));
   TRY(add_everything(&b));
   TRY(treadle_model_sum(model));
 out:

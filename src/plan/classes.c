@@ -2,7 +2,7 @@
 #include "plan/classes.h"
 
 #include "base/dtype.h"
-#include "base/hash.h"
+#include "layout/alike.h"
 
 #include <stdlib.h>
 
@@ -17,15 +17,6 @@ static slot *find(slot *slots, size_t mask, uint64_t key) {
   while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
   slots[at].key = key;
   return &slots[at];
-}
-
-/* Tensors of a kind and shape that lie on the same places in both layouts have the same cells. */
-static uint64_t class_key(const treadle_classes *classes, int32_t t) {
-  const treadle_tensor *tensor = &classes->from->model->tensors[t];
-  uint64_t key = treadle_hash_more((uint64_t)tensor->kind, treadle_layout_placement(classes->from, t));
-  key = treadle_hash_more(key, treadle_layout_placement(classes->to, t));
-  for (int a = 0; a < tensor->naxes; a++) key = treadle_hash_more(key, (uint64_t)tensor->axis[a]);
-  return key ? key : 1;
 }
 
 treadle_status treadle_classes_create(const treadle_layout *from, const treadle_layout *to,
@@ -43,7 +34,7 @@ treadle_status treadle_classes_create(const treadle_layout *from, const treadle_
     goto out;
   }
   for (int32_t t = 0; t < tensors; t++) {
-    keys[t] = class_key(classes, t);
+    keys[t] = treadle_tensor_kin(from, to, t);
     classes->positions[t].before = find(slots, capacity - 1, keys[t])->count++;
   }
   for (int32_t t = 0; t < tensors; t++)
@@ -60,20 +51,31 @@ void treadle_classes_release(treadle_classes *classes) {
   classes->positions = NULL;
 }
 
-treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t, const treadle_box *box) {
+treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t,
+                                      const treadle_cell *of_from, const treadle_cell *of_to) {
   const treadle_tensor *tensor = &classes->from->model->tensors[t];
-  treadle_common common = {.box = *box, .rows = 1, .row_elems = 1};
+  treadle_common common = {.rows = 1, .row_elems = 1};
+  treadle_box_meet(&of_from->box, &of_to->box, &common.box);
+  const treadle_box *box = &common.box;
+  common.last_row_axis = treadle_last_row_axis(tensor);
   for (int a = 0; a < tensor->naxes; a++) {
-    if (tensor->axis_dim[a] == 0) {
-      common.last_row_axis = a;
+    if (a <= common.last_row_axis) {
       common.rows *= box->size[a];
     } else {
       common.row_elems *= box->size[a];
     }
   }
-  int64_t elems = common.rows * common.row_elems;
-  common.before = classes->positions[t].before * elems;
-  common.total = classes->positions[t].count * elems;
+  bool from_says = of_from->total > 0, to_says = of_to->total > 0;
+  const treadle_cell *says = from_says ? of_from : of_to;
+  if (from_says != to_says) {
+    common.before = says->before;
+    common.weight = says->weight;
+    common.total = says->total;
+  } else {
+    common.before = classes->positions[t].before;
+    common.weight = 1;
+    common.total = classes->positions[t].count;
+  }
 
   size_t from_size = treadle_dtype_bytes(treadle_layout_dtype(classes->from, tensor));
   size_t to_size = treadle_dtype_bytes(treadle_layout_dtype(classes->to, tensor));
@@ -93,11 +95,14 @@ treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t,
   return common;
 }
 
+__extension__ typedef __int128 wide;
+
 static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t first_row) {
   int64_t end = first_row + common->atom_rows < common->rows ? first_row + common->atom_rows : common->rows;
-  int64_t before = common->before + first_row * common->row_elems;
-  int64_t elems = (end - first_row) * common->row_elems;
-  return (int32_t)((2 * before + elems) * waves / (2 * common->total));
+  int64_t weighted =
+      common->weight * (first_row + end); /* twice the middle of the atom, in rows; fits: elements */
+  wide twice = 2 * (wide)common->before * common->rows + weighted;
+  return (int32_t)(twice * waves / (2 * (wide)common->total * common->rows));
 }
 
 int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p) {

@@ -4,7 +4,11 @@
  * common box of the two cells in every layer (tensor) of the class, in model order; atoms are row blocks
  * of it that fit a page. In whole numbers, wave = ((2 * elements before + elements of the atom) * waves) /
  * (2 * elements of the class): it follows from the canonical position alone, the same on every rank and in
- * both directions. */
+ * both directions.
+ *
+ * A layout whose ranks have other parts of one layer than of another (flat buffers over all layers) says of each
+ * cell where it comes among all of its kind on its rank (treadle_cell.before, weight, total). Then that is the class,
+ * and the elements of the common box stand evenly for the cell's weight. */
 #ifndef TREADLE_PLAN_CLASSES_H
 #define TREADLE_PLAN_CLASSES_H
 
@@ -25,17 +29,26 @@ treadle_status treadle_classes_create(const treadle_layout *from, const treadle_
                                       int64_t page_bytes, treadle_classes *classes);
 void treadle_classes_release(treadle_classes *classes);
 
+/* Rows are all dimensions but the last; of a tensor of one dimension, its elements. The last axis of rows. */
+static inline int treadle_last_row_axis(const treadle_tensor *tensor) {
+  int last = 0;
+  for (int a = 0; a < tensor->naxes; a++)
+    if (tensor->axis_dim[a] < tensor->ndim - 1 || tensor->ndim == 1) last = a;
+  return last;
+}
+
 /* One common box of two cells. */
 typedef struct treadle_common {
   treadle_box box;
   int last_row_axis; /* axes 0..last_row_axis are rows */
   int64_t rows, row_elems, atom_rows;
-  int64_t before; /* elements of the class before this tensor's */
-  int64_t total;  /* elements of the class */
+  int64_t before, weight,
+      total; /* of the class: before the box, of the box, in all; in units of any size */
 } treadle_common;
 
+/* of_from, of_to: cells of the tensor in classes->from and classes->to, which meet. */
 treadle_common treadle_classes_common(const treadle_classes *classes, int32_t tensor,
-                                      const treadle_box *box);
+                                      const treadle_cell *of_from, const treadle_cell *of_to);
 
 /* The wave of the atom that holds `row`; *end_p is the row after the last one of the same wave. */
 int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p);

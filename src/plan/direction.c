@@ -6,7 +6,7 @@
  * for each tensor and rank. The choice can be inverted: who holds a stripe is computed from the cell alone.
  *
  * Invariant, proved for every piece: the boxes of its ops tile its box. */
-#include "plan/direction.h"
+#include "plan/bands.h"
 
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -25,6 +25,8 @@ typedef struct walk {
   const treadle_layout *from, *to;
   int64_t rank;
   treadle_sink *sink;
+  treadle_band_walk bands;
+  uint8_t *quantised;         /* by tensor: are its codes and scales made? */
   const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
   treadle_pieces pieces, held, copies;
@@ -37,6 +39,7 @@ typedef struct source {
   int32_t rank;
   bool twin;
   treadle_dtype dtype;
+  int8_t add;
   const treadle_box *box;
   int64_t offset;
   const int64_t *stride;
@@ -48,8 +51,8 @@ typedef struct dim {
   int64_t size, from, to;
 } dim;
 
-static void set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
-                     const int64_t *to) {
+void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
+                         const int64_t *to) {
   dim dims[TREADLE_MAX_AXES];
   int count = 0;
   for (int a = 0; a < axes; a++) {
@@ -77,8 +80,8 @@ static void set_dims(treadle_op *op, const treadle_box *box, int axes, const int
   }
 }
 
-static int64_t offset_of(const treadle_box *box, const treadle_box *base, const int64_t *stride,
-                         int64_t offset) {
+int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, const int64_t *stride,
+                           int64_t offset) {
   for (int a = 0; a < TREADLE_MAX_AXES; a++) offset += (box->start[a] - base->start[a]) * stride[a];
   return offset;
 }
@@ -90,20 +93,36 @@ static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const 
                    .twin = from->twin,
                    .from_dtype = (uint8_t)from->dtype,
                    .to_dtype = (uint8_t)piece->dtype,
+                   .add = (int8_t)(piece->add - from->add),
                    .tensor = piece->tensor,
                    .storage = piece->storage,
-                   .to = offset_of(box, &piece->box, piece->stride, piece->offset),
+                   .to = treadle_box_offset(box, &piece->box, piece->stride, piece->offset),
                    .elems = treadle_box_elems(box)};
-  if (from->stride) op.from = offset_of(box, from->box, from->stride, from->offset);
+  if (from->stride) op.from = treadle_box_offset(box, from->box, from->stride, from->offset);
   const treadle_tensor *tensor = &w->to->model->tensors[piece->tensor];
-  set_dims(&op, box, tensor->naxes, from->stride ? from->stride : piece->stride, piece->stride);
+  treadle_op_set_dims(&op, box, tensor->naxes, from->stride ? from->stride : piece->stride, piece->stride);
+  if (w->sink->no_sources) return w->sink->take(w->sink, &op);
   treadle_status status = treadle_array_push(&w->done, *box);
   return status == TREADLE_OK ? w->sink->take(w->sink, &op) : status;
+}
+
+typedef struct emission {
+  walk *walk;
+  const source *from;
+} emission;
+
+static treadle_status emit_band(void *context, const treadle_box *box, int32_t wave) {
+  const emission *to = context;
+  return emit(to->walk, box, wave, to->from);
 }
 
 /* Cuts a box by waves. */
 static treadle_status emit_waves(walk *w, const treadle_box *box, const source *from) {
   treadle_status status = TREADLE_OK;
+  if (treadle_is_banded(w->from, w->to, w->piece->tensor)) {
+    emission to = {w, from};
+    return treadle_bands_cut(&w->bands, w->piece->tensor, box, emit_band, &to);
+  }
   const treadle_common *common = &w->common;
   int64_t last[TREADLE_MAX_AXES];
   for (int a = 0; a < TREADLE_MAX_AXES; a++) last[a] = box->start[a] + box->size[a] - 1;
@@ -138,6 +157,7 @@ static treadle_status take_held(walk *w, const treadle_pieces *held, bool twin) 
     source from = {.rank = (int32_t)w->rank,
                    .twin = twin,
                    .dtype = piece->dtype,
+                   .add = piece->add,
                    .box = &piece->box,
                    .offset = piece->offset,
                    .stride = piece->stride};
@@ -160,19 +180,17 @@ static treadle_status take_stripes(walk *w, const treadle_box *box, const treadl
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &w->from->model->tensors[cell->tensor];
   int64_t rows = 1, n = cell->holders;
-  int last_axis = 0;
-  for (int a = 0; a < tensor->naxes; a++)
-    if (tensor->axis_dim[a] == 0) {
-      rows *= box->size[a];
-      last_axis = a;
-    }
+  int last_axis = treadle_last_row_axis(tensor);
+  for (int a = 0; a <= last_axis; a++) rows *= box->size[a];
   int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
   int64_t stripes = rows < n ? rows : n;
   if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
   for (int64_t k = 0; k < stripes; k++) {
     int64_t holder = (begin_at + k) % n;
-    source from = {
-        .rank = (int32_t)treadle_cell_rank(w->from, cell, holder), .dtype = cell->dtype, .box = &cell->box};
+    source from = {.rank = (int32_t)treadle_cell_rank(w->from, cell, holder),
+                   .dtype = cell->dtype,
+                   .add = cell->add,
+                   .box = &cell->box};
     from.offset = treadle_cell_locate(w->from, cell, holder, &from.stride);
     if (stripes == 1) return emit_waves(w, box, &from);
     w->stripe.count = 0;
@@ -187,7 +205,7 @@ out:
 static treadle_status take_box(walk *w, const treadle_box *box, const treadle_cell *from_cell) {
   treadle_status status = TREADLE_OK;
   if (w->sink->no_sources) {
-    source none = {.rank = -1, .dtype = w->piece->dtype};
+    source none = {.rank = -1, .dtype = w->piece->dtype, .add = w->piece->add};
     return emit_waves(w, box, &none);
   }
   w->rest.count = 0;
@@ -195,7 +213,8 @@ static treadle_status take_box(walk *w, const treadle_box *box, const treadle_ce
   if (w->copies.count > 1) TRY(take_held(w, &w->copies, true));
   int64_t own = treadle_cell_find(w->from, from_cell, w->rank);
   if (own >= 0) {
-    source from = {.rank = (int32_t)w->rank, .dtype = from_cell->dtype, .box = &from_cell->box};
+    source from = {
+        .rank = (int32_t)w->rank, .dtype = from_cell->dtype, .add = from_cell->add, .box = &from_cell->box};
     from.offset = treadle_cell_locate(w->from, from_cell, own, &from.stride);
     for (size_t i = 0; i < w->rest.count; i++) TRY(emit_waves(w, &w->rest.items[i], &from));
     return TREADLE_OK;
@@ -208,6 +227,42 @@ out:
 
 /* ---- Pieces ---- */
 
+static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cell *from,
+                                const treadle_cell *to) {
+  bool turned = w->from != w->classes->from;
+  return treadle_classes_common(w->classes, tensor, turned ? to : from, turned ? from : to);
+}
+
+/* Values that are quantised or dequantised on their way (bands.h); *done_p is false where a piece of such a
+ * tensor is copied as others are. */
+static treadle_status take_banded(walk *w, const treadle_piece *piece, bool *done_p) {
+  treadle_status status = TREADLE_OK;
+  bool scales = w->to->model->tensors[piece->tensor].scale_of >= 0;
+  *done_p = true;
+  if (w->sink->no_sources) {
+    const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
+    return emit_waves(w, &piece->box, &none);
+  }
+  if (scales && !w->from->fp8) return TREADLE_OK; /* come with their codes */
+  if (treadle_is_quantised(w->from, piece)) {
+    if (!w->quantised[piece->tensor]) TRY(treadle_bands_quantise(&w->bands, piece->tensor));
+    w->quantised[piece->tensor] = 1;
+  } else if (treadle_is_dequantised(w->from, w->to, piece)) {
+    size_t values = 0; /* copies of values, without codes */
+    for (size_t i = 0; i < w->copies.count; i++)
+      if (w->copies.items[i].dtype != TREADLE_FP8_E4M3) w->copies.items[values++] = w->copies.items[i];
+    w->copies.count = values;
+    w->rest.count = 0;
+    TRY(treadle_array_push(&w->rest, piece->box));
+    if (!w->to->fp8) TRY(take_held(w, &w->copies, true)); /* else all are made of the codes */
+    TRY(treadle_bands_dequantise(&w->bands, piece, &w->rest));
+  } else {
+    *done_p = false;
+  }
+out:
+  return status;
+}
+
 static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
@@ -216,6 +271,11 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
     TRY(treadle_layout_pieces_of(w->from, w->rank, piece->tensor, &w->held));
     TRY(treadle_layout_pieces_of(w->to, w->rank, piece->tensor, &w->copies));
   }
+  if (treadle_is_banded(w->from, w->to, piece->tensor)) {
+    bool done;
+    TRY(take_banded(w, piece, &done));
+    if (done) return TREADLE_OK;
+  }
   TRY(treadle_layout_cells(w->to, piece->tensor, &piece->box, &w->to_cells));
   for (size_t i = 0; i < w->to_cells.count; i++) {
     treadle_box wanted;
@@ -223,15 +283,14 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
     w->from_cells.count = 0;
     TRY(treadle_layout_cells(w->from, piece->tensor, &wanted, &w->from_cells));
     for (size_t k = 0; k < w->from_cells.count; k++) {
-      treadle_box box, common;
+      treadle_box box;
       const treadle_cell *cell = &w->from_cells.items[k];
       if (!treadle_box_meet(&wanted, &cell->box, &box)) continue;
-      treadle_box_meet(&w->to_cells.items[i].box, &cell->box, &common);
-      w->common = treadle_classes_common(w->classes, piece->tensor, &common);
+      w->common = common_of(w, piece->tensor, cell, &w->to_cells.items[i]);
       TRY(take_box(w, &box, cell));
     }
   }
-  if (!treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
+  if (!w->sink->no_sources && !treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
     status = treadle_fail(TREADLE_DIFFERENT,
                           "plan: rank %" PRId64 ": the copies of %s do not write every "
                           "element of its piece once",
@@ -242,20 +301,27 @@ out:
   return status;
 }
 
+static treadle_status note_wave(void *context, const treadle_box *box, int32_t wave) {
+  (void)box;
+  *(int32_t *)context = wave;
+  return TREADLE_OK;
+}
+
 /* The wave of the last element of a piece. */
 static treadle_status last_wave(walk *w, const treadle_piece *piece, int32_t *wave_p) {
   treadle_status status = TREADLE_OK;
-  treadle_box corner = piece->box, common;
+  treadle_box corner = piece->box;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     corner.start[a] += corner.size[a] - 1;
     corner.size[a] = 1;
   }
+  if (treadle_is_banded(w->from, w->to, piece->tensor))
+    return treadle_bands_cut(&w->bands, piece->tensor, &corner, note_wave, wave_p);
   w->to_cells.count = w->from_cells.count = 0;
   TRY(treadle_layout_cells(w->to, piece->tensor, &corner, &w->to_cells));
   TRY(treadle_layout_cells(w->from, piece->tensor, &corner, &w->from_cells));
   assert(w->to_cells.count == 1 && w->from_cells.count == 1);
-  treadle_box_meet(&w->to_cells.items[0].box, &w->from_cells.items[0].box, &common);
-  treadle_common class = treadle_classes_common(w->classes, piece->tensor, &common);
+  treadle_common class = common_of(w, piece->tensor, &w->from_cells.items[0], &w->to_cells.items[0]);
   int64_t end;
   *wave_p = treadle_common_wave(&class, w->classes->waves, treadle_common_row(&class, corner.start), &end);
 out:
@@ -293,6 +359,11 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
   walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink};
+  treadle_band_walk_init(&w.bands, classes, from, to, rank, sink);
+  if (from->fp8 || to->fp8) {
+    w.quantised = treadle_alloc((size_t)to->model->tensor_count + 1);
+    if (!w.quantised) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  }
   TRY(treadle_layout_pieces(to, rank, &w.pieces));
   for (size_t i = 0; i < w.pieces.count; i++) {
     if (w.pieces.items[i].tensor >= 0)
@@ -301,6 +372,8 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
       TRY(take_fill(&w, i));
   }
 out:
+  treadle_band_walk_release(&w.bands);
+  treadle_free(w.quantised);
   treadle_array_release(&w.pieces);
   treadle_array_release(&w.held);
   treadle_array_release(&w.copies);

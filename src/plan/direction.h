@@ -8,12 +8,22 @@
 /* Takes each op as it is made; waves are canonical (those of the forward direction). */
 typedef struct treadle_sink {
   treadle_status (*take)(struct treadle_sink *sink, const treadle_op *op);
+  /* A band and its parts; never called where no_sources. */
+  treadle_status (*take_band)(struct treadle_sink *sink, const treadle_band *band,
+                              const treadle_band_part *parts);
   bool no_sources; /* sources are not wanted: only which destination bytes have which wave */
 } treadle_sink;
 
-/* `from` and `to` are the direction's; classes may have them the other way round. Every destination piece is
- * proved to be tiled by its ops. */
+/* `from` and `to` are the direction's; classes may have them the other way round. Where sources
+ * are wanted, every destination piece is proved to be tiled by its ops. */
 treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink);
+
+/* The dimensions of an op that copies `box` between these strides by axis. */
+void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
+                         const int64_t *to);
+/* Where the first element of `box` lies, where that of `base` lies at `offset`. */
+int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, const int64_t *stride,
+                           int64_t offset);
 
 #endif

@@ -67,11 +67,14 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
     treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
     bytes[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
   }
+  for (size_t i = 0; i < plan->forward.band_parts.count; i++) {
+    const treadle_band_part *part = &plan->forward.band_parts.items[i];
+    if (part->op.source != plan->rank) bytes[part->op.source] += (size_t)part->moved;
+  }
 }
 
 treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p,
-                                    size_t *inbound) {
+                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
@@ -82,7 +85,6 @@ treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_la
   TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
   treadle_op_sink forward = treadle_op_sink_make(&plan, lives.to, false, &plan.forward);
   treadle_op_sink back = treadle_op_sink_make(&plan, lives.from, true, &plan.back);
-  forward.inbound = inbound;
   TRY(treadle_direction_walk(&classes, from, to, rank, &forward.sink));
   TRY(treadle_direction_walk(&classes, to, from, rank, &back.sink));
   TRY(treadle_layout_inbound(from, to, rank, &plan.forward.lower_bound_bytes));
@@ -97,4 +99,34 @@ out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);
   return status;
+}
+
+typedef struct pull_sink { /* adds up bytes by source */
+  treadle_sink sink;
+  int64_t rank;
+  size_t *inbound;
+} pull_sink;
+
+static treadle_status take_pull(treadle_sink *sink, const treadle_op *op) {
+  pull_sink *s = (pull_sink *)sink;
+  treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
+  if (op->source >= 0 && op->source != s->rank)
+    s->inbound[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
+  return TREADLE_OK;
+}
+
+static treadle_status take_pulled_band(treadle_sink *sink, const treadle_band *band,
+                                       const treadle_band_part *parts) {
+  pull_sink *s = (pull_sink *)sink;
+  for (int64_t i = 0; i < band->parts; i++)
+    if (parts[i].op.source != s->rank) s->inbound[parts[i].op.source] += (size_t)parts[i].moved;
+  return TREADLE_OK;
+}
+
+/* Sources do not depend on waves, and one wave is the cheapest. */
+treadle_status treadle_plan_add_inbound(const treadle_classes *classes, int64_t rank, size_t *inbound) {
+  treadle_classes one = *classes;
+  pull_sink sink = {{.take = take_pull, .take_band = take_pulled_band}, rank, inbound};
+  one.waves = 1;
+  return treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink);
 }

@@ -67,6 +67,30 @@ void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const tre
   if (op->elems > 0) touch(pages, page_bytes, op, 0, op->to);
 }
 
+void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
+                              const treadle_band_part *parts) {
+  if (!band->quantises) {
+    for (int64_t i = 0; i < band->parts; i++) treadle_pages_touch(pages, page_bytes, &parts[i].op);
+    return;
+  }
+  const treadle_op codes = {.wave = band->wave,
+                            .to_dtype = TREADLE_FP8_E4M3,
+                            .to = band->codes,
+                            .ndim = 2,
+                            .size = {band->rows, band->columns},
+                            .to_stride = {band->code_stride, 1},
+                            .elems = 1};
+  const treadle_op scales = {.wave = band->wave,
+                             .to_dtype = TREADLE_FP32,
+                             .to = band->scales,
+                             .ndim = 1,
+                             .size = {treadle_band_blocks(band)},
+                             .to_stride = {band->scale_stride},
+                             .elems = 1};
+  treadle_pages_touch(pages, page_bytes, &codes);
+  treadle_pages_touch(pages, page_bytes, &scales);
+}
+
 /* Page numbers by wave, stable: a counting sort. `by_last` sorts by last, else by first. */
 static treadle_status sort_pages(const treadle_page_life *pages, int64_t count, int32_t waves, bool by_last,
                                  int32_t **order_p) {

@@ -24,6 +24,10 @@ void treadle_lives_release(treadle_lives *lives);
 /* Marks the pages that an op's destination touches. */
 void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op);
 
+/* Marks the pages that a band writes. */
+void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
+                              const treadle_band_part *parts);
+
 /* Puts the pages of both windows on as few physical pages as the lag allows. from_page and to_page may be
  * NULL when only the count is wanted. need (both directions) and first_reclaim are filled where directions are
  * given. */

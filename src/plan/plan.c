@@ -4,11 +4,12 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "plan/bands.h"
 #include "plan/sinks.h"
 
 #include <inttypes.h>
 
-enum { ALGORITHM = 1 }; /* part of the digest: raise it when the same inputs give other plans */
+enum { ALGORITHM = 2 }; /* part of the digest: raise it when the same inputs give other plans */
 
 static const int64_t default_page = 2 << 20, default_cap = 256 << 20;
 
@@ -28,6 +29,11 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
   if (from->model != to->model)
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' and '%s' are layouts of two models", from->text,
                         to->text);
+  if (from->fp8 != to->fp8 &&
+      (from->model->block[0] > TREADLE_BAND_BLOCK || from->model->block[1] > TREADLE_BAND_BLOCK))
+    return treadle_fail(
+        TREADLE_REFUSED, "plan: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are quantised",
+        from->model->block[0], from->model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
   if (from->ranks != to->ranks)
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' is of %" PRId64 " ranks and '%s' of %" PRId64,
                         from->text, from->ranks, to->text, to->ranks);
@@ -44,9 +50,11 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
 /* Does every value come back the same? Of all ranks, so that all of them say the same. */
 bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to) {
   const treadle_model *model = from->model;
+  if (from->fp8 != to->fp8) return false;
   for (int32_t t = 0; t < model->tensor_count; t++)
     if (!treadle_dtype_lossless(treadle_layout_dtype(from, &model->tensors[t]),
-                                treadle_layout_dtype(to, &model->tensors[t])))
+                                treadle_layout_dtype(to, &model->tensors[t])) ||
+        treadle_layout_add(from, t) != treadle_layout_add(to, t))
       return false;
   return true;
 }
@@ -169,6 +177,10 @@ void treadle_plan_destroy(treadle_plan *plan) {
   if (!plan) return;
   treadle_array_release(&plan->forward.ops);
   treadle_array_release(&plan->back.ops);
+  treadle_array_release(&plan->forward.bands);
+  treadle_array_release(&plan->back.bands);
+  treadle_array_release(&plan->forward.band_parts);
+  treadle_array_release(&plan->back.band_parts);
   treadle_arena_release(&plan->arena);
   treadle_free(plan);
 }

@@ -38,14 +38,45 @@ typedef struct treadle_op {
 
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
+/* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (bands.h): its values lie in
+ * scratch memory in between, row-major, rows x columns of value_dtype. */
+typedef struct treadle_band {
+  int32_t wave;
+  int32_t tensor, storage; /* canonical, for messages; of the destination window */
+  bool
+      quantises; /* parts bring values to scratch, codes and scales are made of them and written; else codes
+                              and scales are read, and parts take the values out of scratch */
+  bool twin;     /* the codes that are read are those of this rank's own destination window */
+  uint8_t value_dtype;
+  int32_t rows, columns;        /* rows of one block at the most; any columns */
+  int32_t skip;                 /* columns of the first block that lie in front */
+  int32_t block_columns;        /* of a whole block */
+  int64_t codes, code_stride;   /* bytes: the first code in its window, and from row to row */
+  int64_t scales, scale_stride; /* bytes: the scale of the first block, and from block to block */
+  int64_t part_first, parts;
+} treadle_band;
+
+/* A copy between a window and scratch. Its source is the rank whose values or codes are read. */
+typedef struct treadle_band_part {
+  treadle_op op; /* the side of scratch counts bytes in scratch */
+  int64_t moved; /* bytes that count as moved */
+} treadle_band_part;
+
+typedef TREADLE_ARRAY(treadle_band) treadle_bands;
+typedef TREADLE_ARRAY(treadle_band_part) treadle_band_parts;
+
 typedef struct treadle_direction {
   treadle_op_array ops; /* by wave; in a wave: own, then others' by distance, then fills, then twins */
   int32_t *wave_first;  /* [waves + 1] index of the first op of each wave */
   int32_t *need; /* [waves] every rank must have finished this wave before this one writes; -1: none */
   int32_t first_reclaim; /* the first wave that writes on a reclaimed page; waves when none */
+  treadle_bands bands;   /* by wave; in a wave they run before the ops */
+  treadle_band_parts band_parts;
+  int32_t *band_first; /* [waves + 1] index of the first band of each wave */
+  int64_t scratch_bytes, scratch_codes, scratch_scales; /* of the largest band: values, codes and scales */
   int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
   int64_t written_bytes; /* destination bytes of data and fills: what coverage must reach */
-  uint64_t coverage;     /* sum of treadle_op_mark over ops */
+  uint64_t coverage;     /* sum of treadle_op_mark over ops, and of treadle_band_mark over bands */
 } treadle_direction;
 
 struct treadle_plan {
@@ -64,6 +95,16 @@ struct treadle_plan {
 
 /* What an op adds to coverage: its destination box and nothing else. */
 uint64_t treadle_op_mark(const treadle_op *op);
+
+/* The same of a band, with its parts. */
+uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *parts);
+/* Bytes that a band writes in the destination window, and those that count as moved. */
+int64_t treadle_band_written(const treadle_band *band, const treadle_band_part *parts);
+int64_t treadle_band_moved(const treadle_band *band, const treadle_band_part *parts);
+/* Blocks that a band has, or has parts of. */
+static inline int64_t treadle_band_blocks(const treadle_band *band) {
+  return ((int64_t)band->skip + band->columns + band->block_columns - 1) / band->block_columns;
+}
 
 /* The number of waves for a cap: min(4096, max(1, ceil(8 * max(from, to) / cap))), from the largest windows
  * of both layouts in whole pages. */
@@ -86,9 +127,13 @@ treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_la
                                     int64_t page_bytes, int64_t *cap_min_p);
 
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
- * digest. inbound may be NULL, or has room for all ranks. */
+ * digest. */
 treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p,
-                                    size_t *inbound);
+                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p);
+
+/* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair. */
+struct treadle_classes;
+treadle_status treadle_plan_add_inbound(const struct treadle_classes *classes, int64_t rank,
+                                        size_t *inbound);
 
 #endif

@@ -16,10 +16,24 @@ static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file)
   if (op->tensor >= 0) fprintf(file, " %s", plan->from->model->tensors[op->tensor].name);
   fprintf(file, " %s", treadle_dtype_name((treadle_dtype)op->from_dtype));
   if (op->from_dtype != op->to_dtype) fprintf(file, ">%s", treadle_dtype_name((treadle_dtype)op->to_dtype));
+  if (op->add) fprintf(file, " %+d", op->add);
   for (int d = 0; d < op->ndim; d++)
     fprintf(file, " %" PRId64 "(%" PRId64 ">%" PRId64 ")", op->size[d], op->from_stride[d],
             op->to_stride[d]);
   fprintf(file, " at %" PRId64 ">%" PRId64 "\n", op->from, op->to);
+}
+
+static void print_band(const treadle_plan *plan, const treadle_direction *direction,
+                       const treadle_band *band, FILE *file) {
+  fprintf(file, "  %s%s %s: %d x %d, codes at %" PRId64 ", scales at %" PRId64 "\n",
+          band->quantises ? "quantise" : "dequantise", band->twin ? " twin" : "",
+          plan->from->model->tensors[band->tensor].name, band->rows, band->columns, band->codes,
+          band->scales);
+  for (int64_t i = 0; i < band->parts; i++) {
+    const treadle_op *op = &direction->band_parts.items[band->part_first + i].op;
+    fprintf(file, "  ");
+    print_op(plan, op, file);
+  }
 }
 
 static void print_direction(const treadle_plan *plan, const char *name, const treadle_direction *direction,
@@ -28,12 +42,16 @@ static void print_direction(const treadle_plan *plan, const char *name, const tr
           "%s: moved %" PRId64 " of lower bound %" PRId64 ", own %" PRId64 ", fills %" PRId64
           " bytes, %zu operations\n",
           name, direction->moved_bytes, direction->lower_bound_bytes, direction->resident_bytes,
-          direction->fill_bytes, direction->ops.count);
+          direction->fill_bytes, direction->ops.count + direction->bands.count);
   for (int32_t w = 0; w < plan->waves; w++) {
-    if (direction->wave_first[w] == direction->wave_first[w + 1]) continue;
+    if (direction->wave_first[w] == direction->wave_first[w + 1] &&
+        direction->band_first[w] == direction->band_first[w + 1])
+      continue;
     fprintf(file, " wave %d", w);
     if (direction->need[w] >= 0) fprintf(file, " after wave %d of all ranks", direction->need[w]);
     fprintf(file, "\n");
+    for (int32_t i = direction->band_first[w]; i < direction->band_first[w + 1]; i++)
+      print_band(plan, direction, &direction->bands.items[i], file);
     for (int32_t i = direction->wave_first[w]; i < direction->wave_first[w + 1]; i++)
       print_op(plan, &direction->ops.items[i], file);
   }

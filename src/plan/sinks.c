@@ -12,36 +12,71 @@ static treadle_status take_page(treadle_sink *sink, const treadle_op *op) {
 }
 
 treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_bytes) {
-  return (treadle_page_sink){{take_page, true}, pages, page_bytes};
+  return (treadle_page_sink){{.take = take_page, .no_sources = true}, pages, page_bytes};
 }
 
 static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
   treadle_direction *direction = s->direction;
-  treadle_op op = *canonical;
-  treadle_pages_touch(s->pages, s->page_bytes, &op);
-  treadle_dtype from = (treadle_dtype)op.from_dtype, to = (treadle_dtype)op.to_dtype;
-  int64_t bytes = op.elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
-  int64_t written = op.elems * (int64_t)treadle_dtype_bytes(to);
-  if (op.source < 0) {
+  treadle_pages_touch(s->pages, s->page_bytes, canonical);
+  treadle_dtype from = (treadle_dtype)canonical->from_dtype, to = (treadle_dtype)canonical->to_dtype;
+  int64_t bytes = canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
+  int64_t written = canonical->elems * (int64_t)treadle_dtype_bytes(to);
+  if (canonical->source < 0) {
     direction->fill_bytes += written;
   } else {
-    if (op.source == s->rank)
+    if (canonical->source == s->rank)
       direction->resident_bytes += bytes;
     else
       direction->moved_bytes += bytes;
-    if (s->inbound && op.source != s->rank) s->inbound[op.source] += (size_t)bytes;
   }
   direction->written_bytes += written;
   if (!s->keep) return TREADLE_OK;
+  treadle_op op = *canonical;
   if (s->reverse) op.wave = s->waves - 1 - op.wave;
   direction->coverage += treadle_op_mark(&op);
   return treadle_array_push(&direction->ops, op);
 }
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static treadle_status keep_band(treadle_op_sink *s, const treadle_band *canonical,
+                                const treadle_band_part *parts) {
+  treadle_status status = TREADLE_OK;
+  treadle_direction *direction = s->direction;
+  treadle_band band = *canonical;
+  int64_t values = (int64_t)band.rows * band.columns;
+  if (s->reverse) band.wave = s->waves - 1 - band.wave;
+  band.part_first = (int64_t)direction->band_parts.count;
+  for (int64_t i = 0; i < band.parts; i++) {
+    treadle_band_part part = parts[i];
+    part.op.wave = band.wave;
+    TRY(treadle_array_push(&direction->band_parts, part));
+  }
+  int64_t bytes = values * (int64_t)treadle_dtype_bytes((treadle_dtype)band.value_dtype);
+  direction->scratch_bytes = larger(direction->scratch_bytes, bytes);
+  direction->scratch_codes = larger(direction->scratch_codes, values);
+  direction->scratch_scales = larger(direction->scratch_scales, treadle_band_blocks(&band));
+  direction->coverage += treadle_band_mark(&band, parts);
+  TRY(treadle_array_push(&direction->bands, band));
+out:
+  return status;
+}
+
+static treadle_status take_band(treadle_sink *sink, const treadle_band *band,
+                                const treadle_band_part *parts) {
+  treadle_op_sink *s = (treadle_op_sink *)sink;
+  treadle_pages_touch_band(s->pages, s->page_bytes, band, parts);
+  s->direction->moved_bytes += treadle_band_moved(band, parts);
+  s->direction->written_bytes += treadle_band_written(band, parts);
+  for (int64_t i = 0; i < band->parts; i++) /* a byte each, as they would travel */
+    if (parts[i].op.source == s->rank) s->direction->resident_bytes += parts[i].op.elems;
+  return s->keep ? keep_band(s, band, parts) : TREADLE_OK;
+}
+
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
-  return (treadle_op_sink){.sink = {.take = take_op},
+  return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band},
                            .pages = pages,
                            .page_bytes = plan->page_bytes,
                            .rank = plan->rank,
@@ -57,41 +92,77 @@ static int64_t distance(const treadle_op *op, int64_t rank, int64_t ranks) {
 }
 
 typedef struct op_key {
-  int32_t wave, index;
   int64_t distance, to;
+  int32_t index;
 } op_key;
 
 static int compare_keys(const void *a, const void *b) {
   const op_key *x = a, *y = b;
-  if (x->wave != y->wave) return x->wave < y->wave ? -1 : 1;
   if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
   if (x->to != y->to) return x->to < y->to ? -1 : 1;
   return x->index < y->index ? -1 : x->index > y->index;
 }
 
+static int compare_bands(const void *a, const void *b) {
+  const treadle_band *x = a, *y = b;
+  if (x->wave != y->wave) return x->wave < y->wave ? -1 : 1;
+  if (x->twin != y->twin) return x->twin ? 1 : -1; /* what it reads is there by then */
+  return (x->part_first > y->part_first) - (x->part_first < y->part_first);
+}
+
+static treadle_status sort_bands(treadle_plan *plan, treadle_direction *direction) {
+  direction->band_first =
+      treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 1, sizeof *direction->band_first);
+  if (!direction->band_first) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  if (direction->bands.count > 0)
+    qsort(direction->bands.items, direction->bands.count, sizeof *direction->bands.items, compare_bands);
+  for (size_t i = 0; i < direction->bands.count; i++)
+    direction->band_first[direction->bands.items[i].wave + 1]++;
+  for (int32_t w = 0; w < plan->waves; w++) direction->band_first[w + 1] += direction->band_first[w];
+  return TREADLE_OK;
+}
+
+/* Moves each op to its place, where its key is, along the cycles of the permutation: a second array would cost more
+ * than the sorting, in pages touched for the first time. */
+static void put_in_order(treadle_op *ops, op_key *keys, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    treadle_op first = ops[i];
+    size_t at = i;
+    while ((size_t)keys[at].index != i) {
+      size_t next = (size_t)keys[at].index;
+      ops[at] = ops[next];
+      keys[at].index = (int32_t)at;
+      at = next;
+    }
+    ops[at] = first;
+    keys[at].index = (int32_t)at;
+  }
+}
+
+/* First by wave, by counting; then each wave, of few ops, on its own. */
 treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction) {
   size_t count = direction->ops.count;
+  treadle_status status = sort_bands(plan, direction);
+  if (status != TREADLE_OK) return status;
   op_key *keys = treadle_alloc_array(count + 1, sizeof *keys);
-  treadle_op *sorted = treadle_alloc_array(count + 1, sizeof *sorted);
   direction->wave_first =
-      treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 1, sizeof *direction->wave_first);
-  if (!keys || !sorted || !direction->wave_first) {
+      treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 2, sizeof *direction->wave_first);
+  if (!keys || !direction->wave_first) {
     treadle_free(keys);
-    treadle_free(sorted);
     return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   }
+  int32_t *next =
+      direction->wave_first + 1; /* of each wave: its begin, and its end when its keys are laid down */
+  for (size_t i = 0; i < count; i++) next[direction->ops.items[i].wave + 1]++;
+  for (int32_t w = 1; w < plan->waves; w++) next[w] += next[w - 1];
   for (size_t i = 0; i < count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    keys[i] = (op_key){op->wave, (int32_t)i, distance(op, plan->rank, plan->from->ranks), op->to};
-    direction->wave_first[op->wave + 1]++;
+    keys[next[op->wave]++] = (op_key){distance(op, plan->rank, plan->from->ranks), op->to, (int32_t)i};
   }
-  for (int32_t w = 0; w < plan->waves; w++) direction->wave_first[w + 1] += direction->wave_first[w];
-  qsort(keys, count, sizeof *keys, compare_keys);
-  for (size_t i = 0; i < count; i++) sorted[i] = direction->ops.items[keys[i].index];
+  for (int32_t w = 0; w < plan->waves; w++)
+    qsort(keys + direction->wave_first[w],
+          (size_t)(direction->wave_first[w + 1] - direction->wave_first[w]), sizeof *keys, compare_keys);
+  put_in_order(direction->ops.items, keys, count);
   treadle_free(keys);
-  treadle_array_release(&direction->ops);
-  direction->ops.items = sorted;
-  direction->ops.count = count;
-  direction->ops.capacity = count + 1;
   return TREADLE_OK;
 }

@@ -22,7 +22,6 @@ typedef struct treadle_op_sink { /* marks pages, counts bytes, and keeps ops whe
   bool reverse; /* the direction is the way back: waves are turned round */
   bool keep;
   treadle_direction *direction;
-  size_t *inbound; /* by rank, or NULL */
 } treadle_op_sink;
 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,

@@ -37,6 +37,10 @@ static treadle_status count_turns(treadle_switch *sw, treadle_mode to) {
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
     treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i]);
+  for (size_t i = 0; i < direction->bands.count; i++) {
+    const treadle_band *band = &direction->bands.items[i];
+    treadle_pages_touch_band(lives, plan->page_bytes, band, &direction->band_parts.items[band->part_first]);
+  }
   mark_pages(old_pages, old_count, old);
   for (int64_t i = 0; i < count; i++) {
     if (lives[i].first > lives[i].last) continue; /* no byte of it is used */

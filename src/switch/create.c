@@ -47,6 +47,7 @@ static treadle_status build(treadle_switch *sw, int64_t bound) {
   sw->views[1] = treadle_alloc_array(ranks, sizeof *sw->views[1]);
   sw->written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->written);
   if (!sw->pools || !sw->tables || !sw->views[0] || !sw->views[1] || !sw->written) return no_memory();
+  TRY(treadle_switch_bands_create(sw));
   TRY(treadle_account_create(sw));
   TRY(treadle_pool_create(plan->physical_pages, plan->page_bytes, bound, &sw->pool));
   TRY(treadle_pool_map(sw->pool, plan->from_page, plan->from_pages, &sw->windows[TREADLE_TRAIN]));

@@ -13,6 +13,7 @@ typedef struct adder {
   const char *window;
   uint64_t tensor;
   treadle_dtype dtype;
+  int8_t add; /* what is stored is the value plus this */
   uint64_t sum;
 } adder;
 
@@ -49,10 +50,26 @@ static inline uint64_t add_elems(const adder *a, const char *from, int64_t step,
   return sum;
 }
 
+/* Values are hashed as the tensor has them. */
+static void add_shifted(adder *a, const char *from, int64_t step, int64_t index, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint32_t bits = bits_at(a->dtype, from + i * step);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value -= (float)a->add;
+    memcpy(&bits, &value, sizeof bits);
+    a->sum += treadle_value_hash(a->tensor, index + i, bits);
+  }
+}
+
 /* The same loop with type and step fixed for the compiler where it matters. */
 static void add_run(void *context, int64_t index, int64_t at, int64_t step, int64_t count) {
   adder *a = context;
   const char *from = a->window + at;
+  if (a->add) {
+    add_shifted(a, from, step, index, count);
+    return;
+  }
   if (a->dtype == TREADLE_BF16 && step == 2)
     a->sum += add_elems(a, from, 2, index, count, TREADLE_BF16);
   else if (a->dtype == TREADLE_FP32 && step == 4)
@@ -76,11 +93,22 @@ static treadle_status add_own(const treadle_layout *layout, int64_t rank, const 
     for (size_t i = 0; i < cells.count; i++) {
       const treadle_cell *cell = &cells.items[i];
       if (treadle_cell_find(layout, cell, rank) != 0) continue;
-      adder a = {window, treadle_value_tensor(tensor->name), cell->dtype, 0};
       const int64_t *stride;
-      int64_t at = treadle_cell_locate(layout, cell, 0, &stride);
-      treadle_value_each(tensor, cell->box.start, cell->box.size, at, stride, add_run, &a);
-      sum += a.sum;
+      int64_t at = treadle_cell_locate(layout, cell, 0, &stride), experts = 1;
+      treadle_box box = cell->box;
+      if (tensor->by_expert) {
+        experts = box.size[0];
+        box.size[0] = 1;
+      }
+      for (int64_t e = 0; e < experts; e++) { /* each is a tensor of its own */
+        const char *name =
+            model->entries[tensor->first_entry + (tensor->by_expert ? box.start[0] : 0)].name;
+        adder a = {window, treadle_value_tensor(name), cell->dtype, cell->add, 0};
+        treadle_value_each(tensor, box.start, box.size, at, stride, add_run, &a);
+        sum += a.sum;
+        box.start[0]++;
+        at += stride[0];
+      }
     }
   }
   *sum_p = sum;

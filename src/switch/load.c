@@ -1,46 +1,62 @@
 /* Filling a window as a layout places it: from the checkpoint, or with generated values.
  *
- * A piece is a strided box of the tensor; a checkpoint holds the tensor row-major, so each piece is one op
- * of the copy kernel, conversion included. */
+ * fp8 blocks without files that hold them are made in load_blocks.c.
+ *
+ * A piece is a strided box of the tensor, and so is each of its places in a checkpoint (model/model_stored.h): each is
+ * one op of the copy kernel, conversion included. */
+#include "switch/load.h"
 #include "base/dtype.h"
 #include "memory/copy.h"
-#include "model/model.h"
+#include "model/model_stored.h"
+#include "switch/decode.h"
 #include "switch/value.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Pieces are in the axes of the tensor; row-major over axes is row-major over dimensions. */
-static treadle_op make_op(const treadle_tensor *tensor, const treadle_piece *piece, treadle_dtype dtype) {
+static treadle_op make_op(const treadle_tensor *tensor, const treadle_piece *piece,
+                          const treadle_stored_place *place) {
+  treadle_dtype dtype = place->stored->dtype;
+  int64_t bytes = (int64_t)treadle_dtype_bytes(dtype);
   treadle_op op = {.from_dtype = (uint8_t)dtype,
                    .to_dtype = (uint8_t)piece->dtype,
                    .tensor = piece->tensor,
+                   .add = piece->add,
                    .storage = piece->storage,
+                   .from = place->at * bytes,
                    .to = piece->offset,
                    .ndim = (uint8_t)tensor->naxes,
                    .elems = 1};
-  int64_t stride = (int64_t)treadle_dtype_bytes(dtype);
-  for (int a = tensor->naxes - 1; a >= 0; a--) {
-    op.size[a] = piece->box.size[a];
+  for (int a = 0; a < tensor->naxes; a++) {
+    op.size[a] = place->size[a];
+    op.from_stride[a] = place->stride[a] * bytes;
     op.to_stride[a] = piece->stride[a];
-    op.from_stride[a] = stride;
-    op.from += piece->box.start[a] * stride;
+    op.to += (place->start[a] - piece->box.start[a]) * piece->stride[a];
     op.elems *= op.size[a];
-    stride *= tensor->axis[a];
   }
   return op;
 }
 
 static treadle_status load_piece(const treadle_model *model, const treadle_piece *piece, char *window) {
+  treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
-  const treadle_stored *stored = treadle_checkpoint_find(model->checkpoint, tensor->name);
-  if (!stored || !stored->data || stored->elems != tensor->elems)
-    return treadle_fail(TREADLE_REFUSED, "tensor '%s': the files of '%s' do not have its values",
-                        tensor->name, model->path ? model->path : "the model");
-  const treadle_view from = {.base = (char *)(uintptr_t)stored->data}, to = {.base = window};
-  const treadle_op op = make_op(tensor, piece, stored->dtype);
-  treadle_copy_op(&op, &from, &to, treadle_copy_choose());
-  return TREADLE_OK;
+  treadle_stored_place place;
+  for (int32_t next = 0;
+       treadle_model_stored(model, piece->tensor, piece->box.start, piece->box.size, &next, &place);) {
+    if (!place.stored->data)
+      return treadle_fail(TREADLE_REFUSED, "tensor '%s': the files of '%s' do not have its values",
+                          place.stored->name, model->path ? model->path : "the model");
+    const treadle_view from = {.base = (char *)(uintptr_t)place.stored->data}, to = {.base = window};
+    const treadle_op op = make_op(tensor, piece, &place);
+    bool as_it_is =
+        place.coding == TREADLE_CODED_FP8 && piece->dtype == TREADLE_FP8_E4M3; /* beside its scales */
+    if (place.coding == TREADLE_CODED_PLAIN || as_it_is)
+      treadle_copy_op(&op, &from, &to, treadle_copy_choose());
+    else
+      TRY(treadle_decode_place(&place, &op, window));
+  }
+out:
+  return status;
 }
 
 /* ---- Generated values ---- */
@@ -49,9 +65,24 @@ typedef struct generator {
   char *window;
   uint64_t tensor;
   treadle_dtype dtype;
+  int8_t add;
+  bool near_one;
 } generator;
 
-static void put(char *at, treadle_dtype dtype, uint16_t bf16) {
+static uint16_t value_at(const generator *g, int64_t index) {
+  return g->near_one ? treadle_value_near_one(g->tensor, index) : treadle_value_bf16(g->tensor, index);
+}
+
+static void put(const generator *g, char *at, uint16_t bf16) {
+  treadle_dtype dtype = g->dtype;
+  if (g->add) {
+    float value;
+    uint32_t wide = (uint32_t)bf16 << 16;
+    memcpy(&value, &wide, sizeof value);
+    value += (float)g->add;
+    treadle_dtype_convert(at, dtype, &value, TREADLE_FP32, 1);
+    return;
+  }
   if (dtype == TREADLE_FP32) {
     uint32_t bits = (uint32_t)bf16 << 16;
     memcpy(at, &bits, sizeof bits);
@@ -73,21 +104,40 @@ static void generate_run(void *context, int64_t index, int64_t at, int64_t step,
   const generator *g = context;
   char *to = g->window + at;
   int64_t i = 0;
-  bool by_four = g->dtype == TREADLE_BF16 && step == 2;
+  bool by_four = g->dtype == TREADLE_BF16 && step == 2 && !g->add && !g->near_one;
   for (; i < count && (!by_four || (index + i) % 4 != 0); i++)
-    put(to + i * step, g->dtype, treadle_value_bf16(g->tensor, index + i));
+    put(g, to + i * step, value_at(g, index + i));
   for (; i + 4 <= count; i += 4) {
     uint64_t lanes = treadle_value_lanes(g->tensor, (index + i) >> 2);
     memcpy(to + i * 2, &lanes, sizeof lanes);
   }
-  for (; i < count; i++) put(to + i * step, g->dtype, treadle_value_bf16(g->tensor, index + i));
+  for (; i < count; i++) put(g, to + i * step, value_at(g, index + i));
+}
+
+/* The piece of one of its experts; of all where the tensor is not stacked by treadle. */
+static treadle_piece piece_of(const treadle_tensor *tensor, const treadle_piece *piece, int64_t expert) {
+  treadle_piece one = *piece;
+  if (!tensor->by_expert) return one;
+  one.offset += expert * piece->stride[0];
+  one.box.start[0] += expert;
+  one.box.size[0] = 1;
+  return one;
+}
+
+static const char *name_of(const treadle_model *model, const treadle_tensor *tensor,
+                           const treadle_piece *one) {
+  return model->entries[tensor->first_entry + (tensor->by_expert ? one->box.start[0] : 0)].name;
 }
 
 static void generate_piece(const treadle_model *model, const treadle_piece *piece, char *window) {
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
-  generator g = {window, treadle_value_tensor(tensor->name), piece->dtype};
-  treadle_value_each(tensor, piece->box.start, piece->box.size, piece->offset, piece->stride, generate_run,
-                     &g);
+  int64_t experts = tensor->by_expert ? piece->box.size[0] : 1;
+  for (int64_t e = 0; e < experts; e++) {
+    const treadle_piece one = piece_of(tensor, piece, e);
+    generator g = {window, treadle_value_tensor(name_of(model, tensor, &one)), piece->dtype, piece->add,
+                   model->family->kinds[tensor->kind].shifted};
+    treadle_value_each(tensor, one.box.start, one.box.size, one.offset, one.stride, generate_run, &g);
+  }
 }
 
 static void fill_piece(const treadle_piece *piece, char *window) {
@@ -100,10 +150,16 @@ static void fill_piece(const treadle_piece *piece, char *window) {
     memset(window + piece->offset + i * piece->stride[0], 0, (size_t)each);
 }
 
-treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
+treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece, char *window) {
+  if (model->checkpoint) return load_piece(model, piece, window);
+  generate_piece(model, piece, window);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
+                                        int64_t rank, void *window) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
-  const treadle_model *model = layout->model;
   if (rank < 0 || rank >= layout->ranks)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': there is no rank %lld", layout->text,
                         (long long)rank);
@@ -112,13 +168,17 @@ treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, v
     const treadle_piece *piece = &pieces.items[i];
     if (piece->tensor < 0)
       fill_piece(piece, window);
-    else if (model->checkpoint)
-      TRY(load_piece(model, piece, window));
+    else if (treadle_load_is_blocks(layout, source, piece))
+      TRY(treadle_load_blocks(layout, piece, window));
     else
-      generate_piece(model, piece, window);
+      TRY(treadle_load_values(layout->model, piece, window));
   }
   treadle_copy_fence();
 out:
   treadle_array_release(&pieces);
   return status;
+}
+
+treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
+  return treadle_layout_load_from(layout, NULL, rank, window);
 }

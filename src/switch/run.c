@@ -84,6 +84,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   TRY(wait_for_wave(sw, wave, direction->need[wave], epoch));
   if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
   TRY(treadle_account_wave(sw, to, wave));
+  treadle_switch_bands_run(sw, to, wave, false);
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
     if (sw->fault != TREADLE_FAULT_NONE && sw->fault_op == (size_t)i)
@@ -91,6 +92,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
     else
       carry_out(sw, to, op, (size_t)i);
   }
+  treadle_switch_bands_run(sw, to, wave, true);
   treadle_copy_fence();
   treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
                         epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave);
@@ -125,6 +127,7 @@ static treadle_status check_coverage(const treadle_switch *sw, const treadle_dir
   treadle_status status = TREADLE_OK;
   uint64_t sum = 0;
   bool once = true;
+  TRY(treadle_switch_bands_check(sw, direction, &sum));
   for (size_t i = 0; i < direction->ops.count; i++) {
     sum += sw->written[i].mark;
     once = once && sw->written[i].times == 1;
@@ -144,6 +147,7 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   memset(sw->written, 0, direction->ops.count * sizeof *sw->written);
+  memset(sw->bands, 0, direction->bands.count * sizeof *sw->bands);
   sw->stats.copied_bytes = sw->stats.pulled_bytes = sw->stats.filled_bytes = 0;
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
   TRY(check_coverage(sw, direction));

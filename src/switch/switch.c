@@ -179,5 +179,6 @@ void treadle_switch_destroy(treadle_switch *sw) {
     treadle_free(sw->turns[mode]);
   }
   treadle_free(sw->written);
+  treadle_switch_bands_release(sw);
   treadle_free(sw);
 }

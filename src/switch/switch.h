@@ -4,6 +4,7 @@
  *   agree.c    how the ranks agree on a plan
  *   create.c   how they make their memory
  *   run.c      one direction of the plan, wave by wave, and its coverage
+ *   run_bands.c  its fp8 blocks: quantised and dequantised
  *   account.c  how many pages each class holds, wave by wave
  *   digest.c, load.c, prove.c
  */
@@ -57,6 +58,10 @@ struct treadle_switch {
   treadle_turn *turns[2];   /* by the mode that is entered: [waves] */
   int64_t held[2];          /* pages by class */
   treadle_written *written; /* [ops of the longer direction] */
+  treadle_written *bands;   /* [bands of the longer direction] what was really written by each */
+  void *scratch_values;     /* of the largest band of both directions, as are */
+  uint8_t *scratch_codes;
+  float *scratch_scales;
   treadle_switch_stats stats;
 
   treadle_fault fault; /* of the next switch */
@@ -80,6 +85,15 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw, const treadle_sw
 /* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself:
  * the caller tells the others when it fails. */
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch);
+
+/* Memory for the bands of both directions, made before the first switch. */
+treadle_status treadle_switch_bands_create(treadle_switch *sw);
+void treadle_switch_bands_release(treadle_switch *sw);
+/* Carries out the bands of a wave: those that read what this rank has written in it (twin), or the others. */
+void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
+/* Adds what bands have written to *sum_p; fails when one did not do it once. */
+treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
+                                          uint64_t *sum_p);
 
 /* Counts who holds which page in each wave. */
 treadle_status treadle_account_create(treadle_switch *sw);

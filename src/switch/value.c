@@ -8,7 +8,8 @@ void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, cons
   for (int a = tensor->naxes - 1; a >= 0; a--) {
     weight[a] = unit;
     unit *= tensor->axis[a];
-    index += start[a] * weight[a];
+    if (a > 0 || !tensor->by_expert)
+      index += start[a] * weight[a]; /* each expert counts its own elements */
     if (size[a] <= 0) return;
   }
   /* The run: the last axis, and those in front of it that continue it in the tensor and in memory. */

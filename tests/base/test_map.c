@@ -46,6 +46,23 @@ static void memory_is_out(void **state) {
   treadle_map_release(&map);
 }
 
+static void reserves(void **state) {
+  (void)state;
+  treadle_map map = {0};
+  assert_ok(treadle_map_reserve(&map, 1000));
+  struct treadle_map_slot *slots = map.slots;
+  char names[1000][8];
+  for (int i = 0; i < 1000; i++) {
+    snprintf(names[i], sizeof names[i], "n%d", i);
+    assert_ok(treadle_map_put(&map, names[i], i));
+  }
+  assert_ptr_equal(map.slots, slots); /* it never grew */
+  assert_ok(treadle_map_reserve(&map, 10));
+  assert_ptr_equal(map.slots, slots);
+  for (int i = 0; i < 1000; i++) assert_int_equal(treadle_map_get(&map, names[i], -1), i);
+  treadle_map_release(&map);
+}
+
 static void hashes_are_fixed(void **state) {
   (void)state;
   /* Known answers: digests of plans and of weights are compared between machines. */
@@ -58,6 +75,6 @@ static void hashes_are_fixed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(puts_and_gets), cmocka_unit_test(memory_is_out),
-                                     cmocka_unit_test(hashes_are_fixed)};
+                                     cmocka_unit_test(reserves), cmocka_unit_test(hashes_are_fixed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* A layout text: the first byte gives the ranks (1 to 16) and whether the embeddings are tied. A text is
+/* A layout text: the first byte gives the ranks (1 to 16) and the model: dense, tied, or with experts, latent attention
+ * and an MTP layer. A text is
  * refused with a reason, or makes a layout whose printed text makes it again and whose pieces fill every
  * storage tensor once. */
 #include "base/dtype.h"
@@ -16,54 +17,56 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
     if (!(condition)) __builtin_trap();                                                                    \
   } while (0)
 
-static const char config[] =
-    "{\"model_type\": \"qwen2\", \"vocab_size\": 90, \"hidden_size\": 24, "
-    "\"num_hidden_layers\": 4, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
-    "\"head_dim\": 2, \"intermediate_size\": 48, \"torch_dtype\": \"bfloat16\", "
-    "\"tie_word_embeddings\": ";
+#define DENSE                                                                                              \
+  "{\"model_type\": \"qwen2\", \"vocab_size\": 90, \"hidden_size\": 24, \"num_hidden_layers\": 4, "        \
+  "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 2, \"intermediate_size\": 48, "   \
+  "\"torch_dtype\": \"bfloat16\", "
+static const char *const configs[] = {
+    DENSE "\"tie_word_embeddings\": false}", DENSE "\"tie_word_embeddings\": true}",
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 90, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 8, \"intermediate_size\": 48, \"moe_intermediate_size\": 16, "
+    "\"n_routed_experts\": 8, \"n_group\": 4, \"n_shared_experts\": 1, \"first_k_dense_replace\": 1, "
+    "\"moe_layer_freq\": 1, \"q_lora_rank\": 4, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4, "
+    "\"qk_rope_head_dim\": 2, \"v_head_dim\": 2, \"num_nextn_predict_layers\": 1, \"torch_dtype\": "
+    "\"bfloat16\"}"};
 
-static treadle_model *make_model(bool tied) {
-  char text[512];
+static treadle_model *make_model(const char *config) {
   treadle_model *model;
-  strcpy(text, config);
-  strcat(text, tied ? "true}" : "false}");
-  json_t *json = json_loads(text, 0, NULL);
+  json_t *json = json_loads(config, 0, NULL);
   MUST(json && treadle_model_from_config("config", json, NULL, &model) == TREADLE_OK);
   json_decref(json);
   return model;
 }
 
-/* Pieces and fills of a rank, by storage tensor: elements add up, and none leaves its storage. */
+/* Pieces and fills of a rank: bytes add up to those of its storage tensors, and none leaves its window. */
 static void check_rank(const treadle_layout *layout, int64_t rank) {
   treadle_pieces pieces = {0};
-  int32_t storages = treadle_layout_storage_count(layout, rank);
-  int64_t *elems = calloc((size_t)storages + 1, sizeof *elems);
-  MUST(elems && treadle_layout_pieces(layout, rank, &pieces) == TREADLE_OK);
+  int64_t bytes = 0, window = (int64_t)treadle_layout_window_bytes(layout, rank);
+  MUST(treadle_layout_pieces(layout, rank, &pieces) == TREADLE_OK);
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
-    treadle_storage_info info;
-    MUST(treadle_layout_storage(layout, rank, piece->storage, &info) == TREADLE_OK);
-    int64_t last = piece->offset + (int64_t)treadle_dtype_bytes(piece->dtype);
+    int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype), last = piece->offset + size;
     for (int a = 0; a < TREADLE_MAX_AXES; a++) last += (piece->box.size[a] - 1) * piece->stride[a];
-    MUST(piece->offset >= (int64_t)info.offset_bytes && last <= (int64_t)(info.offset_bytes + info.bytes));
-    elems[piece->storage] += treadle_box_elems(&piece->box);
+    MUST(piece->offset >= 0 && last <= window);
+    bytes += treadle_box_elems(&piece->box) * size;
   }
-  for (int32_t s = 0; s < storages; s++) {
+  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
     treadle_storage_info info;
     MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
-    MUST(elems[s] * (int64_t)treadle_dtype_bytes(info.dtype) == (int64_t)info.bytes);
-    MUST(info.offset_bytes + info.bytes <= treadle_layout_window_bytes(layout, rank));
+    MUST((int64_t)(info.offset_bytes + info.bytes) <= window);
+    bytes -= (int64_t)info.bytes;
   }
-  free(elems);
+  MUST(bytes == 0);
   treadle_array_release(&pieces);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
-  static treadle_model *models[2];
-  if (!models[0]) models[0] = make_model(false), models[1] = make_model(true);
+  enum { MODELS = sizeof configs / sizeof *configs };
+  static treadle_model *models[MODELS];
+  for (int i = 0; i < MODELS && !models[i]; i++) models[i] = make_model(configs[i]);
   if (count < 1 || count > 4096) return 0;
   int64_t ranks = bytes[0] % 16 + 1;
-  const treadle_model *model = models[bytes[0] >> 4 & 1];
+  const treadle_model *model = models[(bytes[0] >> 4) % MODELS];
   char *text = calloc(count, 1);
   MUST(text);
   memcpy(text, bytes + 1, count - 1);

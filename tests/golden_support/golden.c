@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 /* Each kind of file and who checks its cases. `list` is where the cases stand. */
@@ -21,31 +22,26 @@ static const struct {
     {"megatron_vocab", "unpadded_ok", golden_check_megatron_unpadded},
     {"vllm_params", "cases", golden_check_engine_params},
     {"vllm_params_more", "cases", golden_check_engine_params},
-    {"vllm_params_mtp", "cases", golden_check_engine_params},
+    {"vllm_params_mtp", "cases", golden_check_engine_draft},
     {"vllm_pp", "cases", golden_check_engine_stages},
     {"vllm_ranks", "cases", golden_check_vllm_ranks},
     {"vllm_vocab", "cases", golden_check_engine_vocab},
-    {"vllm_experts", "cases", golden_check_nothing},
-    {"vllm_fp8_scales", "cases", golden_check_nothing},
+    {"vllm_experts", "cases", golden_check_engine_experts},
+    {"vllm_fp8_scales", "cases", golden_check_engine_scales},
     {"sglang_params", "cases", golden_check_engine_params},
     {"sglang_params_more", "cases", golden_check_engine_params},
-    {"sglang_params_mtp", "cases", golden_check_engine_params},
+    {"sglang_params_mtp", "cases", golden_check_engine_draft},
     {"sglang_pp", "cases", golden_check_engine_stages},
     {"sglang_ranks", "cases", golden_check_sglang_ranks},
     {"sglang_vocab", "cases", golden_check_engine_vocab},
-    {"sglang_experts", "cases", golden_check_nothing},
-    {"sglang_fp8_scales", "cases", golden_check_nothing},
+    {"sglang_experts", "cases", golden_check_engine_experts},
+    {"sglang_fp8_scales", "cases", golden_check_engine_scales},
     {"dist_optimizer_ranges", "cases", golden_check_dist_optimizer},
     {"dist_optimizer_ranges_te", "cases", golden_check_dist_optimizer},
     {"dtensor", "cases", golden_check_dtensor},
     {"fsdp1", "cases", golden_check_fsdp1},
     {"fsdp2", "cases", golden_check_fsdp2},
 };
-
-golden_verdict golden_check_nothing(golden_case *c) {
-  (void)c;
-  return GOLDEN_SKIPPED;
-}
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
@@ -95,8 +91,9 @@ bool golden_check_file(const char *path, const golden_subject *subject, FILE *di
       c.item = json_array_get(list, i);
       c.number = (int)i;
       golden_verdict verdict = kinds[k].check(&c);
-      if (c.layout) subject->close(c.layout);
+      golden_close(&c);
       json_decref(c.config);
+      if (*c.map) unlink(c.map);
       counts_p->cases++;
       counts_p->equal += verdict == GOLDEN_EQUAL;
       counts_p->refused += verdict == GOLDEN_REFUSED;
@@ -122,6 +119,19 @@ golden_verdict golden_differ(const golden_case *c, const char *format, ...) {
   return GOLDEN_DIFFERENT;
 }
 
+void golden_close(golden_case *c) {
+  if (c->layout) c->subject->close(c->layout);
+  c->layout = NULL;
+}
+
+/* A refusal is of the layout: a model that nobody can open at all would be refused for the wrong reason. */
+static golden_verdict refused_alike(golden_case *c) {
+  void *all = c->subject->open(c->config, "hf", 1);
+  if (!all) return golden_differ(c, "the model itself is refused: %s", c->subject->reason());
+  c->subject->close(all);
+  return GOLDEN_REFUSED;
+}
+
 golden_verdict golden_open(golden_case *c, bool refused) {
   const json_t *error = json_is_object(c->item) ? json_object_get(c->item, "error") : NULL;
   const char *message = json_string_value(json_object_get(error, "message"));
@@ -129,21 +139,7 @@ golden_verdict golden_open(golden_case *c, bool refused) {
   if (!error && !refused)
     return c->layout ? GOLDEN_EQUAL : golden_differ(c, "refused: %s", c->subject->reason());
   return c->layout ? golden_differ(c, "accepted; golden: %s", message ? message : "refused")
-                   : GOLDEN_REFUSED;
-}
-
-void golden_llama(golden_case *c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads,
-                  int64_t head_dim, int64_t mlp, bool tied) {
-  c->config = json_pack("{ss, ss, sI, sI, sI, sI, sI, sI, sI, sb}", "model_type", "llama", "torch_dtype",
-                        "bfloat16", "vocab_size", (json_int_t)vocabulary, "hidden_size", (json_int_t)hidden,
-                        "num_hidden_layers", (json_int_t)layers, "num_attention_heads", (json_int_t)heads,
-                        "num_key_value_heads", (json_int_t)heads, "head_dim", (json_int_t)head_dim,
-                        "intermediate_size", (json_int_t)mlp, "tie_word_embeddings", tied);
-}
-
-bool golden_is_dense(const json_t *config) {
-  const char *type = json_string_value(json_object_get(config, "model_type"));
-  return type && (strcmp(type, "llama") == 0 || strcmp(type, "qwen2") == 0 || strcmp(type, "qwen3") == 0);
+                   : refused_alike(c);
 }
 
 void golden_option(golden_case *c, const char *format, ...) {
@@ -153,6 +149,14 @@ void golden_option(golden_case *c, const char *format, ...) {
   va_start(values, format);
   vsnprintf(c->text + length + 1, sizeof c->text - length - 1, format, values);
   va_end(values);
+}
+
+void golden_option_map(golden_case *c, const json_t *maps) {
+  snprintf(c->map, sizeof c->map, "/tmp/treadle-golden-XXXXXX");
+  int file = mkstemp(c->map);
+  if (file < 0 || json_dumpfd(maps, file, JSON_ENCODE_ANY) != 0) abort();
+  close(file);
+  golden_option(c, "map=@%s", c->map);
 }
 
 int64_t golden_int(const json_t *object, const char *key, int64_t otherwise) {

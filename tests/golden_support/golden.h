@@ -3,10 +3,7 @@
  * A golden file has cases. A checker turns a case into a config, a layout text and a number of ranks, asks
  * a subject for that layout, and compares names, shapes and the source of every element, or a table of
  * stages, rows or coordinates. The subject is the library (golden_library) or any other source of layouts:
- * the oracle is held against the same files.
- *
- * Cases of models with experts, MLA or MTP are skipped until the families exist; kinds of files that no
- * checker reads yet are counted as skipped as a whole. A new kind is one row in golden.c. */
+ * the oracle is held against the same files. A new kind of file is one row in golden.c. */
 #ifndef TREADLE_TESTS_GOLDEN_H
 #define TREADLE_TESTS_GOLDEN_H
 
@@ -22,9 +19,11 @@ typedef struct golden_subject {
   void *(*open)(json_t *config, const char *text, int64_t ranks);
   const char *(*reason)(void);
   void (*close)(void *layout);
-  int32_t (*tensor_count)(const void *layout);
+  int32_t (*tensor_count)(const void *layout); /* canonical ones, without copies; one for each expert's */
   bool (*tensor)(const void *layout, int32_t tensor, treadle_tensor_info *info_p);
-  int32_t (*find)(const void *layout, const char *name); /* tied names followed; -1: none */
+  /* Names of copies lead to the canonical tensor; -1: none. Names of fp8 block scales, which are no canonical
+   * tensors, have numbers of their own, as in the tensors of runs. */
+  int32_t (*find)(const void *layout, const char *name);
   int32_t (*storage_count)(const void *layout, int64_t rank);
   bool (*storage)(const void *layout, int64_t rank, int32_t storage, treadle_storage_info *info_p);
   bool (*runs)(const void *layout, int64_t rank, int32_t storage, treadle_run **runs_p, size_t *count_p);

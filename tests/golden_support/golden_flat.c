@@ -26,7 +26,7 @@ void golden_flat_add(golden_runs *runs, int32_t tensor, const int64_t *shape, in
       start += (part->box.start[d] + index) * weight;
       weight *= shape[d];
     }
-    golden_runs_add(runs, (treadle_run){local, tensor, start, 1, 1});
+    golden_runs_add(runs, (treadle_run){local, tensor, start, 1, 1, 0});
   }
 }
 
@@ -169,7 +169,7 @@ static golden_verdict compare_shard(const golden_case *c, const unit *u, treadle
   int64_t at = 0;
   for (size_t i = 0; i <= runs.count; i++) { /* what no parameter covers is padding */
     int64_t begin = i < runs.count ? runs.items[i].local_start : elems;
-    if (begin > at) golden_runs_add(&all, (treadle_run){at, -1, u->table.fill, 0, begin - at});
+    if (begin > at) golden_runs_add(&all, (treadle_run){at, -1, u->table.fill, 0, begin - at, 0});
     if (i < runs.count) golden_runs_add(&all, runs.items[i]);
     if (i < runs.count) at = begin + runs.items[i].count;
   }
@@ -212,5 +212,6 @@ golden_verdict golden_check_fsdp1(golden_case *c) {
     }
   }
   free(u);
-  return verdict;
+  bool of_model = json_object_get(c->item, "hf_config") && strcmp(strategy, "FULL_SHARD") == 0;
+  return verdict == GOLDEN_EQUAL && of_model ? golden_compare_fsdp1_layout(c) : verdict;
 }

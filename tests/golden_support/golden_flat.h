@@ -22,6 +22,10 @@ void golden_flat_join(golden_runs *runs);
 golden_verdict golden_flat_compare(const golden_case *c, const char *where, const golden_runs *runs,
                                    const json_t *golden, bool has_tensor);
 
+/* The layouts of cases that are whole models: golden_flat_layouts.c. Their tables are equal already. */
+golden_verdict golden_compare_fsdp1_layout(golden_case *c);
+golden_verdict golden_compare_distopt_layout(golden_case *c);
+
 /* "T0/2,R,S1", P for Partial, into the placements of at most TREADLE_MAX_AXES places; the count of them. */
 int golden_flat_placements(const char *text, treadle_mesh_place *places);
 

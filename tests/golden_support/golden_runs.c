@@ -27,6 +27,15 @@ void golden_runs_release(golden_runs *runs) {
   *runs = (golden_runs){0};
 }
 
+int32_t golden_find_storage(const golden_case *c, int64_t rank, const char *name,
+                            treadle_storage_info *info_p) {
+  int32_t count = c->subject->storage_count(c->layout, rank);
+  for (int32_t i = 0; i < count; i++) {
+    if (c->subject->storage(c->layout, rank, i, info_p) && strcmp(info_p->name, name) == 0) return i;
+  }
+  return -1;
+}
+
 /* "model.norm.weight[5] step 1 x 20" or "zeros x 20", into one of two buffers. */
 static const char *describe(const golden_case *c, const treadle_run *run, int64_t skip, int which) {
   static char buffers[2][256];
@@ -35,8 +44,11 @@ static const char *describe(const golden_case *c, const treadle_run *run, int64_
   if (run->tensor < 0 || !c->subject->tensor(c->layout, run->tensor, &info)) {
     snprintf(buffers[which], sizeof buffers[which], "%s x %lld", run->tensor == -1 ? "zeros" : "?", left);
   } else {
-    snprintf(buffers[which], sizeof buffers[which], "%s[%lld] step %lld x %lld", info.name,
-             (long long)(run->start + skip * run->stride), (long long)run->stride, left);
+    snprintf(buffers[which], sizeof buffers[which], "%s[%lld] step %lld x %lld%s", info.name,
+             (long long)(run->start + skip * run->stride), (long long)run->stride, left,
+             run->add == 0    ? ""
+             : run->add == -1 ? " less 1"
+                              : " plus a number");
   }
   return buffers[which];
 }
@@ -61,7 +73,7 @@ golden_verdict golden_compare_runs(const golden_case *c, int64_t rank, int32_t s
                       *y = b < expected->count ? &expected->items[b] : &none;
     int64_t left_x = x->count - in_a, left_y = y->count - in_b, common = left_x < left_y ? left_x : left_y;
     bool same = x->local_start + in_a == position && y->local_start + in_b == position && common > 0 &&
-                x->tensor == y->tensor &&
+                x->tensor == y->tensor && x->add == y->add &&
                 (x->tensor < 0 || (x->start + in_a * x->stride == y->start + in_b * y->stride &&
                                    (common == 1 || x->stride == y->stride)));
     if (!same) {
@@ -79,7 +91,7 @@ golden_verdict golden_compare_runs(const golden_case *c, int64_t rank, int32_t s
   for (size_t i = 1; verdict == GOLDEN_EQUAL && i < count; i++) { /* maximal, as treadle_run promises */
     const treadle_run *x = &runs[i - 1], *y = &runs[i];
     bool zeros = x->tensor == -1 && y->tensor == -1;
-    bool goes_on = x->tensor >= 0 && x->tensor == y->tensor && x->stride == y->stride &&
+    bool goes_on = x->tensor >= 0 && x->tensor == y->tensor && x->add == y->add && x->stride == y->stride &&
                    x->start + x->count * x->stride == y->start;
     if (zeros || goes_on)
       verdict = golden_differ(c, "rank %lld, %s: runs at %lld and %lld are one", (long long)rank, info.name,

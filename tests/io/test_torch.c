@@ -4,6 +4,7 @@
 
 #include "archive.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "io/file.h"
 #include "io/torch.h"
 
@@ -214,6 +215,15 @@ static void checks_tensors(void **state) {
   assert_refused("leave its storage of 24 elements", PARSE(FP8("bfloat16", "\x19")));
   assert_refused("element type is not known", PARSE(FP8("quint8", "\x30")));
 #undef FP8
+  /* With attributes of Python's. */
+#define TYPED(type)                                                                                        \
+  "}X\x05\x00\x00\x00model}X\x01\x00\x00\x00wctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n"      \
+  "_rebuild_tensor_v2\n" type "(" FLOATS "K\x00))\x89}t}tRss."
+  assert_ok(PARSE(TYPED("ctorch\nTensor\n")));
+  assert_ok(PARSE(TYPED("ctorch.nn.parameter\nParameter\n")));
+  assert_refused("'w' is no tensor but a call of torch._tensor._rebuild_from_type_v2",
+                 PARSE(TYPED("cother\nTensor\n")));
+#undef TYPED
   /* Bounds. */
   assert_refused("tensor 'w': its offset 12, shape and strides leave its storage of 12 elements",
                  PARSE(TENSOR(FLOATS, "K\x0c", "K\x01\x85", "K\x01\x85")));
@@ -397,6 +407,33 @@ static void writes_what_it_reads(void **state) {
   test_remove(folder);
 }
 
+/* Byte for byte what torch 1.13.1 opened (tools/check-torch): two entries, bf16 and fp32, a number
+ * beside them. When the bytes change on purpose, open the new ones with torch before changing the
+ * digest. */
+static void writes_what_torch_opened(void **state) {
+  (void)state;
+  static const treadle_torch_tensor tensors[] = {
+      {.entry = "model0", .name = "a", .dtype = TREADLE_BF16, .ndim = 2, .shape = {2, 3}},
+      {.entry = "model0", .name = "b", .dtype = TREADLE_FP32, .ndim = 1, .shape = {2}},
+      {.entry = "model1", .name = "c", .dtype = TREADLE_FP16},
+      {.entry = "model1", .name = "d", .dtype = TREADLE_FP32, .ndim = 2, .shape = {0, 2}}};
+  static const uint16_t bytes[] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,           0x40c0, /* 1 to 6 */
+                                   0,      0x40e0, 0,      0x4100, /* 7, 8 */ 0x4880 /* 9 */};
+  char path[128], *written;
+  size_t count;
+  const char *folder = test_folder();
+  treadle_torch_writer *writer = NULL;
+  snprintf(path, sizeof path, "%s/m.pt", folder);
+  assert_ok(treadle_torch_create(path, tensors, TEST_COUNT(tensors), EXTRAS, 1, &writer));
+  assert_ok(treadle_torch_append(writer, bytes, sizeof bytes));
+  assert_ok(treadle_torch_finish(writer));
+  treadle_torch_writer_destroy(writer);
+  assert_ok(treadle_file_read(path, SIZE_MAX, &written, &count));
+  assert_int_equal(treadle_hash_bytes(written, count, 0), 0xdf313c8070d19a12);
+  treadle_free(written);
+  test_remove(folder);
+}
+
 static void refuses_to_write(void **state) {
   (void)state;
   char path[128];
@@ -447,7 +484,8 @@ int main(void) {
       cmocka_unit_test(refuses_other_files),  cmocka_unit_test(survives_damage),
       cmocka_unit_test(fails_without_memory), cmocka_unit_test(checks_tensors),
       cmocka_unit_test(checks_archives),      cmocka_unit_test(counts_opaque),
-      cmocka_unit_test(writes_what_it_reads), cmocka_unit_test(refuses_to_write),
+      cmocka_unit_test(writes_what_it_reads), cmocka_unit_test(writes_what_torch_opened),
+      cmocka_unit_test(refuses_to_write),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

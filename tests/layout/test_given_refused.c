@@ -164,7 +164,7 @@ static const wrong_file wrong_files[] = {
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"offset\": \"0\"}]}",
      "offset must be"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"dtype\": "
-     "\"fp8\"}]}",
+     "\"int4\"}]}",
      "dtype is none of"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"dtype\": 16}]}",
      "dtype is none of"},

@@ -419,6 +419,36 @@ static void failing_allocations(void **state) {
   TEST_EACH_ALLOCATION(try_text(model, "megatron:tp=2,layout=\"E(t)*2,|t*2L\",pp=2", 4));
   TEST_EACH_ALLOCATION(try_text(model, "vllm:tp=4,pp=2,partition=\"1,3\"", 8));
   TEST_EACH_ALLOCATION(try_text(model, "sglang:tp=4,attn_dp=2,dtype=fp32", 8));
+  static const small_config experts = {
+      .type = "deepseek_v3",
+      .V = 70,
+      .H = 8,
+      .L = 2,
+      .nh = 4,
+      .I = 8,
+      .more =
+          "\"n_routed_experts\": 4, \"n_group\": 2, \"n_shared_experts\": 1, \"moe_intermediate_size\": 4, "
+          "\"first_k_dense_replace\": 1, \"moe_layer_freq\": 1, \"q_lora_rank\": 2, \"kv_lora_rank\": 2, "
+          "\"qk_nope_head_dim\": 2, \"qk_rope_head_dim\": 2, \"v_head_dim\": 2, "
+          "\"num_nextn_predict_layers\": 1"};
+  treadle_model *deepseek = small_model(&experts);
+  TEST_EACH_ALLOCATION(try_text(deepseek, "hf", 2));
+  TEST_EACH_ALLOCATION(try_text(deepseek, "megatron:tp=2,ep=2,etp=1,experts=sequential", 2));
+  TEST_EACH_ALLOCATION(try_text(deepseek, "vllm:tp=2,ep=on,redundant=2", 2));
+  TEST_EACH_ALLOCATION(try_text(deepseek, "vllm:tp=2,ep=on,placement=round_robin", 2));
+  TEST_EACH_ALLOCATION(try_text(deepseek, "vllm:dp=3,ep=on", 3));
+  TEST_EACH_ALLOCATION(try_text(deepseek, "sglang:tp=2,ep=2,shared_fusion=on", 2));
+  const char *folder = test_folder();
+  char text[100];
+  snprintf(text, sizeof text, "%s/map.json", folder);
+  FILE *file = fopen(text, "w");
+  assert_non_null(file);
+  fputs("[3,2,1,0]", file);
+  fclose(file);
+  snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s/map.json", folder);
+  TEST_EACH_ALLOCATION(try_text(deepseek, text, 2));
+  test_remove(folder);
+  treadle_model_close(deepseek);
   treadle_layout *layout;
   assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, &layout));
   treadle_pieces pieces = {0};

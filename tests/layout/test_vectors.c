@@ -257,6 +257,10 @@ static const stages_vector stages_vectors[] = {
     {4, 2, "megatron:pp=2,layout=|Ett|tt|L", "-,2-3 0-1,-"},
     {4, 2, "megatron:pp=2,layout=Ett|tt|L|", "0-1,- 2-3,-"},
     {9, 5, "megatron:pp=5,layout=\"Ettt|(tt|)*3,L\"", "0-2 3-4 5-6 7-8 -"},
+    {8, 3, "megatron:pp=3,layout=Ett|tttt|ttL", "0-1 2-5 6-7"}, /* MindSpeed's list [2,4,2] */
+    {28, 3, "megatron:pp=3,layout=\"Et*9|t*10|t*9,L\"", "0-8 9-18 19-27"},
+    {36, 5, "megatron:pp=5,first=6,last=6", "0-5 6-13 14-21 22-29 30-35"},
+    {32, 6, "megatron:pp=6,first=4,last=4", "0-3 4-9 10-15 16-21 22-27 28-31"},
     /* vLLM, 2.4 and 17.7 */
     {61, 4, "vllm:pp=4", "0-14 15-29 30-45 46-60"},
     {62, 4, "vllm:pp=4", "0-14 15-30 31-46 47-61"},

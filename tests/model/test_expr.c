@@ -3,8 +3,9 @@
 
 #include "model/expr.h"
 
-/* Names a, b, c, big, yes, no; "broken" fails; everything else is absent. */
-static treadle_status look_up(void *context, const char *name, int64_t *value_p, bool *found_p) {
+/* Names a, b, c, big, yes, no; "broken" fails; a list "odd"; everything else is absent. */
+static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,
+                              bool *found_p) {
   static const struct {
     const char *name;
     int64_t value;
@@ -12,6 +13,11 @@ static treadle_status look_up(void *context, const char *name, int64_t *value_p,
   int *calls = context;
   if (calls) ++*calls;
   *found_p = false;
+  if (member) {
+    *found_p = strcmp(name, "odd") == 0;
+    *value_p = *member % 2 != 0;
+    return TREADLE_OK;
+  }
   if (strcmp(name, "broken") == 0) return treadle_fail(TREADLE_REFUSED, "broken is 'x'");
   for (size_t i = 0; i < TEST_COUNT(names); i++)
     if (strcmp(names[i].name, name) == 0) {
@@ -33,6 +39,12 @@ static void values(void **state) {
               {"2 + 3 * 4", 14},
               {"(2 + 3) * 4", 20},
               {"10 - 3 - 2", 5},
+              {"a % c", 2},
+              {"(c + 1) % 3 == 0", 1},
+              {"c in odd", 1},
+              {"b in odd or a in odd", 0},
+              {"c in absent", 0},
+              {"not 1 + b in odd", 0},
               {"1 - 2", -1},
               {"a - 2 * c", 2},
               {"big", INT64_MAX},

@@ -72,7 +72,7 @@ static void a_small_family(void **state) {
   assert_string_equal(vllm->rules[0].over, "tp");
   assert_int_equal(vllm->rules[1].at, TREADLE_AT_LAYER);
   assert_int_equal(vllm->rules[1].nparts, 2);
-  assert_int_equal(vllm->rules[1].parts[1], 2);
+  assert_int_equal(vllm->rules[1].parts[1].kind, 2);
   assert_string_equal(vllm->rules[1].fuse, "g");
   assert_int_equal(vllm->rules[2].cut, TREADLE_CUT_COLS);
   assert_string_equal(vllm->rules[2].over, "attn_tp");
@@ -131,9 +131,10 @@ static void refused_tensors(void **state) {
   refused("no tensor is named b; the nearest is a",
           s.tensors =
               "tensors: [{name: a, shape: [H]}, {name: c, shape: [H], same_as: b, same_when: t}]\n");
-  refused("b is a copy itself",
-          s.tensors = "tensors: [{name: a, shape: [H]}, {name: b, shape: [H], same_as: a, same_when: t},"
-                      " {name: c, shape: [H], same_as: b, same_when: t}]\n");
+  refused("c is a copy of itself",
+          s.tensors = "tensors: [{name: embed, shape: [H]}, {name: b, shape: [H], same_as: c, same_when: "
+                      "t}, {name: c, shape: [H], same_as: b, same_when: t}]\n");
+  refused("name must be a list of at least one text", s.tensors = "tensors: [{name: [], shape: [H]}]\n");
   refused("c is outside of layers, m.{l}.a is not",
           s.tensors =
               "tensors: [{name: L.a, shape: [H]}, {name: c, shape: [H], same_as: L.a, same_when: t}]\n");
@@ -172,7 +173,9 @@ static void refused_engines(void **state) {
           RULES("{name: a, at: first, of: [embed]}, {name: a, at: first, of: [head]}"));
   refused("vllm has no rule for m.{l}.q under spec te",
           RULES("{name: a, at: first, of: [embed]}, {name: a, at: last, of: [head]}"));
-  refused("has more than 4 parts", RULES("{name: a, at: first, of: [embed, embed, embed, embed, embed]}"));
+  refused(
+      "has more than 8 parts",
+      RULES("{name: a, at: first, of: [embed, embed, embed, embed, embed, embed, embed, embed, embed]}"));
 }
 
 static void refused_parts(void **state) {
@@ -246,17 +249,21 @@ static void folders(void **state) {
   treadle_arena_release(&arena);
 }
 
-static treadle_status find_and_forget(void) {
+static treadle_status find_and_forget(const char *folder, const char *model_type) {
   treadle_arena arena = {0};
   treadle_family *family;
-  treadle_status status = treadle_family_find(NULL, "qwen3", &arena, &family);
+  treadle_status status = treadle_family_find(folder, model_type, &arena, &family);
   treadle_arena_release(&arena);
   return status;
 }
 
 static void without_memory(void **state) {
   (void)state;
-  TEST_EACH_ALLOCATION(find_and_forget());
+  const char *folder = test_folder();
+  test_copy_family(folder, "qwen3");
+  test_copy_family(folder, "deepseek_v3");
+  TEST_EACH_ALLOCATION(find_and_forget(folder, "deepseek_v3"));
+  test_remove(folder);
 }
 
 int main(void) {

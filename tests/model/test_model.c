@@ -50,13 +50,16 @@ static const struct row {
     {"Llama-3.1-405B", "llama", 128256, 16384, 126, 128, 8, 128, 53248, false, 405853388800},
 };
 
-static void check_total(const struct row *row, const treadle_model *model) {
+static void check_total(const struct row *row, const treadle_model *model, int64_t scales) {
   /* Tensors a layer: 12 of Qwen2, 11 of Qwen3, 9 of Llama. */
   int64_t layer = row->type[0] == 'l' ? 9 : row->type[4] == '2' ? 12 : 11;
   if (treadle_model_elems(model) != row->elems)
     fail_msg("%s has %lld", row->name, (long long)treadle_model_elems(model));
-  assert_int_equal(treadle_model_bytes(model), 2 * row->elems);
-  assert_int_equal(treadle_model_tensor_count(model), layer * row->L + 3);
+  if (model->is_fp8) /* a byte each, and scales; in full where they are not quantised */
+    assert_true(treadle_model_bytes(model) > row->elems && treadle_model_bytes(model) < 2 * row->elems);
+  else
+    assert_int_equal(treadle_model_bytes(model), 2 * row->elems);
+  assert_int_equal(treadle_model_tensor_count(model), (layer + scales) * row->L + 3);
   assert_int_equal(model->alias_count, row->tied);
   assert_string_equal(treadle_model_family(model), row->type);
   assert_false(treadle_model_has_weights(model));
@@ -74,7 +77,7 @@ static void totals(void **state) {
                   (json_int_t)row->hd, "tie_word_embeddings", (int)row->tied);
     treadle_model *model;
     assert_ok(treadle_model_from_config(row->name, config, NULL, &model));
-    check_total(row, model);
+    check_total(row, model, 0);
     treadle_model_close(model);
     json_decref(config);
   }
@@ -107,7 +110,7 @@ static void published(void **state) {
     while (strcmp(rows[row].name, files[i].name) != 0) row++;
     snprintf(path, sizeof path, "%s/configs/%s.config.json", SHARED, files[i].file);
     assert_ok(treadle_model_open(path, NULL, &model));
-    check_total(&rows[row], model);
+    check_total(&rows[row], model, strstr(files[i].file, "FP8") ? 7 : 0); /* of a layer's matrices */
     treadle_model_close(model);
   }
 }
@@ -290,16 +293,16 @@ static void lookup(void **state) {
   bool found;
   int64_t value;
   assert_ok(make(tied_config, &model));
-  assert_ok(treadle_model_lookup(model, "q", &value, &found));
+  assert_ok(treadle_model_lookup(model, "q", NULL, &value, &found));
   assert_true(found && value == 2);
-  assert_ok(treadle_model_lookup(model, "tied", &value, &found));
+  assert_ok(treadle_model_lookup(model, "tied", NULL, &value, &found));
   assert_true(found && value == 1);
-  assert_ok(treadle_model_lookup(model, "num_attention_heads", &value, &found));
+  assert_ok(treadle_model_lookup(model, "num_attention_heads", NULL, &value, &found));
   assert_true(found && value == 4);
-  assert_ok(treadle_model_lookup(model, "pp", &value, &found));
+  assert_ok(treadle_model_lookup(model, "pp", NULL, &value, &found));
   assert_false(found);
   assert_refused("config.json: model_type is \"qwen3\"",
-                 treadle_model_lookup(model, "model_type", &value, &found));
+                 treadle_model_lookup(model, "model_type", NULL, &value, &found));
   treadle_model_close(model);
 }
 
@@ -334,26 +337,43 @@ static void defaults(void **state) {
   assert_ok(make("{\"model_type\": \"qwen3\", \"vocab_size\": 32, \"hidden_size\": 16,"
                  "\"num_hidden_layers\": 1, \"num_attention_heads\": 3, \"intermediate_size\": 24}",
                  &model));
-  assert_ok(treadle_model_lookup(model, "hd", &value, &found));
+  assert_ok(treadle_model_lookup(model, "hd", NULL, &value, &found));
   assert_int_equal(value, 128);
-  assert_ok(treadle_model_lookup(model, "ng", &value, &found));
+  assert_ok(treadle_model_lookup(model, "ng", NULL, &value, &found));
   assert_int_equal(value, 3);
   assert_int_equal(model->alias_count, 0);
   treadle_model_close(model);
 }
 
-static treadle_status make_and_close(json_t *config) {
+/* Views, experts, MTP layers and tensors by layer. */
+static const char deepseek_config[] =
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 32, \"hidden_size\": 16, \"num_hidden_layers\": 2,"
+    "\"num_attention_heads\": 2, \"intermediate_size\": 24, \"moe_intermediate_size\": 8,"
+    "\"n_routed_experts\": 4, \"n_group\": 2, \"n_shared_experts\": 1, \"first_k_dense_replace\": 1,"
+    "\"moe_layer_freq\": 1, \"q_lora_rank\": 4, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4,"
+    "\"qk_rope_head_dim\": 2, \"v_head_dim\": 4, \"num_nextn_predict_layers\": 1}";
+
+static treadle_status make_and_close(json_t *config, const char *families) {
   treadle_model *model;
-  treadle_status status = treadle_model_from_config("config.json", config, NULL, &model);
+  const treadle_model_options options = {.families = families};
+  treadle_status status = treadle_model_from_config("config.json", config, &options, &model);
   if (status == TREADLE_OK) treadle_model_close(model);
   return status;
 }
 
 static void without_memory(void **state) {
   (void)state;
-  json_t *config = parse(tied_config);
-  TEST_EACH_ALLOCATION(make_and_close(config));
-  json_decref(config);
+  json_t *dense = parse(tied_config), *experts = parse(deepseek_config);
+  const char *folder = test_folder();
+  test_copy_family(folder, "qwen3");
+  TEST_EACH_ALLOCATION(make_and_close(dense, folder));
+  test_remove(folder);
+  folder = test_folder();
+  test_copy_family(folder, "deepseek_v3");
+  TEST_EACH_ALLOCATION(make_and_close(experts, folder));
+  test_remove(folder);
+  json_decref(dense);
+  json_decref(experts);
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The oracle's model: the canonical tensors of a dense decoder (facts 5.1) from a config.json object. */
+/* The oracle's model: what a config.json object says of a family. The tensors are made in oracle_tensors.c. */
 #include "oracle/oracle_parts.h"
 
 #include "base/hash.h"
@@ -26,106 +26,239 @@ void *oracle_memory(size_t count, size_t each) {
   return memory;
 }
 
-/* A field of the config; `otherwise` when it is absent or null, and -1 as `otherwise`: it must be there. */
-static bool number(const json_t *config, const char *key, int64_t otherwise, int64_t *value_p, char *why) {
-  const json_t *field = json_object_get(config, key);
-  *value_p = json_is_integer(field) ? json_integer_value(field) : otherwise;
-  if (field && !json_is_null(field) && !json_is_integer(field))
-    return oracle_refuse(why, "%s is no number", key);
-  return *value_p >= 1 || oracle_refuse(why, "%s is missing or below 1", key);
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+/* A config on its way into a model. `good` falls with the first field that is wrong. */
+typedef struct reading {
+  const json_t *config, *outer; /* text_config, or the config itself */
+  bool good;
+  char *why;
+} reading;
+
+static const json_t *field(const reading *r, const char *key) {
+  const json_t *value = json_object_get(r->config, key);
+  if (!value) value = json_object_get(r->outer, key);
+  return json_is_null(value) ? NULL : value;
 }
 
-static void add_tensor(oracle_model *model, int64_t layer, const char *name, int ndim, int64_t rows,
-                       int64_t cols) {
-  oracle_tensor *tensor = &model->tensors[model->tensor_count++];
-  if (layer < 0) {
-    snprintf(tensor->name, sizeof tensor->name, "%s", name);
-  } else {
-    snprintf(tensor->name, sizeof tensor->name, "model.layers.%lld.%s", (long long)layer, name);
+/* A whole number from `least` on; `otherwise` when it is absent or null. -1 as otherwise: it must be there. */
+static int64_t number(reading *r, const char *key, int64_t otherwise, int64_t least) {
+  const json_t *value = field(r, key);
+  int64_t found = json_is_integer(value) ? json_integer_value(value) : otherwise;
+  if (r->good && ((value && !json_is_integer(value)) || found < least))
+    r->good = oracle_refuse(r->why, "%s is missing, no number or below %lld", key, (long long)least);
+  return found;
+}
+
+static bool flag(const reading *r, const char *key, bool otherwise) {
+  const json_t *value = field(r, key);
+  return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+static bool list_has(const json_t *list, int64_t number) {
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    if (json_integer_value(json_array_get(list, i)) == number) return true;
   }
-  tensor->layer = (int32_t)layer;
-  tensor->ndim = ndim;
-  tensor->shape[0] = rows;
-  tensor->shape[1] = ndim == 2 ? cols : 1;
-  tensor->elems = rows * tensor->shape[1];
-  tensor->first = model->elems;
-  for (const char *c = tensor->name; *c; c++) tensor->hash = treadle_hash_more(tensor->hash, (uint64_t)*c);
-  model->elems += tensor->elems;
+  return false;
 }
 
-static void add_tensors(oracle_model *m) {
-  m->tensors = oracle_memory((size_t)(3 + 20 * m->L), sizeof *m->tensors);
-  add_tensor(m, -1, "model.embed_tokens.weight", 2, m->V, m->H);
-  for (int64_t l = 0; l < m->L; l++) {
-    add_tensor(m, l, "self_attn.q_proj.weight", 2, m->nh * m->hd, m->H);
-    add_tensor(m, l, "self_attn.k_proj.weight", 2, m->ng * m->hd, m->H);
-    add_tensor(m, l, "self_attn.v_proj.weight", 2, m->ng * m->hd, m->H);
-    add_tensor(m, l, "self_attn.o_proj.weight", 2, m->H, m->nh * m->hd);
-    if (m->qkv_bias) {
-      add_tensor(m, l, "self_attn.q_proj.bias", 1, m->nh * m->hd, 0);
-      add_tensor(m, l, "self_attn.k_proj.bias", 1, m->ng * m->hd, 0);
-      add_tensor(m, l, "self_attn.v_proj.bias", 1, m->ng * m->hd, 0);
-    }
-    if (m->o_bias) add_tensor(m, l, "self_attn.o_proj.bias", 1, m->H, 0);
-    if (m->qk_norm) {
-      add_tensor(m, l, "self_attn.q_norm.weight", 1, m->hd, 0);
-      add_tensor(m, l, "self_attn.k_norm.weight", 1, m->hd, 0);
-    }
-    add_tensor(m, l, "mlp.gate_proj.weight", 2, m->I, m->H);
-    add_tensor(m, l, "mlp.up_proj.weight", 2, m->I, m->H);
-    add_tensor(m, l, "mlp.down_proj.weight", 2, m->H, m->I);
-    if (m->mlp_bias) {
-      add_tensor(m, l, "mlp.gate_proj.bias", 1, m->I, 0);
-      add_tensor(m, l, "mlp.up_proj.bias", 1, m->I, 0);
-      add_tensor(m, l, "mlp.down_proj.bias", 1, m->H, 0);
-    }
-    add_tensor(m, l, "input_layernorm.weight", 1, m->H, 0);
-    add_tensor(m, l, "post_attention_layernorm.weight", 1, m->H, 0);
+/* ---- Families -------------------------------------------------------------------------------- */
+
+enum { GQA, MLA, HYBRID }; /* attention */
+enum { DENSE, ALL_MOE, SPARSE_STEP, FIRST_DENSE };
+
+/* What the name of a family says, facts 5. */
+static const struct family {
+  const char *type;
+  int attention, layers; /* which layers have experts */
+  int64_t head_dim;      /* when the field is absent; 0: H / nh */
+  bool tied;             /* when the field is absent */
+  bool qkv_bias, qk_norm;
+  const char *experts, *mtp; /* the fields with their counts */
+} families[] = {
+    {"llama", GQA, DENSE, 0, false, false, false, NULL, NULL},
+    {"smollm3", GQA, DENSE, 0, true, false, false, NULL, NULL},
+    {"qwen2", GQA, DENSE, 0, false, true, false, NULL, NULL},
+    {"qwen3", GQA, DENSE, 128, false, false, true, NULL, NULL},
+    {"gemma3_text", GQA, DENSE, 256, true, false, true, NULL, NULL},
+    {"mixtral", GQA, ALL_MOE, 0, false, false, false, "num_local_experts", NULL},
+    {"qwen2_moe", GQA, SPARSE_STEP, 0, false, true, false, "num_experts", NULL},
+    {"qwen3_moe", GQA, SPARSE_STEP, 0, false, false, true, "num_experts", NULL},
+    {"qwen3_vl_moe_text", GQA, ALL_MOE, 0, false, false, true, "num_experts", NULL},
+    {"deepseek_ocr", GQA, FIRST_DENSE, 0, false, false, false, "n_routed_experts", NULL},
+    {"deepseek_v2", MLA, FIRST_DENSE, 0, false, false, false, "n_routed_experts", NULL},
+    {"deepseek_v3", MLA, FIRST_DENSE, 0, false, false, false, "n_routed_experts",
+     "num_nextn_predict_layers"},
+    {"glm4_moe", GQA, FIRST_DENSE, 128, false, false, false, "n_routed_experts",
+     "num_nextn_predict_layers"},
+    {"gpt_oss", GQA, ALL_MOE, 64, false, true, false, "num_local_experts", NULL},
+    {"qwen3_next", HYBRID, SPARSE_STEP, 256, false, false, true, "num_experts", "mtp_num_hidden_layers"},
+    {"qwen3_5_text", HYBRID, DENSE, 256, false, false, true, NULL, "mtp_num_hidden_layers"},
+    {"qwen3_5_moe_text", HYBRID, ALL_MOE, 256, false, false, true, "num_experts", "mtp_num_hidden_layers"},
+};
+
+bool oracle_is(const oracle_model *model, const char *type) { return strcmp(model->type, type) == 0; }
+
+static const struct family *family_of(const reading *r) {
+  static const char *const others[][2] = {{"kimi_k2", "deepseek_v3"},
+                                          {"gemma3", "gemma3_text"},
+                                          {"qwen3_5", "qwen3_5_text"},
+                                          {"qwen3_5_moe", "qwen3_5_moe_text"}};
+  const char *type = json_string_value(field(r, "model_type"));
+  for (size_t i = 0; type && i < sizeof others / sizeof *others; i++) {
+    if (strcmp(others[i][0], type) == 0) type = others[i][1];
   }
-  add_tensor(m, -1, "model.norm.weight", 1, m->H, 0);
-  if (!m->tied) add_tensor(m, -1, "lm_head.weight", 2, m->V, m->H);
+  for (size_t i = 0; type && i < sizeof families / sizeof *families; i++) {
+    if (strcmp(families[i].type, type) == 0) return &families[i];
+  }
+  oracle_refuse(r->why, "model_type %s is none of the oracle's", type ? type : "(none)");
+  return NULL;
 }
 
-static bool read_config(const json_t *config, oracle_model *m, char *why) {
-  const char *type = json_string_value(json_object_get(config, "model_type"));
-  if (!type || (strcmp(type, "llama") != 0 && strcmp(type, "qwen2") != 0 && strcmp(type, "qwen3") != 0))
-    return oracle_refuse(why, "model_type %s is none of llama, qwen2, qwen3", type ? type : "(none)");
-  snprintf(m->type, sizeof m->type, "%s", type);
-  if (!number(config, "vocab_size", -1, &m->V, why) || !number(config, "hidden_size", -1, &m->H, why) ||
-      !number(config, "num_hidden_layers", -1, &m->L, why) ||
-      !number(config, "num_attention_heads", -1, &m->nh, why) ||
-      !number(config, "intermediate_size", -1, &m->I, why) ||
-      !number(config, "num_key_value_heads", m->nh, &m->ng, why) ||
-      !number(config, "head_dim", strcmp(type, "qwen3") == 0 ? 128 : m->H / m->nh, &m->hd, why))
-    return false;
-  if (m->nh % m->ng != 0)
-    return oracle_refuse(why, "%lld query heads, %lld KV heads", (long long)m->nh, (long long)m->ng);
-  bool attention_bias = json_is_true(json_object_get(config, "attention_bias"));
-  m->tied = json_is_true(json_object_get(config, "tie_word_embeddings"));
-  m->qkv_bias = strcmp(type, "qwen2") == 0 || attention_bias;
-  m->o_bias = strcmp(type, "qwen2") != 0 && attention_bias;
-  m->mlp_bias = strcmp(type, "llama") == 0 && json_is_true(json_object_get(config, "mlp_bias"));
-  m->qk_norm = strcmp(type, "qwen3") == 0;
-  return true;
+/* 5.1, 5.2: sizes and biases of attention and dense MLP. */
+static void read_common(reading *r, const struct family *f, oracle_model *m) {
+  snprintf(m->type, sizeof m->type, "%s", f->type);
+  m->V = number(r, "vocab_size", -1, 1);
+  m->H = number(r, "hidden_size", -1, 1);
+  m->L = number(r, "num_hidden_layers", -1, 1);
+  m->nh = number(r, "num_attention_heads", -1, 1);
+  m->I = number(r, "intermediate_size", f->layers == ALL_MOE ? 0 : -1, 0);
+  m->ng = number(r, "num_key_value_heads", m->nh, 1);
+  m->hd = number(r, "head_dim", f->head_dim || m->nh < 1 ? f->head_dim : m->H / m->nh,
+                 f->attention == MLA ? 0 : 1);
+  if (r->good && f->attention != MLA && m->nh % m->ng != 0)
+    r->good = oracle_refuse(r->why, "%lld query heads, %lld KV heads", (long long)m->nh, (long long)m->ng);
+  m->tied = flag(r, "tie_word_embeddings", f->tied);
+  bool biased = flag(r, "attention_bias", oracle_is(m, "gpt_oss"));
+  if (oracle_is(m, "mixtral")) biased = false; /* its modules have none */
+  bool own_bias = oracle_is(m, "qwen2_moe") ? flag(r, "qkv_bias", true) : f->qkv_bias;
+  m->qkv_bias = oracle_is(m, "gpt_oss") ? biased : own_bias || biased;
+  m->o_bias = biased && !f->qkv_bias && !oracle_is(m, "glm4_moe");
+  if (oracle_is(m, "gpt_oss")) m->o_bias = biased;
+  m->mlp_bias = (oracle_is(m, "llama") || oracle_is(m, "smollm3")) && flag(r, "mlp_bias", false);
+  m->qk_norm = oracle_is(m, "glm4_moe") ? flag(r, "use_qk_norm", false) : f->qk_norm;
+  const char *dtype = json_string_value(field(r, "dtype"));
+  if (!dtype) dtype = json_string_value(field(r, "torch_dtype"));
+  m->elem_bytes = dtype && strcmp(dtype, "float32") == 0 ? 4 : 2;
+  m->wrapped = r->config != r->outer;
+  m->sandwich = oracle_is(m, "gemma3_text");
+  m->sinks = oracle_is(m, "gpt_oss");
+}
+
+/* 5.3 */
+static void read_mla(reading *r, oracle_model *m) {
+  m->mla = true;
+  m->q_lora = number(r, "q_lora_rank", 0, 0);
+  m->kv_lora = number(r, "kv_lora_rank", 512, 1);
+  m->nope = number(r, "qk_nope_head_dim", 128, 1);
+  m->rope = number(r, "qk_rope_head_dim", 64, 1);
+  m->vd = number(r, "v_head_dim", 128, 1);
+}
+
+/* 4.8 */
+static void read_linear(reading *r, oracle_model *m) {
+  m->gated = true;
+  m->split_in_proj = !oracle_is(m, "qwen3_next");
+  m->nk = number(r, "linear_num_key_heads", 16, 1);
+  m->nv = number(r, "linear_num_value_heads", 32, 1);
+  m->dk = number(r, "linear_key_head_dim", 128, 1);
+  m->dv = number(r, "linear_value_head_dim", 128, 1);
+  m->K = number(r, "linear_conv_kernel_dim", 4, 1);
+  if (r->good && m->nv % m->nk != 0)
+    r->good = oracle_refuse(r->why, "%lld value heads, %lld key heads", (long long)m->nv, (long long)m->nk);
+}
+
+/* 5.2 */
+static void read_experts(reading *r, const struct family *f, oracle_model *m) {
+  m->E = number(r, f->experts, -1, 1);
+  bool own_width = !oracle_is(m, "mixtral") && !oracle_is(m, "gpt_oss");
+  m->Im = own_width ? number(r, "moe_intermediate_size", -1, 1) : m->I;
+  if (r->good && m->Im < 1) r->good = oracle_refuse(r->why, "intermediate_size is missing");
+  if (f->layers == FIRST_DENSE) {
+    m->shared = number(r, "n_shared_experts", oracle_is(m, "glm4_moe") ? 1 : 0, 0);
+    m->Is = m->shared * m->Im;
+    m->groups = number(r, "n_group", 1, 1);
+  } else if (oracle_is(m, "qwen2_moe") || f->attention == HYBRID) {
+    m->Is = number(r, "shared_expert_intermediate_size", 0, 0);
+    m->shared_gate = m->Is > 0;
+  }
+  m->halves = oracle_is(m, "qwen3_vl_moe_text");
+  m->packed = m->router_bias = oracle_is(m, "gpt_oss");
+  m->correction_bias = oracle_is(m, "deepseek_v3") || oracle_is(m, "glm4_moe");
+}
+
+/* Which layers have experts, which have linear attention. An MTP layer has full attention. */
+static void read_layers(reading *r, const struct family *f, oracle_model *m) {
+  m->moe = oracle_memory((size_t)(m->L + m->mtp), sizeof *m->moe);
+  m->linear = oracle_memory((size_t)(m->L + m->mtp), sizeof *m->linear);
+  int64_t first = number(r, "first_k_dense_replace", oracle_is(m, "deepseek_v3") ? 3 : 1, 0);
+  int64_t step = number(r, "decoder_sparse_step", 1, 1);
+  int64_t freq = f->layers == FIRST_DENSE ? number(r, "moe_layer_freq", 1, 1) : 1;
+  int64_t interval = number(r, "full_attention_interval", 4, 1);
+  const json_t *only_mlp = field(r, "mlp_only_layers"), *types = field(r, "layer_types");
+  for (int64_t l = 0; l < m->L + m->mtp; l++) {
+    if (f->layers == ALL_MOE) m->moe[l] = true;
+    if (f->layers == SPARSE_STEP) m->moe[l] = l >= m->L || (!list_has(only_mlp, l) && (l + 1) % step == 0);
+    if (f->layers == FIRST_DENSE) m->moe[l] = l >= first && l % freq == 0; /* MTP layers as well */
+    if (f->attention != HYBRID || l >= m->L) continue;
+    const char *type = json_string_value(json_array_get(types, (size_t)l));
+    m->linear[l] = type ? strcmp(type, "linear_attention") == 0 : (l + 1) % interval != 0;
+  }
 }
 
 oracle_model *oracle_model_new(const json_t *config, char why[200]) {
   oracle_model *model = oracle_memory(1, sizeof *model);
-  if (!read_config(config, model, why)) {
+  reading r = {.config = json_object_get(config, "text_config"), .outer = config, .good = true, .why = why};
+  if (!r.config) r.config = config;
+  const struct family *family = family_of(&r);
+  r.good = family != NULL;
+  if (r.good) read_common(&r, family, model);
+  if (r.good && family->attention == MLA) read_mla(&r, model);
+  if (r.good && family->attention == HYBRID) read_linear(&r, model);
+  if (r.good && family->layers != DENSE) read_experts(&r, family, model);
+  if (r.good && family->mtp) {
+    model->mtp = number(&r, family->mtp, 0, 0);
+    model->next_mtp = family->attention == HYBRID;
+    if (r.good && model->next_mtp && model->mtp > 1)
+      r.good = oracle_refuse(why, "%lld MTP layers share one mtp.fc", (long long)model->mtp);
+  }
+  if (r.good) read_layers(&r, family, model);
+  if (!r.good) {
     oracle_model_free(model);
     return NULL;
   }
-  add_tensors(model);
+  oracle_tensors_make(model);
   return model;
 }
 
 void oracle_model_free(oracle_model *model) {
   if (!model) return;
   free(model->tensors);
+  free(model->moe);
+  free(model->linear);
   free(model);
 }
 
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+void oracle_layer_name(const oracle_model *model, int64_t l, const char *name, char full[ORACLE_NAME]) {
+  if (l < 0) {
+    snprintf(full, ORACLE_NAME, "%s", name);
+  } else if (l >= model->L && model->next_mtp) {
+    snprintf(full, ORACLE_NAME, "mtp.layers.%lld.%s", (long long)(l - model->L), name);
+  } else {
+    snprintf(full, ORACLE_NAME, "model.layers.%lld.%s", (long long)l, name);
+  }
+}
+
 int32_t oracle_model_find(const oracle_model *model, const char *name) {
+  for (int64_t l = model->L; l < model->L + model->mtp && !model->next_mtp; l++) { /* 5.4: copies */
+    char copy[ORACLE_NAME];
+    oracle_layer_name(model, l, "embed_tokens.weight", copy);
+    if (strcmp(name, copy) == 0) name = "model.embed_tokens.weight";
+    oracle_layer_name(model, l, "shared_head.head.weight", copy);
+    if (strcmp(name, copy) == 0) name = "lm_head.weight";
+  }
   if (model->tied && strcmp(name, "lm_head.weight") == 0) name = "model.embed_tokens.weight";
   for (int32_t i = 0; i < model->tensor_count; i++) {
     if (strcmp(model->tensors[i].name, name) == 0) return i;

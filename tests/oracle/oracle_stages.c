@@ -64,11 +64,28 @@ bool oracle_option_number(oracle_options *options, const char *key, int64_t othe
   return true;
 }
 
-static bool option_switch(oracle_options *options, const char *key, bool *on_p, char *why) {
+bool oracle_option_switch(oracle_options *options, const char *key, bool *on_p, char *why) {
   const char *text = oracle_option_text(options, key);
   *on_p = text && strcmp(text, "on") == 0;
   return !text || *on_p || strcmp(text, "off") == 0 ||
          oracle_refuse(why, "%s=%s is not on or off", key, text);
+}
+
+bool oracle_option_word(oracle_options *options, const char *key, const char *const *words, int *which_p,
+                        char *why) {
+  const char *text = oracle_option_text(options, key);
+  *which_p = 0;
+  if (!text) return true;
+  for (int i = 0; words[i]; i++) {
+    *which_p = i;
+    if (strcmp(text, words[i]) == 0) return true;
+  }
+  return oracle_refuse(why, "%s=%s", key, text);
+}
+
+int64_t oracle_elem_bytes(const oracle_model *model, oracle_options *options) {
+  const char *dtype = oracle_option_text(options, "dtype");
+  return !dtype ? model->elem_bytes : strcmp(dtype, "fp32") == 0 ? 4 : 2;
 }
 
 bool oracle_options_end(const oracle_options *options, char *why) {
@@ -81,7 +98,7 @@ bool oracle_options_end(const oracle_options *options, char *why) {
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
 static void stages_begin(oracle_stages *stages, int64_t layers, int64_t pp, int64_t vpp) {
-  *stages = (oracle_stages){.pp = pp, .vpp = vpp};
+  *stages = (oracle_stages){.pp = pp, .vpp = vpp, .mtp_p = -1, .mtp_v = -1};
   stages->p = oracle_memory((size_t)layers, sizeof *stages->p);
   stages->v = oracle_memory((size_t)layers, sizeof *stages->v);
 }
@@ -139,38 +156,47 @@ static bool expand(const char *text, const char *end, char *expanded, bool neste
   return true;
 }
 
-static bool stages_of_string(const char *text, int64_t layers, int64_t pp, int64_t vpp_given,
+static bool stages_of_string(const char *text, int64_t layers, int64_t mtp, int64_t pp, int64_t vpp_given,
                              oracle_stages *stages, char *why) {
   char expanded[EXPANDED] = "", order[EXPANDED] = "";
   if (!expand(text, text + strlen(text), expanded, false, why)) return false;
-  int64_t count = 1, t = 0, embeddings = 0, losses = 0, length = 0;
+  int64_t count = 1, t = 0, m = 0, embeddings = 0, losses = 0, length = 0;
   for (const char *c = expanded; *c; c++) {
     count += *c == '|';
     t += *c == 't';
     embeddings += *c == 'E';
     losses += *c == 'L';
-    if (*c == 'm') return oracle_refuse(why, "layout: 'm', and the model has no MTP layers");
+    m += *c == 'm';
+    if (*c == 't' && m > 0) return oracle_refuse(why, "layout: 't' behind 'm'");
     if (*c != '|') order[length++] = *c;
   }
   if (embeddings != 1 || losses != 1 || order[0] != 'E' || order[length - 1] != 'L')
     return oracle_refuse(why, "layout: one E at the begin and one L at the end");
   if (t != layers)
     return oracle_refuse(why, "layout: %lld layers of %lld", (long long)t, (long long)layers);
+  if (m != mtp) return oracle_refuse(why, "layout: %lld MTP layers of %lld", (long long)m, (long long)mtp);
   if (count % pp != 0 || (pp == 1 && count > 1))
     return oracle_refuse(why, "layout: %lld stages, pp %lld", (long long)count, (long long)pp);
   if (vpp_given > 0 && vpp_given != count / pp)
     return oracle_refuse(why, "layout: vpp is %lld, not %lld", (long long)(count / pp),
                          (long long)vpp_given);
   stages_begin(stages, layers, pp, count / pp);
-  int64_t stage = 0, layer = 0;
+  int64_t stage = 0, layer = 0, mtp_stage = -1;
   for (const char *c = expanded; *c; c++) {
     stage += *c == '|';
+    if (*c == 'm' && mtp_stage >= 0 && mtp_stage != stage)
+      return oracle_refuse(why, "layout: 'm' in two stages");
+    if (*c == 'm') mtp_stage = stage;
     if (*c != 't') continue;
     stages->p[layer] = stage % pp;
     stages->v[layer] = stage / pp;
     layer++;
   }
-  return true;
+  if (mtp_stage < 0) return true;
+  stages->mtp_p = mtp_stage % pp;
+  stages->mtp_v = mtp_stage / pp;
+  return stages->mtp_v == stages->vpp - 1 ||
+         oracle_refuse(why, "layout: 'm' not in the last chunk of a rank");
 }
 
 /* ---- Megatron: numbers of layers (facts 2.1, 16.6) ------------------------------------------- */
@@ -201,19 +227,21 @@ static bool count_slots(int64_t layers, int64_t pp, int64_t first, int64_t last,
   return true;
 }
 
-bool oracle_stages_megatron(int64_t layers, oracle_options *options, oracle_stages *stages, char *why) {
+bool oracle_stages_megatron(int64_t layers, int64_t mtp, oracle_options *options, oracle_stages *stages,
+                            char *why) {
   int64_t pp, vpp, first, last;
   bool a, b;
   if (!oracle_option_number(options, "pp", 1, &pp, why) ||
       !oracle_option_number(options, "vpp", 0, &vpp, why) ||
       !oracle_option_number(options, "first", 0, &first, why) ||
       !oracle_option_number(options, "last", 0, &last, why) ||
-      !option_switch(options, "embedding_split", &a, why) || !option_switch(options, "loss_split", &b, why))
+      !oracle_option_switch(options, "embedding_split", &a, why) ||
+      !oracle_option_switch(options, "loss_split", &b, why))
     return false;
   const char *layout = oracle_option_text(options, "layout");
   if (layout) {
     if (first || last || a || b) return oracle_refuse(why, "layout together with other pipeline options");
-    return stages_of_string(layout, layers, pp, vpp, stages, why);
+    return stages_of_string(layout, layers, mtp, pp, vpp, stages, why);
   }
   if (pp == 1 && vpp > 1) return oracle_refuse(why, "vpp without pp");
   if (vpp == 0) vpp = 1;
@@ -238,6 +266,10 @@ bool oracle_stages_megatron(int64_t layers, oracle_options *options, oracle_stag
           stages->v[layer] = v;
         }
       }
+    }
+    if (mtp > 0) { /* 2.3 */
+      stages->mtp_p = pp - 1;
+      stages->mtp_v = vpp - 1;
     }
   }
   free(slots);

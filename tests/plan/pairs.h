@@ -6,28 +6,32 @@
 #ifndef TREADLE_TESTS_PAIRS_H
 #define TREADLE_TESTS_PAIRS_H
 
-#include "base/random.h"
 #include "oracle/oracle.h"
+#include "plan/draw.h"
 #include "plan/plan.h"
 
 typedef struct pair_side {
-  char text[512]; /* of the layout */
-  char kind[16];  /* hf, megatron, vllm, sglang, pieces */
-  bool given;     /* the layout is handed over piece by piece */
-  int64_t f;      /* rank map */
+  char text[DRAW_TEXT];    /* of the layout */
+  char kind[16], like[16]; /* one of draw_kinds; of given pieces: what they were */
+  bool given;              /* the layout is handed over piece by piece */
+  int64_t f;               /* rank map */
   treadle_layout *layout;
   oracle_layout *oracle;
 } pair_side;
 
 typedef struct pair {
   uint64_t seed;
-  char config[512]; /* as JSON */
+  char config[DRAW_CONFIG]; /* as JSON */
   json_t *json;
   int64_t ranks;
   treadle_model *model;
   oracle_model *oracle;
+  int32_t *tensors; /* [oracle->tensor_count] the library's canonical tensor of the oracle's */
   pair_side from, to;
 } pair;
+
+/* Fills `tensors` of a pair that has both models. */
+void pair_match(pair *p);
 
 /* Makes the pair of a seed: draws until both layouts are legal. Fails the test when library and oracle do not
  * agree on what is legal. max_elems bounds the model. */
@@ -38,7 +42,7 @@ const char *pair_describe(const pair *p);
 typedef struct pair_result {
   int64_t moved, bound, back_moved;
   int32_t waves;
-  bool lossless;
+  bool lossless, returned; /* by the plan; in these values */
 } pair_result;
 
 /* Plans, plays both directions and compares; ends the test at the first difference. cap_min: with the smallest

@@ -3,6 +3,7 @@
 #include "plan/small.h"
 
 #include "base/dtype.h"
+#include "layout/agree.h"
 #include "test.h"
 
 #include <inttypes.h>
@@ -14,14 +15,15 @@ static void config_text(const small_config *c, char *text, size_t capacity) {
            "{\"model_type\": \"%s\", \"vocab_size\": %" PRId64 ", \"hidden_size\": %" PRId64
            ", \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": %" PRId64
            ", \"num_key_value_heads\": %" PRId64 ", \"head_dim\": %" PRId64
-           ", \"intermediate_size\": %" PRId64 ", \"tie_word_embeddings\": %s, \"torch_dtype\": \"%s\"}",
+           ", \"intermediate_size\": %" PRId64
+           ", \"tie_word_embeddings\": %s, \"torch_dtype\": \"%s\"%s%s}",
            c->type ? c->type : "llama", or_one(c->V), or_one(c->H), or_one(c->L), or_one(c->nh),
            or_one(c->ng), or_one(c->hd), or_one(c->I), c->tied ? "true" : "false",
-           c->dtype ? c->dtype : "bfloat16");
+           c->dtype ? c->dtype : "bfloat16", c->more ? ", " : "", c->more ? c->more : "");
 }
 
 treadle_model *small_model(const small_config *config) {
-  char text[512];
+  char text[1024];
   treadle_model *model;
   config_text(config, text, sizeof text);
   json_t *json = json_loads(text, 0, NULL);
@@ -50,17 +52,20 @@ static void start_pair(pair *p, const small_config *config, int64_t ranks) {
   assert_ok(treadle_model_from_config("config", p->json, NULL, &p->model));
   p->oracle = oracle_model_new(p->json, why);
   if (!p->oracle) fail_msg("%s", why);
+  pair_match(p);
 }
 
 static void start_side(pair *p, pair_side *side, const char *text, int64_t f) {
   char why[200];
   snprintf(side->text, sizeof side->text, "%s", text);
   snprintf(side->kind, sizeof side->kind, "%.*s", (int)strcspn(text, ":"), text);
+  strcpy(side->like, side->kind);
   side->f = f;
   assert_ok(treadle_layout_create(p->model, text, p->ranks, &side->layout));
   if (f > 1) side->layout->order = (treadle_rank_order){side->layout->tp, f};
   side->oracle = oracle_layout_new(p->oracle, text, p->ranks, f, why);
   if (!side->oracle) fail_msg("oracle: %s: %s", text, why);
+  agree_trim(side->layout, side->oracle);
 }
 
 /* Once with the smallest cap, once with another. */
@@ -162,6 +167,7 @@ static oracle_layout *truth_of(const treadle_model *model, const oracle_model *o
 static void start_given(pair *p, pair_side *side, const small_pieces *pieces) {
   strcpy(side->text, "pieces");
   strcpy(side->kind, "pieces");
+  strcpy(side->like, "pieces");
   side->f = 1;
   side->given = true;
   assert_ok(treadle_layout_from_pieces(p->model, p->ranks, pieces->items, pieces->count, &side->layout));

@@ -9,6 +9,7 @@ typedef struct small_config { /* what is left out: llama, bfloat16, sizes of 1 *
   const char *type, *dtype;
   int64_t V, H, L, nh, ng, hd, I;
   bool tied;
+  const char *more; /* fields as JSON: "\"num_experts\": 4" */
 } small_config;
 
 treadle_model *small_model(const small_config *config);

@@ -3,6 +3,7 @@
 /* ctest: timeout=600 */
 #include "test.h"
 
+#include "plan/classes.h"
 #include "plan/small.h"
 
 #include <inttypes.h>
@@ -415,9 +416,13 @@ static void what_a_plan_tells(void **state) {
     for (int64_t r = 0; r < 4; r++) {
       treadle_plan *plan;
       treadle_plan_info made, measured;
+      treadle_classes classes;
       size_t inbound[4], without[4] = {0}, pulled = 0, stored = 0;
       assert_ok(treadle_plan_make(from, to, r, 4096, 9, 40960, &plan));
-      assert_ok(treadle_plan_measure(from, to, r, 4096, 9, &measured, without));
+      assert_ok(treadle_plan_measure(from, to, r, 4096, 9, &measured));
+      assert_ok(treadle_classes_create(from, to, 4096, &classes));
+      assert_ok(treadle_plan_add_inbound(&classes, r, without));
+      treadle_classes_release(&classes);
       treadle_plan_get_info(plan, &made);
       treadle_plan_inbound(plan, inbound);
       for (int64_t s = 0; s < 4; s++) {
@@ -552,7 +557,7 @@ static treadle_status try_plan(const treadle_layout *from, const treadle_layout 
 
 static treadle_status try_measure(const treadle_layout *from, const treadle_layout *to) {
   treadle_plan_info info;
-  return treadle_plan_measure(from, to, 1, 4096, 7, &info, NULL);
+  return treadle_plan_measure(from, to, 1, 4096, 7, &info);
 }
 
 static void failing_allocations(void **state) {

@@ -1,0 +1,283 @@
+/* Shares of ranks: holdings, the table of shares, and ranks sorted by place. */
+#include "layout/alike.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "layout/blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
+
+uint64_t treadle_tensor_kin(const treadle_layout *from, const treadle_layout *to, int32_t t) {
+  const treadle_tensor *tensor = &from->model->tensors[t];
+  uint64_t key = treadle_hash_more((uint64_t)tensor->kind, treadle_layout_placement(from, t));
+  key = treadle_hash_more(key, treadle_layout_placement(to, t));
+  for (int a = 0; a < tensor->naxes; a++) key = treadle_hash_more(key, (uint64_t)tensor->axis[a]);
+  return key ? key : 1;
+}
+
+treadle_status treadle_alike_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_alike *alike) {
+  size_t tensors = (size_t)from->model->tensor_count;
+  *alike = (treadle_alike){.layouts = {from, to}, .share_capacity = 256};
+  alike->kin = treadle_alloc_array(tensors + 1, sizeof *alike->kin);
+  alike->shares = treadle_alloc_array(alike->share_capacity, sizeof *alike->shares);
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    alike->at[side] = treadle_alloc_array(tensors + 1, sizeof *alike->at[side]);
+    if (alike->at[side]) memset(alike->at[side], -1, tensors * sizeof *alike->at[side]);
+  }
+  if (!alike->kin || !alike->shares || !alike->at[TREADLE_FROM] || !alike->at[TREADLE_TO]) {
+    treadle_alike_release(alike);
+    return no_memory();
+  }
+  for (int32_t t = 0; t < (int32_t)tensors; t++) {
+    uint64_t kin = treadle_tensor_kin(from, to, t);
+    for (int side = 0; side < TREADLE_SIDES; side++) {
+      kin = treadle_hash_more(kin, treadle_layout_dtype(alike->layouts[side], &from->model->tensors[t]));
+      kin = treadle_hash_more(kin, treadle_layout_cells_like(alike->layouts[side], t));
+    }
+    alike->kin[t] = kin;
+  }
+  return TREADLE_OK;
+}
+
+void treadle_alike_release(treadle_alike *alike) {
+  treadle_free(alike->kin);
+  treadle_free(alike->shares);
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    treadle_free(alike->at[side]);
+    treadle_array_release(&alike->holdings[side]);
+    treadle_array_release(&alike->pieces[side]);
+  }
+  treadle_array_release(&alike->own_cells);
+  treadle_array_release(&alike->other_cells);
+  treadle_array_release(&alike->rest);
+  treadle_array_release(&alike->spare);
+  *alike = (treadle_alike){0};
+}
+
+/* ---- Holdings ---- */
+
+/* A piece, counted from `start` on each axis and from `offset` in memory. */
+static uint64_t hash_piece(uint64_t seed, const treadle_piece *piece, const int64_t *start,
+                           int64_t offset) {
+  int64_t numbers[3 * TREADLE_MAX_AXES + 2];
+  int count = 0;
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    numbers[count++] = piece->box.start[a] - start[a];
+    numbers[count++] = piece->box.size[a];
+    numbers[count++] = piece->box.size[a] > 1 ? piece->stride[a] : 0;
+  }
+  numbers[count++] = piece->offset - offset;
+  numbers[count++] = (int64_t)piece->dtype;
+  return treadle_hash_bytes(numbers, sizeof numbers, seed);
+}
+
+static treadle_status take_side(treadle_alike *alike, int side, int64_t rank) {
+  static const int64_t origin[TREADLE_MAX_AXES];
+  treadle_status status = TREADLE_OK;
+  treadle_holdings *holdings = &alike->holdings[side];
+  treadle_pieces *pieces = &alike->pieces[side];
+  int32_t *at = alike->at[side];
+  for (size_t i = 0; i < holdings->count; i++)
+    if (holdings->items[i].tensor >= 0) at[holdings->items[i].tensor] = -1;
+  holdings->count = pieces->count = 0;
+  alike->placed[side] = false;
+  uint64_t window = treadle_layout_window_bytes(alike->layouts[side], rank);
+  TRY(treadle_layout_pieces(alike->layouts[side], rank, pieces));
+  for (size_t i = 0; i < pieces->count; i++) {
+    const treadle_piece *piece = &pieces->items[i];
+    bool more = piece->tensor >= 0 && at[piece->tensor] >= 0;
+    if (!more) {
+      if (piece->tensor >= 0) at[piece->tensor] = (int32_t)holdings->count;
+      TRY(treadle_array_push(holdings, ((treadle_holding){piece->tensor, piece->offset, 0})));
+    }
+    treadle_holding *holding = &holdings->items[more ? (size_t)at[piece->tensor] : holdings->count - 1];
+    holding->pieces = hash_piece(holding->pieces, piece, origin, holding->offset);
+    window = treadle_hash_more(window, (uint64_t)piece->offset);
+    window =
+        treadle_hash_more(window, (uint64_t)piece->storage << 32 | (uint32_t)(holding - holdings->items));
+  }
+  alike->window[side] = window;
+  alike->place[side] = treadle_layout_place(alike->layouts[side], rank);
+  alike->placed[side] = true;
+out:
+  return status;
+}
+
+treadle_status treadle_alike_take(treadle_alike *alike, int64_t rank) {
+  treadle_status status = TREADLE_OK;
+  alike->rank = rank;
+  for (int side = 0; side < TREADLE_SIDES; side++)
+    if (!alike->placed[side] || alike->place[side] != treadle_layout_place(alike->layouts[side], rank))
+      TRY(take_side(alike, side, rank));
+out:
+  return status;
+}
+
+/* ---- Shares ---- */
+
+/* Where a cell comes among those of its rank, where it says so. */
+static uint64_t hash_turn(uint64_t hash, const treadle_cell *cell) {
+  hash = treadle_hash_more(hash, (uint64_t)cell->before);
+  hash = treadle_hash_more(hash, (uint64_t)cell->weight);
+  return treadle_hash_more(hash, (uint64_t)cell->total);
+}
+
+/* How the pieces of one layout lie, and how the cells of both cut them: what waves and pages follow from. */
+static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint64_t *hash_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_layout *own = alike->layouts[side], *other = alike->layouts[!side];
+  const treadle_tensor *tensor = &own->model->tensors[t];
+  const treadle_pieces *pieces = &alike->pieces[side];
+  uint64_t hash = treadle_hash_more((uint64_t)tensor->naxes, (uint64_t)tensor->ndim);
+  for (int a = 0; a < tensor->naxes; a++) hash = treadle_hash_more(hash, (uint64_t)tensor->axis_dim[a]);
+  hash = treadle_hash_more(hash, treadle_layout_dtype(own, tensor));
+  hash = treadle_hash_more(hash, treadle_layout_dtype(other, tensor));
+  for (size_t i = 0; i < pieces->count; i++) {
+    const treadle_piece *piece = &pieces->items[i];
+    hash = hash_piece(hash, piece, piece->box.start, piece->offset);
+    if (treadle_is_banded(own, other, t))
+      hash = treadle_hash_more(hash, treadle_blocks_phase(own->model, piece));
+    alike->own_cells.count = 0;
+    TRY(treadle_layout_cells(own, t, &piece->box, &alike->own_cells));
+    for (size_t k = 0; k < alike->own_cells.count; k++) {
+      treadle_box wanted, common;
+      const treadle_box *cell = &alike->own_cells.items[k].box;
+      if (!treadle_box_meet(cell, &piece->box, &wanted)) continue;
+      alike->other_cells.count = 0;
+      TRY(treadle_layout_cells(other, t, &wanted, &alike->other_cells));
+      hash = hash_turn(hash, &alike->own_cells.items[k]);
+      for (size_t n = 0; n < alike->other_cells.count; n++) {
+        if (!treadle_box_meet(cell, &alike->other_cells.items[n].box, &common)) continue;
+        for (int a = 0; a < TREADLE_MAX_AXES; a++) common.start[a] -= piece->box.start[a];
+        hash = treadle_hash_bytes(&common, sizeof common, hash);
+        hash = hash_turn(hash, &alike->other_cells.items[n]);
+      }
+    }
+  }
+  *hash_p = hash;
+out:
+  return status;
+}
+
+/* How much is left of each piece of one layout without those of the same tensor that come before it, and without
+ * those of the other layout: what bytes follow from. rest_bytes: what is left in the end, in the narrower dtype. */
+static treadle_status hash_rests(treadle_alike *alike, int side, int32_t t, uint64_t *hash,
+                                 int64_t *rest_bytes) {
+  treadle_status status = TREADLE_OK;
+  const treadle_pieces *own = &alike->pieces[side], *other = &alike->pieces[!side];
+  const treadle_layout *layout = alike->layouts[!side];
+  treadle_dtype other_dtype = treadle_layout_dtype(layout, &layout->model->tensors[t]);
+  *rest_bytes = 0;
+  *hash = treadle_hash_more(treadle_hash_more(*hash, own->count), other_dtype);
+  for (size_t i = 0; i < own->count; i++) {
+    int64_t elems = treadle_box_elems(&own->items[i].box);
+    alike->rest.count = 0;
+    TRY(treadle_array_push(&alike->rest, own->items[i].box));
+    for (size_t k = 0; k < i + other->count; k++) {
+      const treadle_piece *without = k < i ? &own->items[k] : &other->items[k - i];
+      *hash = treadle_hash_more(*hash, (uint64_t)elems << 8 | (uint64_t)without->dtype);
+      TRY(treadle_boxes_subtract(&alike->rest, &without->box, &alike->spare));
+      elems = 0;
+      for (size_t n = 0; n < alike->rest.count; n++) elems += treadle_box_elems(&alike->rest.items[n]);
+    }
+    *hash = treadle_hash_more(*hash, (uint64_t)elems << 8 | (uint64_t)own->items[i].dtype);
+    *rest_bytes += elems * (int64_t)treadle_dtype_narrower_bytes(own->items[i].dtype, other_dtype);
+  }
+out:
+  return status;
+}
+
+static int by_offset(const void *a, const void *b) {
+  int64_t x = ((const treadle_piece *)a)->offset, y = ((const treadle_piece *)b)->offset;
+  return (x > y) - (x < y);
+}
+
+static treadle_status fill_share(treadle_alike *alike, int32_t t, treadle_share *share) {
+  treadle_status status = TREADLE_OK;
+  int64_t back_bytes;
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    treadle_pieces *pieces = &alike->pieces[side];
+    pieces->count = 0;
+    TRY(treadle_layout_pieces_of(alike->layouts[side], alike->rank, t, pieces));
+    if (pieces->count > 1) qsort(pieces->items, pieces->count, sizeof *pieces->items, by_offset);
+  }
+  for (int side = 0; side < TREADLE_SIDES; side++) TRY(hash_cuts(alike, side, t, &share->cuts[side]));
+  share->common = 0;
+  TRY(hash_rests(alike, TREADLE_FROM, t, &share->common, &back_bytes));
+  TRY(hash_rests(alike, TREADLE_TO, t, &share->common, &share->inbound_bytes));
+out:
+  return status;
+}
+
+static treadle_share *find_share(const treadle_alike *alike, uint64_t key) {
+  size_t mask = alike->share_capacity - 1, at = (size_t)key & mask;
+  while (alike->shares[at].key != 0 && alike->shares[at].key != key) at = (at + 1) & mask;
+  return &alike->shares[at];
+}
+
+static treadle_status grow_shares(treadle_alike *alike) {
+  treadle_share *old = alike->shares;
+  size_t capacity = alike->share_capacity;
+  treadle_share *shares = treadle_alloc_array(2 * capacity, sizeof *shares);
+  if (!shares) return no_memory();
+  alike->shares = shares;
+  alike->share_capacity = 2 * capacity;
+  for (size_t i = 0; i < capacity; i++)
+    if (old[i].key) *find_share(alike, old[i].key) = old[i];
+  treadle_free(old);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_alike_share(treadle_alike *alike, int32_t tensor, const treadle_share **share_p) {
+  treadle_status status = TREADLE_OK;
+  uint64_t key = alike->kin[tensor];
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    int32_t at = alike->at[side][tensor];
+    key = treadle_hash_more(key, at >= 0 ? alike->holdings[side].items[at].pieces : 0);
+  }
+  if (key == 0) key = 1;
+  treadle_share *share = find_share(alike, key);
+  if (share->key == 0) {
+    TRY(fill_share(alike, tensor, share));
+    share->key = key;
+    if (2 * ++alike->share_count > alike->share_capacity) {
+      TRY(grow_shares(alike));
+      share = find_share(alike, key);
+    }
+  }
+  *share_p = share;
+out:
+  return status;
+}
+
+/* ---- Ranks by place ---- */
+
+static int compare(const treadle_places *a, const treadle_places *b, int outer) {
+  if (a->place[outer] != b->place[outer]) return a->place[outer] < b->place[outer] ? -1 : 1;
+  if (a->place[!outer] != b->place[!outer]) return a->place[!outer] < b->place[!outer] ? -1 : 1;
+  return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+static int compare_from_first(const void *a, const void *b) { return compare(a, b, TREADLE_FROM); }
+static int compare_to_first(const void *a, const void *b) { return compare(a, b, TREADLE_TO); }
+
+void treadle_places_sort(const treadle_layout *from, const treadle_layout *to, treadle_places *places) {
+  static int (*const by[TREADLE_SIDES])(const void *, const void *) = {compare_from_first,
+                                                                       compare_to_first};
+  const treadle_layout *layouts[TREADLE_SIDES] = {from, to};
+  size_t ranks = (size_t)from->ranks, count[TREADLE_SIDES] = {0};
+  for (size_t r = 0; r < ranks; r++) {
+    places[r].rank = (int64_t)r;
+    for (int side = 0; side < TREADLE_SIDES; side++)
+      places[r].place[side] = treadle_layout_place(layouts[side], (int64_t)r);
+  }
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    qsort(places, ranks, sizeof *places, by[side]);
+    for (size_t r = 0; r < ranks; r++)
+      count[side] += r == 0 || places[r].place[side] != places[r - 1].place[side];
+  }
+  if (count[TREADLE_FROM] < count[TREADLE_TO]) qsort(places, ranks, sizeof *places, compare_from_first);
+}

@@ -1,0 +1,73 @@
+/* Which ranks are alike: what a rank has of each tensor in two layouts, apart from where on the tensor it lies.
+ *
+ * Ranks of one layer group hold different experts, ranks of different stages different layers, and what a switch
+ * costs them is mostly the same. Two ranks' shares of a tensor are equal when their pieces have the same sizes, lie
+ * alike in memory, and are cut in the same places, counted from their own begin. A share is computed once for all
+ * tensors whose cells are the same in both layouts and all ranks that hold the same boxes, so that a rank
+ * costs a look at a table for each tensor of its windows. Shares are compared as 64-bit hashes. */
+#ifndef TREADLE_LAYOUT_ALIKE_H
+#define TREADLE_LAYOUT_ALIKE_H
+
+#include "layout/layout.h"
+
+enum { TREADLE_FROM, TREADLE_TO, TREADLE_SIDES };
+
+typedef struct treadle_holding { /* what a rank has of one tensor in one layout */
+  int32_t tensor;                /* -1: a fill */
+  int64_t offset;                /* of its first piece */
+  uint64_t pieces;               /* equal: the same boxes, laid alike from the first piece on */
+} treadle_holding;
+
+typedef TREADLE_ARRAY(treadle_holding) treadle_holdings;
+
+/* What a rank has of one tensor in both layouts. */
+typedef struct treadle_share {
+  uint64_t key; /* 0: a free slot of the table */
+  /* By layout: its pieces, by address, and how the cells of both layouts cut them. */
+  uint64_t cuts[TREADLE_SIDES];
+  uint64_t common;       /* how much of the pieces is in others of the same rank, in both layouts */
+  int64_t inbound_bytes; /* its lower bound, from -> to */
+} treadle_share;
+
+typedef struct treadle_alike {
+  const treadle_layout *layouts[TREADLE_SIDES];
+  uint64_t *kin;                 /* by tensor */
+  int64_t rank;                  /* the rank at hand */
+  uint64_t place[TREADLE_SIDES]; /* its places */
+  bool placed[TREADLE_SIDES];
+  treadle_holdings holdings[TREADLE_SIDES]; /* of the rank at hand, in the order of its windows */
+  uint64_t window[TREADLE_SIDES];           /* its size, and where which holding has a piece */
+  int32_t *at[TREADLE_SIDES];               /* by tensor: its holding, -1 when there is none */
+  treadle_share *shares;                    /* an open hash table */
+  size_t share_count, share_capacity;
+  treadle_pieces pieces[TREADLE_SIDES]; /* room to work in */
+  treadle_cells own_cells, other_cells;
+  treadle_boxes rest, spare;
+} treadle_alike;
+
+/* A number that is equal for tensors of a kind and shape that lie on the same places in both layouts. */
+uint64_t treadle_tensor_kin(const treadle_layout *from, const treadle_layout *to, int32_t tensor);
+
+/* The rank maps of the layouts may change while it lives. */
+treadle_status treadle_alike_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_alike *alike);
+void treadle_alike_release(treadle_alike *alike);
+
+/* Lists the holdings of a rank; what the last rank had alike stays. */
+treadle_status treadle_alike_take(treadle_alike *alike, int64_t rank);
+/* The share of the rank at hand in a tensor of its holdings. It lives until the next call. */
+treadle_status treadle_alike_share(treadle_alike *alike, int32_t tensor, const treadle_share **share_p);
+
+typedef struct treadle_places { /* of a rank in both layouts: equal places hold the same pieces */
+  uint64_t place[TREADLE_SIDES];
+  int64_t rank;
+} treadle_places;
+
+/* Fills places ([ranks]) so that ranks with equal places stand together, ascending, and the layout with fewer places
+ * changes seldom. */
+void treadle_places_sort(const treadle_layout *from, const treadle_layout *to, treadle_places *places);
+static inline bool treadle_places_equal(const treadle_places *a, const treadle_places *b) {
+  return a->place[TREADLE_FROM] == b->place[TREADLE_FROM] && a->place[TREADLE_TO] == b->place[TREADLE_TO];
+}
+
+#endif

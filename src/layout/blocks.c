@@ -1,0 +1,186 @@
+/* Matrices of blocks, and where they lie. */
+#include "layout/blocks.h"
+
+#include "base/dtype.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
+  const treadle_tensor *tensor = &model->tensors[index];
+  treadle_blocks blocks = {.tensor = tensor, .experts = 1, .rows = 1, .columns = 1};
+  bool scales = tensor->scale_of >= 0;
+  int first = model->family->kinds[tensor->kind].experts;
+  blocks.first_row = first;
+  blocks.first_column = tensor->naxes;
+  if (first) blocks.experts = tensor->axis[0];
+  for (int a = tensor->naxes - 1; a >= first; a--) {
+    bool row = tensor->axis_dim[a] == first;
+    int64_t *size = row ? &blocks.rows : &blocks.columns;
+    if (!row) blocks.first_column = a;
+    blocks.weight[a] = *size;
+    *size *= tensor->axis[a];
+  }
+  blocks.high = scales ? 1 : model->block[0];
+  blocks.wide = scales ? 1 : model->block[1];
+  blocks.down = (blocks.rows + blocks.high - 1) / blocks.high;
+  blocks.across = (blocks.columns + blocks.wide - 1) / blocks.wide;
+  return blocks;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+treadle_rectangle treadle_blocks_band(const treadle_blocks *blocks, int64_t expert, int64_t down,
+                                      int64_t column, int64_t columns) {
+  treadle_rectangle band = {expert, down * blocks->high, blocks->high, column * blocks->wide,
+                            columns * blocks->wide};
+  band.rows = smaller(band.rows, blocks->rows - band.row);
+  band.columns = smaller(band.columns, blocks->columns - band.column);
+  return band;
+}
+
+treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const treadle_rectangle *of,
+                                       treadle_boxes *boxes) {
+  treadle_status status = TREADLE_OK;
+  treadle_boxes rows = {0};
+  treadle_box whole = treadle_box_whole(blocks->tensor);
+  if (blocks->first_row) {
+    whole.start[0] = of->expert;
+    whole.size[0] = 1;
+  }
+  TRY(treadle_box_range(&whole, blocks->first_row, blocks->first_column - 1, of->row, of->row + of->rows,
+                        &rows));
+  for (size_t i = 0; i < rows.count; i++)
+    TRY(treadle_box_range(&rows.items[i], blocks->first_column, blocks->tensor->naxes - 1, of->column,
+                          of->column + of->columns, boxes));
+out:
+  treadle_array_release(&rows);
+  return status;
+}
+
+uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *piece) {
+  const treadle_blocks blocks = treadle_blocks_of(model, piece->tensor);
+  int64_t row = 0, column = 0;
+  for (int a = blocks.first_row; a < blocks.tensor->naxes; a++)
+    *(a < blocks.first_column ? &row : &column) += piece->box.start[a] * blocks.weight[a];
+  return (uint64_t)(row % blocks.high) << 32 | (uint64_t)(column % blocks.wide);
+}
+
+/* ---- Places ---- */
+
+/* The first axis of first..last from which on steps of the box follow each other without a gap. */
+static int run_axis(const treadle_blocks *blocks, const treadle_piece *piece, int first, int last) {
+  int a = last;
+  while (a > first && piece->box.size[a] == blocks->tensor->axis[a] &&
+         (piece->box.size[a - 1] == 1 || piece->stride[a - 1] == piece->stride[a] * piece->box.size[a]))
+    a--;
+  return a;
+}
+
+static int64_t steps_before(const treadle_box *box, int first, int run) {
+  int64_t steps = 1;
+  for (int a = first; a < run; a++) steps *= box->size[a];
+  return steps;
+}
+
+/* Moves to step `step` of axes first..run - 1 of the box. */
+static void add_step(const treadle_blocks *blocks, const treadle_piece *piece, int first, int run,
+                     int64_t step, int64_t *at, int64_t *offset) {
+  for (int a = run - 1; a >= first; a--) {
+    int64_t i = step % piece->box.size[a];
+    step /= piece->box.size[a];
+    *at += (piece->box.start[a] + i) * blocks->weight[a];
+    *offset += i * piece->stride[a];
+  }
+}
+
+treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_piece *piece,
+                                    treadle_spots *places) {
+  treadle_status status = TREADLE_OK;
+  const treadle_box *box = &piece->box;
+  int last_row = blocks->first_column - 1, last_column = blocks->tensor->naxes - 1;
+  int row_axis = run_axis(blocks, piece, blocks->first_row, last_row);
+  int column_axis = run_axis(blocks, piece, blocks->first_column, last_column);
+  int64_t downs = steps_before(box, blocks->first_row, row_axis);
+  int64_t acrosses = steps_before(box, blocks->first_column, column_axis);
+  int64_t experts = blocks->first_row ? box->size[0] : 1;
+  for (int64_t e = 0; e < experts; e++)
+    for (int64_t i = 0; i < downs; i++)
+      for (int64_t k = 0; k < acrosses; k++) {
+        treadle_spot place = {.dtype = piece->dtype, .storage = piece->storage, .offset = piece->offset};
+        if (blocks->first_row) {
+          place.of.expert = box->start[0] + e;
+          place.offset += e * piece->stride[0];
+        }
+        add_step(blocks, piece, blocks->first_row, row_axis, i, &place.of.row, &place.offset);
+        add_step(blocks, piece, blocks->first_column, column_axis, k, &place.of.column, &place.offset);
+        place.of.row += box->start[row_axis] * blocks->weight[row_axis];
+        place.of.column += box->start[column_axis] * blocks->weight[column_axis];
+        place.of.rows = box->size[row_axis] * blocks->weight[row_axis];
+        place.of.columns = box->size[column_axis] * blocks->weight[column_axis];
+        place.row_stride = piece->stride[last_row];
+        place.column_stride = piece->stride[last_column];
+        TRY(treadle_array_push(places, place));
+      }
+out:
+  return status;
+}
+
+static int compare_places(const void *a, const void *b) {
+  const treadle_spot *x = a, *y = b;
+  return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Places whose rows continue those of the one before become one with it. */
+static void join_places(treadle_spots *places, size_t first) {
+  size_t count = first;
+  for (size_t i = first; i < places->count; i++) {
+    treadle_spot *last = count > first ? &places->items[count - 1] : NULL;
+    const treadle_spot *next = &places->items[i];
+    if (last && last->of.expert == next->of.expert && last->of.row + last->of.rows == next->of.row &&
+        last->of.column == next->of.column && last->of.columns == next->of.columns &&
+        last->row_stride == next->row_stride && last->column_stride == next->column_stride &&
+        next->offset == last->offset + last->of.rows * last->row_stride)
+      last->of.rows += next->of.rows;
+    else
+      places->items[count++] = *next;
+  }
+  places->count = count;
+}
+
+treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
+                                   bool codes, treadle_spots *places) {
+  treadle_status status = TREADLE_OK;
+  treadle_pieces pieces = {0};
+  size_t first = places->count;
+  int32_t tensor = (int32_t)(blocks->tensor - layout->model->tensors);
+  TRY(treadle_layout_pieces_of(layout, rank, tensor, &pieces));
+  for (size_t i = 0; i < pieces.count; i++)
+    if ((pieces.items[i].dtype == TREADLE_FP8_E4M3) == codes)
+      TRY(treadle_blocks_spots(blocks, &pieces.items[i], places));
+  if (places->count > first)
+    qsort(places->items + first, places->count - first, sizeof *places->items, compare_places);
+  join_places(places, first);
+out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
+static bool has(const treadle_rectangle *of, int64_t expert, int64_t row, int64_t column) {
+  return of->expert == expert && row >= of->row && row < of->row + of->rows && column >= of->column &&
+         column < of->column + of->columns;
+}
+
+const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
+                                       int64_t column, int nth, size_t *hint_p) {
+  if (nth == 0 && *hint_p < places->count && has(&places->items[*hint_p].of, expert, row, column))
+    return &places->items[*hint_p];
+  size_t start = nth == 0 && *hint_p < places->count ? *hint_p : 0;
+  for (size_t i = 0; i < places->count; i++) {
+    size_t at = (start + i) % places->count;
+    if (!has(&places->items[at].of, expert, row, column) || nth-- > 0) continue;
+    *hint_p = at;
+    return &places->items[at];
+  }
+  return NULL;
+}

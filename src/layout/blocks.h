@@ -1,0 +1,86 @@
+/* Quantised tensors seen as matrices: rows are dimension 0 of one expert, columns dimension 1, both flattened; fp8 blocks lie
+ * on a grid that starts at row 0 and column 0. Block scales seen the same way have a row and a column for each block. */
+#ifndef TREADLE_LAYOUT_BLOCKS_H
+#define TREADLE_LAYOUT_BLOCKS_H
+
+#include "layout/layout.h"
+
+typedef struct treadle_blocks {
+  const treadle_tensor *tensor;
+  int first_row, first_column; /* axes: experts in front (none or one), then rows, then columns */
+  int64_t experts, rows, columns;
+  int64_t high, wide;               /* rows and columns of a block; of scales: 1 */
+  int64_t down, across;             /* blocks of an expert, by rows and columns */
+  int64_t weight[TREADLE_MAX_AXES]; /* flattened rows, or columns, of one step of an axis */
+} treadle_blocks;
+
+/* Of a quantised tensor or of block scales. */
+treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t tensor);
+
+/* A part of one expert's matrix. */
+typedef struct treadle_rectangle {
+  int64_t expert, row, rows, column, columns;
+} treadle_rectangle;
+
+/* A rectangle, and where it lies in a window. */
+typedef struct treadle_spot {
+  treadle_rectangle of;
+  treadle_dtype dtype;
+  int32_t storage;
+  int64_t offset, row_stride, column_stride; /* bytes; offset of the first element */
+} treadle_spot;
+
+typedef TREADLE_ARRAY(treadle_spot) treadle_spots;
+
+/* Appends the boxes of a rectangle, in its order. */
+treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const treadle_rectangle *of,
+                                       treadle_boxes *boxes);
+
+/* Appends a box that lies at `offset` with these strides as rectangles, as few as its axes allow. */
+treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_piece *piece,
+                                    treadle_spots *places);
+
+/* Appends what a rank holds of the tensor in codes (fp8; `codes`) or in other types, as places; those that continue one
+ * another are one. */
+treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
+                                   bool codes, treadle_spots *places);
+
+/* The n-th place that has the element at (expert, row, column); NULL: none. *hint_p is where to look first, and where
+ * it was. */
+const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
+                                       int64_t column, int nth, size_t *hint_p);
+
+static inline int64_t treadle_spot_offset(const treadle_spot *place, int64_t row, int64_t column) {
+  return place->offset + (row - place->of.row) * place->row_stride +
+         (column - place->of.column) * place->column_stride;
+}
+
+/* The rectangle of the blocks [column, column + columns) of row block `down` of an expert. */
+treadle_rectangle treadle_blocks_band(const treadle_blocks *blocks, int64_t expert, int64_t down,
+                                      int64_t column, int64_t columns);
+
+/* Where a piece begins inside of a block: a number that is equal where that is. */
+uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *piece);
+
+/* Does the pair hold fp8 blocks on one side at least, and is the tensor one of their weights or scales? */
+static inline bool treadle_is_banded(const treadle_layout *from, const treadle_layout *to, int32_t tensor) {
+  const treadle_tensor *t = &from->model->tensors[tensor];
+  return (from->fp8 || to->fp8) && (t->scale >= 0 || t->scale_of >= 0);
+}
+
+/* Is this destination piece quantised on its way? */
+static inline bool treadle_is_quantised(const treadle_layout *from, const treadle_piece *piece) {
+  const treadle_tensor *t = &from->model->tensors[piece->tensor];
+  return t->scale >= 0 && piece->dtype == TREADLE_FP8_E4M3 &&
+         treadle_layout_dtype(from, t) != TREADLE_FP8_E4M3;
+}
+
+/* Is it dequantised, from codes of the source or, where this window has the codes too, from these? */
+static inline bool treadle_is_dequantised(const treadle_layout *from, const treadle_layout *to,
+                                          const treadle_piece *piece) {
+  const treadle_tensor *t = &from->model->tensors[piece->tensor];
+  return t->scale >= 0 && piece->dtype != TREADLE_FP8_E4M3 &&
+         (treadle_layout_dtype(from, t) == TREADLE_FP8_E4M3 || to->fp8);
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* The lower bound of a rank where fp8 blocks are made of values, or values of blocks: from boxes and bits alone. */
+#ifndef TREADLE_LAYOUT_INBOUND_BLOCKS_H
+#define TREADLE_LAYOUT_INBOUND_BLOCKS_H
+
+#include "layout/blocks.h"
+
+typedef struct treadle_block_bound {
+  const treadle_layout *from;
+  int64_t rank;
+  int32_t tensor; /* `seen` is of its blocks; -1: none yet */
+  treadle_blocks blocks;
+  uint8_t *seen; /* a byte for each block */
+  treadle_boxes boxes, rest, spare;
+  treadle_cells cells;
+  treadle_pieces held;
+  int64_t bytes; /* found so far */
+} treadle_block_bound;
+
+void treadle_block_bound_release(treadle_block_bound *bound);
+
+/* Are these codes, or scales, that are made of values of `from`? */
+bool treadle_is_made_of_values(const treadle_layout *from, const treadle_piece *piece);
+
+/* The boxes of a tensor are dequantised from blocks of other ranks: the scale of each block once. */
+treadle_status treadle_block_bound_scales(treadle_block_bound *bound, int32_t tensor,
+                                          const treadle_boxes *boxes);
+
+/* All codes among the rank's pieces in `to` that are made of values: of a block that one other rank has, codes and scale; of one that
+ * several have, what this rank lacks in the type of the source. */
+treadle_status treadle_block_bound_codes(treadle_block_bound *bound, const treadle_layout *to,
+                                         const treadle_pieces *pieces);
+
+#endif

@@ -1,0 +1,82 @@
+/* Bands: fp8 blocks that are made of values, and values that are made of fp8 blocks, while copying.
+ *
+ * A band is a row of blocks, canonical rows [n * block, (n + 1) * block) of one expert. All of its elements, codes and
+ * scales have one wave, that of the band's first element, in both directions and on every rank: so a page that has a
+ * part of a block lives until the block was made of it, whoever needs it. Ordinary copies of such tensors, codes to
+ * codes too, are cut where that wave changes.
+ *
+ *   to fp8      each row of blocks of a destination shard is one band: its values are brought to scratch in the
+ *               type of the source, from as many ranks as have a part of it, and quantised
+ *   from fp8    each row of blocks of a destination piece: codes and scales are read from one rank, dequantised to
+ *               scratch, and the values taken to their places; a piece may begin inside a block
+ *   derived     what an fp8 layout holds in another type (W_UK) is dequantised from the codes beside it, as engines do
+ *
+ * Counting: a block that is quantised from one other rank's values moves a byte a value, and its scale; one whose values
+ * come from several ranks moves what this rank does not hold, in the type of the source. A block that is
+ * dequantised moves a byte a value, and its scale once. */
+#ifndef TREADLE_PLAN_BANDS_H
+#define TREADLE_PLAN_BANDS_H
+
+#include "layout/blocks.h"
+#include "plan/direction.h"
+
+enum { TREADLE_BAND_BLOCK = 128 }; /* most rows and columns of a block: those of memory/quantise.h */
+
+/* A box whose values this rank does not hold, and a cell that has it. */
+typedef struct treadle_band_wish {
+  treadle_box box;
+  treadle_cell cell;
+} treadle_band_wish;
+
+/* Values of a box, where they are read. */
+typedef struct treadle_band_source {
+  treadle_box box, base; /* what is taken; of the piece or cell that lies at `offset` */
+  int64_t rank, offset;
+  int64_t stride[TREADLE_MAX_AXES];
+  treadle_dtype dtype;
+  int8_t add;
+} treadle_band_source;
+
+typedef struct treadle_band_walk {
+  const treadle_classes *classes;
+  const treadle_layout *from, *to;
+  int64_t rank;
+  treadle_sink *sink;
+  int32_t tensor;         /* of weights: where `blocks` and the class at hand belong to; -1: none yet */
+  treadle_blocks blocks;  /* of it */
+  treadle_box common_box; /* of the class at hand */
+  bool has_common;
+  treadle_common common;
+  treadle_cells cells, other_cells;
+  treadle_boxes boxes, rest, spare;
+  treadle_pieces held;
+  treadle_spots codes, scales, source_codes, source_scales, own_codes, own_scales;
+  int64_t source; /* the rank of source_codes and source_scales; -1: none yet */
+  size_t code_hint, scale_hint;
+  TREADLE_ARRAY(treadle_band_wish) wanted;
+  TREADLE_ARRAY(treadle_band_source) sources;
+  treadle_band_parts parts; /* of the band at hand, and their boxes */
+  treadle_boxes part_boxes;
+  uint8_t *seen; /* a bit for each block of the tensor whose scale has been counted */
+  size_t seen_bytes;
+} treadle_band_walk;
+
+void treadle_band_walk_init(treadle_band_walk *walk, const treadle_classes *classes,
+                            const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                            treadle_sink *sink);
+void treadle_band_walk_release(treadle_band_walk *walk);
+
+/* Cuts a box of weights or scales where the wave of its bands changes, and calls `emit` for each part. */
+typedef treadle_status (*treadle_band_emit)(void *context, const treadle_box *box, int32_t wave);
+treadle_status treadle_bands_cut(treadle_band_walk *walk, int32_t tensor, const treadle_box *box,
+                                 treadle_band_emit emit, void *context);
+
+/* Quantises all codes of a tensor in the rank's window of `to`, scales with them; further copies in the window are
+ * ops that copy the first. */
+treadle_status treadle_bands_quantise(treadle_band_walk *walk, int32_t tensor);
+
+/* Dequantises the boxes of a piece. */
+treadle_status treadle_bands_dequantise(treadle_band_walk *walk, const treadle_piece *piece,
+                                        const treadle_boxes *boxes);
+
+#endif

@@ -1,0 +1,124 @@
+/* Kinds of ranks.
+ *
+ * A rank's figures follow from two things. Pages, and with them peak and smallest cap: from the wave of every byte of
+ * both windows, so from where each tensor begins in the window, how its pieces lie and are cut, and its position in
+ * its class. Bytes: from what its pieces have in common, summed over tensors in any order; so a rank that holds layers
+ * 0 to 3 while it wants all is like one that holds layers 4 to 7. Whom a rank pulls from is no part of its figures. */
+#include "plan/kinds.h"
+
+#include "base/hash.h"
+#include "layout/alike.h"
+#include "plan/classes.h"
+
+/* An open hash table of the kinds met so far. */
+typedef struct kind_slot {
+  uint64_t signature; /* 0: free */
+  int32_t kind;
+} kind_slot;
+
+/* The window of the rank at hand in one layout. */
+static treadle_status hash_window(treadle_alike *alike, const treadle_classes *classes, int side,
+                                  uint64_t *hash_p, uint64_t *common) {
+  treadle_status status = TREADLE_OK;
+  const treadle_holdings *holdings = &alike->holdings[side];
+  uint64_t hash = alike->window[side];
+  for (size_t i = 0; i < holdings->count; i++) {
+    const treadle_holding *holding = &holdings->items[i];
+    uint64_t data = ~holding->pieces; /* a fill */
+    if (holding->tensor >= 0) {
+      const treadle_share *share;
+      const treadle_position *position = &classes->positions[holding->tensor];
+      TRY(treadle_alike_share(alike, holding->tensor, &share));
+      data =
+          share->cuts[side] ^ treadle_mix64((uint64_t)position->before << 32 | (uint32_t)position->count);
+      if (side == TREADLE_TO || alike->at[TREADLE_TO][holding->tensor] < 0)
+        *common += treadle_mix64(share->common);
+    }
+    hash = treadle_hash_more(hash, data);
+  }
+  *hash_p = hash;
+out:
+  return status;
+}
+
+static treadle_status signature_of(treadle_alike *alike, const treadle_classes *classes, int64_t rank,
+                                   uint64_t *signature_p) {
+  treadle_status status = TREADLE_OK;
+  uint64_t from, to, common = 0;
+  TRY(treadle_alike_take(alike, rank));
+  TRY(hash_window(alike, classes, TREADLE_FROM, &from, &common));
+  TRY(hash_window(alike, classes, TREADLE_TO, &to, &common));
+  uint64_t signature = treadle_hash_more(treadle_hash_more(from, to), common);
+  *signature_p = signature ? signature : 1;
+out:
+  return status;
+}
+
+static kind_slot *find_kind(kind_slot *slots, size_t mask, uint64_t signature) {
+  size_t at = (size_t)signature & mask;
+  while (slots[at].signature != 0 && slots[at].signature != signature) at = (at + 1) & mask;
+  return &slots[at];
+}
+
+/* Numbers kinds in the order of their lowest ranks, and notes those. */
+static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks) {
+  int32_t *number = treadle_alloc_array((size_t)kinds->count, sizeof *number), count = 0;
+  kinds->first = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->first);
+  if (!number || !kinds->first) {
+    treadle_free(number);
+    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  }
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    int32_t *known = &number[kinds->of[rank]]; /* number + 1 */
+    if (*known == 0) {
+      kinds->first[count++] = rank;
+      *known = count;
+    }
+    kinds->of[rank] = *known - 1;
+  }
+  treadle_free(number);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_kinds *kinds) {
+  treadle_status status = TREADLE_OK;
+  treadle_alike alike = {0};
+  treadle_classes classes = {0};
+  size_t ranks = (size_t)from->ranks, capacity = 16;
+  while (capacity < 2 * ranks) capacity *= 2;
+  *kinds = (treadle_kinds){0};
+  treadle_places *places = treadle_alloc_array(ranks, sizeof *places);
+  kind_slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  kinds->of = treadle_alloc_array(ranks, sizeof *kinds->of);
+  if (!places || !slots || !kinds->of)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: no memory for %zu ranks", ranks));
+  TRY(treadle_alike_create(from, to, &alike));
+  TRY(treadle_classes_create(from, to, 1, &classes));
+  treadle_places_sort(from, to, places);
+  int32_t kind = -1;
+  for (size_t i = 0; i < ranks; i++) {
+    if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
+      uint64_t signature;
+      TRY(signature_of(&alike, &classes, places[i].rank, &signature));
+      kind_slot *slot = find_kind(slots, capacity - 1, signature);
+      if (slot->signature == 0) *slot = (kind_slot){signature, kinds->count++};
+      kind = slot->kind;
+    }
+    kinds->of[places[i].rank] = kind;
+  }
+  TRY(number_kinds(kinds, from->ranks));
+out:
+  treadle_alike_release(&alike);
+  treadle_classes_release(&classes);
+  treadle_free(places);
+  treadle_free(slots);
+  if (status != TREADLE_OK) treadle_kinds_release(kinds);
+  return status;
+}
+
+void treadle_kinds_release(treadle_kinds *kinds) {
+  treadle_free(kinds->of);
+  treadle_free(kinds->first);
+  *kinds = (treadle_kinds){0};
+}

@@ -1,0 +1,18 @@
+/* Kinds of ranks: ranks of one kind have the same figures (windows, bytes, bounds, peak, smallest cap), so that a report
+ * over all ranks measures one of each. */
+#ifndef TREADLE_PLAN_KINDS_H
+#define TREADLE_PLAN_KINDS_H
+
+#include "layout/layout.h"
+
+typedef struct treadle_kinds {
+  int32_t count;
+  int32_t *of;    /* [ranks] the kind of each rank */
+  int64_t *first; /* [count] a rank of each kind: the lowest */
+} treadle_kinds;
+
+treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_kinds *kinds);
+void treadle_kinds_release(treadle_kinds *kinds);
+
+#endif

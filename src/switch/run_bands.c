@@ -1,0 +1,172 @@
+/* The bands of a wave: fp8 blocks that are made of values, and values that are made of fp8 blocks.
+ *
+ * To fp8, the parts of a band are copied from the windows of other ranks, or this one, to scratch; a block at a time
+ * becomes codes and a scale; codes and scales are then copied to the window. From fp8 the same the other way round.
+ * Windows are seen through their pages, scratch is plain memory. Where the values are one part whose pages follow each
+ * other, which is the rule, they are read or written where they lie, and so are codes. */
+#include "switch/switch.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "memory/quantise.h"
+
+#include <inttypes.h>
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+treadle_status treadle_switch_bands_create(treadle_switch *sw) {
+  const treadle_direction *a = &sw->plan->forward, *b = &sw->plan->back;
+  size_t count = a->bands.count > b->bands.count ? a->bands.count : b->bands.count;
+  size_t values = (size_t)larger(a->scratch_bytes, b->scratch_bytes);
+  size_t codes = (size_t)larger(a->scratch_codes, b->scratch_codes);
+  size_t scales = (size_t)larger(a->scratch_scales, b->scratch_scales);
+  sw->bands = treadle_alloc_array(count + 1, sizeof *sw->bands);
+  sw->scratch_values = treadle_alloc(values + 1);
+  sw->scratch_codes = treadle_alloc(codes + 1);
+  sw->scratch_scales = treadle_alloc_array(scales + 1, sizeof *sw->scratch_scales);
+  if (!sw->bands || !sw->scratch_values || !sw->scratch_codes || !sw->scratch_scales)
+    return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  memset(sw->bands, 0, (count + 1) * sizeof *sw->bands); /* touched, as is all scratch */
+  memset(sw->scratch_values, 0, values + 1);
+  memset(sw->scratch_codes, 0, codes + 1);
+  memset(sw->scratch_scales, 0, (scales + 1) * sizeof *sw->scratch_scales);
+  return TREADLE_OK;
+}
+
+void treadle_switch_bands_release(treadle_switch *sw) {
+  treadle_free(sw->bands);
+  treadle_free(sw->scratch_values);
+  treadle_free(sw->scratch_codes);
+  treadle_free(sw->scratch_scales);
+}
+
+/* ---- Codes and scales, between a window and scratch ---- */
+
+static void copy_codes(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
+                       bool write) {
+  const treadle_view scratch = {.base = (char *)sw->scratch_codes};
+  treadle_op op = {.from_dtype = TREADLE_FP8_E4M3,
+                   .to_dtype = TREADLE_FP8_E4M3,
+                   .ndim = 2,
+                   .size = {band->rows, band->columns},
+                   .elems = (int64_t)band->rows * band->columns};
+  op.from_stride[1] = op.to_stride[1] = 1;
+  *(write ? op.to_stride : op.from_stride) = band->code_stride;
+  *(write ? op.from_stride : op.to_stride) = band->columns;
+  *(write ? &op.to : &op.from) = band->codes;
+  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->mover);
+}
+
+static void copy_scales(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
+                        bool write) {
+  const treadle_view scratch = {.base = (char *)sw->scratch_scales};
+  int64_t each = (int64_t)sizeof(float), blocks = treadle_band_blocks(band);
+  treadle_op op = {
+      .from_dtype = TREADLE_FP32, .to_dtype = TREADLE_FP32, .ndim = 1, .size = {blocks}, .elems = blocks};
+  *(write ? op.to_stride : op.from_stride) = band->scale_stride;
+  *(write ? op.from_stride : op.to_stride) = each;
+  *(write ? &op.to : &op.from) = band->scales;
+  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->mover);
+}
+
+/* ---- Bands ---- */
+
+/* The matrix of a band in a window, rows at these distances, where its pages follow each other in memory. */
+static bool find_matrix(const treadle_view *window, int64_t at, int64_t row_stride, int64_t size,
+                        const treadle_band *band, treadle_matrix *matrix_p) {
+  int64_t bytes = (band->rows - 1) * row_stride + band->columns * size;
+  if (row_stride < 0 || treadle_view_extent(window, at, bytes) < bytes) return false;
+  *matrix_p = (treadle_matrix){treadle_view_address(window, at), row_stride, size};
+  return true;
+}
+
+/* The values of a band where they lie in one piece, row by row, in a window: so they need not be copied to scratch. */
+static bool find_values(const treadle_view *window, const treadle_band *band, const treadle_op *op,
+                        treadle_matrix *matrix_p) {
+  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype), last = op->ndim - 1;
+  const int64_t *stride = band->quantises ? op->from_stride : op->to_stride;
+  bool rows = op->ndim == 2 && op->size[0] == band->rows && op->size[1] == band->columns;
+  bool one = op->ndim == 1 && op->size[0] == (int64_t)band->rows * band->columns;
+  if (band->parts != 1 || op->add || op->from_dtype != op->to_dtype || !(rows || one) ||
+      stride[last] != size)
+    return false;
+  return find_matrix(window, band->quantises ? op->from : op->to, rows ? stride[0] : band->columns * size,
+                     size, band, matrix_p);
+}
+
+/* Codes and scales of values, or the other way round, block by block. */
+static void make_blocks(const treadle_switch *sw, const treadle_band *band, treadle_matrix values,
+                        treadle_matrix codes) {
+  treadle_dtype dtype = (treadle_dtype)band->value_dtype;
+  int64_t column = 0;
+  for (int64_t block = 0; column < band->columns; block++) {
+    int64_t columns = band->block_columns - (block == 0 ? band->skip : 0);
+    if (columns > band->columns - column) columns = band->columns - column;
+    treadle_matrix of_values = values, of_codes = codes;
+    of_values.base = (char *)values.base + column * values.column_stride;
+    of_codes.base = (char *)codes.base + column;
+    if (band->quantises)
+      treadle_quantise_block(of_codes, &sw->scratch_scales[block], of_values, dtype, band->rows, columns,
+                             sw->mover);
+    else
+      treadle_dequantise_block(of_values, dtype, of_codes, sw->scratch_scales[block], band->rows, columns,
+                               sw->mover);
+    column += columns;
+  }
+  treadle_copy_fence();
+}
+
+static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                      size_t position) {
+  const treadle_band *band = &direction->bands.items[position];
+  const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
+  treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
+  const treadle_view *own = &sw->views[to][sw->group->rank], scratch = {.base = sw->scratch_values};
+  const treadle_view *from = band->twin ? own : &sw->views[old][parts[0].op.source];
+  treadle_matrix values = {sw->scratch_values, band->columns * size, size};
+  treadle_matrix codes = {sw->scratch_codes, band->columns, 1};
+  bool has_values = find_values(band->quantises ? from : own, band, &parts[0].op, &values);
+  bool has_codes =
+      find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
+  if (band->quantises) {
+    for (int64_t i = 0; i < band->parts && !has_values; i++)
+      treadle_copy_op(&parts[i].op, &sw->views[old][parts[i].op.source], &scratch, sw->mover);
+    if (!has_values) treadle_copy_fence();
+    make_blocks(sw, band, values, codes);
+    if (!has_codes) copy_codes(sw, band, own, true);
+    copy_scales(sw, band, own, true);
+  } else {
+    if (!has_codes) copy_codes(sw, band, from, false);
+    copy_scales(sw, band, from, false);
+    treadle_copy_fence();
+    make_blocks(sw, band, values, codes);
+    for (int64_t i = 0; i < band->parts && !has_values; i++)
+      treadle_copy_op(&parts[i].op, &scratch, own, sw->mover);
+  }
+  sw->bands[position].mark += treadle_band_mark(band, parts);
+  sw->bands[position].times++;
+  sw->stats.copied_bytes += (size_t)treadle_band_written(band, parts);
+  sw->stats.pulled_bytes += (size_t)treadle_band_moved(band, parts);
+}
+
+void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1]; i++)
+    if (direction->bands.items[i].twin == twin) carry_out(sw, to, direction, (size_t)i);
+}
+
+treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
+                                          uint64_t *sum_p) {
+  for (size_t i = 0; i < direction->bands.count; i++) {
+    const treadle_band *band = &direction->bands.items[i];
+    *sum_p += sw->bands[i].mark;
+    if (sw->bands[i].times != 1)
+      return treadle_fail(
+          TREADLE_DIFFERENT,
+          "coverage: rank %d: blocks of tensor '%s' in wave %d were written %u times (bytes %" PRId64 "..)",
+          sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, band->wave,
+          sw->bands[i].times, band->codes);
+  }
+  return TREADLE_OK;
+}

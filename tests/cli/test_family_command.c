@@ -1,0 +1,169 @@
+/* `treadle family check`, --scale-down and make-model as processes: exit statuses, names on standard error, and files of
+ * every family, with experts in both forms, that load as what they were made from.
+ * ctest: timeout=600 */
+#include "cli/command.h"
+
+#include "io/file.h"
+#include "model/model.h"
+#include "test.h"
+
+static const char CONFIG[] =
+    "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_hidden_layers\": 1,"
+    " \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, \"intermediate_size\": 8,"
+    " \"num_experts\": 1, \"moe_intermediate_size\": 8}";
+static const char LIST[] = "model.embed_tokens.weight\tBF16\t64x16\n"
+                           "model.layers.0.self_attn.q_proj.weight\tBF16\t16x16\n"
+                           "model.layers.0.self_attn.k_proj.weight\tBF16\t8x16\n"
+                           "model.layers.0.self_attn.v_proj.weight\tBF16\t8x16\n"
+                           "model.layers.0.self_attn.o_proj.weight\tBF16\t16x16\n"
+                           "model.layers.0.self_attn.q_norm.weight\tBF16\t8\n"
+                           "model.layers.0.self_attn.k_norm.weight\tBF16\t8\n"
+                           "model.layers.0.mlp.experts.0.gate_proj.weight\tBF16\t8x16\n"
+                           "model.layers.0.mlp.experts.0.up_proj.weight\tBF16\t8x16\n"
+                           "model.layers.0.mlp.experts.0.down_proj.weight\tBF16\t16x8\n"
+                           "model.layers.0.mlp.gate.weight\tBF16\t1x16\n"
+                           "model.layers.0.input_layernorm.weight\tBF16\t16\n"
+                           "model.layers.0.post_attention_layernorm.weight\tBF16\t16\n"
+                           "model.norm.weight\tBF16\t16\n"
+                           "lm_head.weight\tBF16\t64x16\n";
+
+static const char *write_file(const char *name, const char *text) {
+  static char path[200];
+  snprintf(path, sizeof path, "%s/%s", command_folder(), name);
+  assert_ok(treadle_file_write(path, text, strlen(text)));
+  return path;
+}
+
+/* Checks a list with the config: the exit status, and words on standard error or, with status 0, output. */
+static void check_list(const char *list, const char *more, int exit_status, const char *words) {
+  write_file("config.json", CONFIG);
+  write_file("list.tsv", list);
+  command_result result = command_run("family check %s/list.tsv --model %s/config.json %s",
+                                      command_folder(), command_folder(), more);
+  assert_int_equal(result.exit_status, exit_status);
+  if (!strstr(exit_status ? result.err : result.out, words))
+    fail_msg("no '%s' in: %s%s", words, result.out, result.err);
+  command_release(&result);
+}
+
+static void lists(void **state) {
+  (void)state;
+  char text[4000];
+  check_list(LIST, "", 0, "15 names in the files, with shapes: all as the family says");
+  snprintf(text, sizeof text, "%smodel.extra\tBF16\t2\n", LIST);
+  check_list(text, "", 1, "left over: model.extra\n");
+  check_list(strchr(LIST, '\n') + 1, "", 1, "missing or of another shape: model.embed_tokens.weight\n");
+  snprintf(text, sizeof text, "%sx BF16 2\n", LIST);
+  check_list(text, "", 2, "list.tsv: line 16: is not name, dtype and shape with a tab between them");
+  check_list(LIST, "--scale-down 1", 2, "--scale-down makes another model");
+  command_result result = command_run("family check %s/list.tsv", command_folder());
+  command_expect(&result, 2, "a list of tensors needs --model config.json", 1);
+  command_release(&result);
+  write_file("config.json", "{\"model_type\": \"qwen3_mow\"}");
+  result = command_run("family check %s/config.json", command_folder());
+  command_expect(&result, 2, "the nearest is 'qwen3_moe'", 1);
+  command_release(&result);
+}
+
+static void scale_down(void **state) {
+  (void)state;
+  static const char *const commands[] = {
+      "family check %s/big.json", "inspect %s/big.json",
+      "plan --model %s/big.json --from megatron:tp=2 --to vllm:tp=2 --ranks 2",
+      "layout --model %s/big.json --layout megatron:tp=2 --ranks 2 --rank 0",
+      "switch --model %s/big.json --train megatron:tp=1 --infer vllm:tp=1 --check"};
+  write_file(
+      "big.json",
+      "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 2048, \"num_hidden_layers\": 16,"
+      " \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 8192}");
+  for (size_t i = 0; i < TEST_COUNT(commands); i++) {
+    char line[300];
+    snprintf(line, sizeof line, "%s --scale-down 8", commands[i]);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    command_result result = command_run(line, command_folder());
+#pragma GCC diagnostic pop
+    command_expect(&result, 0, "scaled down to at most 8 million parameters: num_hidden_layers=4 ", 1);
+    command_release(&result);
+  }
+  command_result result = command_run("inspect %s/big.json --scale-down 0", command_folder());
+  command_expect(&result, 2, "--scale-down is '0', and must be a whole number from 1", 1);
+  command_release(&result);
+}
+
+/* ---- Files of every family --------------------------------------------------------------------- */
+
+static void *load(const char *path, const char *text, size_t *bytes_p) {
+  treadle_model *model;
+  treadle_layout *layout;
+  assert_ok(treadle_model_open(path, NULL, &model));
+  assert_ok(treadle_layout_create(model, text, 1, &layout));
+  *bytes_p = treadle_layout_window_bytes(layout, 0);
+  void *window = calloc(1, *bytes_p + 1); /* between tensors lies nothing */
+  assert_ok(treadle_layout_load(layout, 0, window));
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  return window;
+}
+
+/* The config alone gives the same values as the files, whose experts are single or stacked. */
+static void check_family(const char *family) {
+  static const char *const forms[] = {"single", "packed"};
+  static const char *const texts[] = {"hf", "vllm:tp=1"};
+  for (int form = 0; form < 2; form++) {
+    char path[200], config[220];
+    snprintf(path, sizeof path, "%s/%s-%s", command_folder(), family, forms[form]);
+    snprintf(config, sizeof config, "%s/config.json", path);
+    command_result result =
+        command_run("make-model %s --family %s --layers 4 --hidden 128 --vocab 96 --experts %s", path,
+                    family, forms[form]);
+    command_expect(&result, 0, "", 0);
+    command_release(&result);
+    result = command_run("family check %s", path);
+    command_expect(&result, 0, "", 0);
+    command_release(&result);
+    for (size_t t = 0; t < TEST_COUNT(texts); t++) {
+      size_t made_bytes, bytes;
+      void *made = load(config, texts[t], &made_bytes), *window = load(path, texts[t], &bytes);
+      assert_int_equal(bytes, made_bytes);
+      if (memcmp(made, window, bytes) != 0)
+        fail_msg("%s with experts %s, %s: other values", family, forms[form], texts[t]);
+      free(made);
+      free(window);
+    }
+  }
+}
+
+static void families(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family **all;
+  int32_t count;
+  assert_ok(treadle_family_all(NULL, &arena, &all, &count));
+  for (int32_t i = 0; i < count; i++) check_family(all[i]->name);
+  treadle_arena_release(&arena);
+}
+
+/* A switch from files with stacked experts, over ranks. */
+static void switches(void **state) {
+  (void)state;
+  command_result result = command_launch(
+      2,
+      "switch --model %s/deepseek_v3-packed --train megatron:tp=2,ep=2,etp=1 --infer vllm:tp=2 "
+      "--check --cycles 1",
+      command_folder());
+  assert_int_equal(result.exit_status, 0);
+  command_release(&result);
+}
+
+static int end(void **state) {
+  (void)state;
+  command_end();
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(scale_down),
+                                     cmocka_unit_test(families), cmocka_unit_test(switches)};
+  return cmocka_run_group_tests(tests, NULL, end);
+}

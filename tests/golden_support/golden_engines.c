@@ -1,0 +1,140 @@
+/* The engines' ranks tensor by tensor: vllm_params*, sglang_params*, the draft models and the fp8 scales. */
+#include "golden_support/golden_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes of `parallel` in layout words; `ep` is a switch in vLLM's files. */
+static void text_of_parallel(golden_case *c) {
+  static const char *const sizes[] = {"tp", "pp", "dp", "pcp", "ep", "attn_dp", "attn_cp"};
+  const json_t *parallel = json_object_get(c->item, "parallel");
+  c->ranks = golden_int(parallel, "tp", 1) * golden_int(parallel, "pp", 1) * golden_int(parallel, "dp", 1) *
+             golden_int(parallel, "pcp", 1);
+  snprintf(c->text, sizeof c->text, "%s", strncmp(c->file, "vllm", 4) == 0 ? "vllm" : "sglang");
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    int64_t size = golden_int(parallel, sizes[i], 1);
+    if (size > 1) golden_option(c, "%s=%lld", sizes[i], (long long)size);
+  }
+  if (json_is_true(json_object_get(parallel, "ep"))) golden_option(c, "ep=on");
+}
+
+/* SGLang on a CUDA device fuses the shared expert unless told otherwise: for DeepSeek-V3's 256 experts and
+ * for GLM-4.5, without expert parallelism and without an all-to-all backend (facts 6.3). */
+static bool fuses_by_itself(const golden_case *c) {
+  const json_t *options = json_object_get(c->item, "options");
+  const char *type = json_string_value(json_object_get(c->config, "model_type"));
+  bool has_fusion = strcmp(type, "glm4_moe") == 0 || (strcmp(type, "deepseek_v3") == 0 &&
+                                                      golden_int(c->config, "n_routed_experts", 0) == 256);
+  return has_fusion && golden_int(c->config, "n_shared_experts", 0) == 1 &&
+         json_is_true(json_object_get(options, "cuda_answers")) &&
+         !json_object_get(options, "disable_shared_experts_fusion") &&
+         !json_object_get(options, "moe_a2a_backend") &&
+         golden_int(json_object_get(c->item, "parallel"), "ep", 1) == 1;
+}
+
+/* Engine options and their layout words; no word: an option that changes no weight, or that fuses_by_itself
+ * has read. */
+static const struct {
+  const char *option, *word;
+} words[] = {
+    {"ep_num_redundant_experts", "redundant"},
+    {"num_redundant_experts", "redundant"},
+    {"expert_placement_strategy", "placement"},
+    {"moe_dp_size", "moe_dp"},
+    {"moe_dense_tp_size", "moe_dense_tp"},
+    {"enable_dp_lm_head", "dp_lm_head"},
+    {"enforce_shared_experts_fusion", "shared_fusion"},
+    {"moe_a2a_backend", "a2a"},
+    {"moe_runner_backend", "moe"},
+    {"VLLM_PP_LAYER_PARTITION", "partition"},
+    {"SGLANG_PP_LAYER_PARTITION", "partition"},
+    {"cuda_answers", NULL},
+    {"disable_shared_experts_fusion", NULL},
+    {"attention_backend", NULL},
+    /* Only a check of vLLM's reads this size, no weight depends on it and no layout has the word: a
+              * text with it is refused, as vLLM refused the one case. */
+    {"decode_context_parallel_size", "decode_context_parallel_size"}};
+
+static golden_verdict say_options(golden_case *c, const json_t *options) {
+  const char *option;
+  json_t *value;
+  golden_verdict verdict = GOLDEN_EQUAL;
+  json_object_foreach((json_t *)(uintptr_t)options, option, value) {
+    size_t i = 0, count = sizeof words / sizeof *words;
+    const char *text = json_string_value(value);
+    if (json_is_object(value)) { /* env, eplb */
+      verdict = say_options(c, value);
+      continue;
+    }
+    if (strcmp(option, "init_expert_location") == 0) {
+      json_t *maps = json_loads(text, 0, NULL);
+      golden_option_map(c, maps);
+      json_decref(maps);
+      continue;
+    }
+    while (i < count && strcmp(words[i].option, option) != 0) i++;
+    if (i == count) return golden_differ(c, "nobody knows option %s", option);
+    const char *word = words[i].word;
+    if (!word) continue;
+    if (json_is_integer(value)) golden_option(c, "%s=%lld", word, (long long)json_integer_value(value));
+    if (json_is_true(value)) golden_option(c, "%s=on", word);
+    if (text) golden_option(c, strchr(text, ',') ? "%s=\"%s\"" : "%s=%s", word, text);
+  }
+  return verdict;
+}
+
+/* The layout text of a case. The files have one too ("layout"), made by whoever recorded them; this one comes
+ * from what the engine was told. */
+static golden_verdict say_case(golden_case *c) {
+  text_of_parallel(c);
+  if (fuses_by_itself(c)) golden_option(c, "shared_fusion=on");
+  return say_options(c, json_object_get(c->item, "options"));
+}
+
+/* SGLang gives every layer experts, whatever the config says, and never writes those of dense layers. A subject
+ * may refuse such a model, where the engine would serve noise. */
+static bool is_refused_for_holes(const golden_case *c) {
+  if (!json_object_get(c->item, "never_written")) return false;
+  void *layout = c->subject->open(c->config, c->text, c->ranks);
+  if (layout) c->subject->close(layout);
+  return !layout;
+}
+
+/* `part` of every rank's parameters. The first name of a parameter counts (`also` has the others), and
+ * strides and dtypes of the engines are left out: the windows are dense and the runs in logical order. */
+static golden_verdict check_params(golden_case *c, golden_part part) {
+  const json_t *models = json_object_get(c->root, "models");
+  const json_t *model = json_array_get(models, (size_t)golden_int(c->item, "model", 0));
+  c->config = json_incref(json_object_get(model, "config"));
+  golden_verdict verdict = say_case(c);
+  if (part == GOLDEN_SCALES) golden_option(c, "dtype=fp8");
+  if (verdict == GOLDEN_EQUAL) verdict = golden_open(c, is_refused_for_holes(c));
+  if (verdict != GOLDEN_EQUAL) return verdict;
+
+  int32_t *numbers = NULL;
+  verdict = golden_compare_model(c, json_object_get(model, "tensors"), part, &numbers);
+  const json_t *ranks = json_object_get(c->item, "ranks");
+  for (size_t r = 0; verdict == GOLDEN_EQUAL && r < json_array_size(ranks); r++) {
+    const json_t *rank = json_array_get(ranks, r), *params = json_object_get(rank, "params");
+    golden_list list = {0};
+    for (size_t i = 0; verdict == GOLDEN_EQUAL && i < json_array_size(params); i++) {
+      const json_t *param = json_array_get(params, i), *attributes = json_array_get(param, 3);
+      golden_expected *wanted = golden_expect(&list, json_string_value(json_array_get(param, 0)),
+                                              part == GOLDEN_DRAFT, json_array_get(param, 1));
+      wanted->derived = json_is_true(json_object_get(attributes, "derived"));
+      verdict = golden_read_runs(c, json_array_get(param, 2), numbers, wanted);
+    }
+    if (verdict == GOLDEN_EQUAL)
+      verdict = golden_compare_rank(c, golden_int(rank, "rank", -1), part, &list);
+    golden_list_release(&list);
+  }
+  free(numbers);
+  return verdict;
+}
+
+golden_verdict golden_check_engine_params(golden_case *c) { return check_params(c, GOLDEN_ALL); }
+
+/* The draft model is an object of its own in the engines and chunk 1 of the whole model's layout here. */
+golden_verdict golden_check_engine_draft(golden_case *c) { return check_params(c, GOLDEN_DRAFT); }
+
+golden_verdict golden_check_engine_scales(golden_case *c) { return check_params(c, GOLDEN_SCALES); }

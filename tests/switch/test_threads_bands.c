@@ -1,0 +1,139 @@
+/* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
+ * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
+ * ctest: label=threads */
+#include "switch/load.h"
+#include "switch/switch.h"
+#include "test.h"
+#include "transport/ranks.h"
+
+#include <jansson.h>
+
+enum { RANKS = 4, PAGE = 4096 };
+
+static const char config[] =
+    "{'model_type': 'deepseek_v3', 'vocab_size': 96, 'hidden_size': 72, 'num_hidden_layers': 2, "
+    "'num_attention_heads': 4, 'q_lora_rank': 32, 'kv_lora_rank': 32, 'qk_nope_head_dim': 16, "
+    "'qk_rope_head_dim': 8, "
+    "'v_head_dim': 16, 'intermediate_size': 96, 'moe_intermediate_size': 32, 'n_routed_experts': 8, "
+    "'n_shared_experts': 1, 'first_k_dense_replace': 1, 'n_group': 2, 'num_nextn_predict_layers': 1, "
+    "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [16, "
+    "16]}}";
+
+static const char *const pairs[][2] = {
+    {"megatron:tp=2,pp=2,ep=2,etp=1", "vllm:tp=2,dp=2,ep=on"},
+    {"megatron:tp=4,ep=2,etp=2", "sglang:tp=2"},
+    {"megatron:tp=2,ep=4,etp=1", "hf:root=2"},
+    {"vllm:tp=2,dp=2,ep=on", "megatron:tp=2,pp=2,ep=2,etp=1"},
+    {"hf", "megatron:tp=4,ep=2,etp=2"},
+    {"hf:root=1", "vllm:tp=4,dtype=bf16"},
+    {"hf", "vllm:tp=2,dp=2,ep=on"},
+    {"vllm:tp=2", "sglang:tp=2"},
+};
+
+typedef struct play {
+  const treadle_layout *train, *infer;
+  size_t cap;
+  bool stream; /* the mover that this processor is best served with */
+} play;
+
+static bool holds(const treadle_layout *layout, const treadle_layout *source, int rank,
+                  const char *window) {
+  treadle_storage_info info;
+  bool same = true;
+  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
+  if (!wanted || treadle_layout_load_from(layout, source, rank, wanted) != TREADLE_OK) abort();
+  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank) && same; i++) {
+    if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) abort();
+    same =
+        info.bytes == 0 || memcmp(window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
+    if (!same)
+      fprintf(stderr, "rank %d: '%s' of '%s' is not what it should be\n", rank, info.name, layout->text);
+  }
+  free(wanted);
+  return same;
+}
+
+static int play_rank(treadle_group *group, void *context) {
+  const play *p = context;
+  treadle_switch *sw;
+  uint64_t before, after;
+  bool one_way = p->train->fp8 != p->infer->fp8;
+  treadle_switch_options options = {
+      .page_bytes = PAGE, .cap_bytes = p->cap, .one_way = one_way, .timeout_seconds = 100};
+  RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
+  if (!p->stream) sw->mover = TREADLE_MOVER_PLAIN;
+  RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
+  RANK_OK(treadle_switch_digest(sw, &before));
+  for (uint64_t i = 0; i < 2; i++) {
+    treadle_switch_noise(sw, i + 1);
+    RANK_OK(treadle_switch_to_infer(sw));
+    RANK_TRUE(holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw)));
+    treadle_switch_stats stats;
+    treadle_switch_get_stats(sw, &stats);
+    RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
+    RANK_TRUE((int64_t)stats.pulled_bytes == sw->plan->forward.moved_bytes);
+    RANK_TRUE(stats.peak_bytes <= stats.pool_bytes);
+    if (one_way) break;
+    RANK_OK(treadle_switch_digest(sw, &after));
+    RANK_TRUE(after == before);
+    treadle_switch_noise(sw, ~i);
+    RANK_OK(treadle_switch_to_train(sw));
+    RANK_TRUE(holds(p->train, NULL, group->rank, treadle_switch_train_window(sw)));
+  }
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  return 0;
+}
+
+static int refused_rank(treadle_group *group, void *context) {
+  const play *p = context;
+  treadle_switch *sw;
+  treadle_switch_options options = {.page_bytes = PAGE, .timeout_seconds = 100};
+  RANK_FAILS(TREADLE_REFUSED, "one way only",
+             treadle_switch_create(group, p->train, p->infer, &options, &sw));
+  return 0;
+}
+
+static treadle_model *make_model(void) {
+  char text[sizeof config];
+  treadle_model *model;
+  memcpy(text, config, sizeof config);
+  for (char *c = text; *c; c++)
+    if (*c == '\'') *c = '"';
+  json_t *json = json_loads(text, 0, NULL);
+  assert_non_null(json);
+  assert_ok(treadle_model_from_config("config", json, NULL, &model));
+  json_decref(json);
+  return model;
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  treadle_model *model = make_model();
+  for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
+    treadle_layout *train, *infer;
+    int64_t cap = 1, own;
+    assert_ok(treadle_layout_create(model, pairs[i][0], RANKS, &train));
+    assert_ok(treadle_layout_create(model, pairs[i][1], RANKS, &infer));
+    for (int rank = 0; rank < RANKS; rank++) {
+      assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
+      if (own > cap) cap = own;
+    }
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+      play p = {train, infer, (size_t)(cap + (int64_t)(seed % 3) * 3 * PAGE), seed == 2};
+      ranks_as_threads(RANKS, 100, seed, play_rank, &p);
+    }
+    if (train->fp8 != infer->fp8) {
+      play p = {.train = train, .infer = infer};
+      ranks_as_threads(RANKS, 100, 1, refused_rank, &p);
+    }
+    treadle_layout_destroy(train);
+    treadle_layout_destroy(infer);
+  }
+  treadle_model_close(model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
