@@ -33,7 +33,7 @@ typedef struct treadle_arguments {
   double timeout_seconds;
   int64_t rank_map; /* treadle_rank_map */
   int64_t check;    /* treadle_check */
-  bool runs, by_rank, json, help;
+  bool runs, by_rank, trust, json, help;
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;
   int64_t experts;    /* of make-model: 0 single, 1 packed */
@@ -60,7 +60,8 @@ enum {
   TREADLE_IN_FAMILY = 1 << 3,
   TREADLE_IN_INSPECT = 1 << 4,
   TREADLE_IN_DOCTOR = 1 << 5,
-  TREADLE_IN_MAKE_MODEL = 1 << 6
+  TREADLE_IN_MAKE_MODEL = 1 << 6,
+  TREADLE_IN_CONVERT = 1 << 7
 };
 
 int treadle_command_plan(const treadle_arguments *arguments);
@@ -69,6 +70,7 @@ int treadle_command_switch(const treadle_arguments *arguments);
 int treadle_command_switch_refuse(treadle_status status); /* once, not once a rank */
 int treadle_command_family(const treadle_arguments *arguments);
 int treadle_command_inspect(const treadle_arguments *arguments);
+int treadle_command_convert(const treadle_arguments *arguments);
 int treadle_command_doctor(const treadle_arguments *arguments);
 int treadle_command_make_model(const treadle_arguments *arguments);
 

@@ -72,6 +72,32 @@ static const treadle_command commands[] = {
         .refuse = treadle_command_switch_refuse,
     },
     {
+        .name = "convert",
+        .bit = TREADLE_IN_CONVERT,
+        .words = "IN OUT",
+        .words_min = 2,
+        .words_max = 2,
+        .summary = "convert a checkpoint from one layout to another",
+        .text =
+            "Reads hf (safetensors), megatron:... (its legacy archives, one for each tp, pp and ep rank) "
+            "and "
+            "torch_dist\n"
+            "(Megatron's distributed checkpoints); writes hf and megatron:... into OUT, a new or empty "
+            "folder. "
+            "Types\n"
+            "change where a layout says dtype=. What stands beside the weights of a Hugging Face model is "
+            "carried\n"
+            "along, so that the way back gives the same bytes. Run it alone, or under mpirun to share the "
+            "files.\n"
+            "Memory stays below 512 MiB. A run that was killed goes on where it stopped when it is started "
+            "again.",
+        .examples = "  treadle convert --from hf --to megatron:tp=2,pp=2,ep=2 DIR OUT\n"
+                    "  treadle convert --from megatron:tp=2,pp=2,ep=2 --to hf OUT BACK\n"
+                    "  mpirun -n 4 treadle convert --from torch_dist --to hf --model config.json "
+                    "CHECKPOINT OUT --json\n",
+        .run = treadle_command_convert,
+    },
+    {
         .name = "family",
         .bit = TREADLE_IN_FAMILY,
         .words = "list | show NAME | check DIR|index.json|config.json|LIST.tsv[.gz]",

@@ -33,11 +33,11 @@ enum {
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "a Hugging Face directory, or a config.json alone: then no weights are needed",
-   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL, LAYOUTS, 0, {0}, NULL},
+   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS, 0, {0}, NULL},
   {"scale-down", "N", "a model of at most N million parameters with the structure of --model, without weights",
    COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
-  {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
-  {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN, TREADLE_IN_PLAN, 0, {0}, NULL},
+  {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL},
+  {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL},
   {"train", "LAYOUT", "the training layout", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL},
   {"infer", "LAYOUT", "the inference layout", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL},
   {"layout", "LAYOUT", "the layout to show", TEXT, AT(layout), TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL},
@@ -55,6 +55,7 @@ static const option_row rows[] = {
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on"},
   {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL},
   {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL},
+  {"trust", "", "do not compare copies of one weight in several files, from 1 MiB on", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL},
   {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
   {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
   {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
@@ -63,8 +64,8 @@ static const option_row rows[] = {
   {"experts", "single|packed", "how the file has experts: a tensor each, or stacked (single)",
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL},
   {"families", "DIR", "folder of family files, instead of those built in",
-   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
-  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL},
+   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL},
+  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL},
   {"help", "", "this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL},
 };
 /* clang-format on */
