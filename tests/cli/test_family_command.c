@@ -1,6 +1,6 @@
 /* `treadle family check`, --scale-down and make-model as processes: exit statuses, names on standard error, and files of
  * every family, with experts in both forms, that load as what they were made from.
- * ctest: timeout=600 */
+ * ctest: label=mpi timeout=600 */
 #include "cli/command.h"
 
 #include "io/file.h"
