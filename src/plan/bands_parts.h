@@ -1,0 +1,33 @@
+/* What the files of bands say to each other: bands.c walks and gives waves, bands_quantise.c makes blocks,
+ * bands_dequantise.c takes them apart. */
+#ifndef TREADLE_PLAN_BANDS_PARTS_H
+#define TREADLE_PLAN_BANDS_PARTS_H
+
+#include "plan/bands.h"
+
+static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Codes and scales of a tensor in a rank's window. */
+treadle_status treadle_bands_places(const treadle_band_walk *w, const treadle_layout *layout, int64_t rank,
+                                    treadle_spots *codes, treadle_spots *scales);
+/* Turns to a tensor, unless it is at hand already. */
+treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor);
+/* The wave of a band: that of its first element, on every rank and both ways. */
+treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p);
+/* Marks a block as written; true: it was already. */
+bool treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
+/* A copy between a window and the scratch of a band. */
+treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,
+                                     const treadle_box *box, treadle_dtype value,
+                                     treadle_dtype window_dtype, int64_t offset, const int64_t *stride,
+                                     bool to_scratch);
+/* A band without parts. */
+treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectangle *of,
+                                const treadle_spot *codes, const treadle_spot *scales, int32_t wave);
+/* The rank of holder k of a cell, beginning at another one for each expert and reader. */
+int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cell, int64_t expert,
+                             int64_t k);
+/* Of the tensor at hand, for messages. */
+const char *treadle_bands_name(const treadle_band_walk *w);
+
+#endif
