@@ -23,25 +23,41 @@ static treadle_status start(treadle_block_bound *b, int32_t tensor) {
   if (b->tensor == tensor) return TREADLE_OK;
   b->tensor = tensor;
   b->blocks = treadle_blocks_of(b->from->model, tensor);
-  treadle_free(b->seen);
-  b->seen = treadle_alloc((size_t)(b->blocks.experts * b->blocks.down * b->blocks.across));
-  if (!b->seen) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  b->has_seen = false;
   b->held.count = 0;
   return treadle_layout_pieces_of(b->from, b->rank, tensor, &b->held);
 }
 
-/* Sees the blocks that the elements of a box lie in. */
-static void see_box(treadle_block_bound *b, const treadle_box *box) {
+/* No block of the tensor at hand was seen yet. */
+static treadle_status start_seen(treadle_block_bound *b) {
+  size_t bytes = (size_t)(b->blocks.experts * b->blocks.down * b->blocks.across);
+  if (b->has_seen) return TREADLE_OK;
+  if (bytes > b->seen_bytes) {
+    treadle_free(b->seen);
+    b->seen_bytes = 0;
+    b->seen = treadle_alloc(bytes);
+    if (!b->seen) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+    b->seen_bytes = bytes;
+  }
+  memset(b->seen, 0, bytes);
+  b->has_seen = true;
+  return TREADLE_OK;
+}
+
+/* Sees the blocks that the elements of a box lie in; returns how many were not seen before. */
+static int64_t see_box(treadle_block_bound *b, const treadle_box *box) {
   const treadle_blocks *m = &b->blocks;
   int axes = m->tensor->naxes;
-  int64_t at[TREADLE_MAX_AXES];
+  int64_t at[TREADLE_MAX_AXES], fresh = 0;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) at[a] = box->start[a];
   for (;;) { /* the last row axis and the last column axis go by blocks */
     int64_t row = 0, column = 0;
     for (int a = m->first_row; a < axes; a++)
       *(a < m->first_column ? &row : &column) += at[a] * m->weight[a];
     int64_t expert = m->first_row ? at[0] : 0;
-    b->seen[(expert * m->down + row / m->high) * m->across + column / m->wide] = 1;
+    uint8_t *seen = &b->seen[(expert * m->down + row / m->high) * m->across + column / m->wide];
+    fresh += !*seen;
+    *seen = 1;
     int a = axes - 1;
     for (; a >= 0; a--) {
       int64_t end = box->start[a] + box->size[a], step = 1;
@@ -51,23 +67,17 @@ static void see_box(treadle_block_bound *b, const treadle_box *box) {
       if (at[a] < end) break;
       at[a] = box->start[a];
     }
-    if (a < 0) return;
+    if (a < 0) return fresh;
   }
-}
-
-static int64_t seen_count(const treadle_block_bound *b) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < b->blocks.experts * b->blocks.down * b->blocks.across; i++) count += b->seen[i];
-  return count;
 }
 
 treadle_status treadle_block_bound_scales(treadle_block_bound *b, int32_t tensor,
                                           const treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;
   TRY(start(b, tensor));
-  int64_t before = seen_count(b);
-  for (size_t i = 0; i < boxes->count; i++) see_box(b, &boxes->items[i]);
-  b->bytes += (seen_count(b) - before) * (int64_t)sizeof(float);
+  TRY(start_seen(b));
+  for (size_t i = 0; i < boxes->count; i++)
+    b->bytes += see_box(b, &boxes->items[i]) * (int64_t)sizeof(float);
 out:
   return status;
 }
@@ -110,8 +120,35 @@ out:
   return status;
 }
 
-/* Blocks that are all wanted: rows [down, end), columns [across, last). As one where that can be told of all, else row by
- * row, else one by one. */
+/* A border of blocks strictly between `low` and `high`, at or beside which a box begins or ends along rows, or columns; 0:
+ * none. Where they are several axes, which boxes do not take whole: the middle. */
+static int64_t border_of(const treadle_blocks *m, const treadle_box *box, bool rows, int64_t low,
+                         int64_t high) {
+  int first = rows ? m->first_row : m->first_column, end = rows ? m->first_column : m->tensor->naxes;
+  int64_t size = rows ? m->high : m->wide,
+          at[2] = {box->start[first], box->start[first] + box->size[first]};
+  bool whole = true;
+  for (int a = first; a < end; a++) whole = whole && box->size[a] == m->tensor->axis[a];
+  if (whole || high - low < 2) return 0;
+  if (end - first > 1) return (low + high) / 2;
+  for (int i = 0; i < 2; i++)
+    for (int64_t border = at[i] / size; border * size < at[i] + size; border++)
+      if (border > low && border < high) return border;
+  return 0;
+}
+
+/* The same of all boxes of the rest, and of all cells. */
+static int64_t split_of(const treadle_block_bound *b, bool rows, int64_t low, int64_t high) {
+  int64_t border = 0;
+  for (size_t i = 0; i < b->rest.count && !border; i++)
+    border = border_of(&b->blocks, &b->rest.items[i], rows, low, high);
+  for (size_t i = 0; i < b->cells.count && !border; i++)
+    border = border_of(&b->blocks, &b->cells.items[i].box, rows, low, high);
+  return border;
+}
+
+/* Blocks that are all wanted: rows [down, end), columns [across, last). As one where that can be told of all; else split
+ * where what is there changes, until blocks are alike. */
 static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
                                    int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
@@ -121,16 +158,40 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
   of.rows = below.row + below.rows - of.row;
   TRY(find_rest(b, &of, &elems));
   if (elems == 0) goto out;
-  if (elems == of.rows * of.columns && one_has_all(b))
+  if (elems == of.rows * of.columns && one_has_all(b)) {
     b->bytes += elems + (end - down) * (last - across) * (int64_t)sizeof(float);
-  else if (end - down > 1)
-    for (int64_t i = down; i < end; i++) TRY(count_blocks(b, expert, i, i + 1, across, last));
-  else if (last - across > 1)
-    for (int64_t j = across; j < last; j++) TRY(count_blocks(b, expert, down, end, j, j + 1));
-  else
+    goto out;
+  }
+  int64_t column = split_of(b, false, across, last), row = column ? 0 : split_of(b, true, down, end);
+  if (column) {
+    TRY(count_blocks(b, expert, down, end, across, column));
+    TRY(count_blocks(b, expert, down, end, column, last));
+  } else if (row) {
+    TRY(count_blocks(b, expert, down, row, across, last));
+    TRY(count_blocks(b, expert, row, end, across, last));
+  } else {
     b->bytes += elems * wide;
+  }
 out:
   return status;
+}
+
+/* The rows of blocks, and the columns, that a box touches in each of its experts; false where its rows or columns do not
+ * follow each other. */
+static bool rectangle_of(const treadle_blocks *m, const treadle_box *box, treadle_rectangle *of_p) {
+  *of_p = (treadle_rectangle){.rows = 1, .columns = 1};
+  for (int rows = 0; rows < 2; rows++) {
+    int64_t *at = rows ? &of_p->row : &of_p->column, *count = rows ? &of_p->rows : &of_p->columns;
+    int first = rows ? m->first_row : m->first_column, last = rows ? m->first_column : m->tensor->naxes;
+    bool whole = true; /* the axes so far */
+    for (int a = last - 1; a >= first; a--) {
+      if (!whole && box->size[a] > 1) return false;
+      *at += box->start[a] * m->weight[a];
+      *count += (box->size[a] - 1) * m->weight[a];
+      whole = whole && box->size[a] == m->tensor->axis[a];
+    }
+  }
+  return true;
 }
 
 /* Takes the blocks that were seen, rectangle by rectangle. */
@@ -151,6 +212,30 @@ out:
   return status;
 }
 
+/* The codes of one tensor. */
+static treadle_status take_codes(treadle_block_bound *b, const treadle_pieces *codes) {
+  treadle_status status = TREADLE_OK;
+  const treadle_blocks *m = &b->blocks;
+  const treadle_box *only = NULL;
+  treadle_rectangle of;
+  size_t count = 0;
+  for (size_t k = 0; k < codes->count; k++)
+    if (codes->items[k].dtype == TREADLE_FP8_E4M3) only = &codes->items[k].box, count++;
+  if (count == 1 && rectangle_of(m, only, &of)) { /* the rule: no block is seen twice */
+    int64_t begin = m->first_row ? only->start[0] : 0, experts = m->first_row ? only->size[0] : 1;
+    for (int64_t e = begin; e < begin + experts; e++)
+      TRY(count_blocks(b, e, of.row / m->high, (of.row + of.rows - 1) / m->high + 1, of.column / m->wide,
+                       (of.column + of.columns - 1) / m->wide + 1));
+    return TREADLE_OK;
+  }
+  TRY(start_seen(b));
+  for (size_t k = 0; k < codes->count; k++)
+    if (codes->items[k].dtype == TREADLE_FP8_E4M3) see_box(b, &codes->items[k].box);
+  TRY(count_codes(b));
+out:
+  return status;
+}
+
 treadle_status treadle_block_bound_codes(treadle_block_bound *b, const treadle_layout *to,
                                          const treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -166,9 +251,7 @@ treadle_status treadle_block_bound_codes(treadle_block_bound *b, const treadle_l
     TRY(start(b, tensor));
     codes.count = 0;
     TRY(treadle_layout_pieces_of(to, b->rank, tensor, &codes));
-    for (size_t k = 0; k < codes.count; k++)
-      if (codes.items[k].dtype == TREADLE_FP8_E4M3) see_box(b, &codes.items[k].box);
-    TRY(count_codes(b));
+    TRY(take_codes(b, &codes));
   }
 out:
   treadle_array_release(&codes);

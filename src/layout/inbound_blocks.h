@@ -7,9 +7,11 @@
 typedef struct treadle_block_bound {
   const treadle_layout *from;
   int64_t rank;
-  int32_t tensor; /* `seen` is of its blocks; -1: none yet */
+  int32_t tensor; /* at hand; -1: none yet */
   treadle_blocks blocks;
-  uint8_t *seen; /* a byte for each block */
+  uint8_t *seen; /* a byte for each block of the tensor at hand, where has_seen */
+  size_t seen_bytes;
+  bool has_seen;
   treadle_boxes boxes, rest, spare;
   treadle_cells cells;
   treadle_pieces held;

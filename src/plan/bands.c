@@ -89,10 +89,23 @@ static treadle_box corner_of(const treadle_blocks *blocks, int64_t expert, int64
   return corner;
 }
 
-treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p) {
+/* Rows of the common box, beginning at an element, that follow each other in the expert: in the order of its rows, and in that
+ * of the box. */
+static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *common,
+                             const treadle_box *corner) {
+  int64_t rows = 0;
+  for (int a = blocks->first_row; a < blocks->first_column; a++) {
+    if (a > blocks->first_row && common->size[a] < blocks->tensor->axis[a]) return 1;
+    rows += (common->start[a] + common->size[a] - 1 - corner->start[a]) * blocks->weight[a];
+  }
+  return rows + 1;
+}
+
+treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p,
+                                  int64_t *end_p) {
   treadle_status status = TREADLE_OK;
   treadle_box corner = corner_of(&w->blocks, expert, down), met;
-  int64_t end;
+  int64_t end, high = w->blocks.high;
   if (!w->has_common || !treadle_box_meet(&w->common_box, &corner, &met)) {
     w->cells.count = w->other_cells.count = 0;
     TRY(treadle_layout_cells(w->from, w->tensor, &corner, &w->cells));
@@ -104,8 +117,10 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
     w->common_box = w->common.box;
     w->has_common = true;
   }
-  *wave_p = treadle_common_wave(&w->common, w->classes->waves, treadle_common_row(&w->common, corner.start),
-                                &end);
+  int64_t row = treadle_common_row(&w->common, corner.start);
+  *wave_p = treadle_common_wave(&w->common, w->classes->waves, row, &end);
+  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, &corner));
+  *end_p = down + (rows + high - 1) / high;
 out:
   return status;
 }
@@ -148,11 +163,11 @@ treadle_status treadle_bands_cut(treadle_band_walk *w, int32_t tensor, const tre
   TRY(treadle_bands_start(w, t->scale_of >= 0 ? t->scale_of : tensor));
   rows_of(&blocks, box, &first, &last);
   for (int64_t e = begin; e < begin + experts; e++) {
-    int64_t down = first / blocks.high, end, row = first;
-    TRY(treadle_bands_wave(w, e, down, &wave));
+    int64_t down = first / blocks.high, end, next_end, row = first;
+    TRY(treadle_bands_wave(w, e, down, &wave, &next_end));
     while (row <= last) {
-      for (end = down + 1; end * blocks.high <= last; end++) {
-        TRY(treadle_bands_wave(w, e, end, &next));
+      for (end = next_end; end * blocks.high <= last; end = next_end) {
+        TRY(treadle_bands_wave(w, e, end, &next, &next_end));
         if (next != wave) break;
       }
       bool whole = row == first && end * blocks.high > last;
@@ -171,7 +186,6 @@ treadle_status treadle_bands_cut(treadle_band_walk *w, int32_t tensor, const tre
                       context));
       }
       row = end * blocks.high;
-      down = end;
       wave = next;
     }
   }
@@ -182,11 +196,18 @@ out:
 
 /* ---- Bands ---- */
 
-bool treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
-  int64_t block = (expert * w->blocks.down + down) * w->blocks.across + across;
-  bool before = w->seen[block >> 3] >> (block & 7) & 1;
+static int64_t block_of(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
+  return (expert * w->blocks.down + down) * w->blocks.across + across;
+}
+
+bool treadle_bands_seen(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
+  int64_t block = block_of(w, expert, down, across);
+  return w->seen[block >> 3] >> (block & 7) & 1;
+}
+
+void treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
+  int64_t block = block_of(w, expert, down, across);
   w->seen[block >> 3] = (uint8_t)(w->seen[block >> 3] | 1 << (block & 7));
-  return before;
 }
 
 /* A copy between `box`, which lies at these strides, and its place in the scratch of `of`. */
@@ -216,6 +237,7 @@ treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectan
   int64_t down = of->row / w->blocks.high, across = of->column / w->blocks.wide;
   return (treadle_band){.wave = wave,
                         .tensor = w->tensor,
+                        .count = 1,
                         .rows = (int32_t)of->rows,
                         .columns = (int32_t)of->columns,
                         .skip = (int32_t)(of->column % w->blocks.wide),
@@ -223,7 +245,9 @@ treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectan
                         .codes = treadle_spot_offset(codes, of->row, of->column),
                         .code_stride = codes->row_stride,
                         .scales = treadle_spot_offset(scales, down, across),
-                        .scale_stride = scales->column_stride};
+                        .scale_stride = scales->column_stride,
+                        .code_step = w->blocks.high * codes->row_stride,
+                        .scale_step = scales->row_stride};
 }
 
 /* A rank that has the cell. */
@@ -238,26 +262,33 @@ int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cel
 
 uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *parts) {
   uint64_t mark = treadle_hash_more((uint64_t)band->rows << 32 | (uint32_t)band->columns, band->quantises);
+  mark = treadle_hash_more(mark, (uint64_t)band->count);
   if (band->quantises) {
+    mark = treadle_hash_more(mark, (uint64_t)band->code_step);
+    mark = treadle_hash_more(mark, (uint64_t)band->scale_step);
     mark = treadle_hash_more(mark, (uint64_t)band->codes);
     mark = treadle_hash_more(mark, (uint64_t)band->code_stride);
     return treadle_hash_more(mark, (uint64_t)band->scales);
   }
-  for (int64_t i = 0; i < band->parts; i++) mark = treadle_hash_more(mark, treadle_op_mark(&parts[i].op));
+  for (int64_t i = 0; i < band->parts; i++) {
+    mark = treadle_hash_more(mark, treadle_op_mark(&parts[i].op));
+    mark = treadle_hash_more(mark, (uint64_t)parts[i].step);
+  }
   return mark;
 }
 
 int64_t treadle_band_written(const treadle_band *band, const treadle_band_part *parts) {
   int64_t bytes = 0;
   if (band->quantises)
-    return (int64_t)band->rows * band->columns + treadle_band_blocks(band) * (int64_t)sizeof(float);
+    return band->count *
+           ((int64_t)band->rows * band->columns + treadle_band_blocks(band) * (int64_t)sizeof(float));
   for (int64_t i = 0; i < band->parts; i++)
     bytes += parts[i].op.elems * (int64_t)treadle_dtype_bytes((treadle_dtype)parts[i].op.to_dtype);
-  return bytes;
+  return band->count * bytes;
 }
 
 int64_t treadle_band_moved(const treadle_band *band, const treadle_band_part *parts) {
   int64_t bytes = 0;
   for (int64_t i = 0; i < band->parts; i++) bytes += parts[i].moved;
-  return bytes;
+  return band->count * bytes;
 }

@@ -43,11 +43,54 @@ out:
   return status;
 }
 
-/* A rectangle in one row of blocks and on one source. */
+/* Lowers *end_p to where codes of the expert begin. */
+static void end_at(const treadle_spots *codes, const treadle_rectangle *of, int64_t *end_p) {
+  for (size_t i = 0; i < codes->count; i++)
+    if (codes->items[i].of.expert == of->expert && codes->items[i].of.row > of->row)
+      *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
+}
+
+/* How many bands from this one on, up to row `end`, are read from the same source, one step further each. */
+static int32_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *of,
+                           const code_source *source, const treadle_spot *scales, int64_t end) {
+  const treadle_blocks *b = &w->blocks;
+  int64_t down = of->row / b->high;
+  if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
+  end = treadle_smaller(end, source->codes->of.row + source->codes->of.rows);
+  end = treadle_smaller(end, (scales->of.row + scales->of.rows) * b->high);
+  if (!source->twin) end_at(&w->codes, of, &end);
+  if (source->rank != w->rank) end_at(&w->own_codes, of, &end);
+  return (int32_t)(end / b->high - down);
+}
+
+/* How many blocks of a band are read for the first time. */
+static int64_t fresh_blocks(const treadle_band_walk *w, const treadle_rectangle *of, int64_t down) {
+  int64_t fresh = 0;
+  for (int64_t j = of->column / w->blocks.wide; j * w->blocks.wide < of->column + of->columns; j++)
+    fresh += !treadle_bands_seen(w, of->expert, down, j);
+  return fresh;
+}
+
+/* Of `count` bands from this one on, those with as many blocks that are read for the first time; they are seen then. */
+static int32_t see_blocks(treadle_band_walk *w, const treadle_rectangle *of, int32_t count,
+                          int64_t *fresh_p) {
+  int64_t down = of->row / w->blocks.high;
+  int32_t alike = 1;
+  *fresh_p = fresh_blocks(w, of, down);
+  while (alike < count && fresh_blocks(w, of, down + alike) == *fresh_p) alike++;
+  for (int32_t i = 0; i<alike && * fresh_p> 0; i++)
+    for (int64_t j = of->column / w->blocks.wide; j * w->blocks.wide < of->column + of->columns; j++)
+      treadle_bands_see(w, of->expert, down + i, j);
+  return alike;
+}
+
+/* A rectangle in one row of blocks and on one source, and those that follow it: *count_p, of which fewer may be taken. */
 static treadle_status dequantise_part(treadle_band_walk *w, const treadle_piece *piece,
                                       const treadle_box *box, const treadle_rectangle *of,
-                                      const code_source *source, const treadle_spot *scales, int32_t wave) {
+                                      const code_source *source, const treadle_spot *scales, int32_t wave,
+                                      int32_t *count_p) {
   treadle_status status = TREADLE_OK;
+  int64_t fresh = 0;
   w->parts.count = w->boxes.count = 0;
   TRY(treadle_rectangle_boxes(&w->blocks, of, &w->boxes));
   for (size_t i = 0; i < w->boxes.count; i++) {
@@ -61,14 +104,14 @@ static treadle_status dequantise_part(treadle_band_walk *w, const treadle_piece 
     part.op.add = piece->add;
     part.op.storage = piece->storage;
     part.op.wave = wave;
+    if (treadle_bands_plain(&w->blocks)) part.step = w->blocks.high * piece->stride[w->blocks.first_row];
     if (source->rank != w->rank) part.moved = part.op.elems;
     TRY(treadle_array_push(&w->parts, part));
   }
-  if (source->rank != w->rank)
-    for (int64_t j = of->column / w->blocks.wide; j * w->blocks.wide < of->column + of->columns; j++)
-      if (!treadle_bands_see(w, of->expert, of->row / w->blocks.high, j))
-        w->parts.items[0].moved += (int64_t)sizeof(float);
+  if (source->rank != w->rank) *count_p = see_blocks(w, of, *count_p, &fresh);
+  w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
   treadle_band band = treadle_bands_band(w, of, source->codes, scales, wave);
+  band.count = *count_p;
   band.storage = piece->storage;
   band.twin = source->twin;
   band.value_dtype = (uint8_t)piece->dtype;
@@ -78,12 +121,16 @@ out:
   return status;
 }
 
-static treadle_status dequantise_band(treadle_band_walk *w, const treadle_piece *piece,
-                                      const treadle_box *box, const treadle_rectangle *band) {
+/* The bands from this one on, up to row `end`, that are alike; *row_p is the row after them. */
+static treadle_status dequantise_bands(treadle_band_walk *w, const treadle_piece *piece,
+                                       const treadle_box *box, const treadle_rectangle *band,
+                                       int64_t end_row, int64_t *row_p) {
   treadle_status status = TREADLE_OK;
   int64_t down = band->row / w->blocks.high, end = band->column + band->columns;
-  int32_t wave;
-  TRY(treadle_bands_wave(w, band->expert, down, &wave));
+  int32_t wave, count = 1;
+  int64_t wave_end;
+  TRY(treadle_bands_wave(w, band->expert, down, &wave, &wave_end));
+  end_row = treadle_smaller(end_row, wave_end * w->blocks.high);
   for (treadle_rectangle of = *band; of.column < end; of.column += of.columns) {
     code_source source;
     TRY(find_source(w, of.expert, of.row, of.column, &source));
@@ -101,8 +148,10 @@ static treadle_status dequantise_band(treadle_band_walk *w, const treadle_piece 
     of.columns = treadle_smaller(end, there->column + there->columns);
     of.columns =
         treadle_smaller(of.columns, (scales->of.column + scales->of.columns) * w->blocks.wide) - of.column;
-    TRY(dequantise_part(w, piece, box, &of, &source, scales, wave));
+    if (of.columns == band->columns) count = alike_bands(w, &of, &source, scales, end_row);
+    TRY(dequantise_part(w, piece, box, &of, &source, scales, wave, &count));
   }
+  *row_p = band->row + band->rows + (count - 1) * w->blocks.high;
 out:
   return status;
 }
@@ -124,11 +173,11 @@ treadle_status treadle_bands_dequantise(treadle_band_walk *w, const treadle_piec
     for (size_t k = 0; k < places.count; k++) {
       const treadle_rectangle *of = &places.items[k].of;
       int64_t high = w->blocks.high, end = of->row + of->rows;
-      for (int64_t row = of->row; row < end; row = (row / high + 1) * high) {
+      for (int64_t row = of->row; row < end;) {
         treadle_rectangle band = *of;
         band.row = row;
         band.rows = treadle_smaller(end, (row / high + 1) * high) - row;
-        TRY(dequantise_band(w, piece, &boxes->items[i], &band));
+        TRY(dequantise_bands(w, piece, &boxes->items[i], &band, end, &row));
       }
     }
   }

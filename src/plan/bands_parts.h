@@ -12,10 +12,17 @@ treadle_status treadle_bands_places(const treadle_band_walk *w, const treadle_la
                                     treadle_spots *codes, treadle_spots *scales);
 /* Turns to a tensor, unless it is at hand already. */
 treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor);
-/* The wave of a band: that of its first element, on every rank and both ways. */
-treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p);
-/* Marks a block as written; true: it was already. */
-bool treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
+/* The wave of a band: that of its first element, on every rank and both ways. *end_p: bands down..*end_p - 1 are known to have
+ * it; they may go on behind the last one. */
+treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p,
+                                  int64_t *end_p);
+/* Rows are one axis, so that bands may be alike. */
+static inline bool treadle_bands_plain(const treadle_blocks *blocks) {
+  return blocks->first_column - blocks->first_row == 1;
+}
+/* Was the scale of a block counted? Marks it as counted. */
+bool treadle_bands_seen(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
+void treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
 /* A copy between a window and the scratch of a band. */
 treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,
                                      const treadle_box *box, treadle_dtype value,

@@ -47,6 +47,7 @@ static treadle_status make_parts(treadle_band_walk *w, const treadle_rectangle *
           treadle_box_offset(&box, &source->base, source->stride, source->offset), source->stride, true);
       part.op.source = (int32_t)source->rank;
       part.op.add = (int8_t)-source->add;
+      if (treadle_bands_plain(&w->blocks)) part.step = w->blocks.high * source->stride[w->blocks.first_row];
       elems += part.op.elems;
       TRY(treadle_array_push(&w->part_boxes, box));
       TRY(treadle_array_push(&w->parts, part));
@@ -140,6 +141,17 @@ out:
   return status;
 }
 
+/* Do all parts reach from the first column of the band to its last, so that all of its blocks are alike? */
+static bool columns_alike(const treadle_band_walk *w, const treadle_rectangle *of) {
+  const treadle_blocks *b = &w->blocks;
+  for (size_t i = 0; i < w->part_boxes.count; i++) {
+    int64_t columns = 1;
+    for (int a = b->first_column; a < b->tensor->naxes; a++) columns *= w->part_boxes.items[i].size[a];
+    if (columns != of->columns) return false;
+  }
+  return true;
+}
+
 /* What each part moves. */
 static treadle_status count_moved(treadle_band_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
@@ -151,6 +163,13 @@ static treadle_status count_moved(treadle_band_walk *w, const treadle_rectangle 
   if (one) {
     for (size_t i = 0; i < w->parts.count; i++) w->parts.items[i].moved = w->parts.items[i].op.elems;
     w->parts.items[0].moved += count * (int64_t)sizeof(float);
+    return TREADLE_OK;
+  }
+  if (columns_alike(w, of)) {
+    int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor));
+    for (size_t i = 0; i < w->parts.count; i++)
+      if (w->parts.items[i].op.source != w->rank)
+        w->parts.items[i].moved = w->parts.items[i].op.elems * wide;
     return TREADLE_OK;
   }
   for (int64_t j = across; j < across + count; j++) {
@@ -192,9 +211,34 @@ static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *o
   return w->sink->take(w->sink, &op);
 }
 
-/* `simple`: the sources at hand are good for all of the codes. */
-static treadle_status quantise_band(treadle_band_walk *w, const treadle_spot *codes, int nth, int64_t down,
-                                    bool simple) {
+/* Lowers *end_p to where a box begins or ends. */
+static void end_at(const treadle_box *box, int axis, int64_t row, int64_t *end_p) {
+  int64_t begin = box->start[axis], end = begin + box->size[axis];
+  if (begin > row) *end_p = treadle_smaller(*end_p, begin);
+  if (end > row) *end_p = treadle_smaller(*end_p, end);
+}
+
+/* How many bands from this one on, up to row block `end`, are made as it is made: of the same sources at hand, one step
+ * further each. */
+static int64_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *of,
+                           const treadle_spot *codes, const treadle_spot *scales, int64_t end,
+                           bool simple) {
+  const treadle_blocks *b = &w->blocks;
+  int64_t down = of->row / b->high, last = codes->of.row + codes->of.rows;
+  int axis = b->first_row;
+  if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
+  end = treadle_smaller(end, scales->of.row + scales->of.rows);
+  last = treadle_smaller(last, end * b->high);
+  for (size_t i = 0; i < w->sources.count; i++)
+    end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].base, axis, of->row, &last);
+  for (size_t i = 0; i < w->held.count && !simple; i++) end_at(&w->held.items[i].box, axis, of->row, &last);
+  return last / b->high > down ? last / b->high - down : 1;
+}
+
+/* The bands from row block `down` on that are alike; *end_p is the one after them. `simple`: the sources at hand are good
+ * for all of the codes. */
+static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *codes, int nth, int64_t down,
+                                     bool simple, int64_t *end_p) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *b = &w->blocks;
   int64_t across = codes->of.column / b->wide, count = (codes->of.columns + b->wide - 1) / b->wide;
@@ -206,8 +250,9 @@ static treadle_status quantise_band(treadle_band_walk *w, const treadle_spot *co
     return treadle_fail(TREADLE_DIFFERENT,
                         "plan: rank %" PRId64 ": the scales of %s do not lie beside its codes", w->rank,
                         treadle_bands_name(w));
-  TRY(treadle_bands_wave(w, of.expert, down, &wave));
+  TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
   if (nth > 0) {
+    *end_p = down + 1;
     size_t hint = 0;
     const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column, 0, &hint);
     TRY(copy_twin(w, &of, first, codes, w->tensor, wave));
@@ -224,6 +269,8 @@ static treadle_status quantise_band(treadle_band_walk *w, const treadle_spot *co
   band.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
   for (size_t i = 0; i < w->parts.count; i++) w->parts.items[i].op.wave = wave;
   band.parts = (int64_t)w->parts.count;
+  band.count = (int32_t)alike_bands(w, &of, codes, scales, *end_p, simple);
+  *end_p = down + band.count;
   TRY(w->sink->take_band(w->sink, &band, w->parts.items));
 out:
   return status;
@@ -275,8 +322,8 @@ treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
     if (nth == 0) TRY(find_sources(w, of));
     for (size_t k = 1; k < w->sources.count; k++)
       simple = simple && w->sources.items[k].rank == w->sources.items[0].rank;
-    for (int64_t down = of->row / w->blocks.high; down * w->blocks.high < of->row + of->rows; down++)
-      TRY(quantise_band(w, codes, nth, down, simple));
+    for (int64_t down = of->row / w->blocks.high; down * w->blocks.high < of->row + of->rows;)
+      TRY(quantise_bands(w, codes, nth, down, simple, &down));
   }
 out:
   return status;

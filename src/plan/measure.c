@@ -67,9 +67,12 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
     treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
     bytes[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
   }
-  for (size_t i = 0; i < plan->forward.band_parts.count; i++) {
-    const treadle_band_part *part = &plan->forward.band_parts.items[i];
-    if (part->op.source != plan->rank) bytes[part->op.source] += (size_t)part->moved;
+  for (size_t i = 0; i < plan->forward.bands.count; i++) {
+    const treadle_band *band = &plan->forward.bands.items[i];
+    for (int64_t k = band->part_first; k < band->part_first + band->parts; k++) {
+      const treadle_band_part *part = &plan->forward.band_parts.items[k];
+      if (part->op.source != plan->rank) bytes[part->op.source] += (size_t)(band->count * part->moved);
+    }
   }
 }
 
@@ -119,7 +122,8 @@ static treadle_status take_pulled_band(treadle_sink *sink, const treadle_band *b
                                        const treadle_band_part *parts) {
   pull_sink *s = (pull_sink *)sink;
   for (int64_t i = 0; i < band->parts; i++)
-    if (parts[i].op.source != s->rank) s->inbound[parts[i].op.source] += (size_t)parts[i].moved;
+    if (parts[i].op.source != s->rank)
+      s->inbound[parts[i].op.source] += (size_t)(band->count * parts[i].moved);
   return TREADLE_OK;
 }
 

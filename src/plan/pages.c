@@ -70,22 +70,26 @@ void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const tre
 void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
                               const treadle_band_part *parts) {
   if (!band->quantises) {
-    for (int64_t i = 0; i < band->parts; i++) treadle_pages_touch(pages, page_bytes, &parts[i].op);
+    for (int64_t i = 0; i < band->parts; i++)
+      for (int32_t k = 0; k < band->count; k++) {
+        const treadle_op op = treadle_band_part_at(band, &parts[i], k);
+        treadle_pages_touch(pages, page_bytes, &op);
+      }
     return;
   }
   const treadle_op codes = {.wave = band->wave,
                             .to_dtype = TREADLE_FP8_E4M3,
                             .to = band->codes,
-                            .ndim = 2,
-                            .size = {band->rows, band->columns},
-                            .to_stride = {band->code_stride, 1},
+                            .ndim = 3,
+                            .size = {band->count, band->rows, band->columns},
+                            .to_stride = {band->code_step, band->code_stride, 1},
                             .elems = 1};
   const treadle_op scales = {.wave = band->wave,
                              .to_dtype = TREADLE_FP32,
                              .to = band->scales,
-                             .ndim = 1,
-                             .size = {treadle_band_blocks(band)},
-                             .to_stride = {band->scale_stride},
+                             .ndim = 2,
+                             .size = {band->count, treadle_band_blocks(band)},
+                             .to_stride = {band->scale_step, band->scale_stride},
                              .elems = 1};
   treadle_pages_touch(pages, page_bytes, &codes);
   treadle_pages_touch(pages, page_bytes, &scales);

@@ -39,28 +39,48 @@ typedef struct treadle_op {
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
 /* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (bands.h): its values lie in
- * scratch memory in between, row-major, rows x columns of value_dtype. */
+ * scratch memory in between, row-major, rows x columns of value_dtype. Bands of one wave that are alike, but for lying one
+ * step further each, are one run: the first of them, and how many there are. */
 typedef struct treadle_band {
   int32_t wave;
   int32_t tensor, storage; /* canonical, for messages; of the destination window */
+  int32_t count;           /* of the run; scratch is used again for each */
   bool
       quantises; /* parts bring values to scratch, codes and scales are made of them and written; else codes
                               and scales are read, and parts take the values out of scratch */
   bool twin;     /* the codes that are read are those of this rank's own destination window */
   uint8_t value_dtype;
-  int32_t rows, columns;        /* rows of one block at the most; any columns */
-  int32_t skip;                 /* columns of the first block that lie in front */
-  int32_t block_columns;        /* of a whole block */
-  int64_t codes, code_stride;   /* bytes: the first code in its window, and from row to row */
-  int64_t scales, scale_stride; /* bytes: the scale of the first block, and from block to block */
+  int32_t rows, columns;         /* rows of one block at the most; any columns */
+  int32_t skip;                  /* columns of the first block that lie in front */
+  int32_t block_columns;         /* of a whole block */
+  int64_t codes, code_stride;    /* bytes: the first code in its window, and from row to row */
+  int64_t scales, scale_stride;  /* bytes: the scale of the first block, and from block to block */
+  int64_t code_step, scale_step; /* bytes: from one band of the run to the next */
   int64_t part_first, parts;
 } treadle_band;
 
 /* A copy between a window and scratch. Its source is the rank whose values or codes are read. */
 typedef struct treadle_band_part {
   treadle_op op; /* the side of scratch counts bytes in scratch */
-  int64_t moved; /* bytes that count as moved */
+  int64_t step;  /* bytes: from one band of the run to the next, in the window */
+  int64_t moved; /* bytes that count as moved, in each band */
 } treadle_band_part;
+
+/* One band of a run, alone; and a copy of it. */
+static inline treadle_band treadle_band_at(const treadle_band *run, int32_t i) {
+  treadle_band band = *run;
+  band.count = 1;
+  band.codes += i * run->code_step;
+  band.scales += i * run->scale_step;
+  return band;
+}
+
+static inline treadle_op treadle_band_part_at(const treadle_band *run, const treadle_band_part *part,
+                                              int32_t i) {
+  treadle_op op = part->op;
+  *(run->quantises ? &op.from : &op.to) += i * part->step;
+  return op;
+}
 
 typedef TREADLE_ARRAY(treadle_band) treadle_bands;
 typedef TREADLE_ARRAY(treadle_band_part) treadle_band_parts;
@@ -70,7 +90,7 @@ typedef struct treadle_direction {
   int32_t *wave_first;  /* [waves + 1] index of the first op of each wave */
   int32_t *need; /* [waves] every rank must have finished this wave before this one writes; -1: none */
   int32_t first_reclaim; /* the first wave that writes on a reclaimed page; waves when none */
-  treadle_bands bands;   /* by wave; in a wave they run before the ops */
+  treadle_bands bands;   /* runs of them, by wave; in a wave they are carried out before the ops */
   treadle_band_parts band_parts;
   int32_t *band_first; /* [waves + 1] index of the first band of each wave */
   int64_t scratch_bytes, scratch_codes, scratch_scales; /* of the largest band: values, codes and scales */
@@ -96,9 +116,9 @@ struct treadle_plan {
 /* What an op adds to coverage: its destination box and nothing else. */
 uint64_t treadle_op_mark(const treadle_op *op);
 
-/* The same of a band, with its parts. */
+/* The same of a run of bands, with their parts. */
 uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *parts);
-/* Bytes that a band writes in the destination window, and those that count as moved. */
+/* Bytes that the bands of a run write in the destination window, and those that count as moved. */
 int64_t treadle_band_written(const treadle_band *band, const treadle_band_part *parts);
 int64_t treadle_band_moved(const treadle_band *band, const treadle_band_part *parts);
 /* Blocks that a band has, or has parts of. */

@@ -24,25 +24,29 @@ static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file)
 }
 
 static void print_band(const treadle_plan *plan, const treadle_direction *direction,
-                       const treadle_band *band, FILE *file) {
+                       const treadle_band *run, int32_t position, FILE *file) {
+  const treadle_band at = treadle_band_at(run, position), *band = &at;
   fprintf(file, "  %s%s %s: %d x %d, codes at %" PRId64 ", scales at %" PRId64 "\n",
           band->quantises ? "quantise" : "dequantise", band->twin ? " twin" : "",
           plan->from->model->tensors[band->tensor].name, band->rows, band->columns, band->codes,
           band->scales);
   for (int64_t i = 0; i < band->parts; i++) {
-    const treadle_op *op = &direction->band_parts.items[band->part_first + i].op;
+    const treadle_op op =
+        treadle_band_part_at(run, &direction->band_parts.items[band->part_first + i], position);
     fprintf(file, "  ");
-    print_op(plan, op, file);
+    print_op(plan, &op, file);
   }
 }
 
 static void print_direction(const treadle_plan *plan, const char *name, const treadle_direction *direction,
                             FILE *file) {
+  size_t operations = direction->ops.count;
+  for (size_t i = 0; i < direction->bands.count; i++) operations += (size_t)direction->bands.items[i].count;
   fprintf(file,
           "%s: moved %" PRId64 " of lower bound %" PRId64 ", own %" PRId64 ", fills %" PRId64
           " bytes, %zu operations\n",
           name, direction->moved_bytes, direction->lower_bound_bytes, direction->resident_bytes,
-          direction->fill_bytes, direction->ops.count + direction->bands.count);
+          direction->fill_bytes, operations);
   for (int32_t w = 0; w < plan->waves; w++) {
     if (direction->wave_first[w] == direction->wave_first[w + 1] &&
         direction->band_first[w] == direction->band_first[w + 1])
@@ -51,7 +55,8 @@ static void print_direction(const treadle_plan *plan, const char *name, const tr
     if (direction->need[w] >= 0) fprintf(file, " after wave %d of all ranks", direction->need[w]);
     fprintf(file, "\n");
     for (int32_t i = direction->band_first[w]; i < direction->band_first[w + 1]; i++)
-      print_band(plan, direction, &direction->bands.items[i], file);
+      for (int32_t k = 0; k < direction->bands.items[i].count; k++)
+        print_band(plan, direction, &direction->bands.items[i], k, file);
     for (int32_t i = direction->wave_first[w]; i < direction->wave_first[w + 1]; i++)
       print_op(plan, &direction->ops.items[i], file);
   }

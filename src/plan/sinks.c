@@ -70,7 +70,7 @@ static treadle_status take_band(treadle_sink *sink, const treadle_band *band,
   s->direction->moved_bytes += treadle_band_moved(band, parts);
   s->direction->written_bytes += treadle_band_written(band, parts);
   for (int64_t i = 0; i < band->parts; i++) /* a byte each, as they would travel */
-    if (parts[i].op.source == s->rank) s->direction->resident_bytes += parts[i].op.elems;
+    if (parts[i].op.source == s->rank) s->direction->resident_bytes += band->count * parts[i].op.elems;
   return s->keep ? keep_band(s, band, parts) : TREADLE_OK;
 }
 

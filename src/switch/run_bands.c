@@ -116,22 +116,26 @@ static void make_blocks(const treadle_switch *sw, const treadle_band *band, trea
   treadle_copy_fence();
 }
 
+/* Band `position` of a run. */
 static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                      size_t position) {
-  const treadle_band *band = &direction->bands.items[position];
+                      const treadle_band *run, int32_t position) {
+  const treadle_band at = treadle_band_at(run, position), *band = &at;
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
+  const treadle_op first = treadle_band_part_at(run, &parts[0], position);
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
   const treadle_view *own = &sw->views[to][sw->group->rank], scratch = {.base = sw->scratch_values};
   const treadle_view *from = band->twin ? own : &sw->views[old][parts[0].op.source];
   treadle_matrix values = {sw->scratch_values, band->columns * size, size};
   treadle_matrix codes = {sw->scratch_codes, band->columns, 1};
-  bool has_values = find_values(band->quantises ? from : own, band, &parts[0].op, &values);
+  bool has_values = find_values(band->quantises ? from : own, band, &first, &values);
   bool has_codes =
       find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
   if (band->quantises) {
-    for (int64_t i = 0; i < band->parts && !has_values; i++)
-      treadle_copy_op(&parts[i].op, &sw->views[old][parts[i].op.source], &scratch, sw->mover);
+    for (int64_t i = 0; i < band->parts && !has_values; i++) {
+      const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+      treadle_copy_op(&op, &sw->views[old][op.source], &scratch, sw->mover);
+    }
     if (!has_values) treadle_copy_fence();
     make_blocks(sw, band, values, codes);
     if (!has_codes) copy_codes(sw, band, own, true);
@@ -141,9 +145,18 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
     copy_scales(sw, band, from, false);
     treadle_copy_fence();
     make_blocks(sw, band, values, codes);
-    for (int64_t i = 0; i < band->parts && !has_values; i++)
-      treadle_copy_op(&parts[i].op, &scratch, own, sw->mover);
+    for (int64_t i = 0; i < band->parts && !has_values; i++) {
+      const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+      treadle_copy_op(&op, &scratch, own, sw->mover);
+    }
   }
+}
+
+static void carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                          size_t position) {
+  const treadle_band *band = &direction->bands.items[position];
+  const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
+  for (int32_t i = 0; i < band->count; i++) carry_out(sw, to, direction, band, i);
   sw->bands[position].mark += treadle_band_mark(band, parts);
   sw->bands[position].times++;
   sw->stats.copied_bytes += (size_t)treadle_band_written(band, parts);
@@ -153,7 +166,7 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
 void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1]; i++)
-    if (direction->bands.items[i].twin == twin) carry_out(sw, to, direction, (size_t)i);
+    if (direction->bands.items[i].twin == twin) carry_out_run(sw, to, direction, (size_t)i);
 }
 
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,

@@ -189,8 +189,9 @@ static void each_element(play *p, int64_t rank, bool of_to, bool compare) {
   treadle_array_release(&pieces);
 }
 
-static void play_band(play *p, int64_t rank, const treadle_band *band) {
+static void play_band(play *p, int64_t rank, const treadle_band *run, int32_t position) {
   const treadle_direction *direction = direction_of(p, rank);
+  const treadle_band one = treadle_band_at(run, position), *band = &one;
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype), column = 0;
   assert_true(direction->scratch_bytes >= band->rows * band->columns * size);
@@ -199,7 +200,8 @@ static void play_band(play *p, int64_t rank, const treadle_band *band) {
   treadle_view from = band->twin ? own : view_of(p, parts[0].op.source, p->back);
   for (int64_t i = 0; i < band->parts && band->quantises; i++) {
     from = view_of(p, parts[i].op.source, p->back);
-    treadle_copy_op(&parts[i].op, &from, &scratch, TREADLE_MOVER_PLAIN);
+    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+    treadle_copy_op(&op, &from, &scratch, TREADLE_MOVER_PLAIN);
   }
   for (int64_t block = 0; block < treadle_band_blocks(band); block++) {
     int64_t columns = (block + 1) * band->block_columns - band->skip - column;
@@ -227,9 +229,19 @@ static void play_band(play *p, int64_t rank, const treadle_band *band) {
     column += columns;
   }
   assert_int_equal(column, band->columns);
-  for (int64_t i = 0; i < band->parts && !band->quantises; i++)
-    treadle_copy_op(&parts[i].op, &scratch, &own, TREADLE_MOVER_PLAIN);
+  for (int64_t i = 0; i < band->parts && !band->quantises; i++) {
+    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+    treadle_copy_op(&op, &scratch, &own, TREADLE_MOVER_PLAIN);
+  }
   free(values);
+}
+
+/* The bands of a wave that read the destination window, or the others. */
+static void play_bands(play *p, int64_t rank, int32_t wave, bool twin) {
+  const treadle_direction *d = direction_of(p, rank);
+  for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
+    for (int32_t k = 0; k < d->bands.items[i].count && d->bands.items[i].twin == twin; k++)
+      play_band(p, rank, &d->bands.items[i], k);
 }
 
 static int32_t slowest(const play *p) {
@@ -249,16 +261,14 @@ static void play_waves(play *p) {
       r = (r + 1) % p->count;
     const treadle_direction *d = direction_of(p, r);
     int32_t wave = ++p->ranks[r].done;
-    for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
-      if (!d->bands.items[i].twin) play_band(p, r, &d->bands.items[i]);
+    play_bands(p, r, wave, false);
     for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1]; i++) {
       const treadle_op *op = &d->ops.items[i];
       treadle_view to = view_of(p, r, !p->back);
       treadle_view from = op->twin ? to : view_of(p, op->source < 0 ? r : op->source, p->back);
       treadle_copy_op(op, &from, &to, TREADLE_MOVER_PLAIN);
     }
-    for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
-      if (d->bands.items[i].twin) play_band(p, r, &d->bands.items[i]);
+    play_bands(p, r, wave, true);
   }
 }
 
