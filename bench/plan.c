@@ -7,9 +7,9 @@
  * Printed are medians.
  *
  * The bars: one rank's plan for Llama-3.1-70B, megatron:tp=8,pp=16 to vllm:tp=16 on 16,384 ranks, and for
- * DeepSeek-V3 with its experts over 32 ranks to 32 other places, takes under 50 ms and 64 MiB, and at most 1.5
- * times the time on 256 (2,048) ranks plus 2 ms. It is held at the first, a middle and the last rank. A missed bar
- * is printed; the exit status is 1 only when a plan cannot be made.
+ * DeepSeek-V3 with its experts over 32 ranks to 32 other places, to bf16 and to fp8, takes under 50 ms and 64 MiB,
+ * and at most 1.5 times the time on 256 (2,048) ranks plus 2 ms. It is held at the first, a middle and the last
+ * rank. A missed bar is printed; the exit status is 1 only when a plan cannot be made.
  *
  * The last row is the report over all ranks: kinds of ranks, and smallest cap and figures of one rank of each.
  */
@@ -40,18 +40,23 @@ static const char qwen_7b[] =
     " \"num_hidden_layers\": 28, \"num_attention_heads\": 28, \"num_key_value_heads\": 4,"
     " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}";
 
-static const char deepseek_v3[] =
-    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 129280, \"hidden_size\": 7168, "
-    "\"intermediate_size\": 18432,"
-    " \"moe_intermediate_size\": 2048, \"num_hidden_layers\": 61, \"num_attention_heads\": 128,"
-    " \"num_key_value_heads\": 128, \"n_routed_experts\": 256, \"n_shared_experts\": 1,"
-    " \"first_k_dense_replace\": 3, \"moe_layer_freq\": 1, \"q_lora_rank\": 1536, \"kv_lora_rank\": 512,"
-    " \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "
-    "\"num_nextn_predict_layers\": 1,"
-    " \"num_experts_per_tok\": 8, \"n_group\": 8, \"topk_group\": 4, \"tie_word_embeddings\": false,"
-    " \"torch_dtype\": \"bfloat16\"}";
+#define DEEPSEEK_V3                                                                                        \
+  "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 129280, \"hidden_size\": 7168, "                      \
+  "\"intermediate_size\": 18432,"                                                                          \
+  " \"moe_intermediate_size\": 2048, \"num_hidden_layers\": 61, \"num_attention_heads\": 128,"             \
+  " \"num_key_value_heads\": 128, \"n_routed_experts\": 256, \"n_shared_experts\": 1,"                     \
+  " \"first_k_dense_replace\": 3, \"moe_layer_freq\": 1, \"q_lora_rank\": 1536, \"kv_lora_rank\": 512,"    \
+  " \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128, "                            \
+  "\"num_nextn_predict_layers\": 1,"                                                                       \
+  " \"num_experts_per_tok\": 8, \"n_group\": 8, \"topk_group\": 4, \"tie_word_embeddings\": false,"        \
+  " \"torch_dtype\": \"bfloat16\""
+static const char deepseek_v3[] = DEEPSEEK_V3 "}";
+static const char deepseek_v3_fp8[] = DEEPSEEK_V3 ", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                                                  "\"fmt\": \"e4m3\", \"weight_block_size\": [128, 128]}}";
 
-#define DEEPSEEK "DeepSeek-V3", deepseek_v3, "megatron:tp=4,pp=8,last=5,ep=32,etp=1", "vllm:tp=8,dp=4,ep=on"
+#define DEEPSEEK_PAIR "megatron:tp=4,pp=8,last=5,ep=32,etp=1", "vllm:tp=8,dp=4,ep=on"
+#define DEEPSEEK      "DeepSeek-V3", deepseek_v3, DEEPSEEK_PAIR
+#define DEEPSEEK_FP8  "DeepSeek-V3, fp8", deepseek_v3_fp8, DEEPSEEK_PAIR
 
 typedef struct subject {
   const char *model, *config, *from, *to;
@@ -72,13 +77,19 @@ static const subject subjects[] = {
     {DEEPSEEK, 16384, 8195},
     {DEEPSEEK, 2048, 2047},
     {DEEPSEEK, 16384, 16383},
+    {DEEPSEEK_FP8, 2048, 0},
+    {DEEPSEEK_FP8, 16384, 0},
+    {DEEPSEEK_FP8, 2048, 1027},
+    {DEEPSEEK_FP8, 16384, 8195},
+    {DEEPSEEK_FP8, 2048, 2047},
+    {DEEPSEEK_FP8, 16384, 16383},
     {"Llama-3.1-70B", llama_70b, "vllm:tp=16", "megatron:tp=8,pp=16", 16384, 8195},
     {"Qwen2.5-7B", qwen_7b, "megatron:tp=4", "vllm:tp=4", 4, 1},
     {"Llama-3.1-8B", llama_8b, "megatron:tp=2", "vllm:tp=8", 8, 3},
     {"Llama-3.1-8B", llama_8b, "hf", "vllm:tp=8", 8, 3},
     {"DeepSeek-V3", deepseek_v3, "megatron:pp=16,first=4,last=1,ep=64", "vllm:dp=64,ep=on", 1024, -1},
 };
-enum { SUBJECTS = sizeof subjects / sizeof subjects[0], BAR_PAIRS = 6 };
+enum { SUBJECTS = sizeof subjects / sizeof subjects[0], BAR_PAIRS = 9 };
 static const double bar_seconds = 50e-3, bar_times = 1.5, bar_plus = 2e-3, bar_bytes = 64 << 20;
 
 typedef struct cost {
@@ -126,7 +137,8 @@ static treadle_status make(const subject *s, cost *cost_p) {
   cost_p->seconds = treadle_clock_processor_seconds() - begin;
   cost_p->bytes = (double)(treadle_clock_peak_rss_bytes() - bytes);
   if (plan) {
-    cost_p->ops = (int64_t)(plan->forward.ops.count + plan->back.ops.count);
+    cost_p->ops = (int64_t)(plan->forward.ops.count + plan->back.ops.count + plan->forward.bands.count +
+                            plan->back.bands.count);
     cost_p->waves = plan->waves;
   }
 out:
@@ -164,12 +176,12 @@ static bool meets_bar(const cost *small, const cost *large) {
 
 static void print_table(const cost *costs, int runs) {
   printf("One rank's plan, cold, medians of %d processes\n\n", runs);
-  printf("  %-13s %-37s %-20s %6s %5s %5s %6s %7s %7s %8s\n", "model", "from", "to", "ranks", "rank",
+  printf("  %-16s %-37s %-20s %6s %5s %5s %6s %7s %7s %8s\n", "model", "from", "to", "ranks", "rank",
          "waves", "ops", "CPU ms", "MiB", "open ms");
   for (int i = 0; i < SUBJECTS; i++) {
     const subject *s = &subjects[i];
     const cost *c = &costs[i];
-    printf("  %-13s %-37s %-20s %6" PRId64 " %5" PRId64 " %5d %6" PRId64 " %7.2f %7.2f %8.2f\n", s->model,
+    printf("  %-16s %-37s %-20s %6" PRId64 " %5" PRId64 " %5d %6" PRId64 " %7.2f %7.2f %8.2f\n", s->model,
            s->from, s->to, s->ranks, s->rank, c->waves, c->ops, 1e3 * c->seconds, c->bytes / (1 << 20),
            1e3 * c->open_seconds);
   }
@@ -178,7 +190,7 @@ static void print_table(const cost *costs, int runs) {
          "%.1f times the cost on few ranks plus %.0f ms\n",
          1e3 * bar_seconds, bar_bytes / (1 << 20), bar_times, 1e3 * bar_plus);
   for (int i = 0; i < 2 * BAR_PAIRS; i += 2)
-    printf("  %-13s rank %-5" PRId64 " of %" PRId64 ": %5.2f times the cost on %" PRId64 ": %s\n",
+    printf("  %-16s rank %-5" PRId64 " of %" PRId64 ": %5.2f times the cost on %" PRId64 ": %s\n",
            subjects[i + 1].model, subjects[i + 1].rank, subjects[i + 1].ranks,
            costs[i + 1].seconds / costs[i].seconds, subjects[i].ranks,
            meets_bar(&costs[i], &costs[i + 1]) ? "met" : "MISSED");

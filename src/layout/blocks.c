@@ -48,6 +48,13 @@ treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const tread
     whole.start[0] = of->expert;
     whole.size[0] = 1;
   }
+  if (blocks->first_column - blocks->first_row == 1 && blocks->tensor->naxes - blocks->first_column == 1) {
+    whole.start[blocks->first_row] = of->row;
+    whole.size[blocks->first_row] = of->rows;
+    whole.start[blocks->first_column] = of->column;
+    whole.size[blocks->first_column] = of->columns;
+    return treadle_array_push(boxes, whole);
+  }
   TRY(treadle_box_range(&whole, blocks->first_row, blocks->first_column - 1, of->row, of->row + of->rows,
                         &rows));
   for (size_t i = 0; i < rows.count; i++)

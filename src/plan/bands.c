@@ -74,29 +74,33 @@ out:
 
 /* ---- Waves ---- */
 
-/* The first element of a band. */
-static treadle_box corner_of(const treadle_blocks *blocks, int64_t expert, int64_t down) {
-  treadle_box corner = treadle_box_whole(blocks->tensor);
+/* The first element of a band: true where the class at hand has it. */
+static bool find_corner(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t *at) {
+  const treadle_blocks *blocks = &w->blocks;
   int64_t row = down * blocks->high;
+  bool has = w->has_common;
   for (int a = 0; a < blocks->tensor->naxes; a++) {
-    corner.start[a] = 0;
-    corner.size[a] = 1;
+    at[a] = 0;
     if (a < blocks->first_row)
-      corner.start[a] = expert;
+      at[a] = expert;
+    else if (a == blocks->first_column - 1)
+      at[a] = row;
     else if (a < blocks->first_column)
-      corner.start[a] = row / blocks->weight[a], row %= blocks->weight[a];
+      at[a] = row / blocks->weight[a], row %= blocks->weight[a];
+    int64_t step = at[a] - w->common_box.start[a];
+    has = has && step >= 0 && step < w->common_box.size[a];
   }
-  return corner;
+  return has;
 }
 
 /* Rows of the common box, beginning at an element, that follow each other in the expert: in the order of its rows, and in that
  * of the box. */
 static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *common,
-                             const treadle_box *corner) {
+                             const int64_t *corner) {
   int64_t rows = 0;
   for (int a = blocks->first_row; a < blocks->first_column; a++) {
     if (a > blocks->first_row && common->size[a] < blocks->tensor->axis[a]) return 1;
-    rows += (common->start[a] + common->size[a] - 1 - corner->start[a]) * blocks->weight[a];
+    rows += (common->start[a] + common->size[a] - 1 - corner[a]) * blocks->weight[a];
   }
   return rows + 1;
 }
@@ -104,9 +108,10 @@ static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *co
 treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p,
                                   int64_t *end_p) {
   treadle_status status = TREADLE_OK;
-  treadle_box corner = corner_of(&w->blocks, expert, down), met;
-  int64_t end, high = w->blocks.high;
-  if (!w->has_common || !treadle_box_meet(&w->common_box, &corner, &met)) {
+  int64_t at[TREADLE_MAX_AXES], end, high = w->blocks.high;
+  if (!find_corner(w, expert, down, at)) {
+    treadle_box corner = treadle_box_whole(w->blocks.tensor);
+    for (int a = 0; a < w->blocks.tensor->naxes; a++) corner.start[a] = at[a], corner.size[a] = 1;
     w->cells.count = w->other_cells.count = 0;
     TRY(treadle_layout_cells(w->from, w->tensor, &corner, &w->cells));
     TRY(treadle_layout_cells(w->to, w->tensor, &corner, &w->other_cells));
@@ -117,9 +122,9 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
     w->common_box = w->common.box;
     w->has_common = true;
   }
-  int64_t row = treadle_common_row(&w->common, corner.start);
+  int64_t row = treadle_common_row(&w->common, at);
   *wave_p = treadle_common_wave(&w->common, w->classes->waves, row, &end);
-  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, &corner));
+  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, at));
   *end_p = down + (rows + high - 1) / high;
 out:
   return status;
@@ -131,6 +136,13 @@ static treadle_status emit_rows(treadle_band_walk *w, const treadle_blocks *bloc
                                 treadle_band_emit emit, void *context) {
   treadle_status status = TREADLE_OK;
   const treadle_rectangle rows = {expert, row, end - row, 0, blocks->columns};
+  if (treadle_bands_plain(blocks)) {
+    treadle_box part = *box;
+    if (blocks->first_row) part.start[0] = expert, part.size[0] = 1;
+    part.start[blocks->first_row] = row;
+    part.size[blocks->first_row] = end - row;
+    return emit(context, &part, wave);
+  }
   w->boxes.count = 0;
   TRY(treadle_rectangle_boxes(blocks, &rows, &w->boxes));
   for (size_t i = 0; i < w->boxes.count; i++) {
@@ -233,10 +245,9 @@ treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_r
 }
 
 treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectangle *of,
-                                const treadle_spot *codes, const treadle_spot *scales, int32_t wave) {
+                                const treadle_spot *codes, const treadle_spot *scales) {
   int64_t down = of->row / w->blocks.high, across = of->column / w->blocks.wide;
-  return (treadle_band){.wave = wave,
-                        .tensor = w->tensor,
+  return (treadle_band){.tensor = w->tensor,
                         .count = 1,
                         .rows = (int32_t)of->rows,
                         .columns = (int32_t)of->columns,
@@ -271,7 +282,8 @@ uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *pa
     return treadle_hash_more(mark, (uint64_t)band->scales);
   }
   for (int64_t i = 0; i < band->parts; i++) {
-    mark = treadle_hash_more(mark, treadle_op_mark(&parts[i].op));
+    const treadle_op op = treadle_band_part_at(band, &parts[i], 0);
+    mark = treadle_hash_more(mark, treadle_op_mark(&op));
     mark = treadle_hash_more(mark, (uint64_t)parts[i].step);
   }
   return mark;

@@ -103,14 +103,14 @@ static treadle_status dequantise_part(treadle_band_walk *w, const treadle_piece 
     part.op.twin = source->twin;
     part.op.add = piece->add;
     part.op.storage = piece->storage;
-    part.op.wave = wave;
     if (treadle_bands_plain(&w->blocks)) part.step = w->blocks.high * piece->stride[w->blocks.first_row];
     if (source->rank != w->rank) part.moved = part.op.elems;
     TRY(treadle_array_push(&w->parts, part));
   }
   if (source->rank != w->rank) *count_p = see_blocks(w, of, *count_p, &fresh);
   w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
-  treadle_band band = treadle_bands_band(w, of, source->codes, scales, wave);
+  treadle_band band = treadle_bands_band(w, of, source->codes, scales);
+  band.wave = wave;
   band.count = *count_p;
   band.storage = piece->storage;
   band.twin = source->twin;

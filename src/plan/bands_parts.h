@@ -28,9 +28,9 @@ treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_r
                                      const treadle_box *box, treadle_dtype value,
                                      treadle_dtype window_dtype, int64_t offset, const int64_t *stride,
                                      bool to_scratch);
-/* A band without parts. */
+/* A band without parts and wave. */
 treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectangle *of,
-                                const treadle_spot *codes, const treadle_spot *scales, int32_t wave);
+                                const treadle_spot *codes, const treadle_spot *scales);
 /* The rank of holder k of a cell, beginning at another one for each expert and reader. */
 int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cell, int64_t expert,
                              int64_t k);

@@ -218,17 +218,14 @@ static void end_at(const treadle_box *box, int axis, int64_t row, int64_t *end_p
   if (end > row) *end_p = treadle_smaller(*end_p, end);
 }
 
-/* How many bands from this one on, up to row block `end`, are made as it is made: of the same sources at hand, one step
- * further each. */
+/* How many bands from this one on are made as it is made: of the same sources at hand, one step further each. */
 static int64_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *of,
-                           const treadle_spot *codes, const treadle_spot *scales, int64_t end,
-                           bool simple) {
+                           const treadle_spot *codes, const treadle_spot *scales, bool simple) {
   const treadle_blocks *b = &w->blocks;
   int64_t down = of->row / b->high, last = codes->of.row + codes->of.rows;
   int axis = b->first_row;
   if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
-  end = treadle_smaller(end, scales->of.row + scales->of.rows);
-  last = treadle_smaller(last, end * b->high);
+  last = treadle_smaller(last, (scales->of.row + scales->of.rows) * b->high);
   for (size_t i = 0; i < w->sources.count; i++)
     end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].base, axis, of->row, &last);
   for (size_t i = 0; i < w->held.count && !simple; i++) end_at(&w->held.items[i].box, axis, of->row, &last);
@@ -245,13 +242,13 @@ static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *c
   const treadle_rectangle of = treadle_blocks_band(b, codes->of.expert, down, across, count);
   const treadle_rectangle of_scales = {of.expert, down, 1, across, count};
   const treadle_spot *scales = treadle_spots_find(&w->scales, of.expert, down, across, nth, &w->scale_hint);
-  int32_t wave;
+  int32_t wave = 0;
   if (!scales || across + count > scales->of.column + scales->of.columns)
     return treadle_fail(TREADLE_DIFFERENT,
                         "plan: rank %" PRId64 ": the scales of %s do not lie beside its codes", w->rank,
                         treadle_bands_name(w));
-  TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
   if (nth > 0) {
+    TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
     *end_p = down + 1;
     size_t hint = 0;
     const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column, 0, &hint);
@@ -263,15 +260,22 @@ static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *c
   if (!simple) TRY(find_sources(w, &of));
   TRY(make_parts(w, &of));
   TRY(count_moved(w, &of));
-  treadle_band band = treadle_bands_band(w, &of, codes, scales, wave);
+  treadle_band band = treadle_bands_band(w, &of, codes, scales);
   band.quantises = true;
   band.storage = codes->storage;
   band.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
-  for (size_t i = 0; i < w->parts.count; i++) w->parts.items[i].op.wave = wave;
   band.parts = (int64_t)w->parts.count;
-  band.count = (int32_t)alike_bands(w, &of, codes, scales, *end_p, simple);
-  *end_p = down + band.count;
-  TRY(w->sink->take_band(w->sink, &band, w->parts.items));
+  *end_p = down + alike_bands(w, &of, codes, scales, simple);
+  while (down < *end_p) {
+    int64_t end;
+    TRY(treadle_bands_wave(w, of.expert, down, &band.wave, &end));
+    band.count = (int32_t)(treadle_smaller(end, *end_p) - down);
+    TRY(w->sink->take_band(w->sink, &band, w->parts.items));
+    down += band.count;
+    band.begin += band.count;
+    band.codes += band.count * band.code_step;
+    band.scales += band.count * band.scale_step;
+  }
 out:
   return status;
 }

@@ -40,11 +40,12 @@ typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
 /* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (bands.h): its values lie in
  * scratch memory in between, row-major, rows x columns of value_dtype. Bands of one wave that are alike, but for lying one
- * step further each, are one run: the first of them, and how many there are. */
+ * step further each, are one run: the first of them, and how many there are. Runs of several waves may share their parts. */
 typedef struct treadle_band {
   int32_t wave;
   int32_t tensor, storage; /* canonical, for messages; of the destination window */
   int32_t count;           /* of the run; scratch is used again for each */
+  int32_t begin;           /* of the run, among the bands that share its parts */
   bool
       quantises; /* parts bring values to scratch, codes and scales are made of them and written; else codes
                               and scales are read, and parts take the values out of scratch */
@@ -61,7 +62,7 @@ typedef struct treadle_band {
 
 /* A copy between a window and scratch. Its source is the rank whose values or codes are read. */
 typedef struct treadle_band_part {
-  treadle_op op; /* the side of scratch counts bytes in scratch */
+  treadle_op op; /* of the first band that has it; the side of scratch counts bytes in scratch */
   int64_t step;  /* bytes: from one band of the run to the next, in the window */
   int64_t moved; /* bytes that count as moved, in each band */
 } treadle_band_part;
@@ -70,6 +71,7 @@ typedef struct treadle_band_part {
 static inline treadle_band treadle_band_at(const treadle_band *run, int32_t i) {
   treadle_band band = *run;
   band.count = 1;
+  band.begin += i;
   band.codes += i * run->code_step;
   band.scales += i * run->scale_step;
   return band;
@@ -78,7 +80,8 @@ static inline treadle_band treadle_band_at(const treadle_band *run, int32_t i) {
 static inline treadle_op treadle_band_part_at(const treadle_band *run, const treadle_band_part *part,
                                               int32_t i) {
   treadle_op op = part->op;
-  *(run->quantises ? &op.from : &op.to) += i * part->step;
+  op.wave = run->wave;
+  *(run->quantises ? &op.from : &op.to) += (run->begin + i) * part->step;
   return op;
 }
 

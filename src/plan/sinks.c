@@ -3,7 +3,9 @@
 
 #include "base/dtype.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 static treadle_status take_page(treadle_sink *sink, const treadle_op *op) {
   treadle_page_sink *s = (treadle_page_sink *)sink;
@@ -47,12 +49,9 @@ static treadle_status keep_band(treadle_op_sink *s, const treadle_band *canonica
   treadle_band band = *canonical;
   int64_t values = (int64_t)band.rows * band.columns;
   if (s->reverse) band.wave = s->waves - 1 - band.wave;
-  band.part_first = (int64_t)direction->band_parts.count;
-  for (int64_t i = 0; i < band.parts; i++) {
-    treadle_band_part part = parts[i];
-    part.op.wave = band.wave;
-    TRY(treadle_array_push(&direction->band_parts, part));
-  }
+  band.part_first = (int64_t)direction->band_parts.count - (band.begin > 0 ? band.parts : 0);
+  for (int64_t i = 0; i < band.parts && band.begin == 0; i++)
+    TRY(treadle_array_push(&direction->band_parts, parts[i]));
   int64_t bytes = values * (int64_t)treadle_dtype_bytes((treadle_dtype)band.value_dtype);
   direction->scratch_bytes = larger(direction->scratch_bytes, bytes);
   direction->scratch_codes = larger(direction->scratch_codes, values);
@@ -85,16 +84,25 @@ treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life
                            .direction = direction};
 }
 
-static int64_t distance(const treadle_op *op, int64_t rank, int64_t ranks) {
-  if (op->twin) return ranks + 1;
-  if (op->source < 0) return ranks;
-  return (op->source - rank + ranks) % ranks;
-}
-
 typedef struct op_key {
   int64_t distance, to;
-  int32_t index;
+  int32_t wave, index;
 } op_key;
+
+static op_key key_of_op(const treadle_plan *plan, const void *item) {
+  const treadle_op *op = item;
+  int64_t ranks = plan->from->ranks, distance = (op->source - plan->rank + ranks) % ranks;
+  if (op->source < 0) distance = ranks;
+  if (op->twin) distance = ranks + 1;
+  return (op_key){distance, op->to, op->wave, 0};
+}
+
+/* Those that read the destination window come when it is there. */
+static op_key key_of_band(const treadle_plan *plan, const void *item) {
+  (void)plan;
+  const treadle_band *band = item;
+  return (op_key){band->twin, 0, band->wave, 0};
+}
 
 static int compare_keys(const void *a, const void *b) {
   const op_key *x = a, *y = b;
@@ -103,66 +111,59 @@ static int compare_keys(const void *a, const void *b) {
   return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static int compare_bands(const void *a, const void *b) {
-  const treadle_band *x = a, *y = b;
-  if (x->wave != y->wave) return x->wave < y->wave ? -1 : 1;
-  if (x->twin != y->twin) return x->twin ? 1 : -1; /* what it reads is there by then */
-  return (x->part_first > y->part_first) - (x->part_first < y->part_first);
-}
-
-static treadle_status sort_bands(treadle_plan *plan, treadle_direction *direction) {
-  direction->band_first =
-      treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 1, sizeof *direction->band_first);
-  if (!direction->band_first) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  if (direction->bands.count > 0)
-    qsort(direction->bands.items, direction->bands.count, sizeof *direction->bands.items, compare_bands);
-  for (size_t i = 0; i < direction->bands.count; i++)
-    direction->band_first[direction->bands.items[i].wave + 1]++;
-  for (int32_t w = 0; w < plan->waves; w++) direction->band_first[w + 1] += direction->band_first[w];
-  return TREADLE_OK;
-}
-
-/* Moves each op to its place, where its key is, along the cycles of the permutation: a second array would cost more
+/* Moves each item to its place, where its key is, along the cycles of the permutation: a second array would cost more
  * than the sorting, in pages touched for the first time. */
-static void put_in_order(treadle_op *ops, op_key *keys, size_t count) {
+static void put_in_order(void *items, size_t each, op_key *keys, size_t count) {
+  char first[sizeof(treadle_op)], *bytes = items;
+  assert(each <= sizeof first);
   for (size_t i = 0; i < count; i++) {
-    treadle_op first = ops[i];
+    if ((size_t)keys[i].index == i) continue;
+    memcpy(first, bytes + i * each, each);
     size_t at = i;
     while ((size_t)keys[at].index != i) {
       size_t next = (size_t)keys[at].index;
-      ops[at] = ops[next];
+      memcpy(bytes + at * each, bytes + next * each, each);
       keys[at].index = (int32_t)at;
       at = next;
     }
-    ops[at] = first;
+    memcpy(bytes + at * each, first, each);
     keys[at].index = (int32_t)at;
   }
 }
 
-/* First by wave, by counting; then each wave, of few ops, on its own. */
-treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction) {
-  size_t count = direction->ops.count;
-  treadle_status status = sort_bands(plan, direction);
-  if (status != TREADLE_OK) return status;
+/* First by wave, by counting; then each wave, of few items, on its own. Makes *first_p, where each wave begins. */
+static treadle_status sort(treadle_plan *plan, void *items, size_t each, size_t count,
+                           op_key (*key_of)(const treadle_plan *plan, const void *item),
+                           int32_t **first_p) {
   op_key *keys = treadle_alloc_array(count + 1, sizeof *keys);
-  direction->wave_first =
-      treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 2, sizeof *direction->wave_first);
-  if (!keys || !direction->wave_first) {
+  int32_t *first = treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 2, sizeof *first);
+  *first_p = first;
+  if (!keys || !first) {
     treadle_free(keys);
     return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   }
-  int32_t *next =
-      direction->wave_first + 1; /* of each wave: its begin, and its end when its keys are laid down */
-  for (size_t i = 0; i < count; i++) next[direction->ops.items[i].wave + 1]++;
+  int32_t *next = first + 1; /* of each wave: its begin, and its end when its keys are laid down */
+  for (size_t i = 0; i < count; i++) next[key_of(plan, (char *)items + i * each).wave + 1]++;
   for (int32_t w = 1; w < plan->waves; w++) next[w] += next[w - 1];
   for (size_t i = 0; i < count; i++) {
-    const treadle_op *op = &direction->ops.items[i];
-    keys[next[op->wave]++] = (op_key){distance(op, plan->rank, plan->from->ranks), op->to, (int32_t)i};
+    op_key key = key_of(plan, (char *)items + i * each);
+    key.index = (int32_t)i;
+    keys[next[key.wave]++] = key;
   }
   for (int32_t w = 0; w < plan->waves; w++)
-    qsort(keys + direction->wave_first[w],
-          (size_t)(direction->wave_first[w + 1] - direction->wave_first[w]), sizeof *keys, compare_keys);
-  put_in_order(direction->ops.items, keys, count);
+    if (first[w + 1] - first[w] > 1)
+      qsort(keys + first[w], (size_t)(first[w + 1] - first[w]), sizeof *keys, compare_keys);
+  put_in_order(items, each, keys, count);
   treadle_free(keys);
   return TREADLE_OK;
+}
+
+treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction) {
+  treadle_status status = TREADLE_OK;
+  TRY(sort(plan, direction->bands.items, sizeof *direction->bands.items, direction->bands.count,
+           key_of_band, &direction->band_first));
+  TRY(sort(plan, direction->ops.items, sizeof *direction->ops.items, direction->ops.count, key_of_op,
+           &direction->wave_first));
+out:
+  return status;
 }
