@@ -126,6 +126,12 @@ static uint64_t hash_turn(uint64_t hash, const treadle_cell *cell) {
   return treadle_hash_more(hash, (uint64_t)cell->total);
 }
 
+static uint64_t hash_absolute(uint64_t hash, const treadle_pieces *pieces) {
+  for (size_t i = 0; i < pieces->count; i++)
+    hash = treadle_hash_bytes(&pieces->items[i].box, sizeof pieces->items[i].box, hash);
+  return hash;
+}
+
 /* How the pieces of one layout lie, and how the cells of both cut them: what waves and pages follow from. */
 static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint64_t *hash_p) {
   treadle_status status = TREADLE_OK;
@@ -139,8 +145,13 @@ static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint6
   for (size_t i = 0; i < pieces->count; i++) {
     const treadle_piece *piece = &pieces->items[i];
     hash = hash_piece(hash, piece, piece->box.start, piece->offset);
-    if (treadle_is_banded(own, other, t))
+    if (treadle_is_banded(own, other, t)) {
       hash = treadle_hash_more(hash, treadle_blocks_phase(own->model, piece));
+      if (treadle_blocks_cut(own->model, piece)) { /* what it is made of lies around it, too */
+        hash = hash_absolute(hash, pieces);
+        hash = hash_absolute(hash, &alike->pieces[!side]);
+      }
+    }
     alike->own_cells.count = 0;
     TRY(treadle_layout_cells(own, t, &piece->box, &alike->own_cells));
     for (size_t k = 0; k < alike->own_cells.count; k++) {

@@ -73,6 +73,16 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
   return (uint64_t)(row % blocks.high) << 32 | (uint64_t)(column % blocks.wide);
 }
 
+bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece) {
+  const treadle_blocks blocks = treadle_blocks_of(model, piece->tensor);
+  int64_t end[2] = {1, 1}; /* of columns, of rows */
+  if (piece->dtype != TREADLE_FP8_E4M3) return false;
+  for (int a = blocks.first_row; a < blocks.tensor->naxes; a++)
+    end[a < blocks.first_column] += (piece->box.start[a] + piece->box.size[a] - 1) * blocks.weight[a];
+  return treadle_blocks_phase(model, piece) != 0 || (end[1] % blocks.high && end[1] < blocks.rows) ||
+         (end[0] % blocks.wide && end[0] < blocks.columns);
+}
+
 /* ---- Places ---- */
 
 /* The first axis of first..last from which on steps of the box follow each other without a gap. */

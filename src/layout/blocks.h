@@ -61,6 +61,8 @@ treadle_rectangle treadle_blocks_band(const treadle_blocks *blocks, int64_t expe
 
 /* Where a piece begins inside of a block: a number that is equal where that is. */
 uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *piece);
+/* Are these fp8 codes that begin or end inside of a block? */
+bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece);
 
 /* Does the pair hold fp8 blocks on one side at least, and is the tensor one of their weights or scales? */
 static inline bool treadle_is_banded(const treadle_layout *from, const treadle_layout *to, int32_t tensor) {

@@ -244,16 +244,29 @@ treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_r
   return part;
 }
 
+treadle_rectangle treadle_bands_meet(const treadle_rectangle *a, const treadle_rectangle *b) {
+  treadle_rectangle met = {a->expert, a->row > b->row ? a->row : b->row, 0,
+                           a->column > b->column ? a->column : b->column, 0};
+  met.rows = treadle_smaller(a->row + a->rows, b->row + b->rows) - met.row;
+  met.columns = treadle_smaller(a->column + a->columns, b->column + b->columns) - met.column;
+  return met;
+}
+
 treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectangle *of,
                                 const treadle_spot *codes, const treadle_spot *scales) {
   int64_t down = of->row / w->blocks.high, across = of->column / w->blocks.wide;
+  const treadle_rectangle cut = treadle_bands_meet(of, &codes->of);
   return (treadle_band){.tensor = w->tensor,
                         .count = 1,
                         .rows = (int32_t)of->rows,
                         .columns = (int32_t)of->columns,
                         .skip = (int32_t)(of->column % w->blocks.wide),
                         .block_columns = (int32_t)w->blocks.wide,
-                        .codes = treadle_spot_offset(codes, of->row, of->column),
+                        .code_row = (int32_t)(cut.row - of->row),
+                        .code_rows = (int32_t)cut.rows,
+                        .code_column = (int32_t)(cut.column - of->column),
+                        .code_columns = (int32_t)cut.columns,
+                        .codes = treadle_spot_offset(codes, cut.row, cut.column),
                         .code_stride = codes->row_stride,
                         .scales = treadle_spot_offset(scales, down, across),
                         .scale_stride = scales->column_stride,
@@ -272,7 +285,8 @@ int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cel
 /* ---- What a band writes ---- */
 
 uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *parts) {
-  uint64_t mark = treadle_hash_more((uint64_t)band->rows << 32 | (uint32_t)band->columns, band->quantises);
+  uint64_t mark =
+      treadle_hash_more((uint64_t)band->code_rows << 32 | (uint32_t)band->code_columns, band->quantises);
   mark = treadle_hash_more(mark, (uint64_t)band->count);
   if (band->quantises) {
     mark = treadle_hash_more(mark, (uint64_t)band->code_step);
@@ -292,8 +306,8 @@ uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *pa
 int64_t treadle_band_written(const treadle_band *band, const treadle_band_part *parts) {
   int64_t bytes = 0;
   if (band->quantises)
-    return band->count *
-           ((int64_t)band->rows * band->columns + treadle_band_blocks(band) * (int64_t)sizeof(float));
+    return band->count * ((int64_t)band->code_rows * band->code_columns +
+                          treadle_band_blocks(band) * (int64_t)sizeof(float));
   for (int64_t i = 0; i < band->parts; i++)
     bytes += parts[i].op.elems * (int64_t)treadle_dtype_bytes((treadle_dtype)parts[i].op.to_dtype);
   return band->count * bytes;

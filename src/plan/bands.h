@@ -53,6 +53,8 @@ typedef struct treadle_band_walk {
   treadle_spots codes, scales, source_codes, source_scales, own_codes, own_scales;
   int64_t source; /* the rank of source_codes and source_scales; -1: none yet */
   size_t code_hint, scale_hint;
+  bool repeats;        /* scales stand in several places of this window */
+  int64_t scales_left; /* places whose scale is still to be made */
   TREADLE_ARRAY(treadle_band_wish) wanted;
   TREADLE_ARRAY(treadle_band_source) sources;
   treadle_band_parts parts; /* of the band at hand, and their boxes */

@@ -137,19 +137,25 @@ static treadle_status dequantise_bands(treadle_band_walk *w, const treadle_piece
     const treadle_rectangle *there = &source.codes->of;
     const treadle_spot *scales =
         treadle_spots_find(source.scales, of.expert, down, of.column / w->blocks.wide, 0, &w->scale_hint);
-    if (!scales || source.codes->column_stride != 1 || of.row + of.rows > there->row + there->rows) {
-      status = treadle_fail(
-          TREADLE_REFUSED,
-          "plan: '%s' has a block of %s on several ranks: values are not made of such blocks; say "
-          "dtype= on one side",
-          w->from->text, treadle_bands_name(w));
+    if (!scales || source.codes->column_stride != 1) {
+      status =
+          treadle_fail(TREADLE_REFUSED,
+                       "plan: '%s' has codes of %s on rank %" PRId64
+                       " with gaps, or without the scale of their block: values are not made of them; say "
+                       "dtype= on one side",
+                       w->from->text, treadle_bands_name(w), source.rank);
       goto out;
     }
+    of.rows = treadle_smaller(band->rows, there->row + there->rows - of.row);
     of.columns = treadle_smaller(end, there->column + there->columns);
     of.columns =
         treadle_smaller(of.columns, (scales->of.column + scales->of.columns) * w->blocks.wide) - of.column;
     if (of.columns == band->columns) count = alike_bands(w, &of, &source, scales, end_row);
     TRY(dequantise_part(w, piece, box, &of, &source, scales, wave, &count));
+    const treadle_rectangle below = {of.expert, of.row + of.rows, band->rows - of.rows, of.column,
+                                     of.columns};
+    int64_t after; /* of a block that is on several ranks, the rest */
+    if (below.rows > 0) TRY(dequantise_bands(w, piece, box, &below, end_row, &after));
   }
   *row_p = band->row + band->rows + (count - 1) * w->blocks.high;
 out:

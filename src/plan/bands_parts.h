@@ -28,6 +28,8 @@ treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_r
                                      const treadle_box *box, treadle_dtype value,
                                      treadle_dtype window_dtype, int64_t offset, const int64_t *stride,
                                      bool to_scratch);
+/* What two rectangles of one expert share; no rows or columns, or fewer, where that is nothing. */
+treadle_rectangle treadle_bands_meet(const treadle_rectangle *a, const treadle_rectangle *b);
 /* A band without parts and wave. */
 treadle_band treadle_bands_band(const treadle_band_walk *w, const treadle_rectangle *of,
                                 const treadle_spot *codes, const treadle_spot *scales);

@@ -193,7 +193,6 @@ out:
 /* A further copy of codes or scales in this window. */
 static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *of, const treadle_spot *from,
                                 const treadle_spot *to, int32_t tensor, int32_t wave) {
-  int64_t size = (int64_t)treadle_dtype_bytes(to->dtype);
   treadle_op op = {.wave = wave,
                    .source = (int32_t)w->rank,
                    .twin = true,
@@ -205,10 +204,40 @@ static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *o
                    .to = treadle_spot_offset(to, of->row, of->column),
                    .ndim = 2,
                    .size = {of->rows, of->columns},
-                   .from_stride = {from->row_stride, size},
-                   .to_stride = {to->row_stride, size},
+                   .from_stride = {from->row_stride, from->column_stride},
+                   .to_stride = {to->row_stride, to->column_stride},
                    .elems = of->rows * of->columns};
   return w->sink->take(w->sink, &op);
+}
+
+/* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none. */
+static const treadle_spot *find_scales(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
+  const treadle_rectangle block = {expert, down, 1, across, 1};
+  const treadle_spot *best = NULL;
+  if (!w->repeats) return treadle_spots_find(&w->scales, expert, down, across, 0, &w->scale_hint);
+  for (size_t i = 0; i < w->scales.count; i++) {
+    const treadle_spot *spot = &w->scales.items[i];
+    const treadle_rectangle met = treadle_bands_meet(&block, &spot->of);
+    if (spot->of.expert != expert || met.rows < 1 || met.columns < 1) continue;
+    if (!best || spot->of.column + spot->of.columns > best->of.column + best->of.columns) best = spot;
+  }
+  return best;
+}
+
+/* The scales of these blocks, from the place where they are written to all others. */
+static treadle_status repeat_scales(treadle_band_walk *w, const treadle_rectangle *blocks,
+                                    const treadle_spot *from, int32_t wave) {
+  treadle_status status = TREADLE_OK;
+  w->scales_left -= blocks->rows * blocks->columns;
+  for (size_t i = 0; i < w->scales.count && w->repeats; i++) {
+    const treadle_spot *spot = &w->scales.items[i];
+    const treadle_rectangle met = treadle_bands_meet(blocks, &spot->of);
+    if (spot == from || spot->of.expert != blocks->expert || met.rows < 1 || met.columns < 1) continue;
+    w->scales_left -= met.rows * met.columns;
+    TRY(copy_twin(w, &met, from, spot, w->blocks.tensor->scale, wave));
+  }
+out:
+  return status;
 }
 
 /* Lowers *end_p to where a box begins or ends. */
@@ -224,7 +253,7 @@ static int64_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *
   const treadle_blocks *b = &w->blocks;
   int64_t down = of->row / b->high, last = codes->of.row + codes->of.rows;
   int axis = b->first_row;
-  if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
+  if (!treadle_bands_plain(b) || of->rows < b->high || of->row < codes->of.row) return 1;
   last = treadle_smaller(last, (scales->of.row + scales->of.rows) * b->high);
   for (size_t i = 0; i < w->sources.count; i++)
     end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].base, axis, of->row, &last);
@@ -232,46 +261,28 @@ static int64_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *
   return last / b->high > down ? last / b->high - down : 1;
 }
 
-/* The bands from row block `down` on that are alike; *end_p is the one after them. `simple`: the sources at hand are good
- * for all of the codes. */
-static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *codes, int nth, int64_t down,
-                                     bool simple, int64_t *end_p) {
+/* Bands of these columns from this one on, from the sources at hand: all that are alike where `many`; how many. */
+static treadle_status quantise_columns(treadle_band_walk *w, const treadle_rectangle *of,
+                                       const treadle_spot *codes, const treadle_spot *scales, bool simple,
+                                       bool many, int64_t *count_p) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *b = &w->blocks;
-  int64_t across = codes->of.column / b->wide, count = (codes->of.columns + b->wide - 1) / b->wide;
-  const treadle_rectangle of = treadle_blocks_band(b, codes->of.expert, down, across, count);
-  const treadle_rectangle of_scales = {of.expert, down, 1, across, count};
-  const treadle_spot *scales = treadle_spots_find(&w->scales, of.expert, down, across, nth, &w->scale_hint);
-  int32_t wave = 0;
-  if (!scales || across + count > scales->of.column + scales->of.columns)
-    return treadle_fail(TREADLE_DIFFERENT,
-                        "plan: rank %" PRId64 ": the scales of %s do not lie beside its codes", w->rank,
-                        treadle_bands_name(w));
-  if (nth > 0) {
-    TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
-    *end_p = down + 1;
-    size_t hint = 0;
-    const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column, 0, &hint);
-    TRY(copy_twin(w, &of, first, codes, w->tensor, wave));
-    first = treadle_spots_find(&w->scales, of.expert, down, across, 0, &w->scale_hint);
-    TRY(copy_twin(w, &of_scales, first, scales, b->tensor->scale, wave));
-    goto out;
-  }
-  if (!simple) TRY(find_sources(w, &of));
-  TRY(make_parts(w, &of));
-  TRY(count_moved(w, &of));
-  treadle_band band = treadle_bands_band(w, &of, codes, scales);
+  int64_t down = of->row / b->high, end;
+  TRY(make_parts(w, of));
+  TRY(count_moved(w, of));
+  treadle_band band = treadle_bands_band(w, of, codes, scales);
   band.quantises = true;
   band.storage = codes->storage;
   band.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
   band.parts = (int64_t)w->parts.count;
-  *end_p = down + alike_bands(w, &of, codes, scales, simple);
-  while (down < *end_p) {
-    int64_t end;
-    TRY(treadle_bands_wave(w, of.expert, down, &band.wave, &end));
-    band.count = (int32_t)(treadle_smaller(end, *end_p) - down);
+  *count_p = many ? alike_bands(w, of, codes, scales, simple) : 1;
+  for (int64_t last = down + *count_p; down < last; down += band.count) {
+    TRY(treadle_bands_wave(w, of->expert, down, &band.wave, &end));
+    band.count = (int32_t)(treadle_smaller(end, last) - down);
     TRY(w->sink->take_band(w->sink, &band, w->parts.items));
-    down += band.count;
+    const treadle_rectangle blocks = {of->expert, down, band.count, of->column / b->wide,
+                                      treadle_band_blocks(&band)};
+    TRY(repeat_scales(w, &blocks, scales, band.wave));
     band.begin += band.count;
     band.codes += band.count * band.code_step;
     band.scales += band.count * band.scale_step;
@@ -280,55 +291,101 @@ out:
   return status;
 }
 
-/* Codes are whole blocks, each with one scale. */
-static treadle_status check_codes(const treadle_band_walk *w) {
-  int64_t blocks = 0, scales = 0;
+/* The bands from row block `down` on that are alike; *end_p is the one after them. `simple`: the sources at hand are good
+ * for all of the codes, whose whole blocks are `all`. */
+static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *codes,
+                                     const treadle_rectangle *all, int nth, int64_t down, bool simple,
+                                     int64_t *end_p) {
+  treadle_status status = TREADLE_OK;
   const treadle_blocks *b = &w->blocks;
+  int64_t across = all->column / b->wide, count = (all->columns + b->wide - 1) / b->wide, columns;
+  const treadle_rectangle band = treadle_blocks_band(b, all->expert, down, across, count);
+  if (nth > 0) {
+    int32_t wave;
+    size_t hint = 0;
+    const treadle_rectangle of = treadle_bands_meet(&band, &codes->of);
+    TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
+    *end_p = down + 1;
+    const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column, 0, &hint);
+    return copy_twin(w, &of, first, codes, w->tensor, wave);
+  }
+  if (!simple) TRY(find_sources(w, &band));
+  for (int64_t at = across; at < across + count; at += columns) {
+    const treadle_spot *scales = find_scales(w, all->expert, down, at);
+    if (!scales)
+      return treadle_fail(TREADLE_REFUSED,
+                          "plan: '%s' has codes of %s on rank %" PRId64 " without the scale of their block",
+                          w->to->text, treadle_bands_name(w), w->rank);
+    columns = treadle_smaller(across + count, scales->of.column + scales->of.columns) - at;
+    const treadle_rectangle of = treadle_blocks_band(b, all->expert, down, at, columns);
+    int64_t alike;
+    TRY(quantise_columns(w, &of, codes, scales, simple, columns == count, &alike));
+    *end_p = down + alike;
+  }
+out:
+  return status;
+}
+
+/* The whole blocks that codes lie in. */
+static treadle_rectangle whole_blocks(const treadle_blocks *b, const treadle_rectangle *of) {
+  int64_t down = of->row / b->high, end = (of->row + of->rows + b->high - 1) / b->high;
+  int64_t across = of->column / b->wide, last = (of->column + of->columns + b->wide - 1) / b->wide;
+  treadle_rectangle all = treadle_blocks_band(b, of->expert, down, across, last - across);
+  all.rows = treadle_smaller(end * b->high, b->rows) - all.row;
+  return all;
+}
+
+/* Looks at codes and scales before they are made: how many places have a scale, and are they more than one a block? */
+static treadle_status count_scales(treadle_band_walk *w) {
+  int64_t blocks = 0;
+  const treadle_blocks *b = &w->blocks;
+  w->repeats = false;
   for (size_t i = 0; i < w->codes.count; i++) {
-    const treadle_rectangle *of = &w->codes.items[i].of;
-    int64_t end = of->row + of->rows, column_end = of->column + of->columns;
-    if (of->row % b->high || of->column % b->wide || (end % b->high && end != b->rows) ||
-        (column_end % b->wide && column_end != b->columns) || w->codes.items[i].column_stride != 1)
-      return treadle_fail(
-          TREADLE_REFUSED,
-          "plan: '%s' cuts %s inside of its fp8 blocks of %" PRId64 " x %" PRId64
-          ": values are not quantised into such a layout; say dtype= on one side, or cut less",
-          w->to->text, treadle_bands_name(w), b->high, b->wide);
-    blocks += ((of->rows + b->high - 1) / b->high) * ((of->columns + b->wide - 1) / b->wide);
+    const treadle_spot *codes = &w->codes.items[i];
+    const treadle_rectangle all = whole_blocks(b, &codes->of);
+    if (codes->column_stride != 1)
+      return treadle_fail(TREADLE_REFUSED,
+                          "plan: '%s' has %s in columns %" PRId64
+                          " bytes apart: values are quantised into rows "
+                          "without gaps; say dtype= on one side",
+                          w->to->text, treadle_bands_name(w), codes->column_stride);
+    blocks += ((all.rows + b->high - 1) / b->high) * ((all.columns + b->wide - 1) / b->wide);
+    for (size_t k = 0; k < i && !w->repeats; k++)
+      w->repeats = w->codes.items[k].of.expert == codes->of.expert; /* further copies, perhaps */
   }
-  for (size_t i = 0; i < w->scales.count; i++) {
-    scales += w->scales.items[i].of.rows * w->scales.items[i].of.columns;
-    if (w->scales.items[i].column_stride != (int64_t)sizeof(float)) scales = -1;
-    if (scales < 0) break;
-  }
-  if (scales == blocks) return TREADLE_OK;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "plan: '%s' has more than one scale for a block of %s: values are not quantised into such a "
-      "layout; say dtype= on one side",
-      w->to->text, treadle_bands_name(w));
+  w->scales_left = 0;
+  for (size_t i = 0; i < w->scales.count; i++)
+    w->scales_left += w->scales.items[i].of.rows * w->scales.items[i].of.columns;
+  w->repeats = w->repeats || w->scales_left > blocks;
+  return TREADLE_OK;
 }
 
 treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_bands_start(w, tensor));
-  TRY(check_codes(w));
+  TRY(count_scales(w));
   w->code_hint = w->scale_hint = 0;
   for (size_t i = 0; i < w->codes.count; i++) {
     const treadle_spot *codes = &w->codes.items[i];
-    const treadle_rectangle *of = &codes->of;
+    const treadle_rectangle *of = &codes->of, all = whole_blocks(&w->blocks, of);
     int nth = 0;
     for (size_t k = 0; k < i; k++) {
       const treadle_rectangle *other = &w->codes.items[k].of;
       nth += other->expert == of->expert && other->row == of->row && other->column == of->column;
     }
     bool simple = true; /* mostly all of it is on one rank, so that bands need not be looked at */
-    if (nth == 0) TRY(find_sources(w, of));
+    if (nth == 0) TRY(find_sources(w, &all));
     for (size_t k = 1; k < w->sources.count; k++)
       simple = simple && w->sources.items[k].rank == w->sources.items[0].rank;
-    for (int64_t down = of->row / w->blocks.high; down * w->blocks.high < of->row + of->rows;)
-      TRY(quantise_bands(w, codes, nth, down, simple, &down));
+    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;)
+      TRY(quantise_bands(w, codes, &all, nth, down, simple, &down));
   }
+  if (w->scales_left != 0)
+    status = treadle_fail(TREADLE_REFUSED,
+                          "plan: '%s' has scales of %s on rank %" PRId64
+                          " without codes of their blocks, %" PRId64
+                          " of them: they are not made of values; say dtype= on one side",
+                          w->to->text, treadle_bands_name(w), w->rank, w->scales_left);
 out:
   return status;
 }

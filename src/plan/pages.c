@@ -81,7 +81,7 @@ void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, cons
                             .to_dtype = TREADLE_FP8_E4M3,
                             .to = band->codes,
                             .ndim = 3,
-                            .size = {band->count, band->rows, band->columns},
+                            .size = {band->count, band->code_rows, band->code_columns},
                             .to_stride = {band->code_step, band->code_stride, 1},
                             .elems = 1};
   const treadle_op scales = {.wave = band->wave,

@@ -51,10 +51,13 @@ typedef struct treadle_band {
                               and scales are read, and parts take the values out of scratch */
   bool twin;     /* the codes that are read are those of this rank's own destination window */
   uint8_t value_dtype;
-  int32_t rows, columns;         /* rows of one block at the most; any columns */
-  int32_t skip;                  /* columns of the first block that lie in front */
-  int32_t block_columns;         /* of a whole block */
-  int64_t codes, code_stride;    /* bytes: the first code in its window, and from row to row */
+  int32_t rows, columns; /* rows of one block at the most; any columns */
+  int32_t skip;          /* columns of the first block that lie in front */
+  int32_t block_columns; /* of a whole block */
+  int32_t code_row, code_rows, code_column,
+      code_columns;              /* those of them whose codes the window has: all, but where blocks
+                                                             that are quantised are cut */
+  int64_t codes, code_stride;    /* bytes: the first code that its window has, and from row to row */
   int64_t scales, scale_stride;  /* bytes: the scale of the first block, and from block to block */
   int64_t code_step, scale_step; /* bytes: from one band of the run to the next */
   int64_t part_first, parts;

@@ -48,12 +48,13 @@ static void copy_codes(const treadle_switch *sw, const treadle_band *band, const
   treadle_op op = {.from_dtype = TREADLE_FP8_E4M3,
                    .to_dtype = TREADLE_FP8_E4M3,
                    .ndim = 2,
-                   .size = {band->rows, band->columns},
-                   .elems = (int64_t)band->rows * band->columns};
+                   .size = {band->code_rows, band->code_columns},
+                   .elems = (int64_t)band->code_rows * band->code_columns};
   op.from_stride[1] = op.to_stride[1] = 1;
   *(write ? op.to_stride : op.from_stride) = band->code_stride;
   *(write ? op.from_stride : op.to_stride) = band->columns;
   *(write ? &op.to : &op.from) = band->codes;
+  *(write ? &op.from : &op.to) = (int64_t)band->code_row * band->columns + band->code_column;
   treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->mover);
 }
 
@@ -129,8 +130,9 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   treadle_matrix values = {sw->scratch_values, band->columns * size, size};
   treadle_matrix codes = {sw->scratch_codes, band->columns, 1};
   bool has_values = find_values(band->quantises ? from : own, band, &first, &values);
+  bool cut = band->code_rows < band->rows || band->code_columns < band->columns;
   bool has_codes =
-      find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
+      !cut && find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
   if (band->quantises) {
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
