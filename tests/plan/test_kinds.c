@@ -119,6 +119,39 @@ static void experts(void **state) {
   json_decref(json);
 }
 
+/* Experts that vLLM cuts inside of fp8 blocks: what a rank moves follows from where in a block its shard begins, and from what
+ * it holds around it. */
+static void finer_blocks(void **state) {
+  (void)state;
+  static const char *const rows[][2] = {{"megatron:tp=2,ep=2,etp=2", "vllm:tp=4"},
+                                        {"megatron:tp=4,etp=4", "vllm:tp=4,dp=2"},
+                                        {"megatron:tp=2,ep=4,etp=1", "vllm:tp=2"},
+                                        {"fsdp2", "vllm:tp=4"},
+                                        {"vllm:tp=4", "megatron:tp=4,etp=4"}};
+  static const char config[] =
+      "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 80, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+      "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 32, "
+      "\"moe_intermediate_size\": 96, \"num_experts\": 4, \"intermediate_size\": 128, "
+      "\"decoder_sparse_step\": 1, \"torch_dtype\": \"bfloat16\", \"quantization_config\": "
+      "{\"quant_method\": \"fp8\", \"weight_block_size\": [32, 32]}}";
+  enum { RANKS = 16 };
+  treadle_model *model;
+  json_t *json = json_loads(config, 0, NULL);
+  assert_non_null(json);
+  assert_ok(treadle_model_from_config("config", json, NULL, &model));
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    treadle_layout *from = NULL, *to = NULL;
+    assert_ok(treadle_layout_create(model, rows[i][0], RANKS, &from));
+    assert_ok(treadle_layout_create(model, rows[i][1], RANKS, &to));
+    int32_t kinds = check_kinds(from, to, 23, rows[i][1]);
+    print_message("'%s' to '%s': %d kinds of %d ranks\n", rows[i][0], rows[i][1], kinds, RANKS);
+    treadle_layout_destroy(from);
+    treadle_layout_destroy(to);
+  }
+  treadle_model_close(model);
+  json_decref(json);
+}
+
 /* The real model on many ranks: kinds are counted, and one rank of another place compared. */
 static const char deepseek_v3[] =
     "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 129280, \"hidden_size\": 7168, "
@@ -183,6 +216,7 @@ static void failing_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_pairs), cmocka_unit_test(experts),
-                                     cmocka_unit_test(many_ranks), cmocka_unit_test(failing_allocations)};
+                                     cmocka_unit_test(finer_blocks), cmocka_unit_test(many_ranks),
+                                     cmocka_unit_test(failing_allocations)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,21 @@ static const char config[] =
     "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [16, "
     "16]}}";
 
+/* vLLM cuts 96 rows of an expert inside of blocks of 32. */
+static const char finer_config[] =
+    "{'model_type': 'qwen3_moe', 'vocab_size': 80, 'hidden_size': 64, 'num_hidden_layers': 2, "
+    "'num_attention_heads': 8, 'num_key_value_heads': 4, 'head_dim': 32, 'moe_intermediate_size': 96, "
+    "'num_experts': 4, 'intermediate_size': 128, 'decoder_sparse_step': 1, "
+    "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [32, "
+    "32]}}";
+
+static const char *const finer_pairs[][2] = {
+    {"megatron:tp=2,ep=2,etp=2", "vllm:tp=4"},
+    {"fsdp2", "vllm:tp=2,dp=2"},
+    {"vllm:tp=4", "megatron:tp=2,ep=2,etp=2"},
+    {"hf", "vllm:tp=4"},
+};
+
 static const char *const pairs[][2] = {
     {"megatron:tp=2,pp=2,ep=2,etp=1", "vllm:tp=2,dp=2,ep=on"},
     {"megatron:tp=4,ep=2,etp=2", "sglang:tp=2"},
@@ -94,10 +109,10 @@ static int refused_rank(treadle_group *group, void *context) {
   return 0;
 }
 
-static treadle_model *make_model(void) {
-  char text[sizeof config];
+static treadle_model *make_model(const char *quoted) {
+  char text[1000];
   treadle_model *model;
-  memcpy(text, config, sizeof config);
+  snprintf(text, sizeof text, "%s", quoted);
   for (char *c = text; *c; c++)
     if (*c == '\'') *c = '"';
   json_t *json = json_loads(text, 0, NULL);
@@ -107,14 +122,13 @@ static treadle_model *make_model(void) {
   return model;
 }
 
-static void test_pairs(void **state) {
-  (void)state;
-  treadle_model *model = make_model();
-  for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
+static void play_all(const char *text, const char *const texts[][2], size_t count) {
+  treadle_model *model = make_model(text);
+  for (size_t i = 0; i < count; i++) {
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
-    assert_ok(treadle_layout_create(model, pairs[i][0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, pairs[i][1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &train));
+    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
@@ -133,7 +147,17 @@ static void test_pairs(void **state) {
   treadle_model_close(model);
 }
 
+static void test_pairs(void **state) {
+  (void)state;
+  play_all(config, pairs, TEST_COUNT(pairs));
+}
+
+static void test_finer_blocks(void **state) {
+  (void)state;
+  play_all(finer_config, finer_pairs, TEST_COUNT(finer_pairs));
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_finer_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
