@@ -6,9 +6,12 @@
  * codes too, are cut where that wave changes.
  *
  *   to fp8      each row of blocks of a destination shard is one band: its values are brought to scratch in the
- *               type of the source, from as many ranks as have a part of it, and quantised
+ *               type of the source, from as many ranks as have a part of it, and quantised; a shard may begin or end
+ *               inside a block, which is then brought whole, and its scale may stand in several places: the first is
+ *               written, the others are copies of it within the window
  *   from fp8    each row of blocks of a destination piece: codes and scales are read from one rank, dequantised to
- *               scratch, and the values taken to their places; a piece may begin inside a block
+ *               scratch, and the values taken to their places; a piece may begin inside a block, and a block may be on
+ *               several ranks
  *   derived     what an fp8 layout holds in another type (W_UK) is dequantised from the codes beside it, as engines do
  *
  * Counting: a block that is quantised from one other rank's values moves a byte a value, and its scale; one whose values
