@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void treadle_block_bound_release(treadle_block_bound *b) {
@@ -120,30 +121,37 @@ out:
   return status;
 }
 
-/* A border of blocks strictly between `low` and `high`, at or beside which a box begins or ends along rows, or columns; 0:
- * none. Where they are several axes, which boxes do not take whole: the middle. */
-static int64_t border_of(const treadle_blocks *m, const treadle_box *box, bool rows, int64_t low,
-                         int64_t high) {
+/* Moves *border_p to a border of blocks strictly between `low` and `high`, at or beside which a box begins or ends along rows,
+ * or columns, and which is nearer to the middle; 0: none so far. Where they are several axes, which boxes do not take
+ * whole: the middle. */
+static void find_border(const treadle_blocks *m, const treadle_box *box, bool rows, int64_t low,
+                        int64_t high, int64_t *border_p) {
   int first = rows ? m->first_row : m->first_column, end = rows ? m->first_column : m->tensor->naxes;
   int64_t size = rows ? m->high : m->wide,
           at[2] = {box->start[first], box->start[first] + box->size[first]};
+  int64_t twice = low + high;
   bool whole = true;
   for (int a = first; a < end; a++) whole = whole && box->size[a] == m->tensor->axis[a];
-  if (whole || high - low < 2) return 0;
-  if (end - first > 1) return (low + high) / 2;
+  if (whole) return;
+  if (end - first > 1) {
+    *border_p = twice / 2;
+    return;
+  }
   for (int i = 0; i < 2; i++)
     for (int64_t border = at[i] / size; border * size < at[i] + size; border++)
-      if (border > low && border < high) return border;
-  return 0;
+      if (border > low && border < high &&
+          (*border_p == 0 || llabs(2 * border - twice) < llabs(2 * *border_p - twice)))
+        *border_p = border;
 }
 
-/* The same of all boxes of the rest, and of all cells. */
+/* Of all boxes of the rest, and of all cells, the border nearest to the middle. */
 static int64_t split_of(const treadle_block_bound *b, bool rows, int64_t low, int64_t high) {
   int64_t border = 0;
-  for (size_t i = 0; i < b->rest.count && !border; i++)
-    border = border_of(&b->blocks, &b->rest.items[i], rows, low, high);
-  for (size_t i = 0; i < b->cells.count && !border; i++)
-    border = border_of(&b->blocks, &b->cells.items[i].box, rows, low, high);
+  if (high - low < 2) return 0;
+  for (size_t i = 0; i < b->rest.count; i++)
+    find_border(&b->blocks, &b->rest.items[i], rows, low, high, &border);
+  for (size_t i = 0; i < b->cells.count; i++)
+    find_border(&b->blocks, &b->cells.items[i].box, rows, low, high, &border);
   return border;
 }
 
@@ -167,8 +175,11 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
     TRY(count_blocks(b, expert, down, end, across, column));
     TRY(count_blocks(b, expert, down, end, column, last));
   } else if (row) {
-    TRY(count_blocks(b, expert, down, row, across, last));
-    TRY(count_blocks(b, expert, row, end, across, last));
+    bool each = (int64_t)b->cells.count > 2 * (end - down); /* so many that no two rows are alike */
+    for (int64_t next; down < end; down = next) {
+      next = each ? down + 1 : down < row ? row : end;
+      TRY(count_blocks(b, expert, down, next, across, last));
+    }
   } else {
     b->bytes += elems * wide;
   }
