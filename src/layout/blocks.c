@@ -190,14 +190,10 @@ static bool has(const treadle_rectangle *of, int64_t expert, int64_t row, int64_
 
 const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
                                        int64_t column, int nth, size_t *hint_p) {
-  if (nth == 0 && *hint_p < places->count && has(&places->items[*hint_p].of, expert, row, column))
-    return &places->items[*hint_p];
-  size_t start = nth == 0 && *hint_p < places->count ? *hint_p : 0;
-  for (size_t i = 0; i < places->count; i++) {
-    size_t at = (start + i) % places->count;
-    if (!has(&places->items[at].of, expert, row, column) || nth-- > 0) continue;
-    *hint_p = at;
-    return &places->items[at];
-  }
+  for (size_t i = 0; i < places->count; i++)
+    if (has(&places->items[i].of, expert, row, column) && nth-- == 0) {
+      *hint_p = i;
+      return &places->items[i];
+    }
   return NULL;
 }

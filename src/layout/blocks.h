@@ -45,8 +45,8 @@ treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_
 treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
                                    bool codes, treadle_spots *places);
 
-/* The n-th place that has the element at (expert, row, column); NULL: none. *hint_p is where to look first, and where
- * it was. */
+/* The n-th place, in their order, that has the element at (expert, row, column); NULL: none. Ranks with two slots for an
+ * expert have it twice: codes and scales of one slot belong together. *hint_p is which place it was. */
 const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
                                        int64_t column, int nth, size_t *hint_p);
 
