@@ -35,6 +35,7 @@ int32_t *agree_tensors(const treadle_model *model, const oracle_model *oracle);
 /* Is it a refusal of the library that the oracle does not share, as the engine itself loads what must go wrong?
  * SGLang's Qwen2-MoE and Qwen3-MoE make experts of layers that are dense in the file, and never write them.
  * Flat layouts are cut by tp evenly or not at all, where torch would give the last ranks less.
+ * The fused in_proj_qkvz of Qwen3.5 has no scales in vLLM and SGLang: its parts are sections of a file's tensor.
  * distopt without ep, whose experts are cut finer than dense tensors, has no ranks that hold the same buffer. */
 bool agree_excused(const char *refusal);
 

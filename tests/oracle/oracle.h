@@ -27,7 +27,9 @@
  *   zero1 zero2 zero3: dp tp
  *   distopt:           the keys of megatron, bucket_size and pad=on
  * The last four kinds are in oracle_flat.c and oracle_distopt.c, which say what a rank's tensors are.
- * dtype= is accepted and says nothing here, but for the alignment of fsdp. ep=1 and ep=off are accepted where
+ * dtype= is accepted and says nothing here, but for the alignment of fsdp, and for fp8 models (those whose
+ * quantization_config has a weight_block_size): hf, vllm and sglang hold these in codes, with scales behind
+ * each tensor, unless dtype= is another type than fp8. ep=1 and ep=off are accepted where
  * there are no experts. The draft (MTP) model of vllm and sglang is chunk 1 of the last stage.
  *
  * What an engine's loader never writes is marked: it may hold anything, and a layout may leave it out.
@@ -52,6 +54,8 @@ typedef struct oracle_tensor { /* a canonical tensor: Hugging Face's name, row-m
   int64_t elems;
   int64_t first; /* elements of all tensors before it */
   uint64_t hash; /* of the name */
+  int32_t scale,
+      weight; /* of a tensor that fp8 files hold in blocks: its scales; of scales: that tensor; else 0 */
 } oracle_tensor;
 
 typedef struct oracle_model {
@@ -80,7 +84,8 @@ typedef struct oracle_model {
   bool *moe;     /* [L + mtp] has experts */
   bool *linear;  /* [L + mtp] linear attention */
 
-  int elem_bytes; /* by dtype or torch_dtype; 2 when neither is there */
+  int64_t block[2]; /* rows and columns of an fp8 block; 0: none */
+  int elem_bytes;   /* by dtype or torch_dtype; 2 when neither is there */
   int32_t tensor_count, tensor_room;
   oracle_tensor *tensors;
   int64_t elems;
@@ -126,6 +131,8 @@ typedef struct oracle_rank {
 typedef struct oracle_layout {
   const oracle_model *model;
   int64_t ranks;
+  bool fp8;          /* holds blocks of codes, and their scales */
+  bool split;        /* a block is cut, or has several scales: values cannot be quantised into it */
   oracle_rank *rank; /* [ranks] by physical rank */
 } oracle_layout;
 

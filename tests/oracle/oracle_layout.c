@@ -16,7 +16,8 @@ bool oracle_build_hf(oracle_layout *layout, oracle_options *options, char *why) 
     const oracle_place at = {.model = m, .rank = &layout->rank[r], .layer = -1};
     oracle_coordinate(at.rank, "dp", r);
     if (root && r != only) continue;
-    for (int32_t i = 0; i < m->tensor_count; i++) oracle_add_whole(&at, i);
+    for (int32_t i = 0; i < m->tensor_count; i++)
+      if (m->tensors[i].weight == 0) oracle_add_whole(&at, i);
   }
   return true;
 }
@@ -27,10 +28,18 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
                                  int64_t strides, char why[200]) {
   oracle_options options;
   if (!oracle_options_parse(text, &options, why)) return NULL;
-  oracle_option_text(&options, "dtype");
+  const char *dtype = oracle_option_text(&options, "dtype");
+  bool may_hold = strcmp(options.kind, "hf") == 0 || strcmp(options.kind, "vllm") == 0 ||
+                  strcmp(options.kind, "sglang") == 0;
+  bool asked = dtype && strcmp(dtype, "fp8") == 0;
+  if (asked && (!may_hold || !model->block[0])) {
+    oracle_refuse(why, "dtype=fp8, but %s", may_hold ? "the model has no blocks" : options.kind);
+    return NULL;
+  }
   oracle_layout *layout = oracle_memory(1, sizeof *layout);
   layout->model = model;
   layout->ranks = ranks;
+  layout->fp8 = may_hold && model->block[0] && (asked || !dtype);
   layout->rank = oracle_memory((size_t)ranks, sizeof *layout->rank);
 
   bool good;
@@ -55,6 +64,7 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
   } else {
     good = oracle_refuse(why, "unknown kind of layout '%s'", options.kind);
   }
+  if (good && layout->fp8) good = oracle_blocks_add(layout, strcmp(options.kind, "vllm") == 0, why);
   if (!good) {
     oracle_layout_free(layout);
     return NULL;

@@ -227,7 +227,9 @@ oracle_model *oracle_model_new(const json_t *config, char why[200]) {
     oracle_model_free(model);
     return NULL;
   }
+  oracle_blocks_read(config, model);
   oracle_tensors_make(model);
+  oracle_scales_make(model);
   return model;
 }
 

@@ -56,7 +56,8 @@ void oracle_modules_make(const oracle_model *m, oracle_modules *modules) {
   *modules = (oracle_modules){0};
   const oracle_place at = {.model = m, .rank = &modules->rank, .layer = -1};
   for (int32_t i = 0; i < m->tensor_count; i++) {
-    if (!is_buffer(&m->tensors[i]) && !is_mtp(m, &m->tensors[i])) add_parameter(&at, i);
+    bool scales = m->tensors[i].weight > 0;
+    if (!scales && !is_buffer(&m->tensors[i]) && !is_mtp(m, &m->tensors[i])) add_parameter(&at, i);
   }
   modules->parameters = modules->rank.count;
   for (int32_t i = 0; i < m->tensor_count; i++) {

@@ -15,6 +15,11 @@ void *oracle_memory(size_t count, size_t each);
 
 bool oracle_is(const oracle_model *model, const char *type);
 void oracle_tensors_make(oracle_model *model);
+/* A matrix outside layers. */
+void oracle_tensor_add(oracle_model *model, const char *name, int64_t rows, int64_t cols);
+/* quantization_config; the scales of all tensors that have blocks, behind the others. */
+void oracle_blocks_read(const json_t *config, oracle_model *model);
+void oracle_scales_make(oracle_model *model);
 /* Hugging Face's name in layer l, or of a tensor outside layers (l < 0). */
 void oracle_layer_name(const oracle_model *model, int64_t l, const char *name, char full[ORACLE_NAME]);
 
@@ -181,6 +186,9 @@ bool oracle_any(const oracle_model *model, const bool *layers, bool wanted);
 
 /* ---- Kinds ----------------------------------------------------------------------------------- */
 
+/* Adds the scales of what is stored in blocks; refuses tensors that are cut inside of blocks. refines: scales of
+ * experts may be kept for finer blocks. */
+bool oracle_blocks_add(oracle_layout *layout, bool refines, char *why);
 bool oracle_build_hf(oracle_layout *layout, oracle_options *options, char *why);
 bool oracle_build_megatron(oracle_layout *layout, oracle_options *options, char *why);
 bool oracle_build_vllm(oracle_layout *layout, oracle_options *options, int64_t strides, char *why);

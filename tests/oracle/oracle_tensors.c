@@ -27,6 +27,10 @@ static void add(oracle_model *model, int64_t l, const char *name, int64_t rows, 
   model->elems += tensor->elems;
 }
 
+void oracle_tensor_add(oracle_model *model, const char *name, int64_t rows, int64_t cols) {
+  add(model, -1, name, rows, cols, 0);
+}
+
 static void add_with_bias(oracle_model *m, int64_t l, const char *name, int64_t rows, int64_t cols,
                           bool bias) {
   char full[ORACLE_NAME];

@@ -94,6 +94,15 @@ static void add_first_dense(treadle_random *random, json_t *config, int64_t laye
   add_widths(random, config);
 }
 
+/* Files of fp8: small blocks, that shards may end on; and those that hold the whole of a tensor. */
+static void add_blocks(treadle_random *random, json_t *config) {
+  int64_t high = PICK(random, 1, 2, 2, 2, 3, 4, 4, 6, 8, 12, 16, 128);
+  int64_t wide = draw_chance(random, 60) ? high : PICK(random, 1, 2, 2, 3, 4, 4, 6, 8, 128);
+  json_object_set_new(config, "quantization_config",
+                      json_pack("{s:s, s:[I, I]}", "quant_method", "fp8", "weight_block_size",
+                                (json_int_t)high, (json_int_t)wide));
+}
+
 /* ---- Families ---- */
 
 enum {
@@ -109,6 +118,7 @@ enum {
   HEAD = 512,    /* head_dim is H / nh */
   PLAIN = 1024,  /* no decoder_sparse_step */
   BIASED = 2048, /* all or none of the biases; always here */
+  NO_FP8 = 4096, /* its files never hold fp8 blocks */
 };
 
 const char *const draw_families[] = {"llama",
@@ -135,7 +145,7 @@ static const int traits[] = {ATTENTION,
                              ATTENTION,
                              ATTENTION,
                              ATTENTION,
-                             ATTENTION,
+                             ATTENTION | NO_FP8,
                              ATTENTION | LOCAL,
                              ATTENTION | SPARSE | SHARED,
                              ATTENTION | SPARSE,
@@ -143,19 +153,19 @@ static const int traits[] = {ATTENTION,
                              MLA | FIRST | MTP,
                              MLA | FIRST | MTP,
                              ATTENTION | FIRST | MTP,
-                             ATTENTION | LOCAL | BIASED,
+                             ATTENTION | LOCAL | BIASED | NO_FP8,
                              ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN,
                              ATTENTION | LINEAR | NEXT,
                              ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN,
-                             ATTENTION | SPARSE | PLAIN,
-                             ATTENTION | FIRST | HEAD};
+                             ATTENTION | SPARSE | PLAIN | NO_FP8,
+                             ATTENTION | FIRST | HEAD | NO_FP8};
 
 static void fill(treadle_random *random, json_t *config, int family) {
   static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
   int has = traits[family];
   int64_t layers = treadle_random_between(random, has & LINEAR ? 2 : 1, 5);
   json_object_set_new(config, "model_type", json_string(draw_families[family]));
-  number(config, "vocab_size", treadle_random_between(random, 5, has == ATTENTION ? 300 : 100));
+  number(config, "vocab_size", treadle_random_between(random, 5, (has & ~NO_FP8) == ATTENTION ? 300 : 100));
   number(config, "hidden_size",
          draw_chance(random, has & (MTP | NEXT) ? 70 : 30) ? PICK(random, 4, 6, 8, 12, 12, 24)
                                                            : treadle_random_between(random, 3, 20));
@@ -189,8 +199,10 @@ static void fill(treadle_random *random, json_t *config, int family) {
   if (strcmp(draw_families[family], "glm4_moe") == 0 || json_object_get(config, "num_nextn_predict_layers"))
     json_object_del(config, "moe_layer_freq"); /* an MTP layer has experts, whatever its number */
   if (strcmp(draw_families[family], "gemma3_text") == 0) flag(config, "tie_word_embeddings", true);
-  if (has == ATTENTION && draw_chance(random, 25)) flag(config, "mlp_bias", draw_chance(random, 70));
+  if ((has & ~NO_FP8) == ATTENTION && draw_chance(random, 25))
+    flag(config, "mlp_bias", draw_chance(random, 70));
   json_object_set_new(config, "torch_dtype", json_string(dtypes[treadle_random_below(random, 3)]));
+  if (!(has & NO_FP8) && draw_chance(random, 50)) add_blocks(random, config);
 }
 
 void draw_config(treadle_random *random, int family, int64_t max_elems, char config[DRAW_CONFIG]) {

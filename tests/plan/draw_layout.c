@@ -237,7 +237,7 @@ bool draw_fits(const oracle_model *model, const char *kind) {
 
 void draw_layout(treadle_random *random, const oracle_model *model, const char *kind, int64_t ranks,
                  char text[DRAW_TEXT]) {
-  static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
+  static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp8"};
   snprintf(text, DRAW_TEXT, "%s", kind);
   if (strcmp(kind, "hf") == 0) {
     if (draw_chance(random, 50)) add_number(text, "root", treadle_random_below(random, ranks));
@@ -254,5 +254,6 @@ void draw_layout(treadle_random *random, const oracle_model *model, const char *
   } else {
     draw_flat(random, model, ranks, text);
   }
-  if (draw_chance(random, 20)) add_text(text, "dtype", dtypes[treadle_random_below(random, 3)]);
+  if (draw_chance(random, 20))
+    add_text(text, "dtype", dtypes[treadle_random_below(random, model->block[0] ? 4 : 3)]);
 }

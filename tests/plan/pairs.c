@@ -134,11 +134,14 @@ static void side_release(pair_side *side) {
 static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool mapped) {
   char why[200];
   for (int tries = 0; tries < 30; tries++) {
-    snprintf(side->kind, sizeof side->kind, "%s", draw_kind(random, p));
+    bool again =
+        tries > 0 && p->model->block[0] && draw_chance(random, 75); /* engines refuse most cuts of blocks */
+    snprintf(side->kind, sizeof side->kind, "%s", again ? side->like : draw_kind(random, p));
     strcpy(side->like, side->kind);
     draw_layout(random, p->oracle, side->kind, p->ranks, side->text);
     bool counted = strcmp(side->kind, "distopt") == 0; /* its buckets have no names in the oracle */
-    side->given = draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted;
+    side->given =
+        draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted && !p->model->block[0];
     treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, &side->layout);
     side->f = 1;
     if (status == TREADLE_OK && mapped && strcmp(side->kind, "vllm") == 0 && draw_chance(random, 40)) {
@@ -176,6 +179,24 @@ static bool moves(const pair *p) {
     if (bytes > 0) return true;
   }
   return false;
+}
+
+/* Values are not quantised into blocks that have several scales: some rank says so. */
+static bool is_refused(const pair *p) {
+  bool split = p->from.oracle->split || p->to.oracle->split, refused = false;
+  if (p->from.layout->fp8 == p->to.layout->fp8 || !split) return false;
+  for (int64_t r = 0; r < p->ranks && !refused; r++) {
+    treadle_plan *plan;
+    refused = treadle_plan_make(p->from.layout, p->to.layout, r, PAIR_PAGE, 1, 0, &plan) == TREADLE_REFUSED;
+    treadle_plan_destroy(plan);
+  }
+  if (!refused) fail_msg("%s: values were quantised into blocks with several scales", pair_describe(p));
+  return true;
+}
+
+/* Pairs of an fp8 model that have no blocks on either side say nothing that others do not. */
+static bool has_blocks(const pair *p) {
+  return p->model->block[0] == 0 || p->from.layout->fp8 || p->to.layout->fp8;
 }
 
 void pair_match(pair *p) {
@@ -250,8 +271,8 @@ void pair_make(pair *p, uint64_t seed, int64_t max_elems) {
       make_models(p);
     }
     p->ranks = treadle_random_between(&random, 1, 16);
-    if (draw_side(p, &random, &p->from, false) && draw_side(p, &random, &p->to, true) &&
-        (moves(p) || draw_chance(&random, 20)))
+    if (draw_side(p, &random, &p->from, false) && draw_side(p, &random, &p->to, true) && !is_refused(p) &&
+        (has_blocks(p) || draw_chance(&random, 20)) && (moves(p) || draw_chance(&random, 20)))
       return;
     side_release(&p->from);
     side_release(&p->to);

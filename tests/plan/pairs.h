@@ -10,6 +10,8 @@
 #include "plan/draw.h"
 #include "plan/plan.h"
 
+enum { PAIR_PAGE = 4096 }; /* bytes */
+
 typedef struct pair_side {
   char text[DRAW_TEXT];    /* of the layout */
   char kind[16], like[16]; /* one of draw_kinds; of given pieces: what they were */
@@ -41,11 +43,13 @@ const char *pair_describe(const pair *p);
 
 typedef struct pair_result {
   int64_t moved, bound, back_moved;
+  size_t bands; /* of all ranks, both ways */
   int32_t waves;
-  bool lossless, returned; /* by the plan; in these values */
+  bool lossless, returned; /* by the plan; do these values come back the same? */
 } pair_result;
 
-/* Plans, plays both directions and compares; ends the test at the first difference. cap_min: with the smallest
+/* Plans, plays both directions and compares with what all the casts on the way make of the values; ends the test
+ * at the first difference. cap_min: with the smallest
  * cap; else with a random one. */
 pair_result pair_play(pair *p, bool cap_min);
 

@@ -1,33 +1,14 @@
 /* The interpreter: plays the plans of all ranks in plain memory and compares with the oracle. */
+#include "plan/play.h"
 #include "base/dtype.h"
 #include "layout/agree.h"
 #include "model/model.h"
-#include "plan/pairs.h"
 
 #include "test.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PAGE = 4096 };
-
-typedef struct window { /* of one rank, seen through a page table */
-  uint8_t *pages;
-  const int32_t *table;
-} window;
-
-static uint8_t *byte_at(const window *w, int64_t at) {
-  return w->pages + (int64_t)w->table[at / PAGE] * PAGE + at % PAGE;
-}
-
-static void read_elem(const window *w, int64_t at, void *value, size_t size) {
-  for (size_t i = 0; i < size; i++) ((uint8_t *)value)[i] = *byte_at(w, at + (int64_t)i);
-}
-
-static void write_elem(const window *w, int64_t at, const void *value, size_t size) {
-  for (size_t i = 0; i < size; i++) *byte_at(w, at + (int64_t)i) = ((const uint8_t *)value)[i];
-}
 
 static const treadle_tensor *tensor_of(const pair *p, int32_t tensor) {
   return &p->model->tensors[p->tensors[tensor]];
@@ -55,112 +36,52 @@ static void canonical_value(const pair *p, int32_t tensor, int64_t index, treadl
     memcpy(value, &half, 2);
 }
 
-/* The bits of a local element: from the tensor's dtype to that of the source, and then to that of the storage. */
-static void expected_value(const pair *p, int32_t tensor, int64_t index, treadle_dtype through,
+static treadle_dtype dtype_in(const pair_side *side, const pair *p, int32_t tensor) {
+  return treadle_layout_dtype(side->layout, tensor_of(p, tensor));
+}
+
+/* The value that a quantised tensor has before, in the type of the source. */
+static float value_before(const pair *p, int32_t tensor, int64_t index) {
+  uint32_t own = 0, bits = 0;
+  float value;
+  canonical_value(p, tensor, index, tensor_of(p, tensor)->dtype, &own);
+  treadle_dtype_convert(&bits, dtype_in(&p->from, p, tensor), &own, tensor_of(p, tensor)->dtype, 1);
+  treadle_dtype_convert(&value, TREADLE_FP32, &bits, dtype_in(&p->from, p, tensor), 1);
+  return value;
+}
+
+/* The bits of a local element: from the tensor's dtype to that of the storage, by those of the layouts that it has been in
+ * before this moment. */
+static void expected_value(const play *player, int moment, int32_t tensor, int64_t index,
                            treadle_dtype dtype, int add, void *value) {
-  treadle_dtype own = tensor_of(p, tensor)->dtype;
-  uint64_t first = 0, second = 0;
+  const pair *p = player->p;
+  const oracle_tensor *of = &p->oracle->tensors[tensor];
+  treadle_dtype now = tensor_of(p, tensor)->dtype;
+  uint64_t bits = 0, next = 0;
   float shifted;
-  canonical_value(p, tensor, index, own, &first);
+  if (player->is_coded && (of->scale || of->weight)) {
+    coded_bits(p, &player->truth, moment, tensor, index, dtype, value);
+    return;
+  }
+  canonical_value(p, tensor, index, now, &bits);
   if (add) {
-    treadle_dtype_convert(&shifted, TREADLE_FP32, &first, own, 1);
+    treadle_dtype_convert(&shifted, TREADLE_FP32, &bits, now, 1);
     shifted += (float)add;
     treadle_dtype_convert(value, dtype, &shifted, TREADLE_FP32, 1);
     return;
   }
-  treadle_dtype_convert(&second, through, &first, own, 1);
-  treadle_dtype_convert(value, dtype, &second, through, 1);
-}
-
-typedef struct rank_state {
-  treadle_plan *plan;
-  uint8_t *pages;
-  uint8_t *written; /* by byte of the destination window */
-  int32_t done;
-} rank_state;
-
-typedef struct play {
-  pair *p;
-  rank_state *ranks;
-  bool back;
-  treadle_random random;
-} play;
-
-static window window_of(const play *player, int64_t rank, bool of_to) {
-  const rank_state *state = &player->ranks[rank];
-  return (window){state->pages, of_to ? state->plan->to_page : state->plan->from_page};
-}
-
-static const treadle_direction *direction_of(const play *player, int64_t rank) {
-  const treadle_plan *plan = player->ranks[rank].plan;
-  return player->back ? &plan->back : &plan->forward;
-}
-
-static void play_op(const play *player, int64_t rank, const treadle_op *op) {
-  window to = window_of(player, rank, !player->back);
-  window from = op->twin ? to : window_of(player, op->source < 0 ? rank : op->source, player->back);
-  treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
-  size_t from_size = treadle_dtype_bytes(from_dtype), to_size = treadle_dtype_bytes(to_dtype);
-  int64_t index[TREADLE_MAX_AXES] = {0};
-  for (;;) {
-    int64_t from_at = op->from, to_at = op->to;
-    for (int d = 0; d < op->ndim; d++) {
-      from_at += index[d] * op->from_stride[d];
-      to_at += index[d] * op->to_stride[d];
-    }
-    uint64_t value = 0, made = 0;
-    if (op->source >= 0) {
-      read_elem(&from, from_at, &value, from_size);
-      float wide;
-      treadle_dtype_convert(&wide, TREADLE_FP32, &value, from_dtype, 1);
-      wide += (float)op->add;
-      if (op->add)
-        treadle_dtype_convert(&made, to_dtype, &wide, TREADLE_FP32, 1);
-      else
-        treadle_dtype_convert(&made, to_dtype, &value, from_dtype, 1);
-    }
-    write_elem(&to, to_at, &made, to_size);
-    for (size_t i = 0; i < to_size; i++) player->ranks[rank].written[to_at + (int64_t)i]++;
-    int d = op->ndim - 1;
-    while (d >= 0 && ++index[d] == op->size[d]) index[d--] = 0;
-    if (d < 0) break;
+  for (int before = 0; before < moment; before++) {
+    treadle_dtype to = dtype_in(before % 2 ? &p->to : &p->from, p, tensor);
+    treadle_dtype_convert(&next, to, &bits, now, 1);
+    bits = next;
+    next = 0;
+    now = to;
   }
-}
-
-static int32_t slowest(const play *player) {
-  int32_t done = player->ranks[0].done;
-  for (int64_t r = 1; r < player->p->ranks; r++)
-    if (player->ranks[r].done < done) done = player->ranks[r].done;
-  return done;
-}
-
-/* Runs all waves, always of a rank drawn from those that may go on. */
-static void play_waves(play *player) {
-  int64_t ranks = player->p->ranks;
-  int32_t waves = player->ranks[0].plan->waves;
-  for (int64_t r = 0; r < ranks; r++) {
-    rank_state *state = &player->ranks[r];
-    int64_t pages = player->back ? state->plan->from_pages : state->plan->to_pages;
-    state->done = -1;
-    memset(state->written, 0, (size_t)(pages * PAGE));
-  }
-  while (slowest(player) < waves - 1) {
-    int64_t first = treadle_random_below(&player->random, ranks), r = first;
-    int32_t all = slowest(player);
-    for (;; r = (r + 1) % ranks) { /* the slowest rank can always go on */
-      const rank_state *state = &player->ranks[r];
-      if (state->done < waves - 1 && direction_of(player, r)->need[state->done + 1] <= all) break;
-      if ((r + 1) % ranks == first) fail_msg("%s: no rank can go on", pair_describe(player->p));
-    }
-    const treadle_direction *direction = direction_of(player, r);
-    int32_t wave = ++player->ranks[r].done;
-    for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
-      play_op(player, r, &direction->ops.items[i]);
-  }
+  treadle_dtype_convert(value, dtype, &bits, now, 1);
 }
 
 /* Walks a rank's storage tensors beside the oracle's, and hands out each local element. */
-typedef void (*visit)(play *player, int64_t rank, const window *w, int64_t at, treadle_dtype dtype,
+typedef void (*visit)(play *player, int64_t rank, const play_window *w, int64_t at, treadle_dtype dtype,
                       int32_t tensor, int64_t index, int add);
 
 static bool only_padding(const oracle_storage *storage) {
@@ -180,7 +101,7 @@ static void own_name(const pair_side *side, treadle_storage_info *info, char *na
 static void walk_window(play *player, const pair_side *side, bool is_to, visit each) {
   for (int64_t r = 0; r < player->p->ranks; r++) {
     agree_walk walk = {.rank = &side->oracle->rank[r]};
-    window w = window_of(player, r, is_to);
+    play_window w = play_window_of(player, r, is_to);
     int32_t count = treadle_layout_storage_count(side->layout, r);
     for (int32_t s = 0; s < count; s++) {
       treadle_storage_info info;
@@ -207,25 +128,20 @@ static void walk_window(play *player, const pair_side *side, bool is_to, visit e
   }
 }
 
-static treadle_dtype through_of(const play *player, int32_t tensor) {
-  return treadle_layout_dtype(player->p->from.layout, tensor_of(player->p, tensor));
-}
-
-static void store(play *player, int64_t rank, const window *w, int64_t at, treadle_dtype dtype,
+static void store(play *player, int64_t rank, const play_window *w, int64_t at, treadle_dtype dtype,
                   int32_t tensor, int64_t index, int add) {
   (void)rank;
   uint64_t value = 0;
-  if (tensor >= 0) expected_value(player->p, tensor, index, dtype, dtype, add, &value);
-  write_elem(w, at, &value, treadle_dtype_bytes(dtype));
+  if (tensor >= 0) expected_value(player, 0, tensor, index, dtype, add, &value);
+  play_write(w, at, &value, treadle_dtype_bytes(dtype));
 }
 
-static void compare(play *player, int64_t rank, const window *w, int64_t at, treadle_dtype dtype,
+static void compare(play *player, int64_t rank, const play_window *w, int64_t at, treadle_dtype dtype,
                     int32_t tensor, int64_t index, int add) {
   uint64_t value = 0, expected = 0;
   size_t size = treadle_dtype_bytes(dtype);
-  if (tensor >= 0)
-    expected_value(player->p, tensor, index, through_of(player, tensor), dtype, add, &expected);
-  read_elem(w, at, &value, size);
+  if (tensor >= 0) expected_value(player, player->back ? 2 : 1, tensor, index, dtype, add, &expected);
+  play_read(w, at, &value, size);
   if (value != expected)
     fail_msg("%s: %s: rank %" PRId64 " byte %" PRId64 ": %" PRIx64 " for %" PRIx64 " (%s element %" PRId64
              ")",
@@ -245,20 +161,20 @@ static void make_plans(play *player, bool cap_min) {
   int64_t cap = 0;
   for (int64_t r = 0; r < p->ranks; r++) {
     int64_t own;
-    if (treadle_plan_cap_min(p->from.layout, p->to.layout, r, PAGE, &own) != TREADLE_OK)
+    if (treadle_plan_cap_min(p->from.layout, p->to.layout, r, PAIR_PAGE, &own) != TREADLE_OK)
       fail_msg("%s: %s", pair_describe(p), treadle_error_message());
     cap = largest(cap, own);
   }
-  if (!cap_min) cap += PAGE * treadle_random_below(&player->random, 8);
-  int32_t waves = treadle_plan_waves(p->from.layout, p->to.layout, PAGE, cap);
+  if (!cap_min) cap += PAIR_PAGE * treadle_random_below(&player->random, 8);
+  int32_t waves = treadle_plan_waves(p->from.layout, p->to.layout, PAIR_PAGE, cap);
   for (bool again = true; again;) {
     again = false;
     for (int64_t r = 0; r < p->ranks; r++) {
       treadle_plan *plan;
-      if (treadle_plan_make(p->from.layout, p->to.layout, r, PAGE, waves, cap, &plan) != TREADLE_OK)
+      if (treadle_plan_make(p->from.layout, p->to.layout, r, PAIR_PAGE, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
-      if (plan->physical_pages * PAGE > largest(plan->from_pages, plan->to_pages) * PAGE + cap)
+      if (plan->physical_pages * PAIR_PAGE > largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + cap)
         again = true;
     }
     if (!again) break;
@@ -268,38 +184,9 @@ static void make_plans(play *player, bool cap_min) {
   }
 }
 
-/* Sets what a rank holds. */
-static void mark(const oracle_layout *layout, int64_t rank, bool *flags) {
-  for (int s = 0; s < layout->rank[rank].count; s++) {
-    const oracle_storage *storage = &layout->rank[rank].storages[s];
-    for (int64_t e = 0; e < storage->elems; e++)
-      if (storage->tensor[e] >= 0)
-        flags[layout->model->tensors[storage->tensor[e]].first + storage->index[e]] = true;
-  }
-}
-
-/* Bytes that a rank has in `to` and not in `from`: each element once, in the narrower type. */
-static int64_t bound_of(const pair *p, int64_t rank) {
-  bool *has = calloc((size_t)p->oracle->elems, 1), *wants = calloc((size_t)p->oracle->elems, 1);
-  int64_t bytes = 0;
-  assert_true(has && wants);
-  mark(p->from.oracle, rank, has);
-  mark(p->to.oracle, rank, wants);
-  for (int32_t t = 0; t < p->oracle->tensor_count; t++) {
-    const oracle_tensor *tensor = &p->oracle->tensors[t];
-    size_t a = treadle_dtype_bytes(treadle_layout_dtype(p->from.layout, tensor_of(p, t)));
-    size_t b = treadle_dtype_bytes(treadle_layout_dtype(p->to.layout, tensor_of(p, t)));
-    int64_t elems = 0;
-    for (int64_t e = tensor->first; e < tensor->first + tensor->elems; e++) elems += wants[e] && !has[e];
-    bytes += elems * (int64_t)(a < b ? a : b);
-  }
-  free(has);
-  free(wants);
-  return bytes;
-}
-
-/* Do all values come back? Those that are shifted do, as canonical_value chooses them. */
+/* Are all values the same when they have come back? Those that are shifted do, as canonical_value chooses them. */
 static bool comes_back(const pair *p) {
+  if (p->from.layout->fp8 != p->to.layout->fp8) return false;
   for (int32_t t = 0; t < p->model->tensor_count; t++) {
     const treadle_tensor *tensor = &p->model->tensors[t];
     if (!treadle_dtype_lossless(treadle_layout_dtype(p->from.layout, tensor),
@@ -314,14 +201,17 @@ pair_result pair_play(pair *p, bool cap_min) {
   play player = {.p = p, .random = {p->seed}};
   player.ranks = calloc((size_t)p->ranks, sizeof *player.ranks);
   assert_non_null(player.ranks);
+  player.is_coded = p->from.layout->fp8 || p->to.layout->fp8;
+  if (player.is_coded) coded_make(p, value_before, &player.truth);
+  int64_t *bounds = play_bounds(p);
   make_plans(&player, cap_min);
   for (int64_t r = 0; r < p->ranks; r++) {
-    rank_state *state = &player.ranks[r];
+    play_rank *state = &player.ranks[r];
     const treadle_plan *plan = state->plan;
-    state->pages = malloc((size_t)(plan->physical_pages * PAGE + 1));
-    state->written = malloc((size_t)(largest(plan->from_pages, plan->to_pages) * PAGE + 1));
+    state->pages = malloc((size_t)(plan->physical_pages * PAIR_PAGE + 1));
+    state->written = malloc((size_t)(largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + 1));
     assert_true(state->pages && state->written);
-    memset(state->pages, 0xa5, (size_t)(plan->physical_pages * PAGE));
+    memset(state->pages, 0xa5, (size_t)(plan->physical_pages * PAIR_PAGE));
     assert_int_equal(plan->digest, player.ranks[0].plan->digest);
     if (plan->forward.moved_bytes != plan->forward.lower_bound_bytes)
       fail_msg("%s: rank %" PRId64 " moves %" PRId64 " bytes, bound %" PRId64, pair_describe(p), r,
@@ -329,13 +219,13 @@ pair_result pair_play(pair *p, bool cap_min) {
     if (plan->back.moved_bytes != plan->back.lower_bound_bytes)
       fail_msg("%s: rank %" PRId64 " moves %" PRId64 " bytes back, bound %" PRId64, pair_describe(p), r,
                plan->back.moved_bytes, plan->back.lower_bound_bytes);
-    int64_t truth = bound_of(p, r);
-    if (plan->forward.moved_bytes != truth)
+    if (plan->forward.moved_bytes != bounds[r])
       fail_msg("%s: rank %" PRId64 " moves %" PRId64 " bytes, the oracle's bound is %" PRId64,
-               pair_describe(p), r, plan->forward.moved_bytes, truth);
+               pair_describe(p), r, plan->forward.moved_bytes, bounds[r]);
     result.moved += plan->forward.moved_bytes;
-    result.bound += truth;
+    result.bound += bounds[r];
     result.back_moved += plan->back.moved_bytes;
+    result.bands += plan->forward.bands.count + plan->back.bands.count;
     result.waves = plan->waves;
     result.lossless = plan->lossless;
   }
@@ -344,16 +234,16 @@ pair_result pair_play(pair *p, bool cap_min) {
   walk_window(&player, &p->to, true, compare);
   result.returned = comes_back(p);
   assert_true(result.returned || !result.lossless);
-  if (result.returned) {
-    player.back = true;
-    play_waves(&player);
-    walk_window(&player, &p->from, false, compare);
-  }
+  player.back = true;
+  play_waves(&player);
+  walk_window(&player, &p->from, false, compare);
   for (int64_t r = 0; r < p->ranks; r++) {
     treadle_plan_destroy(player.ranks[r].plan);
     free(player.ranks[r].pages);
     free(player.ranks[r].written);
   }
   free(player.ranks);
+  free(bounds);
+  if (player.is_coded) coded_release(p, &player.truth);
   return result;
 }

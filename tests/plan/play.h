@@ -1,0 +1,39 @@
+/* What the files of the interpreter (play.c) share. */
+#ifndef TREADLE_TESTS_PLAY_H
+#define TREADLE_TESTS_PLAY_H
+
+#include "plan/coded.h"
+
+typedef struct play_window { /* of one rank, seen through a page table; scratch has none */
+  uint8_t *pages;
+  const int32_t *table;
+} play_window;
+
+typedef struct play_rank {
+  treadle_plan *plan;
+  uint8_t *pages;
+  uint8_t *written; /* by byte of the destination window */
+  int32_t done;
+} play_rank;
+
+typedef struct play {
+  pair *p;
+  play_rank *ranks;
+  bool back;
+  bool is_coded; /* one side holds fp8 blocks, or both do: `truth` knows them */
+  coded_truth truth;
+  treadle_random random;
+} play;
+
+void play_read(const play_window *w, int64_t at, void *value, size_t size);
+void play_write(const play_window *w, int64_t at, const void *value, size_t size);
+/* Of a rank; of_to: of the second layout of the pair. */
+play_window play_window_of(const play *player, int64_t rank, bool of_to);
+
+/* Runs all waves of one direction, always of a rank drawn from those that may go on. */
+void play_waves(play *player);
+
+/* The least bytes that each rank may pull there: [ranks], ended by free(). */
+int64_t *play_bounds(const pair *p);
+
+#endif

@@ -1,0 +1,197 @@
+/* The interpreter's machine: ops and bands, element by element, in any order that `need` allows. */
+#include "base/dtype.h"
+#include "plan/play.h"
+
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t *byte_at(const play_window *w, int64_t at) {
+  return w->table ? w->pages + (int64_t)w->table[at / PAIR_PAGE] * PAIR_PAGE + at % PAIR_PAGE
+                  : w->pages + at;
+}
+
+void play_read(const play_window *w, int64_t at, void *value, size_t size) {
+  for (size_t i = 0; i < size; i++) ((uint8_t *)value)[i] = *byte_at(w, at + (int64_t)i);
+}
+
+void play_write(const play_window *w, int64_t at, const void *value, size_t size) {
+  for (size_t i = 0; i < size; i++) *byte_at(w, at + (int64_t)i) = ((const uint8_t *)value)[i];
+}
+
+play_window play_window_of(const play *player, int64_t rank, bool of_to) {
+  const play_rank *state = &player->ranks[rank];
+  return (play_window){state->pages, of_to ? state->plan->to_page : state->plan->from_page};
+}
+
+static const treadle_direction *direction_of(const play *player, int64_t rank) {
+  const treadle_plan *plan = player->ranks[rank].plan;
+  return player->back ? &plan->back : &plan->forward;
+}
+
+/* Writes to the destination window of a rank, and counts that. */
+static void write_own(const play *player, int64_t rank, int64_t at, const void *value, size_t size) {
+  const play_window own = play_window_of(player, rank, !player->back);
+  play_write(&own, at, value, size);
+  for (size_t i = 0; i < size; i++) player->ranks[rank].written[at + (int64_t)i]++;
+}
+
+/* Elements of an op, from a window to another; to NULL: to the destination window of the rank. */
+static void play_copy(const play *player, int64_t rank, const treadle_op *op, const play_window *from,
+                      const play_window *to) {
+  treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
+  size_t from_size = treadle_dtype_bytes(from_dtype), to_size = treadle_dtype_bytes(to_dtype);
+  int64_t index[TREADLE_MAX_AXES] = {0};
+  for (;;) {
+    int64_t from_at = op->from, to_at = op->to;
+    for (int d = 0; d < op->ndim; d++) {
+      from_at += index[d] * op->from_stride[d];
+      to_at += index[d] * op->to_stride[d];
+    }
+    uint64_t value = 0, made = 0;
+    if (op->source >= 0) {
+      play_read(from, from_at, &value, from_size);
+      float wide;
+      treadle_dtype_convert(&wide, TREADLE_FP32, &value, from_dtype, 1);
+      wide += (float)op->add;
+      if (op->add)
+        treadle_dtype_convert(&made, to_dtype, &wide, TREADLE_FP32, 1);
+      else
+        treadle_dtype_convert(&made, to_dtype, &value, from_dtype, 1);
+    }
+    if (to)
+      play_write(to, to_at, &made, to_size);
+    else
+      write_own(player, rank, to_at, &made, to_size);
+    int d = op->ndim - 1;
+    while (d >= 0 && ++index[d] == op->size[d]) index[d--] = 0;
+    if (d < 0) break;
+  }
+}
+
+static play_window source_of(const play *player, int64_t rank, const treadle_op *op) {
+  return op->twin ? play_window_of(player, rank, !player->back)
+                  : play_window_of(player, op->source < 0 ? rank : op->source, player->back);
+}
+
+/* ---- Bands ---- */
+
+typedef struct band_block { /* of a band: its columns */
+  int64_t number, first, columns;
+} band_block;
+
+/* Codes and a scale of the values in scratch. */
+static void make_codes(const play *player, int64_t rank, const treadle_band *band, const band_block *block,
+                       const play_window *scratch) {
+  treadle_dtype dtype = (treadle_dtype)band->value_dtype;
+  int64_t size = (int64_t)treadle_dtype_bytes(dtype);
+  float scale = 0;
+  for (int pass = 0; pass < 2; pass++) {
+    for (int64_t row = 0; row < band->rows; row++)
+      for (int64_t column = block->first; column < block->first + block->columns; column++) {
+        uint32_t bits = 0;
+        float value;
+        play_read(scratch, (row * band->columns + column) * size, &bits, (size_t)size);
+        treadle_dtype_convert(&value, TREADLE_FP32, &bits, dtype, 1);
+        if (pass == 0) {
+          scale = fmaxf(scale, fabsf(value));
+        } else {
+          uint8_t code = treadle_fp8_of_float(fminf(fmaxf(value / scale, -448), 448));
+          write_own(player, rank, band->codes + row * band->code_stride + column, &code, 1);
+        }
+      }
+    if (pass == 0) scale = scale / 448 > 0 ? scale / 448 : 1;
+  }
+  write_own(player, rank, band->scales + block->number * band->scale_stride, &scale, sizeof scale);
+}
+
+/* Values in scratch, of codes and a scale. */
+static void make_values(const treadle_band *band, const band_block *block, const play_window *from,
+                        const play_window *scratch) {
+  treadle_dtype dtype = (treadle_dtype)band->value_dtype;
+  int64_t size = (int64_t)treadle_dtype_bytes(dtype);
+  float scale;
+  play_read(from, band->scales + block->number * band->scale_stride, &scale, sizeof scale);
+  for (int64_t row = 0; row < band->rows; row++)
+    for (int64_t column = block->first; column < block->first + block->columns; column++) {
+      uint8_t code;
+      uint32_t bits = 0;
+      play_read(from, band->codes + row * band->code_stride + column, &code, 1);
+      float value = treadle_fp8_to_float(code) * scale;
+      treadle_dtype_convert(&bits, dtype, &value, TREADLE_FP32, 1);
+      play_write(scratch, (row * band->columns + column) * size, &bits, (size_t)size);
+    }
+}
+
+static void play_band(const play *player, int64_t rank, const treadle_band *band) {
+  const treadle_direction *direction = direction_of(player, rank);
+  const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
+  int64_t bytes =
+      (int64_t)band->rows * band->columns * (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
+  assert_true(direction->scratch_bytes >= bytes);
+  play_window scratch = {.pages = malloc((size_t)bytes)};
+  assert_non_null(scratch.pages);
+  memset(scratch.pages, 0xa5, (size_t)bytes);
+  play_window from = source_of(player, rank, &parts[0].op);
+  for (int64_t i = 0; i < band->parts && band->quantises; i++) {
+    from = source_of(player, rank, &parts[i].op);
+    play_copy(player, rank, &parts[i].op, &from, &scratch);
+  }
+  band_block block = {.columns = band->block_columns - band->skip};
+  for (; block.first < band->columns; block.number++) {
+    if (block.columns > band->columns - block.first) block.columns = band->columns - block.first;
+    if (band->quantises)
+      make_codes(player, rank, band, &block, &scratch);
+    else
+      make_values(band, &block, &from, &scratch);
+    block.first += block.columns;
+    block.columns = band->block_columns;
+  }
+  for (int64_t i = 0; i < band->parts && !band->quantises; i++)
+    play_copy(player, rank, &parts[i].op, &scratch, NULL);
+  free(scratch.pages);
+}
+
+/* ---- Waves ---- */
+
+static void play_wave(const play *player, int64_t rank, int32_t wave) {
+  const treadle_direction *d = direction_of(player, rank);
+  for (int twins = 0; twins < 2; twins++) {
+    for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
+      if (d->bands.items[i].twin == (twins == 1)) play_band(player, rank, &d->bands.items[i]);
+    for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && twins == 0; i++) {
+      const play_window from = source_of(player, rank, &d->ops.items[i]);
+      play_copy(player, rank, &d->ops.items[i], &from, NULL);
+    }
+  }
+}
+
+static int32_t slowest(const play *player) {
+  int32_t done = player->ranks[0].done;
+  for (int64_t r = 1; r < player->p->ranks; r++)
+    if (player->ranks[r].done < done) done = player->ranks[r].done;
+  return done;
+}
+
+void play_waves(play *player) {
+  int64_t ranks = player->p->ranks;
+  int32_t waves = player->ranks[0].plan->waves;
+  for (int64_t r = 0; r < ranks; r++) {
+    play_rank *state = &player->ranks[r];
+    int64_t pages = player->back ? state->plan->from_pages : state->plan->to_pages;
+    state->done = -1;
+    memset(state->written, 0, (size_t)(pages * PAIR_PAGE));
+  }
+  while (slowest(player) < waves - 1) {
+    int64_t first = treadle_random_below(&player->random, ranks), r = first;
+    int32_t all = slowest(player);
+    for (;; r = (r + 1) % ranks) { /* the slowest rank can always go on */
+      const play_rank *state = &player->ranks[r];
+      if (state->done < waves - 1 && direction_of(player, r)->need[state->done + 1] <= all) break;
+      if ((r + 1) % ranks == first) fail_msg("%s: no rank can go on", pair_describe(player->p));
+    }
+    play_wave(player, r, ++player->ranks[r].done);
+  }
+}
