@@ -62,7 +62,7 @@ static const treadle_command commands[] = {
                 "snapshot, over\n"
                 "noise. --check=prove also drops, doubles and misplaces one copy, each in a fresh switch, "
                 "and demands\n"
-                "that each is caught.",
+                "that each is caught; and so it does with rows of fp8 blocks that are made or decoded.",
         .examples =
             "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
             "--infer vllm:tp=2 --check\n"

@@ -1,8 +1,9 @@
-/* Copies spoiled on purpose. A rank is chosen that has a copy to spoil; the same for every rank, since all
+/* Copies and fp8 blocks spoiled on purpose. A rank is chosen that has a copy to spoil; the same for every rank, since all
  * say whether they have one. */
 #include "cli/prove.h"
 
 #include "base/alloc.h"
+#include "cli/compare.h"
 #include "switch/prove.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 typedef struct outcome {
   treadle_status status; /* of the switch with the fault */
   treadle_mode mode;     /* afterwards */
+  bool bound;            /* nothing caught it */
   char message[1000];
 } outcome;
 
@@ -33,12 +35,19 @@ out:
   return status;
 }
 
-/* Switches with the fault planted; the victim's outcome and whether any rank let it through. */
+/* Switches with the fault planted. wrong_value: no more than that, so windows are compared. The victim's outcome and whether any rank let it through. */
 static treadle_status spoil(const treadle_prove_input *input, treadle_switch *sw, int victim,
-                            outcome *caught_p, bool *bound_p) {
+                            bool wrong_value, outcome *caught_p, bool *bound_p) {
   treadle_status status = TREADLE_OK;
   const treadle_session *session = input->session;
   outcome own = {.status = treadle_switch_to_infer(sw), .mode = treadle_switch_mode(sw)};
+  bool bound = own.status == TREADLE_OK || own.mode == TREADLE_INFER;
+  if (own.status == TREADLE_OK && wrong_value) {
+    own.status = treadle_compare_window(input->infer, input->model, session->rank,
+                                        treadle_switch_infer_window(sw), input->infer_copy, "compared");
+    bound = own.status == TREADLE_OK && session->rank == victim;
+  }
+  own.bound = bound;
   snprintf(own.message, sizeof own.message, "%s", own.status ? treadle_error_message() : "");
   outcome *all = treadle_alloc_array((size_t)session->size, sizeof *all);
   if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", session->size);
@@ -46,7 +55,7 @@ static treadle_status spoil(const treadle_prove_input *input, treadle_switch *sw
   *caught_p = all[victim];
   *bound_p = false;
   for (int rank = 0; rank < session->size; rank++)
-    if (all[rank].status == TREADLE_OK || all[rank].mode == TREADLE_INFER) *bound_p = true;
+    if (all[rank].bound) *bound_p = true;
 out:
   treadle_free(all);
   return status;
@@ -57,6 +66,7 @@ static treadle_status prove(const treadle_prove_input *input, treadle_fault faul
   treadle_session *session = input->session;
   treadle_switch *sw = NULL;
   int victim = -1, start = (int)fault % session->size;
+  const char *what = treadle_fault_is_of_bands(fault) ? "a row of fp8 blocks" : "one copy";
   TRY(treadle_session_agree(
       session, treadle_switch_create(session->group, input->train, input->infer, input->options, &sw)));
   TRY(treadle_session_agree(
@@ -64,16 +74,17 @@ static treadle_status prove(const treadle_prove_input *input, treadle_fault faul
   treadle_switch_noise(sw, (uint64_t)fault);
   TRY(plant(input, sw, fault, start, &victim));
   if (victim < 0) {
-    if (session->rank == 0) fprintf(input->file, "prove: no rank has a copy that could be %s\n", name);
+    if (session->rank == 0 && !treadle_fault_is_of_bands(fault))
+      fprintf(input->file, "prove: no rank has a copy that could be %s\n", name);
     goto out;
   }
   outcome caught;
   bool bound = false;
-  TRY(spoil(input, sw, victim, &caught, &bound));
+  TRY(spoil(input, sw, victim, fault == TREADLE_FAULT_BAND_SCALE, &caught, &bound));
   if (bound)
-    TRY(treadle_session_agree(session, treadle_fail(TREADLE_DIFFERENT,
-                                                    "one copy of rank %d was %s, and nothing caught it",
-                                                    victim, name)));
+    TRY(treadle_session_agree(session,
+                              treadle_fail(TREADLE_DIFFERENT, "%s of rank %d was %s, and nothing caught it",
+                                           what, victim, name)));
   if (caught.mode == TREADLE_TRAIN) {
     uint64_t digest;
     TRY(treadle_switch_digest(sw, &digest));
@@ -83,7 +94,7 @@ static treadle_status prove(const treadle_prove_input *input, treadle_fault faul
           treadle_fail(TREADLE_DIFFERENT, "the training weights do not stand after: %s", caught.message)));
   }
   if (session->rank == 0)
-    fprintf(input->file, "prove: one copy of rank %d was %s; caught: %s\n", victim, name, caught.message);
+    fprintf(input->file, "prove: %s of rank %d was %s; caught: %s\n", what, victim, name, caught.message);
 out:
   treadle_switch_destroy(sw);
   return status;
@@ -95,7 +106,10 @@ treadle_status treadle_prove_faults(const treadle_prove_input *input) {
     const char *name;
   } faults[] = {{TREADLE_FAULT_DROP, "dropped"},
                 {TREADLE_FAULT_DOUBLE, "doubled"},
-                {TREADLE_FAULT_MISPLACE, "misplaced"}};
+                {TREADLE_FAULT_MISPLACE, "misplaced"},
+                {TREADLE_FAULT_BAND_DROP, "left out"},
+                {TREADLE_FAULT_BAND_LATE, "made in a wrong wave"},
+                {TREADLE_FAULT_BAND_SCALE, "given a wrong scale"}};
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
     TRY(prove(input, faults[i].fault, faults[i].name));

@@ -265,8 +265,14 @@ static treadle_status run_all(switch_run *run) {
   if (!found) found = status;
   status = found;
   if (!found && run->arguments->check == TREADLE_CHECK_PROVE) {
-    treadle_prove_input input = {&run->session, run->train,  run->infer,
-                                 &run->options, run->digest, run->arguments->json ? stderr : stdout};
+    treadle_prove_input input = {.session = &run->session,
+                                 .train = run->train,
+                                 .infer = run->infer,
+                                 .options = &run->options,
+                                 .model = run->model,
+                                 .infer_copy = run->infer_copy,
+                                 .digest = run->digest,
+                                 .file = run->arguments->json ? stderr : stdout};
     treadle_switch_destroy(run->sw); /* its memory is needed */
     run->sw = NULL;
     status = found = treadle_prove_faults(&input);

@@ -29,8 +29,8 @@ static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_by
   return misplaced->to != op->to;
 }
 
-treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
-  if (rank != sw->group->rank) return TREADLE_OK;
+/* Copies from `seed` on, the first that can be spoiled. */
+static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
   treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   int64_t page = sw->plan->page_bytes;
@@ -41,10 +41,32 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
     if (op->source < 0) continue;
     if (fault == TREADLE_FAULT_MISPLACE && !misplace(op, page, window, &sw->misplaced)) continue;
     sw->fault = fault;
-    sw->fault_op = position;
+    sw->fault_at = position;
     return TREADLE_OK;
   }
-  return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in", rank);
+  return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in",
+                      sw->group->rank);
+}
+
+static treadle_status plant_in_band(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
+  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  const treadle_bands *bands = &treadle_switch_direction(sw, to)->bands;
+  for (size_t i = 0; i < bands->count; i++) {
+    size_t position = (seed + i) % bands->count;
+    if (fault == TREADLE_FAULT_BAND_LATE && bands->items[position].wave == sw->plan->waves - 1) continue;
+    sw->fault = fault;
+    sw->fault_at = position;
+    return TREADLE_OK;
+  }
+  return treadle_fail(TREADLE_REFUSED, "rank %d has no fp8 blocks that this fault could be planted in",
+                      sw->group->rank);
+}
+
+treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
+  if (rank != sw->group->rank) return TREADLE_OK;
+  sw->fault = TREADLE_FAULT_NONE;
+  if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
+  return treadle_fault_is_of_bands(fault) ? plant_in_band(sw, fault, seed) : plant_in_copy(sw, fault, seed);
 }
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {

@@ -70,7 +70,7 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
     sw->stats.pulled_bytes += (size_t)op->elems * treadle_dtype_narrower_bytes(from_dtype, to_dtype);
 }
 
-/* The one place where a planted fault lives. */
+/* The one place where a planted fault of a copy lives; those of bands are in run_bands.c. */
 static void carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
   if (sw->fault == TREADLE_FAULT_DROP) return;
   carry_out(sw, to, sw->fault == TREADLE_FAULT_MISPLACE ? &sw->misplaced : op, position);
@@ -87,7 +87,8 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   treadle_switch_bands_run(sw, to, wave, false);
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    if (sw->fault != TREADLE_FAULT_NONE && sw->fault_op == (size_t)i)
+    if (sw->fault != TREADLE_FAULT_NONE && !treadle_fault_is_of_bands(sw->fault) &&
+        sw->fault_at == (size_t)i)
       carry_out_spoiled(sw, to, op, (size_t)i);
     else
       carry_out(sw, to, op, (size_t)i);

@@ -117,6 +117,19 @@ static void make_blocks(const treadle_switch *sw, const treadle_band *band, trea
   treadle_copy_fence();
 }
 
+/* ---- Planted faults ---- */
+
+static bool is_spoiled(const treadle_switch *sw, treadle_fault fault, size_t run) {
+  return sw->fault == fault && sw->fault_at == run;
+}
+
+static void spoil_scale(treadle_switch *sw, const treadle_direction *direction, const treadle_band *run) {
+  if (is_spoiled(sw, TREADLE_FAULT_BAND_SCALE, (size_t)(run - direction->bands.items)))
+    sw->scratch_scales[0] *= 2;
+}
+
+/* ---- Waves ---- */
+
 /* Band `position` of a run. */
 static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
                       const treadle_band *run, int32_t position) {
@@ -140,12 +153,14 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
     }
     if (!has_values) treadle_copy_fence();
     make_blocks(sw, band, values, codes);
+    spoil_scale(sw, direction, run);
     if (!has_codes) copy_codes(sw, band, own, true);
     copy_scales(sw, band, own, true);
   } else {
     if (!has_codes) copy_codes(sw, band, from, false);
     copy_scales(sw, band, from, false);
     treadle_copy_fence();
+    spoil_scale(sw, direction, run);
     make_blocks(sw, band, values, codes);
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
@@ -155,12 +170,13 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
 }
 
 static void carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                          size_t position) {
+                          size_t position, int32_t wave) {
   const treadle_band *band = &direction->bands.items[position];
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
   for (int32_t i = 0; i < band->count; i++) carry_out(sw, to, direction, band, i);
   sw->bands[position].mark += treadle_band_mark(band, parts);
   sw->bands[position].times++;
+  sw->bands[position].wave = wave;
   sw->stats.copied_bytes += (size_t)treadle_band_written(band, parts);
   sw->stats.pulled_bytes += (size_t)treadle_band_moved(band, parts);
 }
@@ -168,7 +184,12 @@ static void carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_dir
 void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1]; i++)
-    if (direction->bands.items[i].twin == twin) carry_out_run(sw, to, direction, (size_t)i);
+    if (direction->bands.items[i].twin == twin && !is_spoiled(sw, TREADLE_FAULT_BAND_DROP, (size_t)i) &&
+        !is_spoiled(sw, TREADLE_FAULT_BAND_LATE, (size_t)i))
+      carry_out_run(sw, to, direction, (size_t)i, wave);
+  if (sw->fault == TREADLE_FAULT_BAND_LATE && wave == sw->plan->waves - 1 &&
+      direction->bands.items[sw->fault_at].twin == twin)
+    carry_out_run(sw, to, direction, sw->fault_at, wave);
 }
 
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
@@ -182,6 +203,12 @@ treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadl
           "coverage: rank %d: blocks of tensor '%s' in wave %d were written %u times (bytes %" PRId64 "..)",
           sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, band->wave,
           sw->bands[i].times, band->codes);
+    if (sw->bands[i].wave != band->wave)
+      return treadle_fail(
+          TREADLE_DIFFERENT,
+          "coverage: rank %d: blocks of tensor '%s' were made in wave %d instead of wave %d",
+          sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, sw->bands[i].wave,
+          band->wave);
   }
   return TREADLE_OK;
 }

@@ -34,10 +34,11 @@ typedef struct treadle_turn {
   int32_t taken; /* pages of the old mode that are written again */
 } treadle_turn;
 
-/* What was really written by an op. */
+/* What was really written by an op, or by a run of bands. */
 typedef struct treadle_written {
   uint64_t mark;
   uint32_t times;
+  int32_t wave; /* of bands: in which they were made */
 } treadle_written;
 
 struct treadle_switch {
@@ -65,7 +66,7 @@ struct treadle_switch {
   treadle_switch_stats stats;
 
   treadle_fault fault; /* of the next switch */
-  size_t fault_op;
+  size_t fault_at;     /* which copy, or run of bands */
   treadle_op misplaced;
 };
 
@@ -91,7 +92,8 @@ treadle_status treadle_switch_bands_create(treadle_switch *sw);
 void treadle_switch_bands_release(treadle_switch *sw);
 /* Carries out the bands of a wave: those that read what this rank has written in it (twin), or the others. */
 void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
-/* Adds what bands have written to *sum_p; fails when one did not do it once. */
+/* Adds what bands have written to *sum_p; fails when one did not do it once, in its own
+ * wave. */
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
                                           uint64_t *sum_p);
 

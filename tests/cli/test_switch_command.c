@@ -113,6 +113,34 @@ static void text_ends_with_pass(void **state) {
   command_release(&result);
 }
 
+/* Rows of fp8 blocks are spoiled too, with as many waves as it takes for one of them to be wrong. */
+static void faults_of_blocks_are_caught(void **state) {
+  (void)state;
+  static const char config[] =
+      "{\"model_type\": \"qwen3\", \"vocab_size\": 96, \"hidden_size\": 128, \"num_hidden_layers\": 2, "
+      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, "
+      "\"intermediate_size\": 256, \"torch_dtype\": \"bfloat16\", \"quantization_config\": "
+      "{\"quant_method\": \"fp8\", \"weight_block_size\": [32, 32]}}";
+  char path[160];
+  snprintf(path, sizeof path, "%s/blocks.json", command_folder());
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(config, file);
+  assert_int_equal(fclose(file), 0);
+  command_result result =
+      command_launch(2,
+                     "switch --model %s --train megatron:tp=2 --infer vllm:tp=2 --check=prove --page-size "
+                     "4KiB --cap 256KiB --cycles 0",
+                     path);
+  command_expect(&result, 0, "", 0);
+  static const char *const words[] = {
+      "was dropped; caught: ", "was left out; caught: coverage: ",
+      "was made in a wrong wave; caught: coverage: ", "was given a wrong scale; caught: ", "\nPASS\n"};
+  for (size_t i = 0; i < TEST_COUNT(words); i++)
+    if (!strstr(result.out, words[i])) fail_msg("no '%s' in\n%s", words[i], result.out);
+  command_release(&result);
+}
+
 /* With a budget of exactly the bound it runs, with one page less it is refused before anything moves. */
 static void budget_is_kept(void **state) {
   (void)state;
@@ -180,9 +208,10 @@ static void one_way_may_lose_bits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(json_has_its_keys),    cmocka_unit_test(digest_is_of_the_values),
-      cmocka_unit_test(text_ends_with_pass),  cmocka_unit_test(budget_is_kept),
-      cmocka_unit_test(refused_once_for_all), cmocka_unit_test(one_way_may_lose_bits),
+      cmocka_unit_test(json_has_its_keys),     cmocka_unit_test(digest_is_of_the_values),
+      cmocka_unit_test(text_ends_with_pass),   cmocka_unit_test(faults_of_blocks_are_caught),
+      cmocka_unit_test(budget_is_kept),        cmocka_unit_test(refused_once_for_all),
+      cmocka_unit_test(one_way_may_lose_bits),
   };
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

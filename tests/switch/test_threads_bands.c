@@ -2,6 +2,7 @@
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: label=threads */
 #include "switch/load.h"
+#include "switch/prove.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -147,6 +148,68 @@ static void play_all(const char *text, const char *const texts[][2], size_t coun
   treadle_model_close(model);
 }
 
+/* ---- Planted faults ---- */
+
+typedef struct spoiling {
+  play p;
+  treadle_fault fault;
+  int rank;
+  uint64_t seed;
+} spoiling;
+
+/* What is left out or made in a wrong wave is caught by coverage; a wrong scale by comparing the window, on that rank. */
+static int spoiled_rank(treadle_group *group, void *context) {
+  const spoiling *s = context;
+  const play *p = &s->p;
+  treadle_switch *sw;
+  char words[64];
+  treadle_switch_options options = {
+      .page_bytes = PAGE, .cap_bytes = p->cap, .one_way = true, .timeout_seconds = 100};
+  RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
+  RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
+  treadle_switch_noise(sw, s->seed);
+  RANK_OK(treadle_switch_plant(sw, s->fault, s->rank, s->seed));
+  treadle_status status = treadle_switch_to_infer(sw);
+  if (s->fault == TREADLE_FAULT_BAND_SCALE) {
+    RANK_OK(status);
+    bool same = holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw));
+    RANK_TRUE(same == (group->rank != s->rank));
+  } else {
+    RANK_TRUE(status == (group->rank == s->rank ? TREADLE_DIFFERENT : TREADLE_PEER));
+    snprintf(words, sizeof words, "coverage: rank %d: blocks of tensor '", s->rank);
+    RANK_TRUE(strstr(treadle_error_message(), words));
+    RANK_TRUE(strstr(treadle_error_message(),
+                     s->fault == TREADLE_FAULT_BAND_DROP ? "were written 0 times" : "instead of wave"));
+  }
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  return 0;
+}
+
+static void test_planted_faults(void **state) {
+  static const treadle_fault faults[] = {TREADLE_FAULT_BAND_DROP, TREADLE_FAULT_BAND_LATE,
+                                         TREADLE_FAULT_BAND_SCALE};
+  (void)state;
+  treadle_model *model = make_model(config);
+  for (int i = 0; i < 12; i++) {
+    const char *const *texts = i % 2 ? pairs[3] : pairs[0]; /* to bf16, to fp8 */
+    spoiling s = {.fault = faults[i / 2 % 3], .rank = i % RANKS, .seed = (uint64_t)i * 7919};
+    treadle_layout *train, *infer;
+    int64_t cap = 1, own;
+    assert_ok(treadle_layout_create(model, texts[0], RANKS, &train));
+    assert_ok(treadle_layout_create(model, texts[1], RANKS, &infer));
+    for (int rank = 0; rank < RANKS; rank++) {
+      assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
+      if (own > cap) cap = own;
+    }
+    s.p = (play){train, infer, (size_t)cap, true};
+    ranks_as_threads(RANKS, 100, (uint64_t)i, spoiled_rank, &s);
+    treadle_layout_destroy(train);
+    treadle_layout_destroy(infer);
+  }
+  treadle_model_close(model);
+}
+
 static void test_pairs(void **state) {
   (void)state;
   play_all(config, pairs, TEST_COUNT(pairs));
@@ -158,6 +221,7 @@ static void test_finer_blocks(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_finer_blocks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_finer_blocks),
+                                     cmocka_unit_test(test_planted_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
