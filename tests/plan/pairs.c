@@ -181,19 +181,6 @@ static bool moves(const pair *p) {
   return false;
 }
 
-/* Values are not quantised into blocks that have several scales: some rank says so. */
-static bool is_refused(const pair *p) {
-  bool split = p->from.oracle->split || p->to.oracle->split, refused = false;
-  if (p->from.layout->fp8 == p->to.layout->fp8 || !split) return false;
-  for (int64_t r = 0; r < p->ranks && !refused; r++) {
-    treadle_plan *plan;
-    refused = treadle_plan_make(p->from.layout, p->to.layout, r, PAIR_PAGE, 1, 0, &plan) == TREADLE_REFUSED;
-    treadle_plan_destroy(plan);
-  }
-  if (!refused) fail_msg("%s: values were quantised into blocks with several scales", pair_describe(p));
-  return true;
-}
-
 /* Pairs of an fp8 model that have no blocks on either side say nothing that others do not. */
 static bool has_blocks(const pair *p) {
   return p->model->block[0] == 0 || p->from.layout->fp8 || p->to.layout->fp8;
@@ -271,7 +258,7 @@ void pair_make(pair *p, uint64_t seed, int64_t max_elems) {
       make_models(p);
     }
     p->ranks = treadle_random_between(&random, 1, 16);
-    if (draw_side(p, &random, &p->from, false) && draw_side(p, &random, &p->to, true) && !is_refused(p) &&
+    if (draw_side(p, &random, &p->from, false) && draw_side(p, &random, &p->to, true) &&
         (has_blocks(p) || draw_chance(&random, 20)) && (moves(p) || draw_chance(&random, 20)))
       return;
     side_release(&p->from);

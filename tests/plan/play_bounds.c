@@ -1,7 +1,8 @@
 /* The lower bound of a pair, from the oracle's elements alone.
  *
  * Bytes that a rank has in `to` and not in `from`: each element once, in the narrower type. Where fp8 blocks are made of
- * values: codes and scale of a block that another rank has all of; what is lacking of others, as values. Where values
+ * values: codes and scale of a block that another rank has all of; what is lacking of others, as values; of all the block,
+ * even where the rank keeps a part of it, since its scale is made of all. Where values
  * are made of blocks: codes, and the scale of each block that something is lacking of. */
 #include "base/dtype.h"
 #include "model/model.h"
@@ -55,7 +56,8 @@ static int64_t of_elements(const bounds *b, int64_t rank, int32_t t) {
 static int64_t of_block(const bounds *b, int64_t rank, int32_t t, int64_t down, int64_t across) {
   const pair *p = b->p;
   const oracle_tensor *tensor = &p->oracle->tensors[t];
-  int64_t high = p->oracle->block[0], wide = p->oracle->block[1], elems = 0, lacking = 0;
+  int64_t high = p->oracle->block[0], wide = p->oracle->block[1], elems = 0, lacking = 0, absent = 0;
+  bool wanted = false;
   bool complete[64]; /* ranks that have all of it */
   assert_true(p->ranks <= 64);
   for (int64_t r = 0; r < p->ranks; r++) complete[r] = true;
@@ -64,13 +66,16 @@ static int64_t of_block(const bounds *b, int64_t rank, int32_t t, int64_t down, 
       int64_t elem = tensor->first + i * tensor->shape[1] + k;
       elems++;
       lacking += lacks(b, rank, elem);
+      absent += !has(b, rank, elem);
+      wanted = wanted || b->wants[rank * p->oracle->elems + elem];
       for (int64_t r = 0; r < p->ranks; r++) complete[r] = complete[r] && has(b, r, elem);
     }
   bool one = false;
   for (int64_t r = 0; r < p->ranks; r++) one = one || complete[r];
   int64_t scale = (int64_t)sizeof(float);
   if (p->from.layout->fp8) return lacking + (lacking > 0 ? scale : 0);
-  return lacking == elems && one ? elems + scale : lacking * (int64_t)bytes_in(p, p->from.layout, t);
+  if (!wanted) return 0;
+  return absent == elems && one ? elems + scale : absent * (int64_t)bytes_in(p, p->from.layout, t);
 }
 
 static int64_t of_blocks(const bounds *b, int64_t rank, int32_t t) {

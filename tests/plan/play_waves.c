@@ -82,7 +82,7 @@ typedef struct band_block { /* of a band: its columns */
   int64_t number, first, columns;
 } band_block;
 
-/* Codes and a scale of the values in scratch. */
+/* Codes that the window has of the values in scratch, and their scale. */
 static void make_codes(const play *player, int64_t rank, const treadle_band *band, const band_block *block,
                        const play_window *scratch) {
   treadle_dtype dtype = (treadle_dtype)band->value_dtype;
@@ -99,7 +99,9 @@ static void make_codes(const play *player, int64_t rank, const treadle_band *ban
           scale = fmaxf(scale, fabsf(value));
         } else {
           uint8_t code = treadle_fp8_of_float(fminf(fmaxf(value / scale, -448), 448));
-          write_own(player, rank, band->codes + row * band->code_stride + column, &code, 1);
+          int64_t down = row - band->code_row, across = column - band->code_column;
+          if (down >= 0 && down < band->code_rows && across >= 0 && across < band->code_columns)
+            write_own(player, rank, band->codes + down * band->code_stride + across, &code, 1);
         }
       }
     if (pass == 0) scale = scale / 448 > 0 ? scale / 448 : 1;
@@ -125,7 +127,8 @@ static void make_values(const treadle_band *band, const band_block *block, const
     }
 }
 
-static void play_band(const play *player, int64_t rank, const treadle_band *band) {
+static void play_band(const play *player, int64_t rank, const treadle_band *run, int32_t position) {
+  const treadle_band at = treadle_band_at(run, position), *band = &at;
   const treadle_direction *direction = direction_of(player, rank);
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
   int64_t bytes =
@@ -136,8 +139,9 @@ static void play_band(const play *player, int64_t rank, const treadle_band *band
   memset(scratch.pages, 0xa5, (size_t)bytes);
   play_window from = source_of(player, rank, &parts[0].op);
   for (int64_t i = 0; i < band->parts && band->quantises; i++) {
-    from = source_of(player, rank, &parts[i].op);
-    play_copy(player, rank, &parts[i].op, &from, &scratch);
+    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+    from = source_of(player, rank, &op);
+    play_copy(player, rank, &op, &from, &scratch);
   }
   band_block block = {.columns = band->block_columns - band->skip};
   for (; block.first < band->columns; block.number++) {
@@ -149,8 +153,10 @@ static void play_band(const play *player, int64_t rank, const treadle_band *band
     block.first += block.columns;
     block.columns = band->block_columns;
   }
-  for (int64_t i = 0; i < band->parts && !band->quantises; i++)
-    play_copy(player, rank, &parts[i].op, &scratch, NULL);
+  for (int64_t i = 0; i < band->parts && !band->quantises; i++) {
+    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+    play_copy(player, rank, &op, &scratch, NULL);
+  }
   free(scratch.pages);
 }
 
@@ -160,7 +166,8 @@ static void play_wave(const play *player, int64_t rank, int32_t wave) {
   const treadle_direction *d = direction_of(player, rank);
   for (int twins = 0; twins < 2; twins++) {
     for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
-      if (d->bands.items[i].twin == (twins == 1)) play_band(player, rank, &d->bands.items[i]);
+      for (int32_t k = 0; k < d->bands.items[i].count && d->bands.items[i].twin == (twins == 1); k++)
+        play_band(player, rank, &d->bands.items[i], k);
     for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && twins == 0; i++) {
       const play_window from = source_of(player, rank, &d->ops.items[i]);
       play_copy(player, rank, &d->ops.items[i], &from, NULL);
