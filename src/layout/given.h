@@ -2,7 +2,7 @@
  *
  * A given piece is a box of the Hugging Face shape; in axes it is a few pieces. The cells of a tensor are the
  * grid that all edges of all its pieces make, so that every cell lies wholly inside or outside of a piece:
- * disjoint, and the same whoever asks. given.c answers, given_build.c builds and checks, given_file.c reads
+ * disjoint, and the same whoever asks. given.c answers, given_build.c and given_windows.c build and check, given_file.c reads
  * pieces:@file. */
 #ifndef TREADLE_LAYOUT_GIVEN_H
 #define TREADLE_LAYOUT_GIVEN_H

@@ -1,38 +1,15 @@
 /* Explicit pieces: building and checking. */
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "layout/given.h"
-#include "layout/kinds.h"
+#include "layout/given_parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSE(...)                                                                                        \
-  do {                                                                                                     \
-    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                   \
-    goto out;                                                                                              \
-  } while (0)
-
 enum { MAX_CELLS = 1 << 20 };
 static const int64_t MAX_REACH = INT64_C(1)
                                  << 56; /* elements, stride by size: sums of a few do not overflow */
-
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "pieces: memory is out"); }
-
-typedef struct made_storage {
-  treadle_storage storage;
-  const char *name;
-  int64_t rank;
-} made_storage;
-
-typedef struct builder {
-  treadle_layout *layout;
-  treadle_given *given;
-  TREADLE_ARRAY(made_storage) storages;
-  TREADLE_ARRAY(treadle_owned_piece) pieces;
-  treadle_dtype *dtypes; /* by tensor */
-} builder;
 
 /* ---- Reading pieces ---- */
 
@@ -44,23 +21,25 @@ static int64_t volume(const int64_t *size, int ndim) {
 }
 
 /* The storage tensor of a piece, made when it is new; pieces of one storage agree in its shape and dtype. */
-static treadle_status find_storage(builder *b, const treadle_given_piece *p, treadle_dtype dtype,
-                                   size_t *index_p) {
+static treadle_status find_storage(treadle_given_builder *b, const treadle_given_piece *p,
+                                   treadle_dtype dtype, size_t *index_p) {
   treadle_status status = TREADLE_OK;
   for (size_t i = b->storages.count; i-- > 0;) {
-    const made_storage *known = &b->storages.items[i];
+    const treadle_made_storage *known = &b->storages.items[i];
     if (known->rank != p->rank || strcmp(known->name, p->storage) != 0) continue;
     if (known->storage.ndim != p->storage_ndim || known->storage.dtype != dtype ||
         memcmp(known->storage.shape, p->storage_shape, sizeof(int64_t) * (size_t)p->storage_ndim) != 0)
-      REFUSE("pieces: rank %" PRId64 ": two pieces give storage '%s' different shapes or dtypes", p->rank,
-             p->storage);
+      TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64
+                           ": two pieces give storage '%s' different shapes or dtypes",
+                           p->rank, p->storage);
     *index_p = i;
     return TREADLE_OK;
   }
-  made_storage made = {.storage = {.layer = -1, .local_layer = -1, .ndim = p->storage_ndim, .dtype = dtype},
-                       .rank = p->rank,
-                       .name = treadle_arena_copy_text(&b->given->arena, p->storage)};
-  if (!made.name) return no_memory();
+  treadle_made_storage made = {
+      .storage = {.layer = -1, .local_layer = -1, .ndim = p->storage_ndim, .dtype = dtype},
+      .rank = p->rank,
+      .name = treadle_arena_copy_text(&b->given->arena, p->storage)};
+  if (!made.name) return treadle_given_no_memory();
   for (int d = 0; d < p->storage_ndim; d++) made.storage.shape[d] = p->storage_shape[d];
   made.storage.bytes = volume(p->storage_shape, p->storage_ndim) * (int64_t)treadle_dtype_bytes(dtype);
   *index_p = b->storages.count;
@@ -75,31 +54,32 @@ static treadle_status check_piece(const treadle_given_piece *p, const treadle_te
   int skip = tensor->by_expert;
   int64_t last = p->offset, elems = volume(p->storage_shape, p->storage_ndim);
   if (elems < 1 || elems > INT64_C(1) << 48)
-    REFUSE("pieces: rank %" PRId64 ": the shape of storage '%s' holds no element or too many", p->rank,
-           p->storage);
+    TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64 ": the shape of storage '%s' holds no element or too many",
+                         p->rank, p->storage);
   for (int d = 0; d < tensor->ndim - skip; d++) {
     int64_t reach, length = tensor->shape[d + skip];
     if (p->start[d] < 0 || p->size[d] < 1 || p->start[d] > length - p->size[d])
-      REFUSE("pieces: rank %" PRId64 ": dimension %d of %s: start %" PRId64 " and size %" PRId64
-             " leave [0, %" PRId64 ")",
-             p->rank, d, tensor->name, p->start[d], p->size[d], length);
+      TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64 ": dimension %d of %s: start %" PRId64
+                           " and size %" PRId64 " leave [0, %" PRId64 ")",
+                           p->rank, d, tensor->name, p->start[d], p->size[d], length);
     if (p->stride[d] < (p->size[d] > 1) || p->stride[d] > MAX_REACH / length ||
         __builtin_mul_overflow(p->size[d] - 1, p->stride[d], &reach) ||
         __builtin_add_overflow(last, reach, &last))
-      REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank, d,
-             tensor->name, p->stride[d]);
+      TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64 ": dimension %d of %s has a stride of %" PRId64, p->rank,
+                           d, tensor->name, p->stride[d]);
   }
   if (p->offset < 0 || last >= elems)
-    REFUSE("pieces: rank %" PRId64 ": %s reaches from element %" PRId64 " to %" PRId64
-           " of storage '%s', which has %" PRId64,
-           p->rank, tensor->name, p->offset, last, p->storage, elems);
+    TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64 ": %s reaches from element %" PRId64 " to %" PRId64
+                         " of storage '%s', which has %" PRId64,
+                         p->rank, tensor->name, p->offset, last, p->storage, elems);
 out:
   return status;
 }
 
 /* A box in dimensions is a few boxes in axes. Offsets count from the begin of the storage for now. */
-static treadle_status push_boxes(builder *b, const treadle_given_piece *p, const treadle_tensor *tensor,
-                                 int32_t expert, int32_t storage, treadle_dtype dtype) {
+static treadle_status push_boxes(treadle_given_builder *b, const treadle_given_piece *p,
+                                 const treadle_tensor *tensor, int32_t expert, int32_t storage,
+                                 treadle_dtype dtype) {
   treadle_status status = TREADLE_OK;
   treadle_boxes boxes = {0}, next = {0};
   int skip = tensor->by_expert;
@@ -148,24 +128,25 @@ out:
   return status;
 }
 
-static treadle_status add_piece(builder *b, const treadle_given_piece *p) {
+static treadle_status add_piece(treadle_given_builder *b, const treadle_given_piece *p) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = b->layout->model;
   size_t storage = 0;
   if (p->rank < 0 || p->rank >= b->layout->ranks)
-    REFUSE("pieces: rank %" PRId64 " is not one of %" PRId64, p->rank, b->layout->ranks);
+    TREADLE_GIVEN_REFUSE("pieces: rank %" PRId64 " is not one of %" PRId64, p->rank, b->layout->ranks);
   int64_t found = p->tensor ? treadle_map_get(&model->by_name, p->tensor, -1) : -1;
-  if (found < 0) REFUSE("pieces: the model has no tensor '%s'", p->tensor ? p->tensor : "");
-  if (!p->storage || !*p->storage) REFUSE("pieces: a piece of %s names no storage", p->tensor);
+  if (found < 0) TREADLE_GIVEN_REFUSE("pieces: the model has no tensor '%s'", p->tensor ? p->tensor : "");
+  if (!p->storage || !*p->storage)
+    TREADLE_GIVEN_REFUSE("pieces: a piece of %s names no storage", p->tensor);
   if (p->storage_ndim < 1 || p->storage_ndim > TREADLE_MAX_DIMS)
-    REFUSE("pieces: storage '%s' has %d dimensions; 1 to %d will do", p->storage, p->storage_ndim,
-           TREADLE_MAX_DIMS);
+    TREADLE_GIVEN_REFUSE("pieces: storage '%s' has %d dimensions; 1 to %d will do", p->storage,
+                         p->storage_ndim, TREADLE_MAX_DIMS);
   const treadle_entry *entry = &model->entries[found];
   const treadle_tensor *tensor = &model->tensors[entry->tensor];
   treadle_dtype dtype = p->dtype ? p->dtype : tensor->dtype, *known = &b->dtypes[entry->tensor];
   if (*known && *known != dtype)
-    REFUSE("pieces: %s is given in %s and in %s", tensor->name, treadle_dtype_name(*known),
-           treadle_dtype_name(dtype));
+    TREADLE_GIVEN_REFUSE("pieces: %s is given in %s and in %s", tensor->name, treadle_dtype_name(*known),
+                         treadle_dtype_name(dtype));
   *known = dtype;
   TRY(check_piece(p, tensor));
   TRY(find_storage(b, p, dtype, &storage));
@@ -174,141 +155,15 @@ out:
   return status;
 }
 
-/* ---- Windows ---- */
-
-/* Sorts storages by rank, in order of appearance, lays windows out, and makes offsets count from their begin. */
-static treadle_status place_storages(builder *b) {
-  treadle_given *given = b->given;
-  size_t count = b->storages.count, ranks = (size_t)b->layout->ranks;
-  given->storages = treadle_arena_alloc_array(&given->arena, count + 1, sizeof *given->storages);
-  given->names = treadle_arena_alloc_array(&given->arena, count + 1, sizeof *given->names);
-  given->storage_first = treadle_arena_alloc_array(&given->arena, ranks + 1, sizeof *given->storage_first);
-  given->window_bytes = treadle_arena_alloc_array(&given->arena, ranks + 1, sizeof *given->window_bytes);
-  int32_t *place = treadle_arena_alloc_array(&given->arena, count + 1, sizeof *place);
-  int32_t *next = treadle_arena_alloc_array(&given->arena, ranks + 1, sizeof *next);
-  if (!given->storages || !given->names || !given->storage_first || !given->window_bytes || !place || !next)
-    return no_memory();
-  given->storage_count = (int32_t)count;
-  for (size_t i = 0; i < count; i++) given->storage_first[b->storages.items[i].rank + 1]++;
-  for (size_t r = 0; r < ranks; r++) {
-    given->storage_first[r + 1] += given->storage_first[r];
-    next[r] = given->storage_first[r];
-  }
-  for (size_t i = 0; i < count; i++) {
-    made_storage *made = &b->storages.items[i];
-    int64_t *end = &given->window_bytes[made->rank];
-    treadle_storage_place(&made->storage, end);
-    if (*end > given->window_bytes_max) given->window_bytes_max = *end;
-    place[i] = next[made->rank]++;
-    made->storage.run = 1;
-    made->storage.public_first = place[i] - given->storage_first[made->rank];
-    given->storages[place[i]] = made->storage;
-    given->names[place[i]] = made->name;
-  }
-  for (size_t i = 0; i < b->pieces.count; i++) {
-    treadle_owned_piece *owned = &b->pieces.items[i];
-    int32_t at = place[owned->piece.storage];
-    owned->piece.offset += given->storages[at].offset;
-    owned->piece.storage = at - given->storage_first[owned->rank];
-  }
-  return TREADLE_OK;
-}
-
-/* Bytes of one rank's window, for the check that pieces share none and for finding what is left. */
-typedef struct stretch {
-  int64_t begin, end;
-} stretch;
-
-typedef TREADLE_ARRAY(stretch) stretches;
-
-static int compare_stretch(const void *a, const void *b) {
-  const stretch *x = a, *y = b;
-  return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-static treadle_status push_stretches(const treadle_piece *piece, int axes, int a, int64_t at, int64_t size,
-                                     stretches *out) {
-  treadle_status status = TREADLE_OK;
-  int64_t length = size; /* are axes a.. one stretch? */
-  bool whole = true;
-  for (int i = axes - 1; i >= a && whole; i--) {
-    if (piece->box.size[i] == 1) continue;
-    whole = piece->stride[i] == length;
-    length *= piece->box.size[i];
-  }
-  if (whole) return treadle_array_push(out, ((stretch){at, at + length}));
-  for (int64_t i = 0; i < piece->box.size[a]; i++)
-    TRY(push_stretches(piece, axes, a + 1, at + i * piece->stride[a], size, out));
-out:
-  return status;
-}
-
-/* What lies between the stretches of one storage becomes fills; stretches that meet are refused. */
-static treadle_status fill_storage(builder *b, int64_t rank, int32_t local, stretches *found) {
-  treadle_status status = TREADLE_OK;
-  const treadle_storage *storage = &b->given->storages[b->given->storage_first[rank] + local];
-  const char *name = b->given->names[b->given->storage_first[rank] + local];
-  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), at = storage->offset;
-  if (found->count > 0) qsort(found->items, found->count, sizeof *found->items, compare_stretch);
-  for (size_t i = 0; i <= found->count; i++) {
-    int64_t begin = i < found->count ? found->items[i].begin : storage->offset + storage->bytes;
-    if (begin < at)
-      REFUSE("pieces: rank %" PRId64 ": two pieces of storage '%s' share element %" PRId64, rank, name,
-             (begin - storage->offset) / size);
-    if (begin > at) {
-      treadle_owned_piece fill = {
-          .rank = rank,
-          .piece = {
-              .tensor = -1, .storage = local, .dtype = storage->dtype, .offset = at, .stride = {size}}};
-      for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.piece.box.size[a] = 1;
-      fill.piece.box.size[0] = (begin - at) / size;
-      TRY(treadle_array_push(&b->pieces, fill));
-    }
-    if (i < found->count) at = found->items[i].end;
-  }
-out:
-  return status;
-}
-
-static int compare_by_rank(const void *a, const void *b) {
-  const treadle_owned_piece *x = a, *y = b;
-  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-  if (x->piece.storage != y->piece.storage) return x->piece.storage < y->piece.storage ? -1 : 1;
-  if ((x->piece.tensor < 0) != (y->piece.tensor < 0)) return x->piece.tensor < 0 ? 1 : -1;
-  return x->piece.offset < y->piece.offset ? -1 : x->piece.offset > y->piece.offset;
-}
+/* ---- Tables ---- */
 
 static int compare_by_tensor(const void *a, const void *b) {
   const treadle_owned_piece *x = a, *y = b;
   if (x->piece.tensor != y->piece.tensor) return x->piece.tensor < y->piece.tensor ? -1 : 1;
-  return compare_by_rank(a, b);
+  return treadle_given_compare_ranks(a, b);
 }
 
-static treadle_status fill_gaps(builder *b) {
-  treadle_status status = TREADLE_OK;
-  stretches found = {0};
-  size_t data = b->pieces.count;
-  qsort(b->pieces.items, data, sizeof *b->pieces.items, compare_by_rank);
-  for (size_t i = 0; i < data;) {
-    int64_t rank = b->pieces.items[i].rank;
-    int32_t storage = b->pieces.items[i].piece.storage;
-    found.count = 0;
-    for (; i < data && b->pieces.items[i].rank == rank && b->pieces.items[i].piece.storage == storage;
-         i++) {
-      const treadle_piece *piece = &b->pieces.items[i].piece;
-      TRY(push_stretches(piece, b->layout->model->tensors[piece->tensor].naxes, 0, piece->offset,
-                         (int64_t)treadle_dtype_bytes(piece->dtype), &found));
-    }
-    TRY(fill_storage(b, rank, storage, &found));
-  }
-out:
-  treadle_array_release(&found);
-  return status;
-}
-
-/* ---- Tables ---- */
-
-static treadle_status index_pieces(builder *b) {
+static treadle_status index_pieces(treadle_given_builder *b) {
   treadle_given *given = b->given;
   size_t count = b->pieces.count, ranks = (size_t)b->layout->ranks;
   size_t tensors = (size_t)b->layout->model->tensor_count, data = 0;
@@ -317,7 +172,7 @@ static treadle_status index_pieces(builder *b) {
   given->rank_first = treadle_arena_alloc_array(&given->arena, ranks + 1, sizeof *given->rank_first);
   given->tensor_first = treadle_arena_alloc_array(&given->arena, tensors + 1, sizeof *given->tensor_first);
   if (!given->by_rank || !given->by_tensor || !given->rank_first || !given->tensor_first)
-    return no_memory();
+    return treadle_given_no_memory();
   for (size_t i = 0; i < count; i++) {
     given->by_rank[i] = b->pieces.items[i];
     given->rank_first[b->pieces.items[i].rank + 1]++;
@@ -327,7 +182,7 @@ static treadle_status index_pieces(builder *b) {
   }
   for (size_t r = 0; r < ranks; r++) given->rank_first[r + 1] += given->rank_first[r];
   for (size_t t = 0; t < tensors; t++) given->tensor_first[t + 1] += given->tensor_first[t];
-  qsort(given->by_rank, count, sizeof *given->by_rank, compare_by_rank);
+  qsort(given->by_rank, count, sizeof *given->by_rank, treadle_given_compare_ranks);
   qsort(given->by_tensor, data, sizeof *given->by_tensor, compare_by_tensor);
   return TREADLE_OK;
 }
@@ -338,14 +193,14 @@ static int compare_int64(const void *a, const void *b) {
 }
 
 /* The edges of one tensor's pieces, and its placement. */
-static treadle_status find_edges(builder *b, int32_t t) {
+static treadle_status find_edges(treadle_given_builder *b, int32_t t) {
   treadle_given *given = b->given;
   const treadle_tensor *tensor = &b->layout->model->tensors[t];
   size_t first = given->tensor_first[t], end = given->tensor_first[t + 1];
   uint64_t placement = 0;
   for (int a = 0; a < tensor->naxes; a++) {
     int64_t *at = treadle_arena_alloc_array(&given->arena, 2 * (end - first) + 2, sizeof *at);
-    if (!at) return no_memory();
+    if (!at) return treadle_given_no_memory();
     size_t count = 0;
     at[count++] = 0;
     at[count++] = tensor->axis[a];
@@ -369,7 +224,7 @@ static treadle_status find_edges(builder *b, int32_t t) {
 }
 
 /* Every cell of every tensor has a holder. */
-static treadle_status check_cover(builder *b) {
+static treadle_status check_cover(treadle_given_builder *b) {
   treadle_status status = TREADLE_OK;
   treadle_given *given = b->given;
   const treadle_model *model = b->layout->model;
@@ -377,7 +232,7 @@ static treadle_status check_cover(builder *b) {
   treadle_cells cells = {0};
   given->edges = treadle_arena_alloc_array(&given->arena, tensors + 1, sizeof *given->edges);
   given->placement = treadle_arena_alloc_array(&given->arena, tensors + 1, sizeof *given->placement);
-  if (!given->edges || !given->placement) return no_memory();
+  if (!given->edges || !given->placement) return treadle_given_no_memory();
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_tensor *tensor = &model->tensors[t];
     TRY(find_edges(b, t));
@@ -385,13 +240,15 @@ static treadle_status check_cover(builder *b) {
     for (int a = 0; a < tensor->naxes; a++) {
       product *= given->edges[t].count[a] - 1;
       if (product > MAX_CELLS)
-        REFUSE("pieces: the pieces of %s cut it in more than %d parts", tensor->name, MAX_CELLS);
+        TREADLE_GIVEN_REFUSE("pieces: the pieces of %s cut it in more than %d parts", tensor->name,
+                             MAX_CELLS);
     }
     treadle_box whole = treadle_box_whole(tensor);
     cells.count = 0;
     TRY(treadle_layout_cells(b->layout, t, &whole, &cells));
     for (size_t i = 0; i < cells.count; i++)
-      if (cells.items[i].holders == 0) REFUSE("pieces: no rank holds all elements of %s", tensor->name);
+      if (cells.items[i].holders == 0)
+        TREADLE_GIVEN_REFUSE("pieces: no rank holds all elements of %s", tensor->name);
   }
 out:
   treadle_array_release(&cells);
@@ -417,21 +274,21 @@ static uint64_t digest_pieces(const treadle_given_piece *pieces, size_t count) {
 treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_piece *pieces,
                                    size_t count) {
   treadle_status status = TREADLE_OK;
-  builder b = {.layout = layout};
+  treadle_given_builder b = {.layout = layout};
   b.given = treadle_alloc(sizeof *b.given);
-  if (!b.given) return no_memory();
+  if (!b.given) return treadle_given_no_memory();
   layout->ops = &treadle_given_ops;
   layout->kind = b.given;
   layout->is_train = true;
   size_t tensors = (size_t)layout->model->tensor_count;
   b.dtypes = treadle_arena_alloc_array(&b.given->arena, tensors + 1, sizeof *b.dtypes);
-  if (!b.dtypes) return no_memory();
+  if (!b.dtypes) return treadle_given_no_memory();
   for (size_t i = 0; i < count; i++) TRY(add_piece(&b, &pieces[i]));
   for (size_t t = 0; t < tensors; t++)
-    if (!b.dtypes[t]) REFUSE("pieces: no rank holds %s", layout->model->tensors[t].name);
+    if (!b.dtypes[t]) TREADLE_GIVEN_REFUSE("pieces: no rank holds %s", layout->model->tensors[t].name);
   layout->dtypes = b.dtypes;
-  TRY(place_storages(&b));
-  TRY(fill_gaps(&b));
+  TRY(treadle_given_place_storages(&b));
+  TRY(treadle_given_fill_gaps(&b));
   TRY(index_pieces(&b));
   TRY(check_cover(&b));
   layout->digest = treadle_hash_more(digest_pieces(pieces, count), (uint64_t)layout->ranks);

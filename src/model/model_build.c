@@ -1,146 +1,27 @@
 /* From a config.json to the list of canonical tensors.
  *
  * Dims are evaluated once, in the family's order; then the axes of each kind, once, whatever the number of
- * layers; then tensors are laid down in model order, and for each its Hugging Face names. Every number is bounded and every product checked: what comes out can be multiplied
- * freely as long as bytes fit an int64. */
-#include "model/build.h"
+ * layers; then tensors are laid down in model order, and for each its Hugging Face names. Every number is
+ * bounded and every product checked: what comes out can be multiplied freely as long as bytes fit an int64. */
 #include "model/config.h"
+#include "model/making.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 100000, MAX_ENTRIES = 1 << 24, MAX_EXPERTS = 1 << 20 };
-
-typedef struct kind_state {
-  bool own;              /* the model has tensors of it */
-  bool alias;            /* the model has copies of another kind's by its name */
-  bool by_layer;         /* its condition speaks of l */
-  treadle_tensor tensor; /* all but name, layer */
-} kind_state;
-
-typedef struct build {
-  treadle_model *model;
-  kind_state *kinds;
-  bool *dim_is_boolean;
-  bool saw_boolean; /* by the last evaluation */
-  int64_t layer;    /* value of l; -1: not to be had */
-  treadle_dtype dtype;
-} build;
+enum { MAX_ENTRIES = 1 << 24 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model"); }
-
-/* ---- Values ------------------------------------------------------------------------------------ */
-
-static treadle_status look_up_in_build(void *context, const char *name, const int64_t *member,
-                                       int64_t *value_p, bool *found_p) {
-  build *b = context;
-  if (!member && b->layer >= 0 && strcmp(name, "l") == 0) {
-    *value_p = b->layer;
-    *found_p = true;
-    return TREADLE_OK;
-  }
-  if (!member && treadle_model_find_dim(b->model, name) < 0 && treadle_model_is_boolean(b->model, name))
-    b->saw_boolean = true;
-  return treadle_model_look_up(b->model, name, member, value_p, found_p);
-}
-
-/* " (nh = num_attention_heads = 10, ng = ...)": the dims in an expression, for messages. */
-typedef struct explanation {
-  const treadle_model *model;
-  char text[400];
-  size_t length;
-} explanation;
-
-static treadle_status explain_name(void *context, const char *name) {
-  explanation *e = context;
-  int32_t dim = treadle_model_find_dim(e->model, name);
-  if (dim < 0) return TREADLE_OK;
-  int length =
-      snprintf(e->text + e->length, sizeof e->text - e->length, "%s%s = %s = %" PRId64,
-               e->length ? ", " : " (", name, e->model->family->dim_texts[dim], e->model->dim_values[dim]);
-  if (length > 0 && (size_t)length + 1 < sizeof e->text - e->length) e->length += (size_t)length;
-  return TREADLE_OK;
-}
-
-/* Evaluates an expression that `role` and `name` describe: "dim", "hd". */
-static treadle_status evaluate(build *b, const char *role, const char *name, const char *text,
-                               int64_t *value_p) {
-  explanation e = {.model = b->model};
-  char what[800];
-  treadle_status status;
-  TRY(treadle_expr_check(role, text, explain_name, &e));
-  e.text[e.length] = 0;
-  snprintf(what, sizeof what, "%s%s of family %s%s%s", role, name, b->model->family->name, e.text,
-           e.length ? ")" : "");
-  b->saw_boolean = false;
-  TRY(treadle_expr_evaluate(what, text, look_up_in_build, b, value_p));
-out:
-  return status;
-}
-
-static treadle_status evaluate_dims(build *b) {
-  treadle_model *model = b->model;
-  const treadle_family *family = model->family;
-  treadle_status status = TREADLE_OK;
-  size_t count = (size_t)family->dim_count;
-  model->dim_values = treadle_arena_alloc_array(&model->arena, count, sizeof *model->dim_values);
-  b->dim_is_boolean = treadle_arena_alloc_array(&model->arena, count, sizeof *b->dim_is_boolean);
-  if (!model->dim_values || !b->dim_is_boolean) return no_memory();
-  for (int32_t i = 0; i < family->dim_count; i++) {
-    TRY(evaluate(b, "dim ", family->dim_names[i], family->dim_texts[i], &model->dim_values[i]));
-    b->dim_is_boolean[i] = b->saw_boolean;
-    model->dim_known = i + 1;
-  }
-out:
-  return status;
-}
-
-static treadle_status evaluate_layers(build *b) {
-  treadle_model *model = b->model;
-  const char *text = model->family->layers;
-  int64_t layers;
-  treadle_status status;
-  TRY(evaluate(b, "layers", "", text, &layers));
-  int32_t dim = treadle_model_find_dim(model, text);
-  if (dim >= 0) text = model->family->dim_texts[dim];
-  if (model->family->mtp) {
-    int64_t mtp;
-    bool was_boolean = b->saw_boolean;
-    TRY(evaluate(b, "mtp", "", model->family->mtp, &mtp));
-    b->saw_boolean = was_boolean;
-    if (mtp < 0 || mtp > MAX_LAYERS)
-      return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of MTP layers from 0 to %d",
-                          model->family->mtp, mtp, MAX_LAYERS);
-    model->mtp_layers = model->without_mtp ? 0 : model->mtp_found ? model->mtp_found : (int32_t)mtp;
-  }
-  if (layers < 1 || layers > MAX_LAYERS || b->saw_boolean || (dim >= 0 && b->dim_is_boolean[dim]))
-    return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of layers from 1 to %d", text,
-                        layers, MAX_LAYERS);
-  model->layers = (int32_t)layers;
-out:
-  return status;
-}
-
-static treadle_status evaluate_experts(build *b) {
-  treadle_model *model = b->model;
-  treadle_status status = TREADLE_OK;
-  if (!model->family->experts) return TREADLE_OK;
-  TRY(evaluate(b, "experts", "", model->family->experts, &model->experts));
-  if (model->experts < 0 || model->experts > MAX_EXPERTS)
-    return treadle_fail(TREADLE_REFUSED, "%s is %" PRId64 ", not a number of experts from 0 to %d",
-                        model->family->experts, model->experts, MAX_EXPERTS);
-out:
-  return status;
-}
 
 /* ---- Kinds ------------------------------------------------------------------------------------- */
 
 /* The size of an axis: an integer or a dim. */
-static treadle_status measure_axis(build *b, const treadle_kind *kind, const char *axis, int64_t *size_p) {
+static treadle_status measure_axis(treadle_model_making *b, const treadle_kind *kind, const char *axis,
+                                   int64_t *size_p) {
   int32_t dim = treadle_model_find_dim(b->model, axis);
   treadle_status status;
-  TRY(evaluate(b, "", kind->name, axis, size_p));
+  TRY(treadle_making_evaluate(b, "", kind->name, axis, size_p));
   bool boolean = dim >= 0 && b->dim_is_boolean[dim];
   if (*size_p < 1 || *size_p > TREADLE_MAX_SIZE || boolean)
     return treadle_fail(TREADLE_REFUSED,
@@ -151,7 +32,7 @@ out:
   return status;
 }
 
-static treadle_status measure(build *b, const treadle_kind *kind, treadle_tensor *tensor) {
+static treadle_status measure(treadle_model_making *b, const treadle_kind *kind, treadle_tensor *tensor) {
   treadle_status status = TREADLE_OK;
   tensor->ndim = kind->ndim;
   tensor->naxes = kind->naxes;
@@ -179,18 +60,18 @@ static bool same_shape(const treadle_tensor *a, const treadle_tensor *b) {
          memcmp(a->axis_dim, b->axis_dim, sizeof a->axis_dim) == 0;
 }
 
-static void settle_scales(build *b, int32_t k) {
+static void settle_scales(treadle_model_making *b, int32_t k) {
   const treadle_kind *kind = &b->model->family->kinds[k];
-  const kind_state *original = &b->kinds[kind->scale_of];
-  kind_state *state = &b->kinds[k];
+  const treadle_kind_state *original = &b->kinds[kind->scale_of];
+  treadle_kind_state *state = &b->kinds[k];
   state->own = original->own && b->model->block[0] > 0;
   state->by_layer = original->by_layer;
   if (state->own) treadle_scales_measure(b->model, kind, &original->tensor, &state->tensor);
 }
 
-static treadle_status settle_kind(build *b, int32_t k) {
+static treadle_status settle_kind(treadle_model_making *b, int32_t k) {
   const treadle_kind *kind = &b->model->family->kinds[k];
-  kind_state *state = &b->kinds[k];
+  treadle_kind_state *state = &b->kinds[k];
   int64_t holds = 1, tied = 0;
   treadle_status status;
   if (kind->scale_of >= 0) {
@@ -198,15 +79,17 @@ static treadle_status settle_kind(build *b, int32_t k) {
     return TREADLE_OK;
   }
   state->by_layer = kind->when && kind->in_layer && treadle_expr_names(kind->when, "l");
-  if (kind->when && !state->by_layer) TRY(evaluate(b, "when of ", kind->name, kind->when, &holds));
+  if (kind->when && !state->by_layer)
+    TRY(treadle_making_evaluate(b, "when of ", kind->name, kind->when, &holds));
   for (b->layer = 0; state->by_layer && b->layer < b->model->layers + b->model->mtp_layers; b->layer++) {
-    TRY(evaluate(b, "when of ", kind->name, kind->when, &holds));
+    TRY(treadle_making_evaluate(b, "when of ", kind->name, kind->when, &holds));
     if (holds) break;
   }
   b->layer = -1;
   if (!holds) return TREADLE_OK;
   TRY(measure(b, kind, &state->tensor));
-  if (kind->same_as >= 0) TRY(evaluate(b, "same_when of ", kind->name, kind->same_when, &tied));
+  if (kind->same_as >= 0)
+    TRY(treadle_making_evaluate(b, "same_when of ", kind->name, kind->same_when, &tied));
   state->own = !tied;
   state->alias = tied;
   if (!tied) return TREADLE_OK;
@@ -252,7 +135,7 @@ out:
   return status;
 }
 
-static treadle_status add_tensor(build *b, int32_t kind, int32_t layer) {
+static treadle_status add_tensor(treadle_model_making *b, int32_t kind, int32_t layer) {
   treadle_model *model = b->model;
   int32_t index = model->tensor_count++;
   treadle_tensor *tensor = &model->tensors[index];
@@ -272,23 +155,23 @@ static treadle_status add_tensor(build *b, int32_t kind, int32_t layer) {
 }
 
 /* The kind that a copy stands for in the end. */
-static int32_t original_of(const build *b, int32_t kind) {
+static int32_t original_of(const treadle_model_making *b, int32_t kind) {
   while (b->kinds[kind].alias) kind = b->model->family->kinds[kind].same_as;
   return kind;
 }
 
 /* A copy and its original have the same shape, and the model has the original. */
-static treadle_status check_alias(const build *b, int32_t k) {
+static treadle_status check_alias(const treadle_model_making *b, int32_t k) {
   const treadle_family *family = b->model->family;
   int32_t at = original_of(b, k);
-  const kind_state *original = &b->kinds[at];
+  const treadle_kind_state *original = &b->kinds[at];
   if (original->own && same_shape(&b->kinds[k].tensor, &original->tensor)) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED, "%s of family %s is a copy of %s, which %s", family->kinds[k].name,
                       family->name, family->kinds[at].name,
                       original->own ? "has another shape" : "this model does not have");
 }
 
-static treadle_status add_alias(build *b, int32_t kind, int32_t layer) {
+static treadle_status add_alias(treadle_model_making *b, int32_t kind, int32_t layer) {
   treadle_model *model = b->model;
   treadle_alias *alias = &model->aliases[model->alias_count++];
   const treadle_kind *k = &model->family->kinds[kind];
@@ -305,12 +188,12 @@ static treadle_status add_alias(build *b, int32_t kind, int32_t layer) {
 }
 
 /* Does the kind stand in this layer? */
-static treadle_status is_in_layer(build *b, int32_t kind, int32_t layer, bool *is_p) {
+static treadle_status is_in_layer(treadle_model_making *b, int32_t kind, int32_t layer, bool *is_p) {
   const treadle_kind *k = &b->model->family->kinds[kind];
   int64_t holds = 1;
   treadle_status status = TREADLE_OK;
   b->layer = layer;
-  if (b->kinds[kind].by_layer) TRY(evaluate(b, "when of ", k->name, k->when, &holds));
+  if (b->kinds[kind].by_layer) TRY(treadle_making_evaluate(b, "when of ", k->name, k->when, &holds));
   *is_p = holds && (k->scale_of < 0 || !treadle_scales_left_out(b->model, k, layer));
 out:
   b->layer = -1;
@@ -318,9 +201,9 @@ out:
 }
 
 /* Adds one kind outside of layers, or every kind inside, layer by layer. */
-static treadle_status add_kinds(build *b, int32_t kind, bool aliases) {
+static treadle_status add_kinds(treadle_model_making *b, int32_t kind, bool aliases) {
   const treadle_family *family = b->model->family;
-  treadle_status (*add)(build *, int32_t, int32_t) = aliases ? add_alias : add_tensor;
+  treadle_status (*add)(treadle_model_making *, int32_t, int32_t) = aliases ? add_alias : add_tensor;
   treadle_status status = TREADLE_OK;
   if (!family->kinds[kind].in_layer) return add(b, kind, -1);
   for (int32_t layer = 0; layer < b->model->layers + b->model->mtp_layers; layer++)
@@ -334,7 +217,7 @@ out:
 }
 
 /* All tensors, or all aliases, in model order. */
-static treadle_status add_all(build *b, bool aliases) {
+static treadle_status add_all(treadle_model_making *b, bool aliases) {
   const treadle_family *family = b->model->family;
   treadle_status status = TREADLE_OK;
   bool layers_done = false;
@@ -349,7 +232,7 @@ out:
 }
 
 /* Room for tensors, their entries and aliases. */
-static treadle_status make_room(build *b) {
+static treadle_status make_room(treadle_model_making *b) {
   treadle_model *model = b->model;
   const treadle_family *family = model->family;
   int64_t tensors = 0, entries = 0, aliases = 0, layers = model->layers + model->mtp_layers;
@@ -373,7 +256,7 @@ static treadle_status make_room(build *b) {
   return treadle_map_reserve(&model->by_name, (size_t)(entries + aliases));
 }
 
-static treadle_status add_everything(build *b) {
+static treadle_status add_everything(treadle_model_making *b) {
   treadle_model *model = b->model;
   const treadle_family *family = model->family;
   size_t count = (size_t)family->kind_count;
@@ -397,13 +280,13 @@ out:
 /* ---- The model --------------------------------------------------------------------------------- */
 
 treadle_status treadle_model_fill(treadle_model *model) {
-  build b = {.model = model, .layer = -1};
+  treadle_model_making b = {.model = model, .layer = -1};
   const json_t *inner = treadle_model_inner_config(model);
   treadle_status status;
   TRY(treadle_config_dtype(model->config, inner, &b.dtype));
-  TRY(evaluate_dims(&b));
-  TRY(evaluate_layers(&b));
-  TRY(evaluate_experts(&b));
+  TRY(treadle_making_dims(&b));
+  TRY(treadle_making_layers(&b));
+  TRY(treadle_making_experts(&b));
   TRY(treadle_model_read_blocks(model));
   TRY(add_everything(&b));
   TRY(treadle_model_sum(model));

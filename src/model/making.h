@@ -1,0 +1,32 @@
+/* A model that is being made from a config, for the files that do (model_build.c, model_values.c). */
+#ifndef TREADLE_MODEL_MAKING_H
+#define TREADLE_MODEL_MAKING_H
+
+#include "model/build.h"
+
+typedef struct treadle_kind_state {
+  bool own;              /* the model has tensors of it */
+  bool alias;            /* the model has copies of another kind's by its name */
+  bool by_layer;         /* its condition speaks of l */
+  treadle_tensor tensor; /* all but name, layer */
+} treadle_kind_state;
+
+typedef struct treadle_model_making {
+  treadle_model *model;
+  treadle_kind_state *kinds;
+  bool *dim_is_boolean;
+  bool saw_boolean; /* by the last evaluation */
+  int64_t layer;    /* value of l; -1: not to be had */
+  treadle_dtype dtype;
+} treadle_model_making;
+
+/* Evaluates an expression that `role` and `name` describe in messages: "dim", "hd". */
+treadle_status treadle_making_evaluate(treadle_model_making *b, const char *role, const char *name,
+                                       const char *text, int64_t *value_p);
+
+/* Fill in the model's dims, its numbers of layers, and of experts. In this order. */
+treadle_status treadle_making_dims(treadle_model_making *b);
+treadle_status treadle_making_layers(treadle_model_making *b);
+treadle_status treadle_making_experts(treadle_model_making *b);
+
+#endif
