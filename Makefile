@@ -6,7 +6,8 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target
-#   make nightly    all of the above, and NIGHTLY_PAIRS= random layouts and layout pairs (100000)
+#   make nightly    all of the above, and NIGHTLY_PAIRS= random layouts and layout pairs (100000), and others,
+#                   NIGHTLY_SANITIZED= (10000), under the sanitizers
 #   make install    PREFIX=/usr/local
 .PHONY: all configure demo test bench install format clean sanitize tsan fuzz nightly deps
 
@@ -14,6 +15,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 NIGHTLY_PAIRS ?= 100000
+NIGHTLY_SANITIZED ?= 10000
+NIGHTLY_SEED ?= 1000001
 CMAKE_FLAGS ?=
 export MODEL TRAIN INFER RANKS
 export OMPI_ALLOW_RUN_AS_ROOT = 1
@@ -72,3 +75,5 @@ fuzz: deps
 nightly: test sanitize tsan fuzz bench
 	TREADLE_LAYOUTS=$(NIGHTLY_PAIRS) build/tests/test_random
 	TREADLE_PAIRS=$(NIGHTLY_PAIRS) build/tests/test_pairs
+	TREADLE_SEED=$(NIGHTLY_SEED) TREADLE_LAYOUTS=$(NIGHTLY_SANITIZED) build-asan/tests/test_random
+	TREADLE_SEED=$(NIGHTLY_SEED) TREADLE_PAIRS=$(NIGHTLY_SANITIZED) build-asan/tests/test_pairs
