@@ -49,8 +49,7 @@ typedef struct pair_result {
 } pair_result;
 
 /* Plans, plays both directions and compares with what all the casts on the way make of the values; ends the test
- * at the first difference. cap_min: with the smallest
- * cap; else with a random one. */
+ * at the first difference. cap_min: with the smallest cap; else with a random one. */
 pair_result pair_play(pair *p, bool cap_min);
 
 #endif
