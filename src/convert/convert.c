@@ -4,8 +4,8 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "convert/convert_parts.h"
 #include "convert/fill.h"
-#include "convert/folder.h"
 #include "convert/shards.h"
 #include "io/file.h"
 #include "io/torch.h"
@@ -19,21 +19,6 @@ enum {
   STEP_BYTES = 4 << 20,     /* made at once: what is written comes from the processor's cache */
   SMALL_BYTES = 1 << 20,    /* copies below that are compared in any case */
   TENSOR_OVERHEAD = 1 << 10 /* bytes that a tensor takes in a file beside its own, at most */
-};
-
-struct treadle_convert {
-  treadle_convert_options options;
-  treadle_model *model;
-  treadle_checkpoint *carried; /* of a source that is not hf */
-  treadle_source *source;
-  treadle_target *target;
-  treadle_out_folder folder;
-  const char *companions; /* folder of config.json and its like; NULL: */
-  const char *config;     /* this file alone */
-  char *buffer;
-  treadle_convert_figures figures;
-  int64_t total_bytes, done_bytes; /* of this process */
-  treadle_arena arena;
 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out"); }
@@ -64,16 +49,6 @@ static treadle_status open_model(treadle_convert *c, const treadle_source_kind *
   *(treadle_file_is_folder(path) ? &c->companions : &c->config) = path;
 out:
   return status;
-}
-
-/* fp8 is written with scales or not at all. */
-static treadle_status refuse_fp8(const treadle_convert *c) {
-  for (int32_t t = 0; t < c->model->tensor_count; t++)
-    if (treadle_layout_dtype(c->target->layout, &c->model->tensors[t]) == TREADLE_FP8_E4M3)
-      return treadle_fail(TREADLE_REFUSED,
-                          "--to '%s': tensor %s would be fp8, which is not written yet; dtype=bf16 is",
-                          c->options.to, c->model->tensors[t].name);
-  return TREADLE_OK;
 }
 
 /* What the result depends on: the source's files, the layouts, the model. */
@@ -108,8 +83,8 @@ treadle_status treadle_convert_open(const treadle_convert_options *options, trea
   TRY(treadle_source_kind_of(options->from, &kind));
   TRY(open_model(c, kind));
   TRY(treadle_source_open(kind, c->model, options->in, options->from, &c->source));
-  TRY(treadle_target_open(c->model, c->carried, options->to, c->source->iteration, &c->target));
-  TRY(refuse_fp8(c));
+  TRY(treadle_target_open(c->model, kind == &treadle_source_hf, c->carried, options->to,
+                          c->source->iteration, &c->target));
   c->buffer = treadle_alloc(STEP_BYTES);
   if (!c->buffer) TRY(no_memory());
   c->figures.skipped = c->source->skipped;
@@ -136,6 +111,11 @@ void treadle_convert_close(treadle_convert *c) {
 }
 
 const treadle_convert_figures *treadle_convert_result(const treadle_convert *c) { return &c->figures; }
+
+treadle_status treadle_convert_path(treadle_convert *c, const char *name, const char **path_p) {
+  *path_p = treadle_arena_format(&c->arena, "%s/%s", c->options.out, name);
+  return *path_p ? TREADLE_OK : no_memory();
+}
 
 bool treadle_convert_resumes(const treadle_convert *c) { return c->folder.resumed; }
 
@@ -194,22 +174,15 @@ out:
   return status;
 }
 
-/* How many bytes of a tensor are made at once: whole rows where they are not long. */
-static int64_t step_of(const treadle_stored *about) {
-  int64_t row = (int64_t)about->bytes;
-  if (about->ndim > 1 && about->shape[0] > 0) row /= about->shape[0];
-  if (row == 0 || row > STEP_BYTES) row = 64;
-  return STEP_BYTES / row * row;
-}
-
 static treadle_status write_tensor(treadle_convert *c, treadle_filler *filler, const treadle_out_file *file,
                                    const treadle_out_tensor *tensor, writer *w) {
   treadle_status status = TREADLE_OK;
-  int64_t end = (int64_t)tensor->about.bytes, step = step_of(&tensor->about);
-  for (int64_t at = 0; at < end; at += step) {
-    int64_t bytes = at + step < end ? step : end - at;
+  int64_t end;
+  for (int64_t at = 0; at < (int64_t)tensor->about.bytes; at = end) {
+    end = treadle_fill_end(tensor, at, STEP_BYTES);
+    int64_t bytes = end - at;
     const char *made;
-    TRY(treadle_fill(filler, file, tensor, at, at + bytes, c->buffer, &made));
+    TRY(treadle_fill(filler, file, tensor, at, end, c->buffer, &made));
     TRY(w->torch ? treadle_torch_append(w->torch, made, (size_t)bytes)
                  : treadle_safetensors_append(w->safetensors, made, (size_t)bytes));
     c->done_bytes += bytes;
@@ -220,18 +193,13 @@ out:
   return status;
 }
 
-static treadle_status full_path(treadle_convert *c, const char *path, const char **full_p) {
-  *full_p = treadle_arena_format(&c->arena, "%s/%s", c->options.out, path);
-  return *full_p ? TREADLE_OK : no_memory();
-}
-
 static treadle_status write_file(treadle_convert *c, int32_t number) {
   treadle_status status;
   treadle_out_file file = {0};
   treadle_filler filler = {.source = c->source};
   writer w = {0};
   const char *path;
-  TRY(full_path(c, c->target->paths[number], &path));
+  TRY(treadle_convert_path(c, c->target->paths[number], &path));
   TRY(treadle_target_file(c->target, number, &file));
   TRY(treadle_out_folder_make(&c->folder, file.path));
   TRY(file.kind == TREADLE_OUT_TORCH ? create_torch(c, path, &file, &w)
@@ -255,7 +223,7 @@ static treadle_status measure(treadle_convert *c, int first, int step, treadle_c
   for (int32_t f = first; f < c->target->file_count; f += step) {
     treadle_out_file file;
     const char *path;
-    TRY(full_path(c, c->target->paths[f], &path));
+    TRY(treadle_convert_path(c, c->target->paths[f], &path));
     TRY(treadle_target_file(c->target, f, &file));
     bool there = treadle_file_exists(path);
     figures->tensors += file.count;
@@ -285,89 +253,9 @@ treadle_status treadle_convert_write(treadle_convert *c) {
   TRY(measure(c, o->rank, o->ranks, &c->figures, &c->total_bytes));
   for (int32_t f = o->rank; f < c->target->file_count; f += o->ranks) {
     const char *path;
-    TRY(full_path(c, c->target->paths[f], &path));
+    TRY(treadle_convert_path(c, c->target->paths[f], &path));
     if (!treadle_file_exists(path)) TRY(write_file(c, f));
   }
-out:
-  return status;
-}
-
-/* ---- What stands beside the weights ------------------------------------------------------------ */
-
-static treadle_status write_text(treadle_convert *c, const char *name, const char *text) {
-  treadle_status status;
-  const char *path;
-  TRY(full_path(c, name, &path));
-  TRY(treadle_out_folder_make(&c->folder, name));
-  TRY(treadle_file_write(path, text, strlen(text)));
-out:
-  return status;
-}
-
-/* The index of the model's own files; NULL: they have none. */
-static treadle_status find_index(treadle_convert *c, const char **path_p) {
-  *path_p = NULL;
-  if (!c->companions) return TREADLE_OK;
-  const char *path = treadle_arena_format(&c->arena, "%s/model.safetensors.index.json", c->companions);
-  if (!path) return no_memory();
-  if (treadle_file_exists(path)) *path_p = path;
-  return TREADLE_OK;
-}
-
-/* Copies what stands beside the weights of the model to a folder of the target ("" is the target itself). */
-static treadle_status copy_companions(treadle_convert *c, const char *to) {
-  treadle_status status;
-  const char *folder, *config;
-  char *bytes = NULL;
-  size_t count;
-  TRY(full_path(c, to, &folder));
-  TRY(treadle_out_folder_make(&c->folder, to));
-  if (c->companions) return treadle_copy_companions(c->companions, folder);
-  config = treadle_arena_format(&c->arena, "%s/config.json", folder);
-  if (!config) TRY(no_memory());
-  TRY(treadle_file_read(c->config, (size_t)1 << 30, &bytes, &count));
-  TRY(treadle_file_write(config, bytes, count));
-out:
-  treadle_free(bytes);
-  return status;
-}
-
-static treadle_status finish_hf(treadle_convert *c) {
-  treadle_status status = TREADLE_OK;
-  const char *source_index;
-  char *index = NULL;
-  TRY(copy_companions(c, ""));
-  TRY(find_index(c, &source_index));
-  TRY(treadle_target_index(c->target, source_index, &index));
-  if (index) TRY(write_text(c, "model.safetensors.index.json", index));
-out:
-  treadle_free(index);
-  return status;
-}
-
-static treadle_status finish_megatron(treadle_convert *c) {
-  treadle_status status = TREADLE_OK;
-  const char *source_index, *shards;
-  char *index = NULL;
-  char latest[24];
-  size_t length;
-  TRY(copy_companions(c, "hf/"));
-  TRY(find_index(c, &source_index));
-  if (source_index) TRY(treadle_file_read(source_index, (size_t)1 << 30, &index, &length));
-  if (index) TRY(write_text(c, "hf/model.safetensors.index.json", index));
-  TRY(full_path(c, "hf/" TREADLE_SHARDS_FILE, &shards));
-  if (c->model->checkpoint) TRY(treadle_shards_write(shards, c->model->checkpoint));
-  snprintf(latest, sizeof latest, c->source->iteration < 0 ? "release" : "%" PRId64, c->source->iteration);
-  TRY(write_text(c, "latest_checkpointed_iteration.txt", latest));
-out:
-  treadle_free(index);
-  return status;
-}
-
-treadle_status treadle_convert_finish(treadle_convert *c) {
-  treadle_status status;
-  TRY(c->target->is_hf ? finish_hf(c) : finish_megatron(c));
-  TRY(treadle_out_folder_finish(&c->folder));
 out:
   return status;
 }

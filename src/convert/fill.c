@@ -15,6 +15,19 @@
 void treadle_filler_release(treadle_filler *filler) {
   treadle_array_release(&filler->parts);
   treadle_array_release(&filler->places);
+  treadle_filler_release_blocks(filler);
+}
+
+/* Whole rows where they are not long. */
+int64_t treadle_fill_end(const treadle_out_tensor *tensor, int64_t at, int64_t most) {
+  const treadle_stored *about = &tensor->about;
+  int64_t row = (int64_t)about->bytes, end;
+  if (tensor->making == TREADLE_MADE_CODES || tensor->making == TREADLE_MADE_SCALES)
+    return treadle_fill_blocks_end(tensor, at);
+  if (about->ndim > 1 && about->shape[0] > 0) row /= about->shape[0];
+  if (row == 0 || row > most) row = 64;
+  end = at + most / row * row;
+  return end < (int64_t)about->bytes ? end : (int64_t)about->bytes;
 }
 
 /* Rows that are dense on both sides are memcpy's work: what is copied is written to a file at once, from the cache. The
@@ -119,7 +132,9 @@ treadle_status treadle_fill(treadle_filler *f, const treadle_out_file *file,
   int64_t left = high - low;
   treadle_strideds *parts = &f->parts;
   *bytes_p = buffer;
-  if (tensor->raw) {
+  if (tensor->making == TREADLE_MADE_CODES || tensor->making == TREADLE_MADE_SCALES)
+    return treadle_fill_blocks(f, file, tensor, low, high, bytes_p);
+  if (tensor->making == TREADLE_MADE_RAW) {
     *bytes_p = tensor->raw + low;
     f->read_bytes += left;
     return treadle_source_touch(f->source, *bytes_p, left);

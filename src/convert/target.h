@@ -1,21 +1,35 @@
 /* A target: the files that a conversion writes, each a row of tensors, each tensor a few pieces of canonical tensors.
  *
- * A file's tensors are made when it is written, so that a target takes little memory whatever the model's size. */
+ * A file's tensors are made when it is written, so that a target takes little memory whatever the model's size.
+ *
+ * fp8 is written as codes with a scale for each block, `NAME` and `NAME_scale_inv`. Where the files hold it so already,
+ * and are the source, their bytes are taken over; else it is made of the values. Values of fp8 and MXFP4 files are
+ * written without scales, and MXFP4 under the name without `_blocks`. */
 #ifndef TREADLE_CONVERT_TARGET_H
 #define TREADLE_CONVERT_TARGET_H
 
 #include "convert/world.h"
 #include "io/safetensors.h"
+#include "model/model_stored.h"
 
 typedef enum treadle_out_kind { TREADLE_OUT_SAFETENSORS, TREADLE_OUT_TORCH } treadle_out_kind;
 
-/* One tensor of a file. Its pieces have offsets from its own first byte and cover it; or it is carried: `raw` are its
- * bytes. */
+typedef enum treadle_making {
+  TREADLE_MADE_OF_VALUES, /* canonical values, cut and cast */
+  TREADLE_MADE_RAW,       /* the bytes of a tensor of the model's files */
+  TREADLE_MADE_CODES,     /* fp8 of values, block by block */
+  TREADLE_MADE_SCALES     /* fp32, one for each of these blocks */
+} treadle_making;
+
+/* One tensor of a file. Its pieces have offsets from its own first byte and cover it. Of codes and scales, they are those
+ * of the values in fp32, matrices of rows x columns. */
 typedef struct treadle_out_tensor {
   treadle_stored about; /* name, type, shape, bytes */
-  const char *entry;    /* of the archive */
+  treadle_making making;
+  const char *entry; /* of the archive */
   const char *raw;
   size_t first_piece, piece_count;
+  int64_t rows, columns, block[2];
 } treadle_out_tensor;
 
 typedef struct treadle_out_file {
@@ -29,6 +43,23 @@ typedef struct treadle_out_file {
   treadle_arena arena;
 } treadle_out_file;
 
+/* A tensor of Hugging Face's files: like one of the model's own files, or all of an entry of the model. */
+typedef struct treadle_out_item {
+  treadle_making making;
+  const char *name;
+  int32_t own;   /* of the checkpoint; of scales, the weight that they belong to */
+  int32_t entry; /* -1: it is like `own` */
+} treadle_out_item;
+
+/* A tensor of the model's own files. */
+typedef struct treadle_own {
+  treadle_coding coding;
+  bool carried;   /* no part of the model */
+  bool is_scales; /* of `weight` */
+  int32_t weight;
+  int32_t entry; /* MXFP4: what its values are all of */
+} treadle_own;
+
 typedef struct treadle_target treadle_target;
 
 struct treadle_target {
@@ -38,18 +69,19 @@ struct treadle_target {
       *carried;     /* where carried tensors have their bytes, beside the model's own; may be NULL */
   const char *text; /* of the layout */
   bool is_hf;
+  bool from_own; /* the model's own files are the source */
   /* Megatron */
   treadle_world world;
   const char *folder; /* "release", "iter_0000012" */
   /* Hugging Face: the model's own files when they are known, else shards of at most 5 GB */
   treadle_header *headers; /* by file; text NULL: to be made */
-  int32_t *file_of;        /* by file position: [file_count + 1] ranges of `order` */
-  int32_t *order;          /* tensors of all files in file order: of the checkpoint, or entries */
-  bool own_files;          /* the model's files are known: what their tensors consist of, by tensor */
+  int32_t *first_item;     /* by file, and one more */
+  treadle_out_item *items; /* of all files in file order */
+  treadle_own *own;        /* by tensor of the model's own files; NULL: they are not known */
   treadle_pieces own_pieces;
-  int32_t *own_first; /* [count + 1] into own_pieces */
-  bool *own_carried;  /* no part of the model */
-  bool same_types;    /* ... and stay what they are, headers included */
+  int32_t *own_first; /* [count + 1] into own_pieces, by tensor */
+  bool as_they_are;   /* own files keep all names and types, headers included */
+  bool decodes;       /* coded values are written as what they mean */
   /* Both */
   int32_t
       file_count; /* weights first; then, with Megatron, hf/carried.safetensors where something is carried */
@@ -57,9 +89,10 @@ struct treadle_target {
   treadle_arena arena;
 };
 
-/* `iteration` names Megatron's folder: -1 is a release. */
-treadle_status treadle_target_open(const treadle_model *model, const treadle_checkpoint *carried,
-                                   const char *text, int64_t iteration, treadle_target **target_p);
+/* `iteration` names Megatron's folder: -1 is a release. `from_own`: the model's own files are what is converted. */
+treadle_status treadle_target_open(const treadle_model *model, bool from_own,
+                                   const treadle_checkpoint *carried, const char *text, int64_t iteration,
+                                   treadle_target **target_p);
 void treadle_target_close(treadle_target *target);
 
 /* What file `number` consists of; ended by treadle_out_file_release(). */
