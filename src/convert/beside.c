@@ -1,6 +1,7 @@
 /* What stands beside the weights: config.json, tokenizer and their like, the index, Megatron's mark of the last
  * checkpoint. */
 #include "convert/convert_parts.h"
+#include "convert/quantised.h"
 #include "convert/shards.h"
 #include "io/file.h"
 
@@ -29,7 +30,8 @@ static treadle_status find_index(treadle_convert *c, const char **path_p) {
   return TREADLE_OK;
 }
 
-/* Copies what stands beside the weights of the model to a folder of the target ("" is the target itself). */
+/* Copies what stands beside the weights of the model to a folder of the target ("" is the target itself), and is not
+ * there yet. */
 static treadle_status copy_companions(treadle_convert *c, const char *to) {
   treadle_status status;
   const char *folder, *config;
@@ -40,6 +42,7 @@ static treadle_status copy_companions(treadle_convert *c, const char *to) {
   if (c->companions) return treadle_copy_companions(c->companions, folder);
   config = treadle_arena_format(&c->arena, "%s/config.json", folder);
   if (!config) TRY(no_memory());
+  if (treadle_file_exists(config)) goto out;
   TRY(treadle_file_read(c->config, (size_t)1 << 30, &bytes, &count));
   TRY(treadle_file_write(config, bytes, count));
 out:
@@ -47,10 +50,25 @@ out:
   return status;
 }
 
+/* config.json speaks of no codes where none are written; what is there is not copied over. */
+static treadle_status write_unquantised(treadle_convert *c) {
+  treadle_status status;
+  const char *config = c->config;
+  char *text = NULL;
+  if (c->companions) config = treadle_arena_format(&c->arena, "%s/config.json", c->companions);
+  if (!config) return no_memory();
+  TRY(treadle_config_unquantised(config, &text));
+  if (text) TRY(write_text(c, "config.json", text));
+out:
+  treadle_free(text);
+  return status;
+}
+
 static treadle_status finish_hf(treadle_convert *c) {
   treadle_status status = TREADLE_OK;
   const char *source_index;
   char *index = NULL;
+  if (c->target->decodes) TRY(write_unquantised(c));
   TRY(copy_companions(c, ""));
   TRY(find_index(c, &source_index));
   TRY(treadle_target_index(c->target, source_index, &index));

@@ -42,6 +42,7 @@ static treadle_status open_model(treadle_convert *c, const treadle_source_kind *
                        "%s: there is no model: --model DIR|config.json says which one the checkpoint is of",
                        path));
     TRY(treadle_shards_open_model(path, &options, &c->model));
+    c->model->is_fp8 = false; /* the model's own files may be, and this checkpoint is not */
     carried = treadle_arena_format(&c->arena, "%s/hf/carried.safetensors", o->in);
     if (!carried) TRY(no_memory());
     if (treadle_file_exists(carried)) TRY(treadle_checkpoint_open(carried, &c->carried));

@@ -146,6 +146,7 @@ static treadle_status make_files(treadle_target *target) {
   int64_t filled = 0;
   int32_t count = 0;
   target->file_count = 1;
+  target->decodes = !target->layout->fp8;
   for (int32_t i = 0; i < model->entry_count; i++) {
     const treadle_tensor *tensor = &model->tensors[model->entries[i].tensor];
     bool coded = treadle_layout_dtype(target->layout, tensor) == TREADLE_FP8_E4M3;
