@@ -1,7 +1,6 @@
 /* treadle convert: round trips byte for byte, files against a direct cut, kills, and what is refused.
  * ctest: timeout=600 */
-#include "cli/command.h"
-#include "cli/made.h"
+#include "cli/conversion.h"
 
 #include "base/alloc.h"
 #include "io/file.h"
@@ -46,53 +45,6 @@ static const char long_one[] =
     "\"hidden_size\": 512, \"num_attention_heads\": 8, \"intermediate_size\": 1408, "
     "\"num_key_value_heads\": 4, \"num_hidden_layers\": 8, \"head_dim\": 64}";
 
-static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int shell(const char *format, ...) {
-  char command[2048];
-  va_list values;
-  va_start(values, format);
-  vsnprintf(command, sizeof command, format, values);
-  va_end(values);
-  int ended = system(command);
-  return WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
-}
-
-static const char *at(const char *name) {
-  static char paths[8][256];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", command_folder(), name);
-  return path;
-}
-
-static void remove_folder(const char *name) { assert_int_equal(shell("rm -rf '%s'", at(name)), 0); }
-
-static void make(const char *name, const char *config, int shards, bool copies) {
-  const made_options options = {.shards = shards, .copies = copies};
-  remove_folder(name);
-  made_checkpoint(at(name), config, &options);
-}
-
-static void convert(const char *from, const char *to, const char *in, const char *out) {
-  remove_folder(out);
-  command_result result = command_run("convert --from '%s' --to '%s' '%s' '%s'", from, to, at(in), at(out));
-  if (result.exit_status) fail_msg("%s to %s: %s", from, to, result.err);
-  command_release(&result);
-}
-
-static void refused(int exit_status, const char *words, const char *from, const char *to, const char *in,
-                    const char *out) {
-  command_result result = command_run("convert --from '%s' --to '%s' '%s' '%s'", from, to, at(in), at(out));
-  command_expect(&result, exit_status, words, 1);
-  command_release(&result);
-}
-
-static int end(void **state) {
-  (void)state;
-  command_end();
-  return 0;
-}
-
 /* ---- Round trips ------------------------------------------------------------------------------- */
 
 static const struct {
@@ -117,11 +69,11 @@ static const struct {
 static void there_and_back(void **state) {
   (void)state;
   for (size_t i = 0; i < TEST_COUNT(trips); i++) {
-    make("hf", trips[i].config, trips[i].shards, trips[i].copies);
+    conversion_make("hf", trips[i].config, trips[i].shards, trips[i].copies);
     for (int k = 0; k < 6 && trips[i].layouts[k]; k++) {
-      convert("hf", trips[i].layouts[k], "hf", "there");
-      convert(trips[i].layouts[k], "hf", "there", "back");
-      if (shell("diff -r '%s' '%s' >&2", at("hf"), at("back")))
+      conversion_run("hf", trips[i].layouts[k], "hf", "there");
+      conversion_run(trips[i].layouts[k], "hf", "there", "back");
+      if (conversion_shell("diff -r '%s' '%s' >&2", conversion_at("hf"), conversion_at("back")))
         fail_msg("%s: %s and back", trips[i].config, trips[i].layouts[k]);
     }
   }
@@ -132,41 +84,41 @@ static void stacked_experts(void **state) {
   (void)state;
   static const char *const configs[] = {"moe", "latent"};
   for (size_t i = 0; i < TEST_COUNT(configs); i++) {
-    remove_folder("hf");
+    conversion_remove("hf");
     command_result result =
         command_run("make-model '%s' --model %s/tests/data/convert/%s.json --scale-down 1 --experts packed",
-                    at("hf"), TREADLE_SOURCE_DIR, configs[i]);
+                    conversion_at("hf"), TREADLE_SOURCE_DIR, configs[i]);
     assert_int_equal(result.exit_status, 0);
     command_release(&result);
-    convert("hf", "megatron:tp=2,ep=2", "hf", "there");
-    convert("megatron:tp=2,ep=2", "hf", "there", "back");
-    assert_int_equal(shell("diff -r '%s' '%s' >&2", at("hf"), at("back")), 0);
+    conversion_run("hf", "megatron:tp=2,ep=2", "hf", "there");
+    conversion_run("megatron:tp=2,ep=2", "hf", "there", "back");
+    conversion_same("hf", "back");
   }
 }
 
 /* By way of another layout, and with the types of training in between. */
 static void by_other_ways(void **state) {
   (void)state;
-  make("hf", experts, 2, false);
-  convert("hf", "megatron:tp=2,ep=2", "hf", "a");
-  convert("megatron:tp=2,ep=2", "megatron:pp=4,ep=4", "a", "b");
-  convert("megatron:pp=4,ep=4", "hf", "b", "back");
-  assert_int_equal(shell("diff -r '%s' '%s' >&2", at("hf"), at("back")), 0);
-  convert("hf", "megatron:pp=2,dtype=fp32", "hf", "a");
-  convert("megatron:pp=2,dtype=fp32", "hf", "a", "back");
-  assert_int_equal(shell("diff -r '%s' '%s' >&2", at("hf"), at("back")), 0);
-  convert("hf", "hf:dtype=fp32", "hf", "wide");
-  convert("hf", "hf:dtype=bf16", "wide", "back");
-  assert_int_equal(
-      shell("for f in '%s'/*.safetensors; do cmp $f '%s'/${f##*/} || exit 1; done", at("hf"), at("back")),
-      0);
+  conversion_make("hf", experts, 2, false);
+  conversion_run("hf", "megatron:tp=2,ep=2", "hf", "a");
+  conversion_run("megatron:tp=2,ep=2", "megatron:pp=4,ep=4", "a", "b");
+  conversion_run("megatron:pp=4,ep=4", "hf", "b", "back");
+  conversion_same("hf", "back");
+  conversion_run("hf", "megatron:pp=2,dtype=fp32", "hf", "a");
+  conversion_run("megatron:pp=2,dtype=fp32", "hf", "a", "back");
+  conversion_same("hf", "back");
+  conversion_run("hf", "hf:dtype=fp32", "hf", "wide");
+  conversion_run("hf", "hf:dtype=bf16", "wide", "back");
+  assert_int_equal(conversion_shell("for f in '%s'/*.safetensors; do cmp $f '%s'/${f##*/} || exit 1; done",
+                                    conversion_at("hf"), conversion_at("back")),
+                   0);
   /* A model that is known by its config alone gets files of treadle's own. */
   command_result result =
-      command_run("convert --from megatron:pp=2,dtype=fp32 --to hf --model %s/config.json %s %s", at("hf"),
-                  at("a"), at("own"));
+      command_run("convert --from megatron:pp=2,dtype=fp32 --to hf --model %s/config.json %s %s",
+                  conversion_at("hf"), conversion_at("a"), conversion_at("own"));
   command_expect(&result, 0, "", 0);
   command_release(&result);
-  result = command_run("family check %s", at("own"));
+  result = command_run("family check %s", conversion_at("own"));
   command_expect(&result, 0, "", 0);
   command_release(&result);
 }
@@ -175,11 +127,11 @@ static void by_other_ways(void **state) {
 static void files_are_cut_directly(void **state) {
   (void)state;
   const char *text = "megatron:tp=2,pp=2,ep=2";
-  make("hf", experts, 0, false);
-  convert("hf", text, "hf", "there");
+  conversion_make("hf", experts, 0, false);
+  conversion_run("hf", text, "hf", "there");
   treadle_model *model;
   treadle_layout *layout;
-  assert_ok(treadle_model_open(at("hf"), NULL, &model));
+  assert_ok(treadle_model_open(conversion_at("hf"), NULL, &model));
   assert_ok(treadle_layout_create(model, text, 8, &layout));
   for (int64_t rank = 0; rank < 8; rank++) {
     int64_t tp, pp, ep;
@@ -189,8 +141,8 @@ static void files_are_cut_directly(void **state) {
     assert_ok(treadle_layout_coordinate(layout, rank, "tp", &tp));
     assert_ok(treadle_layout_coordinate(layout, rank, "pp", &pp));
     assert_ok(treadle_layout_coordinate(layout, rank, "ep", &ep));
-    snprintf(path, sizeof path, "%s/release/mp_rank_%02d_%03d_%03d/model_optim_rng.pt", at("there"),
-             (int)tp, (int)pp, (int)ep);
+    snprintf(path, sizeof path, "%s/release/mp_rank_%02d_%03d_%03d/model_optim_rng.pt",
+             conversion_at("there"), (int)tp, (int)pp, (int)ep);
     assert_ok(treadle_torch_open(path, &options, &torch));
     char *window = calloc(1, treadle_layout_window_bytes(layout, rank));
     assert_ok(treadle_layout_load(layout, rank, window));
@@ -210,65 +162,15 @@ static void files_are_cut_directly(void **state) {
   treadle_model_close(model);
 }
 
-/* ---- torch_dist -------------------------------------------------------------------------------- */
-
-#define RECORDED TREADLE_SOURCE_DIR "/tests/data/convert"
-
-static void same_tensors(const char *one, const char *other) {
-  treadle_checkpoint *a, *b;
-  assert_ok(treadle_checkpoint_open(one, &a));
-  assert_ok(treadle_checkpoint_open(other, &b));
-  assert_int_equal(a->count, b->count);
-  for (int32_t i = 0; i < a->count; i++) {
-    assert_string_equal(a->tensors[i].name, b->tensors[i].name);
-    assert_int_equal(a->tensors[i].dtype, b->tensors[i].dtype);
-    assert_int_equal(a->tensors[i].bytes, b->tensors[i].bytes);
-    if (memcmp(a->tensors[i].data, b->tensors[i].data, a->tensors[i].bytes))
-      fail_msg("%s differs", a->tensors[i].name);
-  }
-  treadle_checkpoint_close(a);
-  treadle_checkpoint_close(b);
-}
-
-/* Recorded by code that shares nothing with treadle (tests/data/convert/record.py): layers and experts as axes, keys by
- * layer, MLA, MTP, chunks of tp 2 and ep 2. */
-static void distributed_checkpoints_are_read(void **state) {
-  (void)state;
-  static const char *const names[] = {"moe", "latent"};
-  for (size_t i = 0; i < TEST_COUNT(names); i++) {
-    char config[300], *text;
-    size_t length;
-    snprintf(config, sizeof config, "%s/%s.json", RECORDED, names[i]);
-    assert_ok(treadle_file_read(config, 1 << 16, &text, &length));
-    make("hf", text, 0, false);
-    treadle_free(text);
-    for (int way = 0; way < 2; way++) { /* straight, and by way of Megatron's other format */
-      const char *to = way ? "megatron:tp=2,ep=2" : "hf";
-      remove_folder("there");
-      remove_folder("back");
-      command_result result = command_run("convert --from torch_dist --to %s --model %s '%s/%s' '%s'", to,
-                                          config, RECORDED, names[i], at(way ? "there" : "back"));
-      command_expect(&result, 0, "", 0);
-      command_release(&result);
-      if (way) convert(to, "hf", "there", "back");
-      same_tensors(at("hf"), at("back"));
-    }
-    command_result result = command_run("convert --from torch_dist --to hf --model %s/%s.json '%s/%s' '%s'",
-                                        RECORDED, names[!i], RECORDED, names[i], at("result"));
-    command_expect(&result, 2, i ? "is [8, 8], and the model says [8, 16]" : "has no key for", 1);
-    command_release(&result);
-  }
-}
-
 static void json_has_its_keys(void **state) {
   (void)state;
   static const char *const keys[] = {"seconds",        "bytes_read", "bytes_written",
                                      "peak_rss_bytes", "tensors",    "resumed"};
-  make("hf", tied, 0, false);
-  remove_folder("there");
+  conversion_make("hf", tied, 0, false);
+  conversion_remove("there");
   char arguments[600];
-  snprintf(arguments, sizeof arguments, "convert --from hf --to megatron:tp=2 %s %s", at("hf"),
-           at("there"));
+  snprintf(arguments, sizeof arguments, "convert --from hf --to megatron:tp=2 %s %s", conversion_at("hf"),
+           conversion_at("there"));
   json_t *root = command_json(0, 0, arguments);
   assert_int_equal(json_object_size(root), TEST_COUNT(keys));
   for (size_t i = 0; i < TEST_COUNT(keys); i++) assert_non_null(json_object_get(root, keys[i]));
@@ -330,15 +232,15 @@ static void killed_and_taken_up(void **state) {
   (void)state;
   enum { KILLS = 20 };
   if (!getenv("TREADLE")) skip();
-  make("hf", long_one, 2, false);
-  convert("hf", "megatron:tp=4,pp=2", "hf", "whole");
+  conversion_make("hf", long_one, 2, false);
+  conversion_run("hf", "megatron:tp=4,pp=2", "hf", "whole");
   int64_t bytes = 0;
   int files = 0;
-  measure(at("whole"), &bytes, &files);
-  remove_folder("there");
+  measure(conversion_at("whole"), &bytes, &files);
+  conversion_remove("there");
   char in[256], out[256];
-  snprintf(in, sizeof in, "%s", at("hf"));
-  snprintf(out, sizeof out, "%s", at("there"));
+  snprintf(in, sizeof in, "%s", conversion_at("hf"));
+  snprintf(out, sizeof out, "%s", conversion_at("there"));
   bool going = true;
   uint64_t seed = 88172645463325252u; /* xorshift: moments that look random and are the same in each run */
   for (int k = 0; k < KILLS && going; k++) {
@@ -355,25 +257,25 @@ static void killed_and_taken_up(void **state) {
     assert_int_equal(json_integer_value(json_object_get(root, "resumed")), there_files);
     json_decref(root);
   }
-  assert_int_equal(shell("diff -r '%s' '%s' >&2", at("whole"), out), 0);
+  assert_int_equal(conversion_shell("diff -r '%s' '%s' >&2", conversion_at("whole"), out), 0);
 }
 
 /* Other inputs do not take up what these began; nor does the folder of another one count as new. */
 static void only_its_own(void **state) {
   (void)state;
   if (!getenv("TREADLE")) skip();
-  make("hf", long_one, 0, false);
-  make("other", tied, 0, false);
-  remove_folder("there");
+  conversion_make("hf", long_one, 0, false);
+  conversion_make("other", tied, 0, false);
+  conversion_remove("there");
   char in[256], out[256];
-  snprintf(in, sizeof in, "%s", at("hf"));
-  snprintf(out, sizeof out, "%s", at("there"));
+  snprintf(in, sizeof in, "%s", conversion_at("hf"));
+  snprintf(out, sizeof out, "%s", conversion_at("there"));
   if (run_and_kill(in, out, 1 << 20, 0)) {
-    refused(2, "of other files or layouts", "hf", "megatron:tp=4,pp=2", "other", "there");
-    refused(2, "of other files or layouts", "hf", "megatron:tp=2", "hf", "there");
+    conversion_refused(2, "of other files or layouts", "hf", "megatron:tp=4,pp=2", "other", "there");
+    conversion_refused(2, "of other files or layouts", "hf", "megatron:tp=2", "hf", "there");
   }
-  convert("hf", "megatron:tp=2", "hf", "there");
-  refused(2, "is not empty", "hf", "megatron:tp=2", "hf", "there");
+  conversion_run("hf", "megatron:tp=2", "hf", "there");
+  conversion_refused(2, "is not empty", "hf", "megatron:tp=2", "hf", "there");
 }
 
 /* ---- Refusals and failures --------------------------------------------------------------------- */
@@ -398,78 +300,79 @@ static void spoil(const char *path, const char *name) {
 
 static void copies_must_agree(void **state) {
   (void)state;
-  make("hf", experts, 0, false);
+  conversion_make("hf", experts, 0, false);
   static const char *const names[] = {"decoder.layers.1.self_attention.linear_qkv.layer_norm_weight",
                                       "decoder.layers.1.self_attention.linear_qkv.weight"};
   for (size_t i = 0; i < TEST_COUNT(names); i++) {
     char path[300];
-    remove_folder("back");
-    convert("hf", "megatron:tp=2,ep=2", "hf", "there");
-    snprintf(path, sizeof path, "%s/release/mp_rank_01_001/model_optim_rng.pt", at("there"));
+    conversion_remove("back");
+    conversion_run("hf", "megatron:tp=2,ep=2", "hf", "there");
+    snprintf(path, sizeof path, "%s/release/mp_rank_01_001/model_optim_rng.pt", conversion_at("there"));
     spoil(path, names[i]);
-    refused(2, names[i], "megatron:tp=2,ep=2", "hf", "there", "back");
-    assert_int_not_equal(access(at("back"), F_OK), 0);
+    conversion_refused(2, names[i], "megatron:tp=2,ep=2", "hf", "there", "back");
+    assert_int_not_equal(access(conversion_at("back"), F_OK), 0);
   }
 }
 
 static void refusals(void **state) {
   (void)state;
-  make("hf", experts, 0, false);
-  make("dense", tied, 0, false);
-  convert("hf", "megatron:tp=2,ep=2", "hf", "there");
-  remove_folder("result");
-  refused(2, "there is no such file", "hf", "megatron", "none", "result");
-  refused(2, "are read as hf, megatron or torch_dist", "vllm:tp=2", "hf", "hf", "result");
-  refused(2, "are written as hf or megatron", "hf", "vllm:tp=2", "hf", "result");
-  refused(2, "not divisible by ep=3", "hf", "megatron:ep=3", "hf", "result");
-  refused(2, "has no experts", "hf", "megatron:ep=2", "dense", "result");
-  refused(2, "has 4 folders mp_rank_*, and megatron:tp=2 has 2", "megatron:tp=2", "hf", "there", "result");
-  refused(2, "has 4 folders mp_rank_*, and megatron:tp=4,ep=2 has 8", "megatron:tp=4,ep=2", "hf", "there",
-          "result");
-  refused(2, "dtype=bf16", "megatron:tp=2,ep=2,dtype=fp32", "hf", "there", "result");
-  refused(2, "padded_vocab_size", "megatron:tp=2,ep=2,vocab_divisible_by=1", "hf", "there", "result");
-  refused(2, "which the layout has there", "megatron:tp=2,ep=2,spec=local", "hf", "there", "result");
-  refused(2, "ranks 0 and 1 hold different parts", "hf", "megatron:etp=2,tp=1", "hf", "result");
-  refused(2, "has no quantization_config", "hf", "hf:dtype=fp8", "hf", "result");
-  refused(2, "there is no model", "megatron", "hf", "dense", "result");
-  refused(2, ".metadata: cannot open", "torch_dist", "hf", "there", "result");
-  assert_int_equal(shell("rm '%s/release/mp_rank_01_001/model_optim_rng.pt'", at("there")), 0);
-  refused(2, "mp_rank_01_001/model_optim_rng.pt", "megatron:tp=2,ep=2", "hf", "there", "result");
-  assert_int_equal(shell("mkdir '%s'; touch '%s/mine'", at("result"), at("result")), 0);
-  refused(2, "is not empty (it has mine)", "hf", "megatron", "hf", "result");
+  conversion_make("hf", experts, 0, false);
+  conversion_make("dense", tied, 0, false);
+  conversion_run("hf", "megatron:tp=2,ep=2", "hf", "there");
+  conversion_remove("result");
+  conversion_refused(2, "there is no such file", "hf", "megatron", "none", "result");
+  conversion_refused(2, "are read as hf, megatron or torch_dist", "vllm:tp=2", "hf", "hf", "result");
+  conversion_refused(2, "are written as hf or megatron", "hf", "vllm:tp=2", "hf", "result");
+  conversion_refused(2, "not divisible by ep=3", "hf", "megatron:ep=3", "hf", "result");
+  conversion_refused(2, "has no experts", "hf", "megatron:ep=2", "dense", "result");
+  conversion_refused(2, "has 4 folders mp_rank_*, and megatron:tp=2 has 2", "megatron:tp=2", "hf", "there",
+                     "result");
+  conversion_refused(2, "has 4 folders mp_rank_*, and megatron:tp=4,ep=2 has 8", "megatron:tp=4,ep=2", "hf",
+                     "there", "result");
+  conversion_refused(2, "dtype=bf16", "megatron:tp=2,ep=2,dtype=fp32", "hf", "there", "result");
+  conversion_refused(2, "padded_vocab_size", "megatron:tp=2,ep=2,vocab_divisible_by=1", "hf", "there",
+                     "result");
+  conversion_refused(2, "which the layout has there", "megatron:tp=2,ep=2,spec=local", "hf", "there",
+                     "result");
+  conversion_refused(2, "ranks 0 and 1 hold different parts", "hf", "megatron:etp=2,tp=1", "hf", "result");
+  conversion_refused(2, "has no quantization_config", "hf", "hf:dtype=fp8", "hf", "result");
+  conversion_refused(2, "there is no model", "megatron", "hf", "dense", "result");
+  conversion_refused(2, ".metadata: cannot open", "torch_dist", "hf", "there", "result");
+  assert_int_equal(
+      conversion_shell("rm '%s/release/mp_rank_01_001/model_optim_rng.pt'", conversion_at("there")), 0);
+  conversion_refused(2, "mp_rank_01_001/model_optim_rng.pt", "megatron:tp=2,ep=2", "hf", "there", "result");
+  assert_int_equal(
+      conversion_shell("mkdir '%s'; touch '%s/mine'", conversion_at("result"), conversion_at("result")), 0);
+  conversion_refused(2, "is not empty (it has mine)", "hf", "megatron", "hf", "result");
 }
 
 /* Files may not grow beyond a limit, as on a disk that fills up: nothing half stays, and the next run goes on. */
 static void a_disk_fills_up(void **state) {
   (void)state;
-  make("hf", long_one, 0, false);
-  remove_folder("there");
+  conversion_make("hf", long_one, 0, false);
+  conversion_remove("there");
   const char *command = getenv("TREADLE");
   if (!command) skip();
   char run[1200];
-  snprintf(run, sizeof run, "'%s' convert --from hf --to megatron:pp=2 '%s' '%s'", command, at("hf"),
-           at("there"));
-  assert_int_equal(shell("trap '' XFSZ; ulimit -f 4000; %s 2>'%s'", run, at("said")), 1);
-  assert_int_equal(shell("grep -q 'cannot write' '%s'", at("said")), 0);
-  assert_int_equal(shell("! find '%s' -name '*.tmp' -o -name '*.pt' | grep -q .", at("there")), 0);
-  assert_int_equal(shell("%s >/dev/null", run), 0);
-  convert("megatron:pp=2", "hf", "there", "back");
-  assert_int_equal(shell("diff -r '%s' '%s' >&2", at("hf"), at("back")), 0);
+  snprintf(run, sizeof run, "'%s' convert --from hf --to megatron:pp=2 '%s' '%s'", command,
+           conversion_at("hf"), conversion_at("there"));
+  assert_int_equal(conversion_shell("trap '' XFSZ; ulimit -f 4000; %s 2>'%s'", run, conversion_at("said")),
+                   1);
+  assert_int_equal(conversion_shell("grep -q 'cannot write' '%s'", conversion_at("said")), 0);
+  assert_int_equal(
+      conversion_shell("! find '%s' -name '*.tmp' -o -name '*.pt' | grep -q .", conversion_at("there")), 0);
+  assert_int_equal(conversion_shell("%s >/dev/null", run), 0);
+  conversion_run("megatron:pp=2", "hf", "there", "back");
+  conversion_same("hf", "back");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(there_and_back),
-      cmocka_unit_test(stacked_experts),
-      cmocka_unit_test(by_other_ways),
-      cmocka_unit_test(files_are_cut_directly),
-      cmocka_unit_test(distributed_checkpoints_are_read),
-      cmocka_unit_test(json_has_its_keys),
-      cmocka_unit_test(killed_and_taken_up),
-      cmocka_unit_test(only_its_own),
-      cmocka_unit_test(copies_must_agree),
-      cmocka_unit_test(refusals),
-      cmocka_unit_test(a_disk_fills_up),
+      cmocka_unit_test(there_and_back),    cmocka_unit_test(stacked_experts),
+      cmocka_unit_test(by_other_ways),     cmocka_unit_test(files_are_cut_directly),
+      cmocka_unit_test(json_has_its_keys), cmocka_unit_test(killed_and_taken_up),
+      cmocka_unit_test(only_its_own),      cmocka_unit_test(copies_must_agree),
+      cmocka_unit_test(refusals),          cmocka_unit_test(a_disk_fills_up),
   };
-  return cmocka_run_group_tests(tests, NULL, end);
+  return cmocka_run_group_tests(tests, NULL, conversion_end);
 }
