@@ -3,8 +3,9 @@
  * A global tensor is what a single rank would have: so the layout is megatron on one rank, and a storage tensor has the
  * key of its name, with these differences (megatron/core/dist_checkpointing, the sharded_state_dict of each module):
  * layers that are all alike have one key, `decoder.layers.` without the number, and a first axis that counts layers;
- * experts have one key, `experts.experts.`, with an axis of experts; what a module fuses may stand part by part under
- * `KEY.query`, `KEY.key` and so on, one below the other. The vocabulary is padded as the writer wanted. */
+ * experts have one key, `experts.experts.`, with an axis of experts; what linear attention fuses stands part by part,
+ * in_proj under `KEY.query`, `KEY.key` and so on, conv1d likewise, each part whole. The vocabulary is padded as the
+ * writer wanted. */
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
@@ -108,6 +109,11 @@ static treadle_status check_shape(const char *folder, const treadle_storage_info
     for (int l = 0; same && l < part->leads; l++) same = part->lead[l] < part->tensor->shape[l];
     if (same && info->ndim) rows += part->tensor->shape[part->leads];
   }
+  if (same && storage->count > 1 && rows != info->shape[0])
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s: %s and %d others have %" PRId64 " rows together, and the model says %" PRId64
+                        " for %s: parts of it are missing or of another shape",
+                        folder, first->tensor->key, storage->count - 1, rows, info->shape[0], info->name);
   if (!same || (info->ndim && rows != info->shape[0] && !vocabulary)) {
     treadle_builder found = {0}, wanted = {0};
     for (int d = 0; d < first->tensor->ndim; d++)

@@ -82,7 +82,7 @@ static void there_and_back(void **state) {
 /* Experts that the files have stacked come back so. */
 static void stacked_experts(void **state) {
   (void)state;
-  static const char *const configs[] = {"moe", "latent"};
+  static const char *const configs[] = {"moe", "latent", "gdn"};
   for (size_t i = 0; i < TEST_COUNT(configs); i++) {
     conversion_remove("hf");
     command_result result =

@@ -22,11 +22,19 @@ static void same_tensors(const char *one, const char *other) {
   treadle_checkpoint_close(b);
 }
 
-/* Recorded by code that shares nothing with treadle (tests/data/convert/record.py): layers and experts as axes, keys by
- * layer, MLA, MTP, chunks of tp 2 and ep 2. */
+/* A recorded checkpoint as this layout, into a folder. */
+static command_result read_recorded(const char *checkpoint, const char *model, const char *to,
+                                    const char *out) {
+  conversion_remove(out);
+  return command_run("convert --from torch_dist --to %s --model %s/%s.json '%s/%s' '%s'", to, RECORDED,
+                     model, RECORDED, checkpoint, conversion_at(out));
+}
+
+/* Recorded by code that shares nothing with treadle (tests/data/convert/record.py and record_gdn.py): layers and experts
+ * as axes, keys by layer, MLA, linear attention in six and three keys, MTP, chunks of several ranks. */
 static void distributed_checkpoints_are_read(void **state) {
   (void)state;
-  static const char *const names[] = {"moe", "latent"};
+  static const char *const names[] = {"moe", "latent", "gdn"};
   for (size_t i = 0; i < TEST_COUNT(names); i++) {
     char config[300], *text;
     size_t length;
@@ -36,24 +44,53 @@ static void distributed_checkpoints_are_read(void **state) {
     treadle_free(text);
     for (int way = 0; way < 2; way++) { /* straight, and by way of Megatron's other format */
       const char *to = way ? "megatron:tp=2,ep=2" : "hf";
-      conversion_remove("there");
       conversion_remove("back");
-      command_result result =
-          command_run("convert --from torch_dist --to %s --model %s '%s/%s' '%s'", to, config, RECORDED,
-                      names[i], conversion_at(way ? "there" : "back"));
+      command_result result = read_recorded(names[i], names[i], to, way ? "there" : "back");
       command_expect(&result, 0, "", 0);
       command_release(&result);
       if (way) conversion_run(to, "hf", "there", "back");
       same_tensors(conversion_at("hf"), conversion_at("back"));
     }
-    command_result result = command_run("convert --from torch_dist --to hf --model %s/%s.json '%s/%s' '%s'",
-                                        RECORDED, names[!i], RECORDED, names[i], conversion_at("result"));
-    command_expect(&result, 2, i ? "is [8, 8], and the model says [8, 16]" : "has no key for", 1);
+  }
+}
+
+static void another_models_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *checkpoint, *model, *words;
+  } cases[] = {
+      {"moe", "latent", "has no key for"},
+      {"latent", "moe", "is [8, 8], and the model says [8, 16]"},
+      {"moe", "gdn", "has no key for decoder.layers.0.self_attention.dt_bias"},
+      {"gdn", "moe", "has no key for decoder.layers.0.self_attention.linear_proj.weight"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    command_result result = read_recorded(cases[i].checkpoint, cases[i].model, "hf", "result");
+    command_expect(&result, 2, cases[i].words, 1);
     command_release(&result);
   }
 }
 
+/* One of the six keys of a projection is not there. */
+static void parts_must_be_complete(void **state) {
+  (void)state;
+  conversion_remove("dist");
+  assert_int_equal(
+      conversion_shell("cp -r '%s/gdn' '%s'; sed -i s/weight.alpha/weight.alphb/g '%s/.metadata'", RECORDED,
+                       conversion_at("dist"), conversion_at("dist")),
+      0);
+  command_result result = command_run("convert --from torch_dist --to hf --model %s/gdn.json '%s' '%s'",
+                                      RECORDED, conversion_at("dist"), conversion_at("result"));
+  command_expect(&result, 2,
+                 "decoder.layers.0.self_attention.in_proj.weight.query and 4 others have 28 rows together, "
+                 "and the model says 32 for decoder.layers.0.self_attention.in_proj.weight",
+                 1);
+  command_release(&result);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(distributed_checkpoints_are_read)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(distributed_checkpoints_are_read),
+                                     cmocka_unit_test(another_models_are_refused),
+                                     cmocka_unit_test(parts_must_be_complete)};
   return cmocka_run_group_tests(tests, NULL, conversion_end);
 }
