@@ -5,7 +5,6 @@
 #include "base/random.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 #include "test.h"
 
 #include <fcntl.h>
