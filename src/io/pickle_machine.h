@@ -1,4 +1,4 @@
-/* The stack machine under a pickle: what the opcodes of pickle.c are made of. */
+/* The stack machine under a pickle: what the opcodes of pickle.c and pickle_opcodes.c are made of. */
 #ifndef TREADLE_IO_PICKLE_MACHINE_H
 #define TREADLE_IO_PICKLE_MACHINE_H
 

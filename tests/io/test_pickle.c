@@ -1,4 +1,4 @@
-/* src/io/pickle.c: every kind of value, every refusal, and the writer. */
+/* src/io/pickle.c and pickle_opcodes.c: every kind of value, every refusal, and the writer. */
 #include "test.h"
 
 #include "io/pickle.h"
