@@ -6,7 +6,6 @@
  * integrations/mxfp4.py and finegrained_fp8.py). */
 #include "model/model_match.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,17 +24,6 @@ static bool is_type(const treadle_stored *stored, const char *type) {
 /* ---- fp8 --------------------------------------------------------------------------------------- */
 
 static const char SCALES[] = "_scale_inv";
-
-bool treadle_model_fp8_blocks(const treadle_model *model, int64_t block[2]) {
-  const json_t *quantised = json_object_get(model->config, "quantization_config");
-  const json_t *sizes = json_object_get(quantised, "weight_block_size");
-  const char *method = json_string_value(json_object_get(quantised, "quant_method"));
-  for (size_t i = 0; i < 2; i++) {
-    int64_t size = json_integer_value(json_array_get(sizes, i));
-    block[i] = json_array_size(sizes) == 2 && size > 0 ? size : 128;
-  }
-  return method && strcmp(method, "fp8") == 0;
-}
 
 static bool is_fp8(const treadle_stored *stored) { return stored->ndim >= 0 && is_type(stored, "F8_E4M3"); }
 

@@ -1,16 +1,17 @@
 /* Block scales of fp8 models: what config.json says of them, and their shapes. Facts: layouts.md section 4.10. */
 #include "model/build.h"
+#include "model/model_stored.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* quantization_config, where it speaks of fp8 in blocks; NULL: it does not. */
+/* quantization_config, where it speaks of fp8; NULL: it does not. */
 static const json_t *find_quantisation(const treadle_model *model) {
   const json_t *inner = treadle_model_inner_config(model),
                *found = json_object_get(inner, "quantization_config");
   if (!found) found = json_object_get(model->config, "quantization_config");
   const char *method = json_string_value(json_object_get(found, "quant_method"));
-  return method && strcmp(method, "fp8") == 0 && json_object_get(found, "weight_block_size") ? found : NULL;
+  return method && strcmp(method, "fp8") == 0 ? found : NULL;
 }
 
 treadle_status treadle_model_read_blocks(treadle_model *model) {
@@ -25,6 +26,11 @@ treadle_status treadle_model_read_blocks(treadle_model *model) {
   }
   model->is_fp8 = true; /* until files say otherwise */
   return TREADLE_OK;
+}
+
+bool treadle_model_fp8_blocks(const treadle_model *model, int64_t block[2]) {
+  for (int i = 0; i < 2; i++) block[i] = model->block[i] ? model->block[i] : 128;
+  return find_quantisation(model);
 }
 
 /* The axes of the block scales of a tensor: of each dimension those in front whose steps are whole blocks, and blocks;
