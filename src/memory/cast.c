@@ -11,15 +11,24 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 
 enum { BLOCK = 32, LINE = 64, NO_STREAM = 512, AHEAD = 512, TYPES = TREADLE_FP8_E4M3 + 1 };
 
 #define VECTOR __attribute__((target("avx2,f16c")))
 #define PART   VECTOR static inline __attribute__((always_inline))
 
+/* Asked once: a virtual machine leaves its processor to answer cpuid. */
 bool treadle_cast_supported(void) {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+  static atomic_int known; /* 0: not asked yet, 1: no, 2: yes */
+  int answer = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!answer) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    bool has = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    answer = has ? 2 : 1;
+    atomic_store_explicit(&known, answer, memory_order_relaxed);
+  }
+  return answer == 2;
 }
 
 static inline size_t bytes_of(treadle_dtype dtype) {
