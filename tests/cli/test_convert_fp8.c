@@ -185,6 +185,32 @@ static void fp8_is_made(void **state) {
   treadle_checkpoint_close(back);
 }
 
+static void same_tensors(const char *one, const char *other) {
+  treadle_checkpoint *a = conversion_open(one), *b = conversion_open(other);
+  assert_int_equal(a->count, b->count);
+  for (int32_t i = 0; i < a->count; i++) {
+    assert_string_equal(a->tensors[i].name, b->tensors[i].name);
+    assert_string_equal(a->tensors[i].dtype_text, b->tensors[i].dtype_text);
+    assert_memory_equal(a->tensors[i].data, b->tensors[i].data, a->tensors[i].bytes);
+  }
+  treadle_checkpoint_close(a);
+  treadle_checkpoint_close(b);
+}
+
+/* Files of bf16 whose config.json speaks of fp8: scales are new in them, behind their weights. */
+static void fp8_of_bf16_files(void **state) {
+  (void)state;
+  conversion_make("hf", fp8, 2, true);
+  conversion_run("hf", "hf:dtype=bf16", "hf", "cast");
+  assert_int_equal(conversion_shell("cp '%s/config.json' '%s'", conversion_at("hf"), conversion_at("cast")),
+                   0);
+  conversion_run("hf", "hf", "cast", "back");
+  conversion_same("cast", "back");
+  conversion_run("hf", "hf:dtype=fp8", "cast", "back");
+  same_tensors("hf", "back");
+  check_index("back");
+}
+
 /* Without the names of the model's own files, treadle makes files of its own: scales stand behind their weights. */
 static void fp8_of_a_config_alone(void **state) {
   (void)state;
@@ -202,15 +228,7 @@ static void fp8_of_a_config_alone(void **state) {
       conversion_unquantised(fp8, "own");
       continue;
     }
-    treadle_checkpoint *hf = conversion_open("hf"), *own = conversion_open("own");
-    assert_int_equal(hf->count, own->count);
-    for (int32_t i = 0; i < hf->count; i++) {
-      assert_string_equal(hf->tensors[i].name, own->tensors[i].name);
-      assert_string_equal(hf->tensors[i].dtype_text, own->tensors[i].dtype_text);
-      assert_memory_equal(hf->tensors[i].data, own->tensors[i].data, hf->tensors[i].bytes);
-    }
-    treadle_checkpoint_close(hf);
-    treadle_checkpoint_close(own);
+    same_tensors("hf", "own");
   }
 }
 
@@ -269,11 +287,9 @@ static void scales_must_be_there_and_fit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fp8_becomes_bf16),
-      cmocka_unit_test(fp8_is_made),
-      cmocka_unit_test(fp8_of_a_config_alone),
-      cmocka_unit_test(fp8_is_taken_over),
-      cmocka_unit_test(scales_must_be_there_and_fit),
+      cmocka_unit_test(fp8_becomes_bf16),  cmocka_unit_test(fp8_is_made),
+      cmocka_unit_test(fp8_of_bf16_files), cmocka_unit_test(fp8_of_a_config_alone),
+      cmocka_unit_test(fp8_is_taken_over), cmocka_unit_test(scales_must_be_there_and_fit),
   };
   return cmocka_run_group_tests(tests, NULL, conversion_end);
 }
