@@ -9,6 +9,7 @@
 
 static void check_shares(const treadle_layout *from, const treadle_layout *to) {
   treadle_alike alike;
+  if (from->fp8 || to->fp8) return; /* the bound of blocks is not a sum of shares */
   assert_ok(treadle_alike_create(from, to, &alike));
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     int64_t bytes = 0, bound;

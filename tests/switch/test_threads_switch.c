@@ -2,6 +2,7 @@
  * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
  * page is written again.  test_threads_switch [SEED] ctest: label=threads */
 #include "plan/pairs.h"
+#include "switch/load.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -29,9 +30,10 @@ static bool holds(const treadle_layout *layout, int rank, const char *window, co
   return true;
 }
 
-static char *expected(const treadle_layout *layout, int rank) {
+/* source: where the values come from, which may be fp8 blocks; NULL: the checkpoint. */
+static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted || treadle_layout_load(layout, rank, wanted) != TREADLE_OK) abort();
+  if (!wanted || treadle_layout_load_from(layout, source, rank, wanted) != TREADLE_OK) abort();
   return wanted;
 }
 
@@ -57,7 +59,7 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   RANK_TRUE(holds(play->p->to.layout, rank, treadle_switch_infer_window(sw), infer));
   RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
   RANK_OK(treadle_switch_digest(sw, &now));
-  RANK_TRUE(now == digest);
+  RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
   if (play->one_way) {
     RANK_FAILS(TREADLE_STATE, "one-way", treadle_switch_to_train(sw));
     return 0;
@@ -78,8 +80,8 @@ static int play_rank(treadle_group *group, void *context) {
       .page_bytes = PAGE, .cap_bytes = play->cap, .one_way = play->one_way, .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
   sw->mover = TREADLE_MOVER_PLAIN;
-  char *train = expected(play->p->from.layout, group->rank),
-       *infer = expected(play->p->to.layout, group->rank);
+  char *train = expected(play->p->from.layout, NULL, group->rank),
+       *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &digest));
   RANK_TRUE(treadle_switch_version(sw) == 0 && treadle_switch_mode(sw) == TREADLE_TRAIN);
