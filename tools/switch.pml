@@ -2,25 +2,29 @@
  * runs it.
  *
  *   here                     in src/
- *   entering, wait_all       switch/switch.c enter; transport/group.c treadle_group_meet, treadle_group_wait
- *   out_epoch, out_state     treadle_control.outcome; outcome_open, outcome_settle, outcome_check: treadle_outcome_*
- *   compare                  enter: all ranks have the same mode and version
- *   load, twin               to INFER out of HOST: parameters come before the ranks meet; keep=host: the copy in host
- *                            memory, made before the first wave
- *   run_wave                 switch/run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done
- *   commit                   switch.c commit: verified, all verified, the word
- *   settle                   switch.c settle, wait_until_stopped, anyone_reclaimed
- *   finish                   switch.c finish; the cache takes the pages that are free
- *   bind                     the second agreement: bound on all ranks, or on none
- *   treadle_group_close      group.c leave
+ *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
+ *   entered, arrived, way    epoch.c treadle_epoch_enter; transport/group.c treadle_group_meet
+ *   wait_all                 group.c treadle_group_wait, for each rank in turn
+ *   out_epoch, out_state     treadle_control.outcome; EPOCH_FAILED: treadle_outcome_check; decide: treadle_outcome_settle
+ *   load_params, twin        offload.c treadle_load, treadle_twin_fill (page by page, before a wave reclaims it)
+ *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done
+ *   commit                   epoch.c treadle_epoch_commit
+ *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
+ *   finish                   arrows.c, after the commit; the cache takes the pages that are free
+ *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
+ *   leave                    group.c treadle_group_fail, treadle_group_close
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between
+ *
+ * Two rules are in the model because without them it fails (planted as OVERTAKEN, LATE_LOAD); the code has to keep them:
+ * a rank that finds the outcome of a later epoch has failed in its own unless it had verified, and a rank that has left
+ * the group decides no outcome; and out of HOST, params are in their pages before the ranks meet.
  *
  * Each atomic step is one access to shared words, so that a rank can be killed between any two. What can happen:
  *
- *   kills    a rank vanishes (SIGKILL). Its words and pages stay as they are, since the others have them mapped; the
+ *   killed   a rank vanishes (SIGKILL). Its words and pages stay as they are, since the others have them mapped; the
  *            others see that it died (pidfd). SIGSTOP and slowness: any rank can be overtaken at any step, and with
  *            `late` every wait may end by its time limit.
- *   errors   a rank fails by itself: memory out, a copy not covered, a callback that returns an error.
+ *   failing  a rank fails by itself: memory out, a copy not covered, a callback that returns an error.
  *   A rank whose switch failed calls again, in the same group, or closes.
  *
  * What must hold, in every order of steps:
@@ -45,14 +49,14 @@
 #define CALLS 2
 #endif
 #define EPOCHS (2 * CALLS) /* a call to INFER is two: the waves, and the engines */
+#ifndef CHAIN /* when ranks call again: 1 after a switch that went well, 0 after one that failed */
+#define CHAIN 0
+#endif
 #ifndef LAG
 #define LAG 2 /* TREADLE_LAG */
 #endif
-#ifndef KILLS
-#define KILLS 1
-#endif
-#ifndef ERRORS
-#define ERRORS 1
+#ifndef FAULTS
+#define FAULTS 1
 #endif
 #ifndef LATE
 #define LATE 0
@@ -65,20 +69,8 @@ mtype = { TREADLE_HOST, TREADLE_TRAIN, TREADLE_FORWARD, TREADLE_INFER, TREADLE_L
 mtype = { UNDECIDED, TREADLE_OPEN, TREADLE_COMMITTED, TREADLE_FAILED };
 mtype = { NOTHING, TRAIN_BYTES, INFER_BYTES };
 
-/* A rank that has left for good no longer touches the outcome. */
-#ifdef LEFT_ENTERS
-#define LEFT_STAYS_OUT
-#else
-#define LEFT_STAYS_OUT && !left[me]
-#endif
-/* All of it before the first wave; the mistake: when it is asked for. */
-#ifdef LATE_TWIN
-#define COPY_TWIN
-#else
-#define COPY_TWIN -> twin[me] = true
-#endif
-
 #define NEVER 255 /* no page */
+#define ALL ((1 << WAVES) - 1) /* pages */
 #define DONE(epoch, wave) ((epoch) * (WAVES + 1) + 1 + (wave))
 #define TRAIN_PAGE(unit) (unit) /* the physical page of each page of the windows */
 #define INFER_PAGE(unit) ((unit) < LAG -> WAVES + (unit) : (unit) - LAG)
@@ -86,7 +78,7 @@ mtype = { NOTHING, TRAIN_BYTES, INFER_BYTES };
 #define PAGE(rank, page) holds[(rank) * PAGES + (page)]
 
 /* The control block. */
-byte entered[RANKS], arrived[RANKS], reclaimed[RANKS], verified[RANKS], stopped[RANKS], done[RANKS];
+byte entered[RANKS], arrived[RANKS], reclaimed[RANKS], verified[RANKS], line_stopped[RANKS], line_done[RANKS];
 bool left[RANKS], alive[RANKS];
 byte out_epoch;
 mtype out_state = TREADLE_COMMITTED;
@@ -94,14 +86,14 @@ mtype way[RANKS]; /* the mode in which a rank enters; the versions follow from i
 
 /* Memory. */
 mtype holds[RANKS * PAGES];
-bool twin[RANKS];         /* the copy in host memory is whole and of these weights */
+byte twin[RANKS];         /* the pages of params that are in host memory, a bit each */
 bool engine[RANKS];       /* is bound */
 byte reading[RANKS];      /* the page that a rank copies from, of all ranks; NEVER */
 
 /* What happens. */
 mtype start;   /* where the ranks are */
 bool via_host; /* from FORWARD back to INFER by HOST */
-byte kills = KILLS, errors = ERRORS;
+byte faults = FAULTS; /* kills and errors that may yet come */
 
 /* What was decided, for the assertions: by epoch, at most once. */
 mtype decided[EPOCHS + 1] = UNDECIDED;
@@ -109,17 +101,19 @@ mtype verdict[EPOCHS + 1] = UNDECIDED; /* of a failed epoch: the mode that ranks
 bool stands[EPOCHS + 1];               /* somebody says that the old weights stand */
 
 #define FORWARD_WAVES(to) ((to) == TREADLE_INFER)
-#define RUNS_WAVES (!binding && (to == TREADLE_INFER || !KEEP_HOST))
+#define RUNS_WAVES (mode != to && (to == TREADLE_INFER || !KEEP_HOST))
+#define HAS_TWIN (KEEP_HOST || old == TREADLE_HOST)
 #define EXCUSED (LATE && decided[epoch] == TREADLE_FAILED) /* what a late rank reads in a failed epoch is never used */
 
-/* treadle_outcome_check. A word of a later epoch: the others have left this one. They have committed it if this rank
- * had verified, and cannot have if it had not. */
+/* treadle_outcome_check. A word of a later epoch: the others have left this one. They had committed it if this rank had
+ * verified, and cannot have if it had not. A rank that has left the group takes part in no outcome. */
 #ifdef OVERTAKEN
-#define EPOCH_FAILED (out_epoch == epoch && out_state == TREADLE_FAILED)
+#define LATER_FAILED false
 #else
-#define EPOCH_FAILED                                                                                                   \
-  ((out_epoch == epoch && out_state == TREADLE_FAILED) || (out_epoch > epoch && verified[me] < epoch))
+#define LATER_FAILED (out_epoch > epoch && verified[me] < epoch)
 #endif
+#define I_LEFT left[me]
+#define EPOCH_FAILED ((out_epoch == epoch && out_state == TREADLE_FAILED) || LATER_FAILED || I_LEFT)
 
 /* treadle_group_wait for one word of each rank, in their order: it comes, or `failed` does, or its rank died, or left,
  * or the time is over. */
@@ -143,7 +137,7 @@ inline wait_all(word, value, failed) {
 inline may_fail() {
   if
   :: true
-  :: errors > 0 -> errors--; ok = false
+  :: faults > 0 -> faults--; ok = false
   fi
 }
 
@@ -151,7 +145,7 @@ inline may_fail() {
 inline write_page(page, bytes) {
   peer = 0;
   do
-  :: peer < RANKS -> assert(reading[peer] != page || EXCUSED); peer++
+  :: peer < RANKS -> assert(reading[peer] != page || (LATE && decided[entered[peer]] == TREADLE_FAILED)); peer++
   :: else -> break
   od;
   peer = 0;
@@ -159,13 +153,15 @@ inline write_page(page, bytes) {
   PAGE(me, page) = bytes
 }
 
-inline write_window(bytes, in_train) { /* the whole window of a mode, by local copies */
+inline load_params() { /* treadle_load: the pages of params that are not theirs, from the twin */
   unit = 0;
   do
   :: unit < WAVES ->
     if
-    :: in_train -> write_page(TRAIN_PAGE(unit), bytes)
-    :: else -> write_page(INFER_PAGE(unit), bytes)
+    :: PAGE(me, TRAIN_PAGE(unit)) != TRAIN_BYTES ->
+      assert(twin[me] & (1 << unit));
+      write_page(TRAIN_PAGE(unit), TRAIN_BYTES)
+    :: else
     fi;
     unit++
   :: else -> break
@@ -201,15 +197,27 @@ inline assert_window(in_train) { /* the mode has its bytes */
 
 /* ---- run.c: one wave ---- */
 
+#ifdef LATE_TWIN
+#define FILLS_TWIN false
+#else
+#define FILLS_TWIN (KEEP_HOST && to == TREADLE_INFER)
+#endif
+
 inline copy_begins() { /* reads its part of every rank's window, writes a page of the other */
   unit = (FORWARD_WAVES(to) -> wave : WAVES - 1 - wave);
+  if /* treadle_twin_fill: what this wave reclaims */
+  :: FILLS_TWIN && old == TREADLE_TRAIN && wave >= LAG ->
+    assert(PAGE(me, TRAIN_PAGE(unit - LAG)) == TRAIN_BYTES);
+    twin[me] = twin[me] | (1 << (unit - LAG))
+  :: else
+  fi;
   from_page = (FORWARD_WAVES(to) -> TRAIN_PAGE(unit) : INFER_PAGE(unit));
   peer = 0;
   do
   :: peer < RANKS ->
     assert(PAGE(peer, from_page) == (FORWARD_WAVES(to) -> TRAIN_BYTES : INFER_BYTES) || EXCUSED);
     /* Overwriting what somebody says stands as it was. */
-    assert(wave < LAG || KEEP_HOST || mode == TREADLE_HOST || !stands[epoch]);
+    assert(wave < LAG || HAS_TWIN || !stands[epoch]);
     peer++
   :: else -> break
   od;
@@ -231,25 +239,11 @@ inline run_wave() {
     fi;
 #ifndef EARLY_RECLAIM
     if
-    :: ok && wave >= LAG -> wait_all(done[peer], DONE(epoch, wave - LAG), EPOCH_FAILED)
+    :: ok && wave >= LAG -> wait_all(line_done[peer], DONE(epoch, wave - LAG), EPOCH_FAILED)
     :: else
     fi
 #endif
   }
-#ifdef CHECK_THEN_ANNOUNCE
-  atomic {
-    if
-    :: ok && wave == LAG && EPOCH_FAILED -> ok = false
-    :: else
-    fi
-  }
-  atomic {
-    if
-    :: ok && wave == LAG -> reclaimed[me] = epoch
-    :: else
-    fi
-  }
-#else
   if
   :: d_step { ok && wave == LAG -> reclaimed[me] = epoch }; /* announce_reclaim */
     if
@@ -259,15 +253,14 @@ inline run_wave() {
     fi
   :: d_step { !(ok && wave == LAG) -> skip }
   fi;
-#endif
   if
   :: d_step { ok -> copy_begins() };
 #ifdef EARLY_DONE
-    done[me] = DONE(epoch, wave);
+    line_done[me] = DONE(epoch, wave);
 #endif
     d_step {
       reading[me] = NEVER;
-      done[me] = DONE(epoch, wave);
+      line_done[me] = DONE(epoch, wave);
       wave++
     }
   :: !ok
@@ -278,7 +271,7 @@ inline run_wave() {
 
 inline decide(state) { /* the compare-and-swap of treadle_outcome_settle */
   if
-  :: out_epoch < epoch || (out_epoch == epoch && out_state == TREADLE_OPEN) ->
+  :: !(I_LEFT) && (out_epoch < epoch || (out_epoch == epoch && out_state == TREADLE_OPEN)) ->
     out_epoch = epoch;
     out_state = state;
     assert(decided[epoch] == UNDECIDED);
@@ -324,7 +317,7 @@ inline settle() {
   }
   if
   :: !ok;
-    stopped[me] = epoch;
+    line_stopped[me] = epoch;
     together = true;
     atomic { /* wait_until_stopped */
       who = 0;
@@ -332,19 +325,15 @@ inline settle() {
       :: who == RANKS -> break
       :: who < RANKS ->
         if
-#ifndef SKIP_STOP
-        :: entered[who] >= epoch && stopped[who] < epoch && (left[who] || !alive[who] || LATE) ->
+        :: entered[who] >= epoch && line_stopped[who] < epoch && (left[who] || !alive[who] || LATE) ->
           together = false; who++
-        :: stopped[who] >= epoch || entered[who] < epoch -> who++
-#else
-        :: who++
-#endif
+        :: line_stopped[who] >= epoch || entered[who] < epoch -> who++
         fi
       od;
       who = 0
     }
     d_step { /* anyone_reclaimed */
-      assert(decided[epoch] == TREADLE_FAILED);
+      assert(decided[epoch] == TREADLE_FAILED || left[me]);
       any = false;
       do
       :: who < RANKS ->
@@ -354,39 +343,28 @@ inline settle() {
       :: else -> break
       od;
       who = 0;
+      engine[me] = engine[me] && !binding;
       if
-      :: binding ->
-        assert(!any);
-        engine[me] = false;
-        if
-        :: KEEP_HOST ->
-          assert(twin[me]);
-          write_window(TRAIN_BYTES, true);
-          let_go(TRAIN_BYTES);
-          twin[me] = false;
-          mode = TREADLE_TRAIN
-        :: else /* INFER, unbound */
-        fi
-      :: !binding && mode == TREADLE_HOST -> assert(twin[me]); write_window(NOTHING, true); let_go(NOTHING)
-      :: !binding && mode != TREADLE_HOST && any && KEEP_HOST && mode != TREADLE_INFER ->
-        if
-        :: reclaimed[me] == epoch -> assert(twin[me]); write_window(TRAIN_BYTES, true)
-        :: else
-        fi;
-        twin[me] = false;
-        let_go(TRAIN_BYTES)
-      :: !binding && mode != TREADLE_HOST && any && !KEEP_HOST -> mode = TREADLE_LOST
-      :: !binding && mode != TREADLE_HOST && !any && mode == TREADLE_INFER -> let_go(INFER_BYTES)
-      :: !binding && mode != TREADLE_HOST && !any && mode != TREADLE_INFER -> twin[me] = false; let_go(TRAIN_BYTES)
+      :: old == TREADLE_INFER && any && !binding -> mode = TREADLE_LOST
+      :: old == TREADLE_INFER && (!any || binding) -> /* stay_in_infer */
+        let_go(INFER_BYTES);
+        mode = TREADLE_INFER;
+        engine[me] = was_bound
+      :: old == TREADLE_TRAIN && !HAS_TWIN && any -> mode = TREADLE_LOST
+      :: old == TREADLE_TRAIN && !HAS_TWIN && !any && !binding -> let_go(TRAIN_BYTES)
+      :: old == TREADLE_TRAIN && !HAS_TWIN && !any && binding -> skip /* INFER, unbound */
+      :: old == TREADLE_TRAIN && HAS_TWIN -> load_params(); let_go(TRAIN_BYTES); twin[me] = 0; mode = TREADLE_TRAIN
+      :: old == TREADLE_HOST -> assert(twin[me] == ALL); let_go(NOTHING); mode = TREADLE_HOST
       fi;
+      engine[me] = engine[me] && mode == TREADLE_INFER;
       any = false;
       if
       :: mode == TREADLE_TRAIN || mode == TREADLE_FORWARD -> assert_window(true)
       :: mode == TREADLE_INFER -> assert_window(false)
       :: else
       fi;
-      assert(LATE || verdict[epoch] == UNDECIDED || verdict[epoch] == mode);
-      verdict[epoch] = mode;
+      assert(LATE || left[me] || verdict[epoch] == UNDECIDED || verdict[epoch] == mode);
+      verdict[epoch] = (left[me] -> verdict[epoch] : mode);
       stands[epoch] = stands[epoch] || mode != TREADLE_LOST
     }
     if
@@ -402,15 +380,15 @@ inline finish() {
     assert(decided[epoch] == TREADLE_COMMITTED);
     wave = 0;
     if
-    :: to == TREADLE_INFER -> let_go(INFER_BYTES); assert_window(false); twin[me] = twin[me] && KEEP_HOST
+    :: to == TREADLE_INFER -> let_go(INFER_BYTES); assert_window(false)
     :: else ->
       if
-      :: KEEP_HOST -> assert(twin[me]); write_window(TRAIN_BYTES, true)
+      :: KEEP_HOST -> assert(twin[me] == ALL); load_params()
       :: else
       fi;
       let_go(TRAIN_BYTES);
       assert_window(true);
-      twin[me] = false /* training goes on, and the copy grows old */
+      twin[me] = 0 /* training goes on, and the copy grows old */
     fi;
     mode = to
   }
@@ -419,26 +397,27 @@ inline finish() {
 /* ---- One rank ---- */
 
 proctype rank(byte me) {
-  mtype mode = start, to = TREADLE_LOST;
+  mtype mode = start, old = start, to = TREADLE_LOST;
   byte calls, epoch, barriers, wave, peer, who, unit, from_page;
-  bool ok, binding, together, any;
+  bool ok, binding, was_bound, together, any;
   {
     ok = true;
   call:
     atomic { /* the caller: arrows that are local, the next that is not */
-      ok = calls < CALLS && mode != TREADLE_LOST LEFT_STAYS_OUT;
+      ok = calls < CALLS && mode != TREADLE_LOST;
       calls++;
       binding = false;
       if
-      :: ok && mode == TREADLE_FORWARD && via_host -> twin[me] = true; let_go(NOTHING); mode = TREADLE_HOST
+      :: ok && mode == TREADLE_FORWARD && via_host -> twin[me] = ALL; let_go(NOTHING); mode = TREADLE_HOST
       :: ok && mode == TREADLE_FORWARD && !via_host -> mode = TREADLE_TRAIN
       :: else
       fi;
       if
-      :: ok && mode == TREADLE_INFER && engine[me] -> to = TREADLE_FORWARD; engine[me] = false /* unbind */
-      :: ok && mode == TREADLE_INFER && !engine[me] -> to = TREADLE_INFER; binding = true
+      :: ok && mode == TREADLE_INFER && engine[me] -> to = TREADLE_FORWARD
       :: else -> to = TREADLE_INFER
-      fi
+      fi;
+      old = mode;
+      was_bound = engine[me]
     }
     if
     :: !ok -> goto leave
@@ -447,7 +426,7 @@ proctype rank(byte me) {
     atomic { /* treadle_epoch_enter */
 #ifndef LATE_LOAD
       if
-      :: mode == TREADLE_HOST -> write_window(TRAIN_BYTES, true)
+      :: mode == TREADLE_HOST -> load_params()
       :: else
       fi;
 #endif
@@ -465,7 +444,7 @@ proctype rank(byte me) {
         :: else
         fi
       }
-      d_step { /* treadle_outcome_check; check_ways; the twin */
+      d_step { /* treadle_outcome_check, check_ways */
         if
         :: ok && EPOCH_FAILED -> ok = false
         :: else
@@ -477,12 +456,12 @@ proctype rank(byte me) {
         who = 0;
 #ifdef LATE_LOAD
         if
-        :: ok && mode == TREADLE_HOST -> write_window(TRAIN_BYTES, true)
+        :: ok && mode == TREADLE_HOST -> load_params()
         :: else
         fi;
 #endif
         if
-        :: ok && KEEP_HOST && to == TREADLE_INFER && !binding COPY_TWIN
+        :: ok -> engine[me] = false /* treadle_engine_unbind */
         :: else
         fi
       }
@@ -497,7 +476,13 @@ proctype rank(byte me) {
       :: ok -> may_fail()
       :: else
       fi;
-      engine[me] = ok && binding
+      if
+      :: ok && binding -> engine[me] = true
+      :: ok && !binding && FILLS_TWIN && mode == TREADLE_TRAIN -> /* treadle_twin_fill: the rest */
+        assert(PAGE(me, TRAIN_PAGE(WAVES - 1)) == TRAIN_BYTES);
+        twin[me] = ALL
+      :: else
+      fi
     }
     if
     :: ok -> commit()
@@ -508,12 +493,16 @@ proctype rank(byte me) {
     :: else
     fi;
     if
-    :: d_step { ok && binding -> assert(decided[epoch] == TREADLE_COMMITTED) };
-      goto call
+    :: d_step { ok && binding -> assert(decided[epoch] == TREADLE_COMMITTED); ok = CHAIN };
+      if
+      :: ok -> goto call
+      :: else -> goto leave
+      fi
     :: ok && !binding ->
       finish();
       if
-      :: to != TREADLE_INFER -> goto call
+      :: to != TREADLE_INFER && CHAIN -> goto call
+      :: to != TREADLE_INFER && !CHAIN -> goto leave
       :: d_step { to == TREADLE_INFER -> binding = true; epoch++; entered[me] = epoch }; /* treadle_epoch_next */
         d_step {
           if
@@ -529,7 +518,7 @@ proctype rank(byte me) {
         }
         goto agree
       fi
-    :: !ok -> goto call /* the caller tries again, */
+    :: !ok && !CHAIN -> goto call /* the caller tries again, */
     :: !ok -> goto leave /* or gives up */
     fi;
   leave:
@@ -542,11 +531,11 @@ proctype rank(byte me) {
 proctype killer() {
   byte who;
   do
-  :: kills > 0 ->
+  :: faults > 0 ->
     atomic {
       select(who : 0 .. RANKS - 1);
       if
-      :: alive[who] && !left[who] -> alive[who] = false; reading[who] = NEVER; engine[who] = false; kills--
+      :: faults > 0 && alive[who] && !left[who] -> alive[who] = false; reading[who] = NEVER; engine[who] = false; faults--
       :: else
       fi;
       who = 0
@@ -559,10 +548,13 @@ init {
   atomic {
     byte r, p;
     if
-    :: start = TREADLE_TRAIN
-    :: start = TREADLE_INFER
+#if CHAIN
     :: start = TREADLE_INFER; via_host = true
+#else
     :: start = TREADLE_HOST
+#endif
+    :: start = TREADLE_INFER
+    :: start = TREADLE_TRAIN
     fi;
     for (r : 0 .. RANKS - 1) {
       alive[r] = true;
@@ -575,7 +567,7 @@ init {
         :: else
         fi
       }
-      twin[r] = start == TREADLE_HOST || (KEEP_HOST && start == TREADLE_INFER);
+      twin[r] = (start == TREADLE_HOST || (KEEP_HOST && start == TREADLE_INFER) -> ALL : 0);
       engine[r] = start == TREADLE_INFER;
       way[r] = TREADLE_LOST
     }
