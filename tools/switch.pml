@@ -1,5 +1,5 @@
-/* The switch of src/switch as a model, for spin: RANKS ranks, WAVES waves, EPOCHS calls by each rank. tools/check-model
- * runs it.
+/* The switch of src/switch as a model, for spin: RANKS ranks, WAVES waves, CALLS calls by each rank.
+ * tools/check-model runs it.
  *
  *   here                     in src/
  *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
@@ -15,7 +15,8 @@
  *   leave                    group.c treadle_group_fail, treadle_group_close
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between
  *
- * Two rules are in the model because without them it fails (planted as OVERTAKEN, LATE_LOAD); the code has to keep them:
+ * Two rules are in the model because without them it fails (planted as OVERTAKEN, LATE_LOAD); the code has to keep them, and
+ * treadle_outcome_check, which looks at the outcome of its own epoch alone, does not keep the first yet:
  * a rank that finds the outcome of a later epoch has failed in its own unless it had verified, and a rank that has left
  * the group decides no outcome; and out of HOST, params are in their pages before the ranks meet.
  *
@@ -23,18 +24,18 @@
  *
  *   killed   a rank vanishes (SIGKILL). Its words and pages stay as they are, since the others have them mapped; the
  *            others see that it died (pidfd). SIGSTOP and slowness: any rank can be overtaken at any step, and with
- *            `late` every wait may end by its time limit.
+ *            LATE every wait may end by its time limit.
  *   failing  a rank fails by itself: memory out, a copy not covered, a callback that returns an error.
  *   A rank whose switch failed calls again, in the same group, or closes.
  *
  * What must hold, in every order of steps:
  *
- *   ends      without `late` no rank waits for ever, and no wait needs its time limit (no invalid end state)
+ *   ends      without LATE no rank waits for ever, and no wait needs its time limit (no invalid end state)
  *   pages     a page is read with the bytes of the old mode in it, and is written while nobody reads it
  *   outcome   an epoch is decided once; a rank that says committed (failed) says so of an epoch that is;
- *             committed only after all have verified; bound likewise
+ *             bound likewise
  *   old mode  a rank that says that the old weights stand has them, and nobody overwrites one of them afterwards
- *   alike     without `late`, all that say that an epoch failed say the same of the weights
+ *   alike     without LATE, all that say that an epoch failed say the same of the weights
  *   engine    no page that a bound engine may read is written
  *
  * Planted mistakes, each to be found: see tools/check-model. */
