@@ -180,8 +180,11 @@ typedef struct treadle_plan_options {
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
   int32_t
-      waves; /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
+      waves;  /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
                         treadle_switch_create settles it among them */
+  bool alias; /* whole pages that hold the same in both windows are one page, and not copied: storage
+                       tensors of the to-window then lie where treadle_plan_storage says */
+  bool keep_params; /* the from-window stays as it is, and the way back has nothing to do */
 } treadle_plan_options;
 
 /* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the
@@ -192,22 +195,29 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
 void treadle_plan_destroy(treadle_plan *plan);
 
 typedef struct treadle_plan_info {
-  size_t from_bytes, to_bytes; /* windows, rounded up to pages */
+  size_t from_bytes, to_bytes; /* windows, rounded up to pages; without padding */
   size_t moved_bytes;          /* pulled from other ranks, direction `to` */
   size_t lower_bound_bytes;    /* destination bytes that the rank does not already hold */
-  size_t resident_bytes;       /* copied from this rank's own window */
+  size_t resident_bytes;       /* copied from this rank's own window, or aliased */
   size_t back_moved_bytes, back_lower_bound_bytes;
   int32_t waves;
   size_t page_bytes;
   size_t cap_bytes;        /* as given or chosen */
   size_t cap_min_bytes;    /* the smallest cap that this rank can do with */
   size_t peak_bytes;       /* device bytes at the fullest moment, both directions */
-  size_t peak_bound_bytes; /* max(from_bytes, to_bytes) + cap */
+  size_t peak_bound_bytes; /* max(from, to) + cap; with keep_params from + to + cap; without padding */
+  size_t padding_bytes;    /* what alias adds to the to-window */
+  size_t infer_bytes;      /* of the to-window: data and fills */
+  size_t copied_bytes;     /* of these, data that is written; the rest is fills and */
+  size_t aliased_bytes;    /* what lies on pages of both windows */
   uint64_t digest;         /* of the inputs; equal on all ranks that run the same plan */
   bool lossless;           /* the way back gives the same bits */
 } treadle_plan_info;
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
+/* As treadle_layout_storage, of the to-window as this plan arranges it. */
+treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
+                                    treadle_storage_info *info_p);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */

@@ -32,6 +32,7 @@ typedef struct treadle_arguments {
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
   int64_t rank_map; /* treadle_rank_map */
+  int64_t alias;    /* 0: on, 1: off */
   int64_t check;    /* treadle_check */
   bool runs, by_rank, trust, json, help;
   const char *family, *dtype; /* make-model */

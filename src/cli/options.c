@@ -50,6 +50,8 @@ static const option_row rows[] = {
    SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL},
   {"page-size", "SIZE", "size of a page: a power of two from 4KiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL},
   {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL},
+  {"alias", "on|off", "whether pages that hold the same bytes in both layouts are shared instead of copied (on)",
+   WORD, AT(alias), TREADLE_IN_PLAN, 0, 0, {"on", "off", NULL}, NULL},
   {"timeout", "SECONDS", "how long any wait may take (60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
   {"check", "", "compare every byte with a direct cut of the file; =prove also plants faults that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on"},

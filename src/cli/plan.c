@@ -21,6 +21,9 @@ static void print_json(const treadle_report *report, const treadle_arguments *ar
   treadle_json_out_int(&out, "lower_bound_bytes", (int64_t)report->lower_bound_bytes);
   treadle_json_out_real(&out, "ratio", treadle_ratio(report->moved_bytes, report->lower_bound_bytes));
   treadle_json_out_int(&out, "resident_bytes", (int64_t)report->resident_bytes);
+  treadle_json_out_int(&out, "infer_bytes", (int64_t)report->infer_bytes);
+  treadle_json_out_int(&out, "copied_bytes", (int64_t)report->copied_bytes);
+  treadle_json_out_int(&out, "aliased_bytes", (int64_t)report->aliased_bytes);
   treadle_json_out_int(&out, "waves", report->waves);
   treadle_json_out_int(&out, "cap", (int64_t)report->cap_bytes);
   treadle_json_out_int(&out, "cap_min", (int64_t)report->cap_min_bytes);
@@ -49,6 +52,8 @@ static void print_json(const treadle_report *report, const treadle_arguments *ar
       treadle_json_out_int(&out, "infer_bytes", (int64_t)info->to_bytes);
       treadle_json_out_int(&out, "moved_bytes", (int64_t)info->moved_bytes);
       treadle_json_out_int(&out, "lower_bound_bytes", (int64_t)info->lower_bound_bytes);
+      treadle_json_out_int(&out, "copied_bytes", (int64_t)info->copied_bytes);
+      treadle_json_out_int(&out, "aliased_bytes", (int64_t)info->aliased_bytes);
       treadle_json_out_int(&out, "peak_bytes", (int64_t)info->peak_bytes);
       treadle_json_out_close(&out, '}');
     }
@@ -127,14 +132,15 @@ out:
 static void print_ranks(const treadle_report *report) {
   int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? report->ranks : first + 1;
   int64_t shown = end - first > TREADLE_SHOWN_RANKS ? first + TREADLE_SHOWN_RANKS : end;
-  printf("\n%6s %11s %11s %11s %11s %6s %11s %11s\n", "rank", "from", "to", "moved", "lower bound", "ratio",
-         "peak", "peak bound");
+  printf("\n%6s %11s %11s %11s %11s %6s %11s %11s %11s %11s\n", "rank", "from", "to", "moved",
+         "lower bound", "ratio", "copied", "aliased", "peak", "peak bound");
   for (int64_t rank = first; rank < shown; rank++) {
     const treadle_plan_info *info = treadle_report_rank(report, rank);
-    printf("%6lld %11s %11s %11s %11s %6.3f %11s %11s\n", (long long)rank,
+    printf("%6lld %11s %11s %11s %11s %6.3f %11s %11s %11s %11s\n", (long long)rank,
            treadle_text_of_size(info->from_bytes), treadle_text_of_size(info->to_bytes),
            treadle_text_of_size(info->moved_bytes), treadle_text_of_size(info->lower_bound_bytes),
            treadle_ratio(info->moved_bytes, info->lower_bound_bytes),
+           treadle_text_of_size(info->copied_bytes), treadle_text_of_size(info->aliased_bytes),
            treadle_text_of_size(info->peak_bytes), treadle_text_of_size(info->peak_bound_bytes));
   }
   if (shown < end)
@@ -216,6 +222,10 @@ static treadle_status print_text(const treadle_report *report, const treadle_rep
          report->lower_bound_bytes, treadle_ratio(report->moved_bytes, report->lower_bound_bytes));
   printf("already there     %s (%zu)\n", treadle_text_of_size(report->resident_bytes),
          report->resident_bytes);
+  printf("to be written     %s of %s (%.4g), and %s on pages that both layouts share\n",
+         treadle_text_of_size(report->copied_bytes), treadle_text_of_size(report->infer_bytes),
+         report->infer_bytes ? (double)report->copied_bytes / (double)report->infer_bytes : 0,
+         treadle_text_of_size(report->aliased_bytes));
   if (report->rank < 0)
     printf("inbound           at most %.4g of the model on a rank, on average %.4g\n"
            "link load         the busiest rank has %.4g times the average\n",
@@ -253,6 +263,7 @@ int treadle_command_plan(const treadle_arguments *arguments) {
       .page_bytes = arguments->page_bytes,
       .cap_bytes = arguments->cap_bytes,
       .budget_bytes = arguments->budget_bytes,
+      .alias = arguments->alias == 0,
   };
   TRY(treadle_open_model(arguments, arguments->model, true, &model));
   TRY(treadle_report_make(model, &options, &report));

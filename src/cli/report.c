@@ -40,14 +40,18 @@ static size_t window_max(const treadle_report *report, int64_t rank) {
                   round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
 }
 
-/* The largest cap_min and window over some ranks. */
-static treadle_status find_cap_min(treadle_report *report, const int64_t *ranks, int32_t count) {
+/* The grounds of some ranks, and the largest cap_min and window over them. */
+static treadle_status find_cap_min(treadle_report *report, const treadle_report_options *options,
+                                   const int64_t *ranks, int32_t count) {
   treadle_status status = TREADLE_OK;
+  const treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes, .alias = options->alias};
+  report->grounds = treadle_alloc_array((size_t)count, sizeof *report->grounds);
+  if (!report->grounds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   for (int32_t i = 0; i < count; i++) {
     treadle_progress("smallest cap: kind %d of %d", (int)i + 1, (int)count);
-    int64_t cap_min = 0;
-    TRY(treadle_plan_cap_min(report->from, report->to, ranks[i], (int64_t)report->page_bytes, &cap_min));
-    report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)cap_min);
+    TRY(treadle_ground_create(report->from, report->to, ranks[i], &terms, &report->grounds[i]));
+    report->ground_count++;
+    report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
     report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, ranks[i]));
   }
 out:
@@ -76,8 +80,9 @@ static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
   for (int32_t kind = 0; kind < report->kinds.count; kind++) {
     treadle_progress("plan of kind %d of %d", (int)kind + 1, (int)report->kinds.count);
     treadle_plan_info *info = &report->infos[kind];
-    TRY(treadle_plan_measure(report->from, report->to, report->kinds.first[kind],
-                             (int64_t)report->page_bytes, report->waves, info));
+    int32_t like = report->kinds.like[kind];
+    TRY(treadle_plan_measure_on(&report->grounds[kind], report->waves, (int64_t)report->cap_bytes,
+                                like < kind ? &report->infos[like] : NULL, info));
     info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
     if (info->peak_bytes > info->peak_bound_bytes) *bounded_p = false;
   }
@@ -135,6 +140,9 @@ static void add_up(treadle_report *report) {
     report->moved_bytes += info->moved_bytes;
     report->lower_bound_bytes += info->lower_bound_bytes;
     report->resident_bytes += info->resident_bytes;
+    report->infer_bytes += info->infer_bytes;
+    report->copied_bytes += info->copied_bytes;
+    report->aliased_bytes += info->aliased_bytes;
     report->peak_bytes = max_size(report->peak_bytes, info->peak_bytes);
     most = max_size(most, info->moved_bytes);
     int64_t rank_room = (int64_t)info->peak_bound_bytes - (int64_t)info->peak_bytes;
@@ -154,10 +162,11 @@ static void add_up(treadle_report *report) {
 static treadle_status report_all(treadle_report *report, const treadle_report_options *options) {
   treadle_status status = TREADLE_OK;
   bool bounded;
-  TRY(treadle_kinds_create(report->from, report->to, &report->kinds));
+  TRY((options->alias ? treadle_kinds_create_paired : treadle_kinds_create)(report->from, report->to,
+                                                                            &report->kinds));
   report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  TRY(find_cap_min(report, report->kinds.first, report->kinds.count));
+  TRY(find_cap_min(report, options, report->kinds.first, report->kinds.count));
   TRY(choose_cap(report, options));
   report->waves =
       treadle_plan_waves(report->from, report->to, (int64_t)report->page_bytes, (int64_t)report->cap_bytes);
@@ -182,17 +191,17 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
 
-  TRY(find_cap_min(report, &report->rank, 1));
+  TRY(find_cap_min(report, options, &report->rank, 1));
   TRY(choose_cap(report, options));
   int64_t cap = (int64_t)report->cap_bytes;
   report->waves = treadle_plan_waves(report->from, report->to, page, cap);
-  TRY(treadle_plan_make(report->from, report->to, report->rank, page, report->waves, cap, &plan));
+  TRY(treadle_plan_make_on(report->grounds, report->waves, cap, &plan));
   treadle_plan_get_info(plan, info);
   if (info->peak_bytes > info->peak_bound_bytes && report->waves != TREADLE_MAX_WAVES) {
     treadle_plan_destroy(plan);
     plan = NULL;
     report->waves = TREADLE_MAX_WAVES;
-    TRY(treadle_plan_make(report->from, report->to, report->rank, page, report->waves, cap, &plan));
+    TRY(treadle_plan_make_on(report->grounds, report->waves, cap, &plan));
     treadle_plan_get_info(plan, info);
   }
   report->link_load = (double)NAN;
@@ -232,6 +241,8 @@ out:
 
 void treadle_report_release(treadle_report *report) {
   treadle_kinds_release(&report->kinds);
+  for (int32_t i = 0; i < report->ground_count; i++) treadle_ground_release(&report->grounds[i]);
+  treadle_free(report->grounds);
   treadle_free(report->infos);
   treadle_free(report->pairs);
   treadle_layout_destroy(report->from);

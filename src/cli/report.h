@@ -20,6 +20,7 @@ typedef struct treadle_report_options {
   treadle_rank_map rank_map;
   size_t page_bytes;              /* 0: 2 MiB */
   size_t cap_bytes, budget_bytes; /* 0: not given */
+  bool alias;
 } treadle_report_options;
 
 typedef struct treadle_report {
@@ -30,8 +31,11 @@ typedef struct treadle_report {
 
   treadle_kinds kinds;      /* of ranks; none for one rank */
   treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
+  treadle_ground *grounds;  /* what they were measured on; [count] */
+  int32_t ground_count;
 
   size_t model_bytes, moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks */
+  size_t infer_bytes, copied_bytes, aliased_bytes;                    /* and these */
   int32_t waves;
   size_t cap_bytes, cap_min_bytes;
   size_t window_max_bytes;          /* the largest window of all ranks */

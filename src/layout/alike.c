@@ -202,6 +202,20 @@ out:
   return status;
 }
 
+/* Which pieces of both layouts meet, and how far apart they begin. */
+static uint64_t hash_pairs(const treadle_pieces *from, const treadle_pieces *to) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < from->count; i++)
+    for (size_t k = 0; k < to->count; k++) {
+      treadle_box common;
+      if (!treadle_box_meet(&from->items[i].box, &to->items[k].box, &common)) continue;
+      hash = treadle_hash_more(hash, i << 32 | k);
+      for (int a = 0; a < TREADLE_MAX_AXES; a++)
+        hash = treadle_hash_more(hash, (uint64_t)(from->items[i].box.start[a] - to->items[k].box.start[a]));
+    }
+  return hash;
+}
+
 static int by_offset(const void *a, const void *b) {
   int64_t x = ((const treadle_piece *)a)->offset, y = ((const treadle_piece *)b)->offset;
   return (x > y) - (x < y);
@@ -217,6 +231,7 @@ static treadle_status fill_share(treadle_alike *alike, int32_t t, treadle_share 
     if (pieces->count > 1) qsort(pieces->items, pieces->count, sizeof *pieces->items, by_offset);
   }
   for (int side = 0; side < TREADLE_SIDES; side++) TRY(hash_cuts(alike, side, t, &share->cuts[side]));
+  share->pairs = hash_pairs(&alike->pieces[TREADLE_FROM], &alike->pieces[TREADLE_TO]);
   share->common = 0;
   TRY(hash_rests(alike, TREADLE_FROM, t, &share->common, &back_bytes));
   TRY(hash_rests(alike, TREADLE_TO, t, &share->common, &share->inbound_bytes));

@@ -26,6 +26,7 @@ typedef struct treadle_share {
   /* By layout: its pieces, by address, and how the cells of both layouts cut them. */
   uint64_t cuts[TREADLE_SIDES];
   uint64_t common;       /* how much of the pieces is in others of the same rank, in both layouts */
+  uint64_t pairs;        /* where pieces of both layouts meet */
   int64_t inbound_bytes; /* its lower bound, from -> to */
 } treadle_share;
 

@@ -220,6 +220,7 @@ static treadle_status take_box(walk *w, const treadle_box *box, const treadle_ce
     return TREADLE_OK;
   }
   TRY(take_held(w, &w->held, false));
+  if (w->sink->own_only) goto out;
   for (size_t i = 0; i < w->rest.count; i++) TRY(take_stripes(w, &w->rest.items[i], from_cell));
 out:
   return status;
@@ -269,6 +270,8 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   w->done.count = w->to_cells.count = w->held.count = w->copies.count = 0;
   if (!w->sink->no_sources) {
     TRY(treadle_layout_pieces_of(w->from, w->rank, piece->tensor, &w->held));
+    if (w->sink->own_only && (w->held.count == 0 || treadle_is_banded(w->from, w->to, piece->tensor)))
+      goto out;
     TRY(treadle_layout_pieces_of(w->to, w->rank, piece->tensor, &w->copies));
   }
   if (treadle_is_banded(w->from, w->to, piece->tensor)) {
@@ -290,7 +293,8 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
       TRY(take_box(w, &box, cell));
     }
   }
-  if (!w->sink->no_sources && !treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
+  if (!w->sink->no_sources && !w->sink->own_only &&
+      !treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
     status = treadle_fail(TREADLE_DIFFERENT,
                           "plan: rank %" PRId64 ": the copies of %s do not write every "
                           "element of its piece once",

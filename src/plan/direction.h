@@ -12,6 +12,8 @@ typedef struct treadle_sink {
   treadle_status (*take_band)(struct treadle_sink *sink, const treadle_band *band,
                               const treadle_band_part *parts);
   bool no_sources; /* sources are not wanted: only which destination bytes have which wave */
+  bool
+      own_only; /* only ops that read this rank's own windows are wanted, and no bands: nothing is proved */
 } treadle_sink;
 
 /* `from` and `to` are the direction's; classes may have them the other way round. Where sources

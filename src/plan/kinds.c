@@ -3,12 +3,17 @@
  * A rank's figures follow from two things. Pages, and with them peak and smallest cap: from the wave of every byte of
  * both windows, so from where each tensor begins in the window, how its pieces lie and are cut, and its position in
  * its class. Bytes: from what its pieces have in common, summed over tensors in any order; so a rank that holds layers
- * 0 to 3 while it wants all is like one that holds layers 4 to 7. Whom a rank pulls from is no part of its figures. */
+ * 0 to 3 while it wants all is like one that holds layers 4 to 7. Whom a rank pulls from is no part of its figures.
+ *
+ * With alias a third: where in the one window a byte of the other lies. Then layers 0 to 3 are other ones than 4 to 7. */
 #include "plan/kinds.h"
 
 #include "base/hash.h"
 #include "layout/alike.h"
+#include "layout/blocks.h"
 #include "plan/classes.h"
+
+#include <string.h>
 
 /* An open hash table of the kinds met so far. */
 typedef struct kind_slot {
@@ -18,7 +23,7 @@ typedef struct kind_slot {
 
 /* The window of the rank at hand in one layout. */
 static treadle_status hash_window(treadle_alike *alike, const treadle_classes *classes, int side,
-                                  uint64_t *hash_p, uint64_t *common) {
+                                  bool paired, uint64_t *hash_p, uint64_t *common) {
   treadle_status status = TREADLE_OK;
   const treadle_holdings *holdings = &alike->holdings[side];
   uint64_t hash = alike->window[side];
@@ -33,6 +38,10 @@ static treadle_status hash_window(treadle_alike *alike, const treadle_classes *c
           share->cuts[side] ^ treadle_mix64((uint64_t)position->before << 32 | (uint32_t)position->count);
       if (side == TREADLE_TO || alike->at[TREADLE_TO][holding->tensor] < 0)
         *common += treadle_mix64(share->common);
+      bool banded =
+          treadle_is_banded(alike->layouts[TREADLE_FROM], alike->layouts[TREADLE_TO], holding->tensor);
+      if (paired && !banded && side == TREADLE_TO)
+        data ^= treadle_hash_more(share->pairs, (uint64_t)alike->at[TREADLE_FROM][holding->tensor]);
     }
     hash = treadle_hash_more(hash, data);
   }
@@ -42,12 +51,12 @@ out:
 }
 
 static treadle_status signature_of(treadle_alike *alike, const treadle_classes *classes, int64_t rank,
-                                   uint64_t *signature_p) {
+                                   bool paired, uint64_t *signature_p) {
   treadle_status status = TREADLE_OK;
   uint64_t from, to, common = 0;
   TRY(treadle_alike_take(alike, rank));
-  TRY(hash_window(alike, classes, TREADLE_FROM, &from, &common));
-  TRY(hash_window(alike, classes, TREADLE_TO, &to, &common));
+  TRY(hash_window(alike, classes, TREADLE_FROM, paired, &from, &common));
+  TRY(hash_window(alike, classes, TREADLE_TO, paired, &to, &common));
   uint64_t signature = treadle_hash_more(treadle_hash_more(from, to), common);
   *signature_p = signature ? signature : 1;
 out:
@@ -60,17 +69,24 @@ static kind_slot *find_kind(kind_slot *slots, size_t mask, uint64_t signature) {
   return &slots[at];
 }
 
-/* Numbers kinds in the order of their lowest ranks, and notes those. */
-static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks) {
+/* Numbers kinds in the order of their lowest ranks, and notes those. bytes: of each, as it was numbered. The slots are
+ * taken again. */
+static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks, const uint64_t *bytes,
+                                   kind_slot *slots, size_t capacity) {
   int32_t *number = treadle_alloc_array((size_t)kinds->count, sizeof *number), count = 0;
   kinds->first = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->first);
-  if (!number || !kinds->first) {
+  kinds->like = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->like);
+  memset(slots, 0, capacity * sizeof *slots);
+  if (!number || !kinds->first || !kinds->like) {
     treadle_free(number);
     return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   }
   for (int64_t rank = 0; rank < ranks; rank++) {
     int32_t *known = &number[kinds->of[rank]]; /* number + 1 */
     if (*known == 0) {
+      kind_slot *slot = find_kind(slots, capacity - 1, bytes[kinds->of[rank]]);
+      if (slot->signature == 0) *slot = (kind_slot){bytes[kinds->of[rank]], count};
+      kinds->like[count] = slot->kind;
       kinds->first[count++] = rank;
       *known = count;
     }
@@ -80,8 +96,8 @@ static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_layout *to,
-                                    treadle_kinds *kinds) {
+static treadle_status create(const treadle_layout *from, const treadle_layout *to, bool paired,
+                             treadle_kinds *kinds) {
   treadle_status status = TREADLE_OK;
   treadle_alike alike = {0};
   treadle_classes classes = {0};
@@ -89,9 +105,10 @@ treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_la
   while (capacity < 2 * ranks) capacity *= 2;
   *kinds = (treadle_kinds){0};
   treadle_places *places = treadle_alloc_array(ranks, sizeof *places);
+  uint64_t *bytes = treadle_alloc_array(ranks, sizeof *bytes); /* by kind: the signature without pairs */
   kind_slot *slots = treadle_alloc_array(capacity, sizeof *slots);
   kinds->of = treadle_alloc_array(ranks, sizeof *kinds->of);
-  if (!places || !slots || !kinds->of)
+  if (!places || !bytes || !slots || !kinds->of)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: no memory for %zu ranks", ranks));
   TRY(treadle_alike_create(from, to, &alike));
   TRY(treadle_classes_create(from, to, 1, &classes));
@@ -99,26 +116,43 @@ treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_la
   int32_t kind = -1;
   for (size_t i = 0; i < ranks; i++) {
     if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
-      uint64_t signature;
-      TRY(signature_of(&alike, &classes, places[i].rank, &signature));
+      uint64_t signature, plain;
+      TRY(signature_of(&alike, &classes, places[i].rank, false, &plain));
+      signature = plain;
+      if (paired) TRY(signature_of(&alike, &classes, places[i].rank, paired, &signature));
       kind_slot *slot = find_kind(slots, capacity - 1, signature);
-      if (slot->signature == 0) *slot = (kind_slot){signature, kinds->count++};
+      if (slot->signature == 0) {
+        bytes[kinds->count] = plain;
+        *slot = (kind_slot){signature, kinds->count++};
+      }
       kind = slot->kind;
     }
     kinds->of[places[i].rank] = kind;
   }
-  TRY(number_kinds(kinds, from->ranks));
+  TRY(number_kinds(kinds, from->ranks, bytes, slots, capacity));
 out:
   treadle_alike_release(&alike);
   treadle_classes_release(&classes);
   treadle_free(places);
+  treadle_free(bytes);
   treadle_free(slots);
   if (status != TREADLE_OK) treadle_kinds_release(kinds);
   return status;
 }
 
+treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_kinds *kinds) {
+  return create(from, to, false, kinds);
+}
+
+treadle_status treadle_kinds_create_paired(const treadle_layout *from, const treadle_layout *to,
+                                           treadle_kinds *kinds) {
+  return create(from, to, true, kinds);
+}
+
 void treadle_kinds_release(treadle_kinds *kinds) {
   treadle_free(kinds->of);
   treadle_free(kinds->first);
+  treadle_free(kinds->like);
   *kinds = (treadle_kinds){0};
 }

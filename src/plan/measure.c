@@ -1,5 +1,6 @@
 /* Numbers of plans: how many waves, the smallest cap, bytes and peaks, with or without the ops. */
 #include "base/dtype.h"
+#include "plan/alias.h"
 #include "plan/sinks.h"
 
 #include <string.h>
@@ -18,30 +19,21 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                     int64_t page_bytes, int64_t *cap_min_p) {
   treadle_status status = TREADLE_OK;
-  treadle_classes classes = {0};
-  treadle_lives lives = {0};
-  int64_t physical;
-  TRY(treadle_plan_check(from, to, rank, page_bytes));
-  TRY(treadle_classes_create(from, to, page_bytes, &classes));
-  classes.waves = TREADLE_MAX_WAVES;
-  TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
-  treadle_page_sink forward = treadle_page_sink_make(lives.to, page_bytes);
-  treadle_page_sink back = treadle_page_sink_make(lives.from, page_bytes);
-  TRY(treadle_direction_walk(&classes, from, to, rank, &forward.sink));
-  TRY(treadle_direction_walk(&classes, to, from, rank, &back.sink));
-  treadle_lives_settle(&lives);
-  TRY(treadle_lives_share(&lives, TREADLE_MAX_WAVES, NULL, NULL, NULL, NULL, &physical));
-  *cap_min_p = (physical - largest(lives.from_count, lives.to_count)) * page_bytes;
+  const treadle_ground_options options = {.page_bytes = page_bytes};
+  treadle_ground ground = {0};
+  TRY(treadle_ground_create(from, to, rank, &options, &ground));
+  *cap_min_p = ground.cap_min_bytes;
 out:
-  treadle_lives_release(&lives);
-  treadle_classes_release(&classes);
+  treadle_ground_release(&ground);
   return status;
 }
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) {
+  int64_t aliased = plan->arrangement.pages * plan->page_bytes;
   *info_p = (treadle_plan_info){
       .from_bytes = (size_t)(plan->from_pages * plan->page_bytes),
-      .to_bytes = (size_t)(plan->to_pages * plan->page_bytes),
+      .to_bytes = (size_t)(plan->plain_to_pages * plan->page_bytes),
+      .padding_bytes = (size_t)plan->arrangement.padding_bytes,
       .moved_bytes = (size_t)plan->forward.moved_bytes,
       .lower_bound_bytes = (size_t)plan->forward.lower_bound_bytes,
       .resident_bytes = (size_t)plan->forward.resident_bytes,
@@ -52,8 +44,10 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) 
       .cap_bytes = (size_t)plan->cap_bytes,
       .cap_min_bytes = (size_t)plan->cap_min_bytes,
       .peak_bytes = (size_t)(plan->physical_pages * plan->page_bytes),
-      .peak_bound_bytes =
-          (size_t)(largest(plan->from_pages, plan->to_pages) * plan->page_bytes + plan->cap_bytes),
+      .peak_bound_bytes = (size_t)treadle_plan_bound(plan),
+      .infer_bytes = (size_t)plan->forward.written_bytes,
+      .copied_bytes = (size_t)(plan->forward.written_bytes - plan->forward.fill_bytes - aliased),
+      .aliased_bytes = (size_t)aliased,
       .digest = plan->digest,
       .lossless = plan->lossless,
   };
@@ -76,31 +70,88 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
   }
 }
 
-treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p) {
+/* Both directions, for pages and bytes. */
+static treadle_status walk_all(treadle_plan *plan, const treadle_classes *classes, treadle_lives *lives) {
+  treadle_status status = TREADLE_OK;
+  treadle_op_sink forward = treadle_op_sink_make(plan, lives->to, false, &plan->forward);
+  treadle_op_sink back = treadle_op_sink_make(plan, lives->from, true, &plan->back);
+  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+  TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, &plan->forward.lower_bound_bytes));
+  if (plan->keep_params) goto out;
+  TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
+  TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, &plan->back.lower_bound_bytes));
+out:
+  treadle_op_sink_release(&forward);
+  treadle_op_sink_release(&back);
+  return status;
+}
+
+/* Both directions, for pages alone. */
+static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes, treadle_lives *lives) {
+  treadle_status status = TREADLE_OK;
+  treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
+  treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
+  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+  if (!plan->keep_params)
+    TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
+out:
+  return status;
+}
+
+static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
+  info->moved_bytes = like->moved_bytes;
+  info->lower_bound_bytes = like->lower_bound_bytes;
+  info->resident_bytes = like->resident_bytes;
+  info->back_moved_bytes = like->back_moved_bytes;
+  info->back_lower_bound_bytes = like->back_lower_bound_bytes;
+  info->infer_bytes = like->infer_bytes;
+  info->copied_bytes = like->copied_bytes + like->aliased_bytes - info->aliased_bytes;
+}
+
+treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                       const treadle_plan_info *like, treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
-  treadle_plan plan = {.from = from, .to = to, .rank = rank, .waves = waves, .page_bytes = page_bytes};
-  TRY(treadle_plan_check(from, to, rank, page_bytes));
-  TRY(treadle_classes_create(from, to, page_bytes, &classes));
+  const treadle_arrangement *arrangement = treadle_ground_choose(ground, cap_bytes);
+  treadle_plan plan = {.from = ground->from,
+                       .to = ground->to,
+                       .rank = ground->rank,
+                       .alias = ground->options.alias,
+                       .keep_params = ground->options.keep_params,
+                       .waves = waves,
+                       .page_bytes = ground->options.page_bytes,
+                       .cap_min_bytes = ground->cap_min_bytes,
+                       .cap_bytes = cap_bytes,
+                       .from_pages = arrangement->from_pages,
+                       .to_pages = arrangement->to_pages,
+                       .plain_to_pages = ground->arrangements[0].to_pages,
+                       .arrangement = *arrangement,
+                       .lossless = treadle_plan_is_lossless(ground->from, ground->to)};
+  TRY(treadle_classes_create(plan.from, plan.to, plan.page_bytes, &classes));
   classes.waves = waves;
-  TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
-  treadle_op_sink forward = treadle_op_sink_make(&plan, lives.to, false, &plan.forward);
-  treadle_op_sink back = treadle_op_sink_make(&plan, lives.from, true, &plan.back);
-  TRY(treadle_direction_walk(&classes, from, to, rank, &forward.sink));
-  TRY(treadle_direction_walk(&classes, to, from, rank, &back.sink));
-  TRY(treadle_layout_inbound(from, to, rank, &plan.forward.lower_bound_bytes));
-  TRY(treadle_layout_inbound(to, from, rank, &plan.back.lower_bound_bytes));
+  TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
+  lives.arrangement = &plan.arrangement;
+  lives.kept = plan.keep_params;
+  TRY((like ? walk_pages : walk_all)(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
-  plan.from_pages = lives.from_count;
-  plan.to_pages = lives.to_count;
-  plan.lossless = treadle_plan_is_lossless(from, to);
   TRY(treadle_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
   treadle_plan_get_info(&plan, info_p);
+  if (like) take_bytes(like, info_p);
 out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);
+  return status;
+}
+
+treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_ground_options options = {.page_bytes = page_bytes};
+  treadle_ground ground;
+  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
+  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, info_p));
+out:
   return status;
 }
 

@@ -5,7 +5,9 @@
  * written from wave first(y) on. So y may lie on z when last(z) <= first(y) - TREADLE_LAG. Taking both
  * in order of these waves and giving each y the earliest free z is a largest matching, and the number of
  * physical pages is then exactly the most that are in use at any wave. The way back is the same film backwards:
- * the same condition lets z be written again. */
+ * the same condition lets z be written again.
+ *
+ * An aliased page is in use all the time, in both windows at once: it is neither free nor needed. */
 #include "plan/pages.h"
 
 #include "base/dtype.h"
@@ -13,24 +15,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static int64_t pages_of(int64_t bytes, int64_t page_bytes) { return (bytes + page_bytes - 1) / page_bytes; }
-
 static treadle_page_life *new_lives(int64_t count) {
   treadle_page_life *pages = treadle_alloc_array((size_t)count + 1, sizeof *pages);
   for (int64_t i = 0; pages && i < count; i++) pages[i] = (treadle_page_life){TREADLE_MAX_WAVES, -1};
   return pages;
 }
 
-treadle_status treadle_lives_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, treadle_lives *lives) {
-  lives->from_count = pages_of((int64_t)treadle_layout_window_bytes(from, rank), page_bytes);
-  lives->to_count = pages_of((int64_t)treadle_layout_window_bytes(to, rank), page_bytes);
-  if (lives->from_count + lives->to_count > INT32_MAX)
-    return treadle_fail(TREADLE_REFUSED,
-                        "plan: rank %" PRId64 " would have %" PRId64 " pages; take larger ones", rank,
-                        lives->from_count + lives->to_count);
-  lives->from = new_lives(lives->from_count);
-  lives->to = new_lives(lives->to_count);
+treadle_status treadle_lives_create(int64_t from_pages, int64_t to_pages, treadle_lives *lives) {
+  *lives = (treadle_lives){.from_count = from_pages, .to_count = to_pages};
+  lives->from = new_lives(from_pages);
+  lives->to = new_lives(to_pages);
   if (!lives->from || !lives->to) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   return TREADLE_OK;
 }
@@ -127,15 +121,20 @@ treadle_status treadle_lives_share(const treadle_lives *lives, int32_t waves, in
                                    int64_t *physical_p) {
   treadle_status status = TREADLE_OK;
   const treadle_page_life *from = lives->from, *to = lives->to;
+  const int32_t *from_of = lives->arrangement ? lives->arrangement->from_of : NULL;
+  const int32_t *to_of = lives->arrangement ? lives->arrangement->to_of : NULL;
   int32_t *leaving = NULL, *coming = NULL;
   TRY(sort_pages(from, lives->from_count, waves, true, &leaving));
   TRY(sort_pages(to, lives->to_count, waves, false, &coming));
   if (from_page)
     for (int64_t i = 0; i < lives->from_count; i++) from_page[i] = (int32_t)i;
-  int64_t free_at = 0, physical = lives->from_count;
+  int64_t free_at = lives->kept ? lives->from_count : 0, physical = lives->from_count;
   for (int64_t i = 0; i < lives->to_count; i++) {
     int32_t y = coming[i], page;
-    if (free_at < lives->from_count && from[leaving[free_at]].last <= to[y].first - TREADLE_LAG) {
+    while (to_of && free_at < lives->from_count && to_of[leaving[free_at]] >= 0) free_at++;
+    if (from_of && from_of[y] >= 0) {
+      page = from_of[y];
+    } else if (free_at < lives->from_count && from[leaving[free_at]].last <= to[y].first - TREADLE_LAG) {
       page = leaving[free_at++];
       note(forward, to[y].first, from[page].last);
       note(back, waves - 1 - from[page].last, waves - 1 - to[y].first);

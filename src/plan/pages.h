@@ -12,10 +12,11 @@ typedef struct treadle_page_life {
 typedef struct treadle_lives {
   treadle_page_life *from, *to;
   int64_t from_count, to_count;
+  const treadle_arrangement *arrangement; /* its aliased pages are no part of the sharing; NULL: none are */
+  bool kept;                              /* from-pages are never free */
 } treadle_lives;
 
-treadle_status treadle_lives_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, treadle_lives *lives);
+treadle_status treadle_lives_create(int64_t from_pages, int64_t to_pages, treadle_lives *lives);
 /* When all ops are marked: a page of which nothing is ever touched (gaps between storage tensors) lives in the
  * first wave. */
 void treadle_lives_settle(treadle_lives *lives);

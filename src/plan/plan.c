@@ -4,12 +4,13 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "plan/alias.h"
 #include "plan/bands.h"
 #include "plan/sinks.h"
 
 #include <inttypes.h>
 
-enum { ALGORITHM = 2 }; /* part of the digest: raise it when the same inputs give other plans */
+enum { ALGORITHM = 3 }; /* part of the digest: raise it when the same inputs give other plans */
 
 static const int64_t default_page = 2 << 20, default_cap = 256 << 20;
 
@@ -75,31 +76,51 @@ static uint64_t digest_of(const treadle_plan *plan) {
   hash = treadle_hash_more(hash, (uint64_t)plan->to->order.f);
   hash = treadle_hash_more(hash, (uint64_t)plan->page_bytes);
   hash = treadle_hash_more(hash, (uint64_t)plan->cap_bytes);
+  hash = treadle_hash_more(hash, (uint64_t)plan->alias << 1 | plan->keep_params);
   return treadle_hash_more(hash, (uint64_t)plan->waves);
+}
+
+/* Ops have left out what is aliased, and nothing else. */
+static treadle_status finish_direction(treadle_plan *plan, treadle_direction *direction, bool back) {
+  treadle_status status = TREADLE_OK;
+  int64_t aliased = plan->arrangement.pages * plan->page_bytes;
+  direction->coverage += treadle_alias_coverage(&plan->arrangement, back);
+  TRY(treadle_op_sink_sort(plan, direction));
+  if (direction->aliased_bytes != aliased)
+    status = treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": its copies leave out %" PRId64 " bytes, and %" PRId64
+                          " are aliased",
+                          plan->rank, direction->aliased_bytes, aliased);
+out:
+  return status;
 }
 
 static treadle_status make_directions(treadle_plan *plan, treadle_classes *classes, treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
   classes->waves = plan->waves;
-  TRY(start_direction(plan, &plan->forward));
-  TRY(start_direction(plan, &plan->back));
   treadle_op_sink forward = treadle_op_sink_make(plan, lives->to, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, lives->from, true, &plan->back);
   forward.keep = back.keep = true;
+  TRY(start_direction(plan, &plan->forward));
+  TRY(start_direction(plan, &plan->back));
   TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
-  TRY(treadle_op_sink_sort(plan, &plan->forward));
-  TRY(treadle_op_sink_sort(plan, &plan->back));
   TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, &plan->forward.lower_bound_bytes));
+  TRY(finish_direction(plan, &plan->forward, false));
+  if (plan->keep_params) {
+    TRY(treadle_op_sink_sort(plan, &plan->back));
+    goto out;
+  }
+  TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
   TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, &plan->back.lower_bound_bytes));
+  TRY(finish_direction(plan, &plan->back, true));
 out:
+  treadle_op_sink_release(&forward);
+  treadle_op_sink_release(&back);
   return status;
 }
 
 static treadle_status share_pages(treadle_plan *plan, treadle_lives *lives) {
   treadle_arena *arena = &plan->arena;
-  plan->from_pages = lives->from_count;
-  plan->to_pages = lives->to_count;
   plan->from_page =
       treadle_arena_alloc_array(arena, (size_t)lives->from_count + 1, sizeof *plan->from_page);
   plan->to_page = treadle_arena_alloc_array(arena, (size_t)lives->to_count + 1, sizeof *plan->to_page);
@@ -109,30 +130,38 @@ static treadle_status share_pages(treadle_plan *plan, treadle_lives *lives) {
                              &plan->back, &plan->physical_pages);
 }
 
-treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
-                                 treadle_plan **plan_p) {
+treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                    treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
+  const treadle_arrangement *arrangement = treadle_ground_choose(ground, cap_bytes);
   *plan_p = NULL;
   treadle_plan *plan = treadle_alloc(sizeof *plan);
   if (!plan) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  TRY(treadle_plan_check(from, to, rank, page_bytes));
   if (waves < 1 || waves > TREADLE_MAX_WAVES) {
     status =
         treadle_fail(TREADLE_REFUSED, "plan: %d waves; from 1 to %d will do", waves, TREADLE_MAX_WAVES);
     goto out;
   }
-  *plan = (treadle_plan){.from = from,
-                         .to = to,
-                         .rank = rank,
+  *plan = (treadle_plan){.from = ground->from,
+                         .to = ground->to,
+                         .rank = ground->rank,
+                         .alias = ground->options.alias,
+                         .keep_params = ground->options.keep_params,
                          .waves = waves,
-                         .page_bytes = page_bytes,
+                         .page_bytes = ground->options.page_bytes,
                          .cap_bytes = cap_bytes,
-                         .lossless = treadle_plan_is_lossless(from, to)};
-  TRY(treadle_classes_create(from, to, page_bytes, &classes));
-  TRY(treadle_lives_create(from, to, rank, page_bytes, &lives));
+                         .cap_min_bytes = ground->cap_min_bytes,
+                         .from_pages = arrangement->from_pages,
+                         .to_pages = arrangement->to_pages,
+                         .plain_to_pages = ground->arrangements[0].to_pages,
+                         .lossless = treadle_plan_is_lossless(ground->from, ground->to)};
+  TRY(treadle_arrangement_copy(arrangement, &plan->arrangement));
+  TRY(treadle_classes_create(plan->from, plan->to, plan->page_bytes, &classes));
+  TRY(treadle_lives_create(plan->from_pages, plan->to_pages, &lives));
+  lives.arrangement = &plan->arrangement;
+  lives.kept = plan->keep_params;
   TRY(make_directions(plan, &classes, &lives));
   TRY(share_pages(plan, &lives));
   plan->digest = digest_of(plan);
@@ -144,16 +173,38 @@ out:
   return status;
 }
 
+treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
+                                 treadle_plan **plan_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_ground_options options = {.page_bytes = page_bytes};
+  treadle_ground ground;
+  *plan_p = NULL;
+  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
+  TRY(treadle_plan_make_on(&ground, waves, cap_bytes, plan_p));
+out:
+  return status;
+}
+
+int64_t treadle_plan_bound(const treadle_plan *plan) {
+  int64_t pages = plan->keep_params ? plan->from_pages + plan->plain_to_pages
+                                    : largest(plan->from_pages, plan->plain_to_pages);
+  return pages * plan->page_bytes + plan->cap_bytes;
+}
+
 treadle_status treadle_plan_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                    const treadle_plan_options *options, treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
   treadle_plan_options o = options ? *options : (treadle_plan_options){0};
-  int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes, cap_min;
+  int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes;
+  const treadle_ground_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
+  treadle_ground ground = {0};
   *plan_p = NULL;
   if (o.cap_bytes > (size_t)1 << 60)
     return treadle_fail(TREADLE_REFUSED, "plan: a cap of %s is more than 2^60 bytes",
                         treadle_text_of_size(o.cap_bytes));
-  TRY(treadle_plan_cap_min(from, to, rank, page, &cap_min));
+  TRY(treadle_ground_create(from, to, rank, &terms, &ground));
+  int64_t cap_min = ground.cap_min_bytes;
   if (cap == 0) cap = largest(default_cap, cap_min);
   if (cap < cap_min) {
     status = treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 ": a cap of %s is less than cap_min, %s",
@@ -161,15 +212,14 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
     goto out;
   }
   int32_t waves = o.waves ? o.waves : treadle_plan_waves(from, to, page, cap);
-  TRY(treadle_plan_make(from, to, rank, page, waves, cap, plan_p));
+  TRY(treadle_plan_make_on(&ground, waves, cap, plan_p));
   treadle_plan *plan = *plan_p;
-  int64_t bound = largest(plan->from_pages, plan->to_pages) * page + cap;
-  if (!o.waves && plan->physical_pages * page > bound) {
+  if (!o.waves && plan->physical_pages * page > treadle_plan_bound(plan)) {
     treadle_plan_destroy(plan);
-    TRY(treadle_plan_make(from, to, rank, page, TREADLE_MAX_WAVES, cap, plan_p));
+    TRY(treadle_plan_make_on(&ground, TREADLE_MAX_WAVES, cap, plan_p));
   }
-  (*plan_p)->cap_min_bytes = cap_min;
 out:
+  treadle_ground_release(&ground);
   return status;
 }
 
@@ -181,6 +231,8 @@ void treadle_plan_destroy(treadle_plan *plan) {
   treadle_array_release(&plan->back.bands);
   treadle_array_release(&plan->forward.band_parts);
   treadle_array_release(&plan->back.band_parts);
+  treadle_arrangement_release(&plan->arrangement);
+  treadle_free(plan->placed);
   treadle_arena_release(&plan->arena);
   treadle_free(plan);
 }

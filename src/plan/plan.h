@@ -10,7 +10,14 @@
  * from its first atom on. Both follow from this rank's own pieces. So the sharing of physical pages
  * between the two windows is settled when the plan is made: to-page y lies on the physical page of from-page
  * z where last(z) <= first(y) - 2, each at most once, greedily. Peak = physical pages. Nothing is
- * mapped, unmapped or faulted during a switch; to reclaim a page is to let the other window write it. */
+ * mapped, unmapped or faulted during a switch; to reclaim a page is to let the other window write it.
+ *
+ * Alias (alias.h). Where a whole page of the to-window would hold what a whole page of this rank's own from-window
+ * holds, both windows lie on that page: it is not copied in either direction, is never reclaimed and counts once.
+ * Storage tensors of the to-window are moved for it. treadle_plan_place() says where a byte of a window lies then: the
+ * layouts know nothing of it.
+ *
+ * keep_params: the from-window is never reclaimed, and the way back has nothing to do. */
 #ifndef TREADLE_PLAN_PLAN_H
 #define TREADLE_PLAN_PLAN_H
 
@@ -101,23 +108,76 @@ typedef struct treadle_direction {
   int32_t *band_first; /* [waves + 1] index of the first band of each wave */
   int64_t scratch_bytes, scratch_codes, scratch_scales; /* of the largest band: values, codes and scales */
   int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
-  int64_t written_bytes; /* destination bytes of data and fills: what coverage must reach */
-  uint64_t coverage;     /* sum of treadle_op_mark over ops, and of treadle_band_mark over bands */
+  int64_t written_bytes; /* destination bytes of data and fills, aliased too: what coverage must reach */
+  int64_t aliased_bytes; /* of these, on aliased pages: no op writes them */
+  uint64_t coverage;     /* sum of treadle_op_mark over ops, and of treadle_band_mark over bands, and what
+                            treadle_alias_mark adds */
 } treadle_direction;
+
+typedef struct treadle_alias_run { /* bytes of whole pages that are the same in both windows */
+  int64_t from, to, bytes;         /* where they begin in each */
+} treadle_alias_run;
+
+/* How a rank's to-window is arranged, and which of its pages are pages of the from-window. */
+typedef struct treadle_arrangement {
+  const treadle_storage *storages; /* of the to-window, as its layout has them */
+  int32_t storage_count;
+  int64_t *shift;        /* [storage_count] bytes that each is moved; NULL: none is */
+  int64_t window_bytes;  /* of the to-window as it is arranged */
+  int64_t padding_bytes; /* of it, put in for the sake of aliases */
+  int64_t from_pages, to_pages;
+  int64_t pages;           /* aliased; 0: what follows is NULL and 0 */
+  int32_t *from_of;        /* [to_pages] the page of the from-window that each is, or -1 */
+  int32_t *to_of;          /* [from_pages] and the other way round */
+  treadle_alias_run *runs; /* by `to`; no two touch with the same distance */
+  int64_t run_count;
+} treadle_arrangement;
 
 struct treadle_plan {
   const treadle_layout *from, *to;
   int64_t rank;
+  bool alias, keep_params;
   int32_t waves;
   int64_t page_bytes;
   int64_t cap_bytes, cap_min_bytes;
   int64_t from_pages, to_pages, physical_pages; /* physical_pages is the peak */
-  int32_t *from_page, *to_page;                 /* physical page of each page of the windows */
+  int64_t plain_to_pages;          /* of the to-window without padding: what the bound counts */
+  int32_t *from_page, *to_page;    /* physical page of each page of the windows */
+  treadle_arrangement arrangement; /* with alias; else nothing is moved */
+  uint8_t *placed;                 /* [ranks] are the reads of a peer's to-window placed? NULL: none is */
   treadle_direction forward, back;
   uint64_t digest;
   bool lossless;
   treadle_arena arena;
 };
+
+/* ---- Windows as they are arranged ---- */
+
+/* Where the byte that the to-layout has at `offset` lies in the rank's window. The one function that says so; the
+ * from-window is as its layout has it. */
+int64_t treadle_plan_place(const treadle_arrangement *arrangement, int64_t offset);
+
+/* The way back reads other ranks' to-windows, which they have arranged alone. Moves the reads of `peer` to where its
+ * storage tensors lie: shift[count] (NULL: none is moved) and to_pages as that rank's plan has them. Once for each
+ * peer, before the way back; without it the plan reads them where the layout has them. Refused, and nothing changed: a
+ * peer that was placed, another number of storage tensors, one that does not lie at a multiple of 64 bytes or
+ * not inside of to_pages pages, two that overlap. */
+treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const int64_t *shift,
+                                        int32_t count, int64_t to_pages);
+/* Refused when the way back reads a peer that was not placed. */
+treadle_status treadle_plan_check_placed(const treadle_plan *plan);
+
+/* The one place where aliased bytes count as covered: compares the page tables of this rank's windows, in which each
+ * aliased page has to lie on the physical page of the page that it is, and adds marks and bytes of the
+ * aliased runs to what the ops of a direction have counted. TREADLE_DIFFERENT names the page that does not. */
+treadle_status treadle_alias_mark(const treadle_plan *plan, bool back, const int32_t *from_page,
+                                  const int32_t *to_page, uint64_t *coverage, int64_t *bytes);
+/* What that adds to coverage. */
+uint64_t treadle_alias_coverage(const treadle_arrangement *arrangement, bool back);
+
+/* The most bytes that a rank may hold, both directions: the larger window and cap, or both windows and cap where
+ * params are kept. Padding does not count. */
+int64_t treadle_plan_bound(const treadle_plan *plan);
 
 /* What an op adds to coverage: its destination box and nothing else. */
 uint64_t treadle_op_mark(const treadle_op *op);
@@ -137,7 +197,46 @@ static inline int64_t treadle_band_blocks(const treadle_band *band) {
 int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to, int64_t page_bytes,
                            int64_t cap_bytes);
 
-/* Makes the plan with a given number of waves; cap_bytes is only noted, cap_min_bytes stays 0. */
+/* What the plans of one rank have in common, whatever their waves: how its windows are arranged, and the smallest
+ * cap. Local; costs about as much as a plan. */
+typedef struct treadle_ground_options {
+  int64_t page_bytes;
+  bool alias, keep_params;
+  bool small_pages; /* tests: pages from 64 bytes on */
+} treadle_ground_options;
+
+enum { TREADLE_ARRANGEMENTS = 5 };
+
+typedef struct treadle_ground {
+  const treadle_layout *from, *to;
+  int64_t rank;
+  treadle_ground_options options;
+  int32_t count; /* arrangements; the first is plain */
+  treadle_arrangement arrangements[TREADLE_ARRANGEMENTS];
+  int64_t cap_min[TREADLE_ARRANGEMENTS]; /* of each */
+  int64_t cap_min_bytes;                 /* the smallest: never more than without alias */
+} treadle_ground;
+
+treadle_status treadle_ground_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                     const treadle_ground_options *options, treadle_ground *ground);
+void treadle_ground_release(treadle_ground *ground);
+
+/* Without alias and without looking for the smallest cap. */
+treadle_status treadle_ground_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                    const treadle_ground_options *options, treadle_ground *ground);
+/* The arrangement that gains most with a cap. */
+const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, int64_t cap_bytes);
+
+/* Makes the plan with a given number of waves; cap_bytes chooses the arrangement. The ground may go before the plan. */
+treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                    treadle_plan **plan_p);
+/* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
+ * digest. like: the figures of a rank that moves the same bytes, which is cheaper; NULL: none is known. */
+treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                       const treadle_plan_info *like, treadle_plan_info *info_p);
+
+/* The next three are without alias and kept params.
+ * Makes the plan with a given number of waves; cap_bytes is only noted, cap_min_bytes stays 0. */
 treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                  int64_t page_bytes, int32_t waves, int64_t cap_bytes,
                                  treadle_plan **plan_p);
@@ -152,8 +251,6 @@ bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *
 treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                     int64_t page_bytes, int64_t *cap_min_p);
 
-/* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
- * digest. */
 treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                     int64_t page_bytes, int32_t waves, treadle_plan_info *info_p);
 

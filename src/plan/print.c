@@ -68,6 +68,9 @@ treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file) {
           " bytes: %" PRId64 " and %" PRId64 " on %" PRId64 ", digest %016" PRIx64 "\n",
           plan->rank, plan->from->ranks, plan->from->text, plan->to->text, plan->waves, plan->page_bytes,
           plan->from_pages, plan->to_pages, plan->physical_pages, plan->digest);
+  if (plan->arrangement.pages > 0)
+    fprintf(file, "alias: %" PRId64 " pages in %" PRId64 " stretches, %" PRId64 " bytes of padding\n",
+            plan->arrangement.pages, plan->arrangement.run_count, plan->arrangement.padding_bytes);
   print_direction(plan, "forward", &plan->forward, file);
   print_direction(plan, "back", &plan->back, file);
   if (ferror(file)) return treadle_fail(TREADLE_SYSTEM, "plan: the text could not be written");

@@ -2,25 +2,78 @@
 #include "plan/sinks.h"
 
 #include "base/dtype.h"
+#include "plan/alias.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 static treadle_status take_page(treadle_sink *sink, const treadle_op *op) {
-  treadle_page_sink *s = (treadle_page_sink *)sink;
-  treadle_pages_touch(s->pages, s->page_bytes, op);
+  for (const treadle_page_sink *s = (const treadle_page_sink *)sink; s; s = s->also) {
+    treadle_op placed = *op;
+    if (s->arrangement) placed.to = treadle_plan_place(s->arrangement, op->to);
+    treadle_pages_touch(s->pages, s->page_bytes, &placed);
+  }
   return TREADLE_OK;
 }
 
-treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_bytes) {
-  return (treadle_page_sink){{.take = take_page, .no_sources = true}, pages, page_bytes};
+treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_bytes,
+                                         const treadle_arrangement *arrangement) {
+  return (treadle_page_sink){.sink = {.take = take_page, .no_sources = true},
+                             .pages = pages,
+                             .page_bytes = page_bytes,
+                             .arrangement = arrangement};
+}
+
+/* ---- Where ops and bands lie ---- */
+
+/* Is what they read in this rank's to-window? What they write is, when the direction leads there. */
+static bool reads_here(const treadle_op_sink *s, int32_t source, bool twin) {
+  return s->reverse ? source == s->rank && !twin : twin;
+}
+
+static treadle_op place_op(const treadle_op_sink *s, const treadle_op *op) {
+  treadle_op placed = *op;
+  if (!s->reverse) placed.to = treadle_plan_place(s->arrangement, op->to);
+  if (reads_here(s, op->source, op->twin)) placed.from = treadle_plan_place(s->arrangement, op->from);
+  return placed;
+}
+
+/* The side of a part that is scratch has no place. */
+static treadle_status place_band(treadle_op_sink *s, treadle_band *band, const treadle_band_part *parts) {
+  treadle_status status = TREADLE_OK;
+  s->parts.count = 0;
+  for (int64_t i = 0; i < band->parts; i++) {
+    treadle_band_part part = parts[i];
+    const treadle_op placed = place_op(s, &part.op);
+    if (band->quantises)
+      part.op.from = placed.from;
+    else
+      part.op.to = placed.to;
+    TRY(treadle_array_push(&s->parts, part));
+  }
+  int32_t source = band->parts > 0 ? parts[0].op.source : -1;
+  if (band->quantises ? !s->reverse : reads_here(s, source, band->twin)) {
+    band->codes = treadle_plan_place(s->arrangement, band->codes);
+    band->scales = treadle_plan_place(s->arrangement, band->scales);
+  }
+out:
+  return status;
+}
+
+/* ---- Taking them ---- */
+
+static treadle_status keep_op(void *context, const treadle_op *op) {
+  treadle_op_sink *s = context;
+  s->direction->coverage += treadle_op_mark(op);
+  return treadle_array_push(&s->direction->ops, *op);
 }
 
 static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
   treadle_direction *direction = s->direction;
-  treadle_pages_touch(s->pages, s->page_bytes, canonical);
+  treadle_op op = place_op(s, canonical);
+  treadle_pages_touch(s->pages, s->page_bytes, &op);
   treadle_dtype from = (treadle_dtype)canonical->from_dtype, to = (treadle_dtype)canonical->to_dtype;
   int64_t bytes = canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
   int64_t written = canonical->elems * (int64_t)treadle_dtype_bytes(to);
@@ -34,10 +87,9 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   }
   direction->written_bytes += written;
   if (!s->keep) return TREADLE_OK;
-  treadle_op op = *canonical;
   if (s->reverse) op.wave = s->waves - 1 - op.wave;
-  direction->coverage += treadle_op_mark(&op);
-  return treadle_array_push(&direction->ops, op);
+  const int32_t *aliased = s->reverse ? s->arrangement->to_of : s->arrangement->from_of;
+  return treadle_alias_clip(&op, aliased, s->page_bytes, keep_op, s, &direction->aliased_bytes);
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -62,9 +114,16 @@ out:
   return status;
 }
 
-static treadle_status take_band(treadle_sink *sink, const treadle_band *band,
+static treadle_status take_band(treadle_sink *sink, const treadle_band *canonical,
                                 const treadle_band_part *parts) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
+  treadle_band placed = *canonical;
+  const treadle_band *band = &placed;
+  if (s->arrangement->shift) {
+    treadle_status status = place_band(s, &placed, parts);
+    if (status != TREADLE_OK) return status;
+    parts = s->parts.items;
+  }
   treadle_pages_touch_band(s->pages, s->page_bytes, band, parts);
   s->direction->moved_bytes += treadle_band_moved(band, parts);
   s->direction->written_bytes += treadle_band_written(band, parts);
@@ -76,6 +135,7 @@ static treadle_status take_band(treadle_sink *sink, const treadle_band *band,
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
   return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band},
+                           .arrangement = &plan->arrangement,
                            .pages = pages,
                            .page_bytes = plan->page_bytes,
                            .rank = plan->rank,
@@ -83,6 +143,8 @@ treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life
                            .reverse = reverse,
                            .direction = direction};
 }
+
+void treadle_op_sink_release(treadle_op_sink *sink) { treadle_array_release(&sink->parts); }
 
 typedef struct op_key {
   int64_t distance, to;

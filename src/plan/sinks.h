@@ -9,12 +9,19 @@ typedef struct treadle_page_sink { /* marks pages only */
   treadle_sink sink;
   treadle_page_life *pages;
   int64_t page_bytes;
+  const treadle_arrangement *arrangement; /* of the window; NULL: as its layout has it */
+  struct treadle_page_sink *also;         /* marks the same ops elsewhere; NULL: none does */
 } treadle_page_sink;
 
-treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_bytes);
+treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_bytes,
+                                         const treadle_arrangement *arrangement);
 
-typedef struct treadle_op_sink { /* marks pages, counts bytes, and keeps ops when told to */
+/* Marks pages, counts bytes, and keeps ops when told to: placed, without what lies on aliased pages. The reads of other
+ * ranks' to-windows are not placed. */
+typedef struct treadle_op_sink {
   treadle_sink sink;
+  const treadle_arrangement *arrangement; /* of the plan's to-window */
+  treadle_band_parts parts;               /* of the band at hand, placed */
   treadle_page_life *pages;
   int64_t page_bytes;
   int64_t rank;
@@ -26,6 +33,7 @@ typedef struct treadle_op_sink { /* marks pages, counts bytes, and keeps ops whe
 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction);
+void treadle_op_sink_release(treadle_op_sink *sink);
 
 /* Sorts the ops that were kept by wave; in a wave: own, then others beginning with the next rank, then fills,
  * then twins; then by address. Fills wave_first. */

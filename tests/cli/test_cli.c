@@ -89,6 +89,7 @@ static void what_is_wrong_is_refused(void **state) {
       {"plan --model %M --from hf --to hf --ranks 1 --page-size 2KiB", "power of two"},
       {"plan --model %M --from hf --to hf --ranks 1 --cap 1MB", "--cap"},
       {"plan --model %M --from hf --to hf --ranks 1 --rank-map strode", "did you mean strided"},
+      {"plan --model %M --from hf --to hf --ranks 1 --alias yes", "--alias has no value 'yes'"},
       {"plan --model %M/none --from hf --to hf --ranks 1", "no such file"},
       {"plan --model %M/model.safetensors --from hf --to hf --ranks 1", "model.safetensors"},
       {"plan --model %M --families /nonexistent --from hf --to hf --ranks 1", "/nonexistent"},
@@ -131,6 +132,9 @@ static const char *const plan_keys[] = {"ranks",
                                         "lower_bound_bytes",
                                         "ratio",
                                         "resident_bytes",
+                                        "infer_bytes",
+                                        "copied_bytes",
+                                        "aliased_bytes",
                                         "waves",
                                         "cap",
                                         "cap_min",
@@ -145,8 +149,9 @@ static const char *const plan_keys[] = {"ranks",
                                         "rank_map",
                                         "by_rank",
                                         NULL};
-static const char *const row_keys[] = {
-    "rank", "train_bytes", "infer_bytes", "moved_bytes", "lower_bound_bytes", "peak_bytes", NULL};
+static const char *const row_keys[] = {"rank",          "train_bytes",       "infer_bytes",
+                                       "moved_bytes",   "lower_bound_bytes", "copied_bytes",
+                                       "aliased_bytes", "peak_bytes",        NULL};
 
 static json_t *plan(int exit_status, const char *rest) {
   char arguments[512];
@@ -182,6 +187,33 @@ static void plan_adds_up(void **state) {
   assert_true(fabs(number(root, "inbound_max_over_model") - (double)largest / model_bytes) < 1e-6);
   assert_true(fabs(number(root, "inbound_mean_over_model") - (double)moved / 12 / model_bytes) < 1e-6);
   json_decref(root);
+}
+
+/* What is aliased is not copied, and the sums are those of the rows. */
+static void plan_aliases(void **state) {
+  (void)state;
+  const char *pair = "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks 12 --page-size 4KiB --alias";
+  char arguments[256];
+  int64_t copied[2], aliased[2], infer[2], moved[2];
+  for (int off = 0; off < 2; off++) {
+    snprintf(arguments, sizeof arguments, "%s %s", pair, off ? "off" : "on");
+    json_t *root = plan(0, arguments), *row;
+    size_t i;
+    int64_t sum = 0;
+    json_array_foreach(json_object_get(root, "by_rank"), i, row) sum += integer(row, "aliased_bytes");
+    copied[off] = integer(root, "copied_bytes");
+    aliased[off] = integer(root, "aliased_bytes");
+    infer[off] = integer(root, "infer_bytes");
+    moved[off] = integer(root, "moved_bytes");
+    assert_int_equal(aliased[off], sum);
+    assert_int_equal(aliased[off] % 4096, 0);
+    json_decref(root);
+  }
+  assert_true(aliased[0] > 0 && aliased[1] == 0);
+  assert_int_equal(copied[0] + aliased[0], copied[1]);
+  assert_int_equal(infer[0], infer[1]);
+  assert_int_equal(moved[0], moved[1]);
+  assert_true(copied[1] <= infer[1]);
 }
 
 static void plan_of_one_rank(void **state) {
@@ -287,7 +319,8 @@ static void plan_prints_text(void **state) {
   command_result result =
       command_run("plan --model %s --from megatron:tp=4,pp=3 --to vllm:tp=2 --ranks 12", model);
   command_expect(&result, 0, "", 0);
-  static const char *const words[] = {"lower bound", "bytes by pair", "largest tensor", "smallest cap"};
+  static const char *const words[] = {"lower bound", "bytes by pair", "largest tensor", "smallest cap",
+                                      "to be written"};
   for (size_t i = 0; i < TEST_COUNT(words); i++) assert_non_null(strstr(result.out, words[i]));
   command_release(&result);
 }
@@ -511,15 +544,15 @@ static void keys_are_documented(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(help_is_there),       cmocka_unit_test(what_is_wrong_is_refused),
-      cmocka_unit_test(plan_adds_up),        cmocka_unit_test(plan_of_one_rank),
-      cmocka_unit_test(plan_of_many_ranks),  cmocka_unit_test(plan_answers_a_budget),
-      cmocka_unit_test(plan_maps_ranks),     cmocka_unit_test(plan_prints_text),
-      cmocka_unit_test(layout_runs_cover),   cmocka_unit_test(layout_maps_ranks),
-      cmocka_unit_test(family_checks),       cmocka_unit_test(family_lists_and_shows),
-      cmocka_unit_test(inspect_totals),      cmocka_unit_test(made_models_load),
-      cmocka_unit_test(doctor_looks),        cmocka_unit_test(options_are_documented),
-      cmocka_unit_test(keys_are_documented),
+      cmocka_unit_test(help_is_there),          cmocka_unit_test(what_is_wrong_is_refused),
+      cmocka_unit_test(plan_adds_up),           cmocka_unit_test(plan_aliases),
+      cmocka_unit_test(plan_of_one_rank),       cmocka_unit_test(plan_of_many_ranks),
+      cmocka_unit_test(plan_answers_a_budget),  cmocka_unit_test(plan_maps_ranks),
+      cmocka_unit_test(plan_prints_text),       cmocka_unit_test(layout_runs_cover),
+      cmocka_unit_test(layout_maps_ranks),      cmocka_unit_test(family_checks),
+      cmocka_unit_test(family_lists_and_shows), cmocka_unit_test(inspect_totals),
+      cmocka_unit_test(made_models_load),       cmocka_unit_test(doctor_looks),
+      cmocka_unit_test(options_are_documented), cmocka_unit_test(keys_are_documented),
   };
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -1,0 +1,118 @@
+/* Runs: what lies in both windows of a rank in the same order.
+ *
+ * Both directions are walked with one wave, which gives the fewest ops. Ops of the rank's own bytes fall apart into
+ * stretches; those that follow each other at one distance are joined, whatever tensors they are of; and what both
+ * directions have is a run. */
+#include "plan/alias.h"
+
+#include "base/dtype.h"
+#include "plan/direction.h"
+
+#include <stdlib.h>
+
+/* An op of more short stretches than this, short against a page, will not fill one. */
+enum { MANY_STRETCHES = 64, SHORT_OF_PAGE = 16 };
+
+typedef struct run_sink {
+  treadle_sink sink;
+  int64_t rank, page_bytes;
+  bool reverse; /* ops go from the to-window to the from-window */
+  treadle_own_runs *runs;
+} run_sink;
+
+static treadle_status push(run_sink *s, int64_t from, int64_t to, int64_t bytes) {
+  treadle_own_run run = {.to = to, .bytes = bytes, .distance = from - to};
+  if (s->reverse) run = (treadle_own_run){.to = from, .bytes = bytes, .distance = to - from};
+  return treadle_array_push(s->runs, run);
+}
+
+/* The stretches of dimensions d.. of an op. */
+static treadle_status take_stretches(run_sink *s, const treadle_op *op, int d, int64_t from, int64_t to,
+                                     int64_t bytes) {
+  treadle_status status = TREADLE_OK;
+  if (d == op->ndim - 1) return push(s, from, to, bytes);
+  for (int64_t i = 0; i < op->size[d]; i++)
+    TRY(take_stretches(s, op, d + 1, from + i * op->from_stride[d], to + i * op->to_stride[d], bytes));
+out:
+  return status;
+}
+
+static treadle_status take_own(treadle_sink *sink, const treadle_op *op) {
+  run_sink *s = (run_sink *)sink;
+  int last = op->ndim - 1;
+  int64_t each = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  if (op->source != s->rank || op->twin || op->add || op->from_dtype != op->to_dtype) return TREADLE_OK;
+  if (op->from_stride[last] != each || op->to_stride[last] != each) return TREADLE_OK; /* turned */
+  int64_t bytes = op->size[last] * each, stretches = op->elems / op->size[last];
+  if (stretches > MANY_STRETCHES && bytes * SHORT_OF_PAGE < s->page_bytes) return TREADLE_OK;
+  return take_stretches(s, op, 0, op->from, op->to, bytes);
+}
+
+static int by_distance(const void *a, const void *b) {
+  const treadle_own_run *x = a, *y = b;
+  if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
+  return (x->to > y->to) - (x->to < y->to);
+}
+
+static int by_place(const void *a, const void *b) {
+  const treadle_own_run *x = a, *y = b;
+  return (x->to > y->to) - (x->to < y->to);
+}
+
+/* Sorts runs by distance and place, and joins those that follow each other. */
+static void join(treadle_own_runs *runs) {
+  size_t kept = 0;
+  if (runs->count > 1) qsort(runs->items, runs->count, sizeof *runs->items, by_distance);
+  for (size_t i = 0; i < runs->count; i++) {
+    const treadle_own_run run = runs->items[i];
+    treadle_own_run *last = kept > 0 ? &runs->items[kept - 1] : NULL;
+    if (last && last->distance == run.distance && last->to + last->bytes == run.to)
+      last->bytes += run.bytes;
+    else
+      runs->items[kept++] = run;
+  }
+  runs->count = kept;
+}
+
+/* What both have; both are joined. */
+static treadle_status intersect(const treadle_own_runs *a, const treadle_own_runs *b,
+                                treadle_own_runs *runs) {
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0, k = 0; i < a->count && k < b->count;) {
+    const treadle_own_run *x = &a->items[i], *y = &b->items[k];
+    int64_t x_end = x->to + x->bytes, y_end = y->to + y->bytes;
+    if (x->distance == y->distance) {
+      int64_t begin = x->to > y->to ? x->to : y->to, end = x_end < y_end ? x_end : y_end;
+      if (begin < end) TRY(treadle_array_push(runs, ((treadle_own_run){begin, end - begin, x->distance})));
+    }
+    if (x->distance != y->distance ? x->distance < y->distance : x_end < y_end)
+      i++;
+    else
+      k++;
+  }
+  if (runs->count > 1) qsort(runs->items, runs->count, sizeof *runs->items, by_place);
+out:
+  return status;
+}
+
+treadle_status treadle_own_runs_find(const treadle_classes *classes, int64_t rank, int64_t page_bytes,
+                                     treadle_own_runs *runs) {
+  treadle_status status = TREADLE_OK;
+  treadle_classes one = *classes;
+  treadle_own_runs there = {0}, back = {0};
+  one.waves = 1;
+  run_sink sink = {
+      .sink = {.take = take_own, .own_only = true}, .rank = rank, .page_bytes = page_bytes, .runs = &there};
+  TRY(treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink));
+  if (there.count == 0) goto out;
+  sink.reverse = true;
+  sink.runs = &back;
+  TRY(treadle_direction_walk(&one, one.to, one.from, rank, &sink.sink));
+  join(&there);
+  join(&back);
+  TRY(intersect(&there, &back, runs));
+out:
+  treadle_array_release(&there);
+  treadle_array_release(&back);
+  return status;
+}
