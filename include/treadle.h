@@ -252,19 +252,85 @@ void treadle_group_close(treadle_group *group); /* local; peers that still wait 
 
 typedef struct treadle_switch treadle_switch;
 
-typedef enum treadle_mode { TREADLE_TRAIN = 0, TREADLE_INFER = 1, TREADLE_LOST = 2 } treadle_mode;
+/* What the device holds for whom. */
+typedef enum treadle_class {
+  TREADLE_PARAMS = 0,   /* parameters in the training layout */
+  TREADLE_GRADS,        /* gradients */
+  TREADLE_OPTIMIZER,    /* master weights and moments */
+  TREADLE_INFER_PARAMS, /* parameters in the inference layout */
+  TREADLE_KV,           /* KV cache */
+  TREADLE_CLASSES
+} treadle_class;
+
+/* What lies on the device in each mode; "kept" is what the offload flags do not send away.
+ *
+ *   TRAIN    params, gradients, optimizer state
+ *   FORWARD  params (for log-probabilities), kept gradients and optimizer state
+ *   INFER    infer params, KV cache, kept params, gradients and optimizer state
+ *   HOST     nothing
+ *   LOST     nothing that means anything
+ *
+ * Arrows: HOST -> INFER | FORWARD | TRAIN, TRAIN -> INFER, INFER -> FORWARD | TRAIN, FORWARD -> TRAIN,
+ * TRAIN | FORWARD -> HOST. */
+typedef enum treadle_mode {
+  TREADLE_TRAIN = 0,
+  TREADLE_INFER = 1,
+  TREADLE_LOST = 2,
+  TREADLE_FORWARD = 3,
+  TREADLE_HOST = 4
+} treadle_mode;
+
+/* "train", "infer", ... */
+const char *treadle_mode_text(treadle_mode mode);
+
+typedef enum treadle_choice { TREADLE_DEFAULT = 0, TREADLE_OFF, TREADLE_ON } treadle_choice;
+
+/* What keeps the training parameters while they are off the device. */
+typedef enum treadle_keep {
+  TREADLE_KEEP_INFER =
+      0, /* the infer parameters: the way back is the reverse plan; only where that loses nothing */
+  TREADLE_KEEP_HOST /* a copy in host memory, the twin: the way back and a rollback are local */
+} treadle_keep;
+
+/* The inference engine in this process. `bind` is called in mode INFER, after the switch was committed and before
+ * there is a KV cache: the engine may keep the address of the window, which never changes. `unbind` is called
+ * before the bytes of the window go. A status that is not TREADLE_OK undoes the switch: see
+ * treadle_switch_to_infer. Neither may call the switch. */
+typedef struct treadle_engine_hooks {
+  void *context;
+  treadle_status (*bind)(void *context, void *infer_window, size_t bytes);
+  treadle_status (*unbind)(void *context);
+} treadle_engine_hooks;
 
 typedef struct treadle_switch_options {
   size_t page_bytes;      /* as in treadle_plan_options */
   size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
   size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
-                             no cap, cap = budget - the largest max(train, infer) */
+                             no cap, cap = budget - what a switch needs without one */
   double timeout_seconds; /* of every wait; 0: 60 */
   bool one_way;           /* allow a pair whose way back is not bit-exact; to_train is then refused */
+
+  size_t grads_bytes, optimizer_bytes;    /* windows for them; 0: none. Of this rank alone */
+  treadle_choice offload_train_param;     /* params leave the device in mode INFER (on) */
+  treadle_choice offload_train_grad;      /* gradients leave it (off): they are dropped, */
+  bool keep_grads;                        /* or copied to the host */
+  treadle_choice offload_train_optimizer; /* optimizer state leaves it, to the host (off) */
+  treadle_keep keep;
+  bool host; /* mode HOST can be entered: host memory for all classes */
+  size_t
+      kv_block_bytes; /* of the KV cache; 0: none. It gets as many blocks as fit what is free in mode INFER */
+  bool alias;         /* pages that hold the same bytes in both layouts are shared, not copied: storage
+                            tensors of the infer window then lie where treadle_plan_storage says */
+  bool guard_pages; /* a help for debugging: bytes that a mode does not hold are spoiled, and their windows
+                            cannot be touched */
+  const treadle_engine_hooks *engine; /* copied; NULL: none */
+  /* Called with the device bytes of each class whenever they change; for pictures. */
+  void (*watch)(void *context, const size_t bytes[TREADLE_CLASSES]);
+  void *watch_context;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
- * (touching every page it will ever use) and maps both windows. Mode is TRAIN; the train window holds
+ * (touching every page it will ever use), the host memory, and maps all windows. Mode is TRAIN; windows hold
  * zeros. The group and the layouts must outlive the switch. Collective: one rank's refusal is every rank's
  * failure. */
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
@@ -272,29 +338,76 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                                      treadle_switch **switch_p);
 void treadle_switch_destroy(treadle_switch *sw);
 
-/* The windows: stable addresses for the life of the switch, storage tensors at their offset_bytes. The
- * train window may be read and written in mode TRAIN, the infer window in mode INFER. NULL when empty. */
-void *treadle_switch_train_window(const treadle_switch *sw);
-void *treadle_switch_infer_window(const treadle_switch *sw);
+/* Takes the switch to another group of as many ranks, after one of the old group died: this rank keeps its memory
+ * and its mode, those that are new call treadle_switch_create. The old group is not touched any more and
+ * may be closed afterwards. Refused when the modes of the ranks differ. Collective in the new group. */
+treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
+
+/* A class's window: a stable address for the life of the switch; NULL when empty. bytes_p may be NULL. Storage
+ * tensors lie at their offset_bytes. A window may be used in modes that hold its class; in mode FORWARD
+ * params are for reading. */
+void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
+void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
+void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
 treadle_mode treadle_switch_mode(const treadle_switch *sw);
 uint64_t treadle_switch_version(const treadle_switch *sw); /* how many switches to INFER were committed */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
 
-/* Moves the weights. Entering the mode one is in does nothing. Nothing is bound before all ranks have
- * written every destination byte once and one word says committed. On failure every rank returns; before
- * the first page was reclaimed the old mode and its weights stand, afterwards the mode is LOST and the
- * message says so. Collective. */
+/* Device bytes that a class holds now, counted in pages of the pool; a page that two windows share counts once. */
+size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
+
+/* The caller's own memory in place of a part of a window: of params (at byte `offset` of the window, whole
+ * storage tensors), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
+ * on the way to TRAIN, as the flags say; as it is the caller's, nothing of it can be reclaimed, which
+ * stats.foreign_bytes tells. Refused: memory that is not mapped, that overlaps what is registered or a
+ * window, that is not aligned to 16 bytes. It must stay until the switch is destroyed. In mode TRAIN. Local. */
+treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
+                                       size_t bytes);
+
+/* Gradients are being accumulated: while this is so, a switch to INFER is refused. Local. */
+void treadle_switch_accumulate(treadle_switch *sw, bool begun);
+
+/* The arrows. Entering the mode one is in does nothing; an arrow that is not there is refused, and both modes
+ * are named. A call while another thread is in one is refused.
+ *
+ * To INFER: optimizer state goes to the host, gradients are dropped or go too, the weights move; nothing is bound
+ * before all ranks have written every destination byte once and one word says committed; then the engine is
+ * bound, then there is a KV cache. On failure every rank returns. With keep=host the old state stands on all of
+ * them, whenever it happened. With keep=infer it stands until the first page was reclaimed, afterwards the mode is
+ * LOST and the message says so; where only a bind failed, the mode is INFER, nothing is bound, and
+ * treadle_switch_to_infer tries to bind again. So it is after a failure on the way back that left INFER standing.
+ *
+ * To INFER, and out of it: collective. The other arrows are local copies, but all ranks must have taken them
+ * before the next collective one. */
 treadle_status treadle_switch_to_infer(treadle_switch *sw);
 treadle_status treadle_switch_to_train(treadle_switch *sw);
+treadle_status treadle_switch_to_forward(treadle_switch *sw);
+treadle_status treadle_switch_to_host(treadle_switch *sw);
+
+/* Gives pages of the pool that no class holds now back to the system; they are asked for again when they are next
+ * written, which makes that switch slower. Local. */
+treadle_status treadle_switch_trim(treadle_switch *sw);
+
+/* The most bytes that this rank may hold in a switch: what stays on the device, the larger of params and infer params
+ * (both where params stay), and the cap; and in all, where training takes more or a budget was given. */
+size_t treadle_switch_bound(const treadle_switch *sw);
+size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
 typedef struct treadle_switch_stats {
-  double seconds;      /* of the last switch, this rank, from entry to commit */
-  double wait_seconds; /* of these, spent waiting for others */
-  size_t copied_bytes; /* destination bytes of data written */
-  size_t pulled_bytes; /* from other ranks, in the narrower dtype of both sides */
+  double seconds;         /* of the last switch, this rank, from entry to bind */
+  double wait_seconds;    /* of these, spent waiting for others, */
+  double offload_seconds; /* copying to the host, */
+  double wave_seconds;    /* in the waves, without both, */
+  double bind_seconds;    /* in the engine, */
+  double load_seconds;    /* copying from the host */
+  size_t copied_bytes;    /* destination bytes of data written */
+  size_t pulled_bytes;    /* from other ranks, in the narrower dtype of both sides */
   size_t filled_bytes;
-  size_t peak_bytes; /* device bytes accounted at the fullest moment so far */
-  size_t pool_bytes; /* what the pool's file holds (st_blocks) */
+  size_t offloaded_bytes, loaded_bytes;
+  size_t peak_bytes;    /* device bytes accounted at the fullest moment of all switches so far */
+  size_t pool_bytes;    /* what the pool's file holds (st_blocks) */
+  size_t host_bytes;    /* host memory of the twins */
+  size_t foreign_bytes; /* registered by the caller: stay where they are */
 } treadle_switch_stats;
 
 void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p);

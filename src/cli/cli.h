@@ -31,9 +31,12 @@ typedef struct treadle_arguments {
   int64_t ranks, rank, cycles;
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
-  int64_t rank_map; /* treadle_rank_map */
-  int64_t alias;    /* 0: on, 1: off */
-  int64_t check;    /* treadle_check */
+  int64_t rank_map;                       /* treadle_rank_map */
+  int64_t alias;                          /* 0: on, 1: off */
+  const char *offload, *fault, *timeline; /* switch */
+  int64_t keep;                           /* 0: infer, 1: host */
+  bool forward;
+  int64_t check; /* treadle_check */
   bool runs, by_rank, trust, json, help;
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;

@@ -74,12 +74,13 @@ out:
 }
 
 treadle_status treadle_compare_window(const treadle_layout *layout, const treadle_model *model,
-                                      int64_t rank, const void *window, const void *wanted,
-                                      const char *when) {
+                                      int64_t rank, const treadle_plan *plan, const void *window,
+                                      const void *wanted, const char *when) {
   int32_t count = treadle_layout_storage_count(layout, rank);
   for (int32_t storage = 0; storage < count; storage++) { /* gaps between them hold whatever they held */
     treadle_storage_info info;
-    treadle_status status = treadle_layout_storage(layout, rank, storage, &info);
+    treadle_status status = plan ? treadle_plan_storage(plan, storage, &info)
+                                 : treadle_layout_storage(layout, rank, storage, &info);
     if (status) return status;
     const char *is = (const char *)window + info.offset_bytes,
                *should = (const char *)wanted + info.offset_bytes;

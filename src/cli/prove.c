@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "cli/compare.h"
+#include "switch/inject.h"
 #include "switch/prove.h"
 
 #include <stdio.h>
@@ -43,7 +44,7 @@ static treadle_status spoil(const treadle_prove_input *input, treadle_switch *sw
   outcome own = {.status = treadle_switch_to_infer(sw), .mode = treadle_switch_mode(sw)};
   bool bound = own.status == TREADLE_OK || own.mode == TREADLE_INFER;
   if (own.status == TREADLE_OK && wrong_value) {
-    own.status = treadle_compare_window(input->infer, input->model, session->rank,
+    own.status = treadle_compare_window(input->infer, input->model, session->rank, treadle_switch_plan(sw),
                                         treadle_switch_infer_window(sw), input->infer_copy, "compared");
     bound = own.status == TREADLE_OK && session->rank == victim;
   }
@@ -61,23 +62,66 @@ out:
   return status;
 }
 
-static treadle_status prove(const treadle_prove_input *input, treadle_fault fault, const char *name) {
+/* ---- Kinds of faults ---- */
+
+typedef enum variety { AS_GIVEN, TIGHT, WITH_TWIN, WITH_ALIAS } variety;
+
+static const struct {
+  treadle_fault fault;
+  const char *what, *name;
+  variety variety;
+  treadle_point slow; /* where the other ranks are late; TREADLE_POINTS: nowhere */
+} faults[] = {
+    {TREADLE_FAULT_DROP, "one copy", "dropped", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_DOUBLE, "one copy", "doubled", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_MISPLACE, "one copy", "misplaced", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_BAND_DROP, "a row of fp8 blocks", "left out", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_BAND_LATE, "a row of fp8 blocks", "made in a wrong wave", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_BAND_SCALE, "a row of fp8 blocks", "given a wrong scale", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_EARLY, "a page", "reclaimed early", TIGHT, TREADLE_AT_WAVE},
+    {TREADLE_FAULT_LATE_TWIN, "the twin of a page", "copied late", WITH_TWIN, TREADLE_POINTS},
+    {TREADLE_FAULT_SKIP_COMMIT, "the commit", "skipped", AS_GIVEN, TREADLE_AT_COMMIT},
+    {TREADLE_FAULT_ALIAS, "a shared page", "put on a wrong one", WITH_ALIAS, TREADLE_POINTS},
+};
+
+enum { FAULTS = sizeof faults / sizeof faults[0] };
+
+/* The options with which a fault can be planted: the smallest cap where pages must be reclaimed. */
+static treadle_switch_options options_of(const treadle_prove_input *input, size_t i) {
+  treadle_switch_options o = *input->options;
+  o.watch = NULL;
+  if (faults[i].variety == TIGHT || faults[i].variety == WITH_TWIN) {
+    o.cap_bytes = input->cap_min_bytes;
+    o.budget_bytes = 0;
+    o.alias = false; /* what is shared is not reclaimed */
+    o.offload_train_param = TREADLE_ON;
+    o.keep = faults[i].variety == WITH_TWIN ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER;
+  }
+  if (faults[i].variety == WITH_ALIAS) o.alias = true;
+  return o;
+}
+
+static treadle_status prove(const treadle_prove_input *input, size_t i) {
   treadle_status status = TREADLE_OK;
   treadle_session *session = input->session;
+  treadle_fault fault = faults[i].fault;
   treadle_switch *sw = NULL;
-  int victim = -1, start = (int)fault % session->size;
-  const char *what = treadle_fault_is_of_bands(fault) ? "a row of fp8 blocks" : "one copy";
+  const treadle_switch_options options = options_of(input, i);
+  int victim = -1, start = (int)i % session->size;
+  const char *what = faults[i].what, *name = faults[i].name;
   TRY(treadle_session_agree(
-      session, treadle_switch_create(session->group, input->train, input->infer, input->options, &sw)));
+      session, treadle_switch_create(session->group, input->train, input->infer, &options, &sw)));
   TRY(treadle_session_agree(
       session, treadle_layout_load(input->train, session->rank, treadle_switch_train_window(sw))));
   treadle_switch_noise(sw, (uint64_t)fault);
   TRY(plant(input, sw, fault, start, &victim));
   if (victim < 0) {
     if (session->rank == 0 && !treadle_fault_is_of_bands(fault))
-      fprintf(input->file, "prove: no rank has a copy that could be %s\n", name);
+      fprintf(input->file, "prove: no rank has %s that could be %s\n", what, name);
     goto out;
   }
+  if (faults[i].slow != TREADLE_POINTS && session->rank != victim)
+    treadle_switch_inject(sw, (treadle_injection){TREADLE_INJECT_SLOW, faults[i].slow, 0});
   outcome caught;
   bool bound = false;
   TRY(spoil(input, sw, victim, fault == TREADLE_FAULT_BAND_SCALE, &caught, &bound));
@@ -101,18 +145,8 @@ out:
 }
 
 treadle_status treadle_prove_faults(const treadle_prove_input *input) {
-  static const struct {
-    treadle_fault fault;
-    const char *name;
-  } faults[] = {{TREADLE_FAULT_DROP, "dropped"},
-                {TREADLE_FAULT_DOUBLE, "doubled"},
-                {TREADLE_FAULT_MISPLACE, "misplaced"},
-                {TREADLE_FAULT_BAND_DROP, "left out"},
-                {TREADLE_FAULT_BAND_LATE, "made in a wrong wave"},
-                {TREADLE_FAULT_BAND_SCALE, "given a wrong scale"}};
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-    TRY(prove(input, faults[i].fault, faults[i].name));
+  for (size_t i = 0; i < FAULTS; i++) TRY(prove(input, i));
 out:
   return status;
 }

@@ -8,6 +8,7 @@ typedef struct treadle_prove_input {
   treadle_session *session;
   const treadle_layout *train, *infer;
   const treadle_switch_options *options;
+  size_t cap_min_bytes; /* the largest of all ranks, without alias */
   const treadle_model *model;
   const void *infer_copy; /* what the infer window must hold */
   uint64_t digest;        /* of the weights */

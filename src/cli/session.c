@@ -24,9 +24,9 @@ treadle_status treadle_session_start(treadle_session *session, const char *comma
                                      double timeout_seconds) {
   *session = (treadle_session){.command = command, .size = 1};
   treadle_status status = treadle_mpi_start(&session->rank, &session->size);
-  if (!status)
-    status =
-        treadle_group_mpi(NULL, timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT, &session->group);
+  if (!status) /* ranks may read files for as long as they like: a short limit is for switches */
+    status = treadle_group_mpi(NULL, timeout_seconds > DEFAULT_TIMEOUT ? timeout_seconds : DEFAULT_TIMEOUT,
+                               &session->group);
   session->said = status != TREADLE_OK;
   if (status && session->rank == 0)
     fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));

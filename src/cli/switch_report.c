@@ -30,7 +30,10 @@ static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
     const treadle_rank_figures *one = &report->figures[rank];
     sum.moved_bytes += one->moved_bytes;
     sum.lower_bound_bytes += one->lower_bound_bytes;
+    sum.infer_bytes += one->infer_bytes;
     sum.copied_bytes += one->copied_bytes;
+    sum.aliased_bytes += one->aliased_bytes;
+    if (one->bound_bytes == 0) continue; /* a rank that a fault took away */
     if (one->peak_bytes > sum.peak_bytes) sum.peak_bytes = one->peak_bytes;
     int64_t rank_room = (int64_t)one->bound_bytes - (int64_t)one->peak_bytes;
     if (rank_room < room) {
@@ -50,6 +53,35 @@ static void print_row(const char *name, const treadle_rank_figures *row) {
          row->seconds > 0 ? (double)row->copied_bytes / row->seconds / 1e9 : 0.0,
          row->seconds > 0 ? row->memcpy_seconds / row->seconds : 0.0, treadle_text_of_size(row->peak_bytes),
          treadle_text_of_size(row->bound_bytes));
+}
+
+static void print_rows(const treadle_switch_report *report) {
+  if (report->row_count == 0) return;
+  printf("\ndevice bytes, of the fullest rank for each class:\n%8s %11s %11s %11s %11s %11s\n", "after",
+         "params", "grads", "optimizer", "infer", "kv");
+  for (int i = 0; i < report->row_count; i++) {
+    const treadle_residency *row = &report->rows[i];
+    printf("%8s", treadle_mode_text(row->after));
+    for (int c = 0; c < TREADLE_CLASSES; c++) printf(" %11s", treadle_text_of_size(row->bytes[c]));
+    printf("\n");
+  }
+}
+
+static void print_parts(const treadle_switch_report *report, const treadle_rank_figures *sum) {
+  const treadle_switch_parts *parts = &report->parts;
+  printf("copied %s of %s (%.4g), %s on pages that both layouts share\n",
+         treadle_text_of_size(sum->copied_bytes), treadle_text_of_size(sum->infer_bytes),
+         treadle_ratio(sum->copied_bytes, sum->infer_bytes), treadle_text_of_size(sum->aliased_bytes));
+  printf("parts of a cycle: offload %.6f s, waves %.6f s, waiting %.6f s, bind %.6f s, load %.6f s; host "
+         "memory %s\n",
+         parts->offload, parts->waves, parts->wait, parts->bind, parts->load,
+         treadle_text_of_size(report->host_bytes));
+}
+
+static void print_fault(const treadle_fault_report *fault) {
+  printf("fault %s: %d survivors, %d returned, the slowest after %.3f s; old weights %s; %lld leaked\n",
+         fault->injected, fault->survivors, fault->returned, fault->max_seconds,
+         fault->digest_unchanged ? "unchanged" : "not as they were", (long long)fault->leaked);
 }
 
 void treadle_switch_report_text(const treadle_switch_report *report) {
@@ -76,10 +108,37 @@ void treadle_switch_report_text(const treadle_switch_report *report) {
   printf("to infer in %.6f s", report->to_infer);
   if (report->cycles > 0) printf(", back to train in %.6f s", report->to_train);
   printf(", memcpy %.6f s (largest over ranks, medians)\n", report->memcpy);
+  print_parts(report, &sum);
+  print_rows(report);
+  if (report->fault) print_fault(report->fault);
   printf("digest %016llx%s%s\n", (unsigned long long)report->digest,
          report->pass && report->lossless ? ", the same in both layouts" : "",
          report->pass && report->compared ? ", every byte compared" : "");
   printf("%s\n", report->pass ? "PASS" : "FAIL");
+}
+
+static void write_rows(treadle_json_out *out, const treadle_switch_report *report) {
+  static const char *const keys[TREADLE_CLASSES] = {"params", "grads", "optimizer", "infer", "kv"};
+  treadle_json_out_open(out, "residency", '[');
+  for (int i = 0; i < report->row_count; i++) {
+    treadle_json_out_open(out, NULL, '{');
+    treadle_json_out_text(out, "after", treadle_mode_text(report->rows[i].after));
+    for (int c = 0; c < TREADLE_CLASSES; c++)
+      treadle_json_out_int(out, keys[c], (int64_t)report->rows[i].bytes[c]);
+    treadle_json_out_close(out, '}');
+  }
+  treadle_json_out_close(out, ']');
+}
+
+static void write_fault(treadle_json_out *out, const treadle_fault_report *fault) {
+  treadle_json_out_open(out, "fault", '{');
+  treadle_json_out_text(out, "injected", fault->injected);
+  treadle_json_out_int(out, "survivors", fault->survivors);
+  treadle_json_out_int(out, "returned", fault->returned);
+  treadle_json_out_real(out, "max_seconds", fault->max_seconds);
+  treadle_json_out_bool(out, "digest_unchanged", fault->digest_unchanged);
+  treadle_json_out_int(out, "leaked", fault->leaked);
+  treadle_json_out_close(out, '}');
 }
 
 void treadle_switch_report_json(const treadle_switch_report *report) {
@@ -93,6 +152,11 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_real(&out, "seconds_to_train", report->to_train);
   treadle_json_out_real(&out, "memcpy_seconds", report->memcpy);
   treadle_json_out_real(&out, "rate_over_memcpy", report->rate);
+  treadle_json_out_real(&out, "offload_seconds", report->parts.offload);
+  treadle_json_out_real(&out, "load_seconds", report->parts.load);
+  treadle_json_out_int(&out, "infer_bytes", (int64_t)sum.infer_bytes);
+  treadle_json_out_int(&out, "copied_bytes", (int64_t)sum.copied_bytes);
+  treadle_json_out_int(&out, "aliased_bytes", (int64_t)sum.aliased_bytes);
   treadle_json_out_int(&out, "moved_bytes", (int64_t)sum.moved_bytes);
   treadle_json_out_int(&out, "lower_bound_bytes", (int64_t)sum.lower_bound_bytes);
   treadle_json_out_real(&out, "ratio", treadle_ratio(sum.moved_bytes, sum.lower_bound_bytes));
@@ -100,5 +164,7 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_int(&out, "peak_bound_bytes", (int64_t)sum.bound_bytes);
   treadle_json_out_text(&out, "check", report->pass ? "pass" : "fail");
   treadle_json_out_text(&out, "digest", digest);
+  write_rows(&out, report);
+  if (report->fault) write_fault(&out, report->fault);
   treadle_json_out_close(&out, '}');
 }

@@ -6,10 +6,35 @@
 
 /* One rank's figures, direction to infer; peak over both. */
 typedef struct treadle_rank_figures {
-  size_t moved_bytes, lower_bound_bytes, copied_bytes;
-  size_t peak_bytes, held_bytes, bound_bytes; /* accounted, in the pool's file, allowed */
-  double seconds, memcpy_seconds;             /* medians of this rank's own times */
+  size_t moved_bytes, lower_bound_bytes;
+  size_t infer_bytes, copied_bytes, aliased_bytes;
+  size_t peak_bytes, held_bytes,
+      bound_bytes;                /* accounted in switches, in the pool's file, allowed in switches */
+  size_t pool_bound_bytes;        /* allowed in the file: as much, or what training takes */
+  double seconds, memcpy_seconds; /* medians of this rank's own times */
 } treadle_rank_figures;
+
+/* Seconds of one cycle, by part. */
+typedef struct treadle_switch_parts {
+  double offload, waves, wait, bind, load;
+} treadle_switch_parts;
+
+/* Device bytes by class after an arrow, the largest over ranks. */
+typedef struct treadle_residency {
+  treadle_mode after;
+  size_t bytes[TREADLE_CLASSES];
+} treadle_residency;
+
+enum { TREADLE_RESIDENCY_ROWS = 8 };
+
+/* What a fault left behind. */
+typedef struct treadle_fault_report {
+  const char *injected; /* as it was asked for */
+  int survivors, returned;
+  double max_seconds; /* from the call to its return, of the slowest survivor */
+  bool digest_unchanged;
+  int64_t leaked; /* descriptors, mappings and files that are left */
+} treadle_fault_report;
 
 typedef struct treadle_switch_report {
   const treadle_model *model;
@@ -18,13 +43,17 @@ typedef struct treadle_switch_report {
   int ranks;
   const treadle_rank_figures *figures; /* [ranks] */
   double to_infer, to_train, memcpy,
-      rate; /* medians over cycles, barrier to barrier; to_train NaN one way */
-  size_t cap_bytes, page_bytes;
+      rate;                   /* medians over cycles, barrier to barrier; to_train NaN one way */
+  treadle_switch_parts parts; /* largest over ranks, means over cycles */
+  const treadle_residency *rows;
+  int row_count;
+  size_t cap_bytes, page_bytes, host_bytes; /* host: of the rank with most */
   int32_t waves;
   bool pass;
-  bool compared;   /* every byte was compared */
-  bool lossless;   /* so the digest is the same in both layouts */
-  uint64_t digest; /* of the weights */
+  bool compared;                     /* every byte was compared */
+  bool lossless;                     /* so the digest is the same in both layouts */
+  uint64_t digest;                   /* of the weights */
+  const treadle_fault_report *fault; /* NULL: none was asked for */
 } treadle_switch_report;
 
 /* Of some times, the median; without the first two where there are more than two. Sorts `times`. */

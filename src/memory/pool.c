@@ -1,7 +1,7 @@
 /* Pools.
  *
- *   1. The file holds exactly pages * page_bytes from creation to destruction: every page is touched once
- *      when the pool is made, no hole is ever punched.
+ *   1. The file holds exactly pages * page_bytes: every page is touched once when the pool is made, and no hole
+ *      is punched but by treadle_pool_trim(), between switches.
  *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of
  *      the same pages.
  *   3. Nothing here is called during a switch.
@@ -165,6 +165,17 @@ void *treadle_pool_base(const treadle_pool *pool) { return pool->base; }
 size_t treadle_pool_held_bytes(const treadle_pool *pool) {
   struct stat file;
   return fstat(pool->descriptor, &file) == 0 ? (size_t)file.st_blocks * 512 : 0;
+}
+
+treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody) {
+  for (int64_t i = 0, end; i < pool->pages; i = end + 1) {
+    for (end = i; end < pool->pages && classes[end] == nobody; end++) {
+    }
+    if (end > i && fallocate(pool->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                             (off_t)(i * pool->page_bytes), (off_t)((end - i) * pool->page_bytes)) != 0)
+      return treadle_fail(TREADLE_SYSTEM, "pool: pages cannot be given back: %s", strerror(errno));
+  }
+  return TREADLE_OK;
 }
 
 /* ---- Windows ---- */

@@ -5,8 +5,7 @@
  * are stable, a switch maps nothing. Peers map the whole file, read only, in one piece, and follow the
  * owner's page tables.
  *
- * Accounting is by class (train, infer): a page belongs to the class that wrote it last and is counted
- * once. The pool refuses to be larger than its budget. */
+ * Who owns which page is the switch's business (switch/account.c). The pool refuses to be larger than its budget. */
 #ifndef TREADLE_MEMORY_POOL_H
 #define TREADLE_MEMORY_POOL_H
 
@@ -31,6 +30,9 @@ void *treadle_pool_base(const treadle_pool *pool); /* all pages, in physical ord
  * pages share a mapping; more mappings than the system allows is refused with the numbers. Ended with the
  * pool. *base_p is NULL for no pages. */
 treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+
+/* Gives the pages whose class is `nobody` back to the system; what they hold is zeros then. [pages] classes. */
+treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
 
 /* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer.
  */

@@ -210,7 +210,8 @@ treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const 
       band->codes = place_in(storages, count, shift, band->codes);
       band->scales = place_in(storages, count, shift, band->scales);
     }
-    for (int64_t k = 0; band->quantises && k < band->parts; k++)
+    for (int64_t k = 0; band->quantises && band->begin == 0 && k < band->parts;
+         k++) /* runs may share them */
       if (parts[k].op.source == peer) parts[k].op.from = place_in(storages, count, shift, parts[k].op.from);
   }
 out:

@@ -1,9 +1,12 @@
-/* Accounting: how many pages each class (train, infer) holds, wave by wave.
+/* Accounting: who holds which physical page.
  *
- * A page belongs to the class that wrote it last and is counted once. When a wave first writes a page of
- * the new window, that page is fresh (no window of the old mode lies on it) or taken from the old mode.
- * Which of them, and when, follows from the plan and is counted when the switch is made; a wave then costs
- * three sums. The highest sum is the peak; it never exceeds the pages of the pool. */
+ * A page has one owner at any time, a class or nobody, and is counted once. On the way to a mode, pages of the new window
+ * change hands in the wave that first writes them; which pages these are follows from the plan and is listed when the
+ * switch is made. Two rules are checked as they do, apart from what the plan makes of them (need):
+ *
+ *   1. what the old mode has on a page was read by everybody: the other ranks have finished the last wave that
+ *      reads it;
+ *   2. where a twin must have the old bytes, it has them. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -11,29 +14,19 @@
 
 #include <assert.h>
 #include <limits.h>
+#include <stdio.h>
+#include <string.h>
 
-/* Marks, of all physical pages, those a window lies on. */
-static void mark_pages(const int32_t *pages, int64_t count, char *marks) {
-  for (int64_t i = 0; i < count; i++) marks[pages[i]] = 1;
-}
+/* ---- What is listed when the switch is made ---- */
 
-static treadle_status count_turns(treadle_switch *sw, treadle_mode to) {
-  treadle_status status = TREADLE_OK;
+/* The waves in which each page of the window that a direction writes is first and last written. */
+static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, treadle_page_life **lives_p) {
   const treadle_plan *plan = sw->plan;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  bool forward = to == TREADLE_INFER;
-  const int32_t *pages = forward ? plan->to_page : plan->from_page;
-  const int32_t *old_pages = forward ? plan->from_page : plan->to_page;
-  int64_t count = forward ? plan->to_pages : plan->from_pages;
-  int64_t old_count = forward ? plan->from_pages : plan->to_pages;
+  int64_t count = to == TREADLE_INFER ? plan->to_pages : plan->from_pages;
   treadle_page_life *lives = treadle_alloc_array((size_t)count + 1, sizeof *lives);
-  char *old = treadle_alloc((size_t)plan->physical_pages + 1);
-  treadle_turn *turns = treadle_alloc_array((size_t)plan->waves, sizeof *turns);
-  sw->turns[to] = turns;
-  if (!lives || !old || !turns) {
-    status = treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-    goto out;
-  }
+  *lives_p = lives;
+  if (!lives) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
     treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i]);
@@ -41,51 +34,175 @@ static treadle_status count_turns(treadle_switch *sw, treadle_mode to) {
     const treadle_band *band = &direction->bands.items[i];
     treadle_pages_touch_band(lives, plan->page_bytes, band, &direction->band_parts.items[band->part_first]);
   }
-  mark_pages(old_pages, old_count, old);
-  for (int64_t i = 0; i < count; i++) {
-    if (lives[i].first > lives[i].last) continue; /* no byte of it is used */
-    if (old[pages[i]])
-      turns[lives[i].first].taken++;
-    else
-      turns[lives[i].first].fresh++;
-    /* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it.
-     */
-    assert(!old[pages[i]] || lives[i].first >= direction->first_reclaim);
-  }
-out:
-  treadle_free(lives);
-  treadle_free(old);
-  return status;
+  return TREADLE_OK;
 }
 
-static void note_peak(treadle_switch *sw) {
-  size_t bytes = (size_t)((sw->held[TREADLE_TRAIN] + sw->held[TREADLE_INFER]) * sw->plan->page_bytes);
-  if (bytes > sw->stats.peak_bytes) sw->stats.peak_bytes = bytes;
+/* Lists pages by the wave that first writes them: a counting sort. */
+static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const treadle_page_life *lives) {
+  int32_t waves = sw->plan->waves;
+  treadle_turns *turns = &sw->turns[to];
+  int64_t count = sw->place.pages[treadle_class_of(to)];
+  turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
+  turns->first = treadle_alloc_array((size_t)waves + 1, sizeof *turns->first);
+  turns->last_use = treadle_alloc_array((size_t)count + 1, sizeof *turns->last_use);
+  if (!turns->page || !turns->first || !turns->last_use)
+    return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  int32_t *first = turns->first;
+  for (int64_t i = 0; i < count; i++) first[lives[i].last < 0 ? 0 : lives[i].first + 1]++;
+  first[0] = 0; /* pages that are never written are not listed */
+  for (int32_t w = 0; w < waves; w++) first[w + 1] += first[w];
+  for (int64_t i = 0; i < count; i++)
+    if (lives[i].last >= 0) turns->page[first[lives[i].first]++] = (int32_t)i;
+  for (int32_t w = waves; w > 0; w--) first[w] = first[w - 1];
+  first[0] = 0;
+  return TREADLE_OK;
+}
+
+/* When the old mode's page under each page of the new window is last read; old_lives: of the direction that writes those. */
+static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
+                                    const treadle_page_life *old_lives) {
+  treadle_class new = treadle_class_of(to),
+                old = new == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+  const treadle_page_tables *place = &sw->place;
+  int32_t *last_use = sw->turns[to].last_use;
+  int32_t *at = treadle_alloc_array((size_t)place->physical + 1, sizeof *at);
+  if (!at) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int64_t i = 0; i < place->physical; i++) at[i] = -1;
+  for (int64_t i = 0; i < place->pages[old]; i++) at[place->page[old][i]] = (int32_t)i;
+  for (int64_t i = 0; i < place->pages[new]; i++) {
+    int32_t page = at[place->page[new][i]];
+    last_use[i] = page < 0 || old_lives[page].last < 0 ? -1 : sw->plan->waves - 1 - old_lives[page].first;
+  }
+  treadle_free(at);
+  return TREADLE_OK;
+}
+
+/* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it. */
+static void check_first_reclaim(const treadle_switch *sw, treadle_mode to) {
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  const treadle_turns *turns = &sw->turns[to];
+  for (int32_t i = 0; i < turns->first[direction->first_reclaim]; i++)
+    assert(turns->last_use[turns->page[i]] < 0);
+  (void)turns;
 }
 
 treadle_status treadle_account_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(count_turns(sw, TREADLE_INFER));
-  TRY(count_turns(sw, TREADLE_TRAIN));
-  treadle_account_settle(sw, TREADLE_TRAIN);
+  treadle_page_life *lives[2] = {NULL, NULL};
+  sw->owner = treadle_alloc((size_t)sw->place.physical + 1);
+  if (!sw->owner) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  memset(sw->owner, TREADLE_NOBODY, (size_t)sw->place.physical);
+  sw->held[TREADLE_NOBODY] = sw->place.physical;
+  for (int to = 0; to < 2; to++) {
+    TRY(find_lives(sw, (treadle_mode)to, &lives[to]));
+    TRY(list_turns(sw, (treadle_mode)to, lives[to]));
+  }
+  for (int to = 0; to < 2; to++) {
+    TRY(find_last_use(sw, (treadle_mode)to, lives[!to]));
+    check_first_reclaim(sw, (treadle_mode)to);
+  }
 out:
+  treadle_free(lives[0]);
+  treadle_free(lives[1]);
   return status;
 }
 
-treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave) {
-  treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  treadle_turn turn = sw->turns[to][wave];
-  sw->held[to] += turn.fresh + turn.taken;
-  sw->held[old] -= turn.taken;
-  note_peak(sw);
-  int64_t held = sw->held[TREADLE_TRAIN] + sw->held[TREADLE_INFER];
-  if (held <= sw->plan->physical_pages) return TREADLE_OK;
-  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: wave %d holds %lld pages, the pool has %lld",
-                      sw->group->rank, wave, (long long)held, (long long)sw->plan->physical_pages);
+void treadle_account_release(treadle_switch *sw) {
+  for (int to = 0; to < 2; to++) {
+    treadle_free(sw->turns[to].page);
+    treadle_free(sw->turns[to].first);
+    treadle_free(sw->turns[to].last_use);
+  }
+  treadle_free(sw->owner);
 }
 
-void treadle_account_settle(treadle_switch *sw, treadle_mode mode) {
-  sw->held[TREADLE_TRAIN] = mode == TREADLE_TRAIN ? sw->plan->from_pages : 0;
-  sw->held[TREADLE_INFER] = mode == TREADLE_INFER ? sw->plan->to_pages : 0;
-  note_peak(sw);
+/* ---- Owners ---- */
+
+void treadle_account_set(treadle_switch *sw, int32_t physical, int owner) {
+  sw->held[sw->owner[physical]]--;
+  sw->owner[physical] = (uint8_t)owner;
+  sw->held[owner]++;
+}
+
+void treadle_account_take(treadle_switch *sw, treadle_class which) {
+  for (int64_t i = 0; i < sw->place.pages[which]; i++) {
+    int32_t page = sw->place.page[which][i];
+    bool kept =
+        which == TREADLE_INFER_PARAMS && !sw->leaves[TREADLE_PARAMS] && sw->owner[page] == TREADLE_PARAMS;
+    if (!kept) treadle_account_set(sw, page, which); /* a page of both stays with params where they stay */
+  }
+}
+
+void treadle_account_leave(treadle_switch *sw, treadle_class which) {
+  for (int64_t i = 0; i < sw->place.pages[which]; i++) {
+    int32_t page = sw->place.page[which][i];
+    if (sw->owner[page] == which) treadle_account_set(sw, page, TREADLE_NOBODY);
+  }
+}
+
+void treadle_account_tell(treadle_switch *sw) {
+  size_t bytes[TREADLE_CLASSES];
+  if (!sw->options.watch) return;
+  for (int c = 0; c < TREADLE_CLASSES; c++) bytes[c] = (size_t)(sw->held[c] * sw->plan->page_bytes);
+  sw->options.watch(sw->options.watch_context, bytes);
+}
+
+/* ---- Waves ---- */
+
+static treadle_status page_fails(const treadle_switch *sw, treadle_mode to, int32_t wave, int32_t page,
+                                 const char *what) {
+  treadle_storage_info info = {.name = "(none)"};
+  int rank = sw->group->rank;
+  const treadle_layout *layout = sw->layouts[to];
+  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
+    if ((to == TREADLE_INFER ? treadle_plan_storage(sw->plan, i, &info)
+                             : treadle_layout_storage(layout, rank, i, &info)))
+      break;
+    if ((int64_t)(info.offset_bytes + info.bytes) > page * sw->plan->page_bytes) break;
+  }
+  return treadle_fail(TREADLE_DIFFERENT, "rank %d: wave %d, tensor '%s' (page %d of the %s window): %s",
+                      rank, wave, info.name, page, treadle_mode_text(to), what);
+}
+
+/* Rule 1. */
+static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int32_t wave, int32_t page,
+                                 uint64_t epoch) {
+  const treadle_group *group = sw->group;
+  int32_t last_use = sw->turns[to].last_use[page];
+  uint64_t wanted = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)last_use;
+  char what[96];
+  for (int rank = 0; rank < group->size; rank++) {
+    if (rank == group->rank || last_use < 0) continue;
+    if (atomic_load(&group->control->lines[rank].done) >= wanted) continue;
+    snprintf(what, sizeof what, "reclaimed early: rank %d still reads what lies there, up to wave %d", rank,
+             last_use);
+    return page_fails(sw, to, wave, page, what);
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  treadle_class new = treadle_class_of(to),
+                old = new == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+  const treadle_turns *turns = &sw->turns[to];
+  for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
+    int32_t page = turns->page[i], physical = sw->place.page[new][page];
+    treadle_class owner = (treadle_class)sw->owner[physical];
+    if (owner == old) {
+      TRY(check_read(sw, to, wave, page, epoch));
+      if (old == TREADLE_PARAMS && sw->copied[old] &&
+          !sw->twins[old].has[physical]) /* params are in line */
+        TRY(page_fails(sw, to, wave, page, "the twin has not yet what lies there (twin copied late)"));
+      treadle_guard_spoil(sw, physical);
+    } else if ((int)owner != TREADLE_NOBODY) {
+      TRY(page_fails(sw, to, wave, page, "the page is held by a class that stays on the device"));
+    }
+    treadle_account_set(sw, physical, new);
+  }
+  size_t bytes = (size_t)((sw->place.physical - sw->held[TREADLE_NOBODY]) * sw->plan->page_bytes);
+  if (bytes > sw->stats.peak_bytes) sw->stats.peak_bytes = bytes;
+  treadle_account_tell(sw);
+out:
+  return status;
 }

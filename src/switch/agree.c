@@ -48,66 +48,112 @@ out:
 
 /* ---- Measure and decide ---- */
 
-typedef struct figures { /* what a rank says of itself */
-  int64_t bytes[2];      /* windows in whole pages, by mode */
+typedef struct figures {     /* what a rank says of itself */
+  int64_t bytes[TREADLE_KV]; /* windows in whole pages, by class */
   int64_t cap_min;
   uint64_t page_bytes, cap_bytes, budget_bytes; /* options */
-  uint64_t one_way;
+  uint64_t one_way, leaves, copied, host, alias;
+  uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
 } figures;
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
 
-static treadle_status measure(const treadle_switch *sw, const treadle_switch_options *options,
-                              figures *mine) {
-  treadle_status status = TREADLE_OK;
-  int64_t page = options->page_bytes ? (int64_t)options->page_bytes : DEFAULT_PAGE;
-  if ((page & (page - 1)) != 0 || page < sysconf(_SC_PAGESIZE) || page > INT64_C(1) << 40)
+static treadle_status check_options(const treadle_switch_options *options) {
+  size_t page = options->page_bytes ? options->page_bytes : DEFAULT_PAGE;
+  if ((page & (page - 1)) != 0 || page < (size_t)sysconf(_SC_PAGESIZE) || page > (size_t)1 << 40)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: page size %zu is not a power of two of at least %ld bytes",
                         options->page_bytes, sysconf(_SC_PAGESIZE));
   if (options->cap_bytes > MOST_BYTES || options->budget_bytes > MOST_BYTES)
     return treadle_fail(TREADLE_REFUSED, "switch: a cap of %zu and a budget of %zu bytes: 2^60 at the most",
                         options->cap_bytes, options->budget_bytes);
+  if (options->grads_bytes > MOST_BYTES || options->optimizer_bytes > MOST_BYTES ||
+      options->kv_block_bytes > MOST_BYTES)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: gradients of %zu, optimizer state of %zu and KV blocks of %zu bytes: 2^60 at the most",
+        options->grads_bytes, options->optimizer_bytes, options->kv_block_bytes);
+  if (options->keep_grads && options->offload_train_grad != TREADLE_ON)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: keep_grads copies gradients that leave the device, and without "
+                        "offload_train_grad they stay: leave out one, or set the other");
+  if (options->keep == TREADLE_KEEP_HOST && options->offload_train_param == TREADLE_OFF)
+    return treadle_fail(TREADLE_REFUSED, "switch: keep=host copies params that leave the device, and with "
+                                         "offload_train_param off they stay: leave out one of them");
+  return TREADLE_OK;
+}
+
+static treadle_status measure(treadle_switch *sw, figures *mine) {
+  treadle_status status = TREADLE_OK;
+  const treadle_switch_options *options = &sw->options;
+  int64_t page = options->page_bytes ? (int64_t)options->page_bytes : DEFAULT_PAGE;
+  TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
     if (treadle_layout_ranks(layout) != sw->group->size)
       return treadle_fail(TREADLE_REFUSED, "switch: layout '%s' has %" PRId64 " ranks, the group has %d",
                           treadle_layout_text(layout), treadle_layout_ranks(layout), sw->group->size);
-    int64_t bytes = (int64_t)treadle_layout_window_bytes(layout, sw->group->rank);
-    mine->bytes[mode] = (bytes + page - 1) / page * page;
   }
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank, page));
-  if (!options->one_way && !treadle_plan_is_lossless(sw->layouts[0], sw->layouts[1]))
+  bool rebuilt = sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+  if (rebuilt && !options->one_way && !treadle_plan_is_lossless(sw->layouts[0], sw->layouts[1]))
     return treadle_fail(
         TREADLE_REFUSED,
         "switch: the way back from '%s' to '%s' is not bit-exact, and nothing else keeps the "
-        "training weights: go one way only (one_way, --cycles 0), or keep the type",
+        "training weights: keep them in host memory (keep=host), go one way only (one_way, --cycles 0), or "
+        "keep "
+        "the type",
         treadle_layout_text(sw->layouts[1]), treadle_layout_text(sw->layouts[0]));
+  size_t bytes[TREADLE_KV] = {treadle_layout_window_bytes(sw->layouts[0], sw->group->rank),
+                              options->grads_bytes, options->optimizer_bytes,
+                              treadle_layout_window_bytes(sw->layouts[1], sw->group->rank)};
+  for (int c = 0; c < TREADLE_KV; c++) mine->bytes[c] = ((int64_t)bytes[c] + page - 1) / page * page;
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    mine->leaves |= (uint64_t)sw->leaves[c] << c;
+    mine->copied |= (uint64_t)sw->copied[c] << c;
+  }
   mine->page_bytes = (uint64_t)page;
   mine->cap_bytes = options->cap_bytes;
   mine->budget_bytes = options->budget_bytes;
   mine->one_way = options->one_way;
-  TRY(treadle_plan_cap_min(sw->layouts[0], sw->layouts[1], sw->group->rank, page, &mine->cap_min));
+  mine->host = options->host;
+  mine->alias = options->alias;
+  mine->mode = sw->mode;
+  mine->version = sw->version;
+  mine->binds = sw->engine.bind || sw->engine.unbind;
+  const treadle_ground_options ground = {
+      .page_bytes = page, .alias = options->alias, .keep_params = !sw->leaves[TREADLE_PARAMS]};
+  treadle_ground_release(&sw->ground);
+  TRY(treadle_ground_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &ground, &sw->ground));
+  mine->cap_min = sw->ground.cap_min_bytes;
 out:
   return status;
 }
 
-/* The largest of all ranks, and that all were given the same options. */
-static treadle_status compare_figures(const treadle_group *group, const figures *mine, int64_t *largest_p,
-                                      int64_t *cap_min_p, int *tightest_p) {
-  *largest_p = *cap_min_p = 0;
+/* That all were given the same options, and are in one mode; what is said of all. */
+static treadle_status compare_figures(treadle_switch *sw, const figures *mine, int64_t *cap_min_p,
+                                      int *tightest_p) {
+  const treadle_group *group = sw->group;
+  *cap_min_p = 0;
   *tightest_p = 0;
   for (int rank = 0; rank < group->size; rank++) {
     const figures *f = treadle_group_said(group, rank);
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
-        f->budget_bytes != mine->budget_bytes || f->one_way != mine->one_way)
-      return treadle_fail(
-          TREADLE_REFUSED,
-          "switch: ranks %d and %d were given different options (page size, cap, budget or one_way)", rank,
-          group->rank);
-    *largest_p = larger(*largest_p, larger(f->bytes[0], f->bytes[1]));
+        f->budget_bytes != mine->budget_bytes || f->one_way != mine->one_way || f->leaves != mine->leaves ||
+        f->copied != mine->copied || f->host != mine->host || f->alias != mine->alias)
+      return treadle_fail(TREADLE_REFUSED,
+                          "switch: ranks %d and %d were given different options (page size, cap, budget, "
+                          "one_way, alias or what is "
+                          "offloaded and kept)",
+                          rank, group->rank);
+    if (f->mode != mine->mode)
+      return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
+                          treadle_mode_text((treadle_mode)f->mode), group->rank,
+                          treadle_mode_text((treadle_mode)mine->mode));
+    if (f->version > sw->version) sw->version = f->version;
+    sw->binds = sw->binds || f->binds;
     if (f->cap_min > *cap_min_p) {
       *cap_min_p = f->cap_min;
       *tightest_p = rank;
@@ -116,22 +162,92 @@ static treadle_status compare_figures(const treadle_group *group, const figures 
   return TREADLE_OK;
 }
 
+/* ---- The budget ---- */
+
+/* What a rank holds at the fullest moment of a switch beside the cap, when these classes leave the device. */
+static int64_t base_of(const figures *f, uint64_t leaves) {
+  int64_t kept = 0, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
+  for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
+    if (!(leaves >> c & 1)) kept += f->bytes[c];
+  return kept + (leaves >> TREADLE_PARAMS & 1 ? larger(params, infer) : params + infer);
+}
+
+static int64_t training_of(const figures *f) {
+  return f->bytes[TREADLE_PARAMS] + f->bytes[TREADLE_GRADS] + f->bytes[TREADLE_OPTIMIZER];
+}
+
+/* The largest of all ranks; leaves: as in base_of. */
+static int64_t largest_base(const treadle_group *group, uint64_t leaves) {
+  int64_t largest = 0;
+  for (int rank = 0; rank < group->size; rank++)
+    largest = larger(largest, base_of(treadle_group_said(group, rank), leaves));
+  return largest;
+}
+
+/* What would make a switch fit: the first flag or cap that does, alone; else all flags together. */
+static void find_remedy(const treadle_group *group, const figures *mine, int64_t cap, int64_t cap_min,
+                        char *words, size_t bytes) {
+  static const struct {
+    uint64_t leaves;
+    const char *name;
+  } flags[] = {{1 << TREADLE_GRADS, "offload_train_grad (--offload grads)"},
+               {1 << TREADLE_OPTIMIZER, "offload_train_optimizer (--offload optimizer)"},
+               {1 << TREADLE_PARAMS, "offload_train_param (--offload params)"},
+               {7, "all three offload flags (--offload params,grads,optimizer)"}};
+  int64_t budget = (int64_t)mine->budget_bytes, now = largest_base(group, mine->leaves);
+  words[0] = 0;
+  if (cap > cap_min && now + cap_min <= budget) {
+    snprintf(words, bytes, "; a cap of %" PRId64 " to %" PRId64 " bytes would make it fit", cap_min,
+             budget - now);
+    return;
+  }
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+    int64_t base = largest_base(group, mine->leaves | flags[i].leaves);
+    if (base == now || base + cap > budget) continue;
+    snprintf(words, bytes, "; %s would make it fit, with %" PRId64 " bytes", flags[i].name, base + cap);
+    return;
+  }
+}
+
+static treadle_status check_budget(const treadle_group *group, const figures *mine, int64_t cap_min) {
+  int64_t budget = (int64_t)mine->budget_bytes, base = largest_base(group, mine->leaves);
+  int64_t wanted = larger((int64_t)mine->cap_bytes, cap_min), training = 0;
+  int fullest = 0;
+  if (budget == 0) return TREADLE_OK;
+  for (int rank = 0; rank < group->size; rank++) {
+    const figures *f = treadle_group_said(group, rank);
+    if (training_of(f) > training) training = training_of(f), fullest = rank;
+  }
+  if (budget < training)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: the budget of %" PRId64 " bytes is too small: rank %d trains with %" PRId64
+        " bytes (params, gradients, optimizer state), whatever is offloaded; give at least %" PRId64
+        " bytes",
+        budget, fullest, training, larger(training, base + wanted));
+  if (budget >= base + wanted) return TREADLE_OK;
+  char remedy[200];
+  find_remedy(group, mine, wanted, cap_min, remedy, sizeof remedy);
+  return treadle_fail(TREADLE_REFUSED,
+                      "switch: the budget of %" PRId64
+                      " bytes is too small: the fullest rank holds %" PRId64
+                      " bytes (the larger window and what stays on the device), and a switch takes %" PRId64
+                      " more (%s); give at least %" PRId64 " bytes%s",
+                      budget, base, wanted, mine->cap_bytes > 0 ? "cap" : "cap_min", base + wanted, remedy);
+}
+
 /* Cap and budget, from everybody's figures. */
-static treadle_status decide(const treadle_group *group, const figures *mine, int64_t *cap_p) {
+static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *cap_p) {
   treadle_status status = TREADLE_OK;
-  int64_t largest, cap_min, cap = (int64_t)mine->cap_bytes, budget = (int64_t)mine->budget_bytes;
+  const treadle_group *group = sw->group;
+  int64_t cap_min, cap = (int64_t)mine->cap_bytes, budget = (int64_t)mine->budget_bytes;
   int tightest;
   *cap_p = 0;
-  TRY(compare_figures(group, mine, &largest, &cap_min, &tightest));
-  if (cap == 0) cap = budget > 0 ? larger(budget - largest, 0) : larger(DEFAULT_CAP, cap_min);
+  TRY(compare_figures(sw, mine, &cap_min, &tightest));
+  if (cap == 0)
+    cap = budget > 0 ? larger(budget - largest_base(group, mine->leaves), 0) : larger(DEFAULT_CAP, cap_min);
   *cap_p = cap;
-  int64_t wanted = larger((int64_t)mine->cap_bytes, cap_min);
-  if (budget > 0 && budget < largest + wanted)
-    return treadle_fail(TREADLE_REFUSED,
-                        "switch: the budget of %" PRId64
-                        " bytes is too small: the largest window has %" PRId64
-                        " bytes, and a switch takes %" PRId64 " more (%s); give at least %" PRId64 " bytes",
-                        budget, largest, wanted, mine->cap_bytes > 0 ? "cap" : "cap_min", largest + wanted);
+  TRY(check_budget(group, mine, cap_min));
   if (cap < cap_min)
     return treadle_fail(
         TREADLE_REFUSED,
@@ -149,16 +265,13 @@ typedef struct proposal {
   int64_t over; /* bytes of the peak above the bound */
 } proposal;
 
-static treadle_status make_plan(treadle_switch *sw, const figures *mine, int64_t cap, int32_t waves,
-                                proposal *proposal_p) {
+static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, proposal *proposal_p) {
   treadle_status status = TREADLE_OK;
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
-  TRY(treadle_plan_make(sw->layouts[0], sw->layouts[1], sw->group->rank, (int64_t)mine->page_bytes, waves,
-                        cap, &sw->plan));
-  sw->plan->cap_min_bytes = mine->cap_min;
+  TRY(treadle_plan_make_on(&sw->ground, waves, cap, &sw->plan));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
-  *proposal_p = (proposal){sw->plan->digest, peak - larger(mine->bytes[0], mine->bytes[1]) - cap};
+  *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
 out:
   return status;
 }
@@ -201,11 +314,11 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_group *group = sw->group;
   proposal own = {0};
   int32_t waves = treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
-  TRY(treadle_switch_agree(group, make_plan(sw, mine, cap, waves, &own)));
+  TRY(treadle_switch_agree(group, make_plan(sw, cap, waves, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (!anyone_over(group)) goto out;
-  TRY(treadle_switch_agree(group, make_plan(sw, mine, cap, TREADLE_MAX_WAVES, &own)));
+  TRY(treadle_switch_agree(group, make_plan(sw, cap, TREADLE_MAX_WAVES, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (anyone_over(group)) /* cap_min said that it fits */
@@ -214,17 +327,18 @@ out:
   return status;
 }
 
-treadle_status treadle_switch_plan_together(treadle_switch *sw, const treadle_switch_options *options,
-                                            int64_t *bound_p) {
+treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   figures mine = {0};
   int64_t cap;
-  TRY(treadle_switch_agree(group, measure(sw, options, &mine)));
+  TRY(treadle_switch_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
-  TRY(treadle_switch_agree(group, decide(group, &mine, &cap)));
+  TRY(treadle_switch_agree(group, decide(sw, &mine, &cap)));
   TRY(plan_all(sw, &mine, cap));
-  *bound_p = larger(mine.bytes[0], mine.bytes[1]) + cap;
+  sw->bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
+  sw->pool_bound_bytes = (size_t)larger((int64_t)sw->bound_bytes, training_of(&mine));
+  if (mine.budget_bytes > sw->pool_bound_bytes) sw->pool_bound_bytes = mine.budget_bytes;
 out:
   return status;
 }

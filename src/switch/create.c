@@ -1,7 +1,9 @@
 /* How the ranks make their memory, once they have agreed on a plan (agree.c).
  *
- *   build     each rank: pool, windows, page tables, counters            -> agree
- *   share     pools and tables of the others are mapped                  -> agree */
+ *   build     each rank: pool, windows, page tables, twins, counters     -> agree
+ *   share     pools and tables of the others are mapped                  -> agree
+ *
+ * A rank that rejoins goes the same way with the memory that it has. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -19,24 +21,29 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 static treadle_status make_tables(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
-  int64_t page = sysconf(_SC_PAGESIZE);
-  int64_t bytes =
-      (int64_t)(sizeof(treadle_tables) + (size_t)(plan->from_pages + plan->to_pages) * sizeof(int32_t));
+  const treadle_arrangement *arrangement = &plan->arrangement;
+  int64_t page = sysconf(_SC_PAGESIZE), shifts = plan->alias ? arrangement->storage_count : 0;
+  int64_t bytes = (int64_t)(sizeof(treadle_tables) + (size_t)shifts * sizeof(int64_t) +
+                            (size_t)(plan->from_pages + plan->to_pages) * sizeof(int32_t));
   int64_t pages = (bytes + page - 1) / page;
   TRY(treadle_pool_create(pages, page, pages * page, &sw->table_pool));
   treadle_tables *tables = treadle_pool_base(sw->table_pool);
   tables->page_bytes = plan->page_bytes;
-  tables->physical_pages = plan->physical_pages;
+  tables->physical_pages = sw->place.physical;
+  tables->shifts = shifts;
   tables->pages[TREADLE_TRAIN] = plan->from_pages;
   tables->pages[TREADLE_INFER] = plan->to_pages;
-  memcpy(tables->table, plan->from_page, (size_t)plan->from_pages * sizeof(int32_t));
-  memcpy(tables->table + plan->from_pages, plan->to_page, (size_t)plan->to_pages * sizeof(int32_t));
+  for (int64_t i = 0; i < shifts; i++) tables->shift[i] = arrangement->shift ? arrangement->shift[i] : 0;
+  int32_t *table = (int32_t *)(void *)(tables->shift + shifts);
+  memcpy(table, sw->place.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
+  memcpy(table + plan->from_pages, sw->place.page[TREADLE_INFER_PARAMS],
+         (size_t)plan->to_pages * sizeof(int32_t));
   tables->magic = TABLES_MAGIC;
 out:
   return status;
 }
 
-static treadle_status build(treadle_switch *sw, int64_t bound) {
+static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
   size_t ranks = (size_t)sw->group->size;
@@ -48,10 +55,14 @@ static treadle_status build(treadle_switch *sw, int64_t bound) {
   sw->written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->written);
   if (!sw->pools || !sw->tables || !sw->views[0] || !sw->views[1] || !sw->written) return no_memory();
   TRY(treadle_switch_bands_create(sw));
+  TRY(treadle_place_make(
+      sw, sw->options.kv_block_bytes ? (int64_t)sw->options.budget_bytes / plan->page_bytes : 0));
   TRY(treadle_account_create(sw));
-  TRY(treadle_pool_create(plan->physical_pages, plan->page_bytes, bound, &sw->pool));
-  TRY(treadle_pool_map(sw->pool, plan->from_page, plan->from_pages, &sw->windows[TREADLE_TRAIN]));
-  TRY(treadle_pool_map(sw->pool, plan->to_page, plan->to_pages, &sw->windows[TREADLE_INFER]));
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
+  TRY(treadle_pool_create(sw->place.physical, plan->page_bytes, (int64_t)sw->pool_bound_bytes, &sw->pool));
+  for (int c = 0; c < TREADLE_CLASSES; c++)
+    TRY(treadle_pool_map(sw->pool, sw->place.page[c], sw->place.pages[c], &sw->windows[c]));
+  TRY(treadle_twins_create(sw));
   TRY(make_tables(sw));
   memset(sw->written, 0, ((forward > back ? forward : back) + 1) * sizeof *sw->written); /* touched */
 out:
@@ -60,6 +71,11 @@ out:
 
 /* ---- Share ---- */
 
+/* Where the physical pages stand in a rank's tables. */
+static const int32_t *table_of(const treadle_tables *tables) {
+  return (const int32_t *)(const void *)(tables->shift + tables->shifts);
+}
+
 /* A rank's tables lead to pages of its pool, whatever it has written there. */
 static treadle_status check_tables(const treadle_switch *sw, int rank) {
   const treadle_tables *tables = sw->tables[rank].base;
@@ -67,10 +83,11 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good = room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
               tables->physical_pages * tables->page_bytes == (int64_t)sw->pools[rank].bytes &&
-              tables->pages[0] >= 0 && tables->pages[1] >= 0 && tables->pages[0] <= room &&
-              tables->pages[1] <= room - tables->pages[0];
+              tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 &&
+              tables->pages[1] >= 0 && tables->pages[0] <= room - 2 * tables->shifts &&
+              tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0];
   for (int64_t i = 0; good && i < tables->pages[0] + tables->pages[1]; i++)
-    good = tables->table[i] >= 0 && tables->table[i] < tables->physical_pages;
+    good = table_of(tables)[i] >= 0 && table_of(tables)[i] < tables->physical_pages;
   return good ? TREADLE_OK
               : treadle_fail(TREADLE_PEER, "switch: rank %d has page tables that are none", rank);
 }
@@ -84,7 +101,7 @@ static treadle_status make_views(treadle_switch *sw) {
     const treadle_tables *tables = sw->tables[rank].base;
     treadle_view view = {.base = (char *)(uintptr_t)sw->pools[rank].base,
                          .page_shift = shift_of(sw->plan->page_bytes)};
-    view.table = tables->table;
+    view.table = table_of(tables);
     sw->views[TREADLE_TRAIN][rank] = view;
     view.table += tables->pages[TREADLE_TRAIN];
     sw->views[TREADLE_INFER][rank] = view;
@@ -98,16 +115,44 @@ static treadle_status share_one(treadle_switch *sw, const treadle_pool *pool, tr
                                treadle_pool_bytes(pool), all);
 }
 
+/* The way back reads the others' infer windows as they have arranged them. */
+static treadle_status place_peers(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  for (int rank = 0; rank < sw->group->size && sw->options.alias; rank++) {
+    const treadle_tables *tables = sw->tables[rank].base;
+    if (rank == sw->group->rank) continue;
+    TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
+                                 tables->pages[TREADLE_INFER]));
+  }
+  if (sw->options.alias) TRY(treadle_plan_check_placed(sw->plan));
+out:
+  return status;
+}
+
 static treadle_status share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_switch_agree(sw->group, share_one(sw, sw->pool, sw->pools)));
   TRY(treadle_switch_agree(sw->group, share_one(sw, sw->table_pool, sw->tables)));
   TRY(treadle_switch_agree(sw->group, make_views(sw)));
+  TRY(treadle_switch_agree(sw->group, place_peers(sw)));
 out:
   return status;
 }
 
 /* ---- All of it ---- */
+
+/* From what is given to what it means. */
+static void resolve(treadle_switch *sw, const treadle_switch_options *o) {
+  sw->options = *o;
+  sw->leaves[TREADLE_PARAMS] = o->offload_train_param != TREADLE_OFF;
+  sw->leaves[TREADLE_GRADS] = o->offload_train_grad == TREADLE_ON;
+  sw->leaves[TREADLE_OPTIMIZER] = o->offload_train_optimizer == TREADLE_ON;
+  sw->copied[TREADLE_PARAMS] = sw->leaves[TREADLE_PARAMS] && o->keep == TREADLE_KEEP_HOST;
+  sw->copied[TREADLE_GRADS] = sw->leaves[TREADLE_GRADS] && o->keep_grads;
+  sw->copied[TREADLE_OPTIMIZER] = sw->leaves[TREADLE_OPTIMIZER];
+  if (o->engine) sw->engine = *o->engine;
+  sw->options.engine = NULL; /* the caller's may go */
+}
 
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
                                      const treadle_layout *infer, const treadle_switch_options *options,
@@ -115,7 +160,6 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_status status = TREADLE_OK;
   const treadle_switch_options o = options ? *options : (treadle_switch_options){0};
   double group_timeout = group->timeout_seconds;
-  int64_t bound;
   *switch_p = NULL;
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
   treadle_switch *sw = treadle_alloc(sizeof *sw);
@@ -124,10 +168,14 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                          .layouts = {train, infer},
                          .mover = treadle_copy_choose(),
                          .timeout_seconds = group->timeout_seconds,
-                         .one_way = o.one_way};
-  TRY(treadle_switch_plan_together(sw, &o, &bound));
-  TRY(treadle_switch_agree(group, build(sw, bound)));
+                         .busy = ATOMIC_FLAG_INIT};
+  resolve(sw, &o);
+  TRY(treadle_switch_plan_together(sw));
+  TRY(treadle_switch_agree(group, build(sw)));
   TRY(share(sw));
+  treadle_guard_create(sw);
+  treadle_guard_settle(sw);
+  treadle_account_tell(sw);
   *switch_p = sw;
 out:
   if (status != TREADLE_OK) {
@@ -135,6 +183,54 @@ out:
       treadle_switch_destroy(sw);
     else
       treadle_free(sw);
+  }
+  group->timeout_seconds = group_timeout;
+  return status;
+}
+
+/* ---- In another group ---- */
+
+/* The plan that the new group has agreed on must be that on which the memory was made. */
+static treadle_status check_same(const treadle_switch *sw, const treadle_plan *old) {
+  const treadle_plan *plan = sw->plan;
+  if (plan->digest == old->digest && plan->waves == old->waves &&
+      plan->physical_pages == old->physical_pages)
+    return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "rejoin: rank %d was made for another plan (%d waves, %lld pages; the group has %d waves, %lld "
+      "pages)",
+      sw->group->rank, (int)old->waves, (long long)old->physical_pages, (int)plan->waves,
+      (long long)plan->physical_pages);
+}
+
+void treadle_switch_unshare(treadle_switch *sw) {
+  if (sw->pools) sw->group->ops->unshare(sw->group, sw->pools);
+  if (sw->tables) sw->group->ops->unshare(sw->group, sw->tables);
+}
+
+treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
+  treadle_status status = TREADLE_OK;
+  double group_timeout = group->timeout_seconds;
+  treadle_plan *old = sw->plan;
+  if (group->rank != sw->group->rank || group->size != sw->group->size)
+    return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
+                        sw->group->size, group->rank, group->size);
+  if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "rejoin: the weights are lost");
+  treadle_switch_unshare(sw);
+  group->timeout_seconds = sw->timeout_seconds;
+  sw->group = group;
+  sw->plan = NULL;
+  TRY(treadle_switch_agree(group, TREADLE_OK)); /* as treadle_switch_create does */
+  TRY(treadle_switch_plan_together(sw));
+  TRY(treadle_switch_agree(group, check_same(sw, old)));
+  TRY(share(sw));
+out:
+  if (sw->plan && status == TREADLE_OK)
+    treadle_plan_destroy(old);
+  else {
+    treadle_plan_destroy(sw->plan);
+    sw->plan = old;
   }
   group->timeout_seconds = group_timeout;
   return status;

@@ -3,7 +3,6 @@
  * A misplaced copy is written one element beside its place, where that stays inside the window and on the
  * pages that the copy touches anyway: the fault must be caught by coverage, not by luck of what it
  * overwrites. */
-#include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "switch/switch.h"
@@ -62,31 +61,36 @@ static treadle_status plant_in_band(treadle_switch *sw, treadle_fault fault, uin
                       sw->group->rank);
 }
 
+static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault) {
+  const treadle_plan *plan = sw->plan;
+  bool reclaims = sw->mode == TREADLE_TRAIN && plan->forward.first_reclaim < plan->waves;
+  bool can = fault == TREADLE_FAULT_EARLY       ? reclaims && sw->group->size > 1
+             : fault == TREADLE_FAULT_LATE_TWIN ? reclaims && sw->copied[TREADLE_PARAMS]
+             : fault == TREADLE_FAULT_ALIAS     ? plan->arrangement.pages > 0
+                                                : sw->group->size > 1;
+  if (!can)
+    return treadle_fail(TREADLE_REFUSED, "rank %d has nothing that this fault could be planted in",
+                        sw->group->rank);
+  sw->fault = fault;
+  return TREADLE_OK;
+}
+
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
   if (rank != sw->group->rank) return TREADLE_OK;
   sw->fault = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
-  return treadle_fault_is_of_bands(fault) ? plant_in_band(sw, fault, seed) : plant_in_copy(sw, fault, seed);
+  if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
+  return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
 }
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
-  if (sw->mode == TREADLE_LOST) return;
-  const treadle_plan *plan = sw->plan;
-  bool infer = sw->mode == TREADLE_INFER; /* then the train window is the one to spoil */
-  const int32_t *pages = infer ? plan->from_page : plan->to_page;
-  const int32_t *kept = infer ? plan->to_page : plan->from_page;
-  int64_t count = infer ? plan->from_pages : plan->to_pages;
-  int64_t kept_count = infer ? plan->to_pages : plan->from_pages;
+  const int64_t page_bytes = sw->plan->page_bytes;
   char *base = treadle_pool_base(sw->pool);
-  char *spare = treadle_alloc((size_t)plan->physical_pages + 1);
-  if (!spare) return; /* noise is a help for tests */
-  for (int64_t i = 0; i < count; i++) spare[pages[i]] = 1;
-  for (int64_t i = 0; i < kept_count; i++) spare[kept[i]] = 0;
-  for (int64_t page = 0; page < plan->physical_pages; page++) {
-    uint64_t *words = (uint64_t *)(void *)(base + page * plan->page_bytes);
-    for (int64_t i = 0; spare[page] && i < plan->page_bytes / 8; i++)
-      words[i] = treadle_mix64(seed + (uint64_t)i);
-    seed += (uint64_t)plan->page_bytes;
+  if (sw->mode == TREADLE_LOST) return;
+  for (int64_t page = 0; page < sw->place.physical; page++) {
+    uint64_t *words = (uint64_t *)(void *)(base + page * page_bytes);
+    bool spare = sw->owner[page] == TREADLE_NOBODY || sw->owner[page] == TREADLE_KV;
+    for (int64_t i = 0; spare && i < page_bytes / 8; i++) words[i] = treadle_mix64(seed + (uint64_t)i);
+    seed += (uint64_t)page_bytes;
   }
-  treadle_free(spare);
 }

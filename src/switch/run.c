@@ -24,15 +24,35 @@ static const char *op_words(const treadle_switch *sw, const treadle_op *op, char
   return room;
 }
 
+const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int32_t wave, char *room,
+                                 size_t bytes) {
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  const treadle_model *model = sw->layouts[0]->model;
+  int32_t tensor = -1;
+  if (wave >= sw->plan->waves) {
+    snprintf(room, bytes, "after its last wave");
+    return room;
+  }
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1] && tensor < 0; i++)
+    tensor = direction->ops.items[i].tensor;
+  for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1] && tensor < 0; i++)
+    tensor = direction->bands.items[i].tensor;
+  snprintf(room, bytes, "wave %d (tensor '%s')", wave,
+           tensor < 0 ? "none here" : model->tensors[tensor].name);
+  return room;
+}
+
 /* ---- Waves ---- */
 
-static treadle_status wait_for_wave(treadle_switch *sw, int32_t wave, int32_t need, uint64_t epoch) {
+static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t wave, int32_t need,
+                                    uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  char what[48];
-  if (need < 0) return TREADLE_OK;
+  char what[400], words[360];
+  if (need < 0 || sw->fault == TREADLE_FAULT_EARLY) return TREADLE_OK;
   uint64_t value = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)need;
-  snprintf(what, sizeof what, "wave %d, which needs wave %d", wave, need);
+  snprintf(what, sizeof what, "%s, which needs wave %d",
+           treadle_switch_words(sw, to, wave, words, sizeof words), need);
   double begin = treadle_clock_seconds();
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank)
@@ -77,24 +97,39 @@ static void carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle
   if (sw->fault == TREADLE_FAULT_DOUBLE) carry_out(sw, to, op, position);
 }
 
+/* One byte of what this wave has copied is flipped, where that was asked for. */
+static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
+  treadle_injection *injection = &sw->injection;
+  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
+    if (direction->ops.items[i].source < 0) continue;
+    *treadle_view_address(&sw->views[to][sw->group->rank], direction->ops.items[i].to) ^= 0x10;
+    injection->what = TREADLE_INJECT_NOTHING;
+    return;
+  }
+}
+
 static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   TRY(treadle_outcome_check(sw->group, epoch));
-  TRY(wait_for_wave(sw, wave, direction->need[wave], epoch));
+  TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
+  TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
   if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
-  TRY(treadle_account_wave(sw, to, wave));
+  if (to == TREADLE_INFER && sw->fault != TREADLE_FAULT_LATE_TWIN) treadle_twin_fill(sw, wave);
+  TRY(treadle_account_wave(sw, to, wave, epoch));
   treadle_switch_bands_run(sw, to, wave, false);
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    if (sw->fault != TREADLE_FAULT_NONE && !treadle_fault_is_of_bands(sw->fault) &&
-        sw->fault_at == (size_t)i)
+    if (treadle_fault_is_of_copies(sw->fault) && sw->fault_at == (size_t)i)
       carry_out_spoiled(sw, to, op, (size_t)i);
     else
       carry_out(sw, to, op, (size_t)i);
   }
   treadle_switch_bands_run(sw, to, wave, true);
   treadle_copy_fence();
+  corrupt(sw, to, wave);
   treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
                         epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave);
 out:
@@ -124,16 +159,34 @@ static treadle_status find_difference(const treadle_switch *sw, const treadle_di
   return TREADLE_OK;
 }
 
+/* What is not copied because both windows lie on it. A planted mistake puts the first such page elsewhere. */
+static treadle_status mark_aliased(const treadle_switch *sw, const treadle_direction *direction,
+                                   uint64_t *sum, int64_t *bytes) {
+  const treadle_arrangement *arrangement = &sw->plan->arrangement;
+  int32_t *table = sw->place.page[TREADLE_INFER_PARAMS];
+  int64_t first = 0;
+  while (first < arrangement->to_pages && (!arrangement->from_of || arrangement->from_of[first] < 0))
+    first++;
+  bool spoil = sw->fault == TREADLE_FAULT_ALIAS && first < arrangement->to_pages;
+  if (spoil) table[first] ^= 1;
+  treadle_status status = treadle_alias_mark(sw->plan, direction == &sw->plan->back,
+                                             sw->place.page[TREADLE_PARAMS], table, sum, bytes);
+  if (spoil) table[first] ^= 1;
+  return status;
+}
+
 static treadle_status check_coverage(const treadle_switch *sw, const treadle_direction *direction) {
   treadle_status status = TREADLE_OK;
   uint64_t sum = 0;
   bool once = true;
+  int64_t aliased = 0;
   TRY(treadle_switch_bands_check(sw, direction, &sum));
   for (size_t i = 0; i < direction->ops.count; i++) {
     sum += sw->written[i].mark;
     once = once && sw->written[i].times == 1;
   }
-  size_t bytes = sw->stats.copied_bytes + sw->stats.filled_bytes;
+  TRY(mark_aliased(sw, direction, &sum, &aliased));
+  size_t bytes = sw->stats.copied_bytes + sw->stats.filled_bytes + (size_t)aliased;
   if (once && sum == direction->coverage && bytes == (size_t)direction->written_bytes) goto out;
   TRY(find_difference(sw, direction));
   status = treadle_fail(TREADLE_DIFFERENT,
@@ -149,8 +202,12 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   memset(sw->written, 0, direction->ops.count * sizeof *sw->written);
   memset(sw->bands, 0, direction->bands.count * sizeof *sw->bands);
-  sw->stats.copied_bytes = sw->stats.pulled_bytes = sw->stats.filled_bytes = 0;
+  treadle_switch_stats *stats = &sw->stats;
+  stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
+  double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
+  stats->wave_seconds =
+      treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(sw, direction));
 out:
   return status;

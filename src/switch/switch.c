@@ -12,150 +12,122 @@
  *      anybody reclaim?) is what all find.
  *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang.
  *
+ *   9. Each physical page has one owner, a class or nobody, and what owns pages in which mode is the table in
+ *      treadle.h. Bytes leave for a twin before their page has another owner.
+ *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
+ *
  * Modes:
+ *                    treadle_switch_create
+ *                            |
+ *                            v                         enter, finish
+ *      [HOST] <--local--> [TRAIN] ----------------> [INFER]
+ *        | ^               ^  ^                      |  |
+ *        | |         local |  +-------enter----------+  | enter
+ *        | |               |                            v
+ *        | +--local---- [FORWARD] <---------------------+
+ *        +----enter------> [INFER]
  *
- *      treadle_switch_create
- *              |
- *              v         enter, finish          enter, finish
- *           [TRAIN] ----------------> [INFER] ----------------> [TRAIN] ...
- *              |                         |
- *              +----------+--------------+
- *                         | enter, settle: pages were reclaimed before the epoch failed
- *                         v
- *                      [LOST]
+ * [LOST]: pages were reclaimed before an epoch failed, and nothing else kept what they held.
  *
- * The outcome of an epoch, one word for all ranks:
- *
- *      an older one --treadle_outcome_open--> open --commit--> committed
- *           |                                  |
- *           +-------------- settle ------------+--settle--> failed
- *
- * What a rank says on its way, each after the call in front of it:
- *
- *      enter: entered; treadle_group_meet; treadle_switch_run: (done of each wave, `reclaimed` before the first
- *             that needs it), coverage; commit: verified, all verified, committed; finish
- *      settle, from anywhere: failed; stopped; all have stopped. */
+ * The states of the model in tools/switch.pml are these modes, and its steps the functions of arrows.c and epoch.c. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
-#include <stdio.h>
-
-static const char *mode_name(treadle_mode mode) {
-  static const char *const names[] = {"train", "infer", "lost"};
-  return names[mode];
+const char *treadle_mode_text(treadle_mode mode) {
+  static const char *const names[] = {"train", "infer", "lost", "forward", "host"};
+  return (unsigned)mode < sizeof names / sizeof names[0] ? names[mode] : "(none)";
 }
 
-/* ---- One epoch ---- */
+/* ---- Arrows ---- */
 
-/* Every rank has verified: the word becomes committed, by whoever comes first. */
-static treadle_status commit(treadle_switch *sw, uint64_t epoch) {
-  treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
-  treadle_group_publish(group, &treadle_group_line(group)->verified, epoch);
-  double begin = treadle_clock_seconds();
-  for (int rank = 0; rank < group->size; rank++)
-    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].verified, epoch, epoch,
-                           "the proof that all bytes were written"));
-  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
-  if (!treadle_outcome_settle(group, epoch, TREADLE_COMMITTED)) TRY(treadle_outcome_check(group, epoch));
-out:
-  return status;
-}
-
-/* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
- * answer: then this group cannot go on. */
-static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
-  bool all = true;
-  for (int rank = 0; rank < group->size; rank++) {
-    const treadle_line *line = &group->control->lines[rank];
-    if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
-    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, "the end of a failed switch") !=
-        TREADLE_OK)
-      all = false;
-  }
-  return all;
-}
-
-static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
-  for (int rank = 0; rank < group->size; rank++)
-    if (atomic_load(&group->control->lines[rank].reclaimed) == epoch) return true;
-  return false;
-}
-
-/* This rank failed, or heard that another did. Returns TREADLE_OK when the outcome is committed all the
- * same. */
-static treadle_status settle(treadle_switch *sw, treadle_status status, uint64_t epoch) {
-  treadle_group *group = sw->group;
-  char message[TREADLE_GROUP_MESSAGE];
-  snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) &&
-      treadle_outcome_check(group, epoch) == TREADLE_OK)
-    return TREADLE_OK; /* all had verified before this rank gave up waiting */
-  treadle_group_publish(group, &treadle_group_line(group)->stopped, epoch);
-  bool together = wait_until_stopped(group, epoch);
+/* Is there an arrow, and does the switch have what it takes? */
+static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
   treadle_mode old = sw->mode;
-  if (anyone_reclaimed(group, epoch)) {
-    sw->mode = TREADLE_LOST;
-    treadle_fail(status, "%s; memory of the %s weights was already used again: the weights are lost",
-                 message, mode_name(old));
-  } else {
-    treadle_account_settle(sw, old);
-    treadle_fail(status, "%s; the %s weights stand as they were", message, mode_name(old));
-  }
-  if (!together) treadle_group_fail(group);
+  bool is_there = old == TREADLE_HOST ||
+                  (old == TREADLE_TRAIN && (aim == TREADLE_INFER || aim == TREADLE_HOST)) ||
+                  (old == TREADLE_INFER && (aim == TREADLE_TRAIN || aim == TREADLE_FORWARD)) ||
+                  (old == TREADLE_FORWARD && (aim == TREADLE_TRAIN || aim == TREADLE_HOST));
+  if (old == TREADLE_LOST)
+    return treadle_fail(TREADLE_STATE, "switch to %s: the weights are lost", treadle_mode_text(aim));
+  if (!is_there)
+    return treadle_fail(TREADLE_STATE, "switch to %s: from mode %s there is no way to %s",
+                        treadle_mode_text(aim), treadle_mode_text(old), treadle_mode_text(aim));
+  if (aim == TREADLE_HOST && !sw->options.host)
+    return treadle_fail(TREADLE_STATE, "switch to host: this switch was made without host memory (host)");
+  if (old == TREADLE_INFER && sw->options.one_way && sw->leaves[TREADLE_PARAMS] &&
+      !sw->copied[TREADLE_PARAMS])
+    return treadle_fail(TREADLE_STATE, "switch to %s: this switch was made one-way (one_way)",
+                        treadle_mode_text(aim));
+  if (aim == TREADLE_INFER && sw->accumulating)
+    return treadle_fail(
+        TREADLE_STATE,
+        "switch to infer: gradients are being accumulated, and would be lost: finish the step first");
+  return TREADLE_OK;
+}
+
+static treadle_status take_arrow(treadle_switch *sw, treadle_mode aim) {
+  treadle_status status = TREADLE_OK;
+  if (sw->mode == aim && (aim != TREADLE_INFER || sw->bound || !sw->binds)) return TREADLE_OK;
+  if (sw->mode != aim) TRY(check_arrow(sw, aim));
+  double group_timeout = sw->group->timeout_seconds;
+  treadle_switch_stats *stats = &sw->stats;
+  sw->group->timeout_seconds = sw->timeout_seconds;
+  stats->wait_seconds = stats->offload_seconds = stats->wave_seconds = stats->bind_seconds =
+      stats->load_seconds = 0;
+  stats->offloaded_bytes = stats->loaded_bytes = 0;
+  if (aim == TREADLE_INFER)
+    status = sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
+  else
+    status = sw->mode == TREADLE_INFER ? treadle_arrow_from_infer(sw, aim) : treadle_arrow_local(sw, aim);
+  sw->fault = TREADLE_FAULT_NONE;
+  treadle_guard_settle(sw);
+  treadle_account_tell(sw);
+  sw->group->timeout_seconds = group_timeout;
+out:
   return status;
 }
 
-static void finish(treadle_switch *sw, treadle_mode mode) {
-  sw->mode = mode;
-  if (mode == TREADLE_INFER) sw->version++;
-  treadle_account_settle(sw, mode);
-}
-
-static treadle_status enter(treadle_switch *sw, treadle_mode mode) {
-  treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
-  double begin = treadle_clock_seconds(), group_timeout = group->timeout_seconds;
-  uint64_t epoch = ++group->epochs;
-  group->timeout_seconds = sw->timeout_seconds;
-  sw->stats.wait_seconds = 0;
-  treadle_group_publish(group, &treadle_group_line(group)->entered, epoch);
-  TRY(treadle_group_meet(group, epoch,
-                         mode == TREADLE_INFER ? "the switch to infer" : "the switch to train"));
-  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
-  treadle_outcome_open(group, epoch);
-  TRY(treadle_outcome_check(group, epoch));
-  TRY(treadle_switch_run(sw, mode, epoch));
-  TRY(commit(sw, epoch));
-out:
-  sw->fault = TREADLE_FAULT_NONE;
-  if (status != TREADLE_OK) status = settle(sw, status, epoch);
-  if (status == TREADLE_OK) finish(sw, mode);
-  group->timeout_seconds = group_timeout;
-  sw->stats.seconds = treadle_clock_seconds() - begin;
+static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim) {
+  if (atomic_flag_test_and_set(&sw->busy))
+    return treadle_fail(TREADLE_STATE, "switch to %s: another thread is switching", treadle_mode_text(aim));
+  treadle_status status = take_arrow(sw, aim);
+  atomic_flag_clear(&sw->busy);
   return status;
 }
 
 /* ---- What a user calls ---- */
 
-treadle_status treadle_switch_to_infer(treadle_switch *sw) {
-  if (sw->mode == TREADLE_INFER) return TREADLE_OK;
-  if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "switch to infer: the weights are lost");
-  return enter(sw, TREADLE_INFER);
+treadle_status treadle_switch_to_infer(treadle_switch *sw) { return enter_mode(sw, TREADLE_INFER); }
+treadle_status treadle_switch_to_train(treadle_switch *sw) { return enter_mode(sw, TREADLE_TRAIN); }
+treadle_status treadle_switch_to_forward(treadle_switch *sw) { return enter_mode(sw, TREADLE_FORWARD); }
+treadle_status treadle_switch_to_host(treadle_switch *sw) { return enter_mode(sw, TREADLE_HOST); }
+
+void treadle_switch_accumulate(treadle_switch *sw, bool begun) { sw->accumulating = begun; }
+
+treadle_status treadle_switch_trim(treadle_switch *sw) {
+  if (atomic_flag_test_and_set(&sw->busy))
+    return treadle_fail(TREADLE_STATE, "trim: another thread is switching");
+  treadle_status status = treadle_pool_trim(sw->pool, sw->owner, TREADLE_NOBODY);
+  atomic_flag_clear(&sw->busy);
+  return status;
 }
 
-treadle_status treadle_switch_to_train(treadle_switch *sw) {
-  if (sw->mode == TREADLE_TRAIN) return TREADLE_OK;
-  if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "switch to train: the weights are lost");
-  if (sw->one_way)
-    return treadle_fail(TREADLE_STATE, "switch to train: this switch was made one-way (one_way)");
-  return enter(sw, TREADLE_TRAIN);
+void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p) {
+  bool is_one = (unsigned)which < TREADLE_CLASSES;
+  if (bytes_p) *bytes_p = is_one ? sw->place.bytes[which] : 0;
+  return is_one ? sw->windows[which] : NULL;
 }
 
-void *treadle_switch_train_window(const treadle_switch *sw) { return sw->windows[TREADLE_TRAIN]; }
-void *treadle_switch_infer_window(const treadle_switch *sw) { return sw->windows[TREADLE_INFER]; }
+size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which) {
+  return (unsigned)which < TREADLE_CLASSES ? (size_t)(sw->held[which] * sw->plan->page_bytes) : 0;
+}
+
+size_t treadle_switch_bound(const treadle_switch *sw) { return sw->bound_bytes; }
+size_t treadle_switch_pool_bound(const treadle_switch *sw) { return sw->pool_bound_bytes; }
+
+void *treadle_switch_train_window(const treadle_switch *sw) { return sw->windows[TREADLE_PARAMS]; }
+void *treadle_switch_infer_window(const treadle_switch *sw) { return sw->windows[TREADLE_INFER_PARAMS]; }
 treadle_mode treadle_switch_mode(const treadle_switch *sw) { return sw->mode; }
 uint64_t treadle_switch_version(const treadle_switch *sw) { return sw->version; }
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw) { return sw->plan; }
@@ -167,17 +139,18 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
 
 void treadle_switch_destroy(treadle_switch *sw) {
   if (!sw) return;
-  if (sw->pools) sw->group->ops->unshare(sw->group, sw->pools);
-  if (sw->tables) sw->group->ops->unshare(sw->group, sw->tables);
+  treadle_switch_unshare(sw);
   treadle_pool_destroy(sw->pool);
   treadle_pool_destroy(sw->table_pool);
   treadle_plan_destroy(sw->plan);
+  treadle_ground_release(&sw->ground);
   treadle_free(sw->pools);
   treadle_free(sw->tables);
-  for (int mode = 0; mode < 2; mode++) {
-    treadle_free(sw->views[mode]);
-    treadle_free(sw->turns[mode]);
-  }
+  for (int mode = 0; mode < 2; mode++) treadle_free(sw->views[mode]);
+  treadle_account_release(sw);
+  treadle_twins_release(sw);
+  treadle_foreign_release(sw);
+  treadle_arena_release(&sw->place.arena);
   treadle_free(sw->written);
   treadle_switch_bands_release(sw);
   treadle_free(sw);

@@ -1,11 +1,19 @@
 /* The switch, inside: what its files share. The essay is in switch.c.
  *
- *   switch.c   the state machine: modes, outcome, what a failure leaves behind
- *   agree.c    how the ranks agree on a plan
- *   create.c   how they make their memory
- *   run.c      one direction of the plan, wave by wave, and its coverage
- *   run_bands.c  its fp8 blocks: quantised and dequantised
- *   account.c  how many pages each class holds, wave by wave
+ *   switch.c    the state machine: modes, arrows, what a user calls
+ *   arrows.c    what each arrow does, and what a failure leaves behind
+ *   epoch.c     how the ranks enter, commit and fail together
+ *   run.c       one direction of the plan, wave by wave, and its coverage
+ *   run_bands.c its fp8 blocks: quantised and dequantised
+ *   offload.c   twins in host memory
+ *   account.c   who holds which page, wave by wave
+ *   place.c     which physical page each page of each window lies on
+ *   guard.c     spoiled and protected pages, for debugging
+ *   engine.c    bind, unbind, the KV cache
+ *   register.c  the caller's own memory in place of windows
+ *   agree.c     how the ranks agree on a plan
+ *   create.c    how they make their memory
+ *   inject.c    faults on purpose, for tests and the command
  *   digest.c, load.c, prove.c
  */
 #ifndef TREADLE_SWITCH_SWITCH_H
@@ -14,25 +22,40 @@
 #include "memory/copy.h"
 #include "memory/pool.h"
 #include "plan/plan.h"
+#include "switch/inject.h"
 #include "switch/prove.h"
 #include "transport/group.h"
 
 enum { TREADLE_DONE_STEP = 8192 }; /* done = epoch * this + 1 + wave; more than TREADLE_MAX_WAVES */
 
-/* What each rank publishes of its windows: a header, then the physical page of each page of the train
- * window, then of the infer window. */
+/* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
+ * physical page of each page of the train window, then of the infer window. */
 typedef struct treadle_tables {
   uint64_t magic;
   int64_t page_bytes, physical_pages;
+  int64_t shifts;   /* 0: none is moved */
   int64_t pages[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
-  int32_t table[];
+  int64_t shift[];  /* then int32_t physical pages */
 } treadle_tables;
 
-/* Pages whose class changes in a wave. */
-typedef struct treadle_turn {
-  int32_t fresh; /* pages that nobody held */
-  int32_t taken; /* pages of the old mode that are written again */
-} treadle_turn;
+enum { TREADLE_TRAIN_CLASSES = 3, TREADLE_NOBODY = TREADLE_CLASSES }; /* params, gradients, optimizer */
+
+/* The windows of all classes on one pool: window page i of class c is physical page page[c][i]. */
+typedef struct treadle_page_tables {
+  int32_t *page[TREADLE_CLASSES];
+  int64_t pages[TREADLE_CLASSES]; /* whole pages */
+  size_t bytes[TREADLE_CLASSES];  /* of what is in them */
+  int64_t physical;
+  treadle_arena arena;
+} treadle_page_tables;
+
+/* Pages of a window that a direction writes, by the wave that first does so. */
+typedef struct treadle_turns {
+  int32_t *page;  /* of the window */
+  int32_t *first; /* [waves + 1] index of the first of each wave */
+  int32_t
+      *last_use; /* by page of the window: the last wave that reads what the old mode has there; -1: none */
+} treadle_turns;
 
 /* What was really written by an op, or by a run of bands. */
 typedef struct treadle_written {
@@ -41,23 +64,52 @@ typedef struct treadle_written {
   int32_t wave; /* of bands: in which they were made */
 } treadle_written;
 
+/* Host memory of a class. */
+typedef struct treadle_twin {
+  char *base; /* NULL: none */
+  size_t bytes;
+  uint8_t *has; /* params: by page of the window, has the twin what it holds? */
+} treadle_twin;
+
+/* The caller's own memory. */
+typedef struct treadle_foreign {
+  treadle_class which;
+  size_t offset, bytes; /* offset: in the window of params */
+  char *memory, *twin;  /* twin: of gradients and optimizer state that is copied */
+} treadle_foreign;
+
 struct treadle_switch {
   treadle_group *group;
-  const treadle_layout *layouts[2]; /* by mode */
+  const treadle_layout *layouts[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
+  treadle_switch_options options;   /* as given */
+  treadle_ground ground;            /* of the plan */
   treadle_plan *plan;
+  size_t bound_bytes, pool_bound_bytes; /* treadle_switch_bound, treadle_switch_pool_bound */
+  treadle_page_tables place;
   treadle_pool *pool, *table_pool;
-  void *windows[2];
+  void *windows[TREADLE_CLASSES];
   treadle_shared *pools, *tables; /* by rank: what the others may read */
   treadle_view *views[2];         /* by mode and rank */
   treadle_mover mover;
   double timeout_seconds;
-  bool one_way;
+  bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
+  bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
+  treadle_engine_hooks engine;
+  bool binds; /* a rank of the group has an engine */
 
   treadle_mode mode;
   uint64_t version;
+  bool bound;        /* in mode INFER: the ranks have agreed that all engines are bound */
+  bool engine_bound; /* this rank's engine is */
+  bool accumulating; /* gradients */
+  atomic_flag busy;  /* a thread is in an arrow */
 
-  treadle_turn *turns[2];   /* by the mode that is entered: [waves] */
-  int64_t held[2];          /* pages by class */
+  uint8_t *owner;   /* by physical page: treadle_class, or TREADLE_NOBODY */
+  uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
+  int64_t held[TREADLE_CLASSES + 1];
+  treadle_turns turns[2]; /* by the mode that is entered */
+  treadle_twin twins[TREADLE_TRAIN_CLASSES];
+  TREADLE_ARRAY(treadle_foreign) foreign;
   treadle_written *written; /* [ops of the longer direction] */
   treadle_written *bands;   /* [bands of the longer direction] what was really written by each */
   void *scratch_values;     /* of the largest band of both directions, as are */
@@ -68,24 +120,59 @@ struct treadle_switch {
   treadle_fault fault; /* of the next switch */
   size_t fault_at;     /* which copy, or run of bands */
   treadle_op misplaced;
+  treadle_injection injection;
 };
 
 static inline const treadle_direction *treadle_switch_direction(const treadle_switch *sw, treadle_mode to) {
   return to == TREADLE_INFER ? &sw->plan->forward : &sw->plan->back;
 }
 
+/* The class whose window a mode reads and the waves towards it write. */
+static inline treadle_class treadle_class_of(treadle_mode mode) {
+  return mode == TREADLE_INFER ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+}
+
+/* ---- epoch.c ---- */
+
+/* Enters an epoch on the way to `mode`: all ranks are in it, in the same mode, on the same way. */
+treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode);
+/* One more epoch without meeting: all ranks are known to have committed the last one. */
+treadle_status treadle_epoch_next(treadle_switch *sw);
+/* All ranks have done their part of the present epoch, and so the word says committed. */
+treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what);
+/* This rank failed with `status`, or heard that another did. TREADLE_OK: the epoch is committed all the same. Else all
+ * living ranks have stopped, and *reclaimed_p is whether any of them had begun to write on pages of the
+ * old mode; it is the same on all. */
+treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p);
+
+/* ---- arrows.c ---- */
+
+treadle_status treadle_arrow_to_infer(treadle_switch *sw);
+/* In mode INFER, with nothing bound. */
+treadle_status treadle_arrow_bind(treadle_switch *sw);
+treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
+treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
+
+/* ---- agree.c, create.c, run.c ---- */
+
 /* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective.
  */
 treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine);
 
-/* Makes sw->plan, with the cap and the waves that all agree on. *bound_p: the bytes that this rank's pool
- * may have. Collective; one rank's refusal is everybody's. */
-treadle_status treadle_switch_plan_together(treadle_switch *sw, const treadle_switch_options *options,
-                                            int64_t *bound_p);
+/* Makes sw->plan, with the cap and the waves that all agree on; version and mode are the same on all; and the bounds. Collective; one rank's refusal is everybody's. */
+treadle_status treadle_switch_plan_together(treadle_switch *sw);
+
+/* Lets go of what others share with this rank. */
+void treadle_switch_unshare(treadle_switch *sw);
 
 /* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself:
  * the caller tells the others when it fails. */
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch);
+
+/* "wave 12 (tensor 'model.layers.3.mlp.up_proj.weight')": a wave towards a mode, and the first tensor that this rank writes
+ * in it. Returns room. */
+const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int32_t wave, char *room,
+                                 size_t bytes);
 
 /* Memory for the bands of both directions, made before the first switch. */
 treadle_status treadle_switch_bands_create(treadle_switch *sw);
@@ -97,11 +184,63 @@ void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave,
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
                                           uint64_t *sum_p);
 
-/* Counts who holds which page in each wave. */
+/* ---- place.c ---- */
+
+/* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
+treadle_status treadle_place_make(treadle_switch *sw, int64_t least);
+
+/* ---- account.c ---- */
+
 treadle_status treadle_account_create(treadle_switch *sw);
-/* Wave `wave` on the way to mode `to` begins; fails when the pool would hold more pages than it has. */
-treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave);
-/* Mode `mode` alone holds pages now. */
-void treadle_account_settle(treadle_switch *sw, treadle_mode mode);
+void treadle_account_release(treadle_switch *sw);
+/* Wave `wave` on the way to mode `to` begins: the pages that it first writes change hands. Fails when one of them is
+ * still read by a rank, or not in the twin that must have it. */
+treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch);
+/* A window's pages get an owner: its class, or nobody (only those that are the class's). */
+void treadle_account_take(treadle_switch *sw, treadle_class which);
+void treadle_account_leave(treadle_switch *sw, treadle_class which);
+void treadle_account_set(treadle_switch *sw, int32_t physical, int owner);
+/* Tells who watches. */
+void treadle_account_tell(treadle_switch *sw);
+
+/* ---- offload.c ---- */
+
+treadle_status treadle_twins_create(treadle_switch *sw);
+void treadle_twins_release(treadle_switch *sw);
+/* Host memory, touched; NULL: none, and the message says of what. */
+void *treadle_twin_memory(size_t bytes, const char *what);
+void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes);
+/* The class leaves the device: copied to its twin, or dropped where it has none. */
+void treadle_offload(treadle_switch *sw, treadle_class which);
+/* The class comes back: what of its window is not its own is copied from the twin. */
+void treadle_load(treadle_switch *sw, treadle_class which);
+/* The twin of params: nothing of it is up to date; it gets the pages that wave `wave` reclaims, or (wave -1) all that it has
+ * not. */
+void treadle_twin_begin(treadle_switch *sw);
+void treadle_twin_fill(treadle_switch *sw, int32_t wave);
+
+/* ---- register.c ---- */
+
+/* Is all memory that was registered still there? */
+treadle_status treadle_foreign_check(const treadle_switch *sw);
+/* The caller's params to the window; gradients and optimizer state to their twins. */
+void treadle_foreign_out(treadle_switch *sw, treadle_class which);
+void treadle_foreign_back(treadle_switch *sw, treadle_class which);
+void treadle_foreign_release(treadle_switch *sw);
+
+/* ---- engine.c ---- */
+
+treadle_status treadle_engine_bind(treadle_switch *sw);
+treadle_status treadle_engine_unbind(treadle_switch *sw);
+
+/* ---- guard.c ---- */
+
+/* What is never to be written through a window, once. */
+void treadle_guard_create(treadle_switch *sw);
+/* Windows may be used as the mode says. With guard_pages: pages of nobody are spoiled, windows without pages
+ * cannot be touched. */
+void treadle_guard_settle(treadle_switch *sw);
+/* Spoils a page that is about to be written. */
+void treadle_guard_spoil(treadle_switch *sw, int32_t physical);
 
 #endif

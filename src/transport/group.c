@@ -208,6 +208,7 @@ void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
 bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
   uint64_t wanted = outcome_of(epoch, group->rank, state), word = atomic_load(&group->control->outcome);
   treadle_line *line = treadle_group_line(group);
+  if (atomic_load(&line->left) != TREADLE_LEFT_NOT) return false; /* who left decides nothing */
   assert(state == TREADLE_FAILED || word >= outcome_of(epoch, 0, TREADLE_OPEN));
   if (state == TREADLE_FAILED)
     snprintf(line->failed_message, sizeof line->failed_message, "%s", treadle_error_message());
@@ -221,9 +222,41 @@ bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
 
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   uint64_t word = atomic_load(&group->control->outcome);
+  const treadle_line *line = treadle_group_line(group);
+  if (word >> OUTCOME_EPOCH > epoch && atomic_load(&line->verified) < epoch)
+    return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
+                        group->rank);
+  if (atomic_load(&line->left) != TREADLE_LEFT_NOT)
+    return treadle_fail(TREADLE_PEER, "rank %d has left the group: %s", group->rank, line->left_message);
   if (word >> OUTCOME_EPOCH != epoch || (word & 3) != TREADLE_FAILED) return TREADLE_OK;
   int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
   if (rank == group->rank)
     return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->failed_message);
   return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].failed_message);
+}
+
+bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch) {
+  uint64_t word = atomic_load(&group->control->outcome);
+  return word >> OUTCOME_EPOCH > epoch ||
+         (word >> OUTCOME_EPOCH == epoch && (word & 3) == TREADLE_COMMITTED);
+}
+
+/* ---- Last words ---- */
+
+void treadle_group_last_words(treadle_group *group, const void *words, size_t bytes) {
+  treadle_line *line = treadle_group_line(group);
+  memcpy(line->payload[0], words, bytes < TREADLE_GROUP_PAYLOAD ? bytes : TREADLE_GROUP_PAYLOAD);
+  treadle_group_publish(group, &line->last_words, 1);
+}
+
+const void *treadle_group_hear(treadle_group *group, int rank, double seconds) {
+  treadle_line *line = &group->control->lines[rank];
+  double end = treadle_clock_seconds() + seconds;
+  while (atomic_load(&line->last_words) == 0) {
+    bool alive = group->ops->alive(group, rank);
+    if (atomic_load(&line->last_words)) break; /* before it went */
+    if (!alive || treadle_clock_seconds() > end) return NULL;
+    sleep_on(line, &line->last_words, 1);
+  }
+  return line->payload[0];
 }

@@ -24,6 +24,7 @@ enum { TREADLE_GROUP_PAYLOAD = 4096, TREADLE_GROUP_MAX = 1024, TREADLE_GROUP_MES
 typedef struct treadle_line {
   /* Of the switch that runs. */
   _Alignas(64) _Atomic uint64_t done; /* epoch * 8192 + 1 + finished wave: see switch/ */
+  _Atomic uint64_t way;               /* mode, version and aim with which it enters, */
   _Atomic uint64_t entered;           /* epochs: the rank has entered it, */
   _Atomic uint64_t reclaimed;         /* is about to write on pages of the old mode, */
   _Atomic uint64_t verified;          /* has written every byte once, */
@@ -35,6 +36,7 @@ typedef struct treadle_line {
   _Atomic uint32_t left;                 /* TREADLE_LEFT_*  */
   _Atomic int32_t pid;
   _Atomic uint64_t start_time;                /* of the process, against reused pids */
+  _Atomic uint64_t last_words;                /* 1: they stand in payload[0] */
   char left_message[TREADLE_GROUP_MESSAGE];   /* why, written before left becomes TREADLE_LEFT_FAILED */
   char failed_message[TREADLE_GROUP_MESSAGE]; /* why an epoch failed, written before the outcome */
   char payload[2][TREADLE_GROUP_PAYLOAD];     /* what treadle_group_gather gives, two generations */
@@ -114,8 +116,17 @@ void treadle_group_fail(treadle_group *group);
  * for TREADLE_FAILED the present treadle_error_message() is what the others will say. */
 void treadle_outcome_open(treadle_group *group, uint64_t epoch);
 bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
-/* TREADLE_PEER with the failed rank's message when the epoch has failed. */
+/* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
+ * verified it (so it cannot have been committed), and when this rank has left the group. */
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
+/* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
+bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
+
+/* Last words: what a rank has to say to the others when it will not meet them any more, at most TREADLE_GROUP_PAYLOAD bytes. They
+ * can be read, also of a group that failed, until it is closed; NULL: the rank says none within the time, or has
+ * died before it did. */
+void treadle_group_last_words(treadle_group *group, const void *words, size_t bytes);
+const void *treadle_group_hear(treadle_group *group, int rank, double seconds);
 
 /* For tests: makes `size` groups that live in one process, one for each thread. Memory is shared at the
  * addresses of its owner, so that TSan sees who reads it. */

@@ -50,7 +50,7 @@ static float *element(const compared *made, const char *name, int64_t elem) {
 }
 
 static treadle_status compare(const compared *made) {
-  return treadle_compare_window(made->layout, made->model, 1, made->window, made->wanted, "cycle 1");
+  return treadle_compare_window(made->layout, made->model, 1, NULL, made->window, made->wanted, "cycle 1");
 }
 
 static void equal_is_well(void **state) { assert_ok(compare(*state)); }

@@ -20,6 +20,7 @@ void scene_init(scene *s) {
   assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, &s->train));
   assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, &s->infer));
   assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, &s->other));
+  assert_ok(treadle_layout_create(s->model, "sglang:tp=2", SCENE_RANKS, &s->alike));
   s->cap_min = 0;
   for (int rank = 0; rank < SCENE_RANKS; rank++) {
     int64_t cap_min;
@@ -32,19 +33,31 @@ void scene_release(scene *s) {
   treadle_layout_destroy(s->train);
   treadle_layout_destroy(s->infer);
   treadle_layout_destroy(s->other);
+  treadle_layout_destroy(s->alike);
   treadle_model_close(s->model);
 }
 
-bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
-  treadle_storage_info info;
+/* plan: of a switch whose infer window this is, which may have moved storage tensors; else NULL. */
+static bool holds(const treadle_layout *layout, int rank, const treadle_plan *plan, const void *window) {
+  treadle_storage_info info, moved;
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
   bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK;
   for (int32_t i = 0; same && i < treadle_layout_storage_count(layout, rank); i++) {
     same = treadle_layout_storage(layout, rank, i, &info) == TREADLE_OK;
+    moved = info;
+    if (plan) same = same && treadle_plan_storage(plan, i, &moved) == TREADLE_OK;
     if (!same || info.bytes == 0) continue;
-    same = memcmp((const char *)window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
+    same = memcmp((const char *)window + moved.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
     if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
   }
   free(wanted);
   return same;
+}
+
+bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
+  return holds(layout, rank, NULL, window);
+}
+
+bool scene_infers(const treadle_switch *sw) {
+  return holds(sw->layouts[TREADLE_INFER], sw->group->rank, sw->plan, treadle_switch_infer_window(sw));
 }

@@ -10,6 +10,7 @@ enum { SCENE_RANKS = 4, SCENE_PAGE = 4096 };
 typedef struct scene {
   treadle_model *model;
   treadle_layout *train, *infer, *other; /* other: a third layout */
+  treadle_layout *alike;                 /* an inference layout that has much where `train` has it */
   int64_t cap_min;                       /* the largest of all ranks */
 } scene;
 
@@ -18,5 +19,8 @@ void scene_release(scene *s);
 
 /* The storage tensors of a window against what the layout says of it; says the first that differs. */
 bool scene_holds(const treadle_layout *layout, int rank, const void *window);
+
+/* The infer window of a switch, however it is arranged. */
+bool scene_infers(const treadle_switch *sw);
 
 #endif

@@ -1,0 +1,243 @@
+/* treadle switch --fault: one rank is killed, stopped, out of memory, or writes a wrong byte in the first switch to
+ * infer; the others say what they have seen.
+ *
+ * There is no MPI call after the fault, so the survivors leave what they have to say in their lines of the control block,
+ * and the lowest of them reads it and prints. A rank that the fault has stopped would keep the launcher waiting: it is killed
+ * in the end. */
+#include "cli/switch_job.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "switch/digest.h"
+#include "switch/switch.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- The option ---- */
+
+static const char *const kinds[] = {"", "kill", "stall", "enomem", "corrupt"};
+
+typedef struct fault_spec {
+  treadle_injection injection;
+  int rank;
+} fault_spec;
+
+static treadle_status refuse(const char *text, const char *why) {
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "--fault is '%s', and %s; write kill|stall|enomem|corrupt:rank=R,wave=W, or phase=entry|offload|"
+      "commit|committed|bind|kv in place of wave=W",
+      text, why);
+}
+
+static treadle_status read_field(const char *text, const char *field, int ranks, fault_spec *spec,
+                                 bool *has_rank_p) {
+  int64_t value = 0;
+  if (strncmp(field, "rank=", 5) == 0) {
+    if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= ranks)
+      return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d", text, field + 5,
+                          ranks);
+    spec->rank = (int)value;
+    *has_rank_p = true;
+    return TREADLE_OK;
+  }
+  if (strncmp(field, "wave=", 5) == 0) {
+    if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value > TREADLE_MAX_WAVES)
+      return refuse(text, "the wave is no number from 0");
+    spec->injection.wave = (int32_t)value;
+    spec->injection.point = TREADLE_AT_WAVE;
+    return TREADLE_OK;
+  }
+  for (int point = 0; strncmp(field, "phase=", 6) == 0 && point < TREADLE_AT_LOAD; point++)
+    if (point != TREADLE_AT_WAVE && strcmp(field + 6, treadle_point_text((treadle_point)point)) == 0) {
+      spec->injection.point = (treadle_point)point;
+      return TREADLE_OK;
+    }
+  return refuse(text, "that is not known");
+}
+
+static treadle_status parse(const char *text, int ranks, fault_spec *spec) {
+  treadle_status status = TREADLE_OK;
+  bool has_rank = false;
+  char fields[128];
+  const char *colon = strchr(text, ':');
+  *spec = (fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
+  for (int kind = TREADLE_INJECT_KILL; colon && kind <= TREADLE_INJECT_CORRUPT; kind++)
+    if (strlen(kinds[kind]) == (size_t)(colon - text) &&
+        strncmp(text, kinds[kind], (size_t)(colon - text)) == 0)
+      spec->injection.what = (treadle_injected)kind;
+  if (spec->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no kind of fault");
+  if (strlen(colon + 1) >= sizeof fields) return refuse(text, "is too long");
+  strcpy(fields, colon + 1);
+  char *rest = NULL;
+  for (char *field = strtok_r(fields, ",", &rest); field; field = strtok_r(NULL, ",", &rest))
+    TRY(read_field(text, field, ranks, spec, &has_rank));
+  if (!has_rank) return refuse(text, "names no rank");
+  treadle_point point = spec->injection.point;
+  treadle_injected what = spec->injection.what;
+  if (what == TREADLE_INJECT_CORRUPT && point != TREADLE_AT_WAVE)
+    return refuse(text, "bytes are copied in waves alone");
+  if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))
+    return refuse(text, "nothing can fail there");
+out:
+  return status;
+}
+
+treadle_status treadle_fault_check(const char *text, int ranks) {
+  fault_spec spec;
+  return parse(text, ranks, &spec);
+}
+
+/* ---- What a survivor sees ---- */
+
+/* Of the bytes of the training state that are to survive: params and optimizer state, where they are now. */
+static uint64_t digest_of(const treadle_switch *sw, const treadle_layout *train, int rank) {
+  uint64_t hash = 1;
+  size_t bytes;
+  const char *window = treadle_switch_train_window(sw);
+  for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
+    treadle_storage_info info;
+    if (treadle_layout_storage(train, rank, i, &info) == TREADLE_OK && info.bytes > 0)
+      hash = treadle_mix64(hash ^ treadle_hash_bytes(window + info.offset_bytes, info.bytes, 0));
+  }
+  const void *optimizer = treadle_switch_window(sw, TREADLE_OPTIMIZER, &bytes);
+  return bytes ? treadle_mix64(hash ^ treadle_hash_bytes(optimizer, bytes, 0)) : hash;
+}
+
+/* Descriptors and mappings of this process that belong to a pool. */
+static int64_t count_leaks(void) {
+  int64_t count = 0;
+  char line[1024], path[300];
+  DIR *folder = opendir("/proc/self/fd");
+  for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    ssize_t length = readlink(path, line, sizeof line - 1);
+    line[length > 0 ? length : 0] = 0;
+    count += strstr(line, "memfd:treadle-pool") != NULL;
+  }
+  if (folder) closedir(folder);
+  FILE *maps = fopen("/proc/self/maps", "re");
+  while (maps && fgets(line, sizeof line, maps)) count += strstr(line, "memfd:treadle-pool") != NULL;
+  if (maps) fclose(maps);
+  return count;
+}
+
+typedef struct last_words {
+  treadle_status status;
+  double seconds;
+  bool unchanged;
+  int64_t leaked;
+  treadle_rank_figures figures;
+  char message[1000];
+} last_words;
+
+/* Names the entry whose digest changed, where one did. */
+static treadle_status find_corrupt(treadle_job *job, const uint64_t *before) {
+  treadle_status status = TREADLE_OK;
+  const treadle_model *model = job->model;
+  uint64_t *after = treadle_alloc_array((size_t)model->entry_count + 1, sizeof *after);
+  if (!after) return treadle_fail(TREADLE_NO_MEMORY, "no memory for digests");
+  for (int turn = 0; turn < job->session.size && job->plan.lossless; turn++) {
+    TRY(treadle_switch_digest_entries(job->sw, turn, after));
+    for (int32_t i = 0; i < model->entry_count; i++)
+      if (after[i] != before[i])
+        TRY(treadle_fail(
+            TREADLE_DIFFERENT,
+            "the digest of tensor '%s' is %016llx instead of %016llx after the switch to infer",
+            model->entries[i].name, (unsigned long long)after[i], (unsigned long long)before[i]));
+  }
+out:
+  treadle_free(after);
+  return status;
+}
+
+/* The switch with the fault, and what is left of the old state. */
+static void live_through(treadle_job *job, const fault_spec *spec, last_words *own) {
+  treadle_switch *sw = job->sw;
+  int rank = job->session.rank;
+  uint64_t before = digest_of(sw, job->train, rank);
+  uint64_t *entries = treadle_alloc_array((size_t)job->model->entry_count + 1, sizeof *entries);
+  bool corrupts = spec->injection.what == TREADLE_INJECT_CORRUPT;
+  if (!entries) own->status = treadle_fail(TREADLE_NO_MEMORY, "no memory for digests");
+  if (!own->status) own->status = treadle_switch_digest_entries(sw, 0, entries);
+  if (!own->status && job->options.host) own->status = treadle_switch_to_host(sw);
+  double begin = treadle_clock_seconds();
+  if (!own->status) {
+    if (rank == spec->rank) treadle_switch_inject(sw, spec->injection);
+    own->status = treadle_switch_to_infer(sw);
+  }
+  own->seconds = treadle_clock_seconds() - begin;
+  if (!own->status && corrupts) own->status = find_corrupt(job, entries);
+  snprintf(own->message, sizeof own->message, "%s", own->status ? treadle_error_message() : "");
+  if (treadle_switch_mode(sw) == TREADLE_HOST || (corrupts && treadle_switch_mode(sw) == TREADLE_INFER))
+    (void)treadle_switch_to_train(sw);
+  own->unchanged = treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
+  treadle_job_figures(job, &own->figures);
+  treadle_free(entries);
+}
+
+/* ---- The report ---- */
+
+static bool is_gone(const fault_spec *spec, int rank) {
+  bool goes = spec->injection.what == TREADLE_INJECT_KILL || spec->injection.what == TREADLE_INJECT_STALL;
+  return goes && rank == spec->rank;
+}
+
+/* Reads what the others have to say, and prints all of it. */
+static void report_all(treadle_job *job, const fault_spec *spec, const last_words *own, double patience) {
+  treadle_group *group = job->session.group;
+  treadle_rank_figures *figures = treadle_alloc_array((size_t)group->size, sizeof *figures);
+  treadle_fault_report fault = {.injected = job->arguments->fault, .digest_unchanged = true};
+  for (int rank = 0; rank < group->size; rank++) {
+    if (is_gone(spec, rank)) continue;
+    const last_words *words = rank == group->rank ? own : treadle_group_hear(group, rank, patience);
+    fault.survivors++;
+    fault.digest_unchanged = fault.digest_unchanged && words && words->unchanged;
+    if (!words) continue;
+    fault.returned++;
+    fault.leaked += words->leaked;
+    if (words->seconds > fault.max_seconds) fault.max_seconds = words->seconds;
+    if (figures) figures[rank] = words->figures;
+    fprintf(stderr, "treadle switch: rank %d: %s\n", rank,
+            words->status ? words->message : "the fault was not noticed: the switch returned as ever");
+  }
+  treadle_switch_report report = treadle_job_report(job, figures);
+  report.fault = &fault;
+  if (figures) (job->arguments->json ? treadle_switch_report_json : treadle_switch_report_text)(&report);
+  treadle_free(figures);
+}
+
+_Noreturn void treadle_job_fault(treadle_job *job) {
+  fault_spec spec;
+  last_words own = {0};
+  treadle_group *group = job->session.group;
+  int rank = job->session.rank;
+  if (parse(job->arguments->fault, job->session.size, &spec) != TREADLE_OK) _exit(TREADLE_EXIT_REFUSED);
+  live_through(job, &spec, &own);
+  treadle_switch_destroy(job->sw);
+  job->sw = NULL;
+  own.leaked = count_leaks();
+  int lowest = is_gone(&spec, 0) ? 1 : 0;
+  double limit = job->options.timeout_seconds > 0 ? job->options.timeout_seconds : group->timeout_seconds;
+  double patience = 3 * limit + 5;
+  treadle_progress_end();
+  if (rank != lowest) {
+    treadle_group_last_words(group, &own, sizeof own);
+    (void)treadle_group_hear(group, lowest,
+                             2 * patience); /* a launcher may end all of us when the first leaves */
+    _exit(TREADLE_EXIT_FAILED);
+  }
+  report_all(job, &spec, &own, patience);
+  fflush(NULL);
+  pid_t stopped = (pid_t)atomic_load(&group->control->lines[spec.rank].pid);
+  if (spec.injection.what == TREADLE_INJECT_STALL && stopped > 0) kill(stopped, SIGKILL);
+  treadle_group_last_words(group, &own, sizeof own);
+  _exit(TREADLE_EXIT_FAILED);
+}

@@ -1,0 +1,67 @@
+/* One run of `treadle switch`: what its files share.
+ *
+ *   switch.c         the command: cycles, and the report
+ *   switch_steps.c   its steps: loading, arrows that are timed, memcpy, checks
+ *   switch_fault.c   the run with --fault
+ *   switch_report.c  tables and JSON */
+#ifndef TREADLE_CLI_SWITCH_JOB_H
+#define TREADLE_CLI_SWITCH_JOB_H
+
+#include "cli/cli.h"
+#include "cli/session.h"
+#include "cli/switch_report.h"
+#include "cli/timeline.h"
+
+typedef struct treadle_job {
+  const treadle_arguments *arguments;
+  treadle_session session;
+  treadle_model *model;
+  treadle_layout *train, *infer;
+  const char *rank_map;
+  treadle_switch_options options;
+  treadle_switch *sw;
+  treadle_plan_info plan;
+  treadle_timeline *timeline;
+  int bound_engines; /* of the stand-in engine: 0 or 1 */
+  void *infer_copy;  /* what the infer window holds in mode INFER; with --check, a direct cut of the file */
+  void *train_copy;  /* --check: what the train window held at first */
+  uint64_t digest;
+  int64_t timed;                        /* how many switches to infer were timed, and what they took: */
+  double *to_infer, *to_train, *memcpy; /* barrier to barrier, largest over ranks */
+  double *rate;                         /* memcpy over to_infer of the same cycle */
+  double *own, *own_memcpy;             /* of this rank alone */
+  treadle_switch_parts parts;           /* of this rank, sums over cycles */
+  treadle_residency rows[TREADLE_RESIDENCY_ROWS];
+  int row_count;
+} treadle_job;
+
+/* Reads model and layouts, makes the switch, loads the weights; the digest of what is there. Collective. */
+treadle_status treadle_job_prepare(treadle_job *job);
+void treadle_job_release(treadle_job *job);
+
+/* The largest of all ranks' values. Collective. */
+treadle_status treadle_job_largest(const treadle_job *job, double mine, double *largest_p);
+
+/* Takes an arrow, from barrier to barrier; the seconds of the slowest rank. In the first cycle the residency afterwards
+ * becomes a row. Collective. */
+treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cycle, double *seconds_p);
+
+/* One memcpy into the infer window of the bytes that a switch copies there, on all ranks at once. Collective. */
+treadle_status treadle_job_memcpy(treadle_job *job, double *seconds_p, double *own_p);
+/* The infer window as it is becomes the copy. */
+void treadle_job_snapshot(treadle_job *job);
+
+/* Compares the window of the present mode with its copy (--check), and the digest with the first one. Collective. */
+treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_digest);
+
+/* The run with --fault, from the first switch on: prints its report, and ends the process. */
+_Noreturn void treadle_job_fault(treadle_job *job);
+/* Reads the value of --fault, for `ranks` ranks. */
+treadle_status treadle_fault_check(const char *text, int ranks);
+
+/* What is said of the run as such. */
+treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_rank_figures *figures);
+/* This rank's own figures. */
+void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own);
+
+#endif

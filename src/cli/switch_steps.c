@@ -1,0 +1,263 @@
+/* The steps of `treadle switch`. Ranks agree after each local step (treadle_session_agree), so that all take the same way
+ * out. */
+#include "cli/compare.h"
+#include "cli/hold.h"
+#include "cli/report.h"
+#include "cli/switch_job.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "plan/plan.h"
+#include "switch/load.h"
+
+#include <string.h>
+
+/* ---- Before the first switch ----------------------------------------------------------------- */
+
+static treadle_status read_input(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  const treadle_arguments *arguments = job->arguments;
+  if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
+  if (arguments->fault) TRY(treadle_fault_check(arguments->fault, job->session.size));
+  if (arguments->timeline && job->session.rank == 0) TRY(treadle_timeline_check(arguments->timeline));
+  TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
+  TRY(treadle_layout_create(job->model, arguments->train, job->session.size, &job->train));
+  TRY(treadle_layout_create(job->model, arguments->infer, job->session.size, &job->infer));
+  TRY(treadle_map_ranks(job->train, job->infer, (treadle_rank_map)arguments->rank_map, &job->rank_map));
+  if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
+
+  size_t cycles = arguments->cycles ? (size_t)arguments->cycles : 1;
+  double **times[] = {&job->to_infer, &job->to_train, &job->memcpy,
+                      &job->rate,     &job->own,      &job->own_memcpy};
+  for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
+    if (!(*times[i] = treadle_alloc_array(cycles, sizeof **times[i])))
+      TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu cycles", cycles));
+out:
+  return status == TREADLE_SYSTEM ? TREADLE_REFUSED
+                                  : status; /* a file that does not open is refused input */
+}
+
+/* A direct cut of the file, as the infer window is arranged. */
+static treadle_status cut_infer(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  int rank = job->session.rank;
+  const treadle_plan *plan = treadle_switch_plan(job->sw);
+  char *plain = plan->arrangement.shift ? treadle_alloc(treadle_layout_window_bytes(job->infer, rank) + 1)
+                                        : job->infer_copy;
+  if (!plain) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a direct cut of the file");
+  TRY(treadle_layout_load_from(job->infer, job->train, rank, plain));
+  for (int32_t i = 0; plain != job->infer_copy && i < treadle_layout_storage_count(job->infer, rank); i++) {
+    treadle_storage_info info, moved;
+    TRY(treadle_layout_storage(job->infer, rank, i, &info));
+    TRY(treadle_plan_storage(plan, i, &moved));
+    memcpy((char *)job->infer_copy + moved.offset_bytes, plain + info.offset_bytes, info.bytes);
+  }
+out:
+  if (plain != job->infer_copy) treadle_free(plain);
+  return status;
+}
+
+/* Loads the train window, and makes the copies that later windows are compared with. */
+static treadle_status load(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  int rank = job->session.rank;
+  size_t train_bytes = treadle_layout_window_bytes(job->train, rank), infer_bytes;
+  (void)treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &infer_bytes);
+  TRY(treadle_layout_load(job->train, rank, treadle_switch_train_window(job->sw)));
+  treadle_hold_fill(job->sw, rank);
+
+  job->infer_copy = treadle_alloc(infer_bytes + 1); /* a rank may hold nothing */
+  if (job->arguments->check) job->train_copy = treadle_alloc(train_bytes + 1);
+  if (!job->infer_copy || (job->arguments->check && !job->train_copy))
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for copies of the windows, %s and %s",
+                     treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
+  if (job->arguments->check) {
+    if (train_bytes) memcpy(job->train_copy, treadle_switch_train_window(job->sw), train_bytes);
+    TRY(cut_infer(job));
+  }
+out:
+  return status;
+}
+
+/* ---- A stand-in for an inference engine ---- */
+
+static treadle_status bind_engine(void *context, void *window, size_t bytes) {
+  treadle_job *job = context;
+  if (job->bound_engines != 0 || (bytes > 0 && !window))
+    return treadle_fail(TREADLE_STATE, "the engine is bound twice, or to nothing");
+  job->bound_engines = 1;
+  return TREADLE_OK;
+}
+
+static treadle_status unbind_engine(void *context) {
+  treadle_job *job = context;
+  if (job->bound_engines != 1) return treadle_fail(TREADLE_STATE, "the engine is not bound");
+  job->bound_engines = 0;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_job_prepare(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  treadle_session *session = &job->session;
+  const treadle_engine_hooks engine = {job, bind_engine, unbind_engine};
+  job->options.engine = &engine;
+  if (job->arguments->timeline) {
+    TRY(treadle_session_agree(session, treadle_timeline_create(&job->timeline)));
+    treadle_timeline_name(job->timeline, "train");
+    job->options.watch = treadle_timeline_watch;
+    job->options.watch_context = job->timeline;
+  }
+  TRY(treadle_session_agree(session, read_input(job)));
+  TRY(treadle_session_agree(
+      session, treadle_switch_create(session->group, job->train, job->infer, &job->options, &job->sw)));
+  treadle_plan_get_info(treadle_switch_plan(job->sw), &job->plan);
+  if (session->rank == 0) treadle_progress("loading the weights");
+  TRY(treadle_session_agree(session, load(job)));
+  TRY(treadle_switch_digest(job->sw, &job->digest));
+out:
+  job->options.engine = NULL; /* the switch has its copy */
+  return status;
+}
+
+void treadle_job_release(treadle_job *job) {
+  treadle_switch_destroy(job->sw);
+  treadle_layout_destroy(job->train);
+  treadle_layout_destroy(job->infer);
+  treadle_model_close(job->model);
+  treadle_timeline_destroy(job->timeline);
+  void *memory[] = {job->infer_copy, job->train_copy, job->to_infer, job->to_train,
+                    job->memcpy,     job->rate,       job->own,      job->own_memcpy};
+  for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) treadle_free(memory[i]);
+}
+
+/* ---- Timing ---------------------------------------------------------------------------------- */
+
+treadle_status treadle_job_largest(const treadle_job *job, double mine, double *largest_p) {
+  treadle_status status = TREADLE_OK;
+  double *all = treadle_alloc_array((size_t)job->session.size, sizeof *all);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the times of all ranks");
+  TRY(treadle_group_gather(job->session.group, &mine, sizeof mine, all));
+  *largest_p = all[0];
+  for (int rank = 1; rank < job->session.size; rank++)
+    if (all[rank] > *largest_p) *largest_p = all[rank];
+out:
+  treadle_free(all);
+  return status;
+}
+
+static treadle_status note_residency(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  treadle_residency *row = &job->rows[job->row_count];
+  if (job->row_count == TREADLE_RESIDENCY_ROWS) return TREADLE_OK;
+  row->after = treadle_switch_mode(job->sw);
+  for (int c = 0; c < TREADLE_CLASSES; c++) {
+    double largest;
+    TRY(treadle_job_largest(job, (double)treadle_switch_resident(job->sw, (treadle_class)c), &largest));
+    row->bytes[c] = (size_t)largest;
+  }
+  job->row_count++;
+out:
+  return status;
+}
+
+treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cycle, double *seconds_p) {
+  treadle_status status = TREADLE_OK;
+  static const char *const ways[] = {"to train", "to infer", "", "to forward", "to host"};
+  treadle_switch_stats stats;
+  TRY(treadle_group_barrier(job->session.group));
+  if (job->timeline) treadle_timeline_name(job->timeline, ways[mode]);
+  double begin = treadle_clock_seconds();
+  TRY(mode == TREADLE_INFER     ? treadle_switch_to_infer(job->sw)
+      : mode == TREADLE_TRAIN   ? treadle_switch_to_train(job->sw)
+      : mode == TREADLE_FORWARD ? treadle_switch_to_forward(job->sw)
+                                : treadle_switch_to_host(job->sw));
+  if (job->timeline) treadle_timeline_name(job->timeline, treadle_mode_text(mode));
+  TRY(treadle_group_barrier(job->session.group));
+  TRY(treadle_job_largest(job, treadle_clock_seconds() - begin, seconds_p));
+  treadle_switch_get_stats(job->sw, &stats);
+  job->parts.offload += stats.offload_seconds;
+  job->parts.waves += stats.wave_seconds;
+  job->parts.wait += stats.wait_seconds;
+  job->parts.bind += stats.bind_seconds;
+  job->parts.load += stats.load_seconds;
+  if (cycle == 0) TRY(note_residency(job));
+out:
+  return status;
+}
+
+/* Calls memcpy for each run of pages of the infer window that are not shared with the train window: those may not be
+ * written, and are not copied by a switch. */
+static void copy_again(const treadle_job *job) {
+  const treadle_plan *plan = treadle_switch_plan(job->sw);
+  const int32_t *shared = plan->arrangement.from_of;
+  size_t bytes, page = (size_t)plan->page_bytes;
+  char *window = treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
+  for (size_t i = 0, end; i < (size_t)plan->to_pages; i = end + 1) {
+    for (end = i; end < (size_t)plan->to_pages && (!shared || shared[end] < 0); end++) {
+    }
+    size_t first = i * page, last = end * page < bytes ? end * page : bytes;
+    if (last > first) memcpy(window + first, (const char *)job->infer_copy + first, last - first);
+  }
+}
+
+treadle_status treadle_job_memcpy(treadle_job *job, double *seconds_p, double *own_p) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_group_barrier(job->session.group));
+  double begin = treadle_clock_seconds();
+  copy_again(job);
+  TRY(treadle_group_barrier(job->session.group)); /* waits for others, as a switch does */
+  *own_p = treadle_clock_seconds() - begin;
+  TRY(treadle_job_largest(job, *own_p, seconds_p));
+out:
+  return status;
+}
+
+void treadle_job_snapshot(treadle_job *job) {
+  size_t bytes;
+  const void *window = treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
+  if (bytes) memcpy(job->infer_copy, window, bytes);
+}
+
+/* ---- Checking -------------------------------------------------------------------------------- */
+
+treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_digest) {
+  treadle_status status = TREADLE_OK, mine = TREADLE_OK;
+  treadle_mode mode = treadle_switch_mode(job->sw);
+  bool infer = mode == TREADLE_INFER, holds_all = mode == TREADLE_TRAIN;
+  char when[64];
+  uint64_t digest = job->digest;
+  snprintf(when, sizeof when, "cycle %lld, after switching to %s", (long long)cycle + 1,
+           treadle_mode_text(mode));
+  if (job->arguments->check)
+    mine = treadle_compare_window(infer ? job->infer : job->train, job->model, job->session.rank,
+                                  infer ? treadle_switch_plan(job->sw) : NULL,
+                                  infer ? treadle_switch_infer_window(job->sw)
+                                        : treadle_switch_train_window(job->sw),
+                                  infer ? job->infer_copy : job->train_copy, when);
+  if (job->arguments->check && !mine && holds_all)
+    mine = treadle_hold_check(job->sw, &job->options, job->session.rank, when);
+  TRY(treadle_session_agree(&job->session, mine));
+  if (job->plan.lossless && (job->arguments->check || with_digest)) /* rounding changes values */
+    TRY(treadle_switch_digest(job->sw, &digest));
+  if (digest != job->digest)
+    mine = treadle_fail(TREADLE_DIFFERENT, "%s, the digest of the weights is %016llx instead of %016llx",
+                        when, (unsigned long long)digest, (unsigned long long)job->digest);
+  TRY(treadle_session_agree(&job->session, mine));
+out:
+  return status;
+}
+
+void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
+  treadle_switch_stats stats;
+  treadle_switch_get_stats(job->sw, &stats);
+  own->moved_bytes = job->plan.moved_bytes; /* coverage has proved that this was carried out */
+  own->lower_bound_bytes = job->plan.lower_bound_bytes;
+  own->infer_bytes = job->plan.infer_bytes;
+  own->copied_bytes = job->plan.copied_bytes;
+  own->aliased_bytes = job->plan.aliased_bytes;
+  own->peak_bytes = stats.peak_bytes;
+  own->held_bytes = stats.pool_bytes;
+  own->bound_bytes = treadle_switch_bound(job->sw);
+  own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);
+}

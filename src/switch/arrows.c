@@ -1,0 +1,234 @@
+/* What each arrow between modes does, and what a failure leaves behind.
+ *
+ * To INFER, from TRAIN or HOST:
+ *      (from HOST: params come) -> enter -> optimizer state and gradients leave -> waves, and the twin before them
+ *      -> coverage -> commit -> bind, an epoch of its own -> KV cache
+ * From INFER, to TRAIN or FORWARD:
+ *      enter -> unbind, KV cache goes -> waves of the reverse plan (keep=infer) -> commit
+ *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
+ * All others are local copies between the twins and the pool.
+ *
+ * A failure on the way to INFER: with a twin of params the old mode stands again, on all ranks. Without one it stands if
+ * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
+ * INFER stands, but where the reverse plan had begun to write on its pages. */
+#include "switch/switch.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+/* ---- Pieces ---- */
+
+/* Gradients and optimizer state come: those that leave for INFER, those that stay, or all. */
+static void come(treadle_switch *sw, bool leaving, bool staying) {
+  for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
+    if (sw->leaves[c] ? !leaving : !staying) continue;
+    treadle_load(sw, (treadle_class)c);
+    treadle_foreign_back(sw, (treadle_class)c);
+  }
+}
+
+static void go(treadle_switch *sw, bool leaving, bool staying) {
+  for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
+    if (sw->leaves[c] ? !leaving : !staying) continue;
+    treadle_foreign_out(sw, (treadle_class)c);
+    treadle_offload(sw, (treadle_class)c);
+  }
+}
+
+/* Are params rebuilt by the reverse plan? */
+static bool comes_by_waves(const treadle_switch *sw) {
+  return sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+}
+
+static treadle_status say(treadle_status status, const char *words, treadle_mode mode) {
+  char message[TREADLE_GROUP_MESSAGE];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  return treadle_fail(status, words, message, treadle_mode_text(mode));
+}
+
+static const char stands[] = "%s; the %s weights stand as they were";
+static const char lost[] = "%s; memory of the %s weights was already used again: the weights are lost";
+
+static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mode old) {
+  sw->mode = TREADLE_LOST;
+  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
+  return say(status, lost, old);
+}
+
+/* ---- To INFER ---- */
+
+/* Back in mode `old`. */
+static treadle_status restore(treadle_switch *sw, treadle_status status, treadle_mode old) {
+  if (old == TREADLE_HOST) {
+    for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
+  } else {
+    treadle_load(sw, TREADLE_PARAMS);
+    treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+    come(sw, true, false);
+  }
+  sw->mode = old;
+  return say(status, stands, old);
+}
+
+/* Params are in their window, before anybody may read them there. */
+static treadle_status make_ready(treadle_switch *sw) {
+  treadle_status status = treadle_foreign_check(sw);
+  if (status != TREADLE_OK) return status;
+  if (sw->mode == TREADLE_HOST)
+    treadle_load(sw, TREADLE_PARAMS);
+  else
+    treadle_foreign_out(sw, TREADLE_PARAMS);
+  return TREADLE_OK;
+}
+
+static treadle_status move_to_infer(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK, ready = make_ready(sw);
+  TRY(treadle_epoch_enter(sw, TREADLE_INFER));
+  TRY(ready);
+  TRY(treadle_switch_point(sw, TREADLE_AT_OFFLOAD, -1));
+  if (sw->mode == TREADLE_HOST) {
+    come(sw, false, true);
+  } else {
+    treadle_twin_begin(sw);
+    go(sw, true, false);
+  }
+  TRY(treadle_switch_run(sw, TREADLE_INFER, sw->group->epochs));
+  treadle_twin_fill(sw, -1);
+  TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
+  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+out:
+  return status;
+}
+
+/* The engine; all ranks have committed the weights. Where a twin has the old ones, a failure undoes it all. */
+static treadle_status bind(treadle_switch *sw, treadle_mode old) {
+  treadle_status status = TREADLE_OK;
+  bool reclaimed;
+  if (!sw->binds) return TREADLE_OK;
+  TRY(treadle_epoch_next(sw));
+  TRY(treadle_engine_bind(sw));
+  TRY(treadle_epoch_commit(sw, "the bind of the engines"));
+out:
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  sw->bound = status == TREADLE_OK;
+  if (status == TREADLE_OK) return status;
+  char message[TREADLE_GROUP_MESSAGE];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  (void)treadle_engine_unbind(sw);
+  treadle_fail(status, "%s", message);
+  if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !comes_by_waves(sw))) return restore(sw, status, old);
+  return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
+}
+
+static treadle_status check_committed(treadle_switch *sw) {
+  if (treadle_outcome_committed(sw->group, sw->group->epochs)) return TREADLE_OK;
+  return treadle_fail(TREADLE_DIFFERENT,
+                      "rank %d: commit: a switch whose outcome does not say committed would be bound",
+                      sw->group->rank);
+}
+
+treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_mode old = sw->mode;
+  double begin = treadle_clock_seconds();
+  bool reclaimed;
+  TRY(move_to_infer(sw));
+  TRY(check_committed(sw));
+out:
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK) {
+    if (old == TREADLE_TRAIN && comes_by_waves(sw) && reclaimed) return lose(sw, status, old);
+    return restore(sw, status, old);
+  }
+  (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
+  sw->mode = TREADLE_INFER;
+  sw->version++;
+  if (sw->leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
+  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  status = bind(sw, old);
+  sw->stats.seconds = treadle_clock_seconds() - begin;
+  if (sw->mode != TREADLE_INFER) return status;
+  (void)treadle_switch_point(sw, TREADLE_AT_KV, -1);
+  treadle_account_take(sw, TREADLE_KV);
+  return status;
+}
+
+treadle_status treadle_arrow_bind(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  bool reclaimed;
+  TRY(treadle_epoch_enter(sw, TREADLE_INFER));
+  TRY(treadle_epoch_commit(sw, "the bind of the engines"));
+out:
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK) return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
+  return bind(sw, TREADLE_INFER);
+}
+
+/* ---- From INFER ---- */
+
+static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_epoch_enter(sw, aim));
+  TRY(treadle_foreign_check(sw));
+  TRY(treadle_engine_unbind(sw));
+  treadle_account_leave(sw, TREADLE_KV);
+  if (comes_by_waves(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, sw->group->epochs));
+  TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
+  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+out:
+  return status;
+}
+
+/* INFER stands. Some engines may be unbound by now: all count as unbound, until the ranks bind them again together. */
+static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
+  if (sw->leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
+  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  treadle_account_take(sw, TREADLE_KV);
+  sw->bound = false;
+  return say(status, stands, TREADLE_INFER);
+}
+
+treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
+  double begin = treadle_clock_seconds();
+  bool reclaimed = false;
+  treadle_status status = move_from_infer(sw, aim);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK && comes_by_waves(sw) && reclaimed) return lose(sw, status, TREADLE_INFER);
+  if (status != TREADLE_OK) return stay_in_infer(sw, status);
+  (void)treadle_switch_point(sw, TREADLE_AT_LOAD, -1);
+  sw->mode = aim;
+  if (sw->copied[TREADLE_PARAMS])
+    treadle_load(sw, TREADLE_PARAMS);
+  else
+    treadle_account_take(sw, TREADLE_PARAMS);
+  treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+  treadle_foreign_back(sw, TREADLE_PARAMS);
+  if (aim == TREADLE_TRAIN) come(sw, true, false);
+  sw->stats.seconds = treadle_clock_seconds() - begin;
+  return TREADLE_OK;
+}
+
+/* ---- The others: local ---- */
+
+treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
+  double begin = treadle_clock_seconds();
+  treadle_mode old = sw->mode;
+  treadle_status status = treadle_foreign_check(sw);
+  if (status != TREADLE_OK) return status;
+  if (aim == TREADLE_HOST) {
+    treadle_twin_begin(sw);
+    if (old == TREADLE_TRAIN) treadle_foreign_out(sw, TREADLE_PARAMS);
+    go(sw, old == TREADLE_TRAIN, true);
+    treadle_offload(sw, TREADLE_PARAMS);
+  } else {
+    if (old == TREADLE_HOST) {
+      treadle_load(sw, TREADLE_PARAMS);
+      treadle_foreign_back(sw, TREADLE_PARAMS);
+    }
+    come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST);
+  }
+  sw->mode = aim;
+  sw->stats.seconds = treadle_clock_seconds() - begin;
+  return TREADLE_OK;
+}

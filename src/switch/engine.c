@@ -1,0 +1,40 @@
+/* The inference engine of this process: its binding is an epoch of its own, so that all engines have the new
+ * weights or none. */
+#include "switch/switch.h"
+
+#include "base/clock.h"
+
+static treadle_status call_bind(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  const treadle_engine_hooks *engine = &sw->engine;
+  TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
+  if (!engine->bind) return TREADLE_OK;
+  double begin = treadle_clock_seconds();
+  status = engine->bind(engine->context, sw->windows[TREADLE_INFER_PARAMS],
+                        sw->place.bytes[TREADLE_INFER_PARAMS]);
+  sw->stats.bind_seconds += treadle_clock_seconds() - begin;
+  if (status != TREADLE_OK)
+    treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)", sw->group->rank,
+                 (unsigned long long)sw->version, treadle_status_text(status));
+out:
+  return status;
+}
+
+treadle_status treadle_engine_unbind(treadle_switch *sw) {
+  const treadle_engine_hooks *engine = &sw->engine;
+  sw->bound = false;
+  if (!sw->engine_bound) return TREADLE_OK;
+  treadle_status status = engine->unbind ? engine->unbind(engine->context) : TREADLE_OK;
+  if (status != TREADLE_OK)
+    return treadle_fail(status, "rank %d: the engine's unbind failed (%s)", sw->group->rank,
+                        treadle_status_text(status));
+  sw->engine_bound = false;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_engine_bind(treadle_switch *sw) {
+  if (sw->engine_bound) return TREADLE_OK;
+  treadle_status status = call_bind(sw);
+  sw->engine_bound = status == TREADLE_OK;
+  return status;
+}

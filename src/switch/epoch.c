@@ -1,0 +1,141 @@
+/* How the ranks enter, commit and fail together.
+ *
+ * An epoch is one attempt at something that all ranks do or none: the waves of a switch, or the binding of
+ * their engines after it. Its outcome is one word for all ranks, decided once, by one compare-and-swap:
+ *
+ *      an older one --treadle_outcome_open--> open --treadle_epoch_commit--> committed
+ *           |                                  |
+ *           +------- treadle_epoch_fail -------+--treadle_epoch_fail--> failed
+ *
+ * What a rank says on its way, each after the call in front of it:
+ *
+ *      treadle_epoch_enter: way, entered; treadle_group_meet; (the waves: done of each, `reclaimed` before the first
+ *             that needs it); treadle_epoch_commit: verified, all verified, committed
+ *      treadle_epoch_fail, from anywhere: failed; stopped; all have stopped. */
+#include "switch/switch.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+/* ---- Entering ---- */
+
+/* Mode, aim and version as one word: what must be the same on all ranks. */
+static uint64_t way_of(const treadle_switch *sw, treadle_mode aim) {
+  return sw->version << 8 | (uint64_t)sw->mode << 4 | (uint64_t)aim;
+}
+
+static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
+  const treadle_group *group = sw->group;
+  for (int rank = 0; rank < group->size; rank++) {
+    uint64_t way = atomic_load(&group->control->lines[rank].way);
+    if (way == mine) continue;
+    return treadle_fail(
+        TREADLE_STATE,
+        "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
+        "%llu, on its way to %s: all ranks must take the same arrows",
+        rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> 8),
+        treadle_mode_text((treadle_mode)(way & 15)), group->rank, treadle_mode_text(sw->mode),
+        (unsigned long long)sw->version, treadle_mode_text((treadle_mode)(mine & 15)));
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  treadle_line *line = treadle_group_line(group);
+  uint64_t epoch = ++group->epochs, way = way_of(sw, mode);
+  char what[32];
+  snprintf(what, sizeof what, "the switch to %s", treadle_mode_text(mode));
+  atomic_store(&line->way, way);
+  treadle_group_publish(group, &line->entered, epoch);
+  double begin = treadle_clock_seconds();
+  TRY(treadle_group_meet(group, epoch, what));
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  treadle_outcome_open(group, epoch);
+  TRY(treadle_outcome_check(group, epoch));
+  TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
+  TRY(check_ways(sw, way));
+out:
+  return status;
+}
+
+treadle_status treadle_epoch_next(treadle_switch *sw) {
+  treadle_group *group = sw->group;
+  uint64_t epoch = ++group->epochs;
+  treadle_group_publish(group, &treadle_group_line(group)->entered, epoch);
+  treadle_outcome_open(group, epoch);
+  return treadle_outcome_check(group, epoch);
+}
+
+/* ---- Committing ---- */
+
+/* The wait for one rank. When it fails, how far that rank came. */
+static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, const char *what) {
+  treadle_group *group = sw->group;
+  const treadle_line *line = &group->control->lines[rank];
+  treadle_mode aim = (treadle_mode)(atomic_load(&treadle_group_line(group)->way) & 15);
+  char message[TREADLE_GROUP_MESSAGE], words[360];
+  treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, what);
+  uint64_t done = atomic_load(&line->done);
+  if (status == TREADLE_OK || done / TREADLE_DONE_STEP != epoch) return status;
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
+  return treadle_fail(
+      status, "%s; rank %d was in %s", message, rank,
+      treadle_switch_words(sw, aim, (int32_t)(done % TREADLE_DONE_STEP), words, sizeof words));
+}
+
+treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  uint64_t epoch = group->epochs;
+  double begin = treadle_clock_seconds();
+  treadle_group_publish(group, &treadle_group_line(group)->verified, epoch);
+  if (sw->fault == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
+  for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, what));
+  if (!treadle_outcome_settle(group, epoch, TREADLE_COMMITTED)) TRY(treadle_outcome_check(group, epoch));
+out:
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  return status;
+}
+
+/* ---- Failing ---- */
+
+/* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
+ * answer: then this group cannot go on. */
+static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
+  bool all = true;
+  for (int rank = 0; rank < group->size; rank++) {
+    const treadle_line *line = &group->control->lines[rank];
+    if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
+    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, "the end of a failed switch") !=
+        TREADLE_OK)
+      all = false;
+  }
+  return all;
+}
+
+static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
+  for (int rank = 0; rank < group->size; rank++)
+    if (atomic_load(&group->control->lines[rank].reclaimed) == epoch) return true;
+  return false;
+}
+
+treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p) {
+  treadle_group *group = sw->group;
+  uint64_t epoch = group->epochs;
+  char message[TREADLE_GROUP_MESSAGE];
+  *reclaimed_p = false;
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) &&
+      treadle_outcome_check(group, epoch) == TREADLE_OK)
+    return TREADLE_OK; /* all had verified before this rank gave up waiting */
+  treadle_group_publish(group, &treadle_group_line(group)->stopped, epoch);
+  bool together = wait_until_stopped(group, epoch);
+  *reclaimed_p = anyone_reclaimed(group, epoch);
+  treadle_fail(status, "%s", message);
+  if (!together) treadle_group_fail(group);
+  return status;
+}

@@ -1,0 +1,65 @@
+/* Who may touch what.
+ *
+ * A page that both windows of parameters share is the engine's to read only, and the trainer may not write it while
+ * the engine has it. With guard_pages all else is guarded, too: what a mode does not hold cannot be touched
+ * through its window, and holds a pattern, so that who reads it late (a peer, through its own mapping) is found
+ * by what it reads. The switch itself works through the mapping of the whole pool, which stays as it is. */
+#include "switch/switch.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PATTERN = 0xa5 };
+
+void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
+  if (!sw->options.guard_pages) return;
+  char *base = treadle_pool_base(sw->pool);
+  memset(base + physical * sw->plan->page_bytes, PATTERN, (size_t)sw->plan->page_bytes);
+}
+
+/* How a window may be used in the present mode. */
+static int use_of(const treadle_switch *sw, int which) {
+  const int both = PROT_READ | PROT_WRITE;
+  switch (sw->mode) {
+  case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : PROT_NONE;
+  case TREADLE_FORWARD:
+    if (which == TREADLE_PARAMS) return PROT_READ;
+    return which < TREADLE_TRAIN_CLASSES && !sw->leaves[which] ? both : PROT_NONE;
+  case TREADLE_INFER:
+    if (which >= TREADLE_TRAIN_CLASSES) return both;
+    return sw->leaves[which] ? PROT_NONE : both;
+  case TREADLE_LOST:
+  case TREADLE_HOST: break;
+  }
+  return PROT_NONE;
+}
+
+/* Runs of shared pages of a window. */
+static void protect_shared(const treadle_switch *sw, treadle_class which, int use) {
+  size_t page = (size_t)sw->plan->page_bytes;
+  int64_t count = sw->place.pages[which];
+  const int32_t *table = sw->place.page[which];
+  for (int64_t i = 0, end; i < count; i = end + 1) {
+    for (end = i; end < count && sw->aliased[table[end]]; end++) {
+    }
+    if (end > i) mprotect((char *)sw->windows[which] + (size_t)i * page, (size_t)(end - i) * page, use);
+  }
+}
+
+void treadle_guard_create(treadle_switch *sw) {
+  if (sw->aliased) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+}
+
+void treadle_guard_settle(treadle_switch *sw) {
+  for (int c = 0; sw->options.guard_pages && c < TREADLE_CLASSES; c++)
+    if (sw->windows[c])
+      mprotect(sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes), use_of(sw, c));
+  if (sw->aliased) {
+    bool infer = sw->mode == TREADLE_INFER;
+    if (!sw->options.guard_pages || !sw->leaves[TREADLE_PARAMS])
+      protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
+    if (sw->options.guard_pages && infer) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+  }
+  for (int64_t page = 0; sw->options.guard_pages && page < sw->place.physical; page++)
+    if (sw->owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
+}

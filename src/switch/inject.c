@@ -1,0 +1,36 @@
+/* What goes wrong outside treadle, on purpose. */
+#include "switch/switch.h"
+
+#include <signal.h>
+#include <time.h>
+
+static const char *const names[] = {"entry",     "offload", "wave", "commit",
+                                    "committed", "bind",    "kv",   "load"};
+
+const char *treadle_point_text(treadle_point point) { return names[point]; }
+
+void treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
+  if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
+  sw->injection = injection;
+}
+
+treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave) {
+  treadle_injection *injection = &sw->injection;
+  if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
+  if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
+  treadle_injected what = injection->what;
+  if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy */
+  injection->what = TREADLE_INJECT_NOTHING;
+  if (what == TREADLE_INJECT_KILL) raise(SIGKILL);
+  if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
+  if (what == TREADLE_INJECT_STALL) return TREADLE_OK;
+  if (what == TREADLE_INJECT_SLOW) {
+    for (int ms = 0; ms < 2000 && treadle_outcome_check(sw->group, sw->group->epochs) == TREADLE_OK; ms++)
+      nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    return TREADLE_OK;
+  }
+  char words[360] = "";
+  if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, TREADLE_INFER, wave, words, sizeof words);
+  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
+                      *words ? words : treadle_point_text(point));
+}

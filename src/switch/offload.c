@@ -1,0 +1,172 @@
+/* Twins: host memory for classes that leave the device.
+ *
+ *   1. A twin is made with the switch, touched once, and never grows.
+ *   2. Gradients and optimizer state are copied before the first wave; params page by page, each before the wave
+ *      that reclaims it, and the rest after the last wave: reading and copying a page are one pass.
+ *   3. What comes back is what is not the class's own any more. */
+#include "switch/switch.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "memory/copy_stream.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- Memory ---- */
+
+static bool wants_twin(const treadle_switch *sw, treadle_class which) {
+  if (which == TREADLE_PARAMS)
+    return sw->options.host || (sw->leaves[which] && sw->options.keep == TREADLE_KEEP_HOST);
+  if (sw->leaves[which]) return sw->copied[which];
+  return sw->options.host;
+}
+
+void *treadle_twin_memory(size_t bytes, const char *what) {
+  void *base =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    treadle_fail(TREADLE_NO_MEMORY, "switch: no host memory of %s for %s: %s", treadle_text_of_size(bytes),
+                 what, strerror(errno));
+    return NULL;
+  }
+  madvise(base, bytes, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0) return base;
+  if (errno == ENOMEM || errno == EFAULT) {
+    treadle_fail(TREADLE_NO_MEMORY, "switch: the system has no host memory of %s for %s",
+                 treadle_text_of_size(bytes), what);
+    munmap(base, bytes);
+    return NULL;
+  }
+#endif
+  memset(base, 0, bytes);
+  return base;
+}
+
+treadle_status treadle_twins_create(treadle_switch *sw) {
+  static const char *const names[] = {"parameters", "gradients", "optimizer state"};
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    treadle_twin *twin = &sw->twins[c];
+    size_t bytes = (size_t)(sw->place.pages[c] * sw->plan->page_bytes);
+    if (bytes == 0 || !wants_twin(sw, (treadle_class)c)) continue;
+    twin->base = treadle_twin_memory(bytes, names[c]);
+    if (!twin->base) return TREADLE_NO_MEMORY;
+    twin->bytes = bytes;
+    sw->stats.host_bytes += bytes;
+    if (c == TREADLE_PARAMS && !(twin->has = treadle_alloc((size_t)sw->place.pages[c])))
+      return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  }
+  return TREADLE_OK;
+}
+
+void treadle_twins_release(treadle_switch *sw) {
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    if (sw->twins[c].base) munmap(sw->twins[c].base, sw->twins[c].bytes);
+    treadle_free(sw->twins[c].has);
+  }
+}
+
+/* ---- Copying ---- */
+
+/* Like memcpy, at the speed of memory. */
+void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes) {
+  if (sw->mover == TREADLE_MOVER_STREAM)
+    treadle_stream_rows(to, bytes, from, bytes, bytes, 1);
+  else
+    memcpy(to, from, bytes);
+}
+
+/* Pages of params, gradients and optimizer state follow each other in the pool. */
+static char *device_of(const treadle_switch *sw, treadle_class which) {
+  return (char *)treadle_pool_base(sw->pool) + (int64_t)sw->place.page[which][0] * sw->plan->page_bytes;
+}
+
+/* Copies pages begin..end - 1 of params between window and twin. */
+static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out) {
+  size_t page = (size_t)sw->plan->page_bytes, at = (size_t)begin * page,
+         bytes = (size_t)(end - begin) * page;
+  char *device = device_of(sw, TREADLE_PARAMS) + at, *host = sw->twins[TREADLE_PARAMS].base + at;
+  treadle_twin_copy(sw, out ? host : device, out ? device : host, bytes);
+  *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += bytes;
+}
+
+static void fill_page(treadle_switch *sw, int64_t page) {
+  uint8_t *has = &sw->twins[TREADLE_PARAMS].has[page];
+  if (*has || sw->owner[page] != TREADLE_PARAMS) return;
+  copy_params(sw, page, page + 1, true);
+  *has = 1;
+}
+
+void treadle_offload(treadle_switch *sw, treadle_class which) {
+  const treadle_twin *twin = &sw->twins[which];
+  double begin = treadle_clock_seconds();
+  if (which == TREADLE_PARAMS) {
+    for (int64_t page = 0; sw->twins[which].base && page < sw->place.pages[which]; page++)
+      fill_page(sw, page);
+    treadle_copy_fence();
+  } else if (twin->base && sw->owner[sw->place.page[which][0]] == which) {
+    treadle_twin_copy(sw, twin->base, device_of(sw, which), twin->bytes);
+    treadle_copy_fence();
+    sw->stats.offloaded_bytes += twin->bytes;
+  }
+  treadle_account_leave(sw, which);
+  treadle_account_tell(sw);
+  sw->stats.offload_seconds += treadle_clock_seconds() - begin;
+}
+
+/* Is it the infer window's too, with the same bytes? */
+static bool shared(const treadle_switch *sw, int64_t page) {
+  return sw->aliased && sw->aliased[page] && sw->owner[page] == TREADLE_INFER_PARAMS;
+}
+
+/* Params: runs of pages that are not theirs. */
+static void load_params(treadle_switch *sw) {
+  int64_t count = sw->place.pages[TREADLE_PARAMS];
+  for (int64_t i = 0, end; i < count; i = end + 1) {
+    for (end = i; end < count && sw->owner[end] != TREADLE_PARAMS && !shared(sw, end); end++) {
+    }
+    if (end > i) copy_params(sw, i, end, false);
+  }
+}
+
+void treadle_load(treadle_switch *sw, treadle_class which) {
+  const treadle_twin *twin = &sw->twins[which];
+  double begin = treadle_clock_seconds();
+  if (which == TREADLE_PARAMS && twin->base) {
+    load_params(sw);
+  } else if (twin->base && sw->owner[sw->place.page[which][0]] != which) {
+    treadle_twin_copy(sw, device_of(sw, which), twin->base, twin->bytes);
+    sw->stats.loaded_bytes += twin->bytes;
+  }
+  treadle_copy_fence();
+  treadle_account_take(sw, which);
+  treadle_account_tell(sw);
+  sw->stats.load_seconds += treadle_clock_seconds() - begin;
+}
+
+/* ---- Params, page by page ---- */
+
+void treadle_twin_begin(treadle_switch *sw) {
+  treadle_twin *twin = &sw->twins[TREADLE_PARAMS];
+  if (twin->has) memset(twin->has, 0, (size_t)sw->place.pages[TREADLE_PARAMS]);
+}
+
+void treadle_twin_fill(treadle_switch *sw, int32_t wave) {
+  const treadle_turns *turns = &sw->turns[TREADLE_INFER];
+  if (!sw->copied[TREADLE_PARAMS]) return;
+  double begin = treadle_clock_seconds();
+  if (wave < 0) {
+    for (int64_t page = 0; page < sw->place.pages[TREADLE_PARAMS]; page++)
+      if (!sw->aliased || !sw->aliased[page]) fill_page(sw, page);
+  } else {
+    for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
+      int32_t physical = sw->place.page[TREADLE_INFER_PARAMS][turns->page[i]];
+      if (physical < sw->place.pages[TREADLE_PARAMS]) fill_page(sw, physical);
+    }
+  }
+  treadle_copy_fence();
+  sw->stats.offload_seconds += treadle_clock_seconds() - begin;
+}

@@ -1,0 +1,152 @@
+/* The caller's own memory in place of a part of a window. */
+#include "switch/switch.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 16 };
+
+static const char *const names[] = {"parameters", "gradients", "optimizer state"};
+
+/* Is every page of the range mapped? The call does nothing else on Linux. */
+static bool is_mapped(const void *memory, size_t bytes) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
+  uintptr_t end = (uintptr_t)memory + bytes;
+  return msync((void *)begin, (size_t)(end - begin), MS_ASYNC) == 0;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+  uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return x < y + b_bytes && y < x + a_bytes;
+}
+
+static treadle_status check_memory(const treadle_switch *sw, treadle_class which, const void *memory,
+                                   size_t bytes) {
+  if (bytes == 0 || !memory || (uintptr_t)memory + bytes < (uintptr_t)memory)
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p are none", names[which], bytes,
+                        memory);
+  if ((uintptr_t)memory % ALIGNMENT)
+    return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes", names[which],
+                        memory, ALIGNMENT);
+  if (!is_mapped(memory, bytes))
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: not all of that memory is there",
+                        names[which], bytes, memory);
+  if (overlap(memory, bytes, treadle_pool_base(sw->pool), treadle_pool_bytes(sw->pool)))
+    return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", names[which], memory);
+  for (int c = 0; c < TREADLE_CLASSES; c++)
+    if (sw->windows[c] &&
+        overlap(memory, bytes, sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes)))
+      return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool", names[which],
+                          memory);
+  for (size_t i = 0; i < sw->foreign.count; i++) {
+    const treadle_foreign *other = &sw->foreign.items[i];
+    if (overlap(memory, bytes, other->memory, other->bytes))
+      return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p overlap %s of %zu bytes at %p",
+                          names[which], bytes, memory, names[other->which], other->bytes,
+                          (void *)other->memory);
+  }
+  return TREADLE_OK;
+}
+
+/* Whole storage tensors of the window of params. */
+static treadle_status check_params(const treadle_switch *sw, size_t offset, size_t bytes) {
+  const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
+  int rank = sw->group->rank;
+  size_t end = offset + bytes, window = sw->place.bytes[TREADLE_PARAMS];
+  bool begins = false;
+  if (offset > window || bytes > window - offset)
+    return treadle_fail(TREADLE_REFUSED,
+                        "register: bytes %zu to %zu of a window of parameters of %zu bytes", offset, end,
+                        window);
+  for (size_t i = 0; i < sw->foreign.count; i++) {
+    const treadle_foreign *other = &sw->foreign.items[i];
+    if (other->which == TREADLE_PARAMS && offset < other->offset + other->bytes && other->offset < end)
+      return treadle_fail(TREADLE_REFUSED,
+                          "register: bytes %zu to %zu of the parameters overlap %zu to %zu", offset, end,
+                          other->offset, other->offset + other->bytes);
+  }
+  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
+    treadle_storage_info info;
+    treadle_status status = treadle_layout_storage(layout, rank, i, &info);
+    if (status) return status;
+    size_t info_end = info.offset_bytes + info.bytes;
+    begins = begins || info.offset_bytes == offset;
+    bool cuts =
+        (offset > info.offset_bytes && offset < info_end) || (end > info.offset_bytes && end < info_end);
+    if (cuts)
+      return treadle_fail(TREADLE_REFUSED,
+                          "register: bytes %zu to %zu hold only a part of '%s', which has bytes %zu to %zu",
+                          offset, end, info.name, info.offset_bytes, info_end);
+  }
+  return begins ? TREADLE_OK
+                : treadle_fail(TREADLE_REFUSED, "register: no parameter begins at byte %zu of the window",
+                               offset);
+}
+
+treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
+                                       size_t bytes) {
+  treadle_status status = TREADLE_OK;
+  treadle_foreign foreign = {.which = which, .offset = offset, .memory = memory, .bytes = bytes};
+  if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
+    return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
+  if (sw->mode != TREADLE_TRAIN)
+    return treadle_fail(TREADLE_STATE, "register: in mode %s; memory is registered in mode train",
+                        treadle_mode_text(sw->mode));
+  TRY(check_memory(sw, which, memory, bytes));
+  if (which == TREADLE_PARAMS)
+    TRY(check_params(sw, offset, bytes));
+  else if (offset != 0)
+    return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
+                        names[which], offset);
+  if (which != TREADLE_PARAMS && (sw->options.host || (sw->leaves[which] && sw->copied[which]))) {
+    foreign.twin = treadle_twin_memory(bytes, names[which]);
+    if (!foreign.twin) return TREADLE_NO_MEMORY;
+    sw->stats.host_bytes += bytes;
+  }
+  TRY(treadle_array_push(&sw->foreign, foreign));
+  foreign.twin = NULL;
+  sw->stats.foreign_bytes += bytes;
+out:
+  if (foreign.twin) munmap(foreign.twin, bytes);
+  return status;
+}
+
+treadle_status treadle_foreign_check(const treadle_switch *sw) {
+  for (size_t i = 0; i < sw->foreign.count; i++) {
+    const treadle_foreign *foreign = &sw->foreign.items[i];
+    if (!is_mapped(foreign->memory, foreign->bytes))
+      return treadle_fail(TREADLE_STATE,
+                          "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
+                          sw->group->rank, names[foreign->which], foreign->bytes, (void *)foreign->memory);
+  }
+  return TREADLE_OK;
+}
+
+/* Between the caller's memory and what stands for it. */
+static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
+  double begin = treadle_clock_seconds();
+  for (size_t i = 0; i < sw->foreign.count; i++) {
+    const treadle_foreign *foreign = &sw->foreign.items[i];
+    char *there =
+        which == TREADLE_PARAMS ? (char *)treadle_pool_base(sw->pool) + foreign->offset : foreign->twin;
+    if (foreign->which != which || !there) continue;
+    treadle_twin_copy(sw, out ? there : foreign->memory, out ? foreign->memory : there, foreign->bytes);
+    *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += foreign->bytes;
+  }
+  treadle_copy_fence();
+  *(out ? &sw->stats.offload_seconds : &sw->stats.load_seconds) += treadle_clock_seconds() - begin;
+}
+
+void treadle_foreign_out(treadle_switch *sw, treadle_class which) { copy_class(sw, which, true); }
+void treadle_foreign_back(treadle_switch *sw, treadle_class which) { copy_class(sw, which, false); }
+
+void treadle_foreign_release(treadle_switch *sw) {
+  for (size_t i = 0; i < sw->foreign.count; i++)
+    if (sw->foreign.items[i].twin) munmap(sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
+  treadle_array_release(&sw->foreign);
+}
