@@ -13,16 +13,20 @@ static uint64_t only_seed;
 
 typedef struct play_input {
   pair *p;
-  bool one_way;
+  bool one_way, alias;
   size_t cap;
 } play_input;
 
-/* The storage tensors of a window against what the layout says of it. */
-static bool holds(const treadle_layout *layout, int rank, const char *window, const char *wanted) {
-  treadle_storage_info info;
+/* The storage tensors of a window against what the layout says of it. plan: of a switch whose infer window it is, which may
+ * have moved them; else NULL. */
+static bool holds(const treadle_layout *layout, int rank, const treadle_plan *plan, const char *window,
+                  const char *wanted) {
+  treadle_storage_info info, moved;
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
     if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) return false;
-    if (info.bytes && memcmp(window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) != 0) {
+    moved = info;
+    if (plan && treadle_plan_storage(plan, i, &moved) != TREADLE_OK) return false;
+    if (info.bytes && memcmp(window + moved.offset_bytes, wanted + info.offset_bytes, info.bytes) != 0) {
       fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
       return false;
     }
@@ -56,8 +60,9 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   RANK_OK(treadle_switch_to_infer(sw));
   RANK_OK(treadle_switch_to_infer(sw)); /* there already */
   treadle_switch_get_stats(sw, &stats);
-  RANK_TRUE(holds(play->p->to.layout, rank, treadle_switch_infer_window(sw), infer));
-  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
+  RANK_TRUE(holds(play->p->to.layout, rank, sw->plan, treadle_switch_infer_window(sw), infer));
+  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) + sw->plan->forward.aliased_bytes ==
+            sw->plan->forward.written_bytes);
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
   if (play->one_way) {
@@ -66,7 +71,7 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   }
   treadle_switch_noise(sw, ~seed);
   RANK_OK(treadle_switch_to_train(sw));
-  RANK_TRUE(holds(play->p->from.layout, rank, treadle_switch_train_window(sw), train));
+  RANK_TRUE(holds(play->p->from.layout, rank, NULL, treadle_switch_train_window(sw), train));
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest);
   return check_figures(sw);
@@ -76,8 +81,11 @@ static int play_rank(treadle_group *group, void *context) {
   const play_input *play = context;
   treadle_switch *sw;
   uint64_t digest;
-  treadle_switch_options options = {
-      .page_bytes = PAGE, .cap_bytes = play->cap, .one_way = play->one_way, .timeout_seconds = 100};
+  treadle_switch_options options = {.page_bytes = PAGE,
+                                    .cap_bytes = play->cap,
+                                    .one_way = play->one_way,
+                                    .timeout_seconds = 100,
+                                    .alias = play->alias};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
   sw->mover = TREADLE_MOVER_PLAIN;
   char *train = expected(play->p->from.layout, NULL, group->rank),
@@ -115,7 +123,10 @@ static void test_pairs(void **state) {
     int64_t cap_min = largest_cap_min(&p);
     play.cap =
         (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE); /* tight: many waves */
-    ranks_as_threads((int)p.ranks, 100, seed, play_rank, &play);
+    for (int alias = 0; alias < 2; alias++) {
+      play.alias = alias;
+      ranks_as_threads((int)p.ranks, 100, seed, play_rank, &play);
+    }
     ways[play.one_way]++;
     pair_release(&p);
   }
