@@ -300,6 +300,9 @@ typedef struct treadle_engine_hooks {
   void *context;
   treadle_status (*bind)(void *context, void *infer_window, size_t bytes);
   treadle_status (*unbind)(void *context);
+  bool
+      transforms; /* it changes the weights in their window after loading (other types, other orders): nothing is
+                      aliased then, and they cannot be what keeps the training weights (keep=host, or params stay) */
 } treadle_engine_hooks;
 
 typedef struct treadle_switch_options {

@@ -22,7 +22,7 @@
 
 /* ---- The option ---- */
 
-static const char *const kinds[] = {"", "kill", "stall", "enomem", "corrupt"};
+static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt"};
 
 typedef struct fault_spec {
   treadle_injection injection;
@@ -32,7 +32,7 @@ typedef struct fault_spec {
 static treadle_status refuse(const char *text, const char *why) {
   return treadle_fail(
       TREADLE_REFUSED,
-      "--fault is '%s', and %s; write kill|stall|enomem|corrupt:rank=R,wave=W, or phase=entry|offload|"
+      "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt:rank=R,wave=W, or phase=entry|offload|"
       "commit|committed|bind|kv in place of wave=W",
       text, why);
 }
@@ -176,8 +176,8 @@ static void live_through(treadle_job *job, const fault_spec *spec, last_words *o
   own->seconds = treadle_clock_seconds() - begin;
   if (!own->status && corrupts) own->status = find_corrupt(job, entries);
   snprintf(own->message, sizeof own->message, "%s", own->status ? treadle_error_message() : "");
-  if (treadle_switch_mode(sw) == TREADLE_HOST || (corrupts && treadle_switch_mode(sw) == TREADLE_INFER))
-    (void)treadle_switch_to_train(sw);
+  bool all_went_on = treadle_switch_mode(sw) == TREADLE_INFER && (corrupts || !own->status);
+  if (treadle_switch_mode(sw) == TREADLE_HOST || all_went_on) (void)treadle_switch_to_train(sw);
   own->unchanged = treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
   treadle_job_figures(job, &own->figures);
   treadle_free(entries);

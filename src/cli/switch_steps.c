@@ -100,7 +100,7 @@ static treadle_status unbind_engine(void *context) {
 treadle_status treadle_job_prepare(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   treadle_session *session = &job->session;
-  const treadle_engine_hooks engine = {job, bind_engine, unbind_engine};
+  const treadle_engine_hooks engine = {job, bind_engine, unbind_engine, false};
   job->options.engine = &engine;
   if (job->arguments->timeline) {
     TRY(treadle_session_agree(session, treadle_timeline_create(&job->timeline)));
@@ -146,6 +146,23 @@ out:
   return status;
 }
 
+/* A KV cache and training state that was to leave are never on the device together. */
+static treadle_status check_kv(const treadle_job *job) {
+  const treadle_choice flags[] = {job->options.offload_train_param, job->options.offload_train_grad,
+                                  job->options.offload_train_optimizer};
+  static const char *const names[] = {"params", "gradients", "optimizer state"};
+  size_t kv = treadle_switch_resident(job->sw, TREADLE_KV);
+  for (int c = 0; c < 3 && kv > 0; c++) {
+    bool leaves = flags[c] == TREADLE_ON || (c == TREADLE_PARAMS && flags[c] == TREADLE_DEFAULT);
+    size_t bytes = treadle_switch_resident(job->sw, (treadle_class)c);
+    if (leaves && bytes > 0)
+      return treadle_fail(TREADLE_DIFFERENT,
+                          "rank %d: %zu bytes of %s are on the device beside a KV cache of %zu",
+                          job->session.rank, bytes, names[c], kv);
+  }
+  return TREADLE_OK;
+}
+
 static treadle_status note_residency(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   treadle_residency *row = &job->rows[job->row_count];
@@ -181,6 +198,7 @@ treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cy
   job->parts.wait += stats.wait_seconds;
   job->parts.bind += stats.bind_seconds;
   job->parts.load += stats.load_seconds;
+  TRY(treadle_session_agree(&job->session, check_kv(job)));
   if (cycle == 0) TRY(note_residency(job));
 out:
   return status;

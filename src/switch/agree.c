@@ -98,6 +98,12 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   }
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank, page));
   bool rebuilt = sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+  if (rebuilt && sw->engine.transforms && !options->one_way)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: rank %d's engine transforms the weights, and nothing else keeps the "
+                        "training weights: keep them in host memory (keep=host) or on the device "
+                        "(offload_train_param off), or go one way only (one_way)",
+                        sw->group->rank);
   if (rebuilt && !options->one_way && !treadle_plan_is_lossless(sw->layouts[0], sw->layouts[1]))
     return treadle_fail(
         TREADLE_REFUSED,

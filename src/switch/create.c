@@ -151,6 +151,7 @@ static void resolve(treadle_switch *sw, const treadle_switch_options *o) {
   sw->copied[TREADLE_GRADS] = sw->leaves[TREADLE_GRADS] && o->keep_grads;
   sw->copied[TREADLE_OPTIMIZER] = sw->leaves[TREADLE_OPTIMIZER];
   if (o->engine) sw->engine = *o->engine;
+  if (sw->engine.transforms) sw->options.alias = false;
   sw->options.engine = NULL; /* the caller's may go */
 }
 

@@ -78,13 +78,13 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
   treadle_mode aim = (treadle_mode)(atomic_load(&treadle_group_line(group)->way) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
   treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, what);
+  if (status == TREADLE_OK || aim == TREADLE_FORWARD || atomic_load(&line->entered) < epoch) return status;
   uint64_t done = atomic_load(&line->done);
-  if (status == TREADLE_OK || done / TREADLE_DONE_STEP != epoch) return status;
+  int32_t wave = done / TREADLE_DONE_STEP == epoch ? (int32_t)(done % TREADLE_DONE_STEP) : 0;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
-  return treadle_fail(
-      status, "%s; rank %d was in %s", message, rank,
-      treadle_switch_words(sw, aim, (int32_t)(done % TREADLE_DONE_STEP), words, sizeof words));
+  return treadle_fail(status, "%s; rank %d was in %s", message, rank,
+                      treadle_switch_words(sw, aim, wave, words, sizeof words));
 }
 
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
@@ -104,9 +104,11 @@ out:
 /* ---- Failing ---- */
 
 /* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
- * answer: then this group cannot go on. */
+ * answer: then this group cannot go on. One may have waited for it in vain already, so this is a part of the limit. */
 static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
   bool all = true;
+  double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
+  group->timeout_seconds = part < limit ? part : limit;
   for (int rank = 0; rank < group->size; rank++) {
     const treadle_line *line = &group->control->lines[rank];
     if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
@@ -114,6 +116,7 @@ static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
         TREADLE_OK)
       all = false;
   }
+  group->timeout_seconds = limit;
   return all;
 }
 

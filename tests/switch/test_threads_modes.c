@@ -287,7 +287,7 @@ static int use_engines(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
   engine e = {0};
-  treadle_engine_hooks hooks = {&e, bind_engine, unbind_engine};
+  treadle_engine_hooks hooks = {&e, bind_engine, unbind_engine, false};
   treadle_switch_options options = a->options;
   bool fails = group->rank == a->turn, host = options.keep == TREADLE_KEEP_HOST;
   options.engine = group->rank == 3 && a->turn != 3 ? NULL : &hooks; /* one may have none */
@@ -428,6 +428,19 @@ static int refuse(treadle_group *group, void *context) {
   o.cap_bytes = (size_t)a->cap_min + 2 * SCENE_PAGE;
   RANK_FAILS(TREADLE_REFUSED, "a cap of", treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
   RANK_TRUE(strstr(treadle_error_message(), "would make it fit"));
+
+  o = a->options;
+  const treadle_engine_hooks transformer = {.transforms = true};
+  o.engine = &transformer;
+  o.alias = true;
+  RANK_FAILS(TREADLE_REFUSED, "transforms the weights",
+             treadle_switch_create(group, a->s.train, a->s.alike, &o, &sw));
+  o.keep = TREADLE_KEEP_HOST;
+  o.cap_bytes = 0;
+  RANK_OK(treadle_switch_create(group, a->s.train, a->s.alike, &o, &sw));
+  RANK_TRUE(!sw->aliased && sw->plan->arrangement.pages == 0);
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
 
   o = a->options;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
