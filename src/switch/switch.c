@@ -90,7 +90,9 @@ out:
 
 static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim) {
   if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE, "switch to %s: another thread is switching", treadle_mode_text(aim));
+    return treadle_fail(TREADLE_STATE,
+                        "switch to %s: a switch is running, in another thread or around this callback",
+                        treadle_mode_text(aim));
   treadle_status status = take_arrow(sw, aim);
   atomic_flag_clear(&sw->busy);
   return status;
@@ -107,7 +109,8 @@ void treadle_switch_accumulate(treadle_switch *sw, bool begun) { sw->accumulatin
 
 treadle_status treadle_switch_trim(treadle_switch *sw) {
   if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE, "trim: another thread is switching");
+    return treadle_fail(TREADLE_STATE,
+                        "trim: a switch is running, in another thread or around this callback");
   treadle_status status = treadle_pool_trim(sw->pool, sw->owner, TREADLE_NOBODY);
   atomic_flag_clear(&sw->busy);
   return status;

@@ -260,6 +260,8 @@ static void test_ten_cycles(void **state) {
 typedef struct engine {
   int bound, unbound, fail_bind, fail_unbind; /* fail: how many of the next ones */
   const void *window;
+  treadle_switch *sw; /* may not be called from here */
+  bool let_in;        /* but was */
 } engine;
 
 static treadle_status bind_engine(void *context, void *window, size_t bytes) {
@@ -268,6 +270,7 @@ static treadle_status bind_engine(void *context, void *window, size_t bytes) {
     e->fail_bind--;
     return treadle_fail(TREADLE_SYSTEM, "no");
   }
+  if (e->sw && treadle_switch_to_train(e->sw) != TREADLE_STATE) e->let_in = true;
   e->bound++;
   e->window = bytes > 0 ? window : NULL;
   return TREADLE_OK;
@@ -296,6 +299,7 @@ static int use_engines(treadle_group *group, void *context) {
   sw->mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
 
+  e.sw = sw;
   e.fail_bind = fails;
   RANK_FAILS(fails ? TREADLE_SYSTEM : TREADLE_PEER, "bind of version 1 failed",
              treadle_switch_to_infer(sw));
@@ -306,6 +310,7 @@ static int use_engines(treadle_group *group, void *context) {
   RANK_OK(treadle_switch_to_infer(sw)); /* again: to bind alone, or all of it */
   RANK_TRUE(e.bound == e.unbound + has && (!has || e.window == treadle_switch_infer_window(sw)));
   RANK_TRUE(scene_infers(sw));
+  RANK_TRUE(!e.let_in && treadle_switch_mode(sw) == TREADLE_INFER);
   RANK_OK(treadle_switch_to_infer(sw)); /* does nothing */
   RANK_TRUE(e.bound == e.unbound + has);
 
@@ -452,8 +457,8 @@ static int refuse(treadle_group *group, void *context) {
   treadle_switch_accumulate(sw, false);
   RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN);
   RANK_TRUE(!atomic_flag_test_and_set(&sw->busy)); /* as another thread would */
-  RANK_FAILS(TREADLE_STATE, "another thread", treadle_switch_to_infer(sw));
-  RANK_FAILS(TREADLE_STATE, "another thread", treadle_switch_trim(sw));
+  RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_to_infer(sw));
+  RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_trim(sw));
   atomic_flag_clear(&sw->busy);
   RANK_OK(treadle_switch_to_infer(sw));
 
