@@ -38,6 +38,54 @@ out:
                                   : status; /* a file that does not open is refused input */
 }
 
+/* What this rank will ask the system for, more or less: windows, twins, and the copies that are compared. */
+static size_t memory_of(const treadle_job *job) {
+  const treadle_switch_options *o = &job->options;
+  int rank = job->session.rank;
+  size_t train = treadle_layout_window_bytes(job->train, rank),
+         infer = treadle_layout_window_bytes(job->infer, rank);
+  size_t state = o->grads_bytes + o->optimizer_bytes;
+  size_t twins = o->host ? train + state : o->keep == TREADLE_KEEP_HOST ? train : 0;
+  size_t windows = train + state > infer ? train + state : infer;
+  if (o->offload_train_param == TREADLE_OFF && windows < train + infer) windows = train + infer;
+  return windows + twins + infer + (job->arguments->check ? train : 0);
+}
+
+static size_t available_memory(void) {
+  char line[128];
+  unsigned long long kib = 0;
+  FILE *file = fopen("/proc/meminfo", "re");
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
+  if (file) fclose(file);
+  return (size_t)kib << 10;
+}
+
+/* Refused rather than killed: all ranks are on this machine. Collective. */
+static treadle_status check_memory(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  size_t own = memory_of(job), sum = 0, *all = treadle_alloc_array((size_t)job->session.size, sizeof *all);
+  TRY(treadle_session_agree(&job->session,
+                            all ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for figures")));
+  TRY(treadle_group_gather(job->session.group, &own, sizeof own, all));
+  for (int rank = 0; rank < job->session.size; rank++) sum += all[rank];
+  size_t available = available_memory();
+  TRY(treadle_session_agree(
+      &job->session,
+      available == 0 || sum <= available
+          ? TREADLE_OK
+          : treadle_fail(TREADLE_REFUSED,
+                         "the ranks would need about %s of memory%s, and this machine has %s to give: a "
+                         "smaller model "
+                         "(--scale-down N), or without %s",
+                         treadle_text_of_size(sum),
+                         job->options.host ? ", with all training state and its copy on the host" : "",
+                         treadle_text_of_size(available), job->options.host ? "--offload" : "--check")));
+out:
+  treadle_free(all);
+  return status;
+}
+
 /* A direct cut of the file, as the infer window is arranged. */
 static treadle_status cut_infer(treadle_job *job) {
   treadle_status status = TREADLE_OK;
@@ -109,6 +157,7 @@ treadle_status treadle_job_prepare(treadle_job *job) {
     job->options.watch_context = job->timeline;
   }
   TRY(treadle_session_agree(session, read_input(job)));
+  TRY(check_memory(job));
   TRY(treadle_session_agree(
       session, treadle_switch_create(session->group, job->train, job->infer, &job->options, &job->sw)));
   treadle_plan_get_info(treadle_switch_plan(job->sw), &job->plan);
