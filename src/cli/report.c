@@ -40,15 +40,18 @@ static size_t window_max(const treadle_report *report, int64_t rank) {
                   round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
 }
 
-/* The grounds of some ranks, and the largest cap_min and window over them. */
+/* The grounds of some ranks, and the largest cap_min and window over them. like: by rank, the first of them whose
+ * windows are cut alike; NULL: none are known to be. */
 static treadle_status find_cap_min(treadle_report *report, const treadle_report_options *options,
-                                   const int64_t *ranks, int32_t count) {
+                                   const int64_t *ranks, const int32_t *like, int32_t count) {
   treadle_status status = TREADLE_OK;
-  const treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes, .alias = options->alias};
+  treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes, .alias = options->alias};
   report->grounds = treadle_alloc_array((size_t)count, sizeof *report->grounds);
   if (!report->grounds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   for (int32_t i = 0; i < count; i++) {
     treadle_progress("smallest cap: kind %d of %d", (int)i + 1, (int)count);
+    terms.known = options->alias && like && like[i] == i; /* without alias no two kinds are alike */
+    terms.like = like && like[i] < i ? &report->grounds[like[i]] : NULL;
     TRY(treadle_ground_create(report->from, report->to, ranks[i], &terms, &report->grounds[i]));
     report->ground_count++;
     report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
@@ -166,7 +169,7 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
                                                                             &report->kinds));
   report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  TRY(find_cap_min(report, options, report->kinds.first, report->kinds.count));
+  TRY(find_cap_min(report, options, report->kinds.first, report->kinds.like, report->kinds.count));
   TRY(choose_cap(report, options));
   report->waves =
       treadle_plan_waves(report->from, report->to, (int64_t)report->page_bytes, (int64_t)report->cap_bytes);
@@ -191,7 +194,7 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
 
-  TRY(find_cap_min(report, options, &report->rank, 1));
+  TRY(find_cap_min(report, options, &report->rank, NULL, 1));
   TRY(choose_cap(report, options));
   int64_t cap = (int64_t)report->cap_bytes;
   report->waves = treadle_plan_waves(report->from, report->to, page, cap);

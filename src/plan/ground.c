@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 enum { SMALLEST_PAGE = 64 };
 
@@ -33,6 +34,30 @@ const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, i
   return &ground->arrangements[best];
 }
 
+const treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves) {
+  const treadle_ground *like = ground->options.like;
+  for (int i = 0; like && i < 2; i++)
+    if (like->known[i].from && like->known[i].waves == waves) return like->known[i].from;
+  return NULL;
+}
+
+/* When each page of the from-window is touched, whatever the arrangement of the other one. */
+static treadle_status play_back(treadle_ground *ground, const treadle_classes *classes,
+                                treadle_lives *lives) {
+  treadle_status status = TREADLE_OK;
+  const treadle_page_life *known = treadle_ground_known(ground, TREADLE_MAX_WAVES);
+  TRY(treadle_lives_create(ground->arrangements[0].from_pages, 0, lives));
+  if (known) {
+    memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
+    goto out;
+  }
+  treadle_page_sink back = treadle_page_sink_make(lives->from, ground->options.page_bytes, NULL);
+  TRY(treadle_direction_walk(classes, ground->to, ground->from, ground->rank, &back.sink));
+  treadle_lives_settle(lives);
+out:
+  return status;
+}
+
 /* Plays the pages of all arrangements in one walk, and notes the smallest cap of each. */
 static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
   treadle_status status = TREADLE_OK;
@@ -41,16 +66,13 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
   treadle_lives lives = {0}, others[TREADLE_ARRANGEMENTS] = {0};
   treadle_page_sink sinks[TREADLE_ARRANGEMENTS];
   classes->waves = TREADLE_MAX_WAVES;
-  TRY(treadle_lives_create(plain->from_pages, 0, &lives));
-  treadle_page_sink back = treadle_page_sink_make(lives.from, page_bytes, NULL);
   for (int32_t i = 0; i < ground->count; i++) {
     TRY(treadle_lives_create(0, ground->arrangements[i].to_pages, &others[i]));
     sinks[i] = treadle_page_sink_make(others[i].to, page_bytes, &ground->arrangements[i]);
     if (i > 0) sinks[i - 1].also = &sinks[i];
   }
   TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[0].sink));
-  TRY(treadle_direction_walk(classes, ground->to, ground->from, ground->rank, &back.sink));
-  treadle_lives_settle(&lives);
+  TRY(play_back(ground, classes, &lives));
   for (int32_t i = 0; i < ground->count; i++) {
     treadle_lives_settle(&others[i]);
     treadle_lives both = lives;
@@ -59,6 +81,10 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
     both.arrangement = &ground->arrangements[i];
     TRY(treadle_lives_share(&both, TREADLE_MAX_WAVES, NULL, NULL, NULL, NULL, &physical));
     ground->cap_min[i] = (physical - largest(plain->from_pages, plain->to_pages)) * page_bytes;
+  }
+  if (ground->options.known) {
+    ground->known[0] = (treadle_known_lives){lives.from, TREADLE_MAX_WAVES};
+    lives.from = NULL;
   }
 out:
   treadle_lives_release(&lives);
@@ -137,5 +163,6 @@ out:
 
 void treadle_ground_release(treadle_ground *ground) {
   for (int32_t i = 0; i < ground->count; i++) treadle_arrangement_release(&ground->arrangements[i]);
+  for (int i = 0; i < 2; i++) treadle_free(ground->known[i].from);
   *ground = (treadle_ground){0};
 }

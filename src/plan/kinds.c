@@ -21,15 +21,21 @@ typedef struct kind_slot {
   int32_t kind;
 } kind_slot;
 
-/* The window of the rank at hand in one layout. */
+/* What is known of a rank: how its windows lie and what its pieces have in common; and with that, where both windows
+ * hold the same. */
+typedef struct signatures {
+  uint64_t plain, paired;
+} signatures;
+
+/* Adds the window of the rank at hand in one layout. */
 static treadle_status hash_window(treadle_alike *alike, const treadle_classes *classes, int side,
-                                  bool paired, uint64_t *hash_p, uint64_t *common) {
+                                  signatures *hash, uint64_t *common) {
   treadle_status status = TREADLE_OK;
   const treadle_holdings *holdings = &alike->holdings[side];
-  uint64_t hash = alike->window[side];
+  uint64_t plain = alike->window[side], paired = plain;
   for (size_t i = 0; i < holdings->count; i++) {
     const treadle_holding *holding = &holdings->items[i];
-    uint64_t data = ~holding->pieces; /* a fill */
+    uint64_t data = ~holding->pieces, pairs = 0; /* a fill */
     if (holding->tensor >= 0) {
       const treadle_share *share;
       const treadle_position *position = &classes->positions[holding->tensor];
@@ -38,27 +44,30 @@ static treadle_status hash_window(treadle_alike *alike, const treadle_classes *c
           share->cuts[side] ^ treadle_mix64((uint64_t)position->before << 32 | (uint32_t)position->count);
       if (side == TREADLE_TO || alike->at[TREADLE_TO][holding->tensor] < 0)
         *common += treadle_mix64(share->common);
-      bool banded =
-          treadle_is_banded(alike->layouts[TREADLE_FROM], alike->layouts[TREADLE_TO], holding->tensor);
-      if (paired && !banded && side == TREADLE_TO)
-        data ^= treadle_hash_more(share->pairs, (uint64_t)alike->at[TREADLE_FROM][holding->tensor]);
+      if (side == TREADLE_TO &&
+          !treadle_is_banded(alike->layouts[TREADLE_FROM], alike->layouts[TREADLE_TO], holding->tensor))
+        pairs = treadle_hash_more(share->pairs, (uint64_t)alike->at[TREADLE_FROM][holding->tensor]);
     }
-    hash = treadle_hash_more(hash, data);
+    plain = treadle_hash_more(plain, data);
+    paired = treadle_hash_more(paired, data ^ pairs);
   }
-  *hash_p = hash;
+  hash->plain = treadle_hash_more(hash->plain, plain);
+  hash->paired = treadle_hash_more(hash->paired, paired);
 out:
   return status;
 }
 
-static treadle_status signature_of(treadle_alike *alike, const treadle_classes *classes, int64_t rank,
-                                   bool paired, uint64_t *signature_p) {
+static treadle_status sign(treadle_alike *alike, const treadle_classes *classes, int64_t rank,
+                           signatures *of_rank) {
   treadle_status status = TREADLE_OK;
-  uint64_t from, to, common = 0;
+  uint64_t common = 0;
+  signatures hash = {0};
   TRY(treadle_alike_take(alike, rank));
-  TRY(hash_window(alike, classes, TREADLE_FROM, paired, &from, &common));
-  TRY(hash_window(alike, classes, TREADLE_TO, paired, &to, &common));
-  uint64_t signature = treadle_hash_more(treadle_hash_more(from, to), common);
-  *signature_p = signature ? signature : 1;
+  TRY(hash_window(alike, classes, TREADLE_FROM, &hash, &common));
+  TRY(hash_window(alike, classes, TREADLE_TO, &hash, &common));
+  hash.plain = treadle_hash_more(hash.plain, common);
+  hash.paired = treadle_hash_more(hash.paired, common);
+  *of_rank = (signatures){hash.plain ? hash.plain : 1, hash.paired ? hash.paired : 1};
 out:
   return status;
 }
@@ -116,13 +125,12 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
   int32_t kind = -1;
   for (size_t i = 0; i < ranks; i++) {
     if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
-      uint64_t signature, plain;
-      TRY(signature_of(&alike, &classes, places[i].rank, false, &plain));
-      signature = plain;
-      if (paired) TRY(signature_of(&alike, &classes, places[i].rank, paired, &signature));
+      signatures of_rank;
+      TRY(sign(&alike, &classes, places[i].rank, &of_rank));
+      uint64_t signature = paired ? of_rank.paired : of_rank.plain;
       kind_slot *slot = find_kind(slots, capacity - 1, signature);
       if (slot->signature == 0) {
-        bytes[kinds->count] = plain;
+        bytes[kinds->count] = of_rank.plain;
         *slot = (kind_slot){signature, kinds->count++};
       }
       kind = slot->kind;

@@ -86,13 +86,16 @@ out:
   return status;
 }
 
-/* Both directions, for pages alone. */
-static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes, treadle_lives *lives) {
+/* Both directions, for pages alone. known: those of the from-window; NULL: they are not. */
+static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes,
+                                 const treadle_page_life *known, treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
   TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  if (!plan->keep_params)
+  if (known)
+    memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
+  else if (!plan->keep_params)
     TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
 out:
   return status;
@@ -108,7 +111,7 @@ static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
   info->copied_bytes = like->copied_bytes + like->aliased_bytes - info->aliased_bytes;
 }
 
-treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
                                        const treadle_plan_info *like, treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
@@ -133,11 +136,19 @@ treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t wav
   TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  TRY((like ? walk_pages : walk_all)(&plan, &classes, &lives));
+  if (like)
+    TRY(walk_pages(&plan, &classes, treadle_ground_known(ground, waves), &lives));
+  else
+    TRY(walk_all(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
   TRY(treadle_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
+  if (ground->options.known) {
+    treadle_free(ground->known[1].from);
+    ground->known[1] = (treadle_known_lives){lives.from, waves};
+    lives.from = NULL;
+  }
 out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);

@@ -57,8 +57,8 @@ static void touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op
   }
 }
 
-void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op) {
-  if (op->elems > 0) touch(pages, page_bytes, op, 0, op->to);
+void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int64_t at) {
+  if (op->elems > 0) touch(pages, page_bytes, op, 0, at);
 }
 
 void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
@@ -67,7 +67,7 @@ void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, cons
     for (int64_t i = 0; i < band->parts; i++)
       for (int32_t k = 0; k < band->count; k++) {
         const treadle_op op = treadle_band_part_at(band, &parts[i], k);
-        treadle_pages_touch(pages, page_bytes, &op);
+        treadle_pages_touch(pages, page_bytes, &op, op.to);
       }
     return;
   }
@@ -85,8 +85,8 @@ void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, cons
                              .size = {band->count, treadle_band_blocks(band)},
                              .to_stride = {band->scale_step, band->scale_stride},
                              .elems = 1};
-  treadle_pages_touch(pages, page_bytes, &codes);
-  treadle_pages_touch(pages, page_bytes, &scales);
+  treadle_pages_touch(pages, page_bytes, &codes, codes.to);
+  treadle_pages_touch(pages, page_bytes, &scales, scales.to);
 }
 
 /* Page numbers by wave, stable: a counting sort. `by_last` sorts by last, else by first. */

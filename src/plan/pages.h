@@ -22,8 +22,8 @@ treadle_status treadle_lives_create(int64_t from_pages, int64_t to_pages, treadl
 void treadle_lives_settle(treadle_lives *lives);
 void treadle_lives_release(treadle_lives *lives);
 
-/* Marks the pages that an op's destination touches. */
-void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op);
+/* Marks the pages that an op's destination touches, when it begins at byte `at`. */
+void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int64_t at);
 
 /* Marks the pages that a band writes. */
 void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,

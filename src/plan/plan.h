@@ -203,7 +203,17 @@ typedef struct treadle_ground_options {
   int64_t page_bytes;
   bool alias, keep_params;
   bool small_pages; /* tests: pages from 64 bytes on */
+  bool known; /* what is found of the from-window's pages is kept for grounds that are like this one */
+  const struct treadle_ground
+      *like; /* of a rank whose windows are cut alike (treadle_kinds.like), made with
+                                        `known`, which lives longer; NULL: none */
 } treadle_ground_options;
+
+/* The lives of a from-window's pages with a number of waves. */
+typedef struct treadle_known_lives {
+  struct treadle_page_life *from; /* NULL: not known */
+  int32_t waves;
+} treadle_known_lives;
 
 enum { TREADLE_ARRANGEMENTS = 5 };
 
@@ -215,11 +225,15 @@ typedef struct treadle_ground {
   treadle_arrangement arrangements[TREADLE_ARRANGEMENTS];
   int64_t cap_min[TREADLE_ARRANGEMENTS]; /* of each */
   int64_t cap_min_bytes;                 /* the smallest: never more than without alias */
+  treadle_known_lives known[2];          /* of 4096 waves, and of those that were measured last */
 } treadle_ground;
 
 treadle_status treadle_ground_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                      const treadle_ground_options *options, treadle_ground *ground);
 void treadle_ground_release(treadle_ground *ground);
+
+/* What a ground that is like this one knows of the from-window's pages with so many waves; NULL: nothing. */
+const struct treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves);
 
 /* Without alias and without looking for the smallest cap. */
 treadle_status treadle_ground_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
@@ -232,7 +246,7 @@ treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves,
                                     treadle_plan **plan_p);
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
  * digest. like: the figures of a rank that moves the same bytes, which is cheaper; NULL: none is known. */
-treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
                                        const treadle_plan_info *like, treadle_plan_info *info_p);
 
 /* The next three are without alias and kept params.

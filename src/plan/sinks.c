@@ -10,9 +10,8 @@
 
 static treadle_status take_page(treadle_sink *sink, const treadle_op *op) {
   for (const treadle_page_sink *s = (const treadle_page_sink *)sink; s; s = s->also) {
-    treadle_op placed = *op;
-    if (s->arrangement) placed.to = treadle_plan_place(s->arrangement, op->to);
-    treadle_pages_touch(s->pages, s->page_bytes, &placed);
+    const int64_t *shift = s->arrangement ? s->arrangement->shift : NULL;
+    treadle_pages_touch(s->pages, s->page_bytes, op, shift ? op->to + shift[op->storage] : op->to);
   }
   return TREADLE_OK;
 }
@@ -73,7 +72,7 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
   treadle_direction *direction = s->direction;
   treadle_op op = place_op(s, canonical);
-  treadle_pages_touch(s->pages, s->page_bytes, &op);
+  treadle_pages_touch(s->pages, s->page_bytes, &op, op.to);
   treadle_dtype from = (treadle_dtype)canonical->from_dtype, to = (treadle_dtype)canonical->to_dtype;
   int64_t bytes = canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
   int64_t written = canonical->elems * (int64_t)treadle_dtype_bytes(to);

@@ -29,7 +29,7 @@ static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, trea
   if (!lives) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
-    treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i]);
+    treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i], direction->ops.items[i].to);
   for (size_t i = 0; i < direction->bands.count; i++) {
     const treadle_band *band = &direction->bands.items[i];
     treadle_pages_touch_band(lives, plan->page_bytes, band, &direction->band_parts.items[band->part_first]);
