@@ -119,11 +119,13 @@ out:
 }
 
 /* What this rank answers for of the window of the present mode. */
-static treadle_status add_present(const treadle_switch *sw, int64_t turn, uint64_t *sums) {
+static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *sums) {
   if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "digest: the weights are lost");
   if (sw->mode == TREADLE_HOST)
     return treadle_fail(TREADLE_STATE, "digest: in mode host no weights are on the device");
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
+  treadle_status status = treadle_foreign_show(sw);
+  if (status != TREADLE_OK) return status;
   return add_own(sw->layouts[side], sw->group->rank, sw->windows[treadle_class_of(side)],
                  side == TREADLE_INFER ? &sw->plan->arrangement : NULL, turn, sums);
 }

@@ -88,31 +88,40 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
                                offset);
 }
 
-treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
-                                       size_t bytes) {
+static treadle_status add_memory(treadle_switch *sw, treadle_foreign foreign) {
   treadle_status status = TREADLE_OK;
-  treadle_foreign foreign = {.which = which, .offset = offset, .memory = memory, .bytes = bytes};
-  if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
-    return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
+  treadle_class which = foreign.which;
   if (sw->mode != TREADLE_TRAIN)
     return treadle_fail(TREADLE_STATE, "register: in mode %s; memory is registered in mode train",
                         treadle_mode_text(sw->mode));
-  TRY(check_memory(sw, which, memory, bytes));
+  TRY(check_memory(sw, which, foreign.memory, foreign.bytes));
   if (which == TREADLE_PARAMS)
-    TRY(check_params(sw, offset, bytes));
-  else if (offset != 0)
+    TRY(check_params(sw, foreign.offset, foreign.bytes));
+  else if (foreign.offset != 0)
     return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
-                        names[which], offset);
-  if (which != TREADLE_PARAMS && (sw->options.host || (sw->leaves[which] && sw->copied[which]))) {
-    foreign.twin = treadle_twin_memory(bytes, names[which]);
+                        names[which], foreign.offset);
+  if (which != TREADLE_PARAMS && (sw->leaves[which] ? sw->copied[which] : sw->options.host)) {
+    foreign.twin = treadle_twin_memory(foreign.bytes, names[which]);
     if (!foreign.twin) return TREADLE_NO_MEMORY;
-    sw->stats.host_bytes += bytes;
   }
   TRY(treadle_array_push(&sw->foreign, foreign));
+  if (foreign.twin) sw->stats.host_bytes += foreign.bytes;
   foreign.twin = NULL;
-  sw->stats.foreign_bytes += bytes;
+  sw->stats.foreign_bytes += foreign.bytes;
 out:
-  if (foreign.twin) munmap(foreign.twin, bytes);
+  if (foreign.twin) munmap(foreign.twin, foreign.bytes);
+  return status;
+}
+
+treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
+                                       size_t bytes) {
+  if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
+    return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
+  if (atomic_flag_test_and_set(&sw->busy))
+    return treadle_fail(TREADLE_STATE, "register: another thread is switching");
+  treadle_status status =
+      add_memory(sw, (treadle_foreign){.which = which, .offset = offset, .memory = memory, .bytes = bytes});
+  atomic_flag_clear(&sw->busy);
   return status;
 }
 
@@ -131,11 +140,12 @@ treadle_status treadle_foreign_check(const treadle_switch *sw) {
 static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
   double begin = treadle_clock_seconds();
   for (size_t i = 0; i < sw->foreign.count; i++) {
-    const treadle_foreign *foreign = &sw->foreign.items[i];
+    treadle_foreign *foreign = &sw->foreign.items[i];
     char *there =
         which == TREADLE_PARAMS ? (char *)treadle_pool_base(sw->pool) + foreign->offset : foreign->twin;
-    if (foreign->which != which || !there) continue;
+    if (foreign->which != which || !there || (!out && !foreign->away)) continue;
     treadle_twin_copy(sw, out ? there : foreign->memory, out ? foreign->memory : there, foreign->bytes);
+    foreign->away = out;
     *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += foreign->bytes;
   }
   treadle_copy_fence();
@@ -144,6 +154,15 @@ static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
 
 void treadle_foreign_out(treadle_switch *sw, treadle_class which) { copy_class(sw, which, true); }
 void treadle_foreign_back(treadle_switch *sw, treadle_class which) { copy_class(sw, which, false); }
+
+treadle_status treadle_foreign_show(treadle_switch *sw) {
+  const treadle_switch_stats stats = sw->stats;
+  if (sw->mode != TREADLE_TRAIN) return TREADLE_OK;
+  treadle_status status = treadle_foreign_check(sw);
+  if (status == TREADLE_OK) treadle_foreign_out(sw, TREADLE_PARAMS);
+  sw->stats = stats; /* it is no part of a switch */
+  return status;
+}
 
 void treadle_foreign_release(treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++)

@@ -76,6 +76,7 @@ typedef struct treadle_foreign {
   treadle_class which;
   size_t offset, bytes; /* offset: in the window of params */
   char *memory, *twin;  /* twin: of gradients and optimizer state that is copied */
+  bool away;            /* what it holds was copied out, and not back yet */
 } treadle_foreign;
 
 struct treadle_switch {
@@ -223,8 +224,10 @@ void treadle_twin_fill(treadle_switch *sw, int32_t wave);
 
 /* Is all memory that was registered still there? */
 treadle_status treadle_foreign_check(const treadle_switch *sw);
-/* The caller's params to the window; gradients and optimizer state to their twins. */
+/* The caller's params to the window; gradients and optimizer state to their twins. Back: what was copied out. */
 void treadle_foreign_out(treadle_switch *sw, treadle_class which);
+/* In mode TRAIN: the caller's params are in the window, for who reads it there. */
+treadle_status treadle_foreign_show(treadle_switch *sw);
 void treadle_foreign_back(treadle_switch *sw, treadle_class which);
 void treadle_foreign_release(treadle_switch *sw);
 
