@@ -54,11 +54,12 @@ void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->options.guard_pages && c < TREADLE_CLASSES; c++)
     if (sw->windows[c])
       mprotect(sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes), use_of(sw, c));
-  if (sw->aliased) {
-    bool infer = sw->mode == TREADLE_INFER;
-    if (!sw->options.guard_pages || !sw->leaves[TREADLE_PARAMS])
-      protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
-    if (sw->options.guard_pages && infer) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+  bool infer = sw->mode == TREADLE_INFER;
+  if (sw->aliased && !sw->options.guard_pages)
+    protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
+  if (sw->aliased && sw->options.guard_pages && infer) {
+    if (!sw->leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
+    protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
   }
   for (int64_t page = 0; sw->options.guard_pages && page < sw->place.physical; page++)
     if (sw->owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
