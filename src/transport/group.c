@@ -96,6 +96,24 @@ static treadle_status check_alive(treadle_group *group, int rank, const char *wh
                       (int)atomic_load(&group->control->lines[rank].pid));
 }
 
+/* Whom a rank waits for that waits for others, in the end; a rank of a circle when there is one. */
+static int end_of_chain(const treadle_group *group, int rank) {
+  for (int steps = 0; steps < group->size; steps++) {
+    int next = atomic_load(&group->control->lines[rank].waits_for) - 1;
+    if (next < 0 || next >= group->size || next == group->rank) break;
+    rank = next;
+  }
+  return rank;
+}
+
+static treadle_status time_is_over(const treadle_group *group, int rank, double waited, const char *what) {
+  int last = end_of_chain(group, rank);
+  if (last == rank)
+    return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d", what, waited, rank);
+  return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d, and that one for rank %d", what,
+                      waited, rank, last);
+}
+
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
                                   uint64_t value, uint64_t epoch, const char *what) {
   treadle_status status = TREADLE_OK;
@@ -106,6 +124,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
     sched_yield();
   }
   double start = treadle_clock_seconds(), next_look = start;
+  atomic_store(&treadle_group_line(group)->waits_for, rank + 1);
   while (atomic_load(word) < value) {
     if (epoch) TRY(treadle_outcome_check(group, epoch));
     double now = treadle_clock_seconds();
@@ -115,7 +134,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
       if (atomic_load(word) >= value) break; /* its last word before it went */
       TRY(gone);
       if (now - start > group->timeout_seconds) {
-        status = treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d", what, now - start, rank);
+        status = time_is_over(group, rank, now - start, what);
         goto out;
       }
       next_look = now + LOOK_EVERY * 1e-9;
@@ -123,6 +142,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
     sleep_on(line, word, value);
   }
 out:
+  atomic_store(&treadle_group_line(group)->waits_for, 0);
   return status;
 }
 

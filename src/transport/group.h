@@ -34,6 +34,7 @@ typedef struct treadle_line {
   _Atomic uint32_t bell;                 /* counts changes of this line; a futex */
   _Atomic uint32_t waiters;              /* how many ranks sleep on the bell: written by those */
   _Atomic uint32_t left;                 /* TREADLE_LEFT_*  */
+  _Atomic int32_t waits_for;             /* 1 + the rank that this one waits for; 0: none */
   _Atomic int32_t pid;
   _Atomic uint64_t start_time;                /* of the process, against reused pids */
   _Atomic uint64_t last_words;                /* 1: they stand in payload[0] */
@@ -97,7 +98,8 @@ void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_
 
 /* Waits until *word >= value for a word of the line of `rank`. `what` is for the message ("wave 3"). Looks
  * at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
- * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank. */
+ * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself, the
+ * last of this chain too: it is the one that holds up all. */
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
                                   uint64_t value, uint64_t epoch, const char *what);
 
