@@ -71,6 +71,12 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
 
 /* ---- Committing ---- */
 
+/* Does the present epoch lead to `aim` by waves? Not where engines are bound, or a twin or the device has params. */
+static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
+  if (sw->mode != TREADLE_INFER) return true;
+  return aim != TREADLE_INFER && sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+}
+
 /* The wait for one rank. When it fails, how far that rank came. */
 static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, const char *what) {
   treadle_group *group = sw->group;
@@ -78,7 +84,7 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
   treadle_mode aim = (treadle_mode)(atomic_load(&treadle_group_line(group)->way) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
   treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, what);
-  if (status == TREADLE_OK || aim == TREADLE_FORWARD || atomic_load(&line->entered) < epoch) return status;
+  if (status == TREADLE_OK || !has_waves(sw, aim) || atomic_load(&line->entered) < epoch) return status;
   uint64_t done = atomic_load(&line->done);
   int32_t wave = done / TREADLE_DONE_STEP == epoch ? (int32_t)(done % TREADLE_DONE_STEP) : 0;
   snprintf(message, sizeof message, "%s", treadle_error_message());
