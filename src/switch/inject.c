@@ -30,7 +30,8 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int
     return TREADLE_OK;
   }
   char words[360] = "";
-  if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, TREADLE_INFER, wave, words, sizeof words);
+  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, to, wave, words, sizeof words);
   return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
                       *words ? words : treadle_point_text(point));
 }
