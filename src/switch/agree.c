@@ -138,12 +138,20 @@ out:
   return status;
 }
 
+/* The modes of two ranks of a new group: one, or one that is in INFER and goes to TRAIN by itself, where the other is. */
+static bool modes_agree(const treadle_switch *sw, uint64_t a, uint64_t b) {
+  bool alone = !sw->leaves[TREADLE_PARAMS] || sw->copied[TREADLE_PARAMS];
+  return a == b || (alone && ((a == TREADLE_INFER && b == TREADLE_TRAIN) ||
+                              (a == TREADLE_TRAIN && b == TREADLE_INFER)));
+}
+
 /* That all were given the same options, and are in one mode; what is said of all. */
 static treadle_status compare_figures(treadle_switch *sw, const figures *mine, int64_t *cap_min_p,
                                       int *tightest_p) {
   const treadle_group *group = sw->group;
   *cap_min_p = 0;
   *tightest_p = 0;
+  sw->returns = false;
   for (int rank = 0; rank < group->size; rank++) {
     const figures *f = treadle_group_said(group, rank);
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
@@ -154,10 +162,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
                           "one_way, alias or what is "
                           "offloaded and kept)",
                           rank, group->rank);
-    if (f->mode != mine->mode)
+    if (!modes_agree(sw, f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
                           treadle_mode_text((treadle_mode)f->mode), group->rank,
                           treadle_mode_text((treadle_mode)mine->mode));
+    sw->returns = sw->returns || f->mode != mine->mode;
     if (f->version > sw->version) sw->version = f->version;
     sw->binds = sw->binds || f->binds;
     if (f->cap_min > *cap_min_p) {

@@ -6,7 +6,8 @@
  * From INFER, to TRAIN or FORWARD:
  *      enter -> unbind, KV cache goes -> waves of the reverse plan (keep=infer) -> commit
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
- * All others are local copies between the twins and the pool.
+ * All others are local copies between the twins and the pool; from INFER, too, when the others have died and a new group
+ * is joined that is in TRAIN (keep=host).
  *
  * A failure on the way to INFER: with a twin of params the old mode stands again, on all ranks. Without one it stands if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 /* ---- Pieces ---- */
@@ -189,14 +191,8 @@ static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
   return say(status, stands, TREADLE_INFER);
 }
 
-treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
-  double begin = treadle_clock_seconds();
-  bool reclaimed = false;
-  treadle_status status = move_from_infer(sw, aim);
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
-  if (status != TREADLE_OK && comes_by_waves(sw) && reclaimed) return lose(sw, status, TREADLE_INFER);
-  if (status != TREADLE_OK) return stay_in_infer(sw, status);
-  (void)treadle_switch_point(sw, TREADLE_AT_LOAD, -1);
+/* INFER is over. */
+static void arrive(treadle_switch *sw, treadle_mode aim) {
   sw->mode = aim;
   if (sw->copied[TREADLE_PARAMS])
     treadle_load(sw, TREADLE_PARAMS);
@@ -205,8 +201,32 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
   treadle_account_leave(sw, TREADLE_INFER_PARAMS);
   treadle_foreign_back(sw, TREADLE_PARAMS);
   if (aim == TREADLE_TRAIN) come(sw, true, false);
+}
+
+treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
+  double begin = treadle_clock_seconds();
+  bool reclaimed = false;
+  treadle_status status = move_from_infer(sw, aim);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK && comes_by_waves(sw) && reclaimed) return lose(sw, status, TREADLE_INFER);
+  if (status != TREADLE_OK) return stay_in_infer(sw, status);
+  (void)treadle_switch_point(sw, TREADLE_AT_LOAD, -1);
+  arrive(sw, aim);
   sw->stats.seconds = treadle_clock_seconds() - begin;
   return TREADLE_OK;
+}
+
+treadle_status treadle_arrow_return(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  assert(sw->mode == TREADLE_INFER && !comes_by_waves(sw));
+  TRY(treadle_foreign_check(sw));
+  TRY(treadle_engine_unbind(sw));
+  treadle_account_leave(sw, TREADLE_KV);
+  arrive(sw, TREADLE_TRAIN);
+  treadle_guard_settle(sw);
+  treadle_account_tell(sw);
+out:
+  return status;
 }
 
 /* ---- The others: local ---- */

@@ -205,6 +205,12 @@ static treadle_status check_same(const treadle_switch *sw, const treadle_plan *o
       (long long)plan->physical_pages);
 }
 
+static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
+  treadle_status status = check_same(sw, old);
+  if (status == TREADLE_OK && sw->returns && sw->mode == TREADLE_INFER) status = treadle_arrow_return(sw);
+  return status;
+}
+
 void treadle_switch_unshare(treadle_switch *sw) {
   if (sw->pools) sw->group->ops->unshare(sw->group, sw->pools);
   if (sw->tables) sw->group->ops->unshare(sw->group, sw->tables);
@@ -224,7 +230,7 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   sw->plan = NULL;
   TRY(treadle_switch_agree(group, TREADLE_OK)); /* as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
-  TRY(treadle_switch_agree(group, check_same(sw, old)));
+  TRY(treadle_switch_agree(group, fit_in(sw, old)));
   TRY(share(sw));
 out:
   if (sw->plan && status == TREADLE_OK)

@@ -103,6 +103,7 @@ struct treadle_switch {
   bool bound;        /* in mode INFER: the ranks have agreed that all engines are bound */
   bool engine_bound; /* this rank's engine is */
   bool accumulating; /* gradients */
+  bool returns;      /* rejoining in mode INFER, it goes to TRAIN by itself: others are there */
   atomic_flag busy;  /* a thread is in an arrow */
 
   uint8_t *owner;   /* by physical page: treadle_class, or TREADLE_NOBODY */
@@ -153,6 +154,8 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw);
 treadle_status treadle_arrow_bind(treadle_switch *sw);
 treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
+/* From INFER to TRAIN without the other ranks, where params need none of them: they are in the twin or on the device. */
+treadle_status treadle_arrow_return(treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
