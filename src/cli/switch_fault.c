@@ -158,7 +158,12 @@ out:
   return status;
 }
 
-/* The switch with the fault, and what is left of the old state. */
+/* Are params somewhere while the mode is INFER? */
+static bool holds_params(const treadle_job *job) {
+  return job->options.keep == TREADLE_KEEP_HOST || job->options.offload_train_param == TREADLE_OFF;
+}
+
+/* The switch with the fault, and the way back where nothing was noticed; and what is left of the old state. */
 static void live_through(treadle_job *job, const fault_spec *spec, last_words *own) {
   treadle_switch *sw = job->sw;
   int rank = job->session.rank;
@@ -169,15 +174,19 @@ static void live_through(treadle_job *job, const fault_spec *spec, last_words *o
   if (!own->status) own->status = treadle_switch_digest_entries(sw, 0, entries);
   if (!own->status && job->options.host) own->status = treadle_switch_to_host(sw);
   double begin = treadle_clock_seconds();
-  if (!own->status) {
+  bool goes = !own->status;
+  if (goes) {
     if (rank == spec->rank) treadle_switch_inject(sw, spec->injection);
     own->status = treadle_switch_to_infer(sw);
   }
+  if (corrupts && !own->status) own->status = find_corrupt(job, entries);
+  if (goes && !corrupts && !own->status)
+    own->status = treadle_switch_to_train(sw); /* notices what came last */
   own->seconds = treadle_clock_seconds() - begin;
-  if (!own->status && corrupts) own->status = find_corrupt(job, entries);
   snprintf(own->message, sizeof own->message, "%s", own->status ? treadle_error_message() : "");
-  bool all_went_on = treadle_switch_mode(sw) == TREADLE_INFER && (corrupts || !own->status);
-  if (treadle_switch_mode(sw) == TREADLE_HOST || all_went_on) (void)treadle_switch_to_train(sw);
+  treadle_mode mode = treadle_switch_mode(sw);
+  if (mode == TREADLE_HOST || (mode == TREADLE_INFER && corrupts)) (void)treadle_switch_to_train(sw);
+  if (mode == TREADLE_INFER && !corrupts && holds_params(job)) (void)treadle_arrow_return(sw);
   own->unchanged = treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
   treadle_job_figures(job, &own->figures);
   treadle_free(entries);
