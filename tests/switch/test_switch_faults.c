@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -133,6 +134,7 @@ static void begin(show *s) {
     s->ids[p] = fork();
     assert_true(s->ids[p] >= 0);
     if (s->ids[p] == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL); /* one that is stopped would stay for ever */
       signal(SIGSEGV, SIG_DFL);
       signal(SIGABRT, SIG_DFL);
       _exit(fault_live(s->stage, s->name, p));
