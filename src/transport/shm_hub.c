@@ -6,6 +6,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +57,9 @@ static treadle_status hub_open(hub *h) {
   }
   h->shm->control_descriptor = memfd_create("treadle-control", MFD_CLOEXEC);
   if (h->shm->control_descriptor < 0 ||
-      ftruncate(h->shm->control_descriptor, (off_t)h->shm->control_bytes) != 0)
+      ftruncate(h->shm->control_descriptor, (off_t)h->shm->control_bytes) != 0 ||
+      fallocate(h->shm->control_descriptor, 0, 0, (off_t)h->shm->control_bytes) !=
+          0) /* else a touch is SIGBUS */
     return treadle_fail(TREADLE_SYSTEM, "group '%s': no control block: %s", h->name, strerror(errno));
   TRY(treadle_shm_map_control(h->shm));
 out:
