@@ -174,7 +174,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_switch_agree(group, build(sw)));
   TRY(share(sw));
-  treadle_guard_create(sw);
+  TRY(treadle_switch_agree(group, treadle_guard_create(sw)));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   *switch_p = sw;

@@ -46,21 +46,43 @@ static void protect_shared(const treadle_switch *sw, treadle_class which, int us
   }
 }
 
-void treadle_guard_create(treadle_switch *sw) {
-  if (sw->aliased) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+/* Params that have left are closed as a whole, where they lie in one piece. */
+static bool closes_all(const treadle_switch *sw) {
+  return sw->aliased && sw->leaves[TREADLE_PARAMS] && !sw->options.guard_pages;
+}
+
+treadle_status treadle_guard_create(treadle_switch *sw) {
+  if (!sw->aliased) return TREADLE_OK;
+  protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+  if (!closes_all(sw)) return TREADLE_OK;
+  return treadle_parking_init(&sw->parking, sw->windows[TREADLE_PARAMS],
+                              (size_t)(sw->place.pages[TREADLE_PARAMS] * sw->plan->page_bytes));
+}
+
+void treadle_guard_release(treadle_switch *sw) { treadle_parking_release(&sw->parking); }
+
+/* Nobody but the engine has shared pages in mode INFER, and it reads them only. */
+static void settle_shared(treadle_switch *sw) {
+  bool infer = sw->mode == TREADLE_INFER, guards = sw->options.guard_pages;
+  if (closes_all(sw)) {
+    if (infer)
+      treadle_parking_close(&sw->parking);
+    else
+      treadle_parking_open(&sw->parking);
+  } else if (guards) { /* the whole window was opened as the mode says */
+    if (infer && !sw->leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
+  } else if (infer != sw->guards_shared) {
+    protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
+  }
+  sw->guards_shared = infer;
+  if (guards && infer) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
 }
 
 void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->options.guard_pages && c < TREADLE_CLASSES; c++)
     if (sw->windows[c])
       mprotect(sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes), use_of(sw, c));
-  bool infer = sw->mode == TREADLE_INFER;
-  if (sw->aliased && !sw->options.guard_pages)
-    protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
-  if (sw->aliased && sw->options.guard_pages && infer) {
-    if (!sw->leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
-    protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
-  }
+  if (sw->aliased) settle_shared(sw);
   for (int64_t page = 0; sw->options.guard_pages && page < sw->place.physical; page++)
     if (sw->owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
 }

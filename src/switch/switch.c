@@ -143,6 +143,7 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
 void treadle_switch_destroy(treadle_switch *sw) {
   if (!sw) return;
   treadle_switch_unshare(sw);
+  treadle_guard_release(sw);
   treadle_pool_destroy(sw->pool);
   treadle_pool_destroy(sw->table_pool);
   treadle_plan_destroy(sw->plan);

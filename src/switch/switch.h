@@ -20,6 +20,7 @@
 #define TREADLE_SWITCH_SWITCH_H
 
 #include "memory/copy.h"
+#include "memory/parking.h"
 #include "memory/pool.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
@@ -109,7 +110,9 @@ struct treadle_switch {
   uint8_t *owner;   /* by physical page: treadle_class, or TREADLE_NOBODY */
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
   int64_t held[TREADLE_CLASSES + 1];
-  treadle_turns turns[2]; /* by the mode that is entered */
+  treadle_parking parking; /* of params, while the engine has pages of theirs */
+  bool guards_shared;      /* pages of params that the engine has are read-only */
+  treadle_turns turns[2];  /* by the mode that is entered */
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
   TREADLE_ARRAY(treadle_foreign) foreign;
   treadle_written *written; /* [ops of the longer direction] */
@@ -241,8 +244,9 @@ treadle_status treadle_engine_unbind(treadle_switch *sw);
 
 /* ---- guard.c ---- */
 
-/* What is never to be written through a window, once. */
-void treadle_guard_create(treadle_switch *sw);
+/* What is never to be written through a window, once; and what it takes to close the window of params. */
+treadle_status treadle_guard_create(treadle_switch *sw);
+void treadle_guard_release(treadle_switch *sw);
 /* Windows may be used as the mode says. With guard_pages: pages of nobody are spoiled, windows without pages
  * cannot be touched. */
 void treadle_guard_settle(treadle_switch *sw);

@@ -71,7 +71,8 @@ static right right_to(void *at) {
 static right right_of(const treadle_switch *sw, treadle_class which, bool shared) {
   treadle_mode mode = treadle_switch_mode(sw);
   bool training = (int)which < TREADLE_TRAIN_CLASSES, leaves = training && sw->leaves[which];
-  if (!sw->options.guard_pages) { /* shared pages alone */
+  if (!sw->options.guard_pages) { /* shared pages, and with them all of params that have left */
+    if (which == TREADLE_PARAMS && leaves && sw->aliased && mode == TREADLE_INFER) return READ;
     if (shared && which == TREADLE_INFER_PARAMS) return READ;
     return shared && mode == TREADLE_INFER ? READ : READ_WRITE;
   }
