@@ -4,11 +4,11 @@
  * qwen3-30b-a3b is megatron:tp=1,ep=N to vllm:tp=1,dp=N,ep=on, qwen2.5-7b megatron:tp=N to vllm:tp=N. Widths and pages (2 MiB)
  * are those of the models; layers are few, and the vocabulary of the first is an eighth, or else the embeddings, which every
  * rank has and shares whole, would be most of it. Four kinds of switch, each made, run and destroyed in turn so that
- * one fits the memory at a time, and that BLOCKS times over:
+ * one fits the memory at a time:
  *
  *      alias off | on,  keep=infer | host
  *
- * Printed are medians over all rounds (one warms up in each block) of the time from barrier to barrier, to INFER and
+ * Printed are medians over all rounds (one more warms up) of the time from barrier to barrier, to INFER and
  * back to TRAIN, and what share of the infer bytes was copied. Bars: with keep=infer a switch to INFER at least 2 times
  * as fast with alias as without (qwen3-30b-a3b); copied at most 0.25 of the infer bytes there, and 0.15 with qwen2.5-7b.
  * The digest of the weights must be the same everywhere. A missed bar is printed; the exit status is 1 only when
@@ -17,7 +17,7 @@
 
 #include <inttypes.h>
 
-enum { BLOCKS = 2, KINDS = 4 };
+enum { KINDS = 4 };
 
 static const struct kind {
   const char *words;
@@ -58,7 +58,7 @@ typedef struct bench {
   treadle_model *model;
   treadle_layout *train, *infer;
   treadle_switch *sw;
-  double *to_infer[KINDS], *to_train[KINDS];                  /* [BLOCKS * rounds] */
+  double *to_infer[KINDS], *to_train[KINDS];                  /* [rounds] */
   double infer_bytes, copied_bytes[KINDS], host_bytes[KINDS]; /* of all ranks */
   uint64_t digest;                                            /* 0: not yet known */
 } bench;
@@ -77,22 +77,22 @@ static void check(bench *b, const struct kind *kind) {
   if (b->digest != digest) bench_give_up(message);
 }
 
-static void run_block(bench *b, int k, int block) {
+static void run_kind(bench *b, int k) {
   const treadle_switch_options options = {.alias = kinds[k].alias, .keep = kinds[k].keep};
   treadle_switch_stats stats;
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
-  if (block == 0) check(b, &kinds[k]);
+  if (k == 0) check(b, &kinds[k]);
   for (int64_t round = -1; round < b->rounds; round++) { /* -1: warms up */
     double there = bench_time(b->group, to_infer, b);
     treadle_switch_get_stats(b->sw, &stats);
-    if (block == 0 && round < 0) check(b, &kinds[k]);
+    if (round < 0) check(b, &kinds[k]);
     double back = bench_time(b->group, to_train, b);
     if (round < 0) continue;
-    b->to_infer[k][block * b->rounds + round] = there;
-    b->to_train[k][block * b->rounds + round] = back;
+    b->to_infer[k][round] = there;
+    b->to_train[k][round] = back;
   }
-  if (block == 0) check(b, &kinds[k]);
+  check(b, &kinds[k]);
   b->copied_bytes[k] = bench_sum(b->group, (double)stats.copied_bytes);
   b->host_bytes[k] = bench_sum(b->group, (double)stats.host_bytes);
   treadle_switch_destroy(b->sw);
@@ -111,15 +111,15 @@ static void prepare(bench *b) {
   MUST(treadle_layout_create(b->model, infer, b->group->size, &b->infer));
   b->infer_bytes = bench_sum(b->group, (double)treadle_layout_window_bytes(b->infer, b->group->rank));
   for (int k = 0; k < KINDS; k++) {
-    b->to_infer[k] = bench_allocate((size_t)(BLOCKS * b->rounds), sizeof **b->to_infer);
-    b->to_train[k] = bench_allocate((size_t)(BLOCKS * b->rounds), sizeof **b->to_train);
+    b->to_infer[k] = bench_allocate((size_t)(b->rounds), sizeof **b->to_infer);
+    b->to_train[k] = bench_allocate((size_t)(b->rounds), sizeof **b->to_train);
   }
   if (b->group->rank == 0)
     printf("%s with %" PRId64 " layers and a vocabulary of %" PRId64
            ", %s to %s, %d ranks, %.2f GB of infer "
            "bytes, medians of %d rounds\n\n",
            b->shapes.name, b->shapes.layers, b->shapes.vocab, train, infer, b->group->size,
-           1e-9 * b->infer_bytes, BLOCKS * (int)b->rounds);
+           1e-9 * b->infer_bytes, (int)b->rounds);
 }
 
 static void print_bar(const char *words, double value, double bar, bool met) {
@@ -132,8 +132,8 @@ static void print_table(const bench *b) {
   double there[KINDS], back[KINDS];
   printf("  %-22s %12s %12s %10s %12s\n", "", "to infer, ms", "to train, ms", "copied", "in host, GB");
   for (int k = 0; k < KINDS; k++) {
-    there[k] = bench_median(b->to_infer[k], BLOCKS * (int)b->rounds);
-    back[k] = bench_median(b->to_train[k], BLOCKS * (int)b->rounds);
+    there[k] = bench_median(b->to_infer[k], (int)b->rounds);
+    back[k] = bench_median(b->to_train[k], (int)b->rounds);
     printf("  %-22s %12.1f %12.1f %10.4f %12.2f\n", kinds[k].words, 1e3 * there[k], 1e3 * back[k],
            b->copied_bytes[k] / b->infer_bytes, 1e-9 * b->host_bytes[k]);
   }
@@ -174,7 +174,7 @@ static bool read_options(int count, char **texts, bench *b) {
 }
 
 int main(int count, char **texts) {
-  bench b = {.rounds = 4};
+  bench b = {.rounds = 7};
   MPI_Init(&count, &texts);
   if (!read_options(count, texts, &b)) {
     fprintf(stderr, "usage: mpirun -n N bench_alias [--shapes qwen3-30b-a3b|qwen2.5-7b] [--model-layers L] "
@@ -184,8 +184,7 @@ int main(int count, char **texts) {
   }
   MUST(treadle_group_mpi(NULL, 60, &b.group));
   prepare(&b);
-  for (int block = 0; block < BLOCKS; block++)
-    for (int k = 0; k < KINDS; k++) run_block(&b, k, block);
+  for (int k = 0; k < KINDS; k++) run_kind(&b, k);
   if (b.group->rank == 0) print_table(&b);
   treadle_group_close(b.group);
   treadle_layout_destroy(b.infer);

@@ -3,7 +3,9 @@
  *   1. A twin is made with the switch, touched once, and never grows.
  *   2. Gradients and optimizer state are copied before the first wave; params page by page, each before the wave
  *      that reclaims it, and the rest after the last wave: reading and copying a page are one pass.
- *   3. What comes back is what is not the class's own any more. */
+ *   3. What comes back is what is not the class's own any more.
+ *   4. Pages that the infer window shares never leave but for mode HOST: where that is not entered, the twin has an
+ *      address for them and no memory. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -24,8 +26,8 @@ static bool wants_twin(const treadle_switch *sw, treadle_class which) {
   return sw->options.host;
 }
 
-void *treadle_twin_memory(size_t bytes, const char *what) {
-  void *base =
+static char *reserve(size_t bytes, const char *what) {
+  char *base =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
     treadle_fail(TREADLE_NO_MEMORY, "switch: no host memory of %s for %s: %s", treadle_text_of_size(bytes),
@@ -33,33 +35,61 @@ void *treadle_twin_memory(size_t bytes, const char *what) {
     return NULL;
   }
   madvise(base, bytes, MADV_HUGEPAGE);
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0) return base;
-  if (errno == ENOMEM || errno == EFAULT) {
-    treadle_fail(TREADLE_NO_MEMORY, "switch: the system has no host memory of %s for %s",
-                 treadle_text_of_size(bytes), what);
-    munmap(base, bytes);
-    return NULL;
-  }
-#endif
-  memset(base, 0, bytes);
   return base;
 }
 
+static treadle_status touch(char *at, size_t bytes, const char *what) {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return TREADLE_OK;
+  if (errno == ENOMEM || errno == EFAULT)
+    return treadle_fail(TREADLE_NO_MEMORY, "switch: the system has no host memory of %s for %s",
+                        treadle_text_of_size(bytes), what);
+#endif
+  (void)what;
+  memset(at, 0, bytes);
+  return TREADLE_OK;
+}
+
+void *treadle_twin_memory(size_t bytes, const char *what) {
+  char *base = reserve(bytes, what);
+  if (!base || touch(base, bytes, what) == TREADLE_OK) return base;
+  munmap(base, bytes);
+  return NULL;
+}
+
+/* Does a page of params never leave? */
+static bool stays(const treadle_switch *sw, int64_t page) {
+  return sw->aliased && sw->aliased[page] && !sw->options.host;
+}
+
+static treadle_status make_twin(treadle_switch *sw, treadle_class which, size_t bytes, const char *what) {
+  treadle_status status = TREADLE_OK;
+  treadle_twin *twin = &sw->twins[which];
+  size_t page = (size_t)sw->plan->page_bytes;
+  if (!(twin->base = reserve(bytes, what))) return TREADLE_NO_MEMORY;
+  twin->bytes = bytes;
+  for (int64_t i = 0, end, count = sw->place.pages[which]; i < count; i = end + 1) {
+    for (end = i; end < count && !(which == TREADLE_PARAMS && stays(sw, end)); end++) {
+    }
+    if (end > i) TRY(touch(twin->base + (size_t)i * page, (size_t)(end - i) * page, what));
+    sw->stats.host_bytes += (size_t)(end - i) * page;
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_twins_create(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
   static const char *const names[] = {"parameters", "gradients", "optimizer state"};
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
-    treadle_twin *twin = &sw->twins[c];
     size_t bytes = (size_t)(sw->place.pages[c] * sw->plan->page_bytes);
     if (bytes == 0 || !wants_twin(sw, (treadle_class)c)) continue;
-    twin->base = treadle_twin_memory(bytes, names[c]);
-    if (!twin->base) return TREADLE_NO_MEMORY;
-    twin->bytes = bytes;
-    sw->stats.host_bytes += bytes;
-    if (c == TREADLE_PARAMS && !(twin->has = treadle_alloc((size_t)sw->place.pages[c])))
-      return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+    TRY(make_twin(sw, (treadle_class)c, bytes, names[c]));
+    if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->place.pages[c])))
+      TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
   }
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 void treadle_twins_release(treadle_switch *sw) {
@@ -119,7 +149,7 @@ void treadle_offload(treadle_switch *sw, treadle_class which) {
 
 /* Is it the infer window's too, with the same bytes? */
 static bool shared(const treadle_switch *sw, int64_t page) {
-  return sw->aliased && sw->aliased[page] && sw->owner[page] == TREADLE_INFER_PARAMS;
+  return stays(sw, page) || (sw->aliased && sw->aliased[page] && sw->owner[page] == TREADLE_INFER_PARAMS);
 }
 
 /* Params: runs of pages that are not theirs. */
