@@ -6,19 +6,23 @@
  *   entered, arrived, way    epoch.c treadle_epoch_enter; transport/group.c treadle_group_meet
  *   wait_all                 group.c treadle_group_wait, for each rank in turn
  *   out_epoch, out_state     treadle_control.outcome; EPOCH_FAILED: treadle_outcome_check; decide: treadle_outcome_settle
- *   load_params, twin        offload.c treadle_load, treadle_twin_fill (page by page, before a wave reclaims it)
+ *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
+ *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
  *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done
  *   commit                   epoch.c treadle_epoch_commit
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
- *   finish                   arrows.c, after the commit; the cache takes the pages that are free
+ *   finish                   arrows.c, after the commit (check_committed); the cache takes the pages that are free
+ *   engine, unbind           treadle_switch.engine_bound: the engine of this rank has the address; engine.c
  *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
+ *   bound                    treadle_switch.bound: the ranks have agreed that all engines are; false after any failure that leaves
+ *                            them in INFER, and then a call to INFER binds again (treadle_arrow_bind)
  *   leave                    group.c treadle_group_fail, treadle_group_close
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between
  *
- * Two rules are in the model because without them it fails (planted as OVERTAKEN, LATE_LOAD); the code has to keep them, and
- * treadle_outcome_check, which looks at the outcome of its own epoch alone, does not keep the first yet:
- * a rank that finds the outcome of a later epoch has failed in its own unless it had verified, and a rank that has left
- * the group decides no outcome; and out of HOST, params are in their pages before the ranks meet.
+ * Three rules were found with this model, and it fails without them (planted as OVERTAKEN, LATE_LOAD, BOUND_ALONE): a rank that
+ * finds the outcome of a later epoch has failed in its own unless it had verified, and a rank that has left the group decides no
+ * outcome (treadle_outcome_check, treadle_outcome_settle); out of HOST, params are in their pages before the ranks meet; and
+ * after a failure on the way back no rank counts as bound, whether its own engine was unbound by then or not.
  *
  * Each atomic step is one access to shared words, so that a rank can be killed between any two. What can happen:
  *
@@ -36,7 +40,7 @@
  *             bound likewise
  *   old mode  a rank that says that the old weights stand has them, and nobody overwrites one of them afterwards
  *   alike     without LATE, all that say that an epoch failed say the same of the weights
- *   engine    no page that a bound engine may read is written
+ *   engine    no page that a bound engine may read is written; a rank that counts as bound does so while all engines are
  *
  * Planted mistakes, each to be found: see tools/check-model. */
 
@@ -88,12 +92,14 @@ mtype way[RANKS]; /* the mode in which a rank enters; the versions follow from i
 /* Memory. */
 mtype holds[RANKS * PAGES];
 byte twin[RANKS];         /* the pages of params that are in host memory, a bit each */
-bool engine[RANKS];       /* is bound */
+bool engine[RANKS];       /* has the address of the infer window */
+bool bound[RANKS];        /* this rank knows that all have */
 byte reading[RANKS];      /* the page that a rank copies from, of all ranks; NEVER */
 
 /* What happens. */
 mtype start;   /* where the ranks are */
 bool via_host; /* from FORWARD back to INFER by HOST */
+mtype unbound_to = TREADLE_LOST; /* where callers go from INFER with nothing bound: settled by the first one */
 byte faults = FAULTS; /* kills and errors that may yet come */
 
 /* What was decided, for the assertions: by epoch, at most once. */
@@ -194,6 +200,15 @@ inline assert_window(in_train) { /* the mode has its bytes */
   :: else -> break
   od;
   unit = 0
+}
+
+inline assert_all_bound() {
+  peer = 0;
+  do
+  :: peer < RANKS -> assert(engine[peer] || !alive[peer]); peer++
+  :: else -> break
+  od;
+  peer = 0
 }
 
 /* ---- run.c: one wave ---- */
@@ -344,20 +359,24 @@ inline settle() {
       :: else -> break
       od;
       who = 0;
-      engine[me] = engine[me] && !binding;
+      engine[me] = engine[me] && !binding; /* bind: treadle_engine_unbind */
       if
       :: old == TREADLE_INFER && any && !binding -> mode = TREADLE_LOST
       :: old == TREADLE_INFER && (!any || binding) -> /* stay_in_infer */
         let_go(INFER_BYTES);
         mode = TREADLE_INFER;
-        engine[me] = was_bound
+#ifdef BOUND_ALONE
+        bound[me] = engine[me]
+#else
+        bound[me] = false
+#endif
       :: old == TREADLE_TRAIN && !HAS_TWIN && any -> mode = TREADLE_LOST
       :: old == TREADLE_TRAIN && !HAS_TWIN && !any && !binding -> let_go(TRAIN_BYTES)
       :: old == TREADLE_TRAIN && !HAS_TWIN && !any && binding -> skip /* INFER, unbound */
       :: old == TREADLE_TRAIN && HAS_TWIN -> load_params(); let_go(TRAIN_BYTES); twin[me] = 0; mode = TREADLE_TRAIN
       :: old == TREADLE_HOST -> assert(twin[me] == ALL); let_go(NOTHING); mode = TREADLE_HOST
       fi;
-      engine[me] = engine[me] && mode == TREADLE_INFER;
+      assert(!engine[me] || mode == TREADLE_INFER);
       any = false;
       if
       :: mode == TREADLE_TRAIN || mode == TREADLE_FORWARD -> assert_window(true)
@@ -389,6 +408,8 @@ inline finish() {
       fi;
       let_go(TRAIN_BYTES);
       assert_window(true);
+      assert(!engine[me]);
+      bound[me] = false;
       twin[me] = 0 /* training goes on, and the copy grows old */
     fi;
     mode = to
@@ -400,7 +421,7 @@ inline finish() {
 proctype rank(byte me) {
   mtype mode = start, old = start, to = TREADLE_LOST;
   byte calls, epoch, barriers, wave, peer, who, unit, from_page;
-  bool ok, binding, was_bound, together, any;
+  bool ok, binding, together, any;
   {
     ok = true;
   call:
@@ -414,17 +435,23 @@ proctype rank(byte me) {
       :: else
       fi;
       if
-      :: ok && mode == TREADLE_INFER && engine[me] -> to = TREADLE_FORWARD
+      :: ok && mode == TREADLE_INFER && bound[me] -> assert_all_bound(); to = TREADLE_FORWARD
+      :: ok && mode == TREADLE_INFER && !bound[me] -> /* binds again (treadle_arrow_bind), or gives generation up */
+        if
+        :: unbound_to == TREADLE_LOST -> unbound_to = TREADLE_INFER
+        :: unbound_to == TREADLE_LOST -> unbound_to = TREADLE_FORWARD
+        :: else
+        fi;
+        to = unbound_to
       :: else -> to = TREADLE_INFER
       fi;
-      old = mode;
-      was_bound = engine[me]
+      old = mode
     }
     if
     :: !ok -> goto leave
     :: ok
     fi;
-    atomic { /* treadle_epoch_enter */
+    atomic { /* make_ready, treadle_epoch_enter */
 #ifndef LATE_LOAD
       if
       :: mode == TREADLE_HOST -> load_params()
@@ -445,24 +472,30 @@ proctype rank(byte me) {
         :: else
         fi
       }
-      d_step { /* treadle_outcome_check, check_ways */
-        if
-        :: ok && EPOCH_FAILED -> ok = false
-        :: else
-        fi;
-        do
-        :: ok && who < RANKS -> ok = (way[who] == mode); who++
-        :: else -> break
-        od;
-        who = 0;
+      atomic {
+        d_step { /* treadle_outcome_check, check_ways */
+          if
+          :: ok && EPOCH_FAILED -> ok = false
+          :: else
+          fi;
+          do
+          :: ok && who < RANKS -> ok = (way[who] == mode); who++
+          :: else -> break
+          od;
+          who = 0
 #ifdef LATE_LOAD
-        if
-        :: ok && mode == TREADLE_HOST -> load_params()
-        :: else
-        fi;
+          ;
+          if
+          :: ok && mode == TREADLE_HOST -> load_params()
+          :: else
+          fi
 #endif
-        if
-        :: ok -> engine[me] = false /* treadle_engine_unbind */
+        }
+        if /* move_from_infer: treadle_engine_unbind */
+        :: ok && old == TREADLE_INFER && to != TREADLE_INFER ->
+          bound[me] = false;
+          may_fail();
+          engine[me] = engine[me] && !ok
         :: else
         fi
       }
@@ -494,7 +527,11 @@ proctype rank(byte me) {
     :: else
     fi;
     if
-    :: d_step { ok && binding -> assert(decided[epoch] == TREADLE_COMMITTED); ok = CHAIN };
+    :: d_step { ok && binding ->
+         assert(decided[epoch] == TREADLE_COMMITTED);
+         assert_all_bound();
+         bound[me] = true;
+         ok = CHAIN };
       if
       :: ok -> goto call
       :: else -> goto leave
@@ -570,6 +607,7 @@ init {
       }
       twin[r] = (start == TREADLE_HOST || (KEEP_HOST && start == TREADLE_INFER) -> ALL : 0);
       engine[r] = start == TREADLE_INFER;
+      bound[r] = engine[r];
       way[r] = TREADLE_LOST
     }
     for (r : 0 .. RANKS - 1) { run rank(r) }

@@ -140,11 +140,12 @@ static treadle_status draw_timeline(treadle_job *job) {
   TRY(treadle_group_gather(session->group, &own, sizeof own, all));
   for (int rank = 1; rank < session->size; rank++)
     if (all[rank] > all[fullest]) fullest = rank;
-  snprintf(title, sizeof title, "device bytes of rank %d: %.70s to %.70s", session->rank,
+  snprintf(title, sizeof title, "device bytes of rank %d, the fullest: %.60s to %.60s", session->rank,
            treadle_layout_text(job->train), treadle_layout_text(job->infer));
   if (session->rank == fullest)
-    mine = treadle_timeline_write(job->timeline, job->arguments->timeline, title,
-                                  treadle_switch_bound(job->sw));
+    mine = treadle_timeline_write(
+        job->timeline, job->arguments->timeline, title,
+        (treadle_timeline_bounds){treadle_switch_bound(job->sw), treadle_switch_pool_bound(job->sw)});
   TRY(treadle_session_agree(session, mine));
 out:
   treadle_free(all);

@@ -3,7 +3,8 @@
  *   switch.c         the command: cycles, and the report
  *   switch_steps.c   its steps: loading, arrows that are timed, memcpy, checks
  *   switch_fault.c   the run with --fault
- *   switch_report.c  tables and JSON */
+ *   switch_report.c  tables and JSON
+ *   hold.c           gradients and optimizer state; timeline.c, timeline_draw.c: the picture */
 #ifndef TREADLE_CLI_SWITCH_JOB_H
 #define TREADLE_CLI_SWITCH_JOB_H
 

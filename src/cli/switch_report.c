@@ -57,31 +57,39 @@ static void print_row(const char *name, const treadle_rank_figures *row) {
 
 static void print_rows(const treadle_switch_report *report) {
   if (report->row_count == 0) return;
-  printf("\ndevice bytes, of the fullest rank for each class:\n%8s %11s %11s %11s %11s %11s\n", "after",
-         "params", "grads", "optimizer", "infer", "kv");
+  printf("\ndevice bytes by class after each arrow (each of the rank that has most of it):\n%9s %11s %11s "
+         "%11s %11s %11s\n",
+         "now in", "params", "grads", "optimizer", "infer", "kv");
   for (int i = 0; i < report->row_count; i++) {
     const treadle_residency *row = &report->rows[i];
-    printf("%8s", treadle_mode_text(row->after));
+    printf("%9s", treadle_mode_text(row->after));
     for (int c = 0; c < TREADLE_CLASSES; c++) printf(" %11s", treadle_text_of_size(row->bytes[c]));
     printf("\n");
   }
+  if (report->host_bytes > 0)
+    printf("host memory for what leaves the device: %s on the rank with most\n",
+           treadle_text_of_size(report->host_bytes));
+  printf("\n");
 }
 
 static void print_parts(const treadle_switch_report *report, const treadle_rank_figures *sum) {
   const treadle_switch_parts *parts = &report->parts;
-  printf("copied %s of %s (%.4g), %s on pages that both layouts share\n",
-         treadle_text_of_size(sum->copied_bytes), treadle_text_of_size(sum->infer_bytes),
-         treadle_ratio(sum->copied_bytes, sum->infer_bytes), treadle_text_of_size(sum->aliased_bytes));
-  printf("parts of a cycle: offload %.6f s, waves %.6f s, waiting %.6f s, bind %.6f s, load %.6f s; host "
-         "memory %s\n",
-         parts->offload, parts->waves, parts->wait, parts->bind, parts->load,
-         treadle_text_of_size(report->host_bytes));
+  printf("of %s of infer weights, copied: %s (%.4g), on pages that both layouts share: %s (%.4g)\n",
+         treadle_text_of_size(sum->infer_bytes), treadle_text_of_size(sum->copied_bytes),
+         treadle_ratio(sum->copied_bytes, sum->infer_bytes), treadle_text_of_size(sum->aliased_bytes),
+         treadle_ratio(sum->aliased_bytes, sum->infer_bytes));
+  printf(
+      "\nseconds of a cycle, by part (largest over ranks, means):\n%9s %9s %9s %9s %9s\n%9.6f %9.6f %9.6f "
+      "%9.6f %9.6f\n",
+      "offload", "waves", "waiting", "bind", "load", parts->offload, parts->waves, parts->wait, parts->bind,
+      parts->load);
 }
 
 static void print_fault(const treadle_fault_report *fault) {
-  printf("fault %s: %d survivors, %d returned, the slowest after %.3f s; old weights %s; %lld leaked\n",
+  printf("fault %s: %d survivors, %d returned, the slowest after %.3f s; the training state %s; %lld left "
+         "behind (descriptors, mappings)\n",
          fault->injected, fault->survivors, fault->returned, fault->max_seconds,
-         fault->digest_unchanged ? "unchanged" : "not as they were", (long long)fault->leaked);
+         fault->digest_unchanged ? "is unchanged" : "is not what it was", (long long)fault->leaked);
 }
 
 void treadle_switch_report_text(const treadle_switch_report *report) {

@@ -20,6 +20,10 @@ static treadle_status read_input(treadle_job *job) {
   const treadle_arguments *arguments = job->arguments;
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->fault) TRY(treadle_fault_check(arguments->fault, job->session.size));
+  if (arguments->fault && arguments->timeline)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--fault ends the run in the first switch, so --timeline has no cycle to draw: "
+                     "leave out one of them"));
   if (arguments->timeline && job->session.rank == 0) TRY(treadle_timeline_check(arguments->timeline));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
   TRY(treadle_layout_create(job->model, arguments->train, job->session.size, &job->train));
