@@ -139,8 +139,13 @@ static treadle_status set_word(const option_row *row, const char *text, int64_t 
       return TREADLE_OK;
     }
   const char *nearest = treadle_nearest_name(text, row->words);
-  return treadle_fail(TREADLE_REFUSED, "--%s has no value '%s'; did you mean %s?", row->name, text,
-                      nearest ? nearest : row->words[0]);
+  if (nearest)
+    return treadle_fail(TREADLE_REFUSED, "--%s has no value '%s'; did you mean %s?", row->name, text,
+                        nearest);
+  char words[80] = "";
+  for (int i = 0; row->words[i]; i++)
+    snprintf(words + strlen(words), sizeof words - strlen(words), "%s%s", i ? ", " : "", row->words[i]);
+  return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be one of: %s", row->name, text, words);
 }
 
 static treadle_status set_value(const option_row *row, const char *text, treadle_arguments *arguments) {
@@ -148,7 +153,8 @@ static treadle_status set_value(const option_row *row, const char *text, treadle
   switch (row->kind) {
   case FLAG: *(bool *)field = true; return TREADLE_OK;
   case TEXT:
-    if (!*text) return treadle_fail(TREADLE_REFUSED, "--%s is empty", row->name);
+    if (!*text)
+      return treadle_fail(TREADLE_REFUSED, "--%s is empty; it needs a value: %s", row->name, row->value);
     *(const char **)field = text;
     return TREADLE_OK;
   case SIZE: {

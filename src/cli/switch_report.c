@@ -85,23 +85,16 @@ static void print_parts(const treadle_switch_report *report, const treadle_rank_
       parts->load);
 }
 
-static void print_fault(const treadle_fault_report *fault) {
-  printf("fault %s: %d survivors, %d returned, the slowest after %.3f s; the training state %s; %lld left "
-         "behind (descriptors, mappings)\n",
-         fault->injected, fault->survivors, fault->returned, fault->max_seconds,
-         fault->digest_unchanged ? "is unchanged" : "is not what it was", (long long)fault->leaked);
+static void print_fault(const treadle_fault_report *fault, int ranks) {
+  printf("fault %s\n%d of %d ranks survived it, %d of them returned, the slowest after %.3f s\n"
+         "their training state is %s; left behind (descriptors, mappings): %lld\n",
+         fault->injected, fault->survivors, ranks, fault->returned, fault->max_seconds,
+         fault->digest_unchanged ? "unchanged" : "not what it was", (long long)fault->leaked);
 }
 
-void treadle_switch_report_text(const treadle_switch_report *report) {
+/* What was measured; nothing of it is there after a fault. */
+static void print_figures(const treadle_switch_report *report) {
   treadle_rank_figures sum = sum_figures(report);
-  printf("%s, %s parameters, %s, on %d ranks\n", treadle_model_family(report->model),
-         treadle_count_of(treadle_model_elems(report->model)).text,
-         treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
-  printf("%s -> %s, rank map %s\n", report->train, report->infer, report->rank_map);
-  printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,
-         report->cycles == 1 ? "" : "s", (int)report->waves, report->waves == 1 ? "" : "s",
-         treadle_text_of_size(report->cap_bytes), treadle_text_of_size(report->page_bytes));
-
   printf("%5s %11s %11s %6s %9s %7s %6s %11s %11s\n", "rank", "moved", "lower bound", "ratio", "seconds",
          "GB/s", "memcpy", "peak", "peak bound");
   for (int rank = 0; rank < report->ranks; rank++) {
@@ -118,7 +111,20 @@ void treadle_switch_report_text(const treadle_switch_report *report) {
   printf(", memcpy %.6f s (largest over ranks, medians)\n", report->memcpy);
   print_parts(report, &sum);
   print_rows(report);
-  if (report->fault) print_fault(report->fault);
+}
+
+void treadle_switch_report_text(const treadle_switch_report *report) {
+  printf("%s, %s parameters, %s, on %d ranks\n", treadle_model_family(report->model),
+         treadle_count_of(treadle_model_elems(report->model)).text,
+         treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
+  printf("%s -> %s, rank map %s\n", report->train, report->infer, report->rank_map);
+  printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,
+         report->cycles == 1 ? "" : "s", (int)report->waves, report->waves == 1 ? "" : "s",
+         treadle_text_of_size(report->cap_bytes), treadle_text_of_size(report->page_bytes));
+  if (report->fault)
+    print_fault(report->fault, report->ranks);
+  else
+    print_figures(report);
   printf("digest %016llx%s%s\n", (unsigned long long)report->digest,
          report->pass && report->lossless ? ", the same in both layouts" : "",
          report->pass && report->compared ? ", every byte compared" : "");

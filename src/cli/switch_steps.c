@@ -24,7 +24,10 @@ static treadle_status read_input(treadle_job *job) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --timeline has no cycle to draw: "
                      "leave out one of them"));
-  if (arguments->timeline && job->session.rank == 0) TRY(treadle_timeline_check(arguments->timeline));
+  if (arguments->forward && arguments->cycles == 0)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--forward is of the way back, and --cycles 0 goes one way: leave out one of them"));
+  if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
   TRY(treadle_layout_create(job->model, arguments->train, job->session.size, &job->train));
   TRY(treadle_layout_create(job->model, arguments->infer, job->session.size, &job->infer));

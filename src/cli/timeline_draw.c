@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WIDTH = 960, HEIGHT = 460, LEFT = 76, RIGHT = 24, TOP = 72, BOTTOM = 96, MODE_WIDTH = 54 };
@@ -263,6 +264,10 @@ treadle_status treadle_timeline_check(const char *path) {
   const char *slash = strrchr(path, '/');
   char folder[4096] = ".";
   if (slash) snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+  struct stat found;
+  if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+    return treadle_fail(TREADLE_REFUSED,
+                        "--timeline: '%s' is a folder; name a file in it, such as %s/out.svg", path, path);
   if (access(folder, W_OK) == 0 && (access(path, F_OK) != 0 || access(path, W_OK) == 0)) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED, "--timeline: '%s' cannot be written: %s", path, strerror(errno));
 }

@@ -36,18 +36,12 @@ static double number(const json_t *object, const char *key) {
 
 static void json_has_its_keys(void **state) {
   (void)state;
-  static const char *const keys[] = {"cycles",
-                                     "seconds_to_infer",
-                                     "seconds_to_train",
-                                     "memcpy_seconds",
-                                     "rate_over_memcpy",
-                                     "moved_bytes",
-                                     "lower_bound_bytes",
-                                     "ratio",
-                                     "peak_bytes",
-                                     "peak_bound_bytes",
-                                     "check",
-                                     "digest"};
+  static const char *const keys[] = {"cycles",         "seconds_to_infer", "seconds_to_train",
+                                     "memcpy_seconds", "rate_over_memcpy", "offload_seconds",
+                                     "load_seconds",   "infer_bytes",      "copied_bytes",
+                                     "aliased_bytes",  "moved_bytes",      "lower_bound_bytes",
+                                     "ratio",          "peak_bytes",       "peak_bound_bytes",
+                                     "check",          "digest",           "residency"};
   json_t *root =
       switch_json(4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 64KiB --check --cycles 3");
   assert_int_equal(json_object_size(root), TEST_COUNT(keys));
@@ -66,6 +60,9 @@ static void json_has_its_keys(void **state) {
   json_t *plan = command_json(0, 0, arguments);
   assert_true(number(plan, "moved_bytes") == number(root, "moved_bytes"));
   assert_true(number(plan, "lower_bound_bytes") == number(root, "lower_bound_bytes"));
+  assert_true(number(plan, "infer_bytes") == number(root, "infer_bytes"));
+  assert_true(number(plan, "copied_bytes") == number(root, "copied_bytes"));
+  assert_true(number(plan, "aliased_bytes") == number(root, "aliased_bytes"));
   assert_true(number(plan, "peak_bytes") == number(root, "peak_bytes"));
   assert_true(number(plan, "peak_bound_bytes") == number(root, "peak_bound_bytes"));
   json_decref(plan);
