@@ -50,24 +50,46 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_SWITCH,
         .words = "",
         .summary = "switch a model between two layouts and back, timed and checked",
-        .text = "Run it under mpirun: every process is a rank. The weights are loaded in the training "
-                "layout (with a\n"
-                "config.json alone they are made by a hash of the canonical index), then moved to the "
-                "inference\n"
-                "layout and back, --cycles times. For each rank and in total it prints bytes moved, the "
-                "lower bound,\n"
-                "their ratio, time, GB/s and its ratio to a memcpy of the same bytes, and the peak against "
-                "its bound.\n"
-                "--check compares every byte with a direct cut of the file, and the way back with a "
-                "snapshot, over\n"
-                "noise. --check=prove also drops, doubles and misplaces one copy, each in a fresh switch, "
-                "and demands\n"
-                "that each is caught; and so it does with rows of fp8 blocks that are made or decoded.",
+        .text =
+            "Run it under mpirun: every process is a rank. The weights are loaded in the training layout "
+            "(with a\n"
+            "config.json alone they are made by a hash of the canonical index), then moved to the "
+            "inference\n"
+            "layout and back, --cycles times. For each rank and in total it prints bytes moved, the lower "
+            "bound,\n"
+            "their ratio, time, GB/s and its ratio to a memcpy of the same bytes, and the peak against its "
+            "bound;\n"
+            "then the time by parts, and what is on the device after each arrow.\n"
+            "\n"
+            "--offload also holds gradients (4 bytes an element) and optimizer state (12), and says what "
+            "leaves\n"
+            "the device while weights are served; what leaves makes room for a KV cache. The first cycle "
+            "goes by\n"
+            "way of the host. --keep host has a copy of params in host memory: the way back is local then, "
+            "and a\n"
+            "failure at any moment leaves them as they were. --fault lets one rank die, stop, be late, be "
+            "out of\n"
+            "memory or write a wrong byte, and prints what the others report. --timeline draws all of it.\n"
+            "\n"
+            "--check compares every byte with a direct cut of the file, and the way back with a snapshot, "
+            "over\n"
+            "noise. --check=prove also plants mistakes, each in a fresh switch, and demands that each is "
+            "caught:\n"
+            "a copy dropped, doubled, misplaced; a page reclaimed early or before its twin has it; a "
+            "commit that\n"
+            "is skipped; a shared page in a wrong place; and spoiled rows of fp8 blocks.",
         .examples =
             "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
             "--infer vllm:tp=2 --check\n"
             "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer sglang:tp=2 "
-            "--cycles 7 --json\n",
+            "--cycles 7 --json\n"
+            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer vllm:tp=2 "
+            "--offload params,grads,optimizer\n"
+            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer vllm:tp=2 "
+            "--offload params,optimizer --keep host --forward --timeline out.svg\n"
+            "  mpirun --enable-recovery -n 4 treadle switch --model config.json --train megatron:tp=4 "
+            "--infer "
+            "vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n",
         .run = treadle_command_switch,
         .refuse = treadle_command_switch_refuse,
     },
