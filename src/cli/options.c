@@ -145,7 +145,7 @@ static treadle_status set_word(const option_row *row, const char *text, int64_t 
   char words[80] = "";
   for (int i = 0; row->words[i]; i++)
     snprintf(words + strlen(words), sizeof words - strlen(words), "%s%s", i ? ", " : "", row->words[i]);
-  return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be one of: %s", row->name, text, words);
+  return treadle_fail(TREADLE_REFUSED, "--%s has no value '%s'; it is one of: %s", row->name, text, words);
 }
 
 static treadle_status set_value(const option_row *row, const char *text, treadle_arguments *arguments) {
