@@ -20,3 +20,6 @@ expect 'the same weights'
 expect 'rank 3: .* moves'
 "$MPIEXEC" -n 4 "$TREADLE_BUILD/example_switch_mpi" "$model" megatron:tp=4 vllm:tp=2 >"$folder/out"
 expect 'version 3: '
+"$MPIEXEC" -n 4 "$TREADLE_BUILD/example_training_engine" "$model" megatron:tp=4 vllm:tp=2 >"$folder/out"
+expect 'version 3: .* beside a KV cache of [1-9]'
+expect '^0 params differ from their masters'
