@@ -179,11 +179,12 @@ typedef struct treadle_plan treadle_plan;
 typedef struct treadle_plan_options {
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
-  int32_t
-      waves;  /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number:
-                        treadle_switch_create settles it among them */
-  bool alias; /* whole pages that hold the same in both windows are one page, and not copied: storage
-                       tensors of the to-window then lie where treadle_plan_storage says */
+  /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number: treadle_switch_create
+   * settles it among them. */
+  int32_t waves;
+  /* Whole pages that hold the same in both windows are one page, and not copied: storage tensors of the to-window then lie
+   * where treadle_plan_storage says. */
+  bool alias;
   bool keep_params; /* the from-window stays as it is, and the way back has nothing to do */
 } treadle_plan_options;
 
@@ -250,6 +251,25 @@ void treadle_group_close(treadle_group *group); /* local; peers that still wait 
 
 /* ---- The switch --------------------------------------------------------------------------------- */
 
+/* A switch owns a pool of pages on the device, and windows over them, one for each class of bytes below. All windows are mapped
+ * when it is made and keep their addresses; what a mode does not hold, its window has no bytes for. A training engine
+ *
+ *   1. makes the switch (mode TRAIN, windows full of zeros), says how large gradients and optimizer state are, and fills the
+ *      windows, or registers memory of its own in their place (treadle_switch_register);
+ *   2. trains in mode TRAIN, in the windows;
+ *   3. calls treadle_switch_to_infer, after which an inference engine reads the infer window and writes the KV window;
+ *   4. calls treadle_switch_to_train, by way of treadle_switch_to_forward where log-probabilities are wanted, and goes on at 2.
+ *
+ * What happens to a class on the way to INFER, and when it is back:
+ *
+ *   params      offload_train_param on      (default) overwritten; rebuilt from the infer params, or copied back (keep)
+ *                                   off     stay; infer params lie on other pages
+ *   gradients   offload_train_grad on       dropped: they mean nothing afterwards; with keep_grads copied out and back
+ *                                  off      (default) stay
+ *   optimizer   offload_train_optimizer on  copied out and back
+ *                                       off (default) stays
+ *
+ * examples/training_engine.c does all of this. */
 typedef struct treadle_switch treadle_switch;
 
 /* What the device holds for whom. */
@@ -285,12 +305,13 @@ const char *treadle_mode_text(treadle_mode mode);
 
 typedef enum treadle_choice { TREADLE_DEFAULT = 0, TREADLE_OFF, TREADLE_ON } treadle_choice;
 
-/* What keeps the training parameters while they are off the device. */
-typedef enum treadle_keep {
-  TREADLE_KEEP_INFER =
-      0, /* the infer parameters: the way back is the reverse plan; only where that loses nothing */
-  TREADLE_KEEP_HOST /* a copy in host memory, the twin: the way back and a rollback are local */
-} treadle_keep;
+/* What keeps the training parameters while they are off the device.
+ *
+ *   INFER   the infer parameters: the way back is the reverse plan. No host memory; refused where the way back would lose bits.
+ *           A failure after the first page was reused loses the weights: then the last checkpoint is what is left.
+ *   HOST    a copy in host memory as large as the window, the twin. The way back is a local copy, pairs may lose bits, and a
+ *           failure at any moment leaves the training state as it was. */
+typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_keep;
 
 /* The inference engine in this process. `bind` is called in mode INFER, after the switch was committed and before
  * there is a KV cache: the engine may keep the address of the window, which never changes. `unbind` is called
@@ -319,11 +340,13 @@ typedef struct treadle_switch_options {
   bool keep_grads;                        /* or copied to the host */
   treadle_choice offload_train_optimizer; /* optimizer state leaves it, to the host (off) */
   treadle_keep keep;
-  bool host; /* mode HOST can be entered: host memory for all classes */
-  size_t
-      kv_block_bytes; /* of the KV cache; 0: none. It gets as many blocks as fit what is free in mode INFER */
-  bool alias;         /* pages that hold the same bytes in both layouts are shared, not copied: storage
-                            tensors of the infer window then lie where treadle_plan_storage says */
+  bool host; /* mode HOST can be entered: host memory for all classes of training */
+  /* Of the KV cache; 0: none. It gets as many blocks as fit the pages that are free in mode INFER; with a budget, those
+   * that the budget leaves, too. */
+  size_t kv_block_bytes;
+  /* Pages that hold the same bytes in both layouts are shared, not copied: storage tensors of the infer window then lie
+   * where treadle_plan_storage says. */
+  bool alias;
   bool guard_pages; /* a help for debugging: bytes that a mode does not hold are spoiled, and their windows
                             cannot be touched */
   const treadle_engine_hooks *engine; /* copied; NULL: none */
@@ -349,8 +372,9 @@ void treadle_switch_destroy(treadle_switch *sw);
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
 /* A class's window: a stable address for the life of the switch; NULL when empty. bytes_p may be NULL. Storage
- * tensors lie at their offset_bytes. A window may be used in modes that hold its class; in mode FORWARD
- * params are for reading. */
+ * tensors lie at their offset_bytes (infer params with alias: those of treadle_plan_storage). A window may be used in modes that
+ * hold its class. For reading alone: params in mode FORWARD; in mode INFER the pages that both windows of parameters
+ * share (a write there is a segmentation fault). */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
@@ -358,7 +382,8 @@ treadle_mode treadle_switch_mode(const treadle_switch *sw);
 uint64_t treadle_switch_version(const treadle_switch *sw); /* how many switches to INFER were committed */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
 
-/* Device bytes that a class holds now, counted in pages of the pool; a page that two windows share counts once. */
+/* Device bytes that a class holds now, counted in pages of the pool. A page that two windows share counts once: for the infer
+ * params, or for params where these stay on the device. */
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 
 /* The caller's own memory in place of a part of a window: of params (at byte `offset` of the window, whole
@@ -369,7 +394,7 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
 
-/* Gradients are being accumulated: while this is so, a switch to INFER is refused. Local. */
+/* Gradients are being accumulated: while this is so (begun), a switch to INFER is refused, since it would lose them. Local. */
 void treadle_switch_accumulate(treadle_switch *sw, bool begun);
 
 /* The arrows. Entering the mode one is in does nothing; an arrow that is not there is refused, and both modes
