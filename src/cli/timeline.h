@@ -4,7 +4,8 @@
 
 #include "base/status.h"
 
-enum { TREADLE_TIMELINE_SAMPLES = 1 << 15, TREADLE_TIMELINE_NAMES = 64 };
+/* As many names as have room in the picture: modes and arrows in turn. What comes after the last one is not drawn. */
+enum { TREADLE_TIMELINE_SAMPLES = 1 << 15, TREADLE_TIMELINE_NAMES = 24 };
 
 typedef struct treadle_timeline_sample {
   double seconds;

@@ -41,6 +41,7 @@ typedef struct span { /* a mode, or an arrow */
 typedef struct frame { /* from seconds and bytes to places in the picture */
   span spans[TREADLE_TIMELINE_NAMES];
   size_t count;
+  bool cut;     /* there are later ones */
   double end;   /* of the last span, seconds */
   double scale; /* of the arrows: width of a second */
   double most;  /* bytes at the top */
@@ -51,6 +52,7 @@ static void make_spans(frame *f, const treadle_timeline *t) {
   size_t modes = 0,
          full = t->name_count == TREADLE_TIMELINE_NAMES; /* how long the last one was is not known then */
   f->count = t->name_count - full;
+  f->cut = full;
   f->end = full ? t->names[f->count].seconds : treadle_clock_seconds();
   for (size_t i = 0; i < f->count; i++) {
     const treadle_timeline_name_at *n = &t->names[i];
@@ -194,8 +196,9 @@ static void draw_scale(FILE *file, const frame *f) {
   if (f->scale > 0)
     fprintf(file,
             ":</text><path fill=\"none\" stroke=\"#333\" d=\"M%d %dv8m0 -4h%.1fm0 -4v8\"/>"
-            "<text x=\"%.1f\" y=\"%d\" fill=\"#555\">%s",
-            LEFT + 290, y - 8, seconds * f->scale, LEFT + 298 + seconds * f->scale, y, text);
+            "<text x=\"%.1f\" y=\"%d\" fill=\"#555\">%s%s",
+            LEFT + 290, y - 8, seconds * f->scale, LEFT + 298 + seconds * f->scale, y, text,
+            f->cut ? "; later arrows are not drawn" : "");
   fprintf(file, "</text>\n");
 }
 
