@@ -145,14 +145,22 @@ out:
 
 static int compare_places(const void *a, const void *b) {
   const treadle_spot *x = a, *y = b;
+  if (x->of.expert != y->of.expert) return x->of.expert < y->of.expert ? -1 : 1;
   return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
+static void sort_places(treadle_spots *places) {
+  bool sorted = true; /* as they mostly are */
+  for (size_t i = 1; i < places->count && sorted; i++)
+    sorted = compare_places(&places->items[i - 1], &places->items[i]) < 0;
+  if (!sorted) qsort(places->items, places->count, sizeof *places->items, compare_places);
+}
+
 /* Places whose rows continue those of the one before become one with it. */
-static void join_places(treadle_spots *places, size_t first) {
-  size_t count = first;
-  for (size_t i = first; i < places->count; i++) {
-    treadle_spot *last = count > first ? &places->items[count - 1] : NULL;
+static void join_places(treadle_spots *places) {
+  size_t count = 0;
+  for (size_t i = 0; i < places->count; i++) {
+    treadle_spot *last = count > 0 ? &places->items[count - 1] : NULL;
     const treadle_spot *next = &places->items[i];
     if (last && last->of.expert == next->of.expert && last->of.row + last->of.rows == next->of.row &&
         last->of.column == next->of.column && last->of.columns == next->of.columns &&
@@ -165,35 +173,69 @@ static void join_places(treadle_spots *places, size_t first) {
   places->count = count;
 }
 
+treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle_pieces *pieces,
+                                     int64_t expert, bool codes, treadle_spots *places) {
+  treadle_status status = TREADLE_OK;
+  places->count = 0;
+  for (size_t i = 0; i < pieces->count; i++) {
+    treadle_piece piece = pieces->items[i];
+    if ((piece.dtype == TREADLE_FP8_E4M3) != codes) continue;
+    if (blocks->first_row && expert >= 0) {
+      int64_t step = expert - piece.box.start[0];
+      if (step < 0 || step >= piece.box.size[0]) continue;
+      piece.offset += step * piece.stride[0];
+      piece.box.start[0] = expert;
+      piece.box.size[0] = 1;
+    }
+    TRY(treadle_blocks_spots(blocks, &piece, places));
+  }
+  sort_places(places);
+  join_places(places);
+out:
+  return status;
+}
+
 treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
                                    bool codes, treadle_spots *places) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
-  size_t first = places->count;
   int32_t tensor = (int32_t)(blocks->tensor - layout->model->tensors);
   TRY(treadle_layout_pieces_of(layout, rank, tensor, &pieces));
-  for (size_t i = 0; i < pieces.count; i++)
-    if ((pieces.items[i].dtype == TREADLE_FP8_E4M3) == codes)
-      TRY(treadle_blocks_spots(blocks, &pieces.items[i], places));
-  if (places->count > first)
-    qsort(places->items + first, places->count - first, sizeof *places->items, compare_places);
-  join_places(places, first);
+  TRY(treadle_blocks_places(blocks, &pieces, -1, codes, places));
 out:
   treadle_array_release(&pieces);
   return status;
 }
 
-static bool has(const treadle_rectangle *of, int64_t expert, int64_t row, int64_t column) {
-  return of->expert == expert && row >= of->row && row < of->row + of->rows && column >= of->column &&
+/* The first place of an expert, or behind it. */
+static size_t first_of(const treadle_spots *places, int64_t expert) {
+  size_t low = 0, high = places->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (places->items[middle].of.expert < expert)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+size_t treadle_spots_of(const treadle_spots *places, int64_t expert, size_t *first_p) {
+  size_t end = *first_p = first_of(places, expert);
+  while (end < places->count && places->items[end].of.expert == expert) end++;
+  return end;
+}
+
+static bool has(const treadle_rectangle *of, int64_t row, int64_t column) {
+  return row >= of->row && row < of->row + of->rows && column >= of->column &&
          column < of->column + of->columns;
 }
 
 const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
-                                       int64_t column, int nth, size_t *hint_p) {
-  for (size_t i = 0; i < places->count; i++)
-    if (has(&places->items[i].of, expert, row, column) && nth-- == 0) {
-      *hint_p = i;
-      return &places->items[i];
-    }
+                                       int64_t column) {
+  for (size_t i = first_of(places, expert); i < places->count; i++) {
+    if (places->items[i].of.expert != expert) break;
+    if (has(&places->items[i].of, row, column)) return &places->items[i];
+  }
   return NULL;
 }

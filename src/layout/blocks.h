@@ -40,15 +40,20 @@ treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const tread
 treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_piece *piece,
                                     treadle_spots *places);
 
-/* Appends what a rank holds of the tensor in codes (fp8; `codes`) or in other types, as places; those that continue one
- * another are one. */
+/* Makes `places` of these pieces of one rank: of all of the tensor or, from 0 on, of one expert; of those in codes (fp8;
+ * `codes`) or in other types. By expert, then by address; those that continue one another are one. */
+treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle_pieces *pieces,
+                                     int64_t expert, bool codes, treadle_spots *places);
+/* The same of all that a rank holds of the tensor. */
 treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
                                    bool codes, treadle_spots *places);
 
-/* The n-th place, in their order, that has the element at (expert, row, column); NULL: none. Ranks with two slots for an
- * expert have it twice: codes and scales of one slot belong together. *hint_p is which place it was. */
+/* Of places by expert, those of one: *first_p up to the end, which is returned. */
+size_t treadle_spots_of(const treadle_spots *places, int64_t expert, size_t *first_p);
+/* The first of them that has the element at (expert, row, column); NULL: none. Ranks with two slots for an expert have it
+ * twice: codes and scales that come first belong together. */
 const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
-                                       int64_t column, int nth, size_t *hint_p);
+                                       int64_t column);
 
 static inline int64_t treadle_spot_offset(const treadle_spot *place, int64_t row, int64_t column) {
   return place->offset + (row - place->of.row) * place->row_stride +

@@ -14,12 +14,19 @@ void treadle_band_walk_init(treadle_band_walk *walk, const treadle_classes *clas
                             const treadle_layout *from, const treadle_layout *to, int64_t rank,
                             treadle_sink *sink) {
   *walk = (treadle_band_walk){
-      .classes = classes, .from = from, .to = to, .rank = rank, .sink = sink, .tensor = -1, .source = -1};
+      .classes = classes, .from = from, .to = to, .rank = rank, .sink = sink, .tensor = -1};
 }
 
 void treadle_band_walk_release(treadle_band_walk *walk) {
-  treadle_spots *places[] = {&walk->codes,         &walk->scales,    &walk->source_codes,
-                             &walk->source_scales, &walk->own_codes, &walk->own_scales};
+  treadle_spots *places[] = {&walk->codes, &walk->scales, &walk->own_codes, &walk->own_scales};
+  for (size_t i = 0; i < walk->lenders.count; i++) {
+    treadle_array_release(&walk->lenders.items[i].codes_held);
+    treadle_array_release(&walk->lenders.items[i].scales_held);
+    treadle_array_release(&walk->lenders.items[i].codes);
+    treadle_array_release(&walk->lenders.items[i].scales);
+  }
+  treadle_array_release(&walk->lenders);
+  treadle_array_release(&walk->columns);
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) treadle_array_release(places[i]);
   treadle_array_release(&walk->cells);
   treadle_array_release(&walk->other_cells);
@@ -34,14 +41,13 @@ void treadle_band_walk_release(treadle_band_walk *walk) {
   treadle_free(walk->seen);
 }
 
-/* Codes and scales of a tensor in a rank's window. */
-treadle_status treadle_bands_places(const treadle_band_walk *w, const treadle_layout *layout, int64_t rank,
-                                    treadle_spots *codes, treadle_spots *scales) {
+/* Codes and scales of the tensor at hand in this rank's window. */
+static treadle_status find_places(const treadle_band_walk *w, const treadle_layout *layout,
+                                  treadle_spots *codes, treadle_spots *scales) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks of_scales = treadle_blocks_of(model_of(w), w->blocks.tensor->scale);
-  codes->count = scales->count = 0;
-  TRY(treadle_blocks_held(&w->blocks, layout, rank, true, codes));
-  TRY(treadle_blocks_held(&of_scales, layout, rank, false, scales));
+  TRY(treadle_blocks_held(&w->blocks, layout, w->rank, true, codes));
+  TRY(treadle_blocks_held(&of_scales, layout, w->rank, false, scales));
 out:
   return status;
 }
@@ -52,13 +58,14 @@ treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor) {
   w->tensor = tensor;
   w->blocks = treadle_blocks_of(model_of(w), tensor);
   w->has_common = false;
-  w->source = -1;
+  for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
+  w->lender = w->next_lender = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = 0;
   if (w->sink->no_sources) return TREADLE_OK;
   w->held.count = 0;
   TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
-  if (w->to->fp8) TRY(treadle_bands_places(w, w->to, w->rank, &w->codes, &w->scales));
-  if (w->from->fp8) TRY(treadle_bands_places(w, w->from, w->rank, &w->own_codes, &w->own_scales));
+  if (w->to->fp8) TRY(find_places(w, w->to, &w->codes, &w->scales));
+  if (w->from->fp8) TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
   size_t bytes = (size_t)(w->blocks.experts * w->blocks.down * w->blocks.across / 8 + 1);
   if (bytes > w->seen_bytes) {
     treadle_free(w->seen);

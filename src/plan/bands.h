@@ -40,6 +40,22 @@ typedef struct treadle_band_source {
   int8_t add;
 } treadle_band_source;
 
+/* Another rank that codes of the tensor at hand are read from, and what it has of one expert. */
+typedef struct treadle_band_lender {
+  int64_t rank; /* -1: none */
+  int64_t expert;
+  treadle_pieces codes_held, scales_held; /* of the tensor */
+  treadle_spots codes, scales;            /* of the expert */
+} treadle_band_lender;
+
+/* Columns of a row of blocks that are read from one rank. */
+typedef struct treadle_band_columns {
+  treadle_rectangle of;
+  int64_t rank;
+  bool twin; /* from this rank's own destination window */
+  treadle_spot codes, scales;
+} treadle_band_columns;
+
 typedef struct treadle_band_walk {
   const treadle_classes *classes;
   const treadle_layout *from, *to;
@@ -53,9 +69,10 @@ typedef struct treadle_band_walk {
   treadle_cells cells, other_cells;
   treadle_boxes boxes, rest, spare;
   treadle_pieces held;
-  treadle_spots codes, scales, source_codes, source_scales, own_codes, own_scales;
-  int64_t source; /* the rank of source_codes and source_scales; -1: none yet */
-  size_t code_hint, scale_hint;
+  treadle_spots codes, scales, own_codes, own_scales;
+  TREADLE_ARRAY(treadle_band_lender) lenders; /* met last, in a circle */
+  size_t lender, next_lender;                 /* the one asked last, and the one to be given up next */
+  TREADLE_ARRAY(treadle_band_columns) columns;
   bool repeats;        /* scales stand in several places of this window */
   int64_t scales_left; /* places whose scale is still to be made */
   TREADLE_ARRAY(treadle_band_wish) wanted;

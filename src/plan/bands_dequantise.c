@@ -4,63 +4,113 @@
 #include <assert.h>
 #include <inttypes.h>
 
+/* Blocks of a row of blocks may be on as many ranks as the columns are cut into, row by row the same ones. Of replicas
+ * each expert has another: what is kept of a rank is cheap to make, and there is an end to it. */
+enum { MAX_LENDERS = 64 };
+
 /* Where the codes of an element are read: in this window, on this rank, or on another. */
 typedef struct code_source {
   int64_t rank;
   bool twin;
-  const treadle_spot *codes;
-  const treadle_spots *scales;
+  const treadle_spot *codes, *scales;
 } code_source;
+
+/* ---- Other ranks ---- */
+
+/* What a rank that was asked before has of an expert. */
+static treadle_status turn_to_expert(const treadle_band_walk *w, treadle_band_lender *lender,
+                                     int64_t expert) {
+  treadle_status status = TREADLE_OK;
+  if (lender->expert == expert) return TREADLE_OK;
+  const treadle_blocks of_scales = treadle_blocks_of(w->from->model, w->blocks.tensor->scale);
+  lender->expert = -1;
+  TRY(treadle_blocks_places(&w->blocks, &lender->codes_held, expert, true, &lender->codes));
+  TRY(treadle_blocks_places(&of_scales, &lender->scales_held, expert, false, &lender->scales));
+  lender->expert = expert;
+out:
+  return status;
+}
+
+/* Turns to a rank, and to what it has of an expert. */
+static treadle_status turn_to_lender(treadle_band_walk *w, int64_t rank, int64_t expert) {
+  treadle_status status = TREADLE_OK;
+  size_t count = w->lenders.count;
+  for (size_t i = 1; i <= count; i++) {
+    size_t at = (w->lender + i) % count; /* mostly the one that came next the last time */
+    if (w->lenders.items[at].rank != rank) continue;
+    w->lender = at;
+    return turn_to_expert(w, &w->lenders.items[at], expert);
+  }
+  if (count < MAX_LENDERS && w->next_lender == count)
+    TRY(treadle_array_push(&w->lenders, (treadle_band_lender){.rank = -1}));
+  treadle_band_lender *lender = &w->lenders.items[w->next_lender];
+  w->lender = w->next_lender;
+  w->next_lender = (w->next_lender + 1) % MAX_LENDERS;
+  lender->rank = lender->expert = -1;
+  lender->codes_held.count = lender->scales_held.count = 0;
+  TRY(treadle_layout_pieces_of(w->from, rank, w->tensor, &lender->codes_held));
+  TRY(treadle_layout_pieces_of(w->from, rank, w->blocks.tensor->scale, &lender->scales_held));
+  TRY(turn_to_expert(w, lender, expert));
+  lender->rank = rank;
+out:
+  return status;
+}
+
+static bool has_lender(const treadle_band_walk *w) {
+  return w->lenders.count > 0 && w->lenders.items[w->lender].rank >= 0;
+}
+
+/* The codes of an element on the rank that was asked last, NULL: none there. */
+static treadle_status ask_lender(treadle_band_walk *w, int64_t expert, int64_t row, int64_t column,
+                                 code_source *source_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_band_lender *lender = &w->lenders.items[w->lender];
+  TRY(turn_to_expert(w, lender, expert));
+  *source_p = (code_source){.rank = lender->rank};
+  source_p->codes = treadle_spots_find(&lender->codes, expert, row, column);
+  source_p->scales =
+      treadle_spots_find(&lender->scales, expert, row / w->blocks.high, column / w->blocks.wide);
+out:
+  return status;
+}
+
+/* ---- Bands ---- */
 
 static treadle_status find_source(treadle_band_walk *w, int64_t expert, int64_t row, int64_t column,
                                   code_source *source_p) {
   treadle_status status = TREADLE_OK;
-  *source_p = (code_source){.rank = w->rank, .twin = true, .scales = &w->scales};
-  source_p->codes = treadle_spots_find(&w->codes, expert, row, column, 0, &w->code_hint);
+  int64_t down = row / w->blocks.high, across = column / w->blocks.wide;
+  *source_p = (code_source){.rank = w->rank, .twin = true};
+  source_p->codes = treadle_spots_find(&w->codes, expert, row, column);
+  source_p->scales = treadle_spots_find(&w->scales, expert, down, across);
   if (source_p->codes) return TREADLE_OK;
-  *source_p = (code_source){.rank = w->rank, .scales = &w->own_scales};
-  source_p->codes = treadle_spots_find(&w->own_codes, expert, row, column, 0, &w->code_hint);
+  *source_p = (code_source){.rank = w->rank};
+  source_p->codes = treadle_spots_find(&w->own_codes, expert, row, column);
+  source_p->scales = treadle_spots_find(&w->own_scales, expert, down, across);
   if (source_p->codes) return TREADLE_OK;
-  *source_p = (code_source){.scales = &w->source_scales};
-  for (int again = 0; again < 2; again++) {
-    source_p->rank = w->source;
-    if (w->source >= 0)
-      source_p->codes = treadle_spots_find(&w->source_codes, expert, row, column, 0, &w->code_hint);
-    if (source_p->codes || again) break;
-    const treadle_rectangle point = {expert, row, 1, column, 1};
-    w->boxes.count = w->cells.count = 0;
-    TRY(treadle_rectangle_boxes(&w->blocks, &point, &w->boxes));
-    TRY(treadle_layout_cells(w->from, w->tensor, &w->boxes.items[0], &w->cells));
-    assert(w->cells.count == 1);
-    w->source = treadle_bands_holder(w, &w->cells.items[0], expert, 0);
-    TRY(treadle_bands_places(w, w->from, w->source, &w->source_codes, &w->source_scales));
-  }
+  if (has_lender(w)) TRY(ask_lender(w, expert, row, column, source_p));
+  if (source_p->codes) return TREADLE_OK;
+  const treadle_rectangle point = {expert, row, 1, column, 1};
+  w->boxes.count = w->cells.count = 0;
+  TRY(treadle_rectangle_boxes(&w->blocks, &point, &w->boxes));
+  TRY(treadle_layout_cells(w->from, w->tensor, &w->boxes.items[0], &w->cells));
+  assert(w->cells.count == 1);
+  int64_t rank = treadle_bands_holder(w, &w->cells.items[0], expert, 0);
+  TRY(turn_to_lender(w, rank, expert));
+  TRY(ask_lender(w, expert, row, column, source_p));
   if (!source_p->codes)
     status =
         treadle_fail(TREADLE_DIFFERENT, "plan: rank %" PRId64 ": rank %" PRId64 " has no codes of %s there",
-                     w->rank, w->source, treadle_bands_name(w));
+                     w->rank, rank, treadle_bands_name(w));
 out:
   return status;
 }
 
 /* Lowers *end_p to where codes of the expert begin. */
 static void end_at(const treadle_spots *codes, const treadle_rectangle *of, int64_t *end_p) {
-  for (size_t i = 0; i < codes->count; i++)
-    if (codes->items[i].of.expert == of->expert && codes->items[i].of.row > of->row)
-      *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
-}
-
-/* How many bands from this one on, up to row `end`, are read from the same source, one step further each. */
-static int32_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *of,
-                           const code_source *source, const treadle_spot *scales, int64_t end) {
-  const treadle_blocks *b = &w->blocks;
-  int64_t down = of->row / b->high;
-  if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
-  end = treadle_smaller(end, source->codes->of.row + source->codes->of.rows);
-  end = treadle_smaller(end, (scales->of.row + scales->of.rows) * b->high);
-  if (!source->twin) end_at(&w->codes, of, &end);
-  if (source->rank != w->rank) end_at(&w->own_codes, of, &end);
-  return (int32_t)(end / b->high - down);
+  size_t i, end = treadle_spots_of(codes, of->expert, &i);
+  for (; i < end; i++)
+    if (codes->items[i].of.row > of->row) *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
 }
 
 /* How many blocks of a band are read for the first time. */
@@ -71,26 +121,30 @@ static int64_t fresh_blocks(const treadle_band_walk *w, const treadle_rectangle 
   return fresh;
 }
 
-/* Of `count` bands from this one on, those with as many blocks that are read for the first time; they are seen then. */
-static int32_t see_blocks(treadle_band_walk *w, const treadle_rectangle *of, int32_t count,
-                          int64_t *fresh_p) {
-  int64_t down = of->row / w->blocks.high;
-  int32_t alike = 1;
-  *fresh_p = fresh_blocks(w, of, down);
-  while (alike < count && fresh_blocks(w, of, down + alike) == *fresh_p) alike++;
-  for (int32_t i = 0; i<alike && * fresh_p> 0; i++)
-    for (int64_t j = of->column / w->blocks.wide; j * w->blocks.wide < of->column + of->columns; j++)
-      treadle_bands_see(w, of->expert, down + i, j);
-  return alike;
+/* How many bands from this one on, up to row `end`, are read from the same source, one step further each, with as many
+ * blocks that are read for the first time. */
+static int64_t alike_bands(const treadle_band_walk *w, const treadle_band_columns *columns, int64_t end) {
+  const treadle_blocks *b = &w->blocks;
+  const treadle_rectangle *of = &columns->of;
+  int64_t down = of->row / b->high, count = 1;
+  if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
+  end = treadle_smaller(end, columns->codes.of.row + columns->codes.of.rows);
+  end = treadle_smaller(end, (columns->scales.of.row + columns->scales.of.rows) * b->high);
+  if (!columns->twin) end_at(&w->codes, of, &end);
+  if (columns->rank != w->rank) end_at(&w->own_codes, of, &end);
+  end = end / b->high > down ? end / b->high : down + 1;
+  if (columns->rank == w->rank) return end - down;
+  int64_t fresh = fresh_blocks(w, of, down);
+  while (down + count < end && fresh_blocks(w, of, down + count) == fresh) count++;
+  return count;
 }
 
-/* A rectangle in one row of blocks and on one source, and those that follow it: *count_p, of which fewer may be taken. */
-static treadle_status dequantise_part(treadle_band_walk *w, const treadle_piece *piece,
-                                      const treadle_box *box, const treadle_rectangle *of,
-                                      const code_source *source, const treadle_spot *scales, int32_t wave,
-                                      int32_t *count_p) {
+/* A band, and those that follow it, from one source. */
+static treadle_status dequantise_columns(treadle_band_walk *w, const treadle_piece *piece,
+                                         const treadle_box *box, const treadle_band_columns *columns,
+                                         int32_t wave, int32_t count) {
   treadle_status status = TREADLE_OK;
-  int64_t fresh = 0;
+  const treadle_rectangle *of = &columns->of;
   w->parts.count = w->boxes.count = 0;
   TRY(treadle_rectangle_boxes(&w->blocks, of, &w->boxes));
   for (size_t i = 0; i < w->boxes.count; i++) {
@@ -99,24 +153,67 @@ static treadle_status dequantise_part(treadle_band_walk *w, const treadle_piece 
     treadle_band_part part = treadle_bands_part(
         w, of, &met, piece->dtype, piece->dtype,
         treadle_box_offset(&met, &piece->box, piece->stride, piece->offset), piece->stride, false);
-    part.op.source = (int32_t)source->rank;
-    part.op.twin = source->twin;
+    part.op.source = (int32_t)columns->rank;
+    part.op.twin = columns->twin;
     part.op.add = piece->add;
     part.op.storage = piece->storage;
     if (treadle_bands_plain(&w->blocks)) part.step = w->blocks.high * piece->stride[w->blocks.first_row];
-    if (source->rank != w->rank) part.moved = part.op.elems;
+    if (columns->rank != w->rank) part.moved = part.op.elems;
     TRY(treadle_array_push(&w->parts, part));
   }
-  if (source->rank != w->rank) *count_p = see_blocks(w, of, *count_p, &fresh);
-  w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
-  treadle_band band = treadle_bands_band(w, of, source->codes, scales);
+  if (columns->rank != w->rank) {
+    int64_t down = of->row / w->blocks.high, wide = w->blocks.wide;
+    w->parts.items[0].moved += fresh_blocks(w, of, down) * (int64_t)sizeof(float);
+    for (int32_t i = 0; i < count; i++)
+      for (int64_t j = of->column / wide; j * wide < of->column + of->columns; j++)
+        treadle_bands_see(w, of->expert, down + i, j);
+  }
+  treadle_band band = treadle_bands_band(w, of, &columns->codes, &columns->scales);
   band.wave = wave;
-  band.count = *count_p;
+  band.count = count;
   band.storage = piece->storage;
-  band.twin = source->twin;
+  band.twin = columns->twin;
   band.value_dtype = (uint8_t)piece->dtype;
   band.parts = (int64_t)w->parts.count;
   TRY(w->sink->take_band(w->sink, &band, w->parts.items));
+out:
+  return status;
+}
+
+/* Appends the columns of a band by where they are read; *count_p: so many bands from this one on, up to row `end_row`, are
+ * read alike. */
+static treadle_status find_columns(treadle_band_walk *w, const treadle_rectangle *band, int64_t end_row,
+                                   int64_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  int64_t wide = w->blocks.wide, end = band->column + band->columns;
+  bool whole = true; /* no block has columns of two sources: their scales would be one */
+  *count_p = INT32_MAX;
+  for (treadle_band_columns next = {.of = *band}; next.of.column < end; next.of.column += next.of.columns) {
+    code_source source;
+    treadle_rectangle *of = &next.of;
+    TRY(find_source(w, of->expert, of->row, of->column, &source));
+    if (!source.scales || source.codes->column_stride != 1) {
+      status =
+          treadle_fail(TREADLE_REFUSED,
+                       "plan: '%s' has codes of %s on rank %" PRId64
+                       " with gaps, or without the scale of their block: values are not made of them; say "
+                       "dtype= on one side",
+                       w->from->text, treadle_bands_name(w), source.rank);
+      goto out;
+    }
+    const treadle_rectangle *there = &source.codes->of, *scales = &source.scales->of;
+    of->rows = treadle_smaller(band->rows, there->row + there->rows - of->row);
+    of->columns = treadle_smaller(end, there->column + there->columns);
+    of->columns = treadle_smaller(of->columns, (scales->column + scales->columns) * wide) - of->column;
+    whole = whole && (of->column == band->column || of->column % wide == 0);
+    next.rank = source.rank;
+    next.twin = source.twin;
+    next.codes = *source.codes;
+    next.scales = *source.scales;
+    *count_p = treadle_smaller(*count_p, alike_bands(w, &next, end_row));
+    TRY(treadle_array_push(&w->columns, next));
+  }
+  if (!whole) *count_p = 1;
 out:
   return status;
 }
@@ -126,38 +223,22 @@ static treadle_status dequantise_bands(treadle_band_walk *w, const treadle_piece
                                        const treadle_box *box, const treadle_rectangle *band,
                                        int64_t end_row, int64_t *row_p) {
   treadle_status status = TREADLE_OK;
-  int64_t down = band->row / w->blocks.high, end = band->column + band->columns;
-  int32_t wave, count = 1;
-  int64_t wave_end;
-  TRY(treadle_bands_wave(w, band->expert, down, &wave, &wave_end));
-  end_row = treadle_smaller(end_row, wave_end * w->blocks.high);
-  for (treadle_rectangle of = *band; of.column < end; of.column += of.columns) {
-    code_source source;
-    TRY(find_source(w, of.expert, of.row, of.column, &source));
-    const treadle_rectangle *there = &source.codes->of;
-    const treadle_spot *scales =
-        treadle_spots_find(source.scales, of.expert, down, of.column / w->blocks.wide, 0, &w->scale_hint);
-    if (!scales || source.codes->column_stride != 1) {
-      status =
-          treadle_fail(TREADLE_REFUSED,
-                       "plan: '%s' has codes of %s on rank %" PRId64
-                       " with gaps, or without the scale of their block: values are not made of them; say "
-                       "dtype= on one side",
-                       w->from->text, treadle_bands_name(w), source.rank);
-      goto out;
-    }
-    of.rows = treadle_smaller(band->rows, there->row + there->rows - of.row);
-    of.columns = treadle_smaller(end, there->column + there->columns);
-    of.columns =
-        treadle_smaller(of.columns, (scales->of.column + scales->of.columns) * w->blocks.wide) - of.column;
-    if (of.columns == band->columns) count = alike_bands(w, &of, &source, scales, end_row);
-    TRY(dequantise_part(w, piece, box, &of, &source, scales, wave, &count));
-    const treadle_rectangle below = {of.expert, of.row + of.rows, band->rows - of.rows, of.column,
-                                     of.columns};
-    int64_t after; /* of a block that is on several ranks, the rest */
-    if (below.rows > 0) TRY(dequantise_bands(w, piece, box, &below, end_row, &after));
+  int64_t wave_end, count, after;
+  int32_t wave;
+  size_t first = w->columns.count; /* those before are of the band that this one is the rest of */
+  TRY(treadle_bands_wave(w, band->expert, band->row / w->blocks.high, &wave, &wave_end));
+  TRY(find_columns(w, band, treadle_smaller(end_row, wave_end * w->blocks.high), &count));
+  for (size_t i = first, end = w->columns.count; i < end; i++) {
+    const treadle_band_columns columns = w->columns.items[i];
+    const treadle_rectangle *of = &columns.of;
+    TRY(dequantise_columns(w, piece, box, &columns, wave, (int32_t)count));
+    const treadle_rectangle below = {of->expert, of->row + of->rows, band->rows - of->rows, of->column,
+                                     of->columns};
+    if (below.rows > 0) /* of a block that is on several ranks, the rest */
+      TRY(dequantise_bands(w, piece, box, &below, end_row, &after));
   }
   *row_p = band->row + band->rows + (count - 1) * w->blocks.high;
+  w->columns.count = first;
 out:
   return status;
 }

@@ -7,9 +7,6 @@
 
 static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Codes and scales of a tensor in a rank's window. */
-treadle_status treadle_bands_places(const treadle_band_walk *w, const treadle_layout *layout, int64_t rank,
-                                    treadle_spots *codes, treadle_spots *scales);
 /* Turns to a tensor, unless it is at hand already. */
 treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor);
 /* The wave of a band: that of its first element, on every rank and both ways. *end_p: bands down..*end_p - 1 are known to have

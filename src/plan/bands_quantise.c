@@ -214,11 +214,12 @@ static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *o
 static const treadle_spot *find_scales(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
   const treadle_rectangle block = {expert, down, 1, across, 1};
   const treadle_spot *best = NULL;
-  if (!w->repeats) return treadle_spots_find(&w->scales, expert, down, across, 0, &w->scale_hint);
-  for (size_t i = 0; i < w->scales.count; i++) {
+  if (!w->repeats) return treadle_spots_find(&w->scales, expert, down, across);
+  size_t i, end = treadle_spots_of(&w->scales, expert, &i);
+  for (; i < end; i++) {
     const treadle_spot *spot = &w->scales.items[i];
     const treadle_rectangle met = treadle_bands_meet(&block, &spot->of);
-    if (spot->of.expert != expert || met.rows < 1 || met.columns < 1) continue;
+    if (met.rows < 1 || met.columns < 1) continue;
     if (!best || spot->of.column + spot->of.columns > best->of.column + best->of.columns) best = spot;
   }
   return best;
@@ -229,10 +230,11 @@ static treadle_status repeat_scales(treadle_band_walk *w, const treadle_rectangl
                                     const treadle_spot *from, int32_t wave) {
   treadle_status status = TREADLE_OK;
   w->scales_left -= blocks->rows * blocks->columns;
-  for (size_t i = 0; i < w->scales.count && w->repeats; i++) {
+  size_t i, end = treadle_spots_of(&w->scales, blocks->expert, &i);
+  for (; i < end && w->repeats; i++) {
     const treadle_spot *spot = &w->scales.items[i];
     const treadle_rectangle met = treadle_bands_meet(blocks, &spot->of);
-    if (spot == from || spot->of.expert != blocks->expert || met.rows < 1 || met.columns < 1) continue;
+    if (spot == from || met.rows < 1 || met.columns < 1) continue;
     w->scales_left -= met.rows * met.columns;
     TRY(copy_twin(w, &met, from, spot, w->blocks.tensor->scale, wave));
   }
@@ -302,11 +304,10 @@ static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *c
   const treadle_rectangle band = treadle_blocks_band(b, all->expert, down, across, count);
   if (nth > 0) {
     int32_t wave;
-    size_t hint = 0;
     const treadle_rectangle of = treadle_bands_meet(&band, &codes->of);
     TRY(treadle_bands_wave(w, of.expert, down, &wave, end_p));
     *end_p = down + 1;
-    const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column, 0, &hint);
+    const treadle_spot *first = treadle_spots_find(&w->codes, of.expert, of.row, of.column);
     return copy_twin(w, &of, first, codes, w->tensor, wave);
   }
   if (!simple) TRY(find_sources(w, &band));
@@ -350,8 +351,7 @@ static treadle_status count_scales(treadle_band_walk *w) {
                           "without gaps; say dtype= on one side",
                           w->to->text, treadle_bands_name(w), codes->column_stride);
     blocks += ((all.rows + b->high - 1) / b->high) * ((all.columns + b->wide - 1) / b->wide);
-    for (size_t k = 0; k < i && !w->repeats; k++)
-      w->repeats = w->codes.items[k].of.expert == codes->of.expert; /* further copies, perhaps */
+    if (i > 0 && codes[-1].of.expert == codes->of.expert) w->repeats = true; /* further copies, perhaps */
   }
   w->scales_left = 0;
   for (size_t i = 0; i < w->scales.count; i++)
@@ -364,15 +364,12 @@ treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_bands_start(w, tensor));
   TRY(count_scales(w));
-  w->code_hint = w->scale_hint = 0;
   for (size_t i = 0; i < w->codes.count; i++) {
     const treadle_spot *codes = &w->codes.items[i];
     const treadle_rectangle *of = &codes->of, all = whole_blocks(&w->blocks, of);
     int nth = 0;
-    for (size_t k = 0; k < i; k++) {
-      const treadle_rectangle *other = &w->codes.items[k].of;
-      nth += other->expert == of->expert && other->row == of->row && other->column == of->column;
-    }
+    for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
+      nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
     bool simple = true; /* mostly all of it is on one rank, so that bands need not be looked at */
     if (nth == 0) TRY(find_sources(w, &all));
     for (size_t k = 1; k < w->sources.count; k++)
