@@ -65,6 +65,10 @@ out:
 treadle_status treadle_boxes_subtract(treadle_boxes *boxes, const treadle_box *without,
                                       treadle_boxes *spare) {
   treadle_status status = TREADLE_OK;
+  treadle_box common;
+  size_t apart = 0;
+  while (apart < boxes->count && !treadle_box_meet(&boxes->items[apart], without, &common)) apart++;
+  if (apart == boxes->count) return TREADLE_OK;
   spare->count = 0;
   for (size_t i = 0; i < boxes->count; i++) TRY(treadle_box_subtract(&boxes->items[i], without, spare));
   treadle_boxes swap = *boxes;

@@ -31,15 +31,8 @@ treadle_strided treadle_strided_whole(const int64_t *axis, int naxes, int64_t of
   return whole;
 }
 
-/* The axes longer than 1, slow first. reach[i]: addresses from the first to the last element of a step of
- * axis order[i], both included. */
-typedef struct nest {
-  int count, order[TREADLE_MAX_AXES];
-  int64_t reach[TREADLE_MAX_AXES];
-} nest;
-
-static nest nest_of(const treadle_strided *from) {
-  nest n = {0};
+treadle_nest treadle_nest_of(const treadle_strided *from) {
+  treadle_nest n = {0};
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     if (from->box.size[a] == 1) continue;
     int i = n.count++;
@@ -56,55 +49,63 @@ static nest nest_of(const treadle_strided *from) {
   return n;
 }
 
-/* `part` is one step of all axes before `level`. low and high count from its first element. Steps of an
+/* `part` is one step of all axes before `level`, and comes back as it was. low and high count from its first element. Steps of an
  * axis lie one behind the other, so only the first that is met can begin before low, and only the last can
  * end behind high. */
-static treadle_status clip(const nest *n, int level, treadle_strided part, int64_t low, int64_t high,
-                           treadle_strideds *parts) {
+static treadle_status clip(const treadle_nest *n, int level, treadle_strided *part, int64_t low,
+                           int64_t high, treadle_strideds *parts) {
   treadle_status status = TREADLE_OK;
-  if (level == n->count) return treadle_array_push(parts, part);
+  if (level == n->count) return treadle_array_push(parts, *part);
   int a = n->order[level];
-  int64_t stride = part.stride[a], reach = n->reach[level], size = part.box.size[a];
+  int64_t stride = part->stride[a], reach = n->reach[level], size = part->box.size[a];
+  int64_t start = part->box.start[a], offset = part->offset;
   int64_t first = low < reach ? 0 : (low - reach) / stride + 1, end = least(size, (high - 1) / stride + 1);
   if (first >= end) return TREADLE_OK; /* all of the range is a gap between two steps */
 
-  treadle_strided step = part;
-  step.box.size[a] = 1;
   bool cut_first = low > first * stride;
   bool cut_last = high < (end - 1) * stride + reach;
   if (cut_first) { /* and perhaps cut at its end too */
-    step.box.start[a] = part.box.start[a] + first;
-    step.offset = part.offset + first * stride;
-    TRY(clip(n, level + 1, step, low - first * stride, high - first * stride, parts));
+    part->box.size[a] = 1;
+    part->box.start[a] = start + first;
+    part->offset = offset + first * stride;
+    TRY(clip(n, level + 1, part, low - first * stride, high - first * stride, parts));
     if (++first == end) goto out;
   }
   int64_t whole_end = end - cut_last;
   if (first < whole_end) {
-    step.box.start[a] = part.box.start[a] + first;
-    step.box.size[a] = whole_end - first;
-    step.offset = part.offset + first * stride;
-    TRY(treadle_array_push(parts, step));
+    part->box.start[a] = start + first;
+    part->box.size[a] = whole_end - first;
+    part->offset = offset + first * stride;
+    TRY(treadle_array_push(parts, *part));
   }
   if (cut_last) {
-    step.box.start[a] = part.box.start[a] + whole_end;
-    step.box.size[a] = 1;
-    step.offset = part.offset + whole_end * stride;
-    TRY(clip(n, level + 1, step, 0, high - whole_end * stride, parts));
+    part->box.start[a] = start + whole_end;
+    part->box.size[a] = 1;
+    part->offset = offset + whole_end * stride;
+    TRY(clip(n, level + 1, part, 0, high - whole_end * stride, parts));
   }
 out:
+  part->box.start[a] = start;
+  part->box.size[a] = size;
+  part->offset = offset;
   return status;
+}
+
+treadle_status treadle_nest_clip(const treadle_nest *nest, const treadle_strided *from,
+                                 treadle_span addresses, int64_t origin, treadle_strideds *parts) {
+  int64_t low = addresses.low - from->offset, high = addresses.high - from->offset;
+  if (low < 0) low = 0;
+  if (low >= high) return TREADLE_OK;
+  if (nest->count == 0 && low > 0) return TREADLE_OK; /* a single element, before the range */
+  treadle_strided part = *from;
+  part.offset -= origin;
+  return clip(nest, 0, &part, low, high, parts);
 }
 
 treadle_status treadle_strided_clip(const treadle_strided *from, treadle_span addresses, int64_t origin,
                                     treadle_strideds *parts) {
-  int64_t low = addresses.low - from->offset, high = addresses.high - from->offset;
-  if (low < 0) low = 0;
-  if (low >= high) return TREADLE_OK;
-  nest n = nest_of(from);
-  if (n.count == 0 && low > 0) return TREADLE_OK; /* a single element, before the range */
-  treadle_strided part = *from;
-  part.offset -= origin;
-  return clip(&n, 0, part, low, high, parts);
+  const treadle_nest nest = treadle_nest_of(from);
+  return treadle_nest_clip(&nest, from, addresses, origin, parts);
 }
 
 /* ---- Units --------------------------------------------------------------------------------------- */

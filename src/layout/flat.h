@@ -33,6 +33,18 @@ typedef TREADLE_ARRAY(treadle_strided) treadle_strideds;
 /* The box of a tensor of these axes as it lies in row-major order from address `offset` on. */
 treadle_strided treadle_strided_whole(const int64_t *axis, int naxes, int64_t offset);
 
+/* The axes longer than 1, slow first; reach[i]: addresses from the first to the last element of a step of axis order[i],
+ * both included. */
+typedef struct treadle_nest {
+  int count, order[TREADLE_MAX_AXES];
+  int64_t reach[TREADLE_MAX_AXES];
+} treadle_nest;
+
+treadle_nest treadle_nest_of(const treadle_strided *from);
+/* treadle_strided_clip below, with the nest of `from`, for those who clip it often. */
+treadle_status treadle_nest_clip(const treadle_nest *nest, const treadle_strided *from,
+                                 treadle_span addresses, int64_t origin, treadle_strideds *parts);
+
 /* Appends what of `from` lies at addresses [low, high), as at most 2 * axes - 1 boxes in ascending order of
  * their addresses. Offsets come out less `origin`: 0 keeps them, `low` makes them count inside the shard.
  * Strides are positive and nested: a step of an axis is no shorter than what the faster axes span (axes of

@@ -172,10 +172,11 @@ static treadle_status push_ranges(const treadle_flat_stage *stage, const treadle
     first += (common.start[a] - cell->box.start[a]) * from.stride[a];
     last += (common.start[a] + common.size[a] - 1 - cell->box.start[a]) * from.stride[a];
   }
+  const treadle_nest nest = treadle_nest_of(&from);
   for (int64_t range = first / unit->shard; range <= last / unit->shard; range++) {
     treadle_span span = {range * unit->shard, (range + 1) * unit->shard};
     parts->count = 0;
-    TRY(treadle_strided_clip(&from, span, span.low, parts));
+    TRY(treadle_nest_clip(&nest, &from, span, span.low, parts));
     for (size_t i = 0; i < parts->count; i++) {
       if (!treadle_box_meet(&parts->items[i].box, wanted, &meet)) continue;
       treadle_cell clipped = *cell;

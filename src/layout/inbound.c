@@ -6,42 +6,74 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+typedef struct inbound {
+  const treadle_layout *from, *to;
+  treadle_pieces same, held; /* of the tensor at hand, there and here */
+  treadle_boxes rest, spare;
+  treadle_block_bound blocks;
+  int64_t bytes;
+} inbound;
+
+/* One piece of the tensor at hand, which is no code or scale made of values. */
+static treadle_status take_piece(inbound *b, const treadle_piece *piece) {
+  treadle_status status = TREADLE_OK;
+  b->rest.count = 0;
+  TRY(treadle_array_push(&b->rest, piece->box));
+  for (size_t k = 0; k < b->same.count; k++) /* an element that the window has twice counts once */
+    if (b->same.items[k].offset < piece->offset)
+      TRY(treadle_boxes_subtract(&b->rest, &b->same.items[k].box, &b->spare));
+  for (size_t k = 0; k < b->held.count; k++)
+    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[k].box, &b->spare));
+  if (b->rest.count == 0) return TREADLE_OK;
+  treadle_dtype held_as = treadle_layout_dtype(b->from, &b->from->model->tensors[piece->tensor]);
+  int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
+  if (treadle_is_dequantised(b->from, b->to, piece))
+    TRY(treadle_block_bound_scales(&b->blocks, piece->tensor, &b->rest));
+  for (size_t k = 0; k < b->rest.count; k++) b->bytes += treadle_box_elems(&b->rest.items[k]) * each;
+out:
+  return status;
+}
+
+/* All pieces of a tensor, so that the scale of a block counts once. */
+static treadle_status take_tensor(inbound *b, int32_t tensor) {
+  treadle_status status = TREADLE_OK;
+  bool quantised = false;
+  b->held.count = 0;
+  TRY(treadle_layout_pieces_of(b->from, b->blocks.rank, tensor, &b->held));
+  for (size_t i = 0; i < b->same.count; i++) {
+    const treadle_piece *piece = &b->same.items[i];
+    quantised = quantised || treadle_is_quantised(b->from, piece);
+    if (!treadle_is_made_of_values(b->from, piece)) TRY(take_piece(b, piece));
+  }
+  if (quantised) TRY(treadle_block_bound_codes(&b->blocks, tensor, &b->same));
+out:
+  return status;
+}
+
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                       int64_t *bytes_p) {
   treadle_status status = TREADLE_OK;
-  treadle_pieces wanted = {0}, held = {0}, same = {0};
-  treadle_boxes rest = {0}, spare = {0};
-  treadle_block_bound blocks = {.from = from, .rank = rank, .tensor = -1};
+  treadle_pieces wanted = {0};
+  treadle_piece_lists lists = {0};
+  inbound b = {.from = from, .to = to, .blocks = {.from = from, .rank = rank, .tensor = -1}};
   *bytes_p = 0;
   TRY(treadle_layout_pieces(to, rank, &wanted));
-  for (size_t i = 0; i < wanted.count; i++) {
-    const treadle_piece *piece = &wanted.items[i];
-    if (piece->tensor < 0 || treadle_is_made_of_values(from, piece)) continue;
-    rest.count = 0;
-    TRY(treadle_array_push(&rest, piece->box));
-    held.count = same.count = 0;
-    TRY(treadle_layout_pieces_of(to, rank, piece->tensor, &same));
-    for (size_t k = 0; k < same.count; k++) /* an element that the window has twice counts once */
-      if (same.items[k].offset < piece->offset)
-        TRY(treadle_boxes_subtract(&rest, &same.items[k].box, &spare));
-    TRY(treadle_layout_pieces_of(from, rank, piece->tensor, &held));
-    for (size_t k = 0; k < held.count; k++) TRY(treadle_boxes_subtract(&rest, &held.items[k].box, &spare));
-    if (rest.count == 0) continue;
-    treadle_dtype held_as = treadle_layout_dtype(from, &from->model->tensors[piece->tensor]);
-    int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
-    if (treadle_is_dequantised(from, to, piece))
-      TRY(treadle_block_bound_scales(&blocks, piece->tensor, &rest));
-    for (size_t k = 0; k < rest.count; k++) *bytes_p += treadle_box_elems(&rest.items[k]) * each;
+  TRY(treadle_piece_lists_make(&wanted, to->model->tensor_count, &lists));
+  for (int32_t t = 0; t < to->model->tensor_count; t++) {
+    b.same.count = 0;
+    for (int32_t i = lists.first[t]; i >= 0; i = lists.next[i])
+      TRY(treadle_array_push(&b.same, wanted.items[i]));
+    if (b.same.count > 0) TRY(take_tensor(&b, t));
   }
-  TRY(treadle_block_bound_codes(&blocks, to, &wanted));
-  *bytes_p += blocks.bytes;
+  *bytes_p = b.bytes + b.blocks.bytes;
 out:
-  treadle_block_bound_release(&blocks);
+  treadle_block_bound_release(&b.blocks);
+  treadle_piece_lists_release(&lists);
   treadle_array_release(&wanted);
-  treadle_array_release(&held);
-  treadle_array_release(&same);
-  treadle_array_release(&rest);
-  treadle_array_release(&spare);
+  treadle_array_release(&b.held);
+  treadle_array_release(&b.same);
+  treadle_array_release(&b.rest);
+  treadle_array_release(&b.spare);
   return status;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 void treadle_block_bound_release(treadle_block_bound *b) {
-  treadle_free(b->seen);
+  treadle_seen_release(&b->seen);
   treadle_array_release(&b->boxes);
   treadle_array_release(&b->rest);
   treadle_array_release(&b->spare);
@@ -31,45 +31,9 @@ static treadle_status start(treadle_block_bound *b, int32_t tensor) {
 
 /* No block of the tensor at hand was seen yet. */
 static treadle_status start_seen(treadle_block_bound *b) {
-  size_t bytes = (size_t)(b->blocks.experts * b->blocks.down * b->blocks.across);
   if (b->has_seen) return TREADLE_OK;
-  if (bytes > b->seen_bytes) {
-    treadle_free(b->seen);
-    b->seen_bytes = 0;
-    b->seen = treadle_alloc(bytes);
-    if (!b->seen) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-    b->seen_bytes = bytes;
-  }
-  memset(b->seen, 0, bytes);
   b->has_seen = true;
-  return TREADLE_OK;
-}
-
-/* Sees the blocks that the elements of a box lie in; returns how many were not seen before. */
-static int64_t see_box(treadle_block_bound *b, const treadle_box *box) {
-  const treadle_blocks *m = &b->blocks;
-  int axes = m->tensor->naxes;
-  int64_t at[TREADLE_MAX_AXES], fresh = 0;
-  for (int a = 0; a < TREADLE_MAX_AXES; a++) at[a] = box->start[a];
-  for (;;) { /* the last row axis and the last column axis go by blocks */
-    int64_t row = 0, column = 0;
-    for (int a = m->first_row; a < axes; a++)
-      *(a < m->first_column ? &row : &column) += at[a] * m->weight[a];
-    int64_t expert = m->first_row ? at[0] : 0;
-    uint8_t *seen = &b->seen[(expert * m->down + row / m->high) * m->across + column / m->wide];
-    fresh += !*seen;
-    *seen = 1;
-    int a = axes - 1;
-    for (; a >= 0; a--) {
-      int64_t end = box->start[a] + box->size[a], step = 1;
-      if (a == axes - 1) step = m->wide - column % m->wide;
-      if (a == m->first_column - 1) step = m->high - row % m->high;
-      at[a] += step;
-      if (at[a] < end) break;
-      at[a] = box->start[a];
-    }
-    if (a < 0) return fresh;
-  }
+  return treadle_seen_start(&b->seen, &b->blocks);
 }
 
 treadle_status treadle_block_bound_scales(treadle_block_bound *b, int32_t tensor,
@@ -78,7 +42,7 @@ treadle_status treadle_block_bound_scales(treadle_block_bound *b, int32_t tensor
   TRY(start(b, tensor));
   TRY(start_seen(b));
   for (size_t i = 0; i < boxes->count; i++)
-    b->bytes += see_box(b, &boxes->items[i]) * (int64_t)sizeof(float);
+    b->bytes += treadle_seen_add_box(&b->seen, &b->blocks, &boxes->items[i]) * (int64_t)sizeof(float);
 out:
   return status;
 }
@@ -155,6 +119,18 @@ static int64_t split_of(const treadle_block_bound *b, bool rows, int64_t low, in
   return border;
 }
 
+static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                   int64_t across, int64_t last);
+
+/* The same, row by row. */
+static treadle_status count_rows(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                 int64_t across, int64_t last) {
+  treadle_status status = TREADLE_OK;
+  for (; down < end; down++) TRY(count_blocks(b, expert, down, down + 1, across, last));
+out:
+  return status;
+}
+
 /* Blocks that are all wanted: rows [down, end), columns [across, last). As one where that can be told of all; else split
  * where what is there changes, until blocks are alike. */
 static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
@@ -175,14 +151,31 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
     TRY(count_blocks(b, expert, down, end, across, column));
     TRY(count_blocks(b, expert, down, end, column, last));
   } else if (row) {
-    bool each = (int64_t)b->cells.count > 2 * (end - down); /* so many that no two rows are alike */
-    for (int64_t next; down < end; down = next) {
-      next = each ? down + 1 : down < row ? row : end;
-      TRY(count_blocks(b, expert, down, next, across, last));
-    }
+    if ((int64_t)b->cells.count > 2 * (end - down)) return count_rows(b, expert, down, end, across, last);
+    TRY(count_blocks(b, expert, down, row, across, last));
+    TRY(count_blocks(b, expert, row, end, across, last));
   } else {
     b->bytes += elems * wide;
   }
+out:
+  return status;
+}
+
+/* The same of all that is wanted together. Where a row already lies in several cells that are no higher, no two rows are
+ * alike, and the cells of all of them would be found for nothing. */
+static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                      int64_t across, int64_t last) {
+  treadle_status status = TREADLE_OK;
+  const treadle_blocks *m = &b->blocks;
+  const treadle_rectangle row = treadle_blocks_band(m, expert, down, across, last - across);
+  int64_t elems, low = 0;
+  TRY(find_rest(b, &row, &elems));
+  for (size_t i = 0; i < b->cells.count; i++) {
+    int64_t rows = 1;
+    for (int a = m->first_row; a < m->first_column; a++) rows *= b->cells.items[i].box.size[a];
+    low += rows <= m->high;
+  }
+  status = (low > 2 ? count_rows : count_blocks)(b, expert, down, end, across, last);
 out:
   return status;
 }
@@ -210,14 +203,15 @@ static treadle_status count_codes(treadle_block_bound *b) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *m = &b->blocks;
   int64_t all = m->experts * m->down * m->across;
-  for (uint8_t *seen = b->seen; (seen = memchr(seen, 1, (size_t)(b->seen + all - seen)));) {
-    int64_t at = seen - b->seen, across = at % m->across, down = at / m->across % m->down, end = down;
+  uint8_t *first = b->seen.blocks;
+  for (uint8_t *seen = first; (seen = memchr(seen, 1, (size_t)(first + all - seen)));) {
+    int64_t at = seen - first, across = at % m->across, down = at / m->across % m->down, end = down;
     int64_t last = across, expert = at / m->across / m->down;
     while (last < m->across && seen[last - across]) last++;
     size_t count = (size_t)(last - across);
     for (uint8_t *next = seen; end < m->down && !memchr(next, 0, count); next += m->across, end++)
       memset(next, 0, count);
-    TRY(count_blocks(b, expert, down, end, across, last));
+    TRY(count_rectangle(b, expert, down, end, across, last));
   }
 out:
   return status;
@@ -235,37 +229,23 @@ static treadle_status take_codes(treadle_block_bound *b, const treadle_pieces *c
   if (count == 1 && rectangle_of(m, only, &of)) { /* the rule: no block is seen twice */
     int64_t begin = m->first_row ? only->start[0] : 0, experts = m->first_row ? only->size[0] : 1;
     for (int64_t e = begin; e < begin + experts; e++)
-      TRY(count_blocks(b, e, of.row / m->high, (of.row + of.rows - 1) / m->high + 1, of.column / m->wide,
-                       (of.column + of.columns - 1) / m->wide + 1));
+      TRY(count_rectangle(b, e, of.row / m->high, (of.row + of.rows - 1) / m->high + 1, of.column / m->wide,
+                          (of.column + of.columns - 1) / m->wide + 1));
     return TREADLE_OK;
   }
   TRY(start_seen(b));
   for (size_t k = 0; k < codes->count; k++)
-    if (codes->items[k].dtype == TREADLE_FP8_E4M3) see_box(b, &codes->items[k].box);
+    if (codes->items[k].dtype == TREADLE_FP8_E4M3) treadle_seen_add_box(&b->seen, m, &codes->items[k].box);
   TRY(count_codes(b));
 out:
   return status;
 }
 
-treadle_status treadle_block_bound_codes(treadle_block_bound *b, const treadle_layout *to,
+treadle_status treadle_block_bound_codes(treadle_block_bound *b, int32_t tensor,
                                          const treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
-  const treadle_model *model = b->from->model;
-  treadle_pieces codes = {0};
-  char *done = treadle_alloc((size_t)model->tensor_count + 1);
-  if (!done) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  b->tensor = -1;
-  for (size_t i = 0; i < pieces->count; i++) {
-    int32_t tensor = pieces->items[i].tensor;
-    if (tensor < 0 || done[tensor] || !treadle_is_quantised(b->from, &pieces->items[i])) continue;
-    done[tensor] = 1;
-    TRY(start(b, tensor));
-    codes.count = 0;
-    TRY(treadle_layout_pieces_of(to, b->rank, tensor, &codes));
-    TRY(take_codes(b, &codes));
-  }
+  TRY(start(b, tensor));
+  TRY(take_codes(b, pieces));
 out:
-  treadle_array_release(&codes);
-  treadle_free(done);
   return status;
 }

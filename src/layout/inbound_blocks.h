@@ -2,15 +2,14 @@
 #ifndef TREADLE_LAYOUT_INBOUND_BLOCKS_H
 #define TREADLE_LAYOUT_INBOUND_BLOCKS_H
 
-#include "layout/blocks.h"
+#include "layout/seen.h"
 
 typedef struct treadle_block_bound {
   const treadle_layout *from;
   int64_t rank;
   int32_t tensor; /* at hand; -1: none yet */
   treadle_blocks blocks;
-  uint8_t *seen; /* a byte for each block of the tensor at hand, where has_seen */
-  size_t seen_bytes;
+  treadle_seen seen; /* blocks of the tensor at hand, where has_seen */
   bool has_seen;
   treadle_boxes boxes, rest, spare;
   treadle_cells cells;
@@ -23,13 +22,14 @@ void treadle_block_bound_release(treadle_block_bound *bound);
 /* Are these codes, or scales, that are made of values of `from`? */
 bool treadle_is_made_of_values(const treadle_layout *from, const treadle_piece *piece);
 
-/* The boxes of a tensor are dequantised from blocks of other ranks: the scale of each block once. */
+/* The boxes of a tensor are dequantised from blocks of other ranks: the scale of each block once, as long as no other
+ * tensor comes in between. */
 treadle_status treadle_block_bound_scales(treadle_block_bound *bound, int32_t tensor,
                                           const treadle_boxes *boxes);
 
-/* All codes among the rank's pieces in `to` that are made of values: of a block that one other rank has, codes and scale; of one that
- * several have, what this rank lacks in the type of the source. */
-treadle_status treadle_block_bound_codes(treadle_block_bound *bound, const treadle_layout *to,
+/* The codes among all pieces of a tensor on the rank are made of values: of a block that one other rank has, codes and
+ * scale; of one that several have, what this rank lacks in the type of the source. */
+treadle_status treadle_block_bound_codes(treadle_block_bound *bound, int32_t tensor,
                                          const treadle_pieces *pieces);
 
 #endif

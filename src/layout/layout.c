@@ -257,6 +257,28 @@ out:
   return status;
 }
 
+treadle_status treadle_piece_lists_make(const treadle_pieces *pieces, int32_t tensors,
+                                        treadle_piece_lists *lists) {
+  lists->first = treadle_alloc_array((size_t)tensors + 1, sizeof *lists->first);
+  lists->next = treadle_alloc_array(pieces->count + 1, sizeof *lists->next);
+  if (!lists->first || !lists->next) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  for (int32_t t = 0; t < tensors; t++) lists->first[t] = -1;
+  for (size_t i = pieces->count; i-- > 0;) {
+    int32_t tensor = pieces->items[i].tensor;
+    lists->next[i] = -1;
+    if (tensor < 0) continue;
+    lists->next[i] = lists->first[tensor];
+    lists->first[tensor] = (int32_t)i;
+  }
+  return TREADLE_OK;
+}
+
+void treadle_piece_lists_release(treadle_piece_lists *lists) {
+  treadle_free(lists->first);
+  treadle_free(lists->next);
+  *lists = (treadle_piece_lists){0};
+}
+
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                         treadle_pieces *pieces) {
   return layout->ops->pieces_of(layout, rank, tensor, pieces);

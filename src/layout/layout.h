@@ -127,6 +127,15 @@ treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank,
 /* Appends the pieces of one storage tensor of a rank's window, parts in order, fills included. */
 treadle_status treadle_layout_pieces_in(const treadle_layout *layout, int64_t rank, int32_t storage,
                                         treadle_pieces *pieces);
+/* The pieces of each tensor one after another: next[i] is that after piece i, -1: it is the last; first[tensor] the first
+ * one, -1: none. In their order; fills are of no tensor. */
+typedef struct treadle_piece_lists {
+  int32_t *first, *next;
+} treadle_piece_lists;
+treadle_status treadle_piece_lists_make(const treadle_pieces *pieces, int32_t tensors,
+                                        treadle_piece_lists *lists);
+void treadle_piece_lists_release(treadle_piece_lists *lists);
+
 /* Appends the pieces of one tensor on a rank. */
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                         treadle_pieces *pieces);

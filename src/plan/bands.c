@@ -38,7 +38,7 @@ void treadle_band_walk_release(treadle_band_walk *walk) {
   treadle_array_release(&walk->parts);
   treadle_array_release(&walk->part_boxes);
   treadle_array_release(&walk->sources);
-  treadle_free(walk->seen);
+  treadle_seen_release(&walk->seen);
 }
 
 /* Codes and scales of the tensor at hand in this rank's window. */
@@ -52,29 +52,26 @@ out:
   return status;
 }
 
-treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor) {
-  treadle_status status = TREADLE_OK;
-  if (w->tensor == tensor) return TREADLE_OK;
+/* Turns to a tensor: to its waves alone. */
+static void start(treadle_band_walk *w, int32_t tensor) {
+  if (w->tensor == tensor) return;
   w->tensor = tensor;
   w->blocks = treadle_blocks_of(model_of(w), tensor);
-  w->has_common = false;
+  w->has_common = w->has_sources = false;
+}
+
+treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor) {
+  treadle_status status = TREADLE_OK;
+  start(w, tensor);
+  if (w->has_sources) return TREADLE_OK;
   for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
   w->lender = w->next_lender = 0;
-  w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = 0;
-  if (w->sink->no_sources) return TREADLE_OK;
-  w->held.count = 0;
+  w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
   TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
   if (w->to->fp8) TRY(find_places(w, w->to, &w->codes, &w->scales));
   if (w->from->fp8) TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
-  size_t bytes = (size_t)(w->blocks.experts * w->blocks.down * w->blocks.across / 8 + 1);
-  if (bytes > w->seen_bytes) {
-    treadle_free(w->seen);
-    w->seen_bytes = 0;
-    w->seen = treadle_alloc(bytes);
-    if (!w->seen) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-    w->seen_bytes = bytes;
-  }
-  memset(w->seen, 0, bytes);
+  TRY(treadle_seen_start(&w->seen, &w->blocks));
+  w->has_sources = true;
 out:
   return status;
 }
@@ -179,7 +176,7 @@ treadle_status treadle_bands_cut(treadle_band_walk *w, int32_t tensor, const tre
   int32_t same_wave = -1, wave = 0, next = 0;
   int64_t first, last, experts = blocks.first_row ? box->size[0] : 1,
                        begin = blocks.first_row ? box->start[0] : 0;
-  TRY(treadle_bands_start(w, t->scale_of >= 0 ? t->scale_of : tensor));
+  start(w, t->scale_of >= 0 ? t->scale_of : tensor);
   rows_of(&blocks, box, &first, &last);
   for (int64_t e = begin; e < begin + experts; e++) {
     int64_t down = first / blocks.high, end, next_end, row = first;
@@ -214,20 +211,6 @@ out:
 }
 
 /* ---- Bands ---- */
-
-static int64_t block_of(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
-  return (expert * w->blocks.down + down) * w->blocks.across + across;
-}
-
-bool treadle_bands_seen(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
-  int64_t block = block_of(w, expert, down, across);
-  return w->seen[block >> 3] >> (block & 7) & 1;
-}
-
-void treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across) {
-  int64_t block = block_of(w, expert, down, across);
-  w->seen[block >> 3] = (uint8_t)(w->seen[block >> 3] | 1 << (block & 7));
-}
 
 /* A copy between `box`, which lies at these strides, and its place in the scratch of `of`. */
 treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,

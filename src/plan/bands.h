@@ -20,7 +20,7 @@
 #ifndef TREADLE_PLAN_BANDS_H
 #define TREADLE_PLAN_BANDS_H
 
-#include "layout/blocks.h"
+#include "layout/seen.h"
 #include "plan/direction.h"
 
 enum { TREADLE_BAND_BLOCK = 128 }; /* most rows and columns of a block: those of memory/quantise.h */
@@ -67,6 +67,7 @@ typedef struct treadle_band_walk {
   bool has_common;
   treadle_common common;
   treadle_cells cells, other_cells;
+  bool has_sources; /* `held` and all places are those of the tensor */
   treadle_boxes boxes, rest, spare;
   treadle_pieces held;
   treadle_spots codes, scales, own_codes, own_scales;
@@ -79,8 +80,7 @@ typedef struct treadle_band_walk {
   TREADLE_ARRAY(treadle_band_source) sources;
   treadle_band_parts parts; /* of the band at hand, and their boxes */
   treadle_boxes part_boxes;
-  uint8_t *seen; /* a bit for each block of the tensor whose scale has been counted */
-  size_t seen_bytes;
+  treadle_seen seen; /* blocks of the tensor whose scale has been counted */
 } treadle_band_walk;
 
 void treadle_band_walk_init(treadle_band_walk *walk, const treadle_classes *classes,
@@ -97,7 +97,7 @@ treadle_status treadle_bands_cut(treadle_band_walk *walk, int32_t tensor, const 
  * ops that copy the first. */
 treadle_status treadle_bands_quantise(treadle_band_walk *walk, int32_t tensor);
 
-/* Dequantises the boxes of a piece. */
+/* Dequantises the boxes of a piece. All pieces of a tensor come together, since the scale of a block counts once. */
 treadle_status treadle_bands_dequantise(treadle_band_walk *walk, const treadle_piece *piece,
                                         const treadle_boxes *boxes);
 

@@ -113,12 +113,9 @@ static void end_at(const treadle_spots *codes, const treadle_rectangle *of, int6
     if (codes->items[i].of.row > of->row) *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
 }
 
-/* How many blocks of a band are read for the first time. */
+/* How many blocks of row `down` are read for the first time. */
 static int64_t fresh_blocks(const treadle_band_walk *w, const treadle_rectangle *of, int64_t down) {
-  int64_t fresh = 0;
-  for (int64_t j = of->column / w->blocks.wide; j * w->blocks.wide < of->column + of->columns; j++)
-    fresh += !treadle_bands_seen(w, of->expert, down, j);
-  return fresh;
+  return treadle_seen_fresh(&w->seen, &w->blocks, of->expert, down, of->column, of->columns);
 }
 
 /* How many bands from this one on, up to row `end`, are read from the same source, one step further each, with as many
@@ -162,11 +159,10 @@ static treadle_status dequantise_columns(treadle_band_walk *w, const treadle_pie
     TRY(treadle_array_push(&w->parts, part));
   }
   if (columns->rank != w->rank) {
-    int64_t down = of->row / w->blocks.high, wide = w->blocks.wide;
-    w->parts.items[0].moved += fresh_blocks(w, of, down) * (int64_t)sizeof(float);
+    int64_t down = of->row / w->blocks.high, fresh = fresh_blocks(w, of, down);
+    w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
     for (int32_t i = 0; i < count; i++)
-      for (int64_t j = of->column / wide; j * wide < of->column + of->columns; j++)
-        treadle_bands_see(w, of->expert, down + i, j);
+      treadle_seen_add(&w->seen, &w->blocks, of->expert, down + i, of->column, of->columns);
   }
   treadle_band band = treadle_bands_band(w, of, &columns->codes, &columns->scales);
   band.wave = wave;
@@ -247,7 +243,7 @@ treadle_status treadle_bands_dequantise(treadle_band_walk *w, const treadle_piec
                                         const treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;
   treadle_spots places = {0};
-  TRY(treadle_bands_start(w, piece->tensor));
+  TRY(treadle_bands_start_sources(w, piece->tensor));
   if (w->blocks.high > TREADLE_BAND_BLOCK || w->blocks.wide > TREADLE_BAND_BLOCK)
     return treadle_fail(
         TREADLE_REFUSED, "plan: %s has fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most",

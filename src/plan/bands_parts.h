@@ -7,8 +7,8 @@
 
 static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Turns to a tensor, unless it is at hand already. */
-treadle_status treadle_bands_start(treadle_band_walk *w, int32_t tensor);
+/* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
+treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor);
 /* The wave of a band: that of its first element, on every rank and both ways. *end_p: bands down..*end_p - 1 are known to have
  * it; they may go on behind the last one. */
 treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t down, int32_t *wave_p,
@@ -17,9 +17,6 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
 static inline bool treadle_bands_plain(const treadle_blocks *blocks) {
   return blocks->first_column - blocks->first_row == 1;
 }
-/* Was the scale of a block counted? Marks it as counted. */
-bool treadle_bands_seen(const treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
-void treadle_bands_see(treadle_band_walk *w, int64_t expert, int64_t down, int64_t across);
 /* A copy between a window and the scratch of a band. */
 treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,
                                      const treadle_box *box, treadle_dtype value,

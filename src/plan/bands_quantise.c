@@ -190,6 +190,22 @@ out:
   return status;
 }
 
+/* Finds the sources of all of a matrix, where they are of one rank; else leaves off with the first band that has two. */
+static treadle_status find_whole(treadle_band_walk *w, const treadle_rectangle *all, bool *simple_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_rectangle first = *all;
+  first.rows = treadle_smaller(all->rows, w->blocks.high);
+  *simple_p = true;
+  for (int whole = 0; whole < 2 && *simple_p; whole++) {
+    TRY(find_sources(w, whole ? all : &first));
+    for (size_t k = 1; k < w->sources.count; k++)
+      *simple_p = *simple_p && w->sources.items[k].rank == w->sources.items[0].rank;
+    if (all->rows == first.rows) break;
+  }
+out:
+  return status;
+}
+
 /* A further copy of codes or scales in this window. */
 static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *of, const treadle_spot *from,
                                 const treadle_spot *to, int32_t tensor, int32_t wave) {
@@ -362,7 +378,7 @@ static treadle_status count_scales(treadle_band_walk *w) {
 
 treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_bands_start(w, tensor));
+  TRY(treadle_bands_start_sources(w, tensor));
   TRY(count_scales(w));
   for (size_t i = 0; i < w->codes.count; i++) {
     const treadle_spot *codes = &w->codes.items[i];
@@ -371,9 +387,7 @@ treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
     for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
       nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
     bool simple = true; /* mostly all of it is on one rank, so that bands need not be looked at */
-    if (nth == 0) TRY(find_sources(w, &all));
-    for (size_t k = 1; k < w->sources.count; k++)
-      simple = simple && w->sources.items[k].rank == w->sources.items[0].rank;
+    if (nth == 0) TRY(find_whole(w, &all, &simple));
     for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;)
       TRY(quantise_bands(w, codes, &all, nth, down, simple, &down));
   }

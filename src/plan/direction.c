@@ -26,10 +26,10 @@ typedef struct walk {
   int64_t rank;
   treadle_sink *sink;
   treadle_band_walk bands;
-  uint8_t *quantised;         /* by tensor: are its codes and scales made? */
   const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
-  treadle_pieces pieces, held, copies;
+  treadle_pieces pieces;
+  treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
   treadle_cells to_cells, from_cells;
   treadle_boxes rest, spare, stripe, waves, done;
 } walk;
@@ -234,32 +234,23 @@ static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cel
   return treadle_classes_common(w->classes, tensor, turned ? to : from, turned ? from : to);
 }
 
-/* Values that are quantised or dequantised on their way (bands.h); *done_p is false where a piece of such a
- * tensor is copied as others are. */
+/* A piece whose values are dequantised on their way, or whose waves alone are wanted (bands.h); *done_p is false where it
+ * is copied as others are. */
 static treadle_status take_banded(walk *w, const treadle_piece *piece, bool *done_p) {
   treadle_status status = TREADLE_OK;
-  bool scales = w->to->model->tensors[piece->tensor].scale_of >= 0;
   *done_p = true;
   if (w->sink->no_sources) {
     const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
     return emit_waves(w, &piece->box, &none);
   }
-  if (scales && !w->from->fp8) return TREADLE_OK; /* come with their codes */
-  if (treadle_is_quantised(w->from, piece)) {
-    if (!w->quantised[piece->tensor]) TRY(treadle_bands_quantise(&w->bands, piece->tensor));
-    w->quantised[piece->tensor] = 1;
-  } else if (treadle_is_dequantised(w->from, w->to, piece)) {
-    size_t values = 0; /* copies of values, without codes */
-    for (size_t i = 0; i < w->copies.count; i++)
-      if (w->copies.items[i].dtype != TREADLE_FP8_E4M3) w->copies.items[values++] = w->copies.items[i];
-    w->copies.count = values;
-    w->rest.count = 0;
-    TRY(treadle_array_push(&w->rest, piece->box));
-    if (!w->to->fp8) TRY(take_held(w, &w->copies, true)); /* else all are made of the codes */
-    TRY(treadle_bands_dequantise(&w->bands, piece, &w->rest));
-  } else {
+  if (!treadle_is_dequantised(w->from, w->to, piece)) {
     *done_p = false;
+    return TREADLE_OK;
   }
+  w->rest.count = 0;
+  TRY(treadle_array_push(&w->rest, piece->box));
+  if (!w->to->fp8) TRY(take_held(w, &w->values, true)); /* else all are made of the codes */
+  TRY(treadle_bands_dequantise(&w->bands, piece, &w->rest));
 out:
   return status;
 }
@@ -267,13 +258,7 @@ out:
 static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
-  w->done.count = w->to_cells.count = w->held.count = w->copies.count = 0;
-  if (!w->sink->no_sources) {
-    TRY(treadle_layout_pieces_of(w->from, w->rank, piece->tensor, &w->held));
-    if (w->sink->own_only && (w->held.count == 0 || treadle_is_banded(w->from, w->to, piece->tensor)))
-      goto out;
-    TRY(treadle_layout_pieces_of(w->to, w->rank, piece->tensor, &w->copies));
-  }
+  w->done.count = w->to_cells.count = 0;
   if (treadle_is_banded(w->from, w->to, piece->tensor)) {
     bool done;
     TRY(take_banded(w, piece, &done));
@@ -300,6 +285,33 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
                           "element of its piece once",
                           w->rank, w->to->model->tensors[piece->tensor].name);
     goto out;
+  }
+out:
+  return status;
+}
+
+/* All pieces of a tensor, which stand in w->copies. */
+static treadle_status take_tensor(walk *w, int32_t tensor) {
+  treadle_status status = TREADLE_OK;
+  bool made = false; /* codes and scales are made of values, all at once */
+  w->held.count = w->values.count = 0;
+  if (!w->sink->no_sources) {
+    if (w->to->model->tensors[tensor].scale_of >= 0 && !w->from->fp8) return TREADLE_OK;
+    TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+    if (w->sink->own_only && (w->held.count == 0 || treadle_is_banded(w->from, w->to, tensor)))
+      return TREADLE_OK;
+    for (size_t i = 0; i < w->copies.count; i++)
+      if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
+        TRY(treadle_array_push(&w->values, w->copies.items[i]));
+  }
+  for (size_t i = 0; i < w->copies.count; i++) {
+    const treadle_piece *piece = &w->copies.items[i];
+    if (w->sink->no_sources || !treadle_is_quantised(w->from, piece)) {
+      TRY(take_piece(w, piece));
+    } else if (!made) {
+      TRY(treadle_bands_quantise(&w->bands, tensor));
+      made = true;
+    }
   }
 out:
   return status;
@@ -363,24 +375,28 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
   walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink};
+  treadle_piece_lists lists = {0};
   treadle_band_walk_init(&w.bands, classes, from, to, rank, sink);
-  if (from->fp8 || to->fp8) {
-    w.quantised = treadle_alloc((size_t)to->model->tensor_count + 1);
-    if (!w.quantised) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  }
   TRY(treadle_layout_pieces(to, rank, &w.pieces));
+  TRY(treadle_piece_lists_make(&w.pieces, to->model->tensor_count, &lists));
   for (size_t i = 0; i < w.pieces.count; i++) {
-    if (w.pieces.items[i].tensor >= 0)
-      TRY(take_piece(&w, &w.pieces.items[i]));
-    else
+    int32_t tensor = w.pieces.items[i].tensor;
+    if (tensor < 0) {
       TRY(take_fill(&w, i));
+    } else if (lists.first[tensor] == (int32_t)i) {
+      w.copies.count = 0;
+      for (int32_t k = (int32_t)i; k >= 0; k = lists.next[k])
+        TRY(treadle_array_push(&w.copies, w.pieces.items[k]));
+      TRY(take_tensor(&w, tensor));
+    }
   }
 out:
   treadle_band_walk_release(&w.bands);
-  treadle_free(w.quantised);
+  treadle_piece_lists_release(&lists);
   treadle_array_release(&w.pieces);
   treadle_array_release(&w.held);
   treadle_array_release(&w.copies);
+  treadle_array_release(&w.values);
   treadle_array_release(&w.to_cells);
   treadle_array_release(&w.from_cells);
   treadle_array_release(&w.rest);

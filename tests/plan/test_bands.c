@@ -443,6 +443,29 @@ static void test_finer_blocks(void **state) {
   assert_true(pairs > 50);
 }
 
+/* q, k and v lie in turns in a flat buffer, so that a block has parts in several places with other tensors in between:
+ * its scale counts once all the same. */
+static void test_scales_count_once(void **state) {
+  (void)state;
+  static const char config[] =
+      "{'model_type': 'qwen2', 'vocab_size': 48, 'hidden_size': 7, 'num_hidden_layers': 3, "
+      "'num_attention_heads': 4, 'num_key_value_heads': 2, 'head_dim': 2, 'intermediate_size': 13, "
+      "'tie_word_embeddings': false, 'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': "
+      "'fp8', 'weight_block_size': [%d, %d]}}";
+  treadle_model *model = make_model(config, 128, 6);
+  treadle_layout *from, *to;
+  treadle_plan *plan;
+  assert_ok(treadle_layout_create(model, "hf:root=2", 15, &from));
+  assert_ok(treadle_layout_create(model, "distopt:pp=3,layout=\"Et*3||L\",bucket_size=945", 15, &to));
+  assert_ok(treadle_plan_make(from, to, 1, PAGE, 40, 1 << 20, &plan));
+  assert_int_equal(plan->forward.moved_bytes, 665); /* 673 where two blocks count twice */
+  assert_int_equal(plan->forward.lower_bound_bytes, 665);
+  treadle_plan_destroy(plan);
+  treadle_layout_destroy(from);
+  treadle_layout_destroy(to);
+  treadle_model_close(model);
+}
+
 static treadle_status make_once(const treadle_layout *from, const treadle_layout *to) {
   treadle_plan *plan;
   treadle_status status = treadle_plan_make(from, to, 1, PAGE, 40, 1 << 20, &plan);
@@ -479,6 +502,7 @@ int main(void) {
                                      cmocka_unit_test(test_others),
                                      cmocka_unit_test(test_qwen),
                                      cmocka_unit_test(test_finer_blocks),
+                                     cmocka_unit_test(test_scales_count_once),
                                      cmocka_unit_test(test_failing_allocations),
                                      cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

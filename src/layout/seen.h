@@ -1,0 +1,26 @@
+/* Blocks of one tensor that were seen: the scale of each counts once. A byte for each block. */
+#ifndef TREADLE_LAYOUT_SEEN_H
+#define TREADLE_LAYOUT_SEEN_H
+
+#include "layout/blocks.h"
+
+typedef struct treadle_seen {
+  uint8_t *blocks; /* [experts, down, across] */
+  size_t capacity;
+} treadle_seen;
+
+/* No block of this tensor was seen yet. */
+treadle_status treadle_seen_start(treadle_seen *seen, const treadle_blocks *blocks);
+void treadle_seen_release(treadle_seen *seen);
+
+/* Of row `down` of blocks of an expert, those from the one with column `column` on, `columns` columns: how many were not
+ * seen before? */
+int64_t treadle_seen_fresh(const treadle_seen *seen, const treadle_blocks *blocks, int64_t expert,
+                           int64_t down, int64_t column, int64_t columns);
+/* The same; they are seen then. */
+int64_t treadle_seen_add(treadle_seen *seen, const treadle_blocks *blocks, int64_t expert, int64_t down,
+                         int64_t column, int64_t columns);
+/* Sees the blocks that the elements of a box lie in; how many were not seen before? */
+int64_t treadle_seen_add_box(treadle_seen *seen, const treadle_blocks *blocks, const treadle_box *box);
+
+#endif
