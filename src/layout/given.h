@@ -31,6 +31,7 @@ typedef struct treadle_given {
   treadle_owned_piece *by_tensor; /* data only; by tensor, then rank */
   size_t *tensor_first;           /* [tensors + 1] */
   treadle_edges *edges;           /* by tensor */
+  char fault[256];                /* of the layout's blocks */
   uint64_t *placement;            /* by tensor */
   treadle_arena arena;
 } treadle_given;

@@ -236,6 +236,7 @@ static treadle_status check_cover(treadle_given_builder *b) {
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_tensor *tensor = &model->tensors[t];
     TRY(find_edges(b, t));
+    if (tensor->scale_of >= 0 && !b->layout->fp8) continue;
     int64_t product = 1;
     for (int a = 0; a < tensor->naxes; a++) {
       product *= given->edges[t].count[a] - 1;
@@ -284,13 +285,19 @@ treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_p
   b.dtypes = treadle_arena_alloc_array(&b.given->arena, tensors + 1, sizeof *b.dtypes);
   if (!b.dtypes) return treadle_given_no_memory();
   for (size_t i = 0; i < count; i++) TRY(add_piece(&b, &pieces[i]));
-  for (size_t t = 0; t < tensors; t++)
-    if (!b.dtypes[t]) TREADLE_GIVEN_REFUSE("pieces: no rank holds %s", layout->model->tensors[t].name);
+  TRY(treadle_given_find_fp8(&b));
+  for (size_t t = 0; t < tensors; t++) {
+    const treadle_tensor *tensor = &layout->model->tensors[t];
+    if (b.dtypes[t]) continue;
+    if (tensor->scale_of < 0 || layout->fp8) TREADLE_GIVEN_REFUSE("pieces: no rank holds %s", tensor->name);
+    b.dtypes[t] = tensor->dtype; /* no scales where there are no codes */
+  }
   layout->dtypes = b.dtypes;
   TRY(treadle_given_place_storages(&b));
   TRY(treadle_given_fill_gaps(&b));
   TRY(index_pieces(&b));
   TRY(check_cover(&b));
+  TRY(treadle_given_check_blocks(&b));
   layout->digest = treadle_hash_more(digest_pieces(pieces, count), (uint64_t)layout->ranks);
 out:
   treadle_array_release(&b.storages);

@@ -30,6 +30,13 @@ static inline treadle_status treadle_given_no_memory(void) {
   return treadle_fail(TREADLE_NO_MEMORY, "pieces: memory is out");
 }
 
+/* ---- given_blocks.c ---- */
+
+/* Says whether the layout holds fp8 blocks; refuses one that holds some of the weights in codes and some in values. */
+treadle_status treadle_given_find_fp8(treadle_given_builder *b);
+/* Notes what keeps its blocks from being made and taken apart. */
+treadle_status treadle_given_check_blocks(treadle_given_builder *b);
+
 /* ---- given_windows.c ---- */
 
 /* Sorts storages by rank, in order of appearance, lays windows out, and makes offsets count from their begin. */

@@ -114,6 +114,7 @@ struct treadle_layout {
   char map_text[32];
   treadle_dtype dtype;         /* of all weights; NONE: each tensor's own */
   bool fp8;                    /* holds quantised tensors in fp8, with their block scales */
+  const char *blocks_fault;    /* why they can be neither made of values nor taken apart; NULL: they can */
   const treadle_dtype *dtypes; /* by tensor, once the layout is made; else NULL */
   const int8_t *adds;          /* by tensor: what is stored is the value plus this; NULL: nothing */
   bool is_train;               /* hf, megatron, pieces: what is left of the ranks is data parallel */

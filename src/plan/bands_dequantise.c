@@ -188,15 +188,14 @@ static treadle_status find_columns(treadle_band_walk *w, const treadle_rectangle
     code_source source;
     treadle_rectangle *of = &next.of;
     TRY(find_source(w, of->expert, of->row, of->column, &source));
-    if (!source.scales || source.codes->column_stride != 1) {
-      status =
-          treadle_fail(TREADLE_REFUSED,
-                       "plan: '%s' has codes of %s on rank %" PRId64
-                       " with gaps, or without the scale of their block: values are not made of them; say "
-                       "dtype= on one side",
-                       w->from->text, treadle_bands_name(w), source.rank);
+    if (!source.scales) {
+      status = treadle_fail(TREADLE_DIFFERENT,
+                            "plan: rank %" PRId64 ": rank %" PRId64
+                            " has codes of %s without the scale of their block",
+                            w->rank, source.rank, treadle_bands_name(w));
       goto out;
     }
+    assert(source.codes->column_stride == 1);
     const treadle_rectangle *there = &source.codes->of, *scales = &source.scales->of;
     of->rows = treadle_smaller(band->rows, there->row + there->rows - of->row);
     of->columns = treadle_smaller(end, there->column + there->columns);

@@ -1,8 +1,10 @@
-/* Bands of one rank: blocks that are made of values. */
+/* Bands of one rank: blocks that are made of values. That all codes have scales, and the other way round, layouts see to
+ * (grid_blocks.c), or treadle_plan_check: here it is proved once more. */
 #include "plan/bands_parts.h"
 
 #include "base/dtype.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -330,9 +332,9 @@ static treadle_status quantise_bands(treadle_band_walk *w, const treadle_spot *c
   for (int64_t at = across; at < across + count; at += columns) {
     const treadle_spot *scales = find_scales(w, all->expert, down, at);
     if (!scales)
-      return treadle_fail(TREADLE_REFUSED,
-                          "plan: '%s' has codes of %s on rank %" PRId64 " without the scale of their block",
-                          w->to->text, treadle_bands_name(w), w->rank);
+      return treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": codes of %s without the scale of their block", w->rank,
+                          treadle_bands_name(w));
     columns = treadle_smaller(across + count, scales->of.column + scales->of.columns) - at;
     const treadle_rectangle of = treadle_blocks_band(b, all->expert, down, at, columns);
     int64_t alike;
@@ -353,19 +355,14 @@ static treadle_rectangle whole_blocks(const treadle_blocks *b, const treadle_rec
 }
 
 /* Looks at codes and scales before they are made: how many places have a scale, and are they more than one a block? */
-static treadle_status count_scales(treadle_band_walk *w) {
+static void count_scales(treadle_band_walk *w) {
   int64_t blocks = 0;
   const treadle_blocks *b = &w->blocks;
   w->repeats = false;
   for (size_t i = 0; i < w->codes.count; i++) {
     const treadle_spot *codes = &w->codes.items[i];
     const treadle_rectangle all = whole_blocks(b, &codes->of);
-    if (codes->column_stride != 1)
-      return treadle_fail(TREADLE_REFUSED,
-                          "plan: '%s' has %s in columns %" PRId64
-                          " bytes apart: values are quantised into rows "
-                          "without gaps; say dtype= on one side",
-                          w->to->text, treadle_bands_name(w), codes->column_stride);
+    assert(codes->column_stride == 1);
     blocks += ((all.rows + b->high - 1) / b->high) * ((all.columns + b->wide - 1) / b->wide);
     if (i > 0 && codes[-1].of.expert == codes->of.expert) w->repeats = true; /* further copies, perhaps */
   }
@@ -373,13 +370,12 @@ static treadle_status count_scales(treadle_band_walk *w) {
   for (size_t i = 0; i < w->scales.count; i++)
     w->scales_left += w->scales.items[i].of.rows * w->scales.items[i].of.columns;
   w->repeats = w->repeats || w->scales_left > blocks;
-  return TREADLE_OK;
 }
 
 treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_bands_start_sources(w, tensor));
-  TRY(count_scales(w));
+  count_scales(w);
   for (size_t i = 0; i < w->codes.count; i++) {
     const treadle_spot *codes = &w->codes.items[i];
     const treadle_rectangle *of = &codes->of, all = whole_blocks(&w->blocks, of);
@@ -392,11 +388,9 @@ treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
       TRY(quantise_bands(w, codes, &all, nth, down, simple, &down));
   }
   if (w->scales_left != 0)
-    status = treadle_fail(TREADLE_REFUSED,
-                          "plan: '%s' has scales of %s on rank %" PRId64
-                          " without codes of their blocks, %" PRId64
-                          " of them: they are not made of values; say dtype= on one side",
-                          w->to->text, treadle_bands_name(w), w->rank, w->scales_left);
+    status = treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": %" PRId64 " scales of %s without codes of their blocks",
+                          w->rank, w->scales_left, treadle_bands_name(w));
 out:
   return status;
 }

@@ -35,6 +35,11 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
     return treadle_fail(
         TREADLE_REFUSED, "plan: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are quantised",
         from->model->block[0], from->model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
+  const treadle_layout *coded = from->fp8 ? from : to;
+  if (from->fp8 != to->fp8 && coded->blocks_fault)
+    return treadle_fail(TREADLE_REFUSED,
+                        "plan: '%s': %s: blocks like these are neither made of values nor taken apart",
+                        coded->text, coded->blocks_fault);
   if (from->ranks != to->ranks)
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' is of %" PRId64 " ranks and '%s' of %" PRId64,
                         from->text, from->ranks, to->text, to->ranks);

@@ -473,6 +473,94 @@ static treadle_status make_once(const treadle_layout *from, const treadle_layout
   return status;
 }
 
+/* ---- Explicit pieces ---- */
+
+typedef enum { SOUND, GAPS, WITHOUT_SCALES, WITHOUT_CODES, MIXED } given_fault;
+
+/* Every entry whole on one rank, that of its tensor, so that blocks are with their scales; but for the fault: a
+ * second rank has codes or scales alone. */
+static treadle_status give_all(const treadle_model *model, int64_t ranks, given_fault fault,
+                               treadle_layout **layout_p) {
+  treadle_given_piece *pieces = calloc((size_t)model->entry_count + 2, sizeof *pieces);
+  size_t count = 0;
+  int32_t faulty = -1;
+  assert_non_null(pieces);
+  for (int32_t t = 0; t < model->tensor_count && faulty < 0; t++)
+    if (model->tensors[t].scale >= 0 && !model->tensors[t].by_expert) faulty = t;
+  for (int32_t i = 0; i < model->entry_count; i++) {
+    const treadle_entry *entry = &model->entries[i];
+    const treadle_tensor *t = &model->tensors[entry->tensor];
+    int32_t weight = t->scale_of >= 0 ? t->scale_of : entry->tensor;
+    int skip = entry->expert >= 0;
+    treadle_given_piece *p = &pieces[count++];
+    *p = (treadle_given_piece){.rank = weight % ranks, .storage = entry->name, .tensor = entry->name};
+    p->storage_ndim = t->ndim - skip;
+    if (t->scale >= 0) p->dtype = TREADLE_FP8_E4M3;
+    for (int d = p->storage_ndim - 1; d >= 0; d--) {
+      p->size[d] = p->storage_shape[d] = t->shape[d + skip];
+      p->stride[d] = d == p->storage_ndim - 1 ? 1 : p->stride[d + 1] * p->size[d + 1];
+    }
+    if (weight != faulty) continue;
+    if (fault == MIXED && t->scale >= 0) p->dtype = TREADLE_BF16;
+    if (fault == GAPS && t->scale >= 0) {
+      p->storage_shape[1] *= 2;
+      p->stride[0] *= 2;
+      p->stride[1] = 2;
+    }
+    if (fault == (t->scale >= 0 ? WITHOUT_SCALES : WITHOUT_CODES)) {
+      pieces[count++] = *p;
+      p->rank = (p->rank + 1) % ranks;
+    }
+  }
+  treadle_status status = treadle_layout_from_pieces(model, ranks, pieces, count, layout_p);
+  free(pieces);
+  return status;
+}
+
+static void test_given(void **state) {
+  (void)state;
+  static const char *const texts[] = {"megatron:tp=2,ep=2,etp=1", "vllm:tp=2", "zero3"};
+  treadle_model *model = make_model(deepseek, 16, 16);
+  truth *known = make_truth(model);
+  treadle_layout *given, *other;
+  assert_ok(give_all(model, 4, SOUND, &given));
+  assert_true(given->fp8);
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    assert_ok(treadle_layout_create(model, texts[i], 4, &other));
+    play_pair(model, known, given, other, 1 + i);
+    play_pair(model, known, other, given, 4 + i);
+    treadle_layout_destroy(other);
+  }
+  treadle_layout_destroy(given);
+  free_truth(known, model);
+  treadle_model_close(model);
+}
+
+/* Refused before anything is planned, on every rank alike; copied as they are to a layout that holds blocks too. */
+static void test_given_faults(void **state) {
+  (void)state;
+  static const char *const words[] = {[GAPS] = "codes with gaps between columns",
+                                      [WITHOUT_SCALES] = "codes without the scale of their block",
+                                      [WITHOUT_CODES] = "scales without codes of their blocks"};
+  treadle_model *model = make_model(deepseek, 16, 16);
+  treadle_layout *given, *values, *blocks;
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,ep=2,etp=1", 4, &values));
+  assert_ok(treadle_layout_create(model, "hf", 4, &blocks));
+  for (given_fault fault = GAPS; fault <= WITHOUT_CODES; fault++) {
+    assert_ok(give_all(model, 4, fault, &given));
+    for (int64_t r = 0; r < 4; r++) {
+      assert_refused(words[fault], treadle_plan_check(given, values, r, PAGE));
+      assert_refused(words[fault], treadle_plan_check(values, given, r, PAGE));
+    }
+    assert_ok(make_once(given, blocks));
+    treadle_layout_destroy(given);
+  }
+  assert_refused("all are in fp8 or none is", give_all(model, 4, MIXED, &given));
+  treadle_layout_destroy(values);
+  treadle_layout_destroy(blocks);
+  treadle_model_close(model);
+}
+
 static void test_failing_allocations(void **state) {
   (void)state;
   treadle_model *model = make_model(deepseek, 16, 16);
@@ -503,6 +591,8 @@ int main(void) {
                                      cmocka_unit_test(test_qwen),
                                      cmocka_unit_test(test_finer_blocks),
                                      cmocka_unit_test(test_scales_count_once),
+                                     cmocka_unit_test(test_given),
+                                     cmocka_unit_test(test_given_faults),
                                      cmocka_unit_test(test_failing_allocations),
                                      cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
