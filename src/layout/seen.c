@@ -47,6 +47,13 @@ int64_t treadle_seen_add(treadle_seen *seen, const treadle_blocks *blocks, int64
   return fresh;
 }
 
+bool treadle_seen_alike(const treadle_seen *seen, const treadle_blocks *blocks, int64_t expert,
+                        int64_t down, int64_t other, int64_t column, int64_t columns) {
+  int64_t count;
+  const uint8_t *row = row_of(seen, blocks, expert, down, column, columns, &count);
+  return memcmp(row, row_of(seen, blocks, expert, other, column, columns, &count), (size_t)count) == 0;
+}
+
 int64_t treadle_seen_add_box(treadle_seen *seen, const treadle_blocks *b, const treadle_box *box) {
   int axes = b->tensor->naxes, last_column = axes - 1;
   int64_t at[TREADLE_MAX_AXES], fresh = 0, length = 1;

@@ -20,6 +20,9 @@ int64_t treadle_seen_fresh(const treadle_seen *seen, const treadle_blocks *block
 /* The same; they are seen then. */
 int64_t treadle_seen_add(treadle_seen *seen, const treadle_blocks *blocks, int64_t expert, int64_t down,
                          int64_t column, int64_t columns);
+/* Were the same ones of them seen in two rows? */
+bool treadle_seen_alike(const treadle_seen *seen, const treadle_blocks *blocks, int64_t expert,
+                        int64_t down, int64_t other, int64_t column, int64_t columns);
 /* Sees the blocks that the elements of a box lie in; how many were not seen before? */
 int64_t treadle_seen_add_box(treadle_seen *seen, const treadle_blocks *blocks, const treadle_box *box);
 

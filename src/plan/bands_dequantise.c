@@ -113,27 +113,17 @@ static void end_at(const treadle_spots *codes, const treadle_rectangle *of, int6
     if (codes->items[i].of.row > of->row) *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
 }
 
-/* How many blocks of row `down` are read for the first time. */
-static int64_t fresh_blocks(const treadle_band_walk *w, const treadle_rectangle *of, int64_t down) {
-  return treadle_seen_fresh(&w->seen, &w->blocks, of->expert, down, of->column, of->columns);
-}
-
-/* How many bands from this one on, up to row `end`, are read from the same source, one step further each, with as many
- * blocks that are read for the first time. */
+/* How many bands from this one on, up to row `end`, have these columns on the same source, one step further each. */
 static int64_t alike_bands(const treadle_band_walk *w, const treadle_band_columns *columns, int64_t end) {
   const treadle_blocks *b = &w->blocks;
   const treadle_rectangle *of = &columns->of;
-  int64_t down = of->row / b->high, count = 1;
+  int64_t down = of->row / b->high;
   if (!treadle_bands_plain(b) || of->rows < b->high) return 1;
   end = treadle_smaller(end, columns->codes.of.row + columns->codes.of.rows);
   end = treadle_smaller(end, (columns->scales.of.row + columns->scales.of.rows) * b->high);
   if (!columns->twin) end_at(&w->codes, of, &end);
   if (columns->rank != w->rank) end_at(&w->own_codes, of, &end);
-  end = end / b->high > down ? end / b->high : down + 1;
-  if (columns->rank == w->rank) return end - down;
-  int64_t fresh = fresh_blocks(w, of, down);
-  while (down + count < end && fresh_blocks(w, of, down + count) == fresh) count++;
-  return count;
+  return end / b->high > down ? end / b->high - down : 1;
 }
 
 /* A band, and those that follow it, from one source. */
@@ -159,7 +149,8 @@ static treadle_status dequantise_columns(treadle_band_walk *w, const treadle_pie
     TRY(treadle_array_push(&w->parts, part));
   }
   if (columns->rank != w->rank) {
-    int64_t down = of->row / w->blocks.high, fresh = fresh_blocks(w, of, down);
+    int64_t down = of->row / w->blocks.high;
+    int64_t fresh = treadle_seen_fresh(&w->seen, &w->blocks, of->expert, down, of->column, of->columns);
     w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
     for (int32_t i = 0; i < count; i++)
       treadle_seen_add(&w->seen, &w->blocks, of->expert, down + i, of->column, of->columns);
@@ -182,7 +173,6 @@ static treadle_status find_columns(treadle_band_walk *w, const treadle_rectangle
                                    int64_t *count_p) {
   treadle_status status = TREADLE_OK;
   int64_t wide = w->blocks.wide, end = band->column + band->columns;
-  bool whole = true; /* no block has columns of two sources: their scales would be one */
   *count_p = INT32_MAX;
   for (treadle_band_columns next = {.of = *band}; next.of.column < end; next.of.column += next.of.columns) {
     code_source source;
@@ -200,7 +190,6 @@ static treadle_status find_columns(treadle_band_walk *w, const treadle_rectangle
     of->rows = treadle_smaller(band->rows, there->row + there->rows - of->row);
     of->columns = treadle_smaller(end, there->column + there->columns);
     of->columns = treadle_smaller(of->columns, (scales->column + scales->columns) * wide) - of->column;
-    whole = whole && (of->column == band->column || of->column % wide == 0);
     next.rank = source.rank;
     next.twin = source.twin;
     next.codes = *source.codes;
@@ -208,7 +197,11 @@ static treadle_status find_columns(treadle_band_walk *w, const treadle_rectangle
     *count_p = treadle_smaller(*count_p, alike_bands(w, &next, end_row));
     TRY(treadle_array_push(&w->columns, next));
   }
-  if (!whole) *count_p = 1;
+  int64_t down = band->row / w->blocks.high, alike = 1; /* so that they count alike, too */
+  while (alike < *count_p && treadle_seen_alike(&w->seen, &w->blocks, band->expert, down, down + alike,
+                                                band->column, band->columns))
+    alike++;
+  *count_p = alike;
 out:
   return status;
 }

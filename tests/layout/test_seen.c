@@ -61,6 +61,9 @@ static void boxes_of_blocks(void **state) {
         int64_t fresh = 0;
         for (int64_t across = 0; across < b.across; across++) fresh += !known[e][down][across];
         assert_int_equal(treadle_seen_fresh(&seen, &b, e, down, 0, b.columns), fresh);
+        for (int64_t other = down; other < b.down; other++)
+          assert_int_equal(treadle_seen_alike(&seen, &b, e, down, other, 0, b.columns),
+                           memcmp(known[e][down], known[e][other], (size_t)b.across) == 0);
         assert_int_equal(treadle_seen_add(&seen, &b, e, down, 0, b.columns), fresh);
         assert_int_equal(treadle_seen_fresh(&seen, &b, e, down, 0, b.columns), 0);
       }
