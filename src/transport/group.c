@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 enum { YIELDS = 500, LOOK_EVERY = 10 * 1000 * 1000 /* ns */ };
+enum { LINKS = 6 }; /* of a chain of ranks that wait for each other, at most, in a message */
 enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
 
 size_t treadle_control_bytes(int size) {
@@ -96,22 +97,18 @@ static treadle_status check_alive(treadle_group *group, int rank, const char *wh
                       (int)atomic_load(&group->control->lines[rank].pid));
 }
 
-/* Whom a rank waits for that waits for others, in the end; a rank of a circle when there is one. */
-static int end_of_chain(const treadle_group *group, int rank) {
-  for (int steps = 0; steps < group->size; steps++) {
-    int next = atomic_load(&group->control->lines[rank].waits_for) - 1;
-    if (next < 0 || next >= group->size || next == group->rank) break;
-    rank = next;
-  }
-  return rank;
-}
-
+/* Names the rank that was waited for; as long as that one waits for another itself, that one too. */
 static treadle_status time_is_over(const treadle_group *group, int rank, double waited, const char *what) {
-  int last = end_of_chain(group, rank);
-  if (last == rank)
-    return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d", what, waited, rank);
-  return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d, and that one for rank %d", what,
-                      waited, rank, last);
+  char chain[LINKS * 40] = "";
+  size_t used = 0;
+  int last = rank;
+  for (int i = 0; i < LINKS; i++) {
+    int next = atomic_load(&group->control->lines[last].waits_for) - 1;
+    if (next < 0 || next >= group->size || next == group->rank) break;
+    used += (size_t)snprintf(chain + used, sizeof chain - used, ", which waits for rank %d", next);
+    last = next;
+  }
+  return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d%s", what, waited, rank, chain);
 }
 
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,

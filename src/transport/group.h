@@ -98,8 +98,8 @@ void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_
 
 /* Waits until *word >= value for a word of the line of `rank`. `what` is for the message ("wave 3"). Looks
  * at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
- * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself, the
- * last of this chain too: it is the one that holds up all. */
+ * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself,
+ * and so on, those too: the last of them holds up all. */
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
                                   uint64_t value, uint64_t epoch, const char *what);
 

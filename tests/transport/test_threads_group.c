@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 
+#include <sched.h>
+
 static int gather_much(treadle_group *group, void *context) {
   int64_t all[16];
   (void)context;
@@ -101,6 +103,28 @@ static void test_timeout(void **state) {
   ranks_as_threads(2, 0.2, 0, one_is_missing, NULL);
 }
 
+/* Rank 0 waits for rank 1, and that one for rank 2: it is rank 2 that is late. */
+static int wait_in_a_chain(treadle_group *group, void *context) {
+  treadle_line *lines = group->control->lines;
+  (void)context;
+  group->timeout_seconds = group->rank == 0 ? 0.2 : 30;
+  if (group->rank == 1) RANK_OK(treadle_group_wait(group, 2, &lines[2].done, 1, 0, "a word"));
+  if (group->rank == 2) RANK_OK(treadle_group_wait(group, 0, &lines[0].done, 1, 0, "a word"));
+  if (group->rank == 2) treadle_group_publish(group, &lines[2].done, 1);
+  if (group->rank > 0) return 0;
+  while (atomic_load(&lines[1].waits_for) == 0) sched_yield();
+  RANK_FAILS(TREADLE_TIMEOUT, "for rank 1, which waits for rank 2",
+             treadle_group_wait(group, 1, &lines[1].done, 1, 0, "a word"));
+  RANK_TRUE(atomic_load(&lines[0].waits_for) == 0);
+  treadle_group_publish(group, &lines[0].done, 1);
+  return 0;
+}
+
+static void test_chain(void **state) {
+  (void)state;
+  ranks_as_threads(3, 30, 0, wait_in_a_chain, NULL);
+}
+
 static int share_words(treadle_group *group, void *context) {
   int64_t *words = context;
   treadle_shared all[8];
@@ -167,10 +191,11 @@ static void test_self(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gather),      cmocka_unit_test(test_barrier_orders_memory),
-      cmocka_unit_test(test_outcome),     cmocka_unit_test(test_failure_is_told),
-      cmocka_unit_test(test_timeout),     cmocka_unit_test(test_share),
-      cmocka_unit_test(test_allocations), cmocka_unit_test(test_self),
+      cmocka_unit_test(test_gather),  cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_outcome), cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout), cmocka_unit_test(test_chain),
+      cmocka_unit_test(test_share),   cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_self),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
