@@ -229,6 +229,7 @@ _Noreturn void treadle_job_fault(treadle_job *job) {
   treadle_group *group = job->session.group;
   int rank = job->session.rank;
   if (parse(job->arguments->fault, job->session.size, &spec) != TREADLE_OK) _exit(TREADLE_EXIT_REFUSED);
+  signal(SIGUSR1, SIG_IGN); /* by which MPICH's launcher tells the others that one has died */
   live_through(job, &spec, &own);
   treadle_switch_destroy(job->sw);
   job->sw = NULL;

@@ -27,6 +27,7 @@ typedef struct life {
   treadle_group *group;
   treadle_switch *sw;
   engine engine;
+  int waits_left;
   uint64_t params, rest; /* hashes of the state */
   uint64_t digest;
 } life;
@@ -102,6 +103,13 @@ out:
   return status;
 }
 
+/* A group's `delay`. */
+static void stop_in_time(void *context, const char *where) {
+  life *l = context;
+  (void)where;
+  if (--l->waits_left == 0) raise(l->c->kind == FAULT_KILL ? SIGKILL : SIGSTOP);
+}
+
 static void plant(life *l) {
   static const treadle_injected what[] = {TREADLE_INJECT_KILL, TREADLE_INJECT_STALL, TREADLE_INJECT_ENOMEM,
                                           TREADLE_INJECT_SLOW};
@@ -110,8 +118,13 @@ static void plant(life *l) {
   if (l->rank != c->rank) return;
   l->engine.fail_bind = c->kind == FAULT_BIND;
   l->engine.fail_unbind = c->kind == FAULT_UNBIND;
-  if (c->kind <= FAULT_SLOW)
+  if (c->wait > 0) {
+    l->waits_left = c->wait;
+    l->group->delay = stop_in_time;
+    l->group->delay_context = l;
+  } else if (c->kind <= FAULT_SLOW) {
     treadle_switch_inject(l->sw, (treadle_injection){what[c->kind], c->point, c->wave});
+  }
 }
 
 /* Arrows until one fails: some faults are noticed at the next one only. */

@@ -2,7 +2,8 @@
  *
  *      grids       kill and stall x each rank x each phase and wave of both ways, in a pair without alias (6 waves) and one
  *                  with it (10 waves)
- *      RANDOM      kill and stall anywhere, with the tightest cap (most waves) or so wide a one that nothing is reclaimed
+ *      RANDOM      kill and stall anywhere, with the tightest cap (most waves) or so wide a one that nothing is reclaimed;
+ *                  half of them not at a point, but at one of the rank's waits for others
  *      the others  of each kind as many as the table says
  *
  * All else is drawn. */
@@ -11,7 +12,7 @@
 #include "base/random.h"
 #include "test.h"
 
-enum { RANDOM = 100, GRADS = 40000, OPTIMIZER = 120001, KV_BLOCK = 6000 };
+enum { RANDOM = 120, WAITS = 24, GRADS = 40000, OPTIMIZER = 120001, KV_BLOCK = 6000 };
 enum { MID_CAP = 311296, TIGHT_CAP = 77824, WIDE_CAP = 2490368 };
 static const int mid_waves[2] = {6, 10}; /* alias off, on */
 
@@ -58,6 +59,13 @@ static void draw_anywhere(fault_case *c, treadle_random *random) {
   int waves = !tight ? 1 : c->options.alias ? 39 : 21;
   c->options.cap_bytes = tight ? TIGHT_CAP : WIDE_CAP;
   put_at(c, (int)treadle_random_below(random, 2 * waves + phase_count[0] + phase_count[1]), waves);
+}
+
+static void draw_random(fault_case *c, int number, treadle_random *random) {
+  draw_anywhere(c, random);
+  if (number < RANDOM / 2) return;
+  c->wait = (int)treadle_random_between(random, 1, WAITS);
+  c->point = TREADLE_AT_ENTRY;
 }
 
 static bool can_fail(const fault_case *c) { /* does the switch ask for anything there? */
@@ -113,7 +121,7 @@ void fault_case_draw(uint64_t seed, int number, fault_case *c) {
     c->kind = past % 2 ? FAULT_STALL : FAULT_KILL;
     c->rank = past / 2 % SCENE_RANKS;
     if (past < RANDOM)
-      draw_anywhere(c, &random);
+      draw_random(c, past, &random);
     else
       draw_other(c, past - RANDOM, &random);
   } else {
@@ -131,11 +139,14 @@ const char *fault_case_words(const fault_case *c, char *room, size_t bytes) {
                                       "is too slow", "cannot bind", "cannot unbind"};
   const treadle_switch_options *o = &c->options;
   char at[32];
-  snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s", treadle_point_text(c->point),
-           c->wave);
+  if (c->wait > 0)
+    snprintf(at, sizeof at, "wait %d", c->wait);
+  else
+    snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s", treadle_point_text(c->point),
+             c->wave);
   snprintf(room, bytes,
-           "case %d of seed %llu: rank %d %s at %s %s; alias %s, keep=%s, leaves:%s%s%s%s%s%s%s",
-           c->number, (unsigned long long)c->seed, c->rank, kinds[c->kind], at,
+           "case %d of seed %llu: rank %d %s at %s %s; alias %s, keep=%s, leaves:%s%s%s%s%s%s%s", c->number,
+           (unsigned long long)c->seed, c->rank, kinds[c->kind], at,
            !c->back     ? "to infer"
            : c->forward ? "to forward"
                         : "to train",

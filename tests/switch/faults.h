@@ -22,6 +22,7 @@ typedef struct fault_case {
   treadle_point point; /* where, of the way to INFER or, */
   bool back;           /* of the way back */
   int32_t wave;
+  int wait;       /* not at `point`, but at the n-th wait from there on; 0: at `point` */
   bool from_host; /* the first entry to INFER is from HOST */
   bool warm;      /* there and back once before */
   bool forward;   /* back by way of FORWARD */
