@@ -365,10 +365,10 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
 void treadle_switch_destroy(treadle_switch *sw);
 
 /* Takes the switch to another group of as many ranks, after one of the old group died: this rank keeps its memory
- * and its mode, those that are new call treadle_switch_create and are in mode TRAIN. The old group is not touched any
- * more and may be closed afterwards. Refused when the modes of the ranks differ; but where some are in TRAIN and this one is in
- * INFER, it goes to TRAIN when params are in host memory (keep=host) or have stayed on the device. From FORWARD and HOST one goes
- * to TRAIN first. Collective in the new group. */
+ * and its mode, those that are new call treadle_switch_create and are in mode TRAIN. The old group is not touched
+ * any more and may be closed afterwards. Refused when the modes of the ranks differ; but where some are in TRAIN
+ * and this one is in INFER, it goes to TRAIN when params are in host memory (keep=host) or have stayed on the
+ * device. From FORWARD and HOST one goes to TRAIN first. Collective in the new group. */
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
 /* A class's window: a stable address for the life of the switch; NULL when empty. bytes_p may be NULL. Storage

@@ -163,7 +163,7 @@ static bool holds_params(const treadle_job *job) {
   return job->options.keep == TREADLE_KEEP_HOST || job->options.offload_train_param == TREADLE_OFF;
 }
 
-/* The switch with the fault, and the way back where nothing was noticed; and what is left of the old state. */
+/* The switch with the fault, the way back where nothing was noticed, and what is left of the old state. */
 static void live_through(treadle_job *job, const fault_spec *spec, last_words *own) {
   treadle_switch *sw = job->sw;
   int rank = job->session.rank;

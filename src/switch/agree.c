@@ -138,7 +138,7 @@ out:
   return status;
 }
 
-/* The modes of two ranks of a new group: one, or one that is in INFER and goes to TRAIN by itself, where the other is. */
+/* The modes of two ranks of a new group: the same, or one is in INFER and goes to TRAIN by itself. */
 static bool modes_agree(const treadle_switch *sw, uint64_t a, uint64_t b) {
   bool alone = !sw->leaves[TREADLE_PARAMS] || sw->copied[TREADLE_PARAMS];
   return a == b || (alone && ((a == TREADLE_INFER && b == TREADLE_TRAIN) ||

@@ -6,8 +6,8 @@
  * From INFER, to TRAIN or FORWARD:
  *      enter -> unbind, KV cache goes -> waves of the reverse plan (keep=infer) -> commit
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
- * All others are local copies between the twins and the pool; from INFER, too, when the others have died and a new group
- * is joined that is in TRAIN (keep=host).
+ * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
+ * is in TRAIN (keep=host).
  *
  * A failure on the way to INFER: with a twin of params the old mode stands again, on all ranks. Without one it stands if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:

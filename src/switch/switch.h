@@ -157,7 +157,7 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw);
 treadle_status treadle_arrow_bind(treadle_switch *sw);
 treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
-/* From INFER to TRAIN without the other ranks, where params need none of them: they are in the twin or on the device. */
+/* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */

@@ -1,6 +1,6 @@
-/* treadle switch --fault under a launcher that lets the others live: a rank is killed or stopped, is slow or out of memory; the
- * survivors return in time, name rank, tensor and wave, and hold what they held; the launcher ends.
- * ctest: label=mpi timeout=600 alone */
+/* treadle switch --fault under a launcher that lets the others live: a rank is killed or stopped, is slow
+ * or out of memory; the survivors return in time, name rank, tensor and wave, and hold what they held; the
+ * launcher ends. ctest: label=mpi timeout=600 alone */
 #include "cli/command.h"
 
 #include "base/clock.h"
@@ -25,8 +25,8 @@ static const char *from_environment(const char *name, const char *otherwise) {
   return value && *value ? value : otherwise;
 }
 
-/* Launchers that let the others live when one fails: Open MPI's, and MPICH's Hydra, which ends all the same whoever is left when
- * one is killed. */
+/* Launchers that let the others live when one fails: Open MPI's, and MPICH's Hydra, which ends all the
+ * same whoever is left when one is killed. */
 static const launcher launchers[] = {{"--enable-recovery --oversubscribe", true},
                                      {"-disable-auto-cleanup", false}};
 
@@ -82,7 +82,8 @@ static const fault faults[] = {
     {"slow:rank=2,wave=1", "host", "", true, false},
 };
 
-/* Runs it; each process says its exit status in a file of its own, and ends as it did. Returns how long that took. */
+/* Runs it; each process says its exit status in a file of its own, and ends as it did. Returns how long
+ * that took. */
 static double run(const fault *f) {
   static const char wrapper[] =
       "trap : USR1; \"$0\" \"$@\"; r=$?; echo $r >$OUT.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; "

@@ -1,5 +1,6 @@
-/* What a rank does around a fault: it makes a switch, goes where the fault will be, meets it, looks what is left, and goes on:
- * in the same group when all live, else in a new one in which a new process has the place of the one that is gone. */
+/* What a rank does around a fault: it makes a switch, goes where the fault will be, meets it, looks what
+ * is left, and goes on: in the same group when all live, else in a new one in which a new process has the
+ * place of the one that is gone. */
 #include "switch/faults.h"
 
 #include "base/clock.h"

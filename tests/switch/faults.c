@@ -1,9 +1,9 @@
 /* Which faults there are.
  *
- *      grids       kill and stall x each rank x each phase and wave of both ways, in a pair without alias (6 waves) and one
- *                  with it (10 waves)
- *      RANDOM      kill and stall anywhere, with the tightest cap (most waves) or so wide a one that nothing is reclaimed;
- *                  half of them not at a point, but at one of the rank's waits for others
+ *      grids       kill and stall x each rank x each phase and wave of both ways, in a pair without
+ *                  alias (6 waves) and one with it (10 waves)
+ *      RANDOM      kill and stall anywhere, with the tightest cap (most waves) or so wide a one that
+ *                  nothing is reclaimed; half of them not at a point, but at one of the rank's waits for others
  *      the others  of each kind as many as the table says
  *
  * All else is drawn. */

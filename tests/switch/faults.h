@@ -1,5 +1,5 @@
-/* Faults for the test of the switch between processes: which there are, what a rank does around one, and what it
- * sees. A case follows from a seed and its number alone. */
+/* Faults for the test of the switch between processes: which there are, what a rank does around one, and
+ * what it sees. A case follows from a seed and its number alone. */
 #ifndef TREADLE_TESTS_FAULTS_H
 #define TREADLE_TESTS_FAULTS_H
 
@@ -66,7 +66,8 @@ typedef struct fault_stage {
   _Atomic int verdicts[SCENE_RANKS];   /* do survivors want one? */
 } fault_stage;
 
-/* What a process of a case does; `process` is a rank, or FAULT_NEWCOMER, who waits until survivors want it. 0 is good. */
+/* What a process of a case does; `process` is a rank, or FAULT_NEWCOMER, who waits until survivors want
+ * it. 0 is good. */
 int fault_live(fault_stage *stage, const char *name, int process);
 
 /* Descriptors and mappings of this process that belong to a group or a switch. */

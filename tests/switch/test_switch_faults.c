@@ -1,12 +1,13 @@
-/* Faults in a switch between processes: ranks that are killed, stopped, slow or out of memory, and engines that fail, in every
- * wave and between all phases. Whoever lives returns in time, names the rank, holds what it is to hold, says the truth about
- * it, leaves nothing behind, and can go on.
+/* Faults in a switch between processes: ranks that are killed, stopped, slow or out of memory, and engines
+ * that fail, in every wave and between all phases. Whoever lives returns in time, names the rank, holds
+ * what it is to hold, says the truth about it, leaves nothing behind, and can go on.
  *
  *      test_switch_faults [SEED [CASE]]
  *
- * Each case follows from the seed and its number (faults.c). Most of a case is waiting, so several run at a time. A rank that
- * the machine does not let run within the time limit looks like one that was stopped: a case that goes wrong is tried again, with
- * a longer limit, when another rank than its own was waited for in vain. ctest: timeout=600 */
+ * Each case follows from the seed and its number (faults.c). Most of a case is waiting, so several run at
+ * a time. A rank that the machine does not let run within the time limit looks like one that was stopped:
+ * a case that goes wrong is tried again, with a longer limit, when another rank than its own was waited
+ * for in vain. ctest: timeout=600 */
 #include "switch/faults.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -76,7 +77,8 @@ static const char *judge_sight(const fault_case *c, const fault_sight *sight) {
   return judge_words(c, sight);
 }
 
-/* Did the machine let ranks wait: did one wait in vain for another than that of the case, or longer than it should? */
+/* Did the machine let ranks wait: did one wait in vain for another than that of the case, or longer than
+ * it should? */
 static bool was_late(const show *s) {
   const fault_case *c = &s->stage->c;
   bool waits = c->kind == FAULT_STALL || c->kind == FAULT_SLOW;
@@ -237,7 +239,8 @@ static void run_all(const scene *of, tally *t, int *failed_p) {
 
 /* ---- The test ---- */
 
-/* Local sockets of groups of this program, and files of anybody's in /dev/shm that are called after treadle. */
+/* Local sockets of groups of this program, and files of anybody's in /dev/shm that are called after
+ * treadle. */
 static int count_traces(void) {
   int count = 0;
   char line[1024], own[48];

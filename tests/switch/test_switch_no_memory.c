@@ -1,6 +1,7 @@
-/* A rank that does not get what it needs to make a switch: shared memory is full, host memory for a twin, addresses,
- * descriptors or the n-th allocation are refused. Creation then fails on all ranks, with the reason, at once; nothing is left
- * behind, and when there is enough again they make it together. ctest: timeout=300 */
+/* A rank that does not get what it needs to make a switch: shared memory is full, host memory for a twin,
+ * addresses, descriptors or the n-th allocation are refused. Creation then fails on all ranks, with the
+ * reason, at once; nothing is left behind, and when there is enough again they make it together.
+ * ctest: timeout=300 */
 #include "switch/faults.h"
 #include "switch/scene.h"
 #include "test.h"
@@ -224,7 +225,8 @@ static void test_allocations(void **state) {
   act_release(&a);
 }
 
-/* From none to as many as all take: the pool, its windows, the twins, the memory of the peers are refused in turn. */
+/* From none to as many as all take: the pool, its windows, the twins, the memory of the peers are refused
+ * in turn. */
 static void test_addresses(void **state) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   (void)state;
