@@ -194,6 +194,7 @@ static void try_cycles(bool alias) {
   for (int combination = 0; combination < 8; combination++)
     for (int how = 0; how < 8; how++) {
       treadle_switch_options *o = &a.options;
+      if (alias && combination > 1 && combination < 7) continue; /* only params are shared */
       if ((!(combination & 1) && (how & 1)) || (!(combination & 2) && (how & 2))) continue; /* refused */
       o->offload_train_param = combination & 1 ? TREADLE_ON : TREADLE_OFF;
       o->offload_train_grad = combination & 2 ? TREADLE_ON : TREADLE_OFF;
