@@ -1,11 +1,10 @@
 /* treadle switch under a launcher: what leaves the device and comes back, what is shared, faults, the picture.
  * ctest: label=mpi timeout=900 alone */
 #include "cli/command.h"
+#include "cli/xml.h"
 
 #include "base/dtype.h"
 #include "test.h"
-
-#include <ctype.h>
 
 enum { RANKS = 2, PAGE = 64 << 10, GRADS_EACH = 4, OPTIMIZER_EACH = 12, ROWS = 4 };
 
@@ -224,40 +223,6 @@ static void fault_is_reported(void **state) {
 
 /* ---- The picture ---- */
 
-/* Are the tags of an XML text balanced, and its attributes in quotes? */
-static void check_xml(const char *at) {
-  char open[16][16];
-  int depth = 0, elements = 0;
-  while ((at = strchr(at, '<'))) {
-    char name[16];
-    size_t length = 0;
-    bool ends = *++at == '/';
-    at += ends;
-    while (isalnum((unsigned char)at[length]) && length < sizeof name - 1) length++;
-    snprintf(name, sizeof name, "%.*s", (int)length, at);
-    assert_true(length > 0);
-    const char *close = at;
-    for (bool quoted = false; quoted || *close != '>'; close++) {
-      if (!*close || *close == '<') fail_msg("<%s> does not end", name);
-      quoted ^= *close == '"';
-    }
-    if (ends) {
-      assert_true(depth > 0);
-      assert_string_equal(open[--depth], name);
-    } else if (close[-1] != '/') {
-      assert_true(depth < 16);
-      memcpy(open[depth++], name, sizeof name);
-    }
-    elements++;
-    at = close;
-    for (const char *amp = at; (amp = strpbrk(amp, "&<")) && *amp == '&'; amp++)
-      if (strncmp(amp, "&lt;", 4) && strncmp(amp, "&gt;", 4) && strncmp(amp, "&amp;", 5))
-        fail_msg("a bare & in '%.30s'", amp);
-  }
-  assert_int_equal(depth, 0);
-  assert_true(elements > 20);
-}
-
 static void timeline_is_a_picture(void **state) {
   (void)state;
   static const char *const words[] = {"<title>params</title>",
@@ -280,7 +245,7 @@ static void timeline_is_a_picture(void **state) {
   json_decref(switch_json(0, rest));
   char *picture = read_file(path);
   assert_non_null(picture);
-  check_xml(picture);
+  xml_check(picture);
   for (size_t i = 0; i < TEST_COUNT(words); i++)
     if (!strstr(picture, words[i])) fail_msg("no '%s' in\n%s", words[i], picture);
   assert_null(strstr(picture, "nan"));
