@@ -48,7 +48,7 @@ static const shapes all_shapes[] = {
      "{\"model_type\": \"qwen2\", \"vocab_size\": %" PRId64 ", \"hidden_size\": 3584, "
      "\"intermediate_size\": 18944, \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": 28, "
      "\"num_key_value_heads\": 4, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}",
-     "megatron:tp=%d", "vllm:tp=%d", 2, 152064, 0.15, 0},
+     "megatron:tp=%d", "vllm:tp=%d", 1, 152064, 0.15, 0},
 };
 
 typedef struct bench {
