@@ -17,6 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { PIECE = 2 << 20 };
+
 /* ---- Memory ---- */
 
 static bool wants_twin(const treadle_switch *sw, treadle_class which) {
@@ -101,12 +103,15 @@ void treadle_twins_release(treadle_switch *sw) {
 
 /* ---- Copying ---- */
 
-/* Like memcpy, at the speed of memory. */
+/* Like memcpy, at the speed of memory: by pieces, whose four streams stay near each other. */
 void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes) {
-  if (sw->mover == TREADLE_MOVER_STREAM)
-    treadle_stream_rows(to, bytes, from, bytes, bytes, 1);
-  else
+  size_t whole = bytes / PIECE * PIECE, rest = bytes - whole;
+  if (sw->mover != TREADLE_MOVER_STREAM) {
     memcpy(to, from, bytes);
+    return;
+  }
+  treadle_stream_rows(to, PIECE, from, PIECE, PIECE, bytes / PIECE);
+  treadle_stream_rows((char *)to + whole, rest, (const char *)from + whole, rest, rest, 1);
 }
 
 /* Pages of params, gradients and optimizer state follow each other in the pool. */
