@@ -233,12 +233,9 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   TRY(treadle_switch_agree(group, fit_in(sw, old)));
   TRY(share(sw));
 out:
-  if (sw->plan && status == TREADLE_OK)
-    treadle_plan_destroy(old);
-  else {
-    treadle_plan_destroy(sw->plan);
-    sw->plan = old;
-  }
+  sw->apart = status != TREADLE_OK;
+  treadle_plan_destroy(sw->apart ? sw->plan : old);
+  if (sw->apart) sw->plan = old;
   group->timeout_seconds = group_timeout;
   return status;
 }

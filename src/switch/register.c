@@ -118,7 +118,8 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
   if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
     return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
   if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE, "register: another thread is switching");
+    return treadle_fail(TREADLE_STATE,
+                        "register: a switch is running, in another thread or around this callback");
   treadle_status status =
       add_memory(sw, (treadle_foreign){.which = which, .offset = offset, .memory = memory, .bytes = bytes});
   atomic_flag_clear(&sw->busy);

@@ -48,6 +48,10 @@ static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
                   (old == TREADLE_TRAIN && (aim == TREADLE_INFER || aim == TREADLE_HOST)) ||
                   (old == TREADLE_INFER && (aim == TREADLE_TRAIN || aim == TREADLE_FORWARD)) ||
                   (old == TREADLE_FORWARD && (aim == TREADLE_TRAIN || aim == TREADLE_HOST));
+  if (sw->apart && (aim == TREADLE_INFER || old == TREADLE_INFER))
+    return treadle_fail(TREADLE_STATE,
+                        "switch to %s: this switch has no group since to rejoin one has failed: rejoin one",
+                        treadle_mode_text(aim));
   if (old == TREADLE_LOST)
     return treadle_fail(TREADLE_STATE, "switch to %s: the weights are lost", treadle_mode_text(aim));
   if (!is_there)

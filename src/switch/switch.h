@@ -104,6 +104,7 @@ struct treadle_switch {
   bool bound;        /* in mode INFER: the ranks have agreed that all engines are bound */
   bool engine_bound; /* this rank's engine is */
   bool accumulating; /* gradients */
+  bool apart;        /* from any group: to rejoin one has failed */
   bool returns;      /* rejoining in mode INFER, it goes to TRAIN by itself: others are there */
   atomic_flag busy;  /* a thread is in an arrow */
 

@@ -127,6 +127,8 @@ static int starve_rejoin(treadle_group *group, void *context) {
     if (begin_attempt(group, n, &before)) return 1;
     a->statuses[group->rank] = treadle_switch_rejoin(sw, a->others[group->rank]);
     if (end_attempt(group, a, n, before, &last)) return 1;
+    if (a->statuses[group->rank] != TREADLE_OK)
+      RANK_FAILS(TREADLE_STATE, "rejoin one", treadle_switch_to_infer(sw));
     RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN && treadle_switch_version(sw) == 1 && sw->plan);
     RANK_TRUE(scene_holds(a->s.train, group->rank, treadle_switch_train_window(sw)));
   }

@@ -124,7 +124,7 @@ static int live_through(treadle_group *group, void *context) {
     RANK_TRUE(treadle_switch_version(sw) == (uint64_t)cycle + 1);
     if (check_residency(sw, &a->options)) return 1;
     RANK_TRUE(scene_infers(sw));
-    memset(treadle_switch_window(sw, TREADLE_KV, NULL), 0x77, kv); /* it is nobody else's */
+    if (kv > 0) memset(treadle_switch_window(sw, TREADLE_KV, NULL), 0x77, kv); /* it is nobody else's */
     RANK_TRUE(scene_infers(sw));
     RANK_FAILS(TREADLE_STATE, "from mode infer there is no way to host", treadle_switch_to_host(sw));
     if (cycle > 0) {

@@ -275,7 +275,7 @@ static int refuse(treadle_group *group, void *context) {
   RANK_TRUE(stats.foreign_bytes == 0 && sw->foreign.count == 0);
 
   RANK_TRUE(!atomic_flag_test_and_set(&sw->busy)); /* as another thread would */
-  RANK_FAILS(TREADLE_STATE, "another thread",
+  RANK_FAILS(TREADLE_STATE, "a switch is running",
              treadle_switch_register(sw, TREADLE_GRADS, 0, room, 8 * PAGE));
   atomic_flag_clear(&sw->busy);
   char *params = room + ROOM / 2, *grads = room + 9 * PAGE;
