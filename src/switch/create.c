@@ -63,6 +63,7 @@ static treadle_status build(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(treadle_pool_map(sw->pool, sw->place.page[c], sw->place.pages[c], &sw->windows[c]));
   TRY(treadle_twins_create(sw));
+  TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
   memset(sw->written, 0, ((forward > back ? forward : back) + 1) * sizeof *sw->written); /* touched */
 out:
@@ -174,7 +175,6 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_switch_agree(group, build(sw)));
   TRY(share(sw));
-  TRY(treadle_switch_agree(group, treadle_guard_create(sw)));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   *switch_p = sw;
