@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "switch/switch.h"
 
 #include <string.h>
 
@@ -67,7 +68,6 @@ void treadle_hold_fill(const treadle_switch *sw, int64_t rank) {
 
 treadle_status treadle_hold_check(const treadle_switch *sw, const treadle_switch_options *options,
                                   int64_t rank, const char *when) {
-  static const char *const names[] = {"parameters", "gradients", "optimizer state"};
   for (treadle_class c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
     const uint64_t *words = treadle_switch_window(sw, c, &bytes);
@@ -75,7 +75,7 @@ treadle_status treadle_hold_check(const treadle_switch *sw, const treadle_switch
     for (size_t i = 0; i < bytes / 8 && !dropped; i++)
       if (words[i] != word_at(rank, c, i))
         return treadle_fail(TREADLE_DIFFERENT, "rank %lld: %s, byte %zu of the %s is not what it was",
-                            (long long)rank, when, i * 8, names[c]);
+                            (long long)rank, when, i * 8, treadle_class_text(c));
   }
   return TREADLE_OK;
 }

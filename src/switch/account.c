@@ -61,8 +61,7 @@ static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const trea
 /* When the old mode's page under each page of the new window is last read; old_lives: of the direction that writes those. */
 static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
                                     const treadle_page_life *old_lives) {
-  treadle_class new = treadle_class_of(to),
-                old = new == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+  treadle_class new = treadle_class_of(to), old = treadle_class_opposite(new);
   const treadle_page_tables *place = &sw->place;
   int32_t *last_use = sw->turns[to].last_use;
   int32_t *at = treadle_alloc_array((size_t)place->physical + 1, sizeof *at);
@@ -183,8 +182,7 @@ static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int3
 
 treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
-  treadle_class new = treadle_class_of(to),
-                old = new == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+  treadle_class new = treadle_class_of(to), old = treadle_class_opposite(new);
   const treadle_turns *turns = &sw->turns[to];
   for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
     int32_t page = turns->page[i], physical = sw->place.page[new][page];

@@ -97,7 +97,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
                           treadle_layout_text(layout), treadle_layout_ranks(layout), sw->group->size);
   }
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank, page));
-  bool rebuilt = sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+  bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: rank %d's engine transforms the weights, and nothing else keeps the "
@@ -140,7 +140,7 @@ out:
 
 /* The modes of two ranks of a new group: the same, or one is in INFER and goes to TRAIN by itself. */
 static bool modes_agree(const treadle_switch *sw, uint64_t a, uint64_t b) {
-  bool alone = !sw->leaves[TREADLE_PARAMS] || sw->copied[TREADLE_PARAMS];
+  bool alone = !treadle_switch_rebuilds(sw);
   return a == b || (alone && ((a == TREADLE_INFER && b == TREADLE_TRAIN) ||
                               (a == TREADLE_TRAIN && b == TREADLE_INFER)));
 }

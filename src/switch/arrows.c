@@ -38,9 +38,8 @@ static void go(treadle_switch *sw, bool leaving, bool staying) {
   }
 }
 
-/* Are params rebuilt by the reverse plan? */
-static bool comes_by_waves(const treadle_switch *sw) {
-  return sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+static void leave_all(treadle_switch *sw) {
+  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
 }
 
 static treadle_status say(treadle_status status, const char *words, treadle_mode mode) {
@@ -54,7 +53,7 @@ static const char lost[] = "%s; memory of the %s weights was already used again:
 
 static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mode old) {
   sw->mode = TREADLE_LOST;
-  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
+  leave_all(sw);
   return say(status, lost, old);
 }
 
@@ -63,7 +62,7 @@ static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mo
 /* Back in mode `old`. */
 static treadle_status restore(treadle_switch *sw, treadle_status status, treadle_mode old) {
   if (old == TREADLE_HOST) {
-    for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
+    leave_all(sw);
   } else {
     treadle_load(sw, TREADLE_PARAMS);
     treadle_account_leave(sw, TREADLE_INFER_PARAMS);
@@ -119,7 +118,8 @@ out:
   snprintf(message, sizeof message, "%s", treadle_error_message());
   (void)treadle_engine_unbind(sw);
   treadle_fail(status, "%s", message);
-  if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !comes_by_waves(sw))) return restore(sw, status, old);
+  if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw)))
+    return restore(sw, status, old);
   return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
 }
 
@@ -140,7 +140,7 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
   if (status != TREADLE_OK) {
-    if (old == TREADLE_TRAIN && comes_by_waves(sw) && reclaimed) return lose(sw, status, old);
+    if (old == TREADLE_TRAIN && treadle_switch_rebuilds(sw) && reclaimed) return lose(sw, status, old);
     return restore(sw, status, old);
   }
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
@@ -175,7 +175,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_foreign_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);
-  if (comes_by_waves(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, sw->group->epochs));
+  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, sw->group->epochs));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
 out:
@@ -208,7 +208,8 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
   bool reclaimed = false;
   treadle_status status = move_from_infer(sw, aim);
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
-  if (status != TREADLE_OK && comes_by_waves(sw) && reclaimed) return lose(sw, status, TREADLE_INFER);
+  if (status != TREADLE_OK && treadle_switch_rebuilds(sw) && reclaimed)
+    return lose(sw, status, TREADLE_INFER);
   if (status != TREADLE_OK) return stay_in_infer(sw, status);
   (void)treadle_switch_point(sw, TREADLE_AT_LOAD, -1);
   arrive(sw, aim);
@@ -218,7 +219,7 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
 
 treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  assert(sw->mode == TREADLE_INFER && !comes_by_waves(sw));
+  assert(sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw));
   TRY(treadle_foreign_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);

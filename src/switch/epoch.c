@@ -74,7 +74,7 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
 /* Does the present epoch lead to `aim` by waves? Not where engines are bound, or params need none. */
 static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
   if (sw->mode != TREADLE_INFER) return true;
-  return aim != TREADLE_INFER && sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+  return aim != TREADLE_INFER && treadle_switch_rebuilds(sw);
 }
 
 /* The wait for one rank. When it fails, how far that rank came. */

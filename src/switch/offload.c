@@ -82,11 +82,10 @@ out:
 
 treadle_status treadle_twins_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  static const char *const names[] = {"parameters", "gradients", "optimizer state"};
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     size_t bytes = (size_t)(sw->place.pages[c] * sw->plan->page_bytes);
     if (bytes == 0 || !wants_twin(sw, (treadle_class)c)) continue;
-    TRY(make_twin(sw, (treadle_class)c, bytes, names[c]));
+    TRY(make_twin(sw, (treadle_class)c, bytes, treadle_class_text((treadle_class)c)));
     if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->place.pages[c])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
   }

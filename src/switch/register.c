@@ -11,8 +11,6 @@
 
 enum { ALIGNMENT = 16 };
 
-static const char *const names[] = {"parameters", "gradients", "optimizer state"};
-
 /* Is every page of the range mapped? The call does nothing else on Linux. */
 static bool is_mapped(const void *memory, size_t bytes) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
@@ -28,27 +26,28 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 static treadle_status check_memory(const treadle_switch *sw, treadle_class which, const void *memory,
                                    size_t bytes) {
   if (bytes == 0 || !memory || (uintptr_t)memory + bytes < (uintptr_t)memory)
-    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p are none", names[which], bytes,
-                        memory);
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p are none",
+                        treadle_class_text(which), bytes, memory);
   if ((uintptr_t)memory % ALIGNMENT)
-    return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes", names[which],
-                        memory, ALIGNMENT);
+    return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes",
+                        treadle_class_text(which), memory, ALIGNMENT);
   if (!is_mapped(memory, bytes))
     return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: not all of that memory is there",
-                        names[which], bytes, memory);
+                        treadle_class_text(which), bytes, memory);
   if (overlap(memory, bytes, treadle_pool_base(sw->pool), treadle_pool_bytes(sw->pool)))
-    return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", names[which], memory);
+    return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", treadle_class_text(which),
+                        memory);
   for (int c = 0; c < TREADLE_CLASSES; c++)
     if (sw->windows[c] &&
         overlap(memory, bytes, sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes)))
-      return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool", names[which],
-                          memory);
+      return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool",
+                          treadle_class_text(which), memory);
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_foreign *other = &sw->foreign.items[i];
     if (overlap(memory, bytes, other->memory, other->bytes))
       return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p overlap %s of %zu bytes at %p",
-                          names[which], bytes, memory, names[other->which], other->bytes,
-                          (void *)other->memory);
+                          treadle_class_text(which), bytes, memory, treadle_class_text(other->which),
+                          other->bytes, (void *)other->memory);
   }
   return TREADLE_OK;
 }
@@ -99,9 +98,9 @@ static treadle_status add_memory(treadle_switch *sw, treadle_foreign foreign) {
     TRY(check_params(sw, foreign.offset, foreign.bytes));
   else if (foreign.offset != 0)
     return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
-                        names[which], foreign.offset);
+                        treadle_class_text(which), foreign.offset);
   if (which != TREADLE_PARAMS && (sw->leaves[which] ? sw->copied[which] : sw->options.host)) {
-    foreign.twin = treadle_twin_memory(foreign.bytes, names[which]);
+    foreign.twin = treadle_twin_memory(foreign.bytes, treadle_class_text(which));
     if (!foreign.twin) return TREADLE_NO_MEMORY;
   }
   TRY(treadle_array_push(&sw->foreign, foreign));
@@ -130,9 +129,9 @@ treadle_status treadle_foreign_check(const treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_foreign *foreign = &sw->foreign.items[i];
     if (!is_mapped(foreign->memory, foreign->bytes))
-      return treadle_fail(TREADLE_STATE,
-                          "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
-                          sw->group->rank, names[foreign->which], foreign->bytes, (void *)foreign->memory);
+      return treadle_fail(
+          TREADLE_STATE, "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
+          sw->group->rank, treadle_class_text(foreign->which), foreign->bytes, (void *)foreign->memory);
   }
   return TREADLE_OK;
 }

@@ -11,7 +11,6 @@
  *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds (did
  *      anybody reclaim?) is what all find.
  *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang.
- *
  *   9. Each physical page has one owner, a class or nobody, and what owns pages in which mode is the table in
  *      treadle.h. Bytes leave for a twin before their page has another owner.
  *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
@@ -59,8 +58,7 @@ static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
                         treadle_mode_text(aim), treadle_mode_text(old), treadle_mode_text(aim));
   if (aim == TREADLE_HOST && !sw->options.host)
     return treadle_fail(TREADLE_STATE, "switch to host: this switch was made without host memory (host)");
-  if (old == TREADLE_INFER && sw->options.one_way && sw->leaves[TREADLE_PARAMS] &&
-      !sw->copied[TREADLE_PARAMS])
+  if (old == TREADLE_INFER && sw->options.one_way && treadle_switch_rebuilds(sw))
     return treadle_fail(TREADLE_STATE, "switch to %s: this switch was made one-way (one_way)",
                         treadle_mode_text(aim));
   if (aim == TREADLE_INFER && sw->accumulating)

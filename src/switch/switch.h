@@ -9,7 +9,7 @@
  *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
  *   guard.c     spoiled and protected pages, for debugging
- *   engine.c    bind, unbind, the KV cache
+ *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
  *   create.c    how they make their memory
@@ -138,6 +138,22 @@ static inline treadle_class treadle_class_of(treadle_mode mode) {
   return mode == TREADLE_INFER ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
 }
 
+/* The other of the two classes of parameters. */
+static inline treadle_class treadle_class_opposite(treadle_class which) {
+  return which == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+}
+
+/* "parameters", "gradients", "optimizer state": of training. */
+static inline const char *treadle_class_text(treadle_class which) {
+  static const char *const names[TREADLE_TRAIN_CLASSES] = {"parameters", "gradients", "optimizer state"};
+  return names[which];
+}
+
+/* Are params rebuilt by the reverse plan? Else they stay on the device, or a twin has them. */
+static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
+  return sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+}
+
 /* ---- epoch.c ---- */
 
 /* Enters an epoch on the way to `mode`: all ranks are in it, in the same mode, on the same way. */
@@ -167,7 +183,8 @@ treadle_status treadle_arrow_return(treadle_switch *sw);
  */
 treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine);
 
-/* Makes sw->plan, with the cap and the waves that all agree on; version and mode are the same on all; and the bounds. Collective; one rank's refusal is everybody's. */
+/* Makes sw->plan, with the cap and the waves that all agree on, and the bounds; version and mode are the same on all.
+ * Collective; one rank's refusal is everybody's. */
 treadle_status treadle_switch_plan_together(treadle_switch *sw);
 
 /* Lets go of what others share with this rank. */
