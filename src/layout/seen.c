@@ -11,7 +11,8 @@ treadle_status treadle_seen_start(treadle_seen *seen, const treadle_blocks *bloc
     if (!seen->blocks) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
     seen->capacity = bytes;
   }
-  memset(seen->blocks, 0, bytes);
+  if (seen->high) memset(seen->blocks + seen->low, 0, seen->high - seen->low);
+  seen->low = seen->high = 0;
   return TREADLE_OK;
 }
 
@@ -40,6 +41,9 @@ int64_t treadle_seen_add(treadle_seen *seen, const treadle_blocks *blocks, int64
                          int64_t column, int64_t columns) {
   int64_t count, fresh = 0;
   uint8_t *row = row_of(seen, blocks, expert, down, column, columns, &count);
+  size_t first = (size_t)(row - seen->blocks), end = first + (size_t)count;
+  if (!seen->high || first < seen->low) seen->low = first;
+  if (end > seen->high) seen->high = end;
   for (int64_t i = 0; i < count; i++) {
     fresh += !row[i];
     row[i] = 1;

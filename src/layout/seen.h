@@ -5,8 +5,9 @@
 #include "layout/blocks.h"
 
 typedef struct treadle_seen {
-  uint8_t *blocks; /* [experts, down, across] */
-  size_t capacity;
+  uint8_t *blocks;  /* [experts, down, across] */
+  size_t capacity;  /* of zeros, but for those in */
+  size_t low, high; /* [low, high) */
 } treadle_seen;
 
 /* No block of this tensor was seen yet. */
