@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/resource.h>
 
 static const double LONGEST_WAIT = 1e6; /* seconds: files may take processes unequally long */
 
@@ -33,10 +32,8 @@ typedef struct totals {
 
 static treadle_status sum_figures(treadle_session *session, const treadle_convert_figures *mine,
                                   totals *sum) {
-  struct rusage usage;
   treadle_status status;
-  getrusage(RUSAGE_SELF, &usage);
-  totals own = {*mine, (int64_t)usage.ru_maxrss * 1024};
+  totals own = {*mine, (int64_t)treadle_clock_peak_rss_bytes()};
   totals *all = treadle_alloc_array((size_t)session->size, sizeof *all);
   if (!all)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the figures of %d processes", session->size);

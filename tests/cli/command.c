@@ -16,6 +16,12 @@ void command_end(void) {
   if (folder[0]) test_remove(folder);
 }
 
+int command_teardown(void **state) {
+  (void)state;
+  command_end();
+  return 0;
+}
+
 static char *read_whole(const char *path) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);
@@ -42,7 +48,7 @@ static command_result run(int ranks, const char *format, va_list values) {
     snprintf(launcher, sizeof launcher, "'%s' -n %d ", from_environment("MPIEXEC", "mpirun"), ranks);
   snprintf(out, sizeof out, "%s/out", command_folder());
   snprintf(err, sizeof err, "%s/err", command_folder());
-  snprintf(command, sizeof command, "%s'%s' %s >'%s' 2>'%s' </dev/null", launcher,
+  snprintf(command, sizeof command, "exec %s'%s' %s >'%s' 2>'%s' </dev/null", launcher,
            from_environment("TREADLE", "build/treadle"), arguments, out, err);
   int ended = system(command);
   assert_true(WIFEXITED(ended));
@@ -81,6 +87,23 @@ json_t *command_json(int ranks, int exit_status, const char *arguments) {
   if (!root) fail_msg("treadle %s: %s in line %d of\n%s", arguments, error.text, error.line, result.out);
   command_release(&result);
   return root;
+}
+
+const char *command_model(const char *options) {
+  static char path[64];
+  if (!path[0]) {
+    snprintf(path, sizeof path, "%s/model", command_folder());
+    command_result result = command_run("make-model %s %s", path, options);
+    if (result.exit_status) fail_msg("%s", result.err);
+    command_release(&result);
+  }
+  return path;
+}
+
+double command_number(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) fail_msg("%s is no number", key);
+  return json_number_value(value);
 }
 
 void command_expect(const command_result *result, int exit_status, const char *words, int times) {

@@ -12,6 +12,11 @@ typedef struct command_result {
 /* A folder for the files of this test program, made at first use; command_end() removes it. */
 const char *command_folder(void);
 void command_end(void);
+/* A teardown of cmocka: command_end(). */
+int command_teardown(void **state);
+
+/* A small checkpoint in the folder, made at first use with these options of make-model; its path. */
+const char *command_model(const char *options);
 
 /* Runs `treadle <arguments>`, the text made as printf does; words are the shell's. */
 command_result command_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -21,6 +26,8 @@ void command_release(command_result *result);
 
 /* Runs, demands the exit status, parses standard output. */
 json_t *command_json(int ranks, int exit_status, const char *arguments);
+/* A number of an object. */
+double command_number(const json_t *object, const char *key);
 
 /* Fails the test unless the exit status is this one and standard error holds `words` exactly `times` times.
  */
