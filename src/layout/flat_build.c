@@ -84,8 +84,9 @@ treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage_numbe
   return stage->units[*unit_p].name ? TREADLE_OK : no_memory();
 }
 
-treadle_status treadle_flat_lay_alone(treadle_layout *layout, int32_t stage_number,
-                                      treadle_flat_param *param, const treadle_dim *over, bool by_rows) {
+/* A parameter as a unit of its own; over NULL: not cut. */
+static treadle_status lay_alone(treadle_layout *layout, int32_t stage_number, treadle_flat_param *param,
+                                const treadle_dim *over, bool by_rows) {
   treadle_status status = TREADLE_OK;
   treadle_flat_stage *stage = &((treadle_flat_grid *)layout->kind)->stages[stage_number];
   const treadle_storage *storage = param->storage;
@@ -162,7 +163,7 @@ treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
   for (int32_t s = 0; s < flat->grid.stage_count; s++) {
     treadle_flat_stage *stage = &flat->stages[s];
     for (int32_t i = 0; i < stage->param_count; i++)
-      if (stage->params[i].buffer) TRY(treadle_flat_lay_alone(layout, s, &stage->params[i], NULL, false));
+      if (stage->params[i].buffer) TRY(lay_alone(layout, s, &stage->params[i], NULL, false));
     TRY(note_gaps(stage));
     note_places(flat, stage, &flat->grid.stages[s]);
     if (long_units) TRY(treadle_flat_order(flat, stage));
@@ -173,6 +174,17 @@ treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
     }
     if (stage->window_bytes > flat->window_bytes_max) flat->window_bytes_max = stage->window_bytes;
   }
+out:
+  return status;
+}
+
+treadle_status treadle_flat_lay_each(treadle_layout *layout, const treadle_dim *dp, bool by_rows) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_flat_list(layout));
+  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  for (int32_t i = 0; i < stage->param_count; i++)
+    if (!stage->params[i].buffer) TRY(lay_alone(layout, 0, &stage->params[i], dp, by_rows));
+  TRY(treadle_flat_finish(layout, false));
 out:
   return status;
 }

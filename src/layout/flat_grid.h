@@ -74,10 +74,9 @@ treadle_status treadle_flat_list(treadle_layout *layout);
 treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage, const treadle_flat_param *param,
                                      const char *name, const treadle_dim *over, int64_t elems,
                                      int32_t *unit_p);
-/* Lays a parameter as a unit of its own. by_rows: cut in whole rows, its shape stays (FSDP2); otherwise as
- * ceil(elems / ranks) elements. over NULL: not cut. */
-treadle_status treadle_flat_lay_alone(treadle_layout *layout, int32_t stage, treadle_flat_param *param,
-                                      const treadle_dim *over, bool by_rows);
+/* The whole of `lay` for a kind in whose only stage each parameter is a unit of its own. by_rows: cut in whole rows, its
+ * shape stays (FSDP2); otherwise as ceil(elems / ranks) elements. dp NULL: not cut. */
+treadle_status treadle_flat_lay_each(treadle_layout *layout, const treadle_dim *dp, bool by_rows);
 /* Lays buffers, notes gaps and where everything lies in windows. long_units: a unit holds parameters of many layers,
  * so that a layer's cells are not those of another one; then cells say where they come among their kind on a rank. */
 treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units);

@@ -43,17 +43,9 @@ out:
 
 static treadle_status lay_each(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                const void *context) {
-  treadle_status status = TREADLE_OK;
-  const treadle_dim *dp = treadle_mesh_find(&grid->mesh, "dp");
   (void)spec;
   (void)context;
-  TRY(treadle_flat_list(layout));
-  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
-  for (int32_t i = 0; i < stage->param_count; i++)
-    if (!stage->params[i].buffer) TRY(treadle_flat_lay_alone(layout, 0, &stage->params[i], dp, false));
-  TRY(treadle_flat_finish(layout, false));
-out:
-  return status;
+  return treadle_flat_lay_each(layout, treadle_mesh_find(&grid->mesh, "dp"), false);
 }
 
 static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_builder *normal,
