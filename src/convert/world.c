@@ -2,20 +2,12 @@
  * pipeline stages and expert ranks, _PPP behind it with stages, _EEE with expert ranks. */
 #include "convert/world.h"
 
+#include "base/divisor.h"
 #include "layout/words.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int64_t common_divisor(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
 
 /* pp * lcm(tp * cp, etp * ep) ranks, or the data parallel size that the text asks for. */
 static treadle_status smallest_world(const char *text, treadle_arena *arena, int64_t *ranks_p) {
@@ -31,7 +23,7 @@ static treadle_status smallest_world(const char *text, treadle_arena *arena, int
   TRY(treadle_words_size(&words, "dp", 0, &dp));
   if (__builtin_mul_overflow(tp, cp, &dense) || __builtin_mul_overflow(etp, ep, &expert) ||
       (dp && __builtin_mul_overflow(dense, dp, &dense)) ||
-      __builtin_mul_overflow(dense, dp ? 1 : expert / common_divisor(dense, expert), ranks_p) ||
+      __builtin_mul_overflow(dense, dp ? 1 : expert / treadle_common_divisor(dense, expert), ranks_p) ||
       __builtin_mul_overflow(*ranks_p, pp, ranks_p) || *ranks_p > 1 << 20)
     status = treadle_fail(TREADLE_REFUSED,
                           "layout '%s': more than 2^20 ranks; a checkpoint has fewer files", text);

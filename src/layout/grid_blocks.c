@@ -2,6 +2,8 @@
  * Facts: layouts.md sections 4.10 and 17.5 (vLLM fp8.py, SGLang fp8.py). */
 #include "layout/grid_parts.h"
 
+#include "base/divisor.h"
+
 #include <inttypes.h>
 
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
@@ -13,15 +15,6 @@ static int64_t rows_on_shard(const treadle_grid_rule *rule, const treadle_part_s
   bool repeated = rule->rule->cut == TREADLE_CUT_HEADS && rule->shards > weight->axis[0] && rows < 3;
   bool cut = rule->rule->cut == TREADLE_CUT_ROWS || rule->rule->cut == TREADLE_CUT_HEADS;
   return !cut ? weight->shape[0] : weight->shape[0] / (repeated ? weight->axis[0] : rule->shards);
-}
-
-static int64_t common_divisor(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
 }
 
 treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refines,
@@ -39,7 +32,7 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
     bool last = p == rule->nparts - 1 - rule->also || p == rule->nparts - 1;
     bool rows_fit = rows % model->block[0] == 0 || (rows == weight.shape[0] && last);
     bool columns_fit = columns % model->block[1] == 0 || columns == weight.shape[1];
-    int64_t finer = common_divisor(common_divisor(rows, columns), model->block[0]);
+    int64_t finer = treadle_common_divisor(treadle_common_divisor(rows, columns), model->block[0]);
     if (!(rows_fit && columns_fit) && refines && rule->ep && !rule->also &&
         model->block[0] == model->block[1])
       rule->refined = finer;
