@@ -24,11 +24,6 @@
 
 static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt"};
 
-typedef struct fault_spec {
-  treadle_injection injection;
-  int rank;
-} fault_spec;
-
 static treadle_status refuse(const char *text, const char *why) {
   return treadle_fail(
       TREADLE_REFUSED,
@@ -37,62 +32,56 @@ static treadle_status refuse(const char *text, const char *why) {
       text, why);
 }
 
-static treadle_status read_field(const char *text, const char *field, int ranks, fault_spec *spec,
+static treadle_status read_field(const char *text, const char *field, int ranks, treadle_fault_spec *fault,
                                  bool *has_rank_p) {
   int64_t value = 0;
   if (strncmp(field, "rank=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= ranks)
       return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d", text, field + 5,
                           ranks);
-    spec->rank = (int)value;
+    fault->rank = (int)value;
     *has_rank_p = true;
     return TREADLE_OK;
   }
   if (strncmp(field, "wave=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value > TREADLE_MAX_WAVES)
       return refuse(text, "the wave is no number from 0");
-    spec->injection.wave = (int32_t)value;
-    spec->injection.point = TREADLE_AT_WAVE;
+    fault->injection.wave = (int32_t)value;
+    fault->injection.point = TREADLE_AT_WAVE;
     return TREADLE_OK;
   }
   for (int point = 0; strncmp(field, "phase=", 6) == 0 && point < TREADLE_AT_LOAD; point++)
     if (point != TREADLE_AT_WAVE && strcmp(field + 6, treadle_point_text((treadle_point)point)) == 0) {
-      spec->injection.point = (treadle_point)point;
+      fault->injection.point = (treadle_point)point;
       return TREADLE_OK;
     }
   return refuse(text, "that is not known");
 }
 
-static treadle_status parse(const char *text, int ranks, fault_spec *spec) {
+treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spec *fault) {
   treadle_status status = TREADLE_OK;
   bool has_rank = false;
   char fields[128];
   const char *colon = strchr(text, ':');
-  *spec = (fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
+  *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
   for (int kind = TREADLE_INJECT_KILL; colon && kind <= TREADLE_INJECT_CORRUPT; kind++)
     if (strlen(kinds[kind]) == (size_t)(colon - text) &&
         strncmp(text, kinds[kind], (size_t)(colon - text)) == 0)
-      spec->injection.what = (treadle_injected)kind;
-  if (spec->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no kind of fault");
+      fault->injection.what = (treadle_injected)kind;
+  if (fault->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no kind of fault");
   if (strlen(colon + 1) >= sizeof fields) return refuse(text, "is too long");
   strcpy(fields, colon + 1);
-  char *rest = NULL;
-  for (char *field = strtok_r(fields, ",", &rest); field; field = strtok_r(NULL, ",", &rest))
-    TRY(read_field(text, field, ranks, spec, &has_rank));
+  for (char *rest = fields, *field; (field = strsep(&rest, ","));)
+    TRY(read_field(text, field, ranks, fault, &has_rank));
   if (!has_rank) return refuse(text, "names no rank");
-  treadle_point point = spec->injection.point;
-  treadle_injected what = spec->injection.what;
+  treadle_point point = fault->injection.point;
+  treadle_injected what = fault->injection.what;
   if (what == TREADLE_INJECT_CORRUPT && point != TREADLE_AT_WAVE)
     return refuse(text, "bytes are copied in waves alone");
   if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))
     return refuse(text, "nothing can fail there");
 out:
   return status;
-}
-
-treadle_status treadle_fault_check(const char *text, int ranks) {
-  fault_spec spec;
-  return parse(text, ranks, &spec);
 }
 
 /* ---- What a survivor sees ---- */
@@ -164,19 +153,19 @@ static bool holds_params(const treadle_job *job) {
 }
 
 /* The switch with the fault, the way back where nothing was noticed, and what is left of the old state. */
-static void live_through(treadle_job *job, const fault_spec *spec, last_words *own) {
+static void live_through(treadle_job *job, const treadle_fault_spec *fault, last_words *own) {
   treadle_switch *sw = job->sw;
   int rank = job->session.rank;
   uint64_t before = digest_of(sw, job->train, rank);
   uint64_t *entries = treadle_alloc_array((size_t)job->model->entry_count + 1, sizeof *entries);
-  bool corrupts = spec->injection.what == TREADLE_INJECT_CORRUPT;
+  bool corrupts = fault->injection.what == TREADLE_INJECT_CORRUPT;
   if (!entries) own->status = treadle_fail(TREADLE_NO_MEMORY, "no memory for digests");
   if (!own->status) own->status = treadle_switch_digest_entries(sw, 0, entries);
   if (!own->status && job->options.host) own->status = treadle_switch_to_host(sw);
   double begin = treadle_clock_seconds();
   bool goes = !own->status;
   if (goes) {
-    if (rank == spec->rank) treadle_switch_inject(sw, spec->injection);
+    if (rank == fault->rank) treadle_switch_inject(sw, fault->injection);
     own->status = treadle_switch_to_infer(sw);
   }
   if (corrupts && !own->status) own->status = find_corrupt(job, entries);
@@ -194,47 +183,47 @@ static void live_through(treadle_job *job, const fault_spec *spec, last_words *o
 
 /* ---- The report ---- */
 
-static bool is_gone(const fault_spec *spec, int rank) {
-  bool goes = spec->injection.what == TREADLE_INJECT_KILL || spec->injection.what == TREADLE_INJECT_STALL;
-  return goes && rank == spec->rank;
+static bool is_gone(const treadle_fault_spec *fault, int rank) {
+  bool goes = fault->injection.what == TREADLE_INJECT_KILL || fault->injection.what == TREADLE_INJECT_STALL;
+  return goes && rank == fault->rank;
 }
 
 /* Reads what the others have to say, and prints all of it. */
-static void report_all(treadle_job *job, const fault_spec *spec, const last_words *own, double patience) {
+static void report_all(treadle_job *job, const treadle_fault_spec *fault, const last_words *own,
+                       double patience) {
   treadle_group *group = job->session.group;
   treadle_rank_figures *figures = treadle_alloc_array((size_t)group->size, sizeof *figures);
-  treadle_fault_report fault = {.injected = job->arguments->fault, .digest_unchanged = true};
+  treadle_fault_report seen = {.injected = job->arguments->fault, .digest_unchanged = true};
   for (int rank = 0; rank < group->size; rank++) {
-    if (is_gone(spec, rank)) continue;
+    if (is_gone(fault, rank)) continue;
     const last_words *words = rank == group->rank ? own : treadle_group_hear(group, rank, patience);
-    fault.survivors++;
-    fault.digest_unchanged = fault.digest_unchanged && words && words->unchanged;
+    seen.survivors++;
+    seen.digest_unchanged = seen.digest_unchanged && words && words->unchanged;
     if (!words) continue;
-    fault.returned++;
-    fault.leaked += words->leaked;
-    if (words->seconds > fault.max_seconds) fault.max_seconds = words->seconds;
+    seen.returned++;
+    seen.leaked += words->leaked;
+    if (words->seconds > seen.max_seconds) seen.max_seconds = words->seconds;
     if (figures) figures[rank] = words->figures;
     fprintf(stderr, "treadle switch: rank %d: %s\n", rank,
             words->status ? words->message : "the fault was not noticed: the switch returned as ever");
   }
   treadle_switch_report report = treadle_job_report(job, figures);
-  report.fault = &fault;
+  report.fault = &seen;
   if (figures) (job->arguments->json ? treadle_switch_report_json : treadle_switch_report_text)(&report);
   treadle_free(figures);
 }
 
 _Noreturn void treadle_job_fault(treadle_job *job) {
-  fault_spec spec;
+  const treadle_fault_spec *fault = &job->fault;
   last_words own = {0};
   treadle_group *group = job->session.group;
   int rank = job->session.rank;
-  if (parse(job->arguments->fault, job->session.size, &spec) != TREADLE_OK) _exit(TREADLE_EXIT_REFUSED);
   signal(SIGUSR1, SIG_IGN); /* by which MPICH's launcher tells the others that one has died */
-  live_through(job, &spec, &own);
+  live_through(job, fault, &own);
   treadle_switch_destroy(job->sw);
   job->sw = NULL;
   own.leaked = count_leaks();
-  int lowest = is_gone(&spec, 0) ? 1 : 0;
+  int lowest = is_gone(fault, 0) ? 1 : 0;
   double limit = job->options.timeout_seconds > 0 ? job->options.timeout_seconds : group->timeout_seconds;
   double patience = 3 * limit + 5;
   treadle_progress_end();
@@ -244,10 +233,10 @@ _Noreturn void treadle_job_fault(treadle_job *job) {
                              2 * patience); /* a launcher may end all of us when the first leaves */
     _exit(TREADLE_EXIT_FAILED);
   }
-  report_all(job, &spec, &own, patience);
+  report_all(job, fault, &own, patience);
   fflush(NULL);
-  pid_t stopped = (pid_t)atomic_load(&group->control->lines[spec.rank].pid);
-  if (spec.injection.what == TREADLE_INJECT_STALL && stopped > 0) kill(stopped, SIGKILL);
+  pid_t stopped = (pid_t)atomic_load(&group->control->lines[fault->rank].pid);
+  if (fault->injection.what == TREADLE_INJECT_STALL && stopped > 0) kill(stopped, SIGKILL);
   treadle_group_last_words(group, &own, sizeof own);
   _exit(TREADLE_EXIT_FAILED);
 }

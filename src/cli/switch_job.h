@@ -12,6 +12,12 @@
 #include "cli/session.h"
 #include "cli/switch_report.h"
 #include "cli/timeline.h"
+#include "switch/inject.h"
+
+typedef struct treadle_fault_spec { /* of --fault */
+  treadle_injection injection;
+  int rank;
+} treadle_fault_spec;
 
 typedef struct treadle_job {
   const treadle_arguments *arguments;
@@ -19,6 +25,7 @@ typedef struct treadle_job {
   treadle_model *model;
   treadle_layout *train, *infer;
   const char *rank_map;
+  treadle_fault_spec fault;
   treadle_switch_options options;
   treadle_switch *sw;
   treadle_plan_info plan;
@@ -58,7 +65,7 @@ treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_dige
 /* The run with --fault, from the first switch on: prints its report, and ends the process. */
 _Noreturn void treadle_job_fault(treadle_job *job);
 /* Reads the value of --fault, for `ranks` ranks. */
-treadle_status treadle_fault_check(const char *text, int ranks);
+treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spec *fault_p);
 
 /* What is said of the run as such. */
 treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_rank_figures *figures);

@@ -19,7 +19,7 @@ static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
-  if (arguments->fault) TRY(treadle_fault_check(arguments->fault, job->session.size));
+  if (arguments->fault) TRY(treadle_fault_read(arguments->fault, job->session.size, &job->fault));
   if (arguments->fault && arguments->timeline)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --timeline has no cycle to draw: "

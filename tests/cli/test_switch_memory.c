@@ -12,21 +12,11 @@ enum { RANKS = 2, PAGE = 64 << 10, GRADS_EACH = 4, OPTIMIZER_EACH = 12, ROWS = 4
 #define INFER "vllm"
 #define PAIR  "--train " TRAIN " --infer " INFER " --page-size 64KiB"
 
-static char model[128];
+static const char *model;
 
 static int make_model(void **state) {
   (void)state;
-  snprintf(model, sizeof model, "%s/model", command_folder());
-  command_result result = command_run("make-model %s --layers 4 --hidden 256 --vocab 1000", model);
-  int failed = result.exit_status;
-  if (failed) fprintf(stderr, "%s", result.err);
-  command_release(&result);
-  return failed;
-}
-
-static int remove_model(void **state) {
-  (void)state;
-  command_end();
+  model = command_model("--layers 4 --hidden 256 --vocab 1000");
   return 0;
 }
 
@@ -34,12 +24,6 @@ static json_t *switch_json(int exit_status, const char *rest) {
   char arguments[1024];
   snprintf(arguments, sizeof arguments, "switch --model %s %s", model, rest);
   return command_json(RANKS, exit_status, arguments);
-}
-
-static double number(const json_t *object, const char *key) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_number(value)) fail_msg("%s is no number", key);
-  return json_number_value(value);
 }
 
 static const char *text(const json_t *object, const char *key) {
@@ -100,12 +84,12 @@ static void check_row(const json_t *row, const size_t *bytes, int leaves) {
                 : strcmp(after, "forward") == 0 ? c == PARAMS || kept
                 : strcmp(after, "infer") == 0   ? c == INFER_PARAMS || kept
                                                 : false;
-    if (number(row, keys[c]) != (here ? (double)bytes[c] : 0))
-      fail_msg("combination %d, after %s: %.0f bytes of %s, of %zu", leaves, after, number(row, keys[c]),
-               keys[c], bytes[c]);
+    if (command_number(row, keys[c]) != (here ? (double)bytes[c] : 0))
+      fail_msg("combination %d, after %s: %.0f bytes of %s, of %zu", leaves, after,
+               command_number(row, keys[c]), keys[c], bytes[c]);
   }
-  if (strcmp(after, "infer") != 0) assert_true(number(row, "kv") == 0);
-  if (strcmp(after, "infer") == 0 && leaves >> OPTIMIZER & 1) assert_true(number(row, "kv") > 0);
+  if (strcmp(after, "infer") != 0) assert_true(command_number(row, "kv") == 0);
+  if (strcmp(after, "infer") == 0 && leaves >> OPTIMIZER & 1) assert_true(command_number(row, "kv") > 0);
 }
 
 static void residency_is_the_table(void **state) {
@@ -131,10 +115,11 @@ static void residency_is_the_table(void **state) {
                   (leaves >> OPTIMIZER & 1 ? 0 : (double)bytes[OPTIMIZER]);
     double larger = (double)(bytes[PARAMS] > bytes[INFER_PARAMS] ? bytes[PARAMS] : bytes[INFER_PARAMS]);
     double both = (double)(bytes[PARAMS] + bytes[INFER_PARAMS]);
-    assert_true(number(root, "peak_bound_bytes") == kept + (leaves & 1 ? larger : both) + (1 << 20));
-    assert_true(number(root, "peak_bytes") <= number(root, "peak_bound_bytes"));
+    assert_true(command_number(root, "peak_bound_bytes") ==
+                kept + (leaves & 1 ? larger : both) + (1 << 20));
+    assert_true(command_number(root, "peak_bytes") <= command_number(root, "peak_bound_bytes"));
     if (leaves >> OPTIMIZER & 1)
-      assert_true(number(root, "offload_seconds") > 0 && number(root, "load_seconds") > 0);
+      assert_true(command_number(root, "offload_seconds") > 0 && command_number(root, "load_seconds") > 0);
     json_decref(root);
   }
 }
@@ -150,7 +135,7 @@ static void lossy_pair_goes_there_and_back(void **state) {
   snprintf(rest, sizeof rest, "%s --keep host --forward", pair);
   json_t *root = switch_json(0, rest);
   assert_string_equal(text(root, "check"), "pass");
-  assert_true(number(root, "load_seconds") > 0);
+  assert_true(command_number(root, "load_seconds") > 0);
   json_decref(root);
   command_result result = command_launch(RANKS, "switch --model %s %s", model, pair);
   command_expect(&result, 2, "(keep=host)", 1);
@@ -166,10 +151,11 @@ static void alias_changes_no_bit(void **state) {
   assert_string_equal(text(on, "digest"), text(off, "digest"));
   assert_string_equal(text(on, "check"), "pass");
   assert_string_equal(text(off, "check"), "pass");
-  assert_true(number(on, "infer_bytes") == number(off, "infer_bytes"));
-  assert_true(number(off, "aliased_bytes") == 0);
-  assert_true(number(on, "aliased_bytes") > number(on, "copied_bytes"));
-  assert_true(number(off, "copied_bytes") >= number(on, "aliased_bytes") + number(on, "copied_bytes"));
+  assert_true(command_number(on, "infer_bytes") == command_number(off, "infer_bytes"));
+  assert_true(command_number(off, "aliased_bytes") == 0);
+  assert_true(command_number(on, "aliased_bytes") > command_number(on, "copied_bytes"));
+  assert_true(command_number(off, "copied_bytes") >=
+              command_number(on, "aliased_bytes") + command_number(on, "copied_bytes"));
   json_decref(on);
   json_decref(off);
 }
@@ -210,9 +196,9 @@ static void fault_is_reported(void **state) {
   assert_int_equal(json_object_size(fault), TEST_COUNT(keys));
   for (size_t i = 0; i < TEST_COUNT(keys); i++) assert_non_null(json_object_get(fault, keys[i]));
   assert_string_equal(text(fault, "injected"), "enomem:rank=1,wave=0");
-  assert_true(number(fault, "survivors") == RANKS && number(fault, "returned") == RANKS);
+  assert_true(command_number(fault, "survivors") == RANKS && command_number(fault, "returned") == RANKS);
   assert_true(json_is_true(json_object_get(fault, "digest_unchanged")));
-  assert_true(number(fault, "leaked") == 0);
+  assert_true(command_number(fault, "leaked") == 0);
   json_decref(root);
   command_result result =
       command_launch(RANKS, "switch --model %s " PAIR " --fault corrupt:rank=0,wave=0 --keep host", model);
@@ -275,6 +261,7 @@ static void refused_before_any_work(void **state) {
       {"--fault kill:wave=1", "names no rank"},
       {"--fault kill:rank=2,wave=0", "rank '2' is none of the 2"},
       {"--fault kill:rank=0,wave=x", "the wave is no number from 0"},
+      {"--fault kill:rank=0,", "and that is not known"},
       {"--fault kill:rank=0,phase=lunch", "or phase=entry|offload|commit|committed|bind|kv"},
       {"--fault corrupt:rank=0,phase=bind", "bytes are copied in waves alone"},
       {"--fault enomem:rank=0,phase=kv", "nothing can fail there"},
@@ -333,5 +320,5 @@ int main(void) {
       cmocka_unit_test(fault_is_reported),       cmocka_unit_test(timeline_is_a_picture),
       cmocka_unit_test(refused_before_any_work), cmocka_unit_test(budget_message_helps),
   };
-  return cmocka_run_group_tests(tests, make_model, remove_model);
+  return cmocka_run_group_tests(tests, make_model, command_teardown);
 }
