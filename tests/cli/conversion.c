@@ -81,9 +81,3 @@ void conversion_unquantised(const char *text, const char *name) {
   treadle_free(config);
   free(wanted);
 }
-
-int conversion_end(void **state) {
-  (void)state;
-  command_end();
-  return 0;
-}

@@ -32,7 +32,4 @@ void conversion_unquantised(const char *text, const char *name);
 /* Runs a command of the shell: its exit status. */
 int conversion_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A teardown of cmocka: command_end(). */
-int conversion_end(void **state);
-
 #endif

@@ -7,22 +7,11 @@
 
 #include <math.h>
 
-static char model[128]; /* a small checkpoint; made at first */
+static const char *model; /* a small checkpoint; made at first */
 
 static int make_model(void **state) {
   (void)state;
-  snprintf(model, sizeof model, "%s/model", command_folder());
-  command_result result =
-      command_run("make-model %s --layers 3 --hidden 256 --vocab 1000 --dtype fp32", model);
-  int failed = result.exit_status;
-  if (failed) fprintf(stderr, "%s", result.err);
-  command_release(&result);
-  return failed;
-}
-
-static int remove_model(void **state) {
-  (void)state;
-  command_end();
+  model = command_model("--layers 3 --hidden 256 --vocab 1000 --dtype fp32");
   return 0;
 }
 
@@ -30,12 +19,6 @@ static int64_t integer(const json_t *object, const char *key) {
   const json_t *value = json_object_get(object, key);
   if (!json_is_integer(value)) fail_msg("%s is no integer", key);
   return json_integer_value(value);
-}
-
-static double number(const json_t *object, const char *key) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_number(value)) fail_msg("%s is no number", key);
-  return json_number_value(value);
 }
 
 /* An object has these keys and no others. */
@@ -165,12 +148,12 @@ static void plan_adds_up(void **state) {
   check_keys(root, plan_keys);
   assert_int_equal(integer(root, "ranks"), 12);
   assert_int_equal(integer(root, "moved_bytes"), integer(root, "lower_bound_bytes"));
-  assert_true(number(root, "ratio") == 1);
+  assert_true(command_number(root, "ratio") == 1);
   assert_int_equal(integer(root, "cap"), 256 << 20);
   assert_string_equal(json_string_value(json_object_get(root, "rank_map")), "contiguous");
-  assert_true(number(root, "plan_seconds") > 0);
+  assert_true(command_number(root, "plan_seconds") > 0);
   assert_true(integer(root, "peak_bytes") <= integer(root, "peak_bound_bytes"));
-  assert_true(number(root, "link_load_max_over_mean") >= 1);
+  assert_true(command_number(root, "link_load_max_over_mean") >= 1);
 
   int64_t moved = 0, largest = 0;
   size_t i;
@@ -184,8 +167,9 @@ static void plan_adds_up(void **state) {
   assert_int_equal(i, 12);
   assert_int_equal(moved, integer(root, "moved_bytes"));
   double model_bytes = (double)integer(root, "model_bytes");
-  assert_true(fabs(number(root, "inbound_max_over_model") - (double)largest / model_bytes) < 1e-6);
-  assert_true(fabs(number(root, "inbound_mean_over_model") - (double)moved / 12 / model_bytes) < 1e-6);
+  assert_true(fabs(command_number(root, "inbound_max_over_model") - (double)largest / model_bytes) < 1e-6);
+  assert_true(fabs(command_number(root, "inbound_mean_over_model") - (double)moved / 12 / model_bytes) <
+              1e-6);
   json_decref(root);
 }
 
@@ -255,7 +239,7 @@ static void plan_of_many_ranks(void **state) {
   snprintf(arguments, sizeof arguments, "%s 4104", pair);
   many = plan(0, arguments);
   assert_null(json_object_get(many, "by_rank"));
-  assert_true(number(many, "link_load_max_over_mean") >= 1);
+  assert_true(command_number(many, "link_load_max_over_mean") >= 1);
   json_decref(many);
   snprintf(arguments, sizeof arguments, "%s 4104 --by-rank", pair);
   many = plan(0, arguments);
@@ -308,8 +292,8 @@ static void plan_maps_ranks(void **state) {
              cases[i].map);
     json_t *root = plan(0, arguments);
     assert_string_equal(json_string_value(json_object_get(root, "rank_map")), cases[i].name);
-    assert_true(fabs(number(root, "inbound_max_over_model") - cases[i].most) < 0.01);
-    assert_true(fabs(number(root, "inbound_mean_over_model") - cases[i].mean) < 0.01);
+    assert_true(fabs(command_number(root, "inbound_max_over_model") - cases[i].most) < 0.01);
+    assert_true(fabs(command_number(root, "inbound_mean_over_model") - cases[i].mean) < 0.01);
     json_decref(root);
   }
 }
@@ -554,5 +538,5 @@ int main(void) {
       cmocka_unit_test(made_models_load),       cmocka_unit_test(doctor_looks),
       cmocka_unit_test(options_are_documented), cmocka_unit_test(keys_are_documented),
   };
-  return cmocka_run_group_tests(tests, make_model, remove_model);
+  return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

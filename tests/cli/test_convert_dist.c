@@ -92,5 +92,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(distributed_checkpoints_are_read),
                                      cmocka_unit_test(another_models_are_refused),
                                      cmocka_unit_test(parts_must_be_complete)};
-  return cmocka_run_group_tests(tests, NULL, conversion_end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

@@ -291,5 +291,5 @@ int main(void) {
       cmocka_unit_test(fp8_of_bf16_files), cmocka_unit_test(fp8_of_a_config_alone),
       cmocka_unit_test(fp8_is_taken_over), cmocka_unit_test(scales_must_be_there_and_fit),
   };
-  return cmocka_run_group_tests(tests, NULL, conversion_end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

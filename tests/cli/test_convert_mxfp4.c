@@ -109,5 +109,5 @@ static void mxfp4_becomes_bf16(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(mxfp4_becomes_bf16)};
-  return cmocka_run_group_tests(tests, NULL, conversion_end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

@@ -5,12 +5,6 @@
 
 #include "test.h"
 
-static int end(void **state) {
-  (void)state;
-  command_end();
-  return 0;
-}
-
 static void processes_share_the_files(void **state) {
   (void)state;
   static const char config[] =
@@ -40,5 +34,5 @@ static void processes_share_the_files(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(processes_share_the_files)};
-  return cmocka_run_group_tests(tests, NULL, end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

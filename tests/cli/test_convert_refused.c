@@ -112,5 +112,5 @@ static void archives_that_are_none(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(copies_must_agree), cmocka_unit_test(refusals),
                                      cmocka_unit_test(archives_that_are_none)};
-  return cmocka_run_group_tests(tests, NULL, conversion_end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

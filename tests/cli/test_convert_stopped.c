@@ -146,5 +146,5 @@ static void a_disk_fills_up(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(killed_and_taken_up), cmocka_unit_test(only_its_own),
                                      cmocka_unit_test(a_disk_fills_up)};
-  return cmocka_run_group_tests(tests, NULL, conversion_end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

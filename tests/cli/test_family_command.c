@@ -156,14 +156,8 @@ static void switches(void **state) {
   command_release(&result);
 }
 
-static int end(void **state) {
-  (void)state;
-  command_end();
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(scale_down),
                                      cmocka_unit_test(families), cmocka_unit_test(switches)};
-  return cmocka_run_group_tests(tests, NULL, end);
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

@@ -4,21 +4,11 @@
 
 #include "test.h"
 
-static char model[128];
+static const char *model;
 
 static int make_model(void **state) {
   (void)state;
-  snprintf(model, sizeof model, "%s/model", command_folder());
-  command_result result = command_run("make-model %s --layers 4 --hidden 256 --vocab 1000", model);
-  int failed = result.exit_status;
-  if (failed) fprintf(stderr, "%s", result.err);
-  command_release(&result);
-  return failed;
-}
-
-static int remove_model(void **state) {
-  (void)state;
-  command_end();
+  model = command_model("--layers 4 --hidden 256 --vocab 1000");
   return 0;
 }
 
@@ -26,12 +16,6 @@ static json_t *switch_json(int ranks, const char *rest) {
   char arguments[512];
   snprintf(arguments, sizeof arguments, "switch --model %s %s", model, rest);
   return command_json(ranks, 0, arguments);
-}
-
-static double number(const json_t *object, const char *key) {
-  const json_t *value = json_object_get(object, key);
-  if (!json_is_number(value)) fail_msg("%s is no number", key);
-  return json_number_value(value);
 }
 
 static void json_has_its_keys(void **state) {
@@ -47,24 +31,24 @@ static void json_has_its_keys(void **state) {
   assert_int_equal(json_object_size(root), TEST_COUNT(keys));
   for (size_t i = 0; i < TEST_COUNT(keys); i++) assert_non_null(json_object_get(root, keys[i]));
   assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
-  assert_true(number(root, "ratio") == 1);
-  assert_true(number(root, "moved_bytes") > 0);
-  assert_true(number(root, "seconds_to_infer") > 0 && number(root, "seconds_to_train") > 0);
-  assert_true(number(root, "rate_over_memcpy") > 0 && number(root, "memcpy_seconds") > 0);
-  assert_true(number(root, "peak_bytes") <= number(root, "peak_bound_bytes"));
+  assert_true(command_number(root, "ratio") == 1);
+  assert_true(command_number(root, "moved_bytes") > 0);
+  assert_true(command_number(root, "seconds_to_infer") > 0 && command_number(root, "seconds_to_train") > 0);
+  assert_true(command_number(root, "rate_over_memcpy") > 0 && command_number(root, "memcpy_seconds") > 0);
+  assert_true(command_number(root, "peak_bytes") <= command_number(root, "peak_bound_bytes"));
 
   /* plan says the same beforehand. */
   char arguments[256];
   snprintf(arguments, sizeof arguments,
            "plan --model %s --from megatron:tp=2,pp=2 --to vllm:tp=4 --ranks 4 --page-size 64KiB", model);
   json_t *plan = command_json(0, 0, arguments);
-  assert_true(number(plan, "moved_bytes") == number(root, "moved_bytes"));
-  assert_true(number(plan, "lower_bound_bytes") == number(root, "lower_bound_bytes"));
-  assert_true(number(plan, "infer_bytes") == number(root, "infer_bytes"));
-  assert_true(number(plan, "copied_bytes") == number(root, "copied_bytes"));
-  assert_true(number(plan, "aliased_bytes") == number(root, "aliased_bytes"));
-  assert_true(number(plan, "peak_bytes") == number(root, "peak_bytes"));
-  assert_true(number(plan, "peak_bound_bytes") == number(root, "peak_bound_bytes"));
+  assert_true(command_number(plan, "moved_bytes") == command_number(root, "moved_bytes"));
+  assert_true(command_number(plan, "lower_bound_bytes") == command_number(root, "lower_bound_bytes"));
+  assert_true(command_number(plan, "infer_bytes") == command_number(root, "infer_bytes"));
+  assert_true(command_number(plan, "copied_bytes") == command_number(root, "copied_bytes"));
+  assert_true(command_number(plan, "aliased_bytes") == command_number(root, "aliased_bytes"));
+  assert_true(command_number(plan, "peak_bytes") == command_number(root, "peak_bytes"));
+  assert_true(command_number(plan, "peak_bound_bytes") == command_number(root, "peak_bound_bytes"));
   json_decref(plan);
   json_decref(root);
 }
@@ -153,7 +137,7 @@ static void budget_is_kept(void **state) {
   json_decref(plan);
   snprintf(rest, sizeof rest, "%s %lld", pair, (long long)least);
   json_t *root = switch_json(4, rest);
-  assert_true(number(root, "peak_bytes") <= (double)least);
+  assert_true(command_number(root, "peak_bytes") <= (double)least);
   json_decref(root);
   command_result result =
       command_launch(4, "switch --model %s %s %lld", model, pair, (long long)least - (64 << 10));
@@ -210,5 +194,5 @@ int main(void) {
       cmocka_unit_test(budget_is_kept),        cmocka_unit_test(refused_once_for_all),
       cmocka_unit_test(one_way_may_lose_bits),
   };
-  return cmocka_run_group_tests(tests, make_model, remove_model);
+  return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

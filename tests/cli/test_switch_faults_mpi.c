@@ -11,7 +11,7 @@
 
 enum { RANKS = 4, NO_LAUNCHER = 77 };
 
-static char model[128];
+static const char *model;
 
 typedef struct launcher {
   const char *words;
@@ -176,6 +176,12 @@ static void survivors_return(void **state) {
   print_message("%d of %zu faults, the slowest run took %.1f s\n", count, TEST_COUNT(faults), slowest);
 }
 
+static int make_model(void **state) {
+  (void)state;
+  model = command_model("--layers 4 --hidden 256 --vocab 1000");
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_return)};
   mine = find_launcher();
@@ -186,12 +192,5 @@ int main(void) {
     command_end();
     return NO_LAUNCHER;
   }
-  snprintf(model, sizeof model, "%s/model", command_folder());
-  command_result made = command_run("make-model %s --layers 4 --hidden 256 --vocab 1000", model);
-  int failed = made.exit_status;
-  if (failed) fprintf(stderr, "%s", made.err);
-  command_release(&made);
-  if (!failed) failed = cmocka_run_group_tests(tests, NULL, NULL);
-  command_end();
-  return failed;
+  return cmocka_run_group_tests(tests, make_model, command_teardown);
 }
