@@ -15,6 +15,8 @@ double treadle_clock_seconds(void) { return seconds_of(CLOCK_MONOTONIC); }
 
 double treadle_clock_processor_seconds(void) { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }
 
+double treadle_clock_process_seconds(void) { return seconds_of(CLOCK_PROCESS_CPUTIME_ID); }
+
 size_t treadle_clock_peak_rss_bytes(void) {
   FILE *file = fopen("/proc/self/status", "re");
   if (!file) return 0;

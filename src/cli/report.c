@@ -2,11 +2,12 @@
  *
  * The order follows what a switch does when it prepares: cap_min is the largest over ranks, cap follows
  * from it or from the budget, the waves from cap, and where the peak of any rank is then above its bound
- * all ranks take 4096 waves, with which cap_min was found. */
+ * all ranks take 4096 waves, with which cap_min was found. Ranks are looked at by several threads. */
 #include "cli/report.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/classes.h"
@@ -40,20 +41,58 @@ static size_t window_max(const treadle_report *report, int64_t rank) {
                   round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
 }
 
-/* The grounds of some ranks, and the largest cap_min and window over them. like: by rank, the first of them whose
- * windows are cut alike; NULL: none are known to be. */
+/* One step of these loops looks at one kind of ranks; kinds that are like another one come in a turn after it. */
+typedef struct turn {
+  treadle_report *report;
+  const char *doing; /* "plan" */
+  int32_t count;
+  bool alias, second;
+  const int64_t *ranks; /* one of each kind */
+  const int32_t *like;  /* the first kind whose windows are cut alike; NULL: none are known to be */
+  size_t *pairs;        /* bytes received, [ranks * ranks] */
+  treadle_classes *classes;
+} turn;
+
+static bool is_its_turn(const turn *t, int32_t kind) {
+  return (t->like && t->like[kind] < kind) == t->second;
+}
+
+static void tell(void *of, int32_t begun) {
+  const turn *t = of;
+  treadle_progress("%s %d of %d", t->doing, (int)begun, (int)t->count);
+}
+
+static treadle_status take_turns(turn *t, treadle_step step) {
+  treadle_status status;
+  TRY(treadle_parallel(t->count, step, t, tell));
+  t->second = true;
+  if (t->like) TRY(treadle_parallel(t->count, step, t, tell));
+out:
+  return status;
+}
+
+static treadle_status lay_ground(void *of, int32_t kind) {
+  const turn *t = of;
+  treadle_report *report = t->report;
+  if (!is_its_turn(t, kind)) return TREADLE_OK;
+  treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes,
+                                  .alias = t->alias,
+                                  .known = t->alias && t->like &&
+                                           !t->second, /* without alias no two kinds are alike */
+                                  .like = t->second ? &report->grounds[t->like[kind]] : NULL};
+  return treadle_ground_create(report->from, report->to, t->ranks[kind], &terms, &report->grounds[kind]);
+}
+
+/* The grounds of some ranks, and the largest cap_min and window over them. */
 static treadle_status find_cap_min(treadle_report *report, const treadle_report_options *options,
                                    const int64_t *ranks, const int32_t *like, int32_t count) {
-  treadle_status status = TREADLE_OK;
-  treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes, .alias = options->alias};
+  treadle_status status;
+  turn t = {report, "smallest cap: kind", count, options->alias, .ranks = ranks, .like = like};
   report->grounds = treadle_alloc_array((size_t)count, sizeof *report->grounds);
-  if (!report->grounds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  if (!report->grounds) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
+  report->ground_count = count;
+  TRY(take_turns(&t, lay_ground));
   for (int32_t i = 0; i < count; i++) {
-    treadle_progress("smallest cap: kind %d of %d", (int)i + 1, (int)count);
-    terms.known = options->alias && like && like[i] == i; /* without alias no two kinds are alike */
-    terms.like = like && like[i] < i ? &report->grounds[like[i]] : NULL;
-    TRY(treadle_ground_create(report->from, report->to, ranks[i], &terms, &report->grounds[i]));
-    report->ground_count++;
     report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
     report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, ranks[i]));
   }
@@ -76,54 +115,61 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
   return TREADLE_OK;
 }
 
+static treadle_status measure_kind(void *of, int32_t kind) {
+  const turn *t = of;
+  treadle_report *report = t->report;
+  treadle_plan_info *info = &report->infos[kind];
+  if (!is_its_turn(t, kind)) return TREADLE_OK;
+  treadle_status status =
+      treadle_plan_measure_on(&report->grounds[kind], report->waves, (int64_t)report->cap_bytes,
+                              t->second ? &report->infos[t->like[kind]] : NULL, info);
+  info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
+  return status;
+}
+
 /* Measures one rank of each kind with report->waves; says whether all peaks keep their bounds. */
 static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
-  treadle_status status = TREADLE_OK;
+  treadle_status status;
+  turn t = {report, "plan of kind", report->kinds.count, .like = report->kinds.like};
   *bounded_p = true;
-  for (int32_t kind = 0; kind < report->kinds.count; kind++) {
-    treadle_progress("plan of kind %d of %d", (int)kind + 1, (int)report->kinds.count);
-    treadle_plan_info *info = &report->infos[kind];
-    int32_t like = report->kinds.like[kind];
-    TRY(treadle_plan_measure_on(&report->grounds[kind], report->waves, (int64_t)report->cap_bytes,
-                                like < kind ? &report->infos[like] : NULL, info));
-    info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
-    if (info->peak_bytes > info->peak_bound_bytes) *bounded_p = false;
-  }
+  TRY(take_turns(&t, measure_kind));
+  for (int32_t kind = 0; kind < report->kinds.count; kind++)
+    *bounded_p &= report->infos[kind].peak_bytes <= report->infos[kind].peak_bound_bytes;
 out:
   return status;
 }
 
-/* Bytes by pair, rank by rank: fills pairs where they are kept, and the link load. */
+static treadle_status measure_pair(void *of, int32_t rank) {
+  const turn *t = of;
+  return treadle_plan_add_inbound(t->classes, rank, t->pairs + rank * t->report->ranks);
+}
+
+/* Bytes by pair: the link load; pairs where they are few. */
 static treadle_status measure_pairs(treadle_report *report) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
-  size_t ranks = (size_t)report->ranks;
-  size_t *inbound = treadle_alloc_array(ranks, sizeof *inbound);
-  size_t *sent = treadle_alloc_array(ranks, sizeof *sent);
-  if (ranks <= TREADLE_SHOWN_RANKS) report->pairs = treadle_alloc_array(ranks * ranks, sizeof *inbound);
-  if (!inbound || !sent || (ranks <= TREADLE_SHOWN_RANKS && !report->pairs))
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
-  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->page_bytes, &classes));
-
-  for (size_t rank = 0; rank < ranks; rank++) {
-    treadle_progress("bytes by pair: rank %zu of %zu", rank, ranks);
-    memset(inbound, 0, ranks * sizeof *inbound);
-    TRY(treadle_plan_add_inbound(&classes, (int64_t)rank, inbound));
-    for (size_t peer = 0; peer < ranks; peer++) sent[peer] += inbound[peer];
-    if (report->pairs) memcpy(report->pairs + rank * ranks, inbound, ranks * sizeof *inbound);
-  }
-  size_t most = 0;
+  size_t ranks = (size_t)report->ranks, most = 0;
+  size_t *pairs = treadle_alloc_array(ranks * ranks, sizeof *pairs);
+  turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs, .classes = &classes};
   double sum = 0;
+  if (!pairs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
+  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->page_bytes, &classes));
+  TRY(take_turns(&t, measure_pair));
   for (size_t rank = 0; rank < ranks; rank++) {
-    size_t load = max_size(sent[rank], treadle_report_rank(report, (int64_t)rank)->moved_bytes);
+    size_t load = 0;
+    for (size_t by = 0; by < ranks; by++) load += pairs[by * ranks + rank];
+    load = max_size(load, treadle_report_rank(report, (int64_t)rank)->moved_bytes);
     most = max_size(most, load);
     sum += (double)load;
   }
   report->link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;
+  if (ranks <= TREADLE_SHOWN_RANKS) {
+    report->pairs = pairs;
+    pairs = NULL;
+  }
 out:
   treadle_classes_release(&classes);
-  treadle_free(inbound);
-  treadle_free(sent);
+  treadle_free(pairs);
   return status;
 }
 
@@ -217,7 +263,7 @@ out:
 treadle_status treadle_report_make(const treadle_model *model, const treadle_report_options *options,
                                    treadle_report *report) {
   treadle_status status = TREADLE_OK;
-  double begin = treadle_clock_seconds(), processor_begin = treadle_clock_processor_seconds();
+  double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
   size_t page = options->page_bytes ? options->page_bytes : default_page;
   *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
@@ -235,7 +281,7 @@ treadle_status treadle_report_make(const treadle_model *model, const treadle_rep
   TRY(options->rank < 0 ? report_all(report, options) : report_one(report, options));
 
   report->seconds = treadle_clock_seconds() - begin;
-  report->processor_seconds = treadle_clock_processor_seconds() - processor_begin;
+  report->processor_seconds = treadle_clock_process_seconds() - processor_begin;
   report->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
 out:
   treadle_progress_end();
