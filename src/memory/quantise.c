@@ -1,10 +1,12 @@
 /* Block quantisation. A block is decoded into a buffer, 64 KiB of fp32 in the second-level cache, measured there,
- * divided and encoded row by row. The loops are written once, and compiled for AVX2 too. */
+ * divided and encoded row by row. The loops are written once, and compiled for AVX2 too. Blocks that lie as they mostly
+ * do need no buffer: quantise_fast.c. */
 #include "memory/quantise.h"
 
 #include "base/dtype.h"
 #include "memory/cast.h"
 #include "memory/copy_stream.h"
+#include "memory/quantise_fast.h"
 
 #include <assert.h>
 #include <math.h>
@@ -118,25 +120,31 @@ static void write_row(treadle_matrix to, treadle_cast cast, int64_t row, const f
 
 void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix from,
                             treadle_dtype from_dtype, int64_t rows, int64_t columns, treadle_mover mover) {
-  _Alignas(64) float values[BLOCK * BLOCK]; /* [rows, columns] */
+  _Alignas(64) float values[BLOCK * BLOCK]; /* [rows, columns]; of the fast loops nothing */
   const treadle_cast in = {.to = TREADLE_FP32, .from = from_dtype};
   const treadle_cast out = {.to = TREADLE_FP8_E4M3, .from = TREADLE_FP32};
+  bool dense = mover == TREADLE_MOVER_STREAM && treadle_quantise_fast_takes(from, from_dtype, to, columns);
   const loops *run = loops_of(mover);
-  uint32_t bits = 0;
+  uint32_t bits = dense ? treadle_quantise_fast_largest(from, from_dtype, rows, columns) : 0;
   float amax, scale;
   assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
-  for (int64_t row = 0; row < rows; row++) {
+  for (int64_t row = 0; row < rows && !dense; row++) {
     prefetch_row(from, row + AHEAD, columns * from.column_stride);
     read_row(values + row * columns, from, in, row, columns, mover);
     uint32_t most = run->largest(values + row * columns, columns);
     bits = most > bits ? most : bits;
   }
+  bool finite = bits < 0x7f800000;
   if (bits > 0x7f800000) bits = 0x7fc00000;
   memcpy(&amax, &bits, sizeof amax);
-  scale = bits < 0x7f800000 ? amax / 448.0f : amax;
+  scale = finite ? amax / 448.0f : amax;
   if (scale == 0) scale = 1;
   *scale_p = scale;
-  if (bits < 0x7f800000)
+  if (dense && finite) {
+    treadle_quantise_fast_encode(to, from, from_dtype, rows, columns, scale);
+    return;
+  }
+  if (finite)
     run->divide(values, rows * columns, scale);
   else
     for (int64_t i = 0; i < rows * columns; i++) values[i] = NAN;
@@ -149,6 +157,11 @@ void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle
   const treadle_cast in = {.to = TREADLE_FP32, .from = TREADLE_FP8_E4M3};
   const treadle_cast out = {.to = to_dtype, .from = TREADLE_FP32};
   assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
+  if (mover == TREADLE_MOVER_STREAM && isfinite(scale * 256) &&
+      treadle_quantise_fast_takes(to, to_dtype, from, columns)) {
+    treadle_quantise_fast_decode(to, to_dtype, from, rows, columns, scale);
+    return;
+  }
   for (int64_t row = 0; row < rows; row++) {
     prefetch_row(from, row + AHEAD, columns * from.column_stride);
     read_row(values, from, in, row, columns, mover);

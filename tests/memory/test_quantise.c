@@ -136,10 +136,16 @@ static void random_blocks(void **state) {
   }
 }
 
+/* A row of them; and of them again and again, as many as the fast loops take. */
 static float check_values(const float *list, int64_t count) {
+  enum { MANY = 64 };
   block b = {.dtype = TREADLE_FP32, .rows = 1, .columns = count};
   memcpy(from, list, (size_t)count * sizeof *list);
-  return check_block(&b);
+  float scale = check_block(&b);
+  b.columns = MANY;
+  for (int i = 0; i < MANY; i++) memcpy(from + (size_t)i * sizeof *list, &list[i % count], sizeof *list);
+  assert_int_equal(bits_of(check_block(&b)), bits_of(scale));
+  return scale;
 }
 
 static void borders(void **state) {
@@ -205,8 +211,32 @@ static void codes_come_back(void **state) {
   }
 }
 
+/* All codes with scales that a file may hold, and quantising would not make. */
+static void scales_of_all_kinds(void **state) {
+  (void)state;
+  static const float scales[] = {0,        -0.0f, 1e-45f,   0x1p-126f, -3, 1e36f,
+                                 0x1p120f, 3e38f, INFINITY, -INFINITY, NAN};
+  const block b = {.dtype = TREADLE_FP32, .rows = 64, .columns = 64};
+  treadle_matrix source = matrix(from, TREADLE_FP8_E4M3, &b, false);
+  for (int i = 0; i < 64 * 64; i++)
+    from[i] = (char)(i < 64 * 32 ? i : i % 97); /* NaN in half of the rows */
+  for (size_t s = 0; s < TEST_COUNT(scales); s++)
+    for (int type = TREADLE_FP32; type <= TREADLE_FP16; type++)
+      for (int mover = TREADLE_MOVER_PLAIN; mover <= (int)treadle_copy_choose(); mover++) {
+        treadle_matrix to = matrix(values, (treadle_dtype)type, &b, false), right = to;
+        right.base = wanted_values;
+        memset(values, 0x22, ROOM);
+        memset(wanted_values, 0x22, ROOM);
+        plain_dequantise(right, (treadle_dtype)type, source, scales[s], 64, 64);
+        treadle_dequantise_block(to, (treadle_dtype)type, source, scales[s], 64, 64, (treadle_mover)mover);
+        treadle_copy_fence();
+        assert_memory_equal(values, wanted_values, ROOM);
+      }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_blocks), cmocka_unit_test(borders),
-                                     cmocka_unit_test(error_is_bounded), cmocka_unit_test(codes_come_back)};
+                                     cmocka_unit_test(error_is_bounded), cmocka_unit_test(codes_come_back),
+                                     cmocka_unit_test(scales_of_all_kinds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
