@@ -64,6 +64,10 @@ static treadle_status slots_of_stages(const char *what, int64_t layers, const tr
       REFUSE("layout '%s': %" PRId64 " layers less first=%" PRId64 " and last=%" PRId64
              " do not divide evenly over %" PRId64 " other stages",
              what, layers, o->first, o->last, others);
+    if (others > 0 && rest == 0) /* transformer_config.py: middle stages and layers for them, or neither */
+      REFUSE("layout '%s': first=%" PRId64 " and last=%" PRId64 " are all %" PRId64
+             " layers and leave none to the other stages",
+             what, o->first, o->last, layers);
     for (int64_t p = 0; p < pp; p++) slots[p] = others > 0 ? rest / others : 0;
     if (o->first > 0) slots[0] = o->first;
     if (o->last > 0) slots[pp - 1] = o->last;

@@ -72,7 +72,7 @@ static void qwen3_5_embedding_is_padded(void **state) {
 /* The last stage has no decoder layer: the final norm is where the last one is. */
 static void norm_of_models_with_mtp(void **state) {
   (void)state;
-  agrees(DEEPSEEK(1), "megatron:pp=2,first=2", 2);
+  agrees(DEEPSEEK(1), "megatron:pp=2,layout=Ett|mL", 2);
 }
 
 /* The local spec does not look at the option. */

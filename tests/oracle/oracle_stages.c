@@ -213,6 +213,7 @@ static bool count_slots(int64_t layers, int64_t pp, int64_t first, int64_t last,
   }
   if (a || b) return oracle_refuse(why, "first or last together with embedding_split or loss_split");
   int64_t others = pp - (first > 0) - (last > 0), rest = layers - first - last;
+  if (others > 0 && rest == 0) return oracle_refuse(why, "no layer for the stages between");
   if (others < 0 || rest < 0 || (others == 0 ? rest != 0 : rest % others != 0))
     return oracle_refuse(why, "%lld layers for %lld middle stages", (long long)rest, (long long)others);
   for (int64_t p = 0; p < pp; p++) {
