@@ -1,4 +1,4 @@
-/* The library against tests/golden: what Megatron, torch, vLLM and SGLang themselves did. Every case of every file
+/* The library against tests/golden and tests/golden_more: what Megatron, torch, vLLM and SGLang themselves did. Every case of every file
  * is equal or refused alike; build/golden_check says it file by file. And the checkers are told lies.
  * ctest: timeout=1200 */
 #include "test.h"
@@ -10,11 +10,12 @@
 static void every_file_agrees(void **state) {
   (void)state;
   static const char *const patterns[] = {TREADLE_SOURCE_DIR "/tests/golden/*.json",
-                                         TREADLE_SOURCE_DIR "/tests/golden/*.json.gz"};
+                                         TREADLE_SOURCE_DIR "/tests/golden/*.json.gz",
+                                         TREADLE_SOURCE_DIR "/tests/golden_more/*.json.gz"};
   glob_t found = {0};
   for (size_t i = 0; i < TEST_COUNT(patterns); i++)
     assert_int_equal(glob(patterns[i], i > 0 ? GLOB_APPEND : 0, NULL, &found), 0);
-  assert_int_equal(found.gl_pathc, 28);
+  assert_int_equal(found.gl_pathc, 28 + 3);
   int different = 0, skipped = 0;
   for (size_t i = 0; i < found.gl_pathc; i++) {
     golden_counts counts;
