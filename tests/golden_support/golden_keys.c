@@ -67,6 +67,10 @@ static const struct {
     {"hnorm.weight", "hnorm.weight", NULL, 0},
     {"eh_proj.weight", "eh_proj.weight", NULL, 0},
     {"final_layernorm.weight", "shared_head.norm.weight", NULL, 0},
+    {"enorm.weight", "=mtp.pre_fc_norm_embedding.weight", NULL, 0}, /* where MTP is a model of its own */
+    {"hnorm.weight", "=mtp.pre_fc_norm_hidden.weight", NULL, 0},
+    {"eh_proj.weight", "=mtp.fc.weight", NULL, 0},
+    {"final_layernorm.weight", "=mtp.norm.weight", NULL, 0},
 };
 
 /* A place in a global tensor: its key as in the table, the layer (-1: none), the expert, the row of `rows`. */
@@ -82,17 +86,26 @@ typedef struct hf_row {
   int8_t add;
 } hf_row;
 
-/* Row `row` of a tensor of the layer; `*` in its name is the expert. */
-static hf_row row_of(const golden_case *c, const key_row *at, const char *hf, int64_t row) {
+/* The number of a tensor of the layer; `*` in its name is the expert. */
+static int32_t find_source(const golden_case *c, const key_row *at, const char *prefix, int64_t layer,
+                           const char *hf) {
   char name[256], *out = name;
   if (*hf == '=') {
     hf++;
   } else {
-    out += sprintf(out, "model.layers.%lld.", (long long)at->layer);
+    out += sprintf(out, "%s%lld.", prefix, (long long)layer);
   }
   for (; *hf && out < name + sizeof name - 24; hf++)
     out += *hf == '*' ? sprintf(out, "%lld", (long long)at->expert) : sprintf(out, "%c", *hf);
-  hf_row source = {.tensor = c->subject->find(c->layout, name), .stride = 1, .cols = 1};
+  return c->subject->find(c->layout, name);
+}
+
+/* Row `row` of a tensor of the layer. MTP layers stand behind the others or apart (qwen3_next). */
+static hf_row row_of(const golden_case *c, const key_row *at, const char *hf, int64_t row) {
+  int64_t layers = golden_int(c->config, "num_hidden_layers", 0);
+  hf_row source = {.tensor = find_source(c, at, "model.layers.", at->layer, hf), .stride = 1, .cols = 1};
+  if (source.tensor < 0 && at->layer >= layers)
+    source.tensor = find_source(c, at, "mtp.layers.", at->layer - layers, hf);
   treadle_tensor_info info;
   if (source.tensor < 0 || !c->subject->tensor(c->layout, source.tensor, &info))
     return (hf_row){.tensor = -1};

@@ -49,12 +49,14 @@ golden_verdict golden_check_megatron_map(golden_case *c) {
   return verdict;
 }
 
-/* How the experts are stored: legacy GroupedMLP, grouped or one by one, where it is not the spec's own way. */
+/* How the experts are stored: legacy GroupedMLP, which is also what the local spec groups with, grouped or one by
+ * one, where it is not the spec's own way (backends.py, LocalSpecProvider.grouped_mlp_modules). */
 static const char *experts_of(const json_t *config, bool te) {
   bool grouped = json_is_true(json_object_get(config, "moe_grouped_gemm"));
   if (!json_object_get(config, "num_moe_experts")) return NULL;
-  if (json_is_true(json_object_get(config, "moe_use_legacy_grouped_gemm"))) return "legacy";
-  return grouped == te ? NULL : grouped ? "grouped" : "sequential";
+  if (grouped && (!te || json_is_true(json_object_get(config, "moe_use_legacy_grouped_gemm"))))
+    return "legacy";
+  return grouped == te ? NULL : "sequential";
 }
 
 void golden_megatron_text(golden_case *c) {

@@ -86,6 +86,7 @@ static const struct {
                {"moe_ffn_hidden_size", "moe_intermediate_size"},
                {"moe_shared_expert_intermediate_size", "shared_expert_intermediate_size"},
                {"mtp_num_layers", "num_nextn_predict_layers"},
+               {"mtp_num_layers", "mtp_num_hidden_layers"},
                {"linear_attention_freq", "full_attention_interval"},
                {"linear_conv_kernel_dim", "linear_conv_kernel_dim"},
                {"linear_key_head_dim", "linear_key_head_dim"},
