@@ -163,6 +163,9 @@ bool golden_config_of_megatron(golden_case *c, const json_t *megatron) {
   if (mla) json_object_del(c->config, "head_dim");
   int64_t dense = 0, width = golden_int(megatron, "moe_ffn_hidden_size", 1);
   while (json_array_size(freq) > (size_t)dense && golden_at(freq, (size_t)dense) == 0) dense++;
+  for (size_t l = 0; l < json_array_size(freq); l++)
+    if (golden_at(freq, l) == 0)
+      json_array_append_new(json_object_get(c->config, "mlp_only_layers"), json_integer((json_int_t)l));
   set_int(c->config, "first_k_dense_replace", dense);
   set_int(c->config, "moe_layer_freq", 1);
   set_int(c->config, "n_shared_experts",
