@@ -8,6 +8,12 @@
 
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
 
+/* Finer blocks have this side at least, and are made of whole ones: a matrix with a part of a block at its end keeps
+ * the scale of a whole one in the file, and the loader's shares of the scales do not add up (vLLM
+ * refine_fp8_moe_block_shape, RoutedExperts). Blocks that are this small themselves, which no public file has, are cut
+ * wherever it is. */
+enum { FINEST_BLOCK = 32 };
+
 /* Rows of a part on one shard. */
 static int64_t rows_on_shard(const treadle_grid_rule *rule, const treadle_part_shape *weight) {
   int rows = 0;
@@ -34,9 +40,15 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
     bool columns_fit = columns % model->block[1] == 0 || columns == weight.shape[1];
     int64_t finer = treadle_common_divisor(treadle_common_divisor(rows, columns), model->block[0]);
     if (!(rows_fit && columns_fit) && refines && rule->ep && !rule->also &&
-        model->block[0] == model->block[1])
+        model->block[0] == model->block[1]) {
+      bool whole = weight.shape[0] % model->block[0] == 0 && weight.shape[1] % model->block[1] == 0;
+      if (model->block[0] > FINEST_BLOCK && (finer < FINEST_BLOCK || !whole))
+        REFUSE("layout '%s': %s: vLLM makes no finer fp8 blocks of %" PRId64 " x %" PRId64
+               " of %s, cut to %" PRId64 " x %" PRId64,
+               layout->text, rule->name->text, weight.shape[0], weight.shape[1],
+               model->family->kinds[scales->scale_of].name, rows, columns);
       rule->refined = finer;
-    else if (!rows_fit)
+    } else if (!rows_fit)
       REFUSE("layout '%s': %s: %" PRId64 " rows of %s are no multiple of the %" PRId64
              " rows of an fp8 block",
              layout->text, rule->name->text, rows, model->family->kinds[scales->scale_of].name,

@@ -28,6 +28,7 @@ static const struct {
     {"vllm_vocab", "cases", golden_check_engine_vocab},
     {"vllm_experts", "cases", golden_check_engine_experts},
     {"vllm_fp8_scales", "cases", golden_check_engine_scales},
+    {"vllm_fp8_scales_edges", "cases", golden_check_engine_scales},
     {"sglang_params", "cases", golden_check_engine_params},
     {"sglang_params_more", "cases", golden_check_engine_params},
     {"sglang_params_mtp", "cases", golden_check_engine_draft},

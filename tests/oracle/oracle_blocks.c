@@ -90,10 +90,10 @@ static bool is_of_blocks(const oracle_model *m, const oracle_storage *s) {
 static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
 
 /* A section is cut in whole blocks; or it is all of the tensor, and no other follows it. vLLM keeps scales of finer
- * blocks for experts that are cut otherwise (17.5), so that each is repeated. */
+ * blocks for experts that are cut otherwise (17.5), so that each is repeated; of 32 at least, and of whole ones. */
 static bool choose_blocks(stored *s, bool refines, char *why) {
   int64_t finer = s->model->block[0];
-  bool fit = true;
+  bool fit = true, whole = true;
   s->high = s->model->block[0];
   s->wide = s->model->block[1];
   for (int64_t m = 0; m < s->matrices; m++)
@@ -104,9 +104,10 @@ static bool choose_blocks(stored *s, bool refines, char *why) {
                       (at.rows == at.tensor->shape[0] && row == s->rows);
       fit = fit && rows_fit && (s->columns % s->wide == 0 || s->columns == at.tensor->shape[1]);
       finer = divisor(divisor(at.rows, s->columns), finer);
+      whole = whole && at.tensor->shape[0] % s->high == 0 && at.tensor->shape[1] % s->wide == 0;
     }
   if (fit) return true;
-  if (!refines || s->of->ndim != 3 || s->high != s->wide)
+  if (!refines || s->of->ndim != 3 || s->high != s->wide || (s->high > 32 && (!whole || finer < 32)))
     return oracle_refuse(why, "%s is cut inside of its blocks", s->of->name);
   s->high = s->wide = finer;
   return true;
