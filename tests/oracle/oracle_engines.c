@@ -23,17 +23,12 @@ void oracle_engine_qk_norms(const oracle_place *at, const char *self_attn) {
   oracle_engine_vector(at, name, "self_attn.k_norm.weight");
 }
 
-/* qkv_proj, o_proj, sinks: 4.4, 4.1. self_attn: what stands before the names, "self_attn." mostly. */
-void oracle_engine_attention(const oracle_place *at, const oracle_engine *e, const char *self_attn) {
+/* 4.4. self_attn: what stands before the names, "self_attn." mostly. */
+static void qkv_proj(const oracle_place *at, const oracle_engine *e, const char *self_attn) {
   const oracle_model *m = at->model;
   const oracle_shard cut = e->attention;
   int64_t rows = m->nh / cut.tp * oracle_q_width(m) + 2 * oracle_kv_heads(m, cut.tp) * m->hd;
-  oracle_window w;
-  if (m->sinks) {
-    w = oracle_add(at, m->nh / cut.tp, 0, "%ssinks", self_attn);
-    oracle_rule_rows(at, w, oracle_hf(at, "self_attn.sinks"), cut.t);
-  }
-  w = oracle_add(at, rows, m->H, "%sqkv_proj.weight", self_attn);
+  oracle_window w = oracle_add(at, rows, m->H, "%sqkv_proj.weight", self_attn);
   oracle_rule_e_qkv(at, w, oracle_hf(at, "self_attn.q_proj.weight"),
                     oracle_hf(at, "self_attn.k_proj.weight"), oracle_hf(at, "self_attn.v_proj.weight"),
                     cut);
@@ -42,13 +37,29 @@ void oracle_engine_attention(const oracle_place *at, const oracle_engine *e, con
     oracle_rule_e_qkv(at, w, oracle_hf(at, "self_attn.q_proj.bias"), oracle_hf(at, "self_attn.k_proj.bias"),
                       oracle_hf(at, "self_attn.v_proj.bias"), cut);
   }
-  w = oracle_add(at, m->H, m->nh * m->hd / cut.tp, "%so_proj.weight", self_attn);
+}
+
+static void o_proj(const oracle_place *at, const oracle_engine *e, const char *self_attn) {
+  const oracle_model *m = at->model;
+  const oracle_shard cut = e->attention;
+  oracle_window w = oracle_add(at, m->H, m->nh * m->hd / cut.tp, "%so_proj.weight", self_attn);
   oracle_rule_columns(at, w, oracle_hf(at, "self_attn.o_proj.weight"), cut.t);
   if (m->o_bias) {
     char name[ORACLE_NAME];
     snprintf(name, sizeof name, "%so_proj.bias", self_attn);
     oracle_engine_vector(at, name, "self_attn.o_proj.bias");
   }
+}
+
+/* qkv_proj, o_proj, sinks: 4.4, 4.1. */
+void oracle_engine_attention(const oracle_place *at, const oracle_engine *e, const char *self_attn) {
+  const oracle_model *m = at->model;
+  if (m->sinks) {
+    oracle_window w = oracle_add(at, m->nh / e->attention.tp, 0, "%ssinks", self_attn);
+    oracle_rule_rows(at, w, oracle_hf(at, "self_attn.sinks"), e->attention.t);
+  }
+  qkv_proj(at, e, self_attn);
+  o_proj(at, e, self_attn);
 }
 
 static void mla_cut(const oracle_place *at, const oracle_engine *e, const char *name) {
@@ -159,7 +170,7 @@ void oracle_engine_linear(const oracle_place *at, const oracle_engine *e) {
 /* ---- MLP ------------------------------------------------------------------------------------- */
 
 /* 4.5 */
-void oracle_engine_dense(const oracle_place *at, const oracle_engine *e) {
+static void gate_up_proj(const oracle_place *at, const oracle_engine *e) {
   const oracle_model *m = at->model;
   const oracle_shard cut = e->dense;
   oracle_window w = oracle_add(at, 2 * m->I / cut.tp, m->H, "mlp.gate_up_proj.weight");
@@ -169,9 +180,26 @@ void oracle_engine_dense(const oracle_place *at, const oracle_engine *e) {
     w = oracle_add(at, 2 * m->I / cut.tp, 0, "mlp.gate_up_proj.bias");
     oracle_rule_pair(at, w, oracle_hf(at, "mlp.gate_proj.bias"), oracle_hf(at, "mlp.up_proj.bias"), cut.t);
   }
-  w = oracle_add(at, m->H, m->I / cut.tp, "mlp.down_proj.weight");
-  oracle_rule_columns(at, w, oracle_hf(at, "mlp.down_proj.weight"), cut.t);
+}
+
+static void down_proj(const oracle_place *at, const oracle_engine *e) {
+  const oracle_model *m = at->model;
+  oracle_window w = oracle_add(at, m->H, m->I / e->dense.tp, "mlp.down_proj.weight");
+  oracle_rule_columns(at, w, oracle_hf(at, "mlp.down_proj.weight"), e->dense.t);
   if (m->mlp_bias) same_vector(at, "mlp.down_proj.bias");
+}
+
+void oracle_engine_dense(const oracle_place *at, const oracle_engine *e) {
+  gate_up_proj(at, e);
+  down_proj(at, e);
+}
+
+/* What vLLM fuses comes behind what it leaves alone. */
+void oracle_engine_fused_modules(const oracle_place *at, const oracle_engine *e) {
+  o_proj(at, e, "self_attn.");
+  qkv_proj(at, e, "self_attn.");
+  down_proj(at, e);
+  gate_up_proj(at, e);
 }
 
 void oracle_engine_router(const oracle_place *at) {

@@ -37,8 +37,9 @@ typedef struct oracle_engine { /* a rank of an engine, and how its tensors are c
 void oracle_engine_vector(const oracle_place *at, const char *name, const char *hf);
 void oracle_engine_attention(const oracle_place *at, const oracle_engine *e, const char *self_attn);
 void oracle_engine_qk_norms(const oracle_place *at, const char *self_attn);
-/* SmolLM3 runs on the engines' Transformers backend: Hugging Face's modules, each cut by itself. */
+/* SmolLM3 runs on the engines' Transformers backend: Hugging Face's modules, each cut by itself; vLLM fuses some. */
 void oracle_engine_modules(const oracle_place *at, const oracle_engine *e);
+void oracle_engine_fused_modules(const oracle_place *at, const oracle_engine *e);
 void oracle_engine_mla(const oracle_place *at, const oracle_engine *e);
 void oracle_engine_linear(const oracle_place *at, const oracle_engine *e);
 void oracle_engine_dense(const oracle_place *at, const oracle_engine *e);

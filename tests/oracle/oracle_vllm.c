@@ -17,7 +17,7 @@ static void layer(const oracle_place *at, const oracle_engine *e) {
   const oracle_model *m = at->model;
   const char *self_attn = m->sinks ? "attn." : "self_attn.";
   if (oracle_is(m, "smollm3")) {
-    oracle_engine_modules(at, e);
+    oracle_engine_fused_modules(at, e);
     oracle_engine_norms(at);
     return;
   }
@@ -210,7 +210,7 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
 static bool check(const oracle_layout *layout, const sizes *s, int64_t strides, char *why) {
   const oracle_model *m = layout->model;
   int64_t flat = s->tp * s->dp * s->pcp;
-  if ((m->sinks || oracle_is(m, "smollm3")) && m->ng % s->tp != 0)
+  if (m->sinks && m->ng % s->tp != 0)
     return oracle_refuse(why, "%lld KV heads of %s for tp %lld", (long long)m->ng, m->type,
                          (long long)s->tp);
   if (m->gated && m->E && s->tp > m->E)
