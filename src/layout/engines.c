@@ -58,9 +58,6 @@ static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_
   int64_t count = model->experts + redundant;
   const treadle_slots *slots = NULL;
   treadle_status status;
-  if (count % ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts and redundant=%" PRId64 " are not divisible by ep=%" PRId64,
-           engine->words->text, model->experts, redundant, ep);
   int32_t *logical = treadle_arena_alloc_array(&engine->grid->arena, (size_t)count, sizeof *logical);
   if (!logical) return no_memory();
   for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % model->experts);
@@ -101,6 +98,9 @@ treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool rou
   if (given) treadle_normal_number(engine->normal, "redundant", redundant);
   TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "redundant", 1, &honoured));
   if (!honoured) redundant = 0;
+  if (given && honoured && !map && (model->experts + redundant) % ep != 0)
+    REFUSE("layout '%s': %" PRId64 " experts and redundant=%" PRId64 " are not divisible by ep=%" PRId64,
+           engine->words->text, model->experts, redundant, ep);
   if (map && !honoured)
     REFUSE("layout '%s': map=%s, and %s places the experts of family %s in order, whatever the map says",
            engine->words->text, map, engine->name, model->family->name);
@@ -140,6 +140,26 @@ static treadle_status repeat_stages(treadle_engine *engine) {
   return TREADLE_OK;
 }
 
+/* vLLM's models that ask for an expert layer on every stage refuse to be made where one has none. */
+static treadle_status require_stages(const treadle_engine *engine) {
+  const treadle_chunks *chunks = &engine->spec.chunks;
+  treadle_status status = TREADLE_OK;
+  for (int32_t c = 0; c < chunks->count; c++) {
+    const treadle_chunk *chunk = &chunks->items[c];
+    int64_t needs, has = 0;
+    TRY(treadle_grid_trait_at(engine->layout, &engine->spec, engine->rules, "stage_needs", 0, -1, &needs));
+    if (needs < 0) break; /* any stage will do */
+    for (int32_t i = 0; i < chunk->layer_count && !has; i++)
+      TRY(treadle_grid_trait_at(engine->layout, &engine->spec, engine->rules, "stage_needs",
+                                chunk->layers[i], 0, &has));
+    if (!has)
+      REFUSE("layout '%s': stage %d has no layer with experts, and %s makes no such stage of family %s",
+             engine->words->text, chunk->stage, engine->name, engine->layout->model->family->name);
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last) {
   treadle_words *words = engine->words;
   treadle_layout *layout = engine->layout;
@@ -159,6 +179,7 @@ treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last)
                             remainder_last, &engine->grid->arena, &engine->spec.chunks));
   TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));
   if (repeated) TRY(repeat_stages(engine));
+  TRY(require_stages(engine));
   if (layout->model->mtp_layers > 0)
     TRY(treadle_stages_add_draft(&engine->grid->arena, &engine->spec.chunks));
   TRY(treadle_grid_require(layout, &engine->spec, engine->rules));

@@ -112,6 +112,10 @@ treadle_status treadle_grid_require(const treadle_layout *layout, const treadle_
 treadle_status treadle_grid_trait(const treadle_layout *layout, const treadle_grid_spec *spec,
                                   const treadle_engine_rules *engine, const char *name, int64_t otherwise,
                                   int64_t *value_p);
+/* The same of a trait that asks for a layer. */
+treadle_status treadle_grid_trait_at(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                     const treadle_engine_rules *engine, const char *name, int64_t layer,
+                                     int64_t otherwise, int64_t *value_p);
 
 /* Gives a layout an empty grid, which the layout ends; its arena is for what the spec points to. */
 treadle_status treadle_grid_start(treadle_layout *layout, treadle_grid **grid_p);

@@ -60,12 +60,18 @@ out:
   return status;
 }
 
-treadle_status treadle_grid_trait(const treadle_layout *layout, const treadle_grid_spec *spec,
-                                  const treadle_engine_rules *engine, const char *name, int64_t otherwise,
-                                  int64_t *value_p) {
+treadle_status treadle_grid_trait_at(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                     const treadle_engine_rules *engine, const char *name, int64_t layer,
+                                     int64_t otherwise, int64_t *value_p) {
   *value_p = otherwise;
   for (int32_t i = 0; i < engine->trait_count; i++)
     if (strcmp(engine->traits[i].name, name) == 0)
-      return treadle_grid_evaluate(layout, spec, name, engine->traits[i].value, -1, value_p);
+      return treadle_grid_evaluate(layout, spec, name, engine->traits[i].value, layer, value_p);
   return TREADLE_OK;
+}
+
+treadle_status treadle_grid_trait(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                  const treadle_engine_rules *engine, const char *name, int64_t otherwise,
+                                  int64_t *value_p) {
+  return treadle_grid_trait_at(layout, spec, engine, name, -1, otherwise, value_p);
 }

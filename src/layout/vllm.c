@@ -7,9 +7,9 @@
 
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
 
-/* placement=round_robin counts where the family allows it, without redundant experts and without dp (whose default
- * backend puts them in order). */
-static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t dp, bool eplb,
+/* placement=round_robin counts where the family allows it, without redundant experts and where ranks exchange no
+ * tokens, as they do with dp and pcp (the default backend of that puts the experts in order). */
+static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,
                                      bool *round_robin_p) {
   const char *placement = treadle_words_get(engine->words, "placement");
   int64_t allowed, uneven, experts = engine->layout->model->experts;
@@ -26,7 +26,7 @@ static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t
   if (placement[0] == 'l') return TREADLE_OK;
   treadle_normal_text(engine->normal, "placement", placement);
   TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "round_robin", 0, &allowed));
-  *round_robin_p = allowed && !eplb && dp == 1;
+  *round_robin_p = allowed && !eplb && exchanging == 1;
   if (*round_robin_p && experts < ep)
     REFUSE("layout '%s': placement=round_robin needs at least ep=%" PRId64
            " experts, and there are %" PRId64,
@@ -54,6 +54,8 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   TRY(treadle_words_flag(words, "ep", &ep_on));
   bool eplb = treadle_words_get(words, "redundant") && layout->model->experts > 0;
   if (eplb && !ep_on) REFUSE("layout '%s': redundant experts need ep=on", words->text);
+  if (eplb && tp * pcp * dp == 1)
+    REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1", words->text);
   int64_t inner = tp * pcp, ep = ep_on ? inner * dp : 1;
 
   treadle_mesh *mesh = &engine.spec.mesh;
@@ -73,7 +75,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   engine.spec.refines_blocks = true;
   treadle_grid_number(&engine.spec, "ep_on", ep > 1);
   treadle_grid_number(&engine.spec, "eplb", eplb);
-  TRY(read_placement(&engine, ep, dp, eplb, &round_robin));
+  TRY(read_placement(&engine, ep, dp * pcp, eplb, &round_robin));
   TRY(treadle_engine_place(&engine, ep, round_robin));
   TRY(treadle_engine_names(&engine));
   TRY(treadle_engine_build(&engine, false));

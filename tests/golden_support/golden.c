@@ -22,6 +22,7 @@ static const struct {
     {"megatron_vocab", "unpadded_ok", golden_check_megatron_unpadded},
     {"vllm_params", "cases", golden_check_engine_params},
     {"vllm_params_more", "cases", golden_check_engine_params},
+    {"vllm_params_edges", "cases", golden_check_engine_params},
     {"vllm_params_mtp", "cases", golden_check_engine_draft},
     {"vllm_pp", "cases", golden_check_engine_stages},
     {"vllm_ranks", "cases", golden_check_vllm_ranks},

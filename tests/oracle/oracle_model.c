@@ -175,9 +175,9 @@ static void read_experts(reading *r, const struct family *f, oracle_model *m) {
   m->Im = own_width ? number(r, "moe_intermediate_size", -1, 1) : m->I;
   if (r->good && m->Im < 1) r->good = oracle_refuse(r->why, "intermediate_size is missing");
   if (f->layers == FIRST_DENSE) {
-    m->shared = number(r, "n_shared_experts", oracle_is(m, "glm4_moe") ? 1 : 0, 0);
+    m->shared = number(r, "n_shared_experts", oracle_is(m, "deepseek_v2") ? 2 : 1, 0);
     m->Is = m->shared * m->Im;
-    m->groups = number(r, "n_group", 1, 1);
+    m->groups = number(r, "n_group", oracle_is(m, "deepseek_v3") ? 8 : 1, 1);
   } else if (oracle_is(m, "qwen2_moe") || f->attention == HYBRID) {
     m->Is = number(r, "shared_expert_intermediate_size", 0, 0);
     m->shared_gate = m->Is > 0;

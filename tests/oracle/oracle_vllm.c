@@ -85,10 +85,8 @@ static bool embedding_everywhere(const oracle_model *m) {
 
 static bool norm_everywhere(const oracle_model *m) { return embedding_everywhere(m) && !m->gated; }
 
-/* Qwen3.5 was read, not run; Gemma-3's is tied. */
-static bool head_everywhere(const oracle_model *m) {
-  return embedding_everywhere(m) && !m->split_in_proj && !m->sandwich;
-}
+/* Qwen3.5's is on the last one. */
+static bool head_everywhere(const oracle_model *m) { return embedding_everywhere(m) && !m->split_in_proj; }
 
 static void stage(const oracle_place *place, const oracle_engine *e, const oracle_stages *stages,
                   int64_t p) {
@@ -129,7 +127,7 @@ static void stage(const oracle_place *place, const oracle_engine *e, const oracl
 
 /* ---- Experts --------------------------------------------------------------------------------- */
 
-/* 6.2, 17.6. Qwen2-MoE takes redundant experts and a map, and does not look at them. */
+/* 6.2, 17.6. Qwen2-MoE and gpt-oss take redundant experts and a map, and do not look at them. */
 static bool read_slots(const oracle_model *m, oracle_options *options, sizes *s, oracle_slots *slots,
                        char *why) {
   static const char *const placements[] = {"linear", "round_robin", NULL};
@@ -149,8 +147,9 @@ static bool read_slots(const oracle_model *m, oracle_options *options, sizes *s,
     return (!s->ep_on && !eplb && placement == 0) ||
            oracle_refuse(why, "ep=on, and the model has no experts");
   if (eplb && !s->ep_on) return oracle_refuse(why, "redundant experts and maps need ep=on");
+  if (redundant_text && flat == 1) return oracle_refuse(why, "redundant experts on one rank");
   int64_t group = s->ep_on ? flat : 1;
-  if (oracle_is(m, "qwen2_moe")) {
+  if (oracle_is(m, "qwen2_moe") || m->packed) {
     if (map) return oracle_refuse(why, "%s is not placed by a map", m->type);
     redundant = 0;
     eplb = false;
@@ -161,7 +160,8 @@ static bool read_slots(const oracle_model *m, oracle_options *options, sizes *s,
   if (m->packed && m->E % group != 0)
     return oracle_refuse(why, "%lld experts of gpt_oss on %lld ranks", (long long)m->E, (long long)group);
   if (!oracle_slots_make(m, group, redundant, map, slots, why)) return false;
-  slots->round_robin = placement == 1 && s->ep_on && m->groups > 1 && !redundant_text && !map && s->dp == 1;
+  slots->round_robin =
+      placement == 1 && s->ep_on && m->groups > 1 && !redundant_text && !map && s->dp * s->pcp == 1;
   return !slots->round_robin || m->E >= group ||
          oracle_refuse(why, "round_robin with %lld experts on %lld ranks", (long long)m->E,
                        (long long)group);
@@ -213,14 +213,31 @@ static bool check(const oracle_layout *layout, const sizes *s, int64_t strides, 
   if (m->sinks && m->ng % s->tp != 0)
     return oracle_refuse(why, "%lld KV heads of %s for tp %lld", (long long)m->ng, m->type,
                          (long long)s->tp);
-  if (m->gated && m->E && s->tp > m->E)
+  bool enough = !m->gated && !oracle_is(m, "qwen2_moe") && !oracle_is(m, "qwen3_moe") && !m->halves;
+  if (!enough && m->E && s->tp > m->E)
     return oracle_refuse(why, "tp %lld is more than the %lld experts", (long long)s->tp, (long long)m->E);
+  if (m->packed && m->I % (flat * s->pp) != 0)
+    return oracle_refuse(why, "width %lld on %lld ranks", (long long)m->I, (long long)(flat * s->pp));
+  if (m->o_bias && (oracle_is(m, "qwen3") || oracle_is(m, "qwen3_moe") || m->halves))
+    return oracle_refuse(why, "the bias of o_proj has no place");
   return oracle_divides(m->nh, s->tp, "heads", why) && /* of the config, whatever the layers are */
          oracle_check_engine(m, s->tp, s->tp, whole_shared(m, s) ? 1 : s->tp, s->ep_on ? 1 : flat, false,
                              why) &&
          (!m->next_mtp || !m->mtp || oracle_divides(m->H, s->tp, "rows of mtp.fc", why)) &&
          oracle_check_ranks(layout, flat * s->pp, s->tp, strides, why) &&
          oracle_divides(oracle_round_up(m->V, 64), s->tp, "vocabulary rows", why);
+}
+
+/* Some models look for an expert layer on their stage, and are not made without one. */
+static bool has_experts(const oracle_model *m, const oracle_stages *stages, char *why) {
+  bool looks = oracle_is(m, "mixtral") || oracle_is(m, "qwen3_moe") || m->halves ||
+               oracle_is(m, "glm4_moe") || (m->gated && m->E);
+  for (int64_t p = 0; looks && p < stages->pp; p++) {
+    bool found = false;
+    for (int64_t l = 0; l < m->L; l++) found |= stages->p[l] == p && m->moe[l];
+    if (!found) return oracle_refuse(why, "stage %lld has no experts", (long long)p);
+  }
+  return true;
 }
 
 bool oracle_build_vllm(oracle_layout *layout, oracle_options *options, int64_t strides, char *why) {
@@ -237,7 +254,7 @@ bool oracle_build_vllm(oracle_layout *layout, oracle_options *options, int64_t s
               read_slots(layout->model, options, &s, &slots, why) && oracle_options_end(options, why);
   s.pp = stages.pp;
   s.old_names = old == 1;
-  good = good && check(layout, &s, strides, why);
+  good = good && check(layout, &s, strides, why) && has_experts(layout->model, &stages, why);
   for (int64_t i = 0; good && i < layout->ranks; i++) rank_of(layout, &s, &stages, &slots, i, strides);
   oracle_slots_free(&slots);
   oracle_stages_free(&stages);

@@ -571,7 +571,7 @@ static void everything_is_somewhere(void **state) {
     snprintf(config, sizeof config,
              "{\"model_type\": \"%s\", \"vocab_size\": 101, \"hidden_size\": 6, \"num_hidden_layers\": 4, "
              "\"num_attention_heads\": 12, \"num_key_value_heads\": 12, \"head_dim\": 2, "
-             "\"intermediate_size\": 24, \"attention_bias\": %s, \"mlp_bias\": true, "
+             "\"intermediate_size\": 48, \"attention_bias\": %s, \"mlp_bias\": true, "
              "\"tie_word_embeddings\": %s, \"num_local_experts\": 4, \"num_experts\": 4, "
              "\"n_routed_experts\": 4, \"moe_intermediate_size\": 24, \"n_shared_experts\": 1, "
              "\"shared_expert_intermediate_size\": 12, \"first_k_dense_replace\": 1, \"q_lora_rank\": 12, "
@@ -588,7 +588,8 @@ static void everything_is_somewhere(void **state) {
       snprintf(text, sizeof text, "%s", rows[i].text);
       char *etp = strstr(text, ",etp=1");
       if (etp && !model->E) *etp = 0;
-      if (strstr(text, "pp=5") && model->gated) continue; /* 2.4 says nothing about empty stages of these */
+      if (strstr(text, "pp=5") && (model->gated || model->E))
+        continue; /* most of these take no empty stage */
       oracle_layout *layout = layout_of(model, text, rows[i].ranks, rows[i].strides);
       if (strncmp(text, "zero2", 5) != 0 || !model->correction_bias) covers(model, layout, is_flat);
       oracle_layout_free(layout);
@@ -703,16 +704,27 @@ static void agrees_with_golden(void **state) {
   static const struct {
     const char *file;
     int equal, refused;
-  } rows[] = {{"megatron_hf_map.json.gz", 21, 0},  {"megatron_hf_map_bridge.json.gz", 12, 0},
-              {"megatron_params.json.gz", 42, 10}, {"megatron_params_te.json.gz", 46, 10},
-              {"megatron_layers.json", 62, 32},    {"megatron_ranks.json", 41, 21},
-              {"megatron_vocab.json", 263, 0},     {"vllm_params.json.gz", 85, 14},
-              {"vllm_params_more.json.gz", 18, 3}, {"vllm_params_mtp.json.gz", 4, 0},
-              {"sglang_params.json.gz", 92, 13},   {"sglang_params_more.json.gz", 16, 3},
-              {"sglang_params_mtp.json.gz", 4, 0}, {"vllm_pp.json", 188, 2},
-              {"sglang_pp.json", 159, 31},         {"vllm_ranks.json", 15, 0},
-              {"sglang_ranks.json", 17, 3},        {"vllm_vocab.json", 97, 12},
-              {"sglang_vocab.json", 94, 0},        {"vllm_experts.json", 81, 1},
+  } rows[] = {{"megatron_hf_map.json.gz", 21, 0},
+              {"megatron_hf_map_bridge.json.gz", 12, 0},
+              {"megatron_params.json.gz", 42, 10},
+              {"megatron_params_te.json.gz", 46, 10},
+              {"megatron_layers.json", 62, 32},
+              {"megatron_ranks.json", 41, 21},
+              {"megatron_vocab.json", 263, 0},
+              {"vllm_params.json.gz", 85, 14},
+              {"vllm_params_more.json.gz", 18, 3},
+              {"vllm_params_mtp.json.gz", 4, 0},
+              {"vllm_params_edges.json.gz", 8, 12},
+              {"sglang_params.json.gz", 92, 13},
+              {"sglang_params_more.json.gz", 16, 3},
+              {"sglang_params_mtp.json.gz", 4, 0},
+              {"vllm_pp.json", 188, 2},
+              {"sglang_pp.json", 159, 31},
+              {"vllm_ranks.json", 15, 0},
+              {"sglang_ranks.json", 17, 3},
+              {"vllm_vocab.json", 97, 12},
+              {"sglang_vocab.json", 94, 0},
+              {"vllm_experts.json", 81, 1},
               {"sglang_experts.json", 14, 2}};
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     char path[512];
