@@ -35,6 +35,30 @@ out:
   return status;
 }
 
+/* Decode context parallelism moves no weight; vLLM takes it where it spans copies of KV heads (config/model.py,
+ * config/parallel.py). Latent attention has one KV head. */
+static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int64_t pcp) {
+  void *model = (void *)(uintptr_t)engine->layout->model; /* only read */
+  const char *text = engine->words->text;
+  int64_t dcp, heads, groups;
+  bool has_heads, has_groups;
+  treadle_status status;
+  TRY(treadle_words_size(engine->words, "dcp", 1, &dcp));
+  if (dcp == 1) return TREADLE_OK;
+  if (pcp == 1 ? tp % dcp != 0 : dcp != pcp && dcp != tp * pcp)
+    REFUSE("layout '%s': dcp=%" PRId64 " must divide tp=%" PRId64 " or, with pcp, be pcp or tp * pcp", text,
+           dcp, tp);
+  TRY(treadle_model_lookup(model, "nh", NULL, &heads, &has_heads));
+  TRY(treadle_model_lookup(model, "ng", NULL, &groups, &has_groups));
+  if (!has_heads || !has_groups) return TREADLE_OK;
+  if (tp <= groups || dcp > tp / groups || heads / groups % dcp != 0)
+    REFUSE("layout '%s': dcp=%" PRId64 " is for copies of KV heads, at most tp / %" PRId64
+           ", and divides the %" PRId64 " query heads of each",
+           text, dcp, groups, heads / groups);
+out:
+  return status;
+}
+
 static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
@@ -50,6 +74,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   TRY(treadle_words_size(words, "pcp", 1, &pcp));
   const int64_t sizes[] = {tp, pcp, pp, dp};
   TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
+  TRY(check_decode(&engine, tp, pcp));
   TRY(treadle_engine_refuse_experts(&engine, expert_keys));
   TRY(treadle_words_flag(words, "ep", &ep_on));
   bool eplb = treadle_words_get(words, "redundant") && layout->model->experts > 0;
@@ -83,6 +108,6 @@ out:
   return status;
 }
 
-static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "partition", "ep",
-                                   "placement", "redundant", "map", "names", "dtype",     NULL};
+static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "dcp",   "partition", "ep",
+                                   "placement", "redundant", "map", "names", "dtype", NULL};
 const treadle_layout_kind treadle_kind_vllm = {"vllm", keys, true, create};

@@ -36,24 +36,21 @@ static bool fuses_by_itself(const golden_case *c) {
  * has read. */
 static const struct {
   const char *option, *word;
-} words[] = {
-    {"ep_num_redundant_experts", "redundant"},
-    {"num_redundant_experts", "redundant"},
-    {"expert_placement_strategy", "placement"},
-    {"moe_dp_size", "moe_dp"},
-    {"moe_dense_tp_size", "moe_dense_tp"},
-    {"enable_dp_lm_head", "dp_lm_head"},
-    {"enforce_shared_experts_fusion", "shared_fusion"},
-    {"moe_a2a_backend", "a2a"},
-    {"moe_runner_backend", "moe"},
-    {"VLLM_PP_LAYER_PARTITION", "partition"},
-    {"SGLANG_PP_LAYER_PARTITION", "partition"},
-    {"cuda_answers", NULL},
-    {"disable_shared_experts_fusion", NULL},
-    {"attention_backend", NULL},
-    /* Only a check of vLLM's reads this size, no weight depends on it and no layout has the word: a
-              * text with it is refused, as vLLM refused the one case. */
-    {"decode_context_parallel_size", "decode_context_parallel_size"}};
+} words[] = {{"ep_num_redundant_experts", "redundant"},
+             {"num_redundant_experts", "redundant"},
+             {"expert_placement_strategy", "placement"},
+             {"moe_dp_size", "moe_dp"},
+             {"moe_dense_tp_size", "moe_dense_tp"},
+             {"enable_dp_lm_head", "dp_lm_head"},
+             {"enforce_shared_experts_fusion", "shared_fusion"},
+             {"moe_a2a_backend", "a2a"},
+             {"moe_runner_backend", "moe"},
+             {"VLLM_PP_LAYER_PARTITION", "partition"},
+             {"SGLANG_PP_LAYER_PARTITION", "partition"},
+             {"cuda_answers", NULL},
+             {"disable_shared_experts_fusion", NULL},
+             {"attention_backend", NULL},
+             {"decode_context_parallel_size", "dcp"}};
 
 static golden_verdict say_options(golden_case *c, const json_t *options) {
   const char *option;

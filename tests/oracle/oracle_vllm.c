@@ -240,9 +240,17 @@ static bool has_experts(const oracle_model *m, const oracle_stages *stages, char
   return true;
 }
 
+/* Decode context parallelism is for copies of KV heads; of latent attention there is one. */
+static bool decode_fits(const oracle_model *m, const sizes *s, int64_t dcp, char *why) {
+  bool spans = s->pcp == 1 ? s->tp % dcp == 0 : dcp == 1 || dcp == s->pcp || dcp == s->tp * s->pcp;
+  bool copies = m->mla || (s->tp / m->ng >= dcp && m->nh / m->ng % dcp == 0);
+  return (spans && (dcp == 1 || copies)) || oracle_refuse(why, "dcp=%lld", (long long)dcp);
+}
+
 bool oracle_build_vllm(oracle_layout *layout, oracle_options *options, int64_t strides, char *why) {
   static const char *const names[] = {"new", "old", NULL};
   sizes s = {0};
+  int64_t dcp = 1;
   int old = 0;
   oracle_stages stages = {0};
   oracle_slots slots = {0};
@@ -250,11 +258,13 @@ bool oracle_build_vllm(oracle_layout *layout, oracle_options *options, int64_t s
               oracle_option_number(options, "tp", 1, &s.tp, why) &&
               oracle_option_number(options, "dp", 1, &s.dp, why) &&
               oracle_option_number(options, "pcp", 1, &s.pcp, why) &&
+              oracle_option_number(options, "dcp", 1, &dcp, why) &&
               oracle_option_word(options, "names", names, &old, why) &&
               read_slots(layout->model, options, &s, &slots, why) && oracle_options_end(options, why);
   s.pp = stages.pp;
   s.old_names = old == 1;
-  good = good && check(layout, &s, strides, why) && has_experts(layout->model, &stages, why);
+  good = good && decode_fits(layout->model, &s, dcp, why) && check(layout, &s, strides, why) &&
+         has_experts(layout->model, &stages, why);
   for (int64_t i = 0; good && i < layout->ranks; i++) rank_of(layout, &s, &stages, &slots, i, strides);
   oracle_slots_free(&slots);
   oracle_stages_free(&stages);
