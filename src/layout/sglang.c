@@ -54,10 +54,11 @@ static treadle_status read_options(treadle_layout *layout, treadle_words *words,
   if (o->tp % o->ep != 0 || o->tp / o->ep % o->moe_dp != 0)
     REFUSE("layout '%s': tp=%" PRId64 " is not divisible by ep * moe_dp = %" PRId64 " * %" PRId64,
            words->text, o->tp, o->ep, o->moe_dp);
-  if (o->moe_dp > 1 && (o->ep * o->moe_dp != o->tp || o->attn_cp != o->moe_dp))
-    REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep * moe_dp = tp and attn_cp = moe_dp, and ep is %" PRId64
-           ", tp %" PRId64 ", attn_cp %" PRId64,
-           words->text, o->moe_dp, o->ep, o->tp, o->attn_cp);
+  /* handle_context_parallelism: without ep the experts of each moe_dp rank are cut by moe_tp. */
+  if (o->moe_dp > 1 && ((o->ep > 1 && o->ep * o->moe_dp != o->tp) || o->attn_cp != o->moe_dp || o->pp > 1))
+    REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep = 1 or ep * moe_dp = tp, attn_cp = moe_dp and pp = 1,"
+           " and ep is %" PRId64 ", tp %" PRId64 ", attn_cp %" PRId64 ", pp %" PRId64,
+           words->text, o->moe_dp, o->ep, o->tp, o->attn_cp, o->pp);
   o->attn_tp = o->tp / o->attn_dp / o->attn_cp;
   o->moe_tp = o->tp / o->ep / o->moe_dp;
 out:
@@ -106,7 +107,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_mesh_add(mesh, "pp", o.pp, o.tp);
   treadle_mesh_add(mesh, "moe_tp", o.moe_tp, 1);
   treadle_mesh_add(mesh, "ep", o.ep, o.moe_tp);
-  if (o.attn_cp > 1) /* then it is the group of attention's context parallelism */
+  if (o.attn_cp > o.moe_dp) /* then it is the group of attention's context parallelism */
     treadle_mesh_add(mesh, "moe_dp", o.attn_cp, o.attn_tp);
   else
     treadle_mesh_add(mesh, "moe_dp", o.moe_dp, o.moe_tp * o.ep);

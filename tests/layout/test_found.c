@@ -1,6 +1,7 @@
 /* What random layouts found, each in its smallest form: layouts that differed from the oracle's, and layouts that an
  * engine does not have and that were accepted. */
 #include "layout/agree.h"
+#include "layout/layout.h"
 
 #include "test.h"
 
@@ -101,11 +102,46 @@ static void fusion_of_families_without(void **state) {
   refuses(MIXTRAL, "sglang:shared_fusion=on", 1, "does not fuse");
 }
 
+/* SGLang's moe_dp cuts the experts of each group where ep is 1, and knows no pipeline. */
+static void moe_dp_of_experts_that_are_cut(void **state) {
+  (void)state;
+  agrees(MIXTRAL, "sglang:tp=4,attn_cp=2,moe_dp=2", 4);
+  refuses(MIXTRAL, "sglang:tp=2,attn_cp=2,moe_dp=2,pp=2", 4, "pp = 1");
+}
+
+/* Its groups are those of the context only where they are fewer ranks. */
+static void moe_dp_beside_attention_dp(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t index[4];
+  } cases[] = {{"sglang:tp=4,attn_dp=2,attn_cp=2", {0, 1, 0, 1}},
+               {"sglang:tp=4,attn_dp=2,attn_cp=2,moe_dp=2,ep=2", {0, 0, 1, 1}}};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    json_t *json;
+    treadle_model *model = model_of(MIXTRAL, &json);
+    treadle_layout *layout;
+    int64_t index;
+    assert_ok(treadle_layout_create(model, cases[i].text, 4, &layout));
+    for (int64_t rank = 0; rank < 4; rank++) {
+      assert_ok(treadle_layout_coordinate(layout, rank, "moe_dp", &index));
+      assert_int_equal(index, cases[i].index[rank]);
+    }
+    treadle_layout_destroy(layout);
+    treadle_model_close(model);
+    json_decref(json);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gemma_attention_dp),        cmocka_unit_test(qwen3_5_embedding_is_padded),
-      cmocka_unit_test(norm_of_models_with_mtp),   cmocka_unit_test(fused_mla_is_of_te),
-      cmocka_unit_test(one_draft_layer),           cmocka_unit_test(map_that_is_ignored),
-      cmocka_unit_test(fusion_of_families_without)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
+                                     cmocka_unit_test(qwen3_5_embedding_is_padded),
+                                     cmocka_unit_test(norm_of_models_with_mtp),
+                                     cmocka_unit_test(fused_mla_is_of_te),
+                                     cmocka_unit_test(one_draft_layer),
+                                     cmocka_unit_test(map_that_is_ignored),
+                                     cmocka_unit_test(fusion_of_families_without),
+                                     cmocka_unit_test(moe_dp_of_experts_that_are_cut),
+                                     cmocka_unit_test(moe_dp_beside_attention_dp)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

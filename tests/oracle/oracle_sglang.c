@@ -189,8 +189,9 @@ static bool read_sizes(oracle_options *options, sizes *s, char *why) {
                          (long long)s->ep, (long long)s->moe_dp);
   s->attn_tp = s->tp / (s->attn_dp * s->attn_cp);
   s->moe_tp = s->tp / (s->ep * s->moe_dp);
-  if (s->moe_dp > 1 && (s->moe_dp != s->attn_cp || s->moe_tp != 1)) /* 17.14 */
-    return oracle_refuse(why, "moe_dp %lld needs attn_cp as large and ep * moe_dp == tp",
+  bool cut = s->ep > 1 && s->moe_tp != 1;                             /* experts both placed and cut */
+  if (s->moe_dp > 1 && (s->moe_dp != s->attn_cp || cut || s->pp > 1)) /* 17.14 */
+    return oracle_refuse(why, "moe_dp %lld needs attn_cp as large, ep 1 or ep * moe_dp == tp, and pp 1",
                          (long long)s->moe_dp);
   return oracle_option_switch(options, "dp_lm_head", &s->head_attn, why);
 }
@@ -293,7 +294,8 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
   oracle_coordinate(at.rank, "attn_dp", t / (s->attn_tp * s->attn_cp));
   oracle_coordinate(at.rank, "moe_tp", e.moe.t);
   oracle_coordinate(at.rank, "ep", e.ep_rank);
-  oracle_coordinate(at.rank, "moe_dp", s->attn_cp > 1 ? attn_cp : t / (s->ep * s->moe_tp)); /* 17.14 */
+  int64_t moe_dp = s->attn_cp > s->moe_dp ? attn_cp : t / (s->ep * s->moe_tp); /* 17.14 */
+  oracle_coordinate(at.rank, "moe_dp", moe_dp);
   stage(&at, &e, stages, p);
 }
 
@@ -317,11 +319,10 @@ bool oracle_build_sglang(oracle_layout *layout, oracle_options *options, int64_t
   sizes s = {0};
   oracle_stages stages = {0};
   oracle_slots slots = {0};
-  bool good = oracle_stages_sglang(layout->model->L, options, &stages, why) &&
-              read_sizes(options, &s, why) && read_experts(layout->model, options, &s, &slots, why) &&
-              oracle_options_end(options, why);
+  bool good = oracle_stages_sglang(layout->model->L, options, &stages, why);
   s.pp = stages.pp;
-  good = good && check(layout, &s, strides, why);
+  good = good && read_sizes(options, &s, why) && read_experts(layout->model, options, &s, &slots, why) &&
+         oracle_options_end(options, why) && check(layout, &s, strides, why);
   for (int64_t i = 0; good && i < layout->ranks; i++) rank_of(layout, &s, &stages, &slots, i, strides);
   oracle_slots_free(&slots);
   oracle_stages_free(&stages);
