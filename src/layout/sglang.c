@@ -114,7 +114,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_mesh_add(mesh, "shared_tp", o.deepep ? 1 : o.tp, 1);
   treadle_mesh_add(mesh, "dense_tp", o.dense_tp, 1);
   treadle_mesh_add(mesh, "embed_tp", o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
-  treadle_mesh_add(mesh, "head_tp", o.dp_head ? o.attn_tp : o.tp, 1);
+  treadle_mesh_add(mesh, "head_tp", o.dp_head && o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
   write_normal(normal, &o);
   treadle_grid_number(&engine.spec, "deepep", o.deepep);
   treadle_grid_number(&engine.spec, "shared_fused", o.fused);

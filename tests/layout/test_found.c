@@ -133,6 +133,13 @@ static void moe_dp_beside_attention_dp(void **state) {
   }
 }
 
+/* Without attention dp SGLang takes the option back. */
+static void head_of_attention_without_dp(void **state) {
+  (void)state;
+  agrees(DEEPSEEK(0), "sglang:tp=2,attn_cp=2,dp_lm_head=on", 2);
+  agrees(DEEPSEEK(0), "sglang:tp=4,attn_dp=2,attn_cp=2,dp_lm_head=on", 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
                                      cmocka_unit_test(qwen3_5_embedding_is_padded),
@@ -142,6 +149,7 @@ int main(void) {
                                      cmocka_unit_test(map_that_is_ignored),
                                      cmocka_unit_test(fusion_of_families_without),
                                      cmocka_unit_test(moe_dp_of_experts_that_are_cut),
-                                     cmocka_unit_test(moe_dp_beside_attention_dp)};
+                                     cmocka_unit_test(moe_dp_beside_attention_dp),
+                                     cmocka_unit_test(head_of_attention_without_dp)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,7 +266,7 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
       .shared = s->deepep ? whole : full,
       .moe = {t % s->moe_tp, s->moe_tp},
       .embedding = s->attn_dp > 1 && !full_embedding_tp(m) ? attn : full,
-      .head = s->head_attn && !full_head_tp(m) ? attn : full,
+      .head = s->head_attn && s->attn_dp > 1 && !full_head_tp(m) ? attn : full,
       .full = full,
       .slots = slots,
       .ep_rank = t / s->moe_tp % s->ep,
