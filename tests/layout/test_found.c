@@ -20,6 +20,10 @@
 #define DEEPSEEK(layers) MLA #layers ", " SIZES "}"
 #define GEMMA            "{\"model_type\": \"gemma3_text\", " ATTENTION SIZES "}"
 #define MIXTRAL          "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, " ATTENTION SIZES "}"
+#define MIXTRAL_OF(head)                                                                                   \
+  "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, \"num_attention_heads\": 4, "                   \
+  "\"num_key_value_heads\": 2, " head ", " SIZES "}"
+#define LLAMA_WITH(field) "{\"model_type\": \"llama\", " field ", " ATTENTION SIZES "}"
 #define QWEN3_5                                                                                            \
   "{\"model_type\": \"qwen3_5_text\", \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 2, "        \
   "\"linear_key_head_dim\": 2, \"linear_value_head_dim\": 2, \"linear_conv_kernel_dim\": 2, "              \
@@ -140,6 +144,22 @@ static void head_of_attention_without_dp(void **state) {
   agrees(DEEPSEEK(0), "sglang:tp=4,attn_dp=2,attn_cp=2,dp_lm_head=on", 4);
 }
 
+/* SGLang's Mixtral and Qwen2-MoE do not read head_dim: the files of such a model have other shapes than it makes. */
+static void head_size_that_is_not_read(void **state) {
+  (void)state;
+  refuses(MIXTRAL_OF("\"head_dim\": 4"), "sglang", 1, "head_dim");
+  agrees(MIXTRAL_OF("\"head_dim\": 4"), "vllm", 1);
+  agrees(MIXTRAL, "sglang", 1);
+}
+
+/* SGLang's Llama has no bias in its MLP, and drops those of the file. */
+static void biases_that_are_dropped(void **state) {
+  (void)state;
+  refuses(LLAMA_WITH("\"mlp_bias\": true"), "sglang", 1, "no biases");
+  agrees(LLAMA_WITH("\"mlp_bias\": true"), "vllm", 1);
+  agrees(LLAMA_WITH("\"attention_bias\": true"), "sglang:tp=2", 2);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
                                      cmocka_unit_test(qwen3_5_embedding_is_padded),
@@ -150,6 +170,8 @@ int main(void) {
                                      cmocka_unit_test(fusion_of_families_without),
                                      cmocka_unit_test(moe_dp_of_experts_that_are_cut),
                                      cmocka_unit_test(moe_dp_beside_attention_dp),
-                                     cmocka_unit_test(head_of_attention_without_dp)};
+                                     cmocka_unit_test(head_of_attention_without_dp),
+                                     cmocka_unit_test(head_size_that_is_not_read),
+                                     cmocka_unit_test(biases_that_are_dropped)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,9 @@ static bool check(const oracle_layout *layout, const sizes *s, int64_t strides, 
   bool apart = oracle_is(m, "deepseek_ocr"); /* experts and dense layers over the full tp */
   if (oracle_is(m, "smollm3") && m->ng % s->tp != 0)
     return oracle_refuse(why, "%lld KV heads of smollm3 for tp %lld", (long long)m->ng, (long long)s->tp);
+  if ((oracle_is(m, "mixtral") || oracle_is(m, "qwen2_moe")) && m->nh * m->hd != m->H)
+    return oracle_refuse(why, "head_dim %lld, which %s does not read", (long long)m->hd, m->type);
+  if (oracle_is(m, "llama") && m->mlp_bias) return oracle_refuse(why, "mlp_bias in llama");
   if (oracle_is(m, "deepseek_ocr") && (s->ep > 1 || s->pp > 1 || s->attn_dp > 1))
     return oracle_refuse(why, "deepseek_ocr by more than tp");
   if (m->mtp > 1) return oracle_refuse(why, "%lld MTP layers", (long long)m->mtp);

@@ -569,9 +569,9 @@ static void everything_is_somewhere(void **state) {
   for (size_t k = 0; k < 2 * TEST_COUNT(types); k++) {
     char config[1200];
     snprintf(config, sizeof config,
-             "{\"model_type\": \"%s\", \"vocab_size\": 101, \"hidden_size\": 6, \"num_hidden_layers\": 4, "
+             "{\"model_type\": \"%s\", \"vocab_size\": 101, \"hidden_size\": 24, \"num_hidden_layers\": 4, "
              "\"num_attention_heads\": 12, \"num_key_value_heads\": 12, \"head_dim\": 2, "
-             "\"intermediate_size\": 48, \"attention_bias\": %s, \"mlp_bias\": true, "
+             "\"intermediate_size\": 48, \"attention_bias\": %s, \"mlp_bias\": %s, "
              "\"tie_word_embeddings\": %s, \"num_local_experts\": 4, \"num_experts\": 4, "
              "\"n_routed_experts\": 4, \"moe_intermediate_size\": 24, \"n_shared_experts\": 1, "
              "\"shared_expert_intermediate_size\": 12, \"first_k_dense_replace\": 1, \"q_lora_rank\": 12, "
@@ -580,6 +580,7 @@ static void everything_is_somewhere(void **state) {
              "\"linear_num_value_heads\": 12, \"linear_key_head_dim\": 2, \"linear_value_head_dim\": 1, "
              "\"linear_conv_kernel_dim\": 2, \"use_qk_norm\": true}",
              types[k / 2], k < 4 || strcmp(types[k / 2], "gpt_oss") == 0 ? "true" : "false",
+             k > 0 ? "true" : "false", /* SGLang's Llama has none */
              k % 2 || strcmp(types[k / 2], "gemma3_text") == 0 ? "true" : "false"); /* Gemma's is always */
     oracle_model *model = model_of(config);
     for (size_t i = 0; i < TEST_COUNT(rows); i++) {
@@ -588,6 +589,7 @@ static void everything_is_somewhere(void **state) {
       snprintf(text, sizeof text, "%s", rows[i].text);
       char *etp = strstr(text, ",etp=1");
       if (etp && !model->E) *etp = 0;
+      if (strncmp(text, "sglang", 6) == 0 && k % 2 && strcmp(types[k / 2], "llama") == 0) continue;
       if (strstr(text, "pp=5") && (model->gated || model->E))
         continue; /* most of these take no empty stage */
       oracle_layout *layout = layout_of(model, text, rows[i].ranks, rows[i].strides);
