@@ -160,6 +160,13 @@ static void biases_that_are_dropped(void **state) {
   agrees(LLAMA_WITH("\"attention_bias\": true"), "sglang:tp=2", 2);
 }
 
+/* SGLang's MoE blocks take no more ranks than experts. */
+static void ranks_above_the_experts(void **state) {
+  (void)state;
+  refuses(DEEPSEEK(0), "sglang:tp=8,attn_dp=4,a2a=deepep,redundant=4", 8, "above the number of experts");
+  agrees(DEEPSEEK(0), "sglang:tp=4,attn_dp=2,a2a=deepep,redundant=4", 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
                                      cmocka_unit_test(qwen3_5_embedding_is_padded),
@@ -172,6 +179,7 @@ int main(void) {
                                      cmocka_unit_test(moe_dp_beside_attention_dp),
                                      cmocka_unit_test(head_of_attention_without_dp),
                                      cmocka_unit_test(head_size_that_is_not_read),
-                                     cmocka_unit_test(biases_that_are_dropped)};
+                                     cmocka_unit_test(biases_that_are_dropped),
+                                     cmocka_unit_test(ranks_above_the_experts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
