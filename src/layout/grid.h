@@ -20,6 +20,7 @@ typedef struct treadle_grid_rule {
   int64_t shards;          /* over->size, 1 when not cut */
   int64_t padded_rows;     /* of the whole vocabulary; 0: not padded */
   bool by_layer;           /* its condition speaks of l */
+  bool transposed;         /* stored with rows and columns exchanged, after it is cut */
   int64_t
       refined; /* block scales: rows and columns of a finer block that the engine repeats scales for; 0 */
   int64_t blocks_in_one; /* ... a block is so many of them in each direction */
@@ -84,10 +85,11 @@ struct treadle_grid_spec {
   treadle_chunks chunks;
   const treadle_rule *rules;
   int32_t rule_count;
-  const char *spec;            /* of rules; NULL: those without */
-  const char *outer;           /* what stands before names, or NULL */
-  bool refines_blocks;         /* experts that are cut inside of fp8 blocks get finer blocks (vLLM) */
-  bool local_numbers;          /* layer numbers in names restart at 0 in every chunk (Megatron) */
+  const char *spec;        /* of rules; NULL: those without */
+  const char *outer;       /* what stands before names, or NULL */
+  bool refines_blocks;     /* experts that are cut inside of fp8 blocks get finer blocks (vLLM) */
+  bool transposes_experts; /* stores the matrices of routed experts transposed (SGLang's triton_kernels) */
+  bool local_numbers;      /* layer numbers in names restart at 0 in every chunk (Megatron) */
   const treadle_slots **slots; /* by layer, of all of them; needed where the model has experts */
   treadle_number numbers[TREADLE_MAX_NUMBERS];
   int number_count;

@@ -127,6 +127,11 @@ treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
   storage->shape[0] = rows;
   if (rule->rule->cut == TREADLE_CUT_COLS) storage->shape[1] /= rule->shards;
   if (rule->rule->beside) storage->shape[1] = columns_beside(rule, storage->nparts);
+  if (rule->transposed) {
+    rows = storage->shape[0];
+    storage->shape[0] = storage->shape[1];
+    storage->shape[1] = rows;
+  }
 out:
   return status;
 }
@@ -221,8 +226,19 @@ out:
   return status;
 }
 
-treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
-                                int64_t shard, bool once, treadle_parts *parts) {
+/* Turns a part of a local matrix [rows, columns] into one of [columns, rows]. */
+static void transpose(const treadle_part_shape *shape, int64_t rows, int64_t columns, treadle_part *part) {
+  part->offset = part->offset % columns * rows + part->offset / columns;
+  for (int a = 0; a < shape->naxes; a++) {
+    if (shape->axis_dim[a] == 0)
+      part->stride[a] /= columns;
+    else if (shape->axis_dim[a] == 1)
+      part->stride[a] *= rows;
+  }
+}
+
+static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
+                               int64_t shard, bool once, treadle_parts *parts) {
   if (rule->refined) return treadle_refined_part(rule, position, shard, once, parts);
   if (rule->rule->fuse) return push_fused(rule, storage, position, shard, parts);
   if (rule->rule->cut == TREADLE_CUT_FIRST && shard > 0) return TREADLE_OK;
@@ -254,6 +270,18 @@ treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_sto
   }
   treadle_box whole = whole_part(part);
   return push_range(part, &whole, first, last, low, high, offset, stride, parts);
+}
+
+treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
+                                int64_t shard, bool once, treadle_parts *parts) {
+  treadle_status status = TREADLE_OK;
+  size_t first = parts->count;
+  TRY(cut_part(rule, storage, position, shard, once, parts));
+  for (size_t i = first; rule->transposed && i < parts->count; i++)
+    transpose(&rule->parts[position], storage->shape[storage->ndim - 1], storage->shape[storage->ndim - 2],
+              &parts->items[i]);
+out:
+  return status;
 }
 
 void treadle_part_canonical(const treadle_part_shape *shape, const treadle_part *part, treadle_box *box_p,

@@ -15,7 +15,7 @@ static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
 
 typedef struct options {
   int64_t tp, pp, attn_dp, attn_cp, attn_tp, ep, moe_dp, moe_tp, dense_tp;
-  bool deepep, fused, dp_head, triton_kernels;
+  bool deepep, fused, dp_head, triton_kernels, triton_is_default;
 } options;
 
 /* One of two words; the first where the key is absent. */
@@ -30,7 +30,7 @@ static treadle_status read_choice(treadle_words *words, const char *key, const c
 
 static treadle_status read_options(treadle_layout *layout, treadle_words *words, options *o) {
   treadle_status status = TREADLE_OK;
-  bool triton = false;
+  bool other; /* storage of experts than the family's usual one */
   TRY(treadle_words_size(words, "tp", 1, &o->tp));
   TRY(treadle_words_size(words, "pp", 1, &o->pp));
   TRY(treadle_words_size(words, "attn_dp", 1, &o->attn_dp));
@@ -41,8 +41,9 @@ static treadle_status read_options(treadle_layout *layout, treadle_words *words,
   TRY(treadle_words_flag(words, "shared_fusion", &o->fused));
   TRY(treadle_words_flag(words, "dp_lm_head", &o->dp_head));
   TRY(read_choice(words, "a2a", "none", "deepep", &o->deepep));
-  TRY(read_choice(words, "moe", "triton_kernels", "triton", &triton));
-  o->triton_kernels = !triton;
+  TRY(read_choice(words, "moe", o->triton_is_default ? "triton" : "triton_kernels",
+                  o->triton_is_default ? "triton_kernels" : "triton", &other));
+  o->triton_kernels = other == o->triton_is_default;
   const int64_t sizes[] = {o->tp, o->pp};
   TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
   if (o->dense_tp != 1 && o->dense_tp != o->tp)
@@ -76,7 +77,8 @@ static void write_normal(treadle_builder *normal, const options *o) {
   if (o->fused) treadle_normal_text(normal, "shared_fusion", "on");
   if (o->dp_head) treadle_normal_text(normal, "dp_lm_head", "on");
   if (o->deepep) treadle_normal_text(normal, "a2a", "deepep");
-  if (!o->triton_kernels) treadle_normal_text(normal, "moe", "triton");
+  if (o->triton_kernels == o->triton_is_default)
+    treadle_normal_text(normal, "moe", o->triton_kernels ? "triton_kernels" : "triton");
 }
 
 static bool fuses_shared(const treadle_engine_rules *rules) {
@@ -93,7 +95,14 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_engine engine;
   options o = {0};
   TRY(treadle_engine_start(&engine, "sglang", layout, words, normal));
+  int64_t kernels;
+  TRY(treadle_grid_trait(layout, &engine.spec, engine.rules, "triton_kernels", 0, &kernels));
+  o.triton_is_default = !kernels;
   TRY(read_options(layout, words, &o));
+  /* Families with rules for triton_kernels of their own say so; FusedMoE transposes those of others. */
+  engine.spec.transposes_experts = o.triton_kernels && !kernels;
+  if (engine.spec.transposes_experts && layout->fp8)
+    REFUSE("layout '%s': SGLang's moe=triton_kernels has no fp8 blocks", words->text);
   TRY(treadle_engine_refuse_experts(&engine, expert_keys));
   if (o.fused && !fuses_shared(engine.rules))
     REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s",

@@ -167,6 +167,17 @@ static void ranks_above_the_experts(void **state) {
   agrees(DEEPSEEK(0), "sglang:tp=4,attn_dp=2,a2a=deepep,redundant=4", 4);
 }
 
+/* FusedMoE transposes the experts of every family for triton_kernels, but it knows no fp8 there. */
+static void experts_that_are_transposed(void **state) {
+  (void)state;
+  agrees(MIXTRAL, "sglang:tp=2,moe=triton_kernels", 2);
+  agrees(MIXTRAL, "sglang:tp=2,ep=2,moe=triton_kernels", 2);
+  agrees(DEEPSEEK(1), "sglang:tp=2,shared_fusion=on,moe=triton_kernels", 2);
+  refuses(
+      MIXTRAL_OF("\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"),
+      "sglang:moe=triton_kernels", 1, "no fp8 blocks");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
                                      cmocka_unit_test(qwen3_5_embedding_is_padded),
@@ -180,6 +191,7 @@ int main(void) {
                                      cmocka_unit_test(head_of_attention_without_dp),
                                      cmocka_unit_test(head_size_that_is_not_read),
                                      cmocka_unit_test(biases_that_are_dropped),
-                                     cmocka_unit_test(ranks_above_the_experts)};
+                                     cmocka_unit_test(ranks_above_the_experts),
+                                     cmocka_unit_test(experts_that_are_transposed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,7 @@ static const struct {
     {"sglang:tp=4,a2a=deepep", 4, 1},
     {"sglang:tp=2,ep=2,shared_fusion=on", 4, 1},
     {"sglang:tp=2,moe=triton", 2, 1},
+    {"sglang:tp=2,moe=triton_kernels", 4, 1},
 };
 
 static int made[TEST_COUNT(texts)]; /* how many models had each */

@@ -207,7 +207,7 @@ static void draw_sglang(treadle_random *random, const oracle_model *model, int64
     if (ep * attn_cp == tp && draw_chance(random, 60)) add_size(text, "moe_dp", attn_cp);
     maybe(random, model->shared == 1 && !deepep ? 30 : 0, text, "shared_fusion", "on");
     maybe(random, 20, text, "moe_dense_tp", "1");
-    if (model->packed && draw_chance(random, 60))
+    if (draw_chance(random, model->packed ? 60 : model->block[0] ? 0 : 25))
       add_text(text, "moe", draw_chance(random, 50) ? "triton" : "triton_kernels");
     if (draw_chance(random, 30)) add_redundant(random, text, model, ep);
   }
