@@ -172,12 +172,12 @@ treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last)
   TRY(treadle_words_list(words, "partition", MAX_PARTITION, partition, &partition_count));
   if (text) treadle_normal_text(engine->normal, "partition", text);
   if (remainder_last && pp == 1) partition_count = 0; /* SGLang does not look at it */
-  if (remainder_last && pp > layout->model->layers)
+  TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));
+  if (remainder_last && pp > layout->model->layers && !repeated)
     REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp,
            layout->model->layers);
   TRY(treadle_stages_engine(words->text, layout->model->layers, pp, partition, partition_count,
                             remainder_last, &engine->grid->arena, &engine->spec.chunks));
-  TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));
   if (repeated) TRY(repeat_stages(engine));
   TRY(require_stages(engine));
   if (layout->model->mtp_layers > 0)

@@ -68,6 +68,12 @@ static void gemma_attention_dp(void **state) {
   agrees(GEMMA, "sglang:tp=4,attn_dp=2", 4);
 }
 
+/* Gemma 3 in SGLang does not know of stages, however many: each has every layer. */
+static void gemma_stages(void **state) {
+  (void)state;
+  agrees(GEMMA, "sglang:pp=3", 3);
+}
+
 /* Its embedding is whole under attention dp, and padded all the same. */
 static void qwen3_5_embedding_is_padded(void **state) {
   (void)state;
@@ -180,6 +186,7 @@ static void experts_that_are_transposed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gemma_attention_dp),
+                                     cmocka_unit_test(gemma_stages),
                                      cmocka_unit_test(qwen3_5_embedding_is_padded),
                                      cmocka_unit_test(norm_of_models_with_mtp),
                                      cmocka_unit_test(fused_mla_is_of_te),

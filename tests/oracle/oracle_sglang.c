@@ -302,6 +302,9 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
 static bool check(const oracle_layout *layout, const sizes *s, int64_t strides, char *why) {
   const oracle_model *m = layout->model;
   bool apart = oracle_is(m, "deepseek_ocr"); /* experts and dense layers over the full tp */
+  if (s->pp > m->L &&
+      !m->sandwich) /* what SGLang asserts; a stage that the partition leaves empty is accepted */
+    return oracle_refuse(why, "pp %lld is more than the %lld layers", (long long)s->pp, (long long)m->L);
   if (oracle_is(m, "smollm3") && m->ng % s->tp != 0)
     return oracle_refuse(why, "%lld KV heads of smollm3 for tp %lld", (long long)m->ng, (long long)s->tp);
   if ((oracle_is(m, "mixtral") || oracle_is(m, "qwen2_moe")) && m->nh * m->hd != m->H)

@@ -336,8 +336,6 @@ bool oracle_stages_sglang(int64_t layers, oracle_options *options, oracle_stages
   } else { /* the remainder goes to the last stages */
     for (int64_t p = 0; p < pp; p++) counts[p] = layers / pp + (p >= pp - layers % pp);
   }
-  if (good && pp > layers) /* what SGLang asserts; a stage that the partition leaves empty is accepted */
-    good = oracle_refuse(why, "pp %lld is more than the %lld layers", (long long)pp, (long long)layers);
   if (good) stages_of_counts(layers, pp, counts, stages);
   free(counts);
   return good;
