@@ -3,7 +3,9 @@
  * The cells of the source layout say on which rank a part of the box lies, and where in that rank's window. The window
  * is a row of storage tensors, each dense; files have the same tensors, with strides of their own and maybe in chunks.
  * So an address in the window becomes coordinates in a storage tensor, and a step of an axis becomes a step of one of
- * its dimensions: rules build storage tensors of whole dimensions, axes are factors of them. */
+ * its dimensions: most rules build storage tensors of whole dimensions, axes are factors of them. Not so `merge`
+ * (Megatron's GroupedMLP: expert by expert in memory, whatever its shape says): a storage tensor that its file has
+ * whole and dense is a vector. */
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
@@ -40,17 +42,39 @@ typedef struct look {
   treadle_strideds clipped;
 } look;
 
+/* A chunk that is all of the storage tensor, row-major, becomes one of a vector. */
+static bool make_vector(const treadle_storage *storage, treadle_stored_chunk *chunk) {
+  int64_t elems = 1;
+  for (int d = storage->ndim - 1; d >= 0; d--) {
+    int64_t size = storage->shape[d];
+    if (chunk->offset[d] || chunk->size[d] != size || (size > 1 && chunk->stride[d] != elems)) return false;
+    elems *= size;
+  }
+  chunk->offset[0] = 0;
+  chunk->size[0] = elems;
+  chunk->stride[0] = 1;
+  return true;
+}
+
+static void make_vector_frame(const treadle_box *box, const int64_t *stride, int64_t offset, frame *f,
+                              part *p) {
+  *f = (frame){.ndim = 1};
+  *p = (part){.box = *box, .at = {offset}};
+  memcpy(f->step, stride, sizeof f->step);
+}
+
 /* Strides and offset in elements of the dense tensor. */
 static treadle_status make_frame(const look *l, const treadle_box *box, const int64_t *stride,
                                  int64_t offset, frame *f, part *p) {
   const treadle_storage *storage = l->storage;
-  int64_t dense[TREADLE_MAX_DIMS], elems = 1;
+  int64_t dense[TREADLE_MAX_DIMS], last[TREADLE_MAX_DIMS], elems = 1;
+  bool across = false;
   *f = (frame){.ndim = storage->ndim};
   *p = (part){.box = *box};
   for (int d = storage->ndim - 1; d >= 0; d--) {
     dense[d] = elems;
     elems *= storage->shape[d];
-    p->at[d] = offset / dense[d] % storage->shape[d];
+    last[d] = p->at[d] = offset / dense[d] % storage->shape[d];
   }
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     if (box->size[a] == 1) continue;
@@ -58,11 +82,16 @@ static treadle_status make_frame(const look *l, const treadle_box *box, const in
     while (d > 0 && stride[a] >= dense[d] * storage->shape[d]) d--;
     f->dim[a] = (int8_t)d;
     f->step[a] = stride[a] / dense[d];
-    if (stride[a] % dense[d])
-      return treadle_fail(TREADLE_STATE,
-                          "convert: an axis of %s lies across dimensions of its storage tensor",
-                          l->source->model->tensors[l->cell->tensor].name);
+    last[d] += (box->size[a] - 1) * f->step[a];
+    across = across || stride[a] % dense[d];
   }
+  for (int d = 0; d < storage->ndim; d++) across = across || last[d] >= storage->shape[d];
+  if (across)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "%s lies across the dimensions of its storage tensor; such a one is read where it lies "
+        "whole and row-major in its file, without strides or chunks",
+        l->source->model->tensors[l->cell->tensor].name);
   return TREADLE_OK;
 }
 
@@ -134,12 +163,16 @@ static treadle_status look_at(look *l, const treadle_box *box, int64_t offset, c
   int64_t begin = storage->offset + expert * storage->slot_stride;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) elems[a] = stride[a] / size;
   l->number = storage->public_first + (int32_t)expert * storage->run + storage->run_at;
-  frame f;
-  part whole;
-  TRY(make_frame(l, box, elems, (offset - begin) / size, &f, &whole));
   treadle_stored_chunk chunk;
-  for (int32_t n = 0; l->chunk_of(l->source, l->rank, l->number, n, &chunk); n++)
+  for (int32_t n = 0; l->chunk_of(l->source, l->rank, l->number, n, &chunk); n++) {
+    frame f;
+    part whole;
+    if (make_vector(storage, &chunk))
+      make_vector_frame(box, elems, (offset - begin) / size, &f, &whole);
+    else
+      TRY(make_frame(l, box, elems, (offset - begin) / size, &f, &whole));
     TRY(push_chunk(l, &f, &whole, &chunk));
+  }
 out:
   return status;
 }

@@ -21,6 +21,9 @@ static const char experts[] =
     "\"num_key_value_heads\": 2, \"num_hidden_layers\": 4, \"head_dim\": 8, "
     "\"moe_intermediate_size\": 16, \"num_experts\": 8, \"num_experts_per_tok\": 2, "
     "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []}";
+static const char mixture[] = "{\"model_type\": \"mixtral\", \"dtype\": \"bfloat16\", " SIZES
+                              "\"num_key_value_heads\": 2, \"num_hidden_layers\": 4, "
+                              "\"num_local_experts\": 8, \"num_experts_per_tok\": 2}";
 static const char latent[] =
     "{\"model_type\": \"deepseek_v3\", \"dtype\": \"bfloat16\", " SIZES
     "\"num_key_value_heads\": 4, \"num_hidden_layers\": 3, \"moe_intermediate_size\": 16, "
@@ -44,6 +47,11 @@ static const struct {
      {"megatron:tp=2,pp=2,ep=2", "megatron:tp=2,ep=4,etp=1", "megatron:pp=2,vpp=2,ep=8",
       "megatron:tp=2,ep=2,experts=sequential"},
      2,
+     false},
+    {mixture,
+     {"megatron:tp=2,experts=legacy", "megatron:tp=2,pp=2,ep=4,etp=1,experts=legacy",
+      "megatron:tp=2,ep=2,experts=stacked"},
+     0,
      false},
     {latent,
      {"megatron:tp=2,pp=2,ep=2,last=1", "megatron:tp=4,ep=2,etp=1", "megatron:mla_down_proj_fusion=on"},
