@@ -11,7 +11,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { LARGEST_PICKLE = 1 << 30, LARGEST_SMALL = 64, OLDEST_VERSION = 1, NEWEST_VERSION = 10 };
+/* torch.save packs nothing. What was packed later may be a bomb: values take many times the bytes of their pickle, which
+ * may take a thousand times those of the file. */
+enum {
+  LARGEST_PICKLE = 1 << 30,
+  LARGEST_PACKED_PICKLE = 8 << 20,
+  LARGEST_SMALL = 64,
+  OLDEST_VERSION = 1,
+  NEWEST_VERSION = 10
+};
 
 static const char UTILS[] = "torch._utils";
 
@@ -92,7 +100,8 @@ treadle_status treadle_torch_archive_open(treadle_torch_archive *a, const void *
   TRY(find_folder(a));
   TRY(check_format(a));
   TRY(find_entry(a, "data.pkl", &entry));
-  TRY(treadle_zip_content(a->what, entry, LARGEST_PICKLE, a->arena, &pickle));
+  TRY(treadle_zip_content(a->what, entry, entry->deflated ? LARGEST_PACKED_PICKLE : LARGEST_PICKLE,
+                          a->arena, &pickle));
   TRY(treadle_pickle_read(a->what, pickle, entry->bytes, a->arena, &a->top));
 out:
   return status;

@@ -304,6 +304,8 @@ static void checks_archives(void **state) {
   BAD("storage '0' is packed", PICKLE("a"), VERSION("a"),
       archive_add_deflated(&image, "a/data/0", zeros, sizeof zeros));
   BAD("has CRC-32", PICKLE("a"), VERSION("a"), STORED("a")->crc ^= 1);
+  BAD("entry 'a/data.pkl' has 8388609 bytes, at most 8388608 are read", VERSION("a"), STORED("a"),
+      archive_add_deflated(&image, "a/data.pkl", good, sizeof good - 1)->bytes = (8 << 20) + 1);
   BAD("does not unpack", VERSION("a"), STORED("a"),
       archive_add_deflated(&image, "a/data.pkl", good, sizeof good - 1)->bytes += 5);
 #undef BAD
