@@ -79,8 +79,8 @@ static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wante
       treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *engine->spec.slots);
   if (!engine->spec.slots) return no_memory();
   treadle_normal_text(engine->normal, "map", path);
-  TRY(treadle_slots_read(engine->words->text, path + 1, model->experts, ep, layers, wanted,
-                         &engine->grid->arena, engine->spec.slots, &engine->layout->digest));
+  TRY(treadle_slots_read(engine->words->text, path + 1, model->experts, ep, layers, model->mtp_layers,
+                         wanted, &engine->grid->arena, engine->spec.slots, &engine->layout->digest));
 out:
   return status;
 }

@@ -96,27 +96,50 @@ static treadle_status read_list(const char *what, const char *path, const json_t
   if (!logical) return no_memory();
   for (int64_t s = 0; s < count; s++) {
     const json_t *number = json_array_get(list, (size_t)s);
-    int64_t value = json_is_integer(number) ? json_integer_value(number) : -1;
-    logical[s] = value < 0 || value > INT32_MAX ? -1 : (int32_t)value;
+    int64_t value = json_integer_value(number); /* 0 where it is none */
+    if (!json_is_integer(number))
+      REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds no whole number", what, path, s,
+             layer);
+    if (value < 0 || value > INT32_MAX)
+      REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds expert %" PRId64
+             ", which is none of %" PRId64,
+             what, path, s, layer, value, experts);
+    logical[s] = (int32_t)value;
   }
   return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
 }
 
+/* Every expert, and then the first ones again, in as many slots as `like` has. */
+static treadle_status in_order(const char *what, int64_t layer, const treadle_slots *like,
+                               treadle_arena *arena, const treadle_slots **slots_p) {
+  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)like->count, sizeof *logical);
+  if (!logical) return no_memory();
+  for (int64_t s = 0; s < like->count; s++) logical[s] = (int32_t)(s % like->experts);
+  return treadle_slots_map(what, layer, like->experts, like->ep, logical, like->count, arena, slots_p);
+}
+
 treadle_status treadle_slots_parse(const char *what, const char *path, const json_t *root, int64_t experts,
-                                   int64_t ep, int64_t layers, int64_t count, treadle_arena *arena,
-                                   const treadle_slots **slots, uint64_t *digest_p) {
+                                   int64_t ep, int64_t layers, int64_t mtp, int64_t count,
+                                   treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p) {
   treadle_status status = TREADLE_OK;
   const json_t *lists = json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
   size_t given = json_array_size(lists);
+  if (!json_is_array(lists))
+    REFUSE("layout '%s': %s: has no list%s", what, path,
+           json_is_object(root) ? " physical_to_logical_map" : "");
   bool one = given > 0 && json_is_integer(json_array_get(lists, 0));
-  if (!one && (given == 0 || (given != 1 && (int64_t)given < layers)))
-    REFUSE("layout '%s': %s has expert maps of %zu layers, and the model has %" PRId64, what, path, given,
-           layers);
+  bool decoders = mtp > 0 && (int64_t)given == layers - mtp;
+  if (!one && (given == 0 || (given != 1 && (int64_t)given < layers && !decoders)))
+    REFUSE("layout '%s': %s has expert maps of %zu layers, and the model has %" PRId64 " and %" PRId64
+           " of MTP",
+           what, path, given, layers - mtp, mtp);
   for (int64_t layer = 0; layer < layers; layer++) {
     const json_t *list = one ? lists : json_array_get(lists, given == 1 ? 0 : (size_t)layer);
     bool again = layer > 0 && (one || given == 1);
     if (again)
       slots[layer] = slots[0];
+    else if (!list)
+      TRY(in_order(what, layer, slots[0], arena, &slots[layer]));
     else
       TRY(read_list(what, path, list, layer, experts, ep, count, arena, &slots[layer]));
     if (slots[layer]->count != slots[0]->count)
@@ -129,12 +152,12 @@ out:
 }
 
 treadle_status treadle_slots_read(const char *what, const char *path, int64_t experts, int64_t ep,
-                                  int64_t layers, int64_t count, treadle_arena *arena,
+                                  int64_t layers, int64_t mtp, int64_t count, treadle_arena *arena,
                                   const treadle_slots **slots, uint64_t *digest_p) {
   json_t *root = NULL;
   treadle_status status;
   TRY(treadle_json_load(path, &root));
-  TRY(treadle_slots_parse(what, path, root, experts, ep, layers, count, arena, slots, digest_p));
+  TRY(treadle_slots_parse(what, path, root, experts, ep, layers, mtp, count, arena, slots, digest_p));
 out:
   json_decref(root);
   return status;

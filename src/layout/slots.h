@@ -49,14 +49,15 @@ treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t expert
                                  const int32_t *logical, int64_t count, treadle_arena *arena,
                                  const treadle_slots **slots_p);
 /* Maps of a file: a JSON list per layer, or {"physical_to_logical_map": [[...], ...]}; one list holds for all
- * layers, otherwise there is one for each of `layers` or, for the MTP layers too, of more. `count` slots are wanted; 0: any
+ * layers, otherwise there is one for each of `layers`, of which the last `mtp` are MTP layers, or of more: those of MTP layers
+ * that the model leaves out. Without lists of their own, MTP layers have the experts in order. `count` slots are wanted; 0: any
  * number that ep divides. *slots_p: [layers]. */
 treadle_status treadle_slots_read(const char *what, const char *path, int64_t experts, int64_t ep,
-                                  int64_t layers, int64_t count, treadle_arena *arena,
+                                  int64_t layers, int64_t mtp, int64_t count, treadle_arena *arena,
                                   const treadle_slots **slots, uint64_t *digest_p);
 /* The same of a file that is read already; `path` is for messages. */
 treadle_status treadle_slots_parse(const char *what, const char *path, const struct json_t *root,
-                                   int64_t experts, int64_t ep, int64_t layers, int64_t count,
+                                   int64_t experts, int64_t ep, int64_t layers, int64_t mtp, int64_t count,
                                    treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p);
 
 #endif

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const treadle_slots *slots[LAYERS] = {NULL};
   uint64_t digest = 0;
   if (treadle_json_parse("fuzz", (const char *)data, size, &root) == TREADLE_OK &&
-      treadle_slots_parse("fuzz", "map", root, EXPERTS, EP, LAYERS, 0, &arena, slots, &digest) ==
+      treadle_slots_parse("fuzz", "map", root, EXPERTS, EP, LAYERS, 1, 0, &arena, slots, &digest) ==
           TREADLE_OK)
     for (int layer = 0; layer < LAYERS; layer++) check(slots[layer]);
   json_decref(root);

@@ -96,13 +96,13 @@ static void maps(void **state) {
 
 /* ---- Files ---- */
 
-static treadle_status parse(const char *text, int64_t wanted, treadle_arena *arena,
+static treadle_status parse(const char *text, int64_t mtp, int64_t wanted, treadle_arena *arena,
                             const treadle_slots **slots, uint64_t *digest_p) {
   json_t *root = NULL;
   treadle_status status;
   *digest_p = 0;
   TRY(treadle_json_parse("map", text, strlen(text), &root));
-  TRY(treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS, wanted, arena, slots, digest_p));
+  TRY(treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS, mtp, wanted, arena, slots, digest_p));
 out:
   json_decref(root);
   return status;
@@ -124,12 +124,34 @@ static void files(void **state) {
   uint64_t digests[TEST_COUNT(rows)];
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     const treadle_slots *slots[LAYERS];
-    assert_ok(parse(rows[i].text, 0, &arena, slots, &digests[i]));
+    assert_ok(parse(rows[i].text, 0, 0, &arena, slots, &digests[i]));
     assert_string_equal(shown(slots[0]), rows[i].first);
     assert_string_equal(shown(slots[1]), rows[i].second);
   }
   assert_true(digests[0] == digests[1] && digests[2] == digests[3]);
   assert_true(digests[0] != digests[2] && digests[0] != digests[4] && digests[0] != digests[5]);
+  treadle_arena_release(&arena);
+}
+
+/* A map of the decoder layers alone: there is one more, of MTP. */
+static void decoder_layers(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  const treadle_slots *slots[LAYERS];
+  uint64_t digest;
+  assert_ok(parse("[[3,2,1,0,3,3]]", 1, 6, &arena, slots, &digest)); /* of all layers */
+  assert_string_equal(shown(slots[1]), "3 2 1/0 3 3");
+  json_t *root = NULL;
+  static const char text[] = "[[3,2,1,0,3,3],[0,1,2,3,3,3]]";
+  const treadle_slots *more[LAYERS + 1];
+  assert_ok(treadle_json_parse("map", text, sizeof text - 1, &root));
+  assert_ok(treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS + 1, 1, 6, &arena, more, &digest));
+  assert_string_equal(shown(more[1]), "0 1 2/3 3 3");
+  assert_string_equal(shown(more[2]), "0 1 2/3 0 1");
+  check_inverse(more[2]);
+  assert_refused("map has expert maps of 2 layers, and the model has 3 and 0 of MTP",
+                 treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS + 1, 0, 6, &arena, more, &digest));
+  json_decref(root);
   treadle_arena_release(&arena);
 }
 
@@ -140,29 +162,29 @@ static void refused_files(void **state) {
     int64_t wanted;
     const char *words;
   } rows[] = {{"[]", 0, "map has expert maps of 0 layers, and the model has 2"},
-              {"{}", 0, "map has expert maps of 0 layers"},
-              {"{\"physical_to_logical_map\": 3}", 0, "map has expert maps of 0 layers"},
+              {"{}", 0, "map: has no list physical_to_logical_map"},
+              {"{\"physical_to_logical_map\": 3}", 0, "map: has no list physical_to_logical_map"},
               {"[[0,1,2,3],[0,1,2]]", 0, "layer 1 has 3 slots; a multiple of ep = 2 is needed"},
               {"[[0,1,2,3],[0,1,2,3,0,1]]", 0, "layer 1 has 6 slots, layer 0 has 4"},
               {"[[0,1,2,3],4]", 0, "layer 1 is no list"},
               {"[[0,1,2,3],[]]", 0, "layer 1 has 0 slots"},
               {"[0,1,2,3]", 6, "layer 0 has 4 slots; 6 is needed"},
               {"[0,1,2,4]", 0, "gives slot 3 expert 4, which is none of 4"},
-              {"[0,1,2,-1]", 0, "gives slot 3 expert -1"},
-              {"[0,1,2,2.5]", 0, "gives slot 3 expert -1"},
-              {"[0,1,2,4294967296]", 0, "gives slot 3 expert -1"},
+              {"[0,1,2,-7]", 0, "slot 3 of layer 0 holds expert -7, which is none of 4"},
+              {"[0,1,2,2.5]", 0, "slot 3 of layer 0 holds no whole number"},
+              {"[0,1,2,4294967296]", 0, "slot 3 of layer 0 holds expert 4294967296, which is none of 4"},
               {"[0,1,2,2]", 0, "has no slot for expert 3"},
               {"[0.5]", 0, "layer 0 is no list"}};
   treadle_arena arena = {0};
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     const treadle_slots *slots[LAYERS];
     uint64_t digest;
-    assert_refused(rows[i].words, parse(rows[i].text, rows[i].wanted, &arena, slots, &digest));
+    assert_refused(rows[i].words, parse(rows[i].text, 0, rows[i].wanted, &arena, slots, &digest));
   }
   const treadle_slots *slots[LAYERS];
   uint64_t digest = 0;
   assert_fails(TREADLE_SYSTEM, "/nowhere/map.json",
-               treadle_slots_read("vllm", "/nowhere/map.json", 4, 2, LAYERS, 0, &arena, slots, &digest));
+               treadle_slots_read("vllm", "/nowhere/map.json", 4, 2, LAYERS, 0, 0, &arena, slots, &digest));
   treadle_arena_release(&arena);
 }
 
@@ -170,7 +192,7 @@ static treadle_status parse_once(void) {
   treadle_arena arena = {0};
   const treadle_slots *slots[LAYERS];
   uint64_t digest;
-  treadle_status status = parse("[[3,2,1,0],[0,1,2,3]]", 0, &arena, slots, &digest);
+  treadle_status status = parse("[[3,2,1,0],[0,1,2,3]]", 0, 0, &arena, slots, &digest);
   if (status == TREADLE_OK) status = treadle_slots_round_robin(8, 4, &arena, slots);
   treadle_arena_release(&arena);
   return status;
@@ -182,8 +204,12 @@ static void failing_allocations(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(in_order), cmocka_unit_test(round_robin),   cmocka_unit_test(maps),
-      cmocka_unit_test(files),    cmocka_unit_test(refused_files), cmocka_unit_test(failing_allocations)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_order),
+                                     cmocka_unit_test(round_robin),
+                                     cmocka_unit_test(maps),
+                                     cmocka_unit_test(files),
+                                     cmocka_unit_test(decoder_layers),
+                                     cmocka_unit_test(refused_files),
+                                     cmocka_unit_test(failing_allocations)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

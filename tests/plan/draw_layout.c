@@ -138,7 +138,7 @@ static const char *map_path(void) {
 /* A map of experts: every expert somewhere, the rest anywhere; of each layer or of all. */
 static void add_map(treadle_random *random, char *text, const oracle_model *model, int64_t slots) {
   const char *path = map_path();
-  int64_t layers = draw_chance(random, 30) ? 1 : model->L + model->mtp;
+  int64_t layers = draw_chance(random, 30) ? 1 : model->L + (draw_chance(random, 30) ? 0 : model->mtp);
   json_t *lists = json_array();
   for (int64_t l = 0; l < layers; l++) {
     json_t *list = json_array();
