@@ -1,7 +1,11 @@
 /* Grid layouts: what names mean in the conditions, traits and requirements of a family's engine section. */
 #include "layout/grid.h"
 
+#include "base/text.h"
+
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct rule_scope {
@@ -42,6 +46,34 @@ treadle_status treadle_grid_evaluate(const treadle_layout *layout, const treadle
   return treadle_expr_evaluate(what, text, look_up, &scope, value_p);
 }
 
+/* The names of a condition with their values, as far as they have one: " nh is 128, tp is 3". */
+typedef struct named_values {
+  rule_scope scope;
+  treadle_builder text;
+} named_values;
+
+static treadle_status add_value(void *context, const char *name) {
+  named_values *values = context;
+  int64_t value = 0;
+  bool found = false;
+  char word[80];
+  snprintf(word, sizeof word, " %s is ", name);
+  if (values->text.text && strstr(values->text.text, word)) return TREADLE_OK;
+  if (look_up(&values->scope, name, NULL, &value, &found) != TREADLE_OK || !found) return TREADLE_OK;
+  treadle_builder_add(&values->text, "%s%s%" PRId64, values->text.length ? "," : "", word, value);
+  return TREADLE_OK;
+}
+
+static treadle_status refuse_requirement(const rule_scope *scope, const treadle_require *require) {
+  named_values values = {.scope = *scope};
+  (void)treadle_expr_check("requires", require->that, add_value, &values);
+  treadle_status status =
+      treadle_fail(TREADLE_REFUSED, "layout '%s': %s (%s;%s)", scope->layout->text, require->otherwise,
+                   require->that, values.text.text ? values.text.text : "");
+  treadle_builder_release(&values.text);
+  return status;
+}
+
 treadle_status treadle_grid_require(const treadle_layout *layout, const treadle_grid_spec *spec,
                                     const treadle_engine_rules *engine) {
   treadle_status status = TREADLE_OK;
@@ -51,9 +83,7 @@ treadle_status treadle_grid_require(const treadle_layout *layout, const treadle_
     for (int64_t layer = by_layer ? 0 : -1; layer < (by_layer ? layout->model->layers : 0); layer++) {
       int64_t holds;
       TRY(treadle_grid_evaluate(layout, spec, "requires", require->that, layer, &holds));
-      if (!holds)
-        return treadle_fail(TREADLE_REFUSED, "layout '%s': %s (%s)", layout->text, require->otherwise,
-                            require->that);
+      if (!holds) return refuse_requirement(&(rule_scope){layout, spec, layer}, require);
     }
   }
 out:

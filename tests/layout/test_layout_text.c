@@ -412,6 +412,29 @@ static treadle_status try_text(const treadle_model *model, const char *text, int
   return status;
 }
 
+static const small_config experts = {
+    .type = "deepseek_v3",
+    .V = 70,
+    .H = 8,
+    .L = 2,
+    .nh = 4,
+    .I = 8,
+    .more =
+        "\"n_routed_experts\": 4, \"n_group\": 2, \"n_shared_experts\": 1, \"moe_intermediate_size\": 4, "
+        "\"first_k_dense_replace\": 1, \"moe_layer_freq\": 1, \"q_lora_rank\": 2, \"kv_lora_rank\": 2, "
+        "\"qk_nope_head_dim\": 2, \"qk_rope_head_dim\": 2, \"v_head_dim\": 2, "
+        "\"num_nextn_predict_layers\": 1"};
+
+/* What a family demands is refused with the numbers of its names. */
+static void requirements(void **state) {
+  (void)state;
+  treadle_model *model = small_model(&experts);
+  treadle_layout *layout;
+  assert_refused("tp must divide num_attention_heads (nh % tp == 0; nh is 4, tp is 3)",
+                 treadle_layout_create(model, "vllm:tp=3", 3, &layout));
+  treadle_model_close(model);
+}
+
 static void failing_allocations(void **state) {
   (void)state;
   static const small_config tiny = {
@@ -422,18 +445,6 @@ static void failing_allocations(void **state) {
   TEST_EACH_ALLOCATION(try_text(model, "megatron:tp=2,layout=\"E(t)*2,|t*2L\",pp=2", 4));
   TEST_EACH_ALLOCATION(try_text(model, "vllm:tp=4,pp=2,partition=\"1,3\"", 8));
   TEST_EACH_ALLOCATION(try_text(model, "sglang:tp=4,attn_dp=2,dtype=fp32", 8));
-  static const small_config experts = {
-      .type = "deepseek_v3",
-      .V = 70,
-      .H = 8,
-      .L = 2,
-      .nh = 4,
-      .I = 8,
-      .more =
-          "\"n_routed_experts\": 4, \"n_group\": 2, \"n_shared_experts\": 1, \"moe_intermediate_size\": 4, "
-          "\"first_k_dense_replace\": 1, \"moe_layer_freq\": 1, \"q_lora_rank\": 2, \"kv_lora_rank\": 2, "
-          "\"qk_nope_head_dim\": 2, \"qk_rope_head_dim\": 2, \"v_head_dim\": 2, "
-          "\"num_nextn_predict_layers\": 1"};
   treadle_model *deepseek = small_model(&experts);
   TEST_EACH_ALLOCATION(try_text(deepseek, "hf", 2));
   TEST_EACH_ALLOCATION(try_text(deepseek, "megatron:tp=2,ep=2,etp=1,experts=sequential", 2));
@@ -499,6 +510,7 @@ int main(void) {
       cmocka_unit_test(defaults),
       cmocka_unit_test(wrong_texts_are_refused),
       cmocka_unit_test(long_texts),
+      cmocka_unit_test(requirements),
       cmocka_unit_test(failing_allocations),
       cmocka_unit_test(wrong_questions),
   };
