@@ -23,6 +23,12 @@ enum { LARGEST_TEXT = 1 << 28, STEP = 1 << 20 };
 
 typedef TREADLE_ARRAY(treadle_stored) stored_array;
 
+/* Why reading ended, without the name that zlib gives a descriptor: "<fd:3>: WHY". */
+static const char *reason(gzFile file, int *error_p) {
+  const char *why = gzerror(file, error_p), *end = strncmp(why, "<fd:", 4) ? NULL : strstr(why, ">: ");
+  return end ? end + 3 : why;
+}
+
 /* The whole text, ended by a 0. */
 static treadle_status read_text(const char *path, treadle_arena *arena, char **text_p, size_t *length_p) {
   int fd = -1;
@@ -45,14 +51,14 @@ static treadle_status read_text(const char *path, treadle_arena *arena, char **t
     int got = gzread(file, text + length, (unsigned)(capacity - length < STEP ? capacity - length : STEP));
     if (got == 0) break;
     int error;
-    const char *why = got < 0 ? gzerror(file, &error) : NULL;
+    const char *why = got < 0 ? reason(file, &error) : NULL;
     if (got < 0) TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be read: %s", path, why));
     length += (size_t)got;
     if (length > LARGEST_TEXT)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: more than %d bytes of text", path, (int)LARGEST_TEXT));
   }
   int error = Z_OK;
-  const char *why = gzerror(file, &error);
+  const char *why = reason(file, &error);
   if (error != Z_OK && error != Z_STREAM_END)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: ends in the middle: %s", path, why));
   text[length] = 0;
@@ -116,6 +122,7 @@ treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, 
   for (int64_t number = 1; *text; number++) {
     treadle_stored tensor = {0};
     char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
+    if (end > text && end[-1] == '\r') end[-1] = 0; /* as Windows ends lines */
     *end = 0;
     snprintf(where, sizeof where, "%s: line %" PRId64, path, number);
     TRY(read_line(where, text, &tensor));

@@ -54,6 +54,18 @@ static void good(void **state) {
   }
 }
 
+/* Lines may end as Windows ends them. */
+static void carriage_returns(void **state) {
+  (void)state;
+  static const char text[] = "b\tBF16\t2x3\r\na\tF32\t\r\n";
+  treadle_checkpoint *list;
+  assert_ok(open_list(text, sizeof text - 1, false, 0, &list));
+  assert_int_equal(list->count, 2);
+  assert_int_equal(treadle_checkpoint_find(list, "b")->shape[1], 3);
+  assert_int_equal(treadle_checkpoint_find(list, "a")->ndim, 0);
+  treadle_checkpoint_close(list);
+}
+
 static void bad(void **state) {
   (void)state;
   assert_refused("list.tsv: line 2: is not name, dtype and shape", open_text("a\tF32\t2\nb F32 2\n"));
@@ -62,7 +74,7 @@ static void bad(void **state) {
   assert_refused("line 2: is not name", open_text("a\tF32\t2\n\nb\tF32\t2\n"));
   assert_refused("line 1: tensor 'a': unknown dtype 'F31'", open_text("a\tF31\t2\n"));
   static const char *const shapes[] = {
-      "x", "2x", "x2", "2xx2", "-2", "2 x 2", "2,2", "99999999999999999999", "2\r"};
+      "x", "2x", "x2", "2xx2", "-2", "2 x 2", "2,2", "99999999999999999999", "2\r\r"};
   for (size_t i = 0; i < TEST_COUNT(shapes); i++) {
     char text[100];
     snprintf(text, sizeof text, "a\tF32\t2\nb\tF32\t%s\n", shapes[i]);
@@ -95,7 +107,7 @@ static void without_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(good), cmocka_unit_test(bad),
-                                     cmocka_unit_test(without_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(good), cmocka_unit_test(carriage_returns),
+                                     cmocka_unit_test(bad), cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
