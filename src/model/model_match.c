@@ -80,6 +80,25 @@ static void match_entries(treadle_match *match) {
     match->files->aliases[i] = treadle_match_take(match, model->aliases[i].name);
 }
 
+static void match_type(treadle_match *match, const treadle_stored *stored) {
+  if (stored->ndim >= 0 && stored->dtype == TREADLE_DTYPE_NONE)
+    treadle_match_missing(match, "%s is of type %s, which cannot be moved", stored->name,
+                          stored->dtype_text);
+}
+
+/* Values of a type that treadle does not know. */
+static void match_types(treadle_match *match) {
+  const treadle_files *files = match->files;
+  const treadle_stored *before = NULL;
+  for (int32_t i = 0; i < match->model->entry_count; i++)
+    if (files->entries[i] && !files->entry_scales[i]) match_type(match, files->entries[i]);
+  for (size_t i = 0; i < match->places.count; i++) { /* parts of a stacked one lie side by side */
+    const treadle_stored_place *place = &match->places.items[i];
+    if (place->coding == TREADLE_CODED_PLAIN && place->stored != before) match_type(match, place->stored);
+    before = place->stored;
+  }
+}
+
 /* Puts the places in the order of tensors. */
 static treadle_status sort_places(treadle_match *match) {
   treadle_files *files = match->files;
@@ -147,6 +166,7 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
   TRY(treadle_match_mxfp4(&match));
   match_entries(&match);
   TRY(treadle_match_scales(&match));
+  match_types(&match);
   TRY(sort_places(&match));
   TRY(collect(&match, TREADLE_ROLE_CARRIED, &files->carried, &files->carried_count));
   TRY(collect(&match, TREADLE_ROLE_SKIPPED, &files->skipped, &files->skipped_count));

@@ -2,6 +2,7 @@
  * out, and where each element of a tensor lies, against formulas that are written out here. */
 #include "test.h"
 
+#include "base/dtype.h"
 #include "io/json.h"
 #include "model/model_stored.h"
 
@@ -74,6 +75,9 @@ static treadle_stored *find(scene *s, const char *name) {
 static treadle_stored *add(scene *s, const char *name, const char *type, int ndim, const int64_t *shape) {
   treadle_stored *stored = &s->tensors[s->count++];
   *stored = (treadle_stored){.name = name, .dtype_text = type, .ndim = ndim};
+  for (int dtype = TREADLE_DTYPE_NONE + 1; dtype <= TREADLE_FP8_E4M3; dtype++)
+    if (strcmp(treadle_dtype_safetensors((treadle_dtype)dtype), type) == 0)
+      stored->dtype = (treadle_dtype)dtype;
   for (int d = 0; d < ndim; d++) stored->shape[d] = shape[d];
   return stored;
 }
@@ -347,6 +351,24 @@ static void mtp_layers(void **state) {
 
 /* ---- Coded values ------------------------------------------------------------------------------ */
 
+/* A type that is none of treadle's, single and stacked, is named once. */
+static void other_types(void **state) {
+  (void)state;
+  static const char *const names[] = {"model.layers.1.mlp.experts.2.up_proj.weight",
+                                      "model.layers.1.mlp.experts.gate_up_proj"};
+  for (int stacked = 0; stacked < 2; stacked++) {
+    scene s;
+    char words[200];
+    start(&s, "qwen3_moe", "", stacked);
+    treadle_stored *up = find(&s, names[stacked]);
+    up->dtype_text = "I64";
+    up->dtype = TREADLE_DTYPE_NONE;
+    snprintf(words, sizeof words, "%s is of type I64, which cannot be moved\n", names[stacked]);
+    check(&s, words, "");
+    end(&s);
+  }
+}
+
 static const char FP8[] =
     ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [2, 3]}";
 
@@ -459,8 +481,8 @@ int main(void) {
       cmocka_unit_test(experts_transposed),   cmocka_unit_test(boxes),
       cmocka_unit_test(mixed_forms),          cmocka_unit_test(forms_of_mtp_layers),
       cmocka_unit_test(prefixes_and_carried), cmocka_unit_test(mtp_layers),
-      cmocka_unit_test(fp8_scales),           cmocka_unit_test(mxfp4_names),
-      cmocka_unit_test(without_memory),
+      cmocka_unit_test(other_types),          cmocka_unit_test(fp8_scales),
+      cmocka_unit_test(mxfp4_names),          cmocka_unit_test(without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
