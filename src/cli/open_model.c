@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+enum { MILLION = 1000000 };
+
 treadle_status treadle_scaled_config(const treadle_arguments *arguments, const char *path, bool say,
                                      json_t **config_p) {
   treadle_model_options options = {.families = arguments->families};
@@ -17,8 +19,11 @@ treadle_status treadle_scaled_config(const treadle_arguments *arguments, const c
   const char *config_path =
       treadle_file_is_folder(path) ? treadle_arena_format(&arena, "%s/config.json", path) : path;
   if (!config_path) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
+  if (arguments->scale_down > INT64_MAX / MILLION)
+    TRY(treadle_fail(TREADLE_REFUSED, "--scale-down is %" PRId64 " million parameters, more than 2^63",
+                     arguments->scale_down));
   TRY(treadle_json_load(config_path, &config));
-  TRY(treadle_scale_down(config_path, config, &options, arguments->scale_down * 1000000, config_p,
+  TRY(treadle_scale_down(config_path, config, &options, arguments->scale_down * MILLION, config_p,
                          &changes));
   if (say)
     fprintf(stderr, "scaled down to at most %" PRId64 " million parameters: %s\n", arguments->scale_down,

@@ -53,6 +53,10 @@ static void lists(void **state) {
   snprintf(text, sizeof text, "%smodel.extra\tBF16\t2\n", LIST);
   check_list(text, "", 1, "left over: model.extra\n");
   check_list(strchr(LIST, '\n') + 1, "", 1, "missing or of another shape: model.embed_tokens.weight\n");
+  snprintf(text, sizeof text, "%.*slm_head.weight\tI64\t64x16\n", (int)(strstr(LIST, "lm_head") - LIST),
+           LIST);
+  check_list(text, "", 1,
+             "missing or of another shape: lm_head.weight is of type I64, which cannot be moved\n");
   snprintf(text, sizeof text, "%sx BF16 2\n", LIST);
   check_list(text, "", 2, "list.tsv: line 16: is not name, dtype and shape with a tab between them");
   check_list(LIST, "--scale-down 1", 2, "--scale-down makes another model");
@@ -88,6 +92,9 @@ static void scale_down(void **state) {
   }
   command_result result = command_run("inspect %s/big.json --scale-down 0", command_folder());
   command_expect(&result, 2, "--scale-down is '0', and must be a whole number from 1", 1);
+  command_release(&result);
+  result = command_run("inspect %s/big.json --scale-down 9223372036855", command_folder());
+  command_expect(&result, 2, "--scale-down is 9223372036855 million parameters, more than 2^63", 1);
   command_release(&result);
 }
 
