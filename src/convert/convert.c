@@ -84,6 +84,7 @@ treadle_status treadle_convert_open(const treadle_convert_options *options, trea
   TRY(treadle_source_kind_of(options->from, &kind));
   TRY(open_model(c, kind));
   TRY(treadle_source_open(kind, c->model, options->in, options->from, &c->source));
+  c->source->kept = c->carried;
   TRY(treadle_target_open(c->model, kind == &treadle_source_hf, c->carried, options->to,
                           c->source->iteration, &c->target));
   c->buffer = treadle_alloc(STEP_BYTES);

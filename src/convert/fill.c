@@ -6,6 +6,7 @@
 #include "convert/fill.h"
 
 #include "base/dtype.h"
+#include "convert/kept.h"
 #include "memory/copy.h"
 #include "switch/decode.h"
 
@@ -98,9 +99,10 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
   f->places.count = 0;
   TRY(treadle_source_places(f->source, piece->tensor, &part->box, &f->places));
   for (size_t i = 0; i < f->places.count; i++) {
-    const treadle_file_box *place = &f->places.items[i];
+    treadle_file_box *place = &f->places.items[i];
     treadle_box box;
     int64_t from, reach;
+    if (place->add) TRY(treadle_kept_take(f->source, piece->tensor, place));
     if (!treadle_box_meet(&part->box, &place->box, &box)) continue;
     treadle_op op = make_op(piece, part, &box, place, &from, &reach);
     left -= op.elems;

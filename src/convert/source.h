@@ -47,8 +47,9 @@ typedef struct treadle_source_kind {
 struct treadle_source {
   const treadle_source_kind *kind;
   const treadle_model *model;
-  treadle_layout *layout; /* NULL: none */
-  const char **files;     /* paths */
+  const treadle_checkpoint *kept; /* originals of values with an offset (kept.h); may be NULL */
+  treadle_layout *layout;         /* NULL: none */
+  const char **files;             /* paths */
   int32_t file_count;
   int64_t iteration;                      /* -1: a release, or not known */
   int64_t skipped, opaque;                /* values of the files that are no weights */

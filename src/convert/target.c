@@ -33,7 +33,7 @@ int32_t treadle_target_count_carried(const treadle_target *target) {
   const treadle_model *model = target->model;
   int32_t count = 0;
   for (int32_t i = 0; model->checkpoint && i < model->checkpoint->count; i++)
-    count += target->own[i].carried;
+    count += target->own[i].carried || target->own[i].kept;
   return count;
 }
 
@@ -65,7 +65,7 @@ static treadle_status carried_file(const treadle_target *target, treadle_out_fil
   file->tensors = treadle_arena_alloc_array(&file->arena, count, sizeof *file->tensors);
   if (!file->tensors) return no_memory(file->path);
   for (int32_t i = 0; i < checkpoint->count; i++) {
-    if (!target->own[i].carried) continue;
+    if (!target->own[i].carried && !target->own[i].kept) continue;
     treadle_out_tensor *out = &file->tensors[file->count++];
     out->about = checkpoint->tensors[i];
     out->making = TREADLE_MADE_RAW;

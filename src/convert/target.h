@@ -55,6 +55,7 @@ typedef struct treadle_out_item {
 typedef struct treadle_own {
   treadle_coding coding;
   bool carried;   /* no part of the model */
+  bool kept;      /* carried beside what is made of it (kept.h) */
   bool is_scales; /* of `weight` */
   int32_t weight;
   int32_t entry; /* MXFP4: what its values are all of */

@@ -2,6 +2,7 @@
 #include "convert/target_parts.h"
 
 #include "base/dtype.h"
+#include "convert/kept.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,6 +26,7 @@ treadle_status treadle_target_open_megatron(treadle_target *target, int64_t iter
                                             target->world.names[f]);
     if (!target->paths[f]) TRY(no_memory(target->text));
   }
+  TRY(treadle_kept_mark(target));
   if (treadle_target_count_carried(target) > 0)
     target->paths[target->file_count++] = "hf/carried.safetensors";
 out:
