@@ -31,11 +31,27 @@ treadle_status treadle_config_number(const json_t *config, const char *name, int
   return TREADLE_OK;
 }
 
+/* NAME.WORD: has the list NAME the word at this place? */
+static treadle_status has_word(const json_t *config, const char *name, const char *word, int64_t place,
+                               bool *is_member_p, bool *found_p) {
+  char list[64];
+  snprintf(list, sizeof list, "%.*s", (int)(word - 1 - name), name);
+  const json_t *field = json_object_get(config, list);
+  *found_p = field && !json_is_null(field);
+  if (!*found_p) return TREADLE_OK;
+  const json_t *item = place < 0 ? NULL : json_array_get(field, (size_t)place);
+  *is_member_p = item && json_is_string(item) && strcmp(json_string_value(item), word) == 0;
+  return json_is_array(field) && (!item || json_is_string(item)) ? TREADLE_OK
+                                                                 : refuse(list, field, "a list of words");
+}
+
 treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
                                      bool *is_member_p, bool *found_p) {
+  const char *dot = strchr(name, '.');
+  *is_member_p = false;
+  if (dot) return has_word(config, name, dot + 1, member, is_member_p, found_p);
   const json_t *field = json_object_get(config, name);
   *found_p = field && !json_is_null(field);
-  *is_member_p = false;
   if (!*found_p) return TREADLE_OK;
   bool good = json_is_array(field);
   for (size_t i = 0; good && i < json_array_size(field); i++) {

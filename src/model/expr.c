@@ -140,6 +140,23 @@ static treadle_status take_name(parser *p, char name[MAX_NAME]) {
   return TREADLE_OK;
 }
 
+/* A name, or a name and a word with a dot between them. */
+static treadle_status take_list_name(parser *p, char name[MAX_NAME]) {
+  char word[MAX_NAME];
+  treadle_status status;
+  TRY(take_name(p, name));
+  if (*p->at != '.') return TREADLE_OK;
+  p->at++;
+  if (!is_letter(*p->at)) return fail_here(p, "a word is missing");
+  TRY(take_name(p, word));
+  if (strlen(name) + 1 + strlen(word) >= MAX_NAME)
+    return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a name is longer than %d", p->what, p->text,
+                        MAX_NAME - 1);
+  strcat(strcat(name, "."), word);
+out:
+  return status;
+}
+
 /* "in" was taken: is the number in the list that comes next? An absent list holds nothing. */
 static treadle_status parse_member(parser *p, value *value_p) {
   char name[MAX_NAME];
@@ -149,7 +166,7 @@ static treadle_status parse_member(parser *p, value *value_p) {
   skip_space(p);
   if (!is_letter(*p->at) || is_reserved(p->at, name_length(p->at)))
     return fail_here(p, "the name of a list is missing");
-  TRY(take_name(p, name));
+  TRY(take_list_name(p, name));
   if (p->visit || !p->live || value_p->absent) return TREADLE_OK;
   TRY(p->lookup(p->context, name, &member, &value_p->number, &found));
   if (!found) value_p->number = 0;

@@ -5,6 +5,7 @@
  *   not tied or pp > 1                       and or not == != < <= > >=, 0 is false, true and false are 1
  * and 0
  *   l in mlp_only_layers                     is the number in a list of a config? 0 where the list is absent
+ *   l in layer_types.full_attention          is this the word at the number's place in a list of words?
  *
  * Names are looked up through the caller, so the same expressions serve config fields, shapes and
  * conditions of a layout. */
@@ -16,7 +17,7 @@
 #include <stdint.h>
 
 /* Finds a name. TREADLE_OK with *found_p false when it is absent. With `member`, the name is that of a list, and the
- * value is whether *member is in it. */
+ * value is whether *member is in it; with NAME.WORD, whether the list has WORD at place *member. */
 typedef treadle_status (*treadle_lookup)(void *context, const char *name, const int64_t *member,
                                          int64_t *value_p, bool *found_p);
 

@@ -14,8 +14,9 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   if (calls) ++*calls;
   *found_p = false;
   if (member) {
-    *found_p = strcmp(name, "odd") == 0;
-    *value_p = *member % 2 != 0;
+    bool words = strcmp(name, "places.word") == 0; /* the word is at place 5 */
+    *found_p = words || strcmp(name, "odd") == 0;
+    *value_p = words ? *member == 5 : *member % 2 != 0;
     return TREADLE_OK;
   }
   if (strcmp(name, "broken") == 0) return treadle_fail(TREADLE_REFUSED, "broken is 'x'");
@@ -44,6 +45,8 @@ static void values(void **state) {
               {"c in odd", 1},
               {"b in odd or a in odd", 0},
               {"c in absent", 0},
+              {"c in places.word and not b in places.word", 1},
+              {"c in places.other", 0},
               {"not 1 + b in odd", 0},
               {"1 - 2", -1},
               {"a - 2 * c", 2},

@@ -306,6 +306,43 @@ static void lookup(void **state) {
   treadle_model_close(model);
 }
 
+#define HYBRID                                                                                             \
+  "{\"model_type\": \"qwen3_next\", \"vocab_size\": 20, \"hidden_size\": 8, \"num_attention_heads\": "     \
+  "4, "                                                                                                    \
+  "\"num_key_value_heads\": 2, \"num_hidden_layers\": 2, \"head_dim\": 4, \"full_attention_interval\": "   \
+  "2, "                                                                                                    \
+  "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 2, "               \
+  "\"linear_value_head_dim\": 2, \"moe_intermediate_size\": 4, \"shared_expert_intermediate_size\": 4, "   \
+  "\"num_experts\": 2%s}"
+
+/* layer_types has the say; where it is absent, every second layer has full attention here. */
+static void kinds_of_layers(void **state) {
+  (void)state;
+  static const struct {
+    const char *types;
+    bool full[2];
+  } layers[] = {{"", {false, true}},
+                {", \"layer_types\": null", {false, true}},
+                {", \"layer_types\": [\"linear_attention\", \"full_attention\"]", {false, true}},
+                {", \"layer_types\": [\"full_attention\", \"linear_attention\"]", {true, false}},
+                {", \"layer_types\": [\"full_attention\", \"full_attention\"]", {true, true}}};
+  treadle_model *model;
+  char text[1000];
+  for (size_t i = 0; i < TEST_COUNT(layers); i++) {
+    snprintf(text, sizeof text, HYBRID, layers[i].types);
+    assert_ok(make(text, &model));
+    int32_t attention = kind_of(model, "model.layers.{l}.self_attn.k_proj.weight"),
+            linear = kind_of(model, "model.layers.{l}.linear_attn.A_log");
+    for (int32_t l = 0; l < 2; l++) {
+      assert_int_equal(treadle_model_find(model, attention, l) >= 0, layers[i].full[l]);
+      assert_int_equal(treadle_model_find(model, linear, l) >= 0, !layers[i].full[l]);
+    }
+    treadle_model_close(model);
+  }
+  snprintf(text, sizeof text, HYBRID, ", \"layer_types\": [1, 2]");
+  assert_refused("layer_types is [1,2], not a list of words", make(text, &model));
+}
+
 /* Equal models have equal digests; each of these changes gives another. */
 static void digests(void **state) {
   (void)state;
@@ -377,10 +414,10 @@ static void without_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(totals),   cmocka_unit_test(published),
-                                     cmocka_unit_test(refusals), cmocka_unit_test(too_large),
-                                     cmocka_unit_test(dtypes),   cmocka_unit_test(order),
-                                     cmocka_unit_test(lookup),   cmocka_unit_test(digests),
-                                     cmocka_unit_test(defaults), cmocka_unit_test(without_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(totals),          cmocka_unit_test(published),     cmocka_unit_test(refusals),
+      cmocka_unit_test(kinds_of_layers), cmocka_unit_test(too_large),     cmocka_unit_test(dtypes),
+      cmocka_unit_test(order),           cmocka_unit_test(lookup),        cmocka_unit_test(digests),
+      cmocka_unit_test(defaults),        cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
