@@ -209,6 +209,8 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
       TRY(parse_option(command, count, texts, &i, given, arguments));
     } else if (!only_words && text[0] == '-' && text[1]) {
       TRY(treadle_fail(TREADLE_REFUSED, "options begin with two dashes: '%s'", text));
+    } else if (!*text) {
+      TRY(treadle_fail(TREADLE_REFUSED, "an argument is empty; see treadle %s --help", command->name));
     } else if (arguments->word_count == command->words_max) {
       TRY(treadle_fail(TREADLE_REFUSED, "'%s' is one word too many; see treadle %s --help", text,
                        command->name));

@@ -73,7 +73,7 @@ static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wante
   const char *path = treadle_words_get(engine->words, "map");
   int64_t layers = model->layers + model->mtp_layers;
   treadle_status status;
-  if (*path != '@')
+  if (*path != '@' || !path[1])
     REFUSE("layout '%s': map=%s; a file is named with map=@FILE", engine->words->text, path);
   engine->spec.slots =
       treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *engine->spec.slots);

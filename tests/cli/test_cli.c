@@ -59,6 +59,7 @@ static void what_is_wrong_is_refused(void **state) {
       {"plan --json=yes", "takes no value"},
       {"plan -j", "two dashes"},
       {"plan word", "one word too many"},
+      {"convert --from hf --to megatron %M ''", "an argument is empty"},
       {"plan --model %M --from hf --to hf --ranks 0", "--ranks"},
       {"plan --model %M --from hf --to hf --ranks 1x", "--ranks"},
       {"plan --model %M --from hf --to hf --ranks 99999999999999999999", "--ranks"},

@@ -432,6 +432,8 @@ static void requirements(void **state) {
   treadle_layout *layout;
   assert_refused("tp must divide num_attention_heads (nh % tp == 0; nh is 4, tp is 3)",
                  treadle_layout_create(model, "vllm:tp=3", 3, &layout));
+  assert_refused("map=@; a file is named with map=@FILE",
+                 treadle_layout_create(model, "vllm:tp=2,ep=on,map=@", 2, &layout));
   treadle_model_close(model);
 }
 
