@@ -114,7 +114,8 @@ static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
     TRY(choose_name(layout, spec, used));
     number_run(grid->rule_count > 1 ? used - 1 : NULL, used);
     TRY(find_dims(layout, grid, spec, used));
-    used->transposed = spec->transposes_experts && rule->experts && used->parts[0].ndim == 2;
+    bool stacked = rule->experts && !strchr(used->name->text, '*'); /* else modules of their own */
+    used->transposed = spec->transposes_experts && stacked && used->parts[0].ndim == 2;
     if (rule->scales) TRY(treadle_grid_check_blocks(layout, spec->refines_blocks, used));
   }
 out:

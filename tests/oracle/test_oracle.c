@@ -716,7 +716,7 @@ static void agrees_with_golden(void **state) {
               {"vllm_params.json.gz", 85, 14},
               {"vllm_params_more.json.gz", 18, 3},
               {"vllm_params_mtp.json.gz", 4, 0},
-              {"vllm_params_edges.json.gz", 11, 17},
+              {"../golden_more/vllm_params_edges.json.gz", 11, 17},
               {"sglang_params.json.gz", 92, 13},
               {"sglang_params_more.json.gz", 16, 3},
               {"sglang_params_mtp.json.gz", 4, 0},

@@ -197,7 +197,7 @@ static void one_huge_stack(void **state) {
                                     .V = 1024,
                                     .H = 4096,
                                     .L = 1,
-                                    .nh = 8,
+                                    .nh = 32,
                                     .ng = 8,
                                     .hd = 128,
                                     .I = 7680,
