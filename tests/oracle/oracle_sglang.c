@@ -307,8 +307,6 @@ static bool check(const oracle_layout *layout, const sizes *s, int64_t strides, 
     return oracle_refuse(why, "pp %lld is more than the %lld layers", (long long)s->pp, (long long)m->L);
   if (oracle_is(m, "smollm3") && m->ng % s->tp != 0)
     return oracle_refuse(why, "%lld KV heads of smollm3 for tp %lld", (long long)m->ng, (long long)s->tp);
-  if ((oracle_is(m, "mixtral") || oracle_is(m, "qwen2_moe")) && m->nh * m->hd != m->H)
-    return oracle_refuse(why, "head_dim %lld, which %s does not read", (long long)m->hd, m->type);
   bool by_moe_tp = oracle_is(m, "qwen3_moe") || oracle_is(m, "qwen3_vl_moe_text");
   if (m->E && !oracle_is(m, "mixtral") && !m->sinks && (by_moe_tp ? s->moe_tp : s->tp) > m->E)
     return oracle_refuse(why, "more ranks than the %lld experts", (long long)m->E);
