@@ -11,7 +11,8 @@
 /* A whole number from 0 to TREADLE_MAX_SIZE, or a boolean as 0 or 1. *found_p false: absent or null. */
 treadle_status treadle_config_number(const json_t *config, const char *name, int64_t *value_p,
                                      bool *found_p);
-/* Is `member` in a list of whole numbers? With NAME.WORD: does WORD stand at place `member` of a list of words? *found_p false: absent or null. */
+/* Is `member` in a list of whole numbers? With NAME.WORD: does WORD stand at place `member` of a list of words?
+ * *found_p false: absent or null. */
 treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
                                      bool *is_member_p, bool *found_p);
 /* Is the field true or false? */

@@ -3,6 +3,8 @@
 
 #include "model/family.h"
 
+#include <glob.h>
+
 /* A small family; tests replace one part of it. */
 typedef struct sketch {
   const char *head, *dims, *tensors, *engines;
@@ -215,6 +217,22 @@ static void the_families(void **state) {
   }
 }
 
+/* A family is a short file that a person reads at once. */
+static void files_are_short(void **state) {
+  (void)state;
+  glob_t found = {0};
+  assert_int_equal(glob(TREADLE_SOURCE_DIR "/families/*.yaml", 0, NULL, &found), 0);
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    FILE *file = fopen(found.gl_pathv[i], "r");
+    int lines = 0, c;
+    assert_non_null(file);
+    while ((c = getc(file)) != EOF) lines += c == '\n';
+    fclose(file);
+    if (lines >= 150) fail_msg("%s has %d lines", found.gl_pathv[i], lines);
+  }
+  globfree(&found);
+}
+
 static void write_text(const char *folder, const char *name, const char *text) {
   char path[200];
   snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -270,7 +288,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_small_family),  cmocka_unit_test(refused_heads),
                                      cmocka_unit_test(refused_dims),    cmocka_unit_test(refused_tensors),
                                      cmocka_unit_test(refused_engines), cmocka_unit_test(refused_parts),
-                                     cmocka_unit_test(the_families),    cmocka_unit_test(folders),
-                                     cmocka_unit_test(without_memory)};
+                                     cmocka_unit_test(the_families),    cmocka_unit_test(files_are_short),
+                                     cmocka_unit_test(folders),         cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
