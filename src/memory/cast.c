@@ -47,7 +47,7 @@ TREADLE_VECTOR_PART void block(treadle_dtype to_dtype, treadle_dtype from_dtype,
 #pragma GCC unroll 4
   for (int i = 0; i < 4; i++)
     if (adds) value[i] = _mm256_add_ps(value[i], add);
-  treadle_vector_encode(to_dtype, to, value, stream);
+  treadle_vector_encode(to_dtype, to, value, false, stream);
 }
 
 typedef void run_function(char *to, const char *from, size_t count, int add, bool stream);

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = TREADLE_QUANTISE_BLOCK, AHEAD = 12 /* rows */ };
+enum { BLOCK = TREADLE_QUANTISE_BLOCK };
 
 /* ---- The loops ---- */
 
@@ -78,20 +78,11 @@ static void cast_row(treadle_cast cast, void *to, const void *from, int64_t coun
     treadle_dtype_convert(to, cast.to, from, cast.from, (size_t)count);
 }
 
-static char *row_of(treadle_matrix matrix, int64_t row) {
-  return (char *)matrix.base + row * matrix.row_stride;
-}
-
-/* Rows of a block are far apart: the processor's own prefetch knows nothing of the next. */
-static void prefetch_row(treadle_matrix matrix, int64_t row, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row_of(matrix, row) + at);
-}
-
 /* A row as fp32. */
 static void read_row(float *to, treadle_matrix from, treadle_cast cast, int64_t row, int64_t columns,
                      treadle_mover mover) {
   char buffer[BLOCK * sizeof(float)];
-  const char *begin = row_of(from, row);
+  const char *begin = treadle_matrix_row(from, row);
   size_t each = treadle_dtype_bytes(cast.from);
   if (from.column_stride != (int64_t)each) {
     for (int64_t i = 0; i < columns; i++)
@@ -104,7 +95,7 @@ static void read_row(float *to, treadle_matrix from, treadle_cast cast, int64_t 
 static void write_row(treadle_matrix to, treadle_cast cast, int64_t row, const float *from, int64_t columns,
                       treadle_mover mover) {
   _Alignas(64) char buffer[BLOCK * sizeof(float)];
-  char *begin = row_of(to, row);
+  char *begin = treadle_matrix_row(to, row);
   size_t each = treadle_dtype_bytes(cast.to);
   cast_row(cast, buffer, from, columns, mover);
   if (to.column_stride != (int64_t)each)
@@ -129,7 +120,7 @@ void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix fr
   float amax, scale;
   assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
   for (int64_t row = 0; row < rows && !dense; row++) {
-    prefetch_row(from, row + AHEAD, columns * from.column_stride);
+    treadle_matrix_prefetch(from, row, rows, columns * from.column_stride);
     read_row(values + row * columns, from, in, row, columns, mover);
     uint32_t most = run->largest(values + row * columns, columns);
     bits = most > bits ? most : bits;
@@ -163,7 +154,7 @@ void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle
     return;
   }
   for (int64_t row = 0; row < rows; row++) {
-    prefetch_row(from, row + AHEAD, columns * from.column_stride);
+    treadle_matrix_prefetch(from, row, rows, columns * from.column_stride);
     read_row(values, from, in, row, columns, mover);
     loops_of(mover)->multiply(values, columns, scale);
     write_row(to, out, row, values, columns, mover);

@@ -5,6 +5,20 @@
 
 #include "memory/quantise.h"
 
+static inline char *treadle_matrix_row(treadle_matrix matrix, int64_t row) {
+  return (char *)matrix.base + row * matrix.row_stride;
+}
+
+/* Fetches `bytes` of a row that comes some rows after this one, where there is one: rows of a block are far apart, and the
+ * processor's own prefetch knows nothing of the next. */
+static inline void treadle_matrix_prefetch(treadle_matrix matrix, int64_t row, int64_t rows,
+                                           int64_t bytes) {
+  enum { AHEAD = 12, LINE = 64 };
+  if (row + AHEAD >= rows) return;
+  for (int64_t at = 0; at < bytes; at += LINE)
+    __builtin_prefetch(treadle_matrix_row(matrix, row + AHEAD) + at);
+}
+
 /* Can they be used for a block of values of this type? */
 bool treadle_quantise_fast_takes(treadle_matrix values, treadle_dtype dtype, treadle_matrix codes,
                                  int64_t columns);

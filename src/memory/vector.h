@@ -23,8 +23,13 @@ TREADLE_VECTOR_PART __m128i treadle_vector_load_16(const char *from) {
 
 /* ---- Decoding: 8 values of fp32 in each of four registers ---- */
 
-/* e4m3 as the upper bits of fp16, whose exponent counts from 8 more, is the value over 256. That makes subnormals
- * right, and 480 of NaN, which is put right afterwards. */
+/* e4m3 as the upper bits of fp16, whose exponent counts from 8 more: the value over 256. That makes subnormals right,
+ * and 480 / 256 of NaN. */
+TREADLE_VECTOR_PART __m256i treadle_vector_widen_fp8(__m128i codes) {
+  __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7); /* the sign in bits 15 and 14 */
+  return _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff));
+}
+
 TREADLE_VECTOR_PART __m256 treadle_vector_decode_fp8(__m128i fp16) {
   __m256 value = _mm256_mul_ps(_mm256_cvtph_ps(fp16), _mm256_set1_ps(256.0f));
   __m256i bits = _mm256_castps_si256(value),
@@ -37,10 +42,7 @@ TREADLE_VECTOR_PART void treadle_vector_decode(treadle_dtype dtype, __m256 value
   if (dtype == TREADLE_FP8_E4M3) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-      __m256i code = _mm256_cvtepu8_epi16(treadle_vector_load_16(from + 16 * i));
-      __m256i sign = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x80)), 8);
-      __m256i rest = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
-      __m256i fp16 = _mm256_or_si256(sign, rest);
+      __m256i fp16 = treadle_vector_widen_fp8(treadle_vector_load_16(from + 16 * i));
       value[2 * i] = treadle_vector_decode_fp8(_mm256_castsi256_si128(fp16));
       value[2 * i + 1] = treadle_vector_decode_fp8(_mm256_extracti128_si256(fp16, 1));
     }
@@ -58,31 +60,61 @@ TREADLE_VECTOR_PART void treadle_vector_decode(treadle_dtype dtype, __m256 value
   }
 }
 
-/* ---- Encoding: the code in the lower bits of each 32; the arithmetic of base/dtype.c ---- */
+/* ---- Encoding: the arithmetic of base/dtype.c. numbers: no value is NaN, and for fp8 what is above 448 becomes 448 ---- */
 
-TREADLE_VECTOR_PART __m256i treadle_vector_encode_bf16(__m256 value) {
+/* In the lower bits of each 32. */
+TREADLE_VECTOR_PART __m256i treadle_vector_encode_bf16(__m256 value, bool numbers) {
   __m256i bits = _mm256_castps_si256(value), upper = _mm256_srli_epi32(bits, 16);
   __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
   __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  rounded = _mm256_srli_epi32(rounded, 16);
+  if (numbers) return rounded;
   __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
   __m256 nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
-  return _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), quiet, _mm256_castps_si256(nan));
+  return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(nan));
 }
 
-TREADLE_VECTOR_PART __m256i treadle_vector_encode_fp8(__m256 value) {
-  __m256i bits = _mm256_castps_si256(value),
-          magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
-  __m256i moved = _mm256_add_epi32(magnitude, _mm256_set1_epi32(0x7ffff - (120 << 23)));
-  __m256i normal = _mm256_srli_epi32(_mm256_add_epi32(moved, odd), 20);
-  __m256 unit = _mm256_set1_ps(0x1p14f);
-  __m256i small = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(magnitude), unit));
-  small = _mm256_sub_epi32(small, _mm256_castps_si256(unit));
-  __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), magnitude);
-  __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x43e80000));
-  __m256i made =
-      _mm256_blendv_epi8(_mm256_blendv_epi8(normal, small, is_small), _mm256_set1_epi32(0x7f), is_nan);
-  return _mm256_or_si256(made, _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+TREADLE_VECTOR_PART __m256 treadle_vector_magnitude(__m256 value) {
+  return _mm256_and_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
+}
+
+/* Codes of magnitudes up to 448, which larger ones are taken for, and 121 * 8 more in each. To add 2^20 times a power of
+ * two to a value of its octave leaves, in the lowest bits of the sum, how many eighths of that power it has, to the
+ * nearest, ties to even; below 2^-6, where codes are subnormal, it is the power of that octave. */
+TREADLE_VECTOR_PART __m256i treadle_vector_eighths(__m256 value) {
+  __m256 magnitude = _mm256_min_ps(treadle_vector_magnitude(value), _mm256_set1_ps(448.0f));
+  __m256i octave = _mm256_max_epi32(_mm256_castps_si256(magnitude), _mm256_set1_epi32((127 - 6) << 23));
+  octave = _mm256_and_si256(octave, _mm256_set1_epi32(0x7f800000));
+  __m256i unit = _mm256_add_epi32(octave, _mm256_set1_epi32(20 << 23));
+  __m256i sum = _mm256_castps_si256(_mm256_add_ps(magnitude, _mm256_castsi256_ps(unit)));
+  return _mm256_add_epi32(_mm256_sub_epi32(sum, unit), _mm256_srli_epi32(octave, 20));
+}
+
+/* All ones where a value has no code: above 464, infinite, or NaN. */
+TREADLE_VECTOR_PART __m256i treadle_vector_over_fp8(__m256 value) {
+  return _mm256_cmpgt_epi32(_mm256_castps_si256(treadle_vector_magnitude(value)),
+                            _mm256_set1_epi32(0x43e80000));
+}
+
+/* 32 words of 32 bits become bytes, signed and saturated; packing goes by halves of registers. */
+TREADLE_VECTOR_PART __m256i treadle_vector_bytes_of(__m256i a, __m256i b, __m256i c, __m256i d) {
+  return _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+}
+
+TREADLE_VECTOR_PART __m256i treadle_vector_encode_fp8(const __m256 v[4], bool numbers) {
+  const __m256i more = _mm256_set1_epi16(121 * 8);
+  __m256i ab = _mm256_packus_epi32(treadle_vector_eighths(v[0]), treadle_vector_eighths(v[1]));
+  __m256i cd = _mm256_packus_epi32(treadle_vector_eighths(v[2]), treadle_vector_eighths(v[3]));
+  __m256i made = _mm256_packus_epi16(_mm256_sub_epi16(ab, more), _mm256_sub_epi16(cd, more));
+  if (!numbers) {
+    __m256i over = treadle_vector_bytes_of(treadle_vector_over_fp8(v[0]), treadle_vector_over_fp8(v[1]),
+                                           treadle_vector_over_fp8(v[2]), treadle_vector_over_fp8(v[3]));
+    made = _mm256_blendv_epi8(made, _mm256_set1_epi8(0x7f), over);
+  }
+  __m256i sign = treadle_vector_bytes_of(_mm256_castps_si256(v[0]), _mm256_castps_si256(v[1]),
+                                         _mm256_castps_si256(v[2]), _mm256_castps_si256(v[3]));
+  made = _mm256_or_si256(made, _mm256_and_si256(sign, _mm256_set1_epi8((char)0x80)));
+  return _mm256_permutevar8x32_epi32(made, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 TREADLE_VECTOR_PART void treadle_vector_store(char *to, __m256i value, bool stream) {
@@ -93,14 +125,9 @@ TREADLE_VECTOR_PART void treadle_vector_store(char *to, __m256i value, bool stre
 }
 
 TREADLE_VECTOR_PART void treadle_vector_encode(treadle_dtype dtype, char *to, const __m256 value[4],
-                                               bool stream) {
+                                               bool numbers, bool stream) {
   if (dtype == TREADLE_FP8_E4M3) {
-    __m256i ab =
-        _mm256_packus_epi32(treadle_vector_encode_fp8(value[0]), treadle_vector_encode_fp8(value[1]));
-    __m256i cd =
-        _mm256_packus_epi32(treadle_vector_encode_fp8(value[2]), treadle_vector_encode_fp8(value[3]));
-    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing goes by halves of registers */
-    treadle_vector_store(to, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order), stream);
+    treadle_vector_store(to, treadle_vector_encode_fp8(value, numbers), stream);
     return;
   }
 #pragma GCC unroll 4
@@ -113,8 +140,8 @@ TREADLE_VECTOR_PART void treadle_vector_encode(treadle_dtype dtype, char *to, co
       __m128i low = _mm256_cvtps_ph(value[i], NEAREST), high = _mm256_cvtps_ph(value[i + 1], NEAREST);
       treadle_vector_store(to + 16 * i, _mm256_set_m128i(high, low), stream);
     } else if (dtype == TREADLE_BF16) {
-      __m256i both = _mm256_packus_epi32(treadle_vector_encode_bf16(value[i]),
-                                         treadle_vector_encode_bf16(value[i + 1]));
+      __m256i both = _mm256_packus_epi32(treadle_vector_encode_bf16(value[i], numbers),
+                                         treadle_vector_encode_bf16(value[i + 1], numbers));
       treadle_vector_store(to + 16 * i, _mm256_permute4x64_epi64(both, 0xd8), stream);
     }
   }
