@@ -54,15 +54,11 @@ static treadle_status place_all(treadle_engine *engine, const treadle_slots *slo
 
 /* Redundant experts begin again with expert 0. */
 static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_t redundant) {
-  const treadle_model *model = engine->layout->model;
-  int64_t count = model->experts + redundant;
+  int64_t experts = engine->layout->model->experts;
   const treadle_slots *slots = NULL;
   treadle_status status;
-  int32_t *logical = treadle_arena_alloc_array(&engine->grid->arena, (size_t)count, sizeof *logical);
-  if (!logical) return no_memory();
-  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % model->experts);
-  TRY(treadle_slots_map(engine->words->text, 0, model->experts, ep, logical, count, &engine->grid->arena,
-                        &slots));
+  TRY(treadle_slots_again(engine->words->text, 0, experts, ep, experts + redundant, &engine->grid->arena,
+                          &slots));
   TRY(place_all(engine, slots));
 out:
   return status;

@@ -72,6 +72,14 @@ treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t expert
   return invert(what, layer, slots, arena);
 }
 
+treadle_status treadle_slots_again(const char *what, int64_t layer, int64_t experts, int64_t ep,
+                                   int64_t count, treadle_arena *arena, const treadle_slots **slots_p) {
+  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
+  if (!logical) return no_memory();
+  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % experts);
+  return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
+}
+
 treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_arena *arena,
                                          const treadle_slots **slots_p) {
   int32_t *logical = treadle_arena_alloc_array(arena, (size_t)experts + 1, sizeof *logical);
@@ -109,15 +117,6 @@ static treadle_status read_list(const char *what, const char *path, const json_t
   return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
 }
 
-/* Every expert, and then the first ones again, in as many slots as `like` has. */
-static treadle_status in_order(const char *what, int64_t layer, const treadle_slots *like,
-                               treadle_arena *arena, const treadle_slots **slots_p) {
-  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)like->count, sizeof *logical);
-  if (!logical) return no_memory();
-  for (int64_t s = 0; s < like->count; s++) logical[s] = (int32_t)(s % like->experts);
-  return treadle_slots_map(what, layer, like->experts, like->ep, logical, like->count, arena, slots_p);
-}
-
 treadle_status treadle_slots_parse(const char *what, const char *path, const json_t *root, int64_t experts,
                                    int64_t ep, int64_t layers, int64_t mtp, int64_t count,
                                    treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p) {
@@ -139,7 +138,7 @@ treadle_status treadle_slots_parse(const char *what, const char *path, const jso
     if (again)
       slots[layer] = slots[0];
     else if (!list)
-      TRY(in_order(what, layer, slots[0], arena, &slots[layer]));
+      TRY(treadle_slots_again(what, layer, experts, ep, slots[0]->count, arena, &slots[layer]));
     else
       TRY(read_list(what, path, list, layer, experts, ep, count, arena, &slots[layer]));
     if (slots[layer]->count != slots[0]->count)

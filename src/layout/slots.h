@@ -48,6 +48,9 @@ treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_ar
 treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t experts, int64_t ep,
                                  const int32_t *logical, int64_t count, treadle_arena *arena,
                                  const treadle_slots **slots_p);
+/* `count` slots: every expert in order, and then the first ones again. */
+treadle_status treadle_slots_again(const char *what, int64_t layer, int64_t experts, int64_t ep,
+                                   int64_t count, treadle_arena *arena, const treadle_slots **slots_p);
 /* Maps of a file: a JSON list per layer, or {"physical_to_logical_map": [[...], ...]}; one list holds for all
  * layers, otherwise there is one for each of `layers`, of which the last `mtp` are MTP layers, or of more: those of MTP layers
  * that the model leaves out. Without lists of their own, MTP layers have the experts in order. `count` slots are wanted; 0: any
