@@ -75,6 +75,13 @@ static void there_and_back(void **state) {
   }
 }
 
+/* "hf" to a layout and back, the same in each file. */
+static void comes_back(const char *layout) {
+  conversion_run("hf", layout, "hf", "there");
+  conversion_run(layout, "hf", "there", "back");
+  conversion_same("hf", "back");
+}
+
 /* Experts that the files have stacked come back so. */
 static void stacked_experts(void **state) {
   (void)state;
@@ -86,9 +93,7 @@ static void stacked_experts(void **state) {
                     conversion_at("hf"), TREADLE_SOURCE_DIR, configs[i]);
     assert_int_equal(result.exit_status, 0);
     command_release(&result);
-    conversion_run("hf", "megatron:tp=2,ep=2", "hf", "there");
-    conversion_run("megatron:tp=2,ep=2", "hf", "there", "back");
-    conversion_same("hf", "back");
+    comes_back("megatron:tp=2,ep=2");
   }
 }
 
@@ -144,9 +149,7 @@ static void offsets(void **state) {
   command_expect(&result, 0, "", 0);
   command_release(&result);
   make_small_norms("made", "hf");
-  conversion_run("hf", "megatron:tp=2", "hf", "there");
-  conversion_run("megatron:tp=2", "hf", "there", "back");
-  conversion_same("hf", "back");
+  comes_back("megatron:tp=2");
   conversion_run("megatron:tp=2", "megatron:dtype=fp32,pp=2", "there", "other");
   conversion_run("megatron:dtype=fp32,pp=2", "hf", "other", "back");
   conversion_same("hf", "back");
