@@ -6,7 +6,9 @@
 #include "cli/report.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -208,11 +210,35 @@ static void add_up(treadle_report *report) {
       report->rank < 0 ? (double)report->moved_bytes / (double)report->ranks / model : (double)NAN;
 }
 
+/* Tables are made of the pages of each kind of ranks, and sums of the bytes of all ranks. */
+static treadle_status check_all(const treadle_report *report) {
+  const treadle_layout *layouts[] = {report->from, report->to};
+  int64_t page = (int64_t)report->page_bytes, pages = 0, all;
+  for (int i = 0; i < 2; i++) {
+    int64_t bytes = treadle_layout_window_max(layouts[i]);
+    pages += bytes / page + 1;
+    if (!treadle_mul_fits(bytes, report->ranks, &all) || all > TREADLE_MAX_REPORT_BYTES)
+      return treadle_fail(TREADLE_REFUSED,
+                          "'%s': windows of up to %s on each of %lld ranks are more than 2^62 bytes in all",
+                          treadle_layout_text(layouts[i]), treadle_text_of_size((size_t)bytes),
+                          (long long)report->ranks);
+  }
+  if (pages * report->kinds.count > TREADLE_MAX_REPORT_PAGES)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "a report over all ranks: %d kinds of ranks with %lld pages of %s each; at most %lld pages in "
+        "all will do: take larger pages (--page-size) or ask for one rank (--rank)",
+        report->kinds.count, (long long)pages, treadle_text_of_size(report->page_bytes),
+        (long long)TREADLE_MAX_REPORT_PAGES);
+  return TREADLE_OK;
+}
+
 static treadle_status report_all(treadle_report *report, const treadle_report_options *options) {
   treadle_status status = TREADLE_OK;
   bool bounded;
   TRY((options->alias ? treadle_kinds_create_paired : treadle_kinds_create)(report->from, report->to,
                                                                             &report->kinds));
+  TRY(check_all(report));
   report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   TRY(find_cap_min(report, options, report->kinds.first, report->kinds.like, report->kinds.count));

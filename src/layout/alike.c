@@ -3,8 +3,10 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "layout/blocks.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +77,25 @@ static uint64_t hash_piece(uint64_t seed, const treadle_piece *piece, const int6
   return treadle_hash_bytes(numbers, sizeof numbers, seed);
 }
 
+static treadle_status refuse_cuts(const treadle_alike *alike) {
+  return treadle_fail(TREADLE_REFUSED,
+                      "a report over all %" PRId64 " ranks of '%s' and '%s' looks at more than %" PRId64
+                      " parts; one rank can be asked for alone",
+                      alike->layouts[TREADLE_FROM]->ranks, alike->layouts[TREADLE_FROM]->text,
+                      alike->layouts[TREADLE_TO]->text, TREADLE_MAX_REPORT_CUTS);
+}
+
+/* A report costs as much as the parts that it looks at. */
+static treadle_status count_cuts(treadle_alike *alike, size_t count) {
+  alike->cuts += (int64_t)count;
+  return alike->cuts <= TREADLE_MAX_REPORT_CUTS ? TREADLE_OK : refuse_cuts(alike);
+}
+
+treadle_status treadle_alike_check(const treadle_alike *alike, int64_t places) {
+  enum { FAR = 4 };
+  return alike->cuts / FAR <= TREADLE_MAX_REPORT_CUTS / places ? TREADLE_OK : refuse_cuts(alike);
+}
+
 static treadle_status take_side(treadle_alike *alike, int side, int64_t rank) {
   static const int64_t origin[TREADLE_MAX_AXES];
   treadle_status status = TREADLE_OK;
@@ -87,6 +108,7 @@ static treadle_status take_side(treadle_alike *alike, int side, int64_t rank) {
   alike->placed[side] = false;
   uint64_t window = treadle_layout_window_bytes(alike->layouts[side], rank);
   TRY(treadle_layout_pieces(alike->layouts[side], rank, pieces));
+  TRY(count_cuts(alike, pieces->count));
   for (size_t i = 0; i < pieces->count; i++) {
     const treadle_piece *piece = &pieces->items[i];
     bool more = piece->tensor >= 0 && at[piece->tensor] >= 0;
@@ -160,6 +182,7 @@ static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint6
       if (!treadle_box_meet(cell, &piece->box, &wanted)) continue;
       alike->other_cells.count = 0;
       TRY(treadle_layout_cells(other, t, &wanted, &alike->other_cells));
+      TRY(count_cuts(alike, alike->other_cells.count));
       hash = hash_turn(hash, &alike->own_cells.items[k]);
       for (size_t n = 0; n < alike->other_cells.count; n++) {
         if (!treadle_box_meet(cell, &alike->other_cells.items[n].box, &common)) continue;

@@ -41,6 +41,7 @@ typedef struct treadle_alike {
   int32_t *at[TREADLE_SIDES];               /* by tensor: its holding, -1 when there is none */
   treadle_share *shares;                    /* an open hash table */
   size_t share_count, share_capacity;
+  int64_t cuts;                         /* parts that were looked at, of all ranks so far */
   treadle_pieces pieces[TREADLE_SIDES]; /* room to work in */
   treadle_cells own_cells, other_cells;
   treadle_boxes rest, spare;
@@ -58,6 +59,10 @@ void treadle_alike_release(treadle_alike *alike);
 treadle_status treadle_alike_take(treadle_alike *alike, int64_t rank);
 /* The share of the rank at hand in a tensor of its holdings. It lives until the next call. */
 treadle_status treadle_alike_share(treadle_alike *alike, int32_t tensor, const treadle_share **share_p);
+
+/* After the first of `places` ranks: refused when parts as many as it has, for each of them, are far beyond what a report
+ * looks at. Most ranks have much in common, which is looked at once: hence the distance. */
+treadle_status treadle_alike_check(const treadle_alike *alike, int64_t places);
 
 typedef struct treadle_places { /* of a rank in both layouts: equal places hold the same pieces */
   uint64_t place[TREADLE_SIDES];

@@ -1,6 +1,7 @@
 /* Flat grids: making their tables. Units are added in the order in which they lie in the window. */
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "layout/flat_grid.h"
 
 #include <assert.h>
@@ -14,6 +15,9 @@ static treadle_status list_stage(treadle_flat_grid *flat, const treadle_grid_sta
                                  treadle_flat_stage *stage) {
   treadle_arena *arena = &flat->grid.arena;
   size_t count = (size_t)from->public_count;
+  if (from->public_count > TREADLE_MAX_STORAGES)
+    return treadle_fail(TREADLE_REFUSED, "a flat layout of %d parameters; at most %d will do",
+                        (int)from->public_count, TREADLE_MAX_STORAGES);
   stage->param_count = from->public_count;
   stage->params = treadle_arena_alloc_array(arena, count + 1, sizeof *stage->params);
   stage->units =
@@ -170,7 +174,7 @@ treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
     for (int32_t u = 0; u < stage->unit_count; u++) {
       treadle_storage *storage = &stage->storages[u];
       storage->bytes = stage->units[u].shard * (int64_t)treadle_dtype_bytes(storage->dtype);
-      treadle_storage_place(storage, &stage->window_bytes);
+      TRY(treadle_storage_place(layout, stage->units[u].name, storage, 1, &stage->window_bytes));
     }
     if (stage->window_bytes > flat->window_bytes_max) flat->window_bytes_max = stage->window_bytes;
   }

@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "layout/grid_parts.h"
 
 #include <stdio.h>
@@ -156,9 +157,10 @@ out:
 
 /* Appends the ranges of a grid's cell, of `param`, that meet `wanted`. cell->offset counts from the parameter's
  * begin. */
-static treadle_status push_ranges(const treadle_flat_stage *stage, const treadle_cell *cell,
-                                  const treadle_flat_param *param, const treadle_box *wanted,
-                                  treadle_strideds *parts, treadle_cells *cells) {
+static treadle_status push_ranges(const treadle_layout *layout, const treadle_flat_stage *stage,
+                                  const treadle_cell *cell, const treadle_flat_param *param,
+                                  const treadle_box *wanted, treadle_strideds *parts,
+                                  treadle_cells *cells) {
   treadle_status status = TREADLE_OK;
   const treadle_flat_use *unit = &stage->units[param->unit];
   int64_t size = (int64_t)treadle_dtype_bytes(cell->dtype);
@@ -173,12 +175,15 @@ static treadle_status push_ranges(const treadle_flat_stage *stage, const treadle
     last += (common.start[a] + common.size[a] - 1 - cell->box.start[a]) * from.stride[a];
   }
   const treadle_nest nest = treadle_nest_of(&from);
+  if (last / unit->shard - first / unit->shard >= TREADLE_MAX_CELLS)
+    return treadle_refuse_cells(layout, cell->tensor);
   for (int64_t range = first / unit->shard; range <= last / unit->shard; range++) {
     treadle_span span = {range * unit->shard, (range + 1) * unit->shard};
     parts->count = 0;
     TRY(treadle_nest_clip(&nest, &from, span, span.low, parts));
     for (size_t i = 0; i < parts->count; i++) {
       if (!treadle_box_meet(&parts->items[i].box, wanted, &meet)) continue;
+      if (cells->count >= TREADLE_MAX_CELLS) return treadle_refuse_cells(layout, cell->tensor);
       treadle_cell clipped = *cell;
       clipped.box = parts->items[i].box;
       clipped.offset = parts->items[i].offset * size;
@@ -208,7 +213,7 @@ static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, c
     const treadle_flat_stage *stage = &flat->stages[holder->stage];
     const treadle_storage *storage = grid_storage(flat, holder->stage, holder->storage);
     if (!storage->by_expert) {
-      TRY(push_ranges(stage, &cell, param_of(stage, storage, 0), box, &parts, cells));
+      TRY(push_ranges(layout, stage, &cell, param_of(stage, storage, 0), box, &parts, cells));
       continue;
     }
     int64_t begin = cell.box.start[0], first = box->start[0] > begin ? box->start[0] : begin;
@@ -217,7 +222,7 @@ static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, c
     cell.box.size[0] = 1;
     for (int64_t e = first; e < end; e++) {
       cell.box.start[0] = e;
-      TRY(push_ranges(stage, &cell, param_of(stage, storage, e - begin), box, &parts, cells));
+      TRY(push_ranges(layout, stage, &cell, param_of(stage, storage, e - begin), box, &parts, cells));
     }
   }
 out:

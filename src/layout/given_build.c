@@ -1,13 +1,13 @@
 /* Explicit pieces: building and checking. */
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "layout/given_parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CELLS = 1 << 20 };
 static const int64_t MAX_REACH = INT64_C(1)
                                  << 56; /* elements, stride by size: sums of a few do not overflow */
 
@@ -240,9 +240,9 @@ static treadle_status check_cover(treadle_given_builder *b) {
     int64_t product = 1;
     for (int a = 0; a < tensor->naxes; a++) {
       product *= given->edges[t].count[a] - 1;
-      if (product > MAX_CELLS)
+      if (product > TREADLE_MAX_CELLS)
         TREADLE_GIVEN_REFUSE("pieces: the pieces of %s cut it in more than %d parts", tensor->name,
-                             MAX_CELLS);
+                             TREADLE_MAX_CELLS);
     }
     treadle_box whole = treadle_box_whole(tensor);
     cells.count = 0;
@@ -276,6 +276,9 @@ treadle_status treadle_given_build(treadle_layout *layout, const treadle_given_p
                                    size_t count) {
   treadle_status status = TREADLE_OK;
   treadle_given_builder b = {.layout = layout};
+  if (layout->ranks > TREADLE_MAX_TABLE_RANKS)
+    return treadle_fail(TREADLE_REFUSED, "pieces: %" PRId64 " ranks; at most %d will do", layout->ranks,
+                        TREADLE_MAX_TABLE_RANKS);
   b.given = treadle_alloc(sizeof *b.given);
   if (!b.given) return treadle_given_no_memory();
   layout->ops = &treadle_given_ops;

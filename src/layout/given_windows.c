@@ -1,5 +1,6 @@
 /* Explicit pieces: windows of storage tensors, and the fills between pieces. */
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "layout/given_parts.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ treadle_status treadle_given_place_storages(treadle_given_builder *b) {
   for (size_t i = 0; i < count; i++) {
     treadle_made_storage *made = &b->storages.items[i];
     int64_t *end = &given->window_bytes[made->rank];
-    treadle_storage_place(&made->storage, end);
+    treadle_status status = treadle_storage_place(b->layout, made->name, &made->storage, 1, end);
+    if (status != TREADLE_OK) return status;
     if (*end > given->window_bytes_max) given->window_bytes_max = *end;
     place[i] = next[made->rank]++;
     made->storage.run = 1;
@@ -66,7 +68,10 @@ static treadle_status push_stretches(const treadle_piece *piece, int axes, int a
     whole = piece->stride[i] == length;
     length *= piece->box.size[i];
   }
-  if (whole) return treadle_array_push(out, ((stretch){at, at + length}));
+  if (whole && out->count < TREADLE_MAX_RUNS) return treadle_array_push(out, ((stretch){at, at + length}));
+  if (whole)
+    return treadle_fail(TREADLE_REFUSED, "the pieces of a storage tensor fall into more than %d stretches",
+                        TREADLE_MAX_RUNS);
   for (int64_t i = 0; i < piece->box.size[a]; i++)
     TRY(push_stretches(piece, axes, a + 1, at + i * piece->stride[a], size, out));
 out:
@@ -121,8 +126,12 @@ treadle_status treadle_given_fill_gaps(treadle_given_builder *b) {
     for (; i < data && b->pieces.items[i].rank == rank && b->pieces.items[i].piece.storage == storage;
          i++) {
       const treadle_piece *piece = &b->pieces.items[i].piece;
-      TRY(push_stretches(piece, b->layout->model->tensors[piece->tensor].naxes, 0, piece->offset,
-                         (int64_t)treadle_dtype_bytes(piece->dtype), &found));
+      const treadle_tensor *tensor = &b->layout->model->tensors[piece->tensor];
+      status = push_stretches(piece, tensor->naxes, 0, piece->offset,
+                              (int64_t)treadle_dtype_bytes(piece->dtype), &found);
+      if (status == TREADLE_REFUSED)
+        treadle_fail_in(status, "pieces: rank %" PRId64 ": %s: ", rank, tensor->name);
+      TRY(status);
     }
     TRY(fill_storage(b, rank, storage, &found));
   }

@@ -3,6 +3,7 @@
  * Invariant: the storage tensors of a stage do not depend on the rank, but for the number of experts where ep does
  * not divide them (variants). */
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "layout/grid.h"
 #include "layout/grid_parts.h"
 
@@ -149,6 +150,7 @@ typedef struct stage_build {
   int64_t slots; /* experts of a rank in this variant */
   bool behind;   /* parameters first, then buffers and what is derived */
   int64_t end;   /* bytes of the window so far */
+  int64_t all;   /* storages of all stages so far */
   int32_t public_count;
   storage_array storages;
 } stage_build;
@@ -193,26 +195,33 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
   if (b->spec->dtype && !rule->rule->buffer) storage->dtype = b->spec->dtype;
   if (storage->derived && storage->dtype == TREADLE_FP8_E4M3) /* engines make it of dequantised values */
     storage->dtype = head->dtype == TREADLE_FP8_E4M3 ? TREADLE_BF16 : head->dtype;
-  storage->bytes = (int64_t)treadle_dtype_bytes(storage->dtype);
-  for (int d = 0; d < storage->ndim; d++) storage->bytes *= storage->shape[d];
+  TRY(treadle_storage_measure(b->layout, rule->rule->name, storage));
   if (rule->ep) {
     storage->slots = b->slots;
     storage->by_expert = rule->name->by_expert;
     storage->slot_stride = storage->bytes;
     if (!storage->by_expert) { /* a stack */
       int64_t experts = b->slots + (rule->also > 0);
-      storage->bytes *= experts;
       if (rule->rule->merge) {
         storage->shape[rule->rule->merge - 1] *= experts;
       } else {
         for (int d = storage->ndim++; d > 0; d--) storage->shape[d] = storage->shape[d - 1];
         storage->shape[0] = experts;
       }
+      TRY(treadle_storage_measure(b->layout, rule->rule->name, storage));
     }
   }
   *there_p = true;
 out:
   return status;
+}
+
+/* So many more storage tensors, as users count them. */
+static treadle_status count_storages(stage_build *b, int64_t count) {
+  if (count > TREADLE_MAX_NAMES - b->public_count)
+    REFUSE("layout '%s': a stage has more than %d storage tensors", b->layout->text, TREADLE_MAX_NAMES);
+  b->public_count += (int32_t)count;
+  return TREADLE_OK;
 }
 
 static treadle_status add_storage(stage_build *b, int32_t rule_index, int32_t layer, int32_t local_layer) {
@@ -221,8 +230,9 @@ static treadle_status add_storage(stage_build *b, int32_t rule_index, int32_t la
   bool there;
   TRY(make_storage(b, rule_index, layer, local_layer, &storage, &there));
   if (!there) return TREADLE_OK;
-  treadle_storage_place(&storage, &b->end);
-  storage.public_first = b->public_count++;
+  TRY(treadle_storage_place(b->layout, b->grid->rules[rule_index].rule->name, &storage, 1, &b->end));
+  TRY(count_storages(b, 1));
+  storage.public_first = b->public_count - 1;
   TRY(treadle_array_push(&b->storages, storage));
 out:
   return status;
@@ -239,7 +249,7 @@ static treadle_status add_run(stage_build *b, int32_t first, int32_t last, int32
     bool there;
     TRY(make_storage(b, r, layer, local_layer, &storage, &there));
     if (!there) continue;
-    treadle_storage_place(&storage, &block);
+    TRY(treadle_storage_place(b->layout, b->grid->rules[r].rule->name, &storage, 1, &block));
     storage.offset += start;
     storage.public_first = b->public_count;
     storage.run_at = (int32_t)(b->storages.count - begin);
@@ -250,8 +260,9 @@ static treadle_status add_run(stage_build *b, int32_t first, int32_t last, int32
     b->storages.items[i].run = run;
     b->storages.items[i].slot_stride = block;
   }
-  b->end = start + block * b->slots;
-  b->public_count += (int32_t)(run * b->slots);
+  treadle_storage all = {.bytes = block};
+  TRY(treadle_storage_place(b->layout, b->grid->rules[first].rule->name, &all, b->slots, &b->end));
+  TRY(count_storages(b, run * b->slots));
 out:
   return status;
 }
@@ -330,6 +341,10 @@ static treadle_status build_stage(stage_build *b, int32_t number, treadle_grid_s
   stage->count = (int32_t)b->storages.count;
   stage->public_count = b->public_count;
   stage->window_bytes = b->end;
+  b->all += stage->count;
+  if (b->all > TREADLE_MAX_STORAGES)
+    REFUSE("layout '%s': its stages up to %d have %" PRId64 " storage tensors; at most %d will do",
+           b->layout->text, number, b->all, TREADLE_MAX_STORAGES);
   if (b->storages.count == 0) return TREADLE_OK;
   stage->storages = treadle_arena_alloc_array(&b->grid->arena, b->storages.count, sizeof *stage->storages);
   if (!stage->storages) return no_memory();

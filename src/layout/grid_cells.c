@@ -1,5 +1,6 @@
 /* Grid layouts: who has this box. */
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "layout/grid_parts.h"
 
 #include <string.h>
@@ -46,10 +47,11 @@ static treadle_rank_set seat_set(const treadle_grid *grid, const treadle_cell *c
 static int64_t slots_of(const treadle_cell *cell) { return cell->slots ? cell->slots : 1; }
 
 /* Appends a cell: a part of a shard, of all of the tensor or of some experts. */
-static treadle_status push_cell(const treadle_grid *grid, const treadle_cell *like,
+static treadle_status push_cell(const treadle_layout *layout, const treadle_cell *like,
                                 const treadle_part_shape *shape, const treadle_part *part, int64_t size,
                                 int64_t expert, int64_t count, int64_t slot_stride,
                                 const treadle_box *wanted, treadle_cells *cells) {
+  const treadle_grid *grid = treadle_grid_of(layout);
   treadle_cell cell = *like;
   treadle_box common;
   treadle_part_canonical(shape, part, &cell.box, cell.stride);
@@ -60,6 +62,7 @@ static treadle_status push_cell(const treadle_grid *grid, const treadle_cell *li
     cell.stride[0] = slot_stride;
   }
   if (!treadle_box_meet(&cell.box, wanted, &common)) return TREADLE_OK;
+  if (cells->count >= TREADLE_MAX_CELLS) return treadle_refuse_cells(layout, cell.tensor);
   cell.offset = part->offset * size;
   seat first = {0};
   treadle_rank_set set = seat_set(grid, &cell, &first);
@@ -68,18 +71,18 @@ static treadle_status push_cell(const treadle_grid *grid, const treadle_cell *li
 }
 
 /* The cells of one part of one shard: one for each rank of ep or, with an expert map, each expert. */
-static treadle_status push_expert_cells(const treadle_grid *grid, treadle_cell *cell,
+static treadle_status push_expert_cells(const treadle_layout *layout, treadle_cell *cell,
                                         const treadle_storage *storage, const treadle_part_shape *shape,
                                         const treadle_part *part, int64_t size, const treadle_box *box,
                                         treadle_cells *cells) {
   treadle_status status = TREADLE_OK;
-  const treadle_slots *slots = grid->slots[storage->layer];
+  const treadle_slots *slots = treadle_grid_of(layout)->slots[storage->layer];
   int64_t first = box->start[0], last = first + box->size[0] - 1;
   if (!slots->logical) {
     cell->slots = 1;
     for (int64_t r = treadle_slots_rank(slots, first); r <= treadle_slots_rank(slots, last); r++) {
       cell->slot = r;
-      TRY(push_cell(grid, cell, shape, part, size, treadle_slots_first(slots, r),
+      TRY(push_cell(layout, cell, shape, part, size, treadle_slots_first(slots, r),
                     treadle_slots_on(slots, r), storage->slot_stride, box, cells));
     }
     return TREADLE_OK;
@@ -87,7 +90,7 @@ static treadle_status push_expert_cells(const treadle_grid *grid, treadle_cell *
   for (int64_t expert = first; expert <= last; expert++) {
     cell->slot = slots->first[expert];
     cell->slots = slots->first[expert + 1] - slots->first[expert];
-    TRY(push_cell(grid, cell, shape, part, size, expert, 1, storage->slot_stride, box, cells));
+    TRY(push_cell(layout, cell, shape, part, size, expert, 1, storage->slot_stride, box, cells));
   }
 out:
   return status;
@@ -120,10 +123,10 @@ static treadle_status region_cells(const treadle_layout *layout, int32_t tensor,
                            .shard = shard,
                            .shard_repeat = repeat};
       if (rule->ep && !one_more) {
-        TRY(push_expert_cells(grid, &cell, storage, shape, part, size, box, cells));
+        TRY(push_expert_cells(layout, &cell, storage, shape, part, size, box, cells));
       } else {
         if (one_more) part->offset += storage->slots * storage->slot_stride / size;
-        TRY(push_cell(grid, &cell, shape, part, size, 0, 0, 0, box, cells));
+        TRY(push_cell(layout, &cell, shape, part, size, 0, 0, 0, box, cells));
       }
     }
   }
@@ -174,16 +177,18 @@ int64_t treadle_grid_cell_find(const treadle_layout *layout, const treadle_cell 
   int64_t stage = treadle_dim_index(grid->pp, at);
   seat s;
   for (s.holder = 0; s.holder < cell->holder_count; s.holder++) {
-    if (grid->holders[cell->holder_first + s.holder].stage != stage) continue;
-    for (s.slot = 0; s.slot < slots_of(cell); s.slot++)
-      for (s.repeat = 0; s.repeat < cell->shard_repeat; s.repeat++) {
-        treadle_rank_set set = seat_set(grid, cell, &s);
-        int64_t position = treadle_rank_set_find(&set, at);
-        if (position >= 0)
-          return ((position * cell->holder_count + s.holder) * slots_of(cell) + s.slot) *
-                     cell->shard_repeat +
-                 s.repeat;
-      }
+    const treadle_holder *holder = &grid->holders[cell->holder_first + s.holder];
+    if (holder->stage != stage) continue;
+    const treadle_dim *over = grid->rules[storage_of(grid, holder)->rule].over;
+    s.repeat = over ? treadle_dim_index(over, at) - cell->shard : 0; /* no other one can be the rank's */
+    if (s.repeat < 0 || s.repeat >= cell->shard_repeat) continue;
+    for (s.slot = 0; s.slot < slots_of(cell); s.slot++) {
+      treadle_rank_set set = seat_set(grid, cell, &s);
+      int64_t position = treadle_rank_set_find(&set, at);
+      if (position >= 0)
+        return ((position * cell->holder_count + s.holder) * slots_of(cell) + s.slot) * cell->shard_repeat +
+               s.repeat;
+    }
   }
   return -1;
 }

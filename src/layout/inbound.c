@@ -118,8 +118,10 @@ static treadle_status choose_best(treadle_layout *infer, const treadle_layout *t
   int64_t groups = infer->ranks / infer->tp;
   treadle_rank_order before = infer->order;
   score best = {-1, 0};
+  treadle_places *places = NULL;
   treadle_alike alike = {0};
-  treadle_places *places = treadle_alloc_array((size_t)infer->ranks, sizeof *places);
+  TRY(treadle_layout_check_table(infer));
+  places = treadle_alloc_array((size_t)infer->ranks, sizeof *places);
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
   TRY(treadle_alike_create(train, infer, &alike));
   for (int64_t f = 1; f <= groups && f <= MAX_STRIDE; f++) {

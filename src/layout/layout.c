@@ -1,8 +1,10 @@
 /* Layouts from text, and the questions that all kinds answer through their table. */
 #include "layout/layout.h"
 
+#include "base/checked.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "layout/kinds.h"
 
@@ -168,9 +170,38 @@ treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_t
   return layout->dtype && layout->dtype != TREADLE_FP8_E4M3 && !tensor->fixed_dtype ? layout->dtype : own;
 }
 
-void treadle_storage_place(treadle_storage *storage, int64_t *end) {
+treadle_status treadle_storage_measure(const treadle_layout *layout, const char *name,
+                                       treadle_storage *storage) {
+  char shape[100] = "";
+  size_t used = 0;
+  int64_t elems;
+  if (treadle_product_fits(storage->shape, storage->ndim, &elems) && elems <= TREADLE_MAX_WINDOW_BYTES) {
+    storage->bytes = elems * (int64_t)treadle_dtype_bytes(storage->dtype);
+    return TREADLE_OK;
+  }
+  for (int d = 0; d < storage->ndim; d++)
+    used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%" PRId64, d ? " x " : "",
+                             storage->shape[d]);
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "layout '%s': %s would be a storage tensor of %s elements; a window has 2^54 bytes at "
+      "most",
+      layout->text, name, shape);
+}
+
+treadle_status treadle_storage_place(const treadle_layout *layout, const char *name,
+                                     treadle_storage *storage, int64_t count, int64_t *end) {
+  int64_t each, all, behind;
   storage->offset = *end;
-  *end += (storage->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  if (treadle_round_up_fits(storage->bytes, ALIGNMENT, &each) && treadle_mul_fits(each, count, &all) &&
+      treadle_add_fits(*end, all, &behind) && behind <= TREADLE_MAX_WINDOW_BYTES) {
+    *end = behind;
+    return TREADLE_OK;
+  }
+  return treadle_fail(TREADLE_REFUSED,
+                      "layout '%s': with %s, %" PRId64 " times %" PRId64 " bytes, a window of %" PRId64
+                      " bytes grows beyond 2^54",
+                      layout->text, name, count, storage->bytes, *end);
 }
 
 const char *treadle_layout_text(const treadle_layout *layout) { return layout->text; }
@@ -287,6 +318,21 @@ treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t ra
 treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                     treadle_cells *cells) {
   return layout->ops->cells(layout, tensor, box, cells);
+}
+
+treadle_status treadle_layout_check_table(const treadle_layout *layout) {
+  if (layout->ranks <= TREADLE_MAX_TABLE_RANKS) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "layout '%s': a report over all of its %" PRId64
+                      " ranks; at most %d will do, and one rank can be asked for alone",
+                      layout->text, layout->ranks, TREADLE_MAX_TABLE_RANKS);
+}
+
+treadle_status treadle_refuse_cells(const treadle_layout *layout, int32_t tensor) {
+  return treadle_fail(TREADLE_REFUSED,
+                      "layout '%s': its %" PRId64
+                      " ranks have %s in more than %d parts, too many for a plan",
+                      layout->text, layout->ranks, layout->model->tensors[tensor].name, TREADLE_MAX_CELLS);
 }
 
 int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder) {

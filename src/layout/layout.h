@@ -144,6 +144,12 @@ treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t ra
 treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                     treadle_cells *cells);
 
+/* Refused when there are too many ranks for a table of all of them. */
+treadle_status treadle_layout_check_table(const treadle_layout *layout);
+
+/* For kinds of layouts: a tensor lies in more than TREADLE_MAX_CELLS parts. */
+treadle_status treadle_refuse_cells(const treadle_layout *layout, int32_t tensor);
+
 int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder);
 /* Which holder a rank is, -1 when it is none. */
 int64_t treadle_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank);
@@ -176,8 +182,14 @@ treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_
 const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
                                              int32_t *storage_p, int64_t *expert_p);
 
-/* Lays a storage tensor, whose bytes are set, at the end of a window, and moves the end behind it. */
-void treadle_storage_place(treadle_storage *storage, int64_t *end);
+/* Sets the bytes of a storage tensor, whose shape and dtype are set; refused when they are more than a window has. `name`
+ * names it in the message. */
+treadle_status treadle_storage_measure(const treadle_layout *layout, const char *name,
+                                       treadle_storage *storage);
+/* Lays `count` storage tensors, one behind the other, each of which takes storage->bytes rounded up, at the end of a window, and
+ * moves the end behind them. Refused when the window is longer than TREADLE_MAX_WINDOW_BYTES then. */
+treadle_status treadle_storage_place(const treadle_layout *layout, const char *name,
+                                     treadle_storage *storage, int64_t count, int64_t *end);
 
 static inline int8_t treadle_layout_add(const treadle_layout *layout, int32_t tensor) {
   return layout->adds ? layout->adds[tensor] : 0;

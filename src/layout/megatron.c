@@ -1,6 +1,8 @@
 /* megatron: Megatron-core's layouts. Facts: layouts.md sections 1.1, 2.1 to 2.3, 3, 16. */
 #include "layout/megatron.h"
 
+#include "base/checked.h"
+#include "base/limits.h"
 #include "layout/kinds.h"
 
 #include <inttypes.h>
@@ -216,6 +218,7 @@ treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *word
   if (!rules) REFUSE("layout '%s': family %s has no megatron section", words->text, family->name);
   layout->is_train = true;
   treadle_megatron_stages stages = {0};
+  int64_t unit;
   const char *order = treadle_words_get(words, "order");
   o->order = order ? order : default_order;
   spec->rules = rules->rules;
@@ -229,6 +232,10 @@ treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *word
   TRY(read_spec(words, &spec->spec));
   TRY(treadle_words_size(words, "padded_vocab_size", 0, &o->padded));
   TRY(treadle_words_size(words, "vocab_divisible_by", 128, &o->divisible));
+  if (!treadle_mul_fits(o->divisible, o->tp, &unit) || unit > TREADLE_MAX_ELEMS)
+    REFUSE("layout '%s': vocab_divisible_by=%" PRId64 " times tp=%" PRId64
+           " pads the vocabulary beyond 2^50 rows",
+           words->text, o->divisible, o->tp);
   TRY(make_mesh(words->text, o, layout->ranks, &spec->mesh));
   write_normal(normal, o, &stages, spec->spec);
   TRY(read_experts(layout, words, o, grid, spec, normal));

@@ -1,6 +1,7 @@
 /* Runs: a storage tensor's elements in its own row-major order, as maximal stretches of a Hugging Face
  * tensor. For people, tests and programs that want to see a layout; plans do not use them. */
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "layout/layout.h"
 
 #include <stdlib.h>
@@ -69,6 +70,10 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
 
   int64_t index[TREADLE_MAX_AXES] = {0};
   for (;;) {
+    if (runs->count >= TREADLE_MAX_RUNS)
+      return treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': %s lies in more than %d runs of one storage tensor", layout->text,
+                          tensor->name, TREADLE_MAX_RUNS);
     int64_t at = local, from = start;
     for (int d = 0; d < count; d++) {
       at += index[d] * steps[d].local;

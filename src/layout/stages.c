@@ -1,11 +1,23 @@
 /* Pipeline tables. Every table is checked to hold each layer exactly once. */
 #include "layout/stages.h"
 
+#include "base/checked.h"
+#include "base/limits.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+/* Tables are made of stages: of no more than a model could fill. */
+static treadle_status check_stages(const char *what, int64_t stages, int64_t per_stage) {
+  int64_t count;
+  if (!treadle_mul_fits(stages, per_stage, &count) || count > TREADLE_MAX_STAGES)
+    REFUSE("layout '%s': %" PRId64 " stages of %" PRId64 " virtual ones; at most %d in all will do", what,
+           stages, per_stage, TREADLE_MAX_STAGES);
+  return TREADLE_OK;
+}
 
 static treadle_status make_chunks(int64_t stages, int64_t per_stage, treadle_arena *arena,
                                   treadle_chunks *chunks) {
@@ -250,6 +262,7 @@ static void place_norm(int64_t layers, treadle_chunks *chunks) {
 treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle_megatron_stages *options,
                                        treadle_arena *arena, treadle_chunks *chunks_p) {
   treadle_status status = TREADLE_OK;
+  TRY(check_stages(what, options->pp, options->vpp ? options->vpp : 1));
   if (options->layout) {
     TRY(stages_by_string(what, layers, options, arena, chunks_p));
   } else {
@@ -269,6 +282,7 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t p
                                      int partition_count, bool remainder_last, treadle_arena *arena,
                                      treadle_chunks *chunks_p) {
   treadle_status status = TREADLE_OK;
+  TRY(check_stages(what, pp, 1));
   if (partition_count > 0 && partition_count != pp)
     REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, partition_count, pp);
   TRY(make_chunks(pp, 1, arena, chunks_p));

@@ -4,12 +4,14 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/build.h"
 #include "model/config.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- Making ------------------------------------------------------------------------------------ */
@@ -29,14 +31,17 @@ treadle_status treadle_model_sum(treadle_model *model) {
   model->elems = model->bytes = 0;
   for (int32_t i = 0; i < model->tensor_count; i++) {
     const treadle_tensor *tensor = &model->tensors[i];
-    int64_t bytes;
     const treadle_dtype held = model->is_fp8 && tensor->scale >= 0 ? TREADLE_FP8_E4M3 : tensor->dtype;
     hash = hash_tensor(hash, tensor);
     if (tensor->scale_of >= 0 && !model->is_fp8) continue; /* scales are no parameters */
-    if (__builtin_add_overflow(model->elems, tensor->scale_of >= 0 ? 0 : tensor->elems, &model->elems) ||
-        __builtin_mul_overflow(tensor->elems, (int64_t)treadle_dtype_bytes(held), &bytes) ||
-        __builtin_add_overflow(model->bytes, bytes, &model->bytes))
-      return treadle_fail(TREADLE_REFUSED, "with %s, the model has more than 2^63 - 1 bytes", tensor->name);
+    model->elems +=
+        tensor->scale_of >= 0 ? 0 : tensor->elems; /* fits: each has TREADLE_MAX_ELEMS at most, */
+    model->bytes += tensor->elems * (int64_t)treadle_dtype_bytes(held); /* and so has what came before */
+    if (model->elems > TREADLE_MAX_ELEMS)
+      return treadle_fail(TREADLE_REFUSED,
+                          "with %s, which has %" PRId64 ", the model has %" PRId64
+                          " elements; at most 2^50 will do",
+                          tensor->name, tensor->elems, model->elems);
   }
   for (int32_t i = 0; i < model->alias_count; i++) {
     hash = treadle_hash_text(model->aliases[i].name, hash);

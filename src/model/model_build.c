@@ -3,14 +3,14 @@
  * Dims are evaluated once, in the family's order; then the axes of each kind, once, whatever the number of
  * layers; then tensors are laid down in model order, and for each its Hugging Face names. Every number is
  * bounded and every product checked: what comes out can be multiplied freely as long as bytes fit an int64. */
+#include "base/checked.h"
+#include "base/limits.h"
 #include "model/config.h"
 #include "model/making.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { MAX_ENTRIES = 1 << 24 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model"); }
 
@@ -32,6 +32,23 @@ out:
   return status;
 }
 
+/* The first `count` axes of a tensor have too many elements. */
+static treadle_status refuse_product(const treadle_model_making *b, const treadle_kind *kind,
+                                     const treadle_tensor *tensor, int count) {
+  char factors[160] = "";
+  size_t used = 0;
+  double product = 1;
+  for (int i = 0; i < count; i++) {
+    used += (size_t)snprintf(factors + used, sizeof factors - used, "%s%s = %" PRId64, i ? ", " : "",
+                             kind->axis_text[i], tensor->axis[i]);
+    if (used >= sizeof factors) used = sizeof factors - 1;
+    product *= (double)tensor->axis[i];
+  }
+  return treadle_fail(TREADLE_REFUSED, "%s of family %s has %.4g elements (%s%s); at most 2^50 will do",
+                      kind->name, b->model->family->name, product, factors,
+                      count < kind->naxes ? ", and more" : "");
+}
+
 static treadle_status measure(treadle_model_making *b, const treadle_kind *kind, treadle_tensor *tensor) {
   treadle_status status = TREADLE_OK;
   tensor->ndim = kind->ndim;
@@ -46,9 +63,9 @@ static treadle_status measure(treadle_model_making *b, const treadle_kind *kind,
     TRY(measure_axis(b, kind, kind->axis_text[i], &tensor->axis[i]));
     tensor->axis_dim[i] = kind->axis_dim[i];
     tensor->axis_name[i] = kind->axis_text[i];
-    if (__builtin_mul_overflow(tensor->elems, tensor->axis[i], &tensor->elems))
-      return treadle_fail(TREADLE_REFUSED, "%s of family %s has more than 2^63 - 1 elements", kind->name,
-                          b->model->family->name);
+    if (!treadle_mul_fits(tensor->elems, tensor->axis[i], &tensor->elems) ||
+        tensor->elems > TREADLE_MAX_ELEMS)
+      return refuse_product(b, kind, tensor, i + 1);
     tensor->shape[kind->axis_dim[i]] *= tensor->axis[i];
   }
 out:
@@ -60,13 +77,22 @@ static bool same_shape(const treadle_tensor *a, const treadle_tensor *b) {
          memcmp(a->axis_dim, b->axis_dim, sizeof a->axis_dim) == 0;
 }
 
-static void settle_scales(treadle_model_making *b, int32_t k) {
+static treadle_status settle_scales(treadle_model_making *b, int32_t k) {
   const treadle_kind *kind = &b->model->family->kinds[k];
   const treadle_kind_state *original = &b->kinds[kind->scale_of];
   treadle_kind_state *state = &b->kinds[k];
   state->own = original->own && b->model->block[0] > 0;
   state->by_layer = original->by_layer;
-  if (state->own) treadle_scales_measure(b->model, kind, &original->tensor, &state->tensor);
+  if (!state->own) return TREADLE_OK;
+  treadle_scales_measure(b->model, kind, &original->tensor, &state->tensor);
+  int64_t columns = original->tensor.shape[original->tensor.ndim - 1];
+  if (state->tensor.elems > TREADLE_MAX_BLOCKS || columns > TREADLE_MAX_COLUMNS)
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s of family %s has %" PRId64 " fp8 blocks and %" PRId64
+                        " columns; at most %d and %d will do",
+                        kind->name, b->model->family->name, state->tensor.elems, columns,
+                        TREADLE_MAX_BLOCKS, TREADLE_MAX_COLUMNS);
+  return TREADLE_OK;
 }
 
 static treadle_status settle_kind(treadle_model_making *b, int32_t k) {
@@ -74,10 +100,7 @@ static treadle_status settle_kind(treadle_model_making *b, int32_t k) {
   treadle_kind_state *state = &b->kinds[k];
   int64_t holds = 1, tied = 0;
   treadle_status status;
-  if (kind->scale_of >= 0) {
-    settle_scales(b, k);
-    return TREADLE_OK;
-  }
+  if (kind->scale_of >= 0) return settle_scales(b, k);
   state->by_layer = kind->when && kind->in_layer && treadle_expr_names(kind->when, "l");
   if (kind->when && !state->by_layer)
     TRY(treadle_making_evaluate(b, "when of ", kind->name, kind->when, &holds));
@@ -242,9 +265,15 @@ static treadle_status make_room(treadle_model_making *b) {
     aliases += b->kinds[k].alias ? count : 0;
     if (b->kinds[k].own)
       entries += b->kinds[k].tensor.by_expert ? count * b->kinds[k].tensor.shape[0] : count;
-    if (entries + aliases > MAX_ENTRIES)
-      return treadle_fail(TREADLE_REFUSED, "family %s gives more than %d tensors", family->name,
-                          MAX_ENTRIES);
+    if (tensors > TREADLE_MAX_TENSORS)
+      return treadle_fail(TREADLE_REFUSED,
+                          "family %s gives %" PRId64 " tensors for %" PRId64 " layers; at most %d will do",
+                          family->name, tensors, layers, TREADLE_MAX_TENSORS);
+    if (entries + aliases > TREADLE_MAX_NAMES)
+      return treadle_fail(TREADLE_REFUSED,
+                          "family %s gives %" PRId64 " names of tensors for %" PRId64 " layers and %" PRId64
+                          " experts; at most %d will do",
+                          family->name, entries + aliases, layers, model->experts, TREADLE_MAX_NAMES);
   }
   int64_t slots = family->kind_count * (layers + 1);
   model->tensors = treadle_arena_alloc_array(&model->arena, (size_t)tensors, sizeof *model->tensors);

@@ -4,6 +4,9 @@
  * multiples of 64 bytes, as the layouts have them. */
 #include "plan/alias.h"
 
+#include "base/limits.h"
+#include "base/text.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,10 +49,14 @@ treadle_status treadle_arrangement_plain(const treadle_layout *from, const tread
   a->storages = treadle_layout_storages(to, rank, &a->storage_count);
   a->from_pages = pages_of((int64_t)treadle_layout_window_bytes(from, rank), page_bytes);
   a->to_pages = pages_of(a->window_bytes, page_bytes);
-  if (a->from_pages + a->to_pages > INT32_MAX)
+  bool from_is_larger = a->from_pages > a->to_pages;
+  int64_t most = from_is_larger ? a->from_pages : a->to_pages;
+  if (most > TREADLE_MAX_PAGES)
     return treadle_fail(TREADLE_REFUSED,
-                        "plan: rank %" PRId64 " would have %" PRId64 " pages; take larger ones", rank,
-                        a->from_pages + a->to_pages);
+                        "plan: rank %" PRId64 ": its window of '%s' has %" PRId64
+                        " pages of %s; at most %d will do: take larger pages, or more ranks",
+                        rank, (from_is_larger ? from : to)->text, most,
+                        treadle_text_of_size((size_t)page_bytes), TREADLE_MAX_PAGES);
   return TREADLE_OK;
 }
 

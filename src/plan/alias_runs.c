@@ -6,6 +6,7 @@
 #include "plan/alias.h"
 
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "plan/direction.h"
 
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static treadle_status take_own(treadle_sink *sink, const treadle_op *op) {
   if (op->from_stride[last] != each || op->to_stride[last] != each) return TREADLE_OK; /* turned */
   int64_t bytes = op->size[last] * each, stretches = op->elems / op->size[last];
   if (stretches > MANY_STRETCHES && bytes * SHORT_OF_PAGE < s->page_bytes) return TREADLE_OK;
+  if (stretches > (int64_t)TREADLE_MAX_RUNS - (int64_t)s->runs->count) return TREADLE_OK; /* it is copied */
   return take_stretches(s, op, 0, op->from, op->to, bytes);
 }
 

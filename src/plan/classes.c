@@ -1,6 +1,7 @@
 /* Classes and waves. */
 #include "plan/classes.h"
 
+#include "base/checked.h"
 #include "base/dtype.h"
 #include "layout/alike.h"
 
@@ -95,14 +96,12 @@ treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t,
   return common;
 }
 
-__extension__ typedef __int128 wide;
-
+/* Elements up to 2^52 (padding included), rows up to as many, and 4096 waves: 2^117. */
 static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t first_row) {
   int64_t end = first_row + common->atom_rows < common->rows ? first_row + common->atom_rows : common->rows;
-  int64_t weighted =
-      common->weight * (first_row + end); /* twice the middle of the atom, in rows; fits: elements */
-  wide twice = 2 * (wide)common->before * common->rows + weighted;
-  return (int32_t)(twice * waves / (2 * (wide)common->total * common->rows));
+  treadle_wide middle = (treadle_wide)common->weight * (first_row + end); /* twice, in rows */
+  treadle_wide twice = 2 * (treadle_wide)common->before * common->rows + middle;
+  return (int32_t)(twice * waves / (2 * (treadle_wide)common->total * common->rows));
 }
 
 int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p) {

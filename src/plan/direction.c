@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -27,6 +28,7 @@ typedef struct walk {
   treadle_sink *sink;
   treadle_band_walk bands;
   const treadle_piece *piece; /* the destination piece at hand */
+  int64_t cuts;               /* parts that were looked at */
   treadle_common common;
   treadle_pieces pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
@@ -86,7 +88,19 @@ int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, cons
   return offset;
 }
 
+/* A plan costs as much as the parts that it looks at. */
+static treadle_status count_cuts(walk *w, size_t count) {
+  w->cuts += (int64_t)count;
+  if (w->cuts <= TREADLE_MAX_CUTS) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "plan: '%s' and '%s' cut the window of rank %" PRId64
+                      " in more than %d parts, too many for a plan",
+                      w->from->text, w->to->text, w->rank, TREADLE_MAX_CUTS);
+}
+
 static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const source *from) {
+  treadle_status status = count_cuts(w, 1);
+  if (status != TREADLE_OK) return status;
   const treadle_piece *piece = w->piece;
   treadle_op op = {.wave = wave,
                    .source = from->rank,
@@ -101,9 +115,10 @@ static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const 
   if (from->stride) op.from = treadle_box_offset(box, from->box, from->stride, from->offset);
   const treadle_tensor *tensor = &w->to->model->tensors[piece->tensor];
   treadle_op_set_dims(&op, box, tensor->naxes, from->stride ? from->stride : piece->stride, piece->stride);
-  if (w->sink->no_sources) return w->sink->take(w->sink, &op);
-  treadle_status status = treadle_array_push(&w->done, *box);
-  return status == TREADLE_OK ? w->sink->take(w->sink, &op) : status;
+  if (!w->sink->no_sources) TRY(treadle_array_push(&w->done, *box));
+  TRY(w->sink->take(w->sink, &op));
+out:
+  return status;
 }
 
 typedef struct emission {
@@ -270,6 +285,7 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
     w->from_cells.count = 0;
     TRY(treadle_layout_cells(w->from, piece->tensor, &wanted, &w->from_cells));
+    TRY(count_cuts(w, w->from_cells.count));
     for (size_t k = 0; k < w->from_cells.count; k++) {
       treadle_box box;
       const treadle_cell *cell = &w->from_cells.items[k];

@@ -105,17 +105,27 @@ static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks, const ui
   return TREADLE_OK;
 }
 
+static int64_t count_places(const treadle_places *places, size_t ranks) {
+  int64_t count = ranks > 0;
+  for (size_t i = 1; i < ranks; i++) count += !treadle_places_equal(&places[i], &places[i - 1]);
+  return count;
+}
+
 static treadle_status create(const treadle_layout *from, const treadle_layout *to, bool paired,
                              treadle_kinds *kinds) {
   treadle_status status = TREADLE_OK;
   treadle_alike alike = {0};
   treadle_classes classes = {0};
+  treadle_places *places = NULL;
+  uint64_t *bytes = NULL; /* by kind: the signature without pairs */
+  kind_slot *slots = NULL;
   size_t ranks = (size_t)from->ranks, capacity = 16;
-  while (capacity < 2 * ranks) capacity *= 2;
   *kinds = (treadle_kinds){0};
-  treadle_places *places = treadle_alloc_array(ranks, sizeof *places);
-  uint64_t *bytes = treadle_alloc_array(ranks, sizeof *bytes); /* by kind: the signature without pairs */
-  kind_slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  TRY(treadle_layout_check_table(from));
+  while (capacity < 2 * ranks) capacity *= 2;
+  places = treadle_alloc_array(ranks, sizeof *places);
+  bytes = treadle_alloc_array(ranks, sizeof *bytes);
+  slots = treadle_alloc_array(capacity, sizeof *slots);
   kinds->of = treadle_alloc_array(ranks, sizeof *kinds->of);
   if (!places || !bytes || !slots || !kinds->of)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: no memory for %zu ranks", ranks));
@@ -127,6 +137,7 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
     if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
       signatures of_rank;
       TRY(sign(&alike, &classes, places[i].rank, &of_rank));
+      if (i == 0) TRY(treadle_alike_check(&alike, count_places(places, ranks)));
       uint64_t signature = paired ? of_rank.paired : of_rank.plain;
       kind_slot *slot = find_kind(slots, capacity - 1, signature);
       if (slot->signature == 0) {

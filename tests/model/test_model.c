@@ -188,12 +188,13 @@ static void refusals(void **state) {
 static void too_large(void **state) {
   (void)state;
   treadle_model *model;
-  assert_refused("has more than 2^63 - 1 elements",
+  assert_refused("embed_tokens.weight of family llama has 9.223e+18 elements (V = 1099511627776, H = "
+                 "8388608); at most 2^50",
                  make("{\"model_type\": \"llama\", \"vocab_size\": 1099511627776, \"hidden_size\": 8388608,"
                       "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1}",
                       &model));
-  assert_refused("the model has more than 2^63 - 1 bytes",
-                 make("{\"model_type\": \"llama\", \"vocab_size\": 1099511627776, \"hidden_size\": 4194304,"
+  assert_refused("with lm_head.weight, which has 562949953421312, the model has 1125899907",
+                 make("{\"model_type\": \"llama\", \"vocab_size\": 1099511627776, \"hidden_size\": 512,"
                       "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1}",
                       &model));
   assert_refused("the top level is no object", make("[1]", &model));
