@@ -1,6 +1,9 @@
 /* The message of the last failure of each thread: a fixed buffer, so that saying that memory is out needs
- * no memory. Longer messages are cut. */
+ * no memory. Longer messages are cut. What they quote may come from anywhere, and is made printable here, once, for the
+ * command and for programs. */
 #include "base/status.h"
+
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,14 +32,31 @@ const char *treadle_status_text(treadle_status status) {
 
 const char *treadle_error_message(void) { return message; }
 
+/* A text that vsnprintf has cut may end within a character. */
+static void drop_half_character(char *text, size_t length) {
+  uint32_t code;
+  for (size_t back = 1; back <= 3 && back <= length; back++) {
+    unsigned char byte = (unsigned char)text[length - back];
+    if (byte >= 0xc0 && treadle_utf8_read(text + length - back, &code) == 0) text[length - back] = 0;
+    if ((byte & 0xc0) != 0x80) return;
+  }
+}
+
 /* The new message is made beside the old one: the arguments may be, or quote, treadle_error_message(). */
+static void keep(char *made, int length, const char *after) {
+  if (length < 0) length = made[0] = 0;
+  if (length < MESSAGE_BYTES)
+    length += snprintf(made + length, (size_t)(MESSAGE_BYTES - length), "%s", after);
+  if (length >= MESSAGE_BYTES) drop_half_character(made, MESSAGE_BYTES - 1);
+  treadle_utf8_show(message, sizeof message, made);
+}
+
 treadle_status treadle_fail(treadle_status status, const char *format, ...) {
   char made[MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(made, sizeof made, format, arguments);
+  keep(made, vsnprintf(made, sizeof made, format, arguments), "");
   va_end(arguments);
-  memcpy(message, made, sizeof made);
   return status;
 }
 
@@ -44,10 +64,7 @@ treadle_status treadle_fail_in(treadle_status status, const char *format, ...) {
   char made[MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(made, sizeof made, format, arguments);
+  keep(made, vsnprintf(made, sizeof made, format, arguments), message);
   va_end(arguments);
-  if (length < 0) length = 0;
-  if (length < MESSAGE_BYTES) snprintf(made + length, sizeof made - (size_t)length, "%s", message);
-  memcpy(message, made, sizeof made);
   return status;
 }

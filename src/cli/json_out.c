@@ -1,19 +1,29 @@
 /* Writing JSON as it comes. */
 #include "cli/json_out.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <math.h>
 
+/* Plain characters as they are, others as \uNNNN; each byte that is no part of a character becomes U+FFFD. */
 static void write_text(FILE *file, const char *text) {
   fputc('"', file);
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '"' || c == '\\')
-      fprintf(file, "\\%c", c);
-    else if (c < 0x20)
-      fprintf(file, "\\u%04x", c);
+  while (*text) {
+    uint32_t code = 0;
+    const char *end = text;
+    int length;
+    while (*end && (length = treadle_utf8_read(end, &code)) > 0 && treadle_utf8_is_plain(code) &&
+           *end != '"' && *end != '\\')
+      end += length;
+    fwrite(text, 1, (size_t)(end - text), file);
+    if (!*end) break;
+    length = treadle_utf8_read(end, &code);
+    if (*end == '"' || *end == '\\')
+      fprintf(file, "\\%c", *end);
     else
-      fputc(c, file);
+      fprintf(file, "\\u%04x", length > 0 ? code : 0xfffdu); /* all that are not plain have four digits */
+    text = end + (length > 0 ? length : 1);
   }
   fputc('"', file);
 }
