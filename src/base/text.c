@@ -41,8 +41,11 @@ enum { UNITS = sizeof unit_names / sizeof *unit_names };
 
 treadle_status treadle_text_to_size(const char *what, const char *text, size_t *bytes_p) {
   const char *end = text;
-  int64_t number;
-  if (!read_digits(&end, &number))
+  int64_t number = INT64_MAX;
+  bool large = *text >= '0' && *text <= '9';
+  if (!read_digits(&end, &number) && large)
+    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is more than 2^63 - 1 bytes", what, text);
+  if (!large)
     return treadle_fail(TREADLE_REFUSED,
                         "%s: '%s' is not a size: a whole number and B, KiB, MiB, GiB or TiB", what, text);
   int unit = 0;

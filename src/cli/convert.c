@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "convert/convert.h"
 
 #include <inttypes.h>
@@ -67,7 +68,7 @@ static void print_json(const totals *sum, double seconds) {
 static void print_text(const treadle_arguments *arguments, const totals *sum, double seconds) {
   const treadle_convert_figures *f = &sum->figures;
   printf("%s: %" PRId64 " tensors in %" PRId64 " files, %s written in %.1f s (%.2f GB/s), %s of memory\n",
-         arguments->words[1], f->tensors, f->files + f->resumed,
+         treadle_text_shown(arguments->words[1]), f->tensors, f->files + f->resumed,
          treadle_text_of_size((size_t)f->bytes_written), seconds,
          seconds > 0 ? (double)f->bytes_written / seconds / 1e9 : 0.0,
          treadle_text_of_size((size_t)sum->peak_rss_bytes));

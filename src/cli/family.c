@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/model_stored.h"
@@ -18,10 +19,12 @@ static treadle_status list(const char *folder) {
   TRY(treadle_family_all(folder, &arena, &families, &count));
   for (int32_t i = 0; i < count; i++) {
     const treadle_family *family = families[i];
-    printf("%-12s %2d kinds of tensors; model_type", family->name, (int)family->kind_count);
-    for (const char **type = family->model_types; *type; type++) printf(" %s", *type);
+    printf("%-12s %2d kinds of tensors; model_type", treadle_text_shown(family->name),
+           (int)family->kind_count);
+    for (const char **type = family->model_types; *type; type++) printf(" %s", treadle_text_shown(*type));
     printf("; engines");
-    for (int32_t e = 0; e < family->engine_count; e++) printf(" %s", family->engines[e].engine);
+    for (int32_t e = 0; e < family->engine_count; e++)
+      printf(" %s", treadle_text_shown(family->engines[e].engine));
     printf("\n");
   }
 out:
@@ -170,10 +173,10 @@ static void print_result(const check_subject *subject, const treadle_model *mode
   if (files->scale_count) printf("%d tensors of fp8 block scales\n", (int)files->scale_count);
   if (files->carried_count)
     printf("%d tensors of other parts, carried along: %s, ...\n", (int)files->carried_count,
-           files->carried[0]->name);
+           treadle_text_shown(files->carried[0]->name));
   if (files->skipped_count)
-    printf("%d buffers skipped: %s%s\n", (int)files->skipped_count, files->skipped[0]->name,
-           files->skipped_count > 1 ? ", ..." : "");
+    printf("%d buffers skipped: %s%s\n", (int)files->skipped_count,
+           treadle_text_shown(files->skipped[0]->name), files->skipped_count > 1 ? ", ..." : "");
   printf("%d names %s, %s: %s\n", (int)subject->checkpoint->count,
          subject->checkpoint->index_only ? "in the index" : "in the files",
          subject->checkpoint->index_only ? "shapes unknown" : "with shapes",
@@ -195,8 +198,9 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
     TRY(treadle_model_from_config(subject.config_path, subject.config, &options, &model));
   }
   *differences_p = files.missing_count + files.left_over_count;
-  printf("%s: family %s, %d tensors, %lld parameters\n", path, treadle_model_family(model),
-         (int)model->entry_count, (long long)treadle_model_elems(model));
+  printf("%s: family %s, %d tensors, %lld parameters\n", treadle_text_shown(path),
+         treadle_text_shown(treadle_model_family(model)), (int)model->entry_count,
+         (long long)treadle_model_elems(model));
   print_result(&subject, model, &files);
 out:
   treadle_files_release(&files);

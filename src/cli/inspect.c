@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "io/json.h"
 #include "model/model_stored.h"
 
@@ -82,12 +83,12 @@ static void print_kinds(const treadle_model *model) {
       length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "",
                                  (long long)one->shape[dim]);
     if (length + 1 < sizeof shape) memcpy(shape + length, "]", 2);
-    printf("%-48s %6d  %-24s %-5s %12s\n", model->family->kinds[kind].name, (int)count, shape,
-           mixed ? "mixed" : treadle_dtype_name(one->dtype), treadle_text_of_size(bytes));
+    printf("%-48s %6d  %-24s %-5s %12s\n", treadle_text_shown(model->family->kinds[kind].name), (int)count,
+           shape, mixed ? "mixed" : treadle_dtype_name(one->dtype), treadle_text_of_size(bytes));
   }
   for (int32_t i = 0; i < model->alias_count; i++)
-    printf("%-48s        tied: the same as %s\n", model->aliases[i].name,
-           model->tensors[model->aliases[i].tensor].name);
+    printf("%-48s        tied: the same as %s\n", treadle_text_shown(model->aliases[i].name),
+           treadle_text_shown(model->tensors[model->aliases[i].tensor].name));
 }
 
 static void print_types(const treadle_model *model) {
@@ -109,15 +110,16 @@ static void print_others(const treadle_files *files) {
   if (files->scale_count) printf("scales         %d tensors, of fp8 blocks\n", (int)files->scale_count);
   for (int32_t i = 0; i < files->carried_count && i < 1; i++)
     printf("carried        %d tensors of other parts: %s, ...\n", (int)files->carried_count,
-           files->carried[i]->name);
+           treadle_text_shown(files->carried[i]->name));
   for (int32_t i = 0; i < files->skipped_count && i < 1; i++)
-    printf("skipped        %d buffers: %s%s\n", (int)files->skipped_count, files->skipped[i]->name,
-           files->skipped_count > 1 ? ", ..." : "");
+    printf("skipped        %d buffers: %s%s\n", (int)files->skipped_count,
+           treadle_text_shown(files->skipped[i]->name), files->skipped_count > 1 ? ", ..." : "");
 }
 
 static treadle_status print_text(const treadle_model *model) {
   treadle_status status = TREADLE_OK;
-  printf("family         %s (%s)\n", model->family->name, model->family->path);
+  printf("family         %s (%s)\n", treadle_text_shown(model->family->name),
+         treadle_text_shown(model->family->path));
   printf("parameters     %lld in %d tensors, %s\n", (long long)model->elems, (int)model->entry_count,
          treadle_text_of_size((size_t)model->bytes));
   print_types(model);
@@ -126,12 +128,12 @@ static treadle_status print_text(const treadle_model *model) {
     int64_t value;
     bool found;
     TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], NULL, &value, &found));
-    if (found) printf("%s=%lld ", model->family->dim_names[i], (long long)value);
+    if (found) printf("%s=%lld ", treadle_text_shown(model->family->dim_names[i]), (long long)value);
   }
   printf("\n");
   if (!model->checkpoint) printf("files          none: a config.json alone\n");
   for (int32_t i = 0; model->checkpoint && i < model->checkpoint->file_count; i++)
-    printf("%-14s %s\n", i ? "" : "files", model->checkpoint->files[i]);
+    printf("%-14s %s\n", i ? "" : "files", treadle_text_shown(model->checkpoint->files[i]));
   if (model->files) print_others(model->files);
   print_kinds(model);
 out:

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,7 @@ static void print_sources(const layout_view *view, const treadle_run *runs, size
     for (int s = 0; s < shown_count; s++) known = known || shown[s] == runs[i].tensor;
     padded = padded || runs[i].tensor < 0;
     if (known || runs[i].tensor < 0 || shown_count == TREADLE_MAX_PARTS) continue;
-    printf("%s%s", shown_count ? " + " : "", tensor_name(view, runs[i].tensor));
+    printf("%s%s", shown_count ? " + " : "", treadle_text_shown(tensor_name(view, runs[i].tensor)));
     shown[shown_count++] = runs[i].tensor;
   }
   if (padded) printf("%spadding", shown_count ? " + " : "");
@@ -95,8 +96,8 @@ static void print_runs(const layout_view *view, const treadle_run *runs, size_t 
     const char *name = tensor_name(view, runs[i].tensor);
     if (name)
       printf("      %lld..%lld  from %s, %lld on, stride %lld\n", (long long)runs[i].local_start,
-             (long long)(runs[i].local_start + runs[i].count), name, (long long)runs[i].start,
-             (long long)runs[i].stride);
+             (long long)(runs[i].local_start + runs[i].count), treadle_text_shown(name),
+             (long long)runs[i].start, (long long)runs[i].stride);
     else
       printf("      %lld..%lld  padding\n", (long long)runs[i].local_start,
              (long long)(runs[i].local_start + runs[i].count));
@@ -109,7 +110,8 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
   size_t bytes = 0;
   int32_t count = treadle_layout_storage_count(view->layout, view->rank);
   printf("rank %lld of %lld in %s: %d tensors, a window of %s\n\n", (long long)view->rank,
-         (long long)treadle_layout_ranks(view->layout), treadle_layout_text(view->layout), (int)count,
+         (long long)treadle_layout_ranks(view->layout),
+         treadle_text_shown(treadle_layout_text(view->layout)), (int)count,
          treadle_text_of_size(treadle_layout_window_bytes(view->layout, view->rank)));
   for (int32_t storage = 0; storage < count; storage++) {
     treadle_storage_info info;
@@ -121,9 +123,9 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
       length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "",
                                  (long long)info.shape[dim]);
     if (info.chunk > 0)
-      snprintf(name, sizeof name, "chunk %d: %s", (int)info.chunk, info.name);
+      snprintf(name, sizeof name, "chunk %d: %s", (int)info.chunk, treadle_text_shown(info.name));
     else
-      snprintf(name, sizeof name, "%s", info.name);
+      snprintf(name, sizeof name, "%s", treadle_text_shown(info.name));
     printf("%-52s [%s] %s%s, %s\n    = ", name, shape, treadle_dtype_name(info.dtype),
            info.derived ? ", derived" : "", treadle_text_of_size(info.bytes));
     print_sources(view, runs, run_count);

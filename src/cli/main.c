@@ -2,7 +2,10 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -203,8 +206,10 @@ int treadle_report_refusal(const char *command, treadle_status status) {
 }
 
 int treadle_finish_output(const char *command, int exit_status) {
+  errno = 0;
   if (fflush(stdout) == 0 && !ferror(stdout)) return exit_status;
-  fprintf(stderr, "treadle %s: the output could not be written\n", command);
+  fprintf(stderr, "treadle %s: the output could not be written%s%s\n", command, errno ? ": " : "",
+          errno ? strerror(errno) : "");
   return exit_status ? exit_status : TREADLE_EXIT_FAILED;
 }
 
@@ -272,11 +277,11 @@ static int refuse_command(const char *name) {
   for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
   names[COMMANDS] = "help";
   names[COMMANDS + 1] = NULL;
-  const char *nearest = treadle_nearest_name(name, names);
+  const char *nearest = treadle_nearest_name(name, names), *shown = treadle_text_shown(name);
   if (nearest)
-    fprintf(stderr, "treadle: there is no command '%s'; did you mean '%s'?\n", name, nearest);
+    fprintf(stderr, "treadle: there is no command '%s'; did you mean '%s'?\n", shown, nearest);
   else
-    fprintf(stderr, "treadle: there is no command '%s'; see treadle --help\n", name);
+    fprintf(stderr, "treadle: there is no command '%s'; see treadle --help\n", shown);
   return TREADLE_EXIT_REFUSED;
 }
 
@@ -291,7 +296,16 @@ static int run_help(int count, char **texts) {
   return treadle_finish_output("help", TREADLE_EXIT_OK);
 }
 
+/* Where the caller closed standard input, output or error, the next file that is opened would take its place, and be
+ * written what is said. Output that nobody gets is a failure, messages that nobody gets are not. */
+static void fill_descriptors(void) {
+  static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+  for (int fd = 0; fd < 3; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) _exit(TREADLE_EXIT_FAILED);
+}
+
 int main(int count, char **texts) {
+  fill_descriptors();
   progress_begin = treadle_clock_seconds();
   if (count < 2) {
     print_overview(stderr);

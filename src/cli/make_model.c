@@ -6,8 +6,10 @@
 #include "cli/cli.h"
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/dtype.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -45,17 +47,24 @@ static treadle_status make_config(const treadle_arguments *arguments, json_t **c
       (!treadle_dtype_parse(arguments->dtype, &dtype) || dtype == TREADLE_FP8_E4M3)) /* fp8 wants scales */
     return treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32",
                         arguments->dtype);
+  if (arguments->family && !treadle_utf8_is_valid(arguments->family)) /* a config.json could not hold it */
+    return treadle_fail(TREADLE_REFUSED, "--family is '%s', which is not UTF-8", arguments->family);
   if (arguments->hidden % 64)
     return treadle_fail(TREADLE_REFUSED, "--hidden is %lld, and must be a multiple of 64",
                         (long long)arguments->hidden);
+  int64_t intermediate;
+  if (!treadle_mul_fits(arguments->hidden / 64, 176, &intermediate))
+    return treadle_fail(TREADLE_REFUSED,
+                        "--hidden is %lld, and 176/64 of it, the intermediate size, does not fit",
+                        (long long)arguments->hidden);
   int64_t heads = arguments->hidden / 64, groups = heads % 4 ? heads : heads / 4 * 2;
-  *config_p = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b}", "model_type",
-                        arguments->family ? arguments->family : "llama", "dtype", torch_names[dtype],
-                        "hidden_size", (json_int_t)arguments->hidden, "intermediate_size",
-                        (json_int_t)(arguments->hidden / 64 * 176), "num_hidden_layers",
-                        (json_int_t)arguments->layers, "num_attention_heads", (json_int_t)heads,
-                        "num_key_value_heads", (json_int_t)groups, "head_dim", 64, "vocab_size",
-                        (json_int_t)arguments->vocab, "tie_word_embeddings", 0);
+  *config_p =
+      json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b}", "model_type",
+                arguments->family ? arguments->family : "llama", "dtype", torch_names[dtype], "hidden_size",
+                (json_int_t)arguments->hidden, "intermediate_size", (json_int_t)intermediate,
+                "num_hidden_layers", (json_int_t)arguments->layers, "num_attention_heads",
+                (json_int_t)heads, "num_key_value_heads", (json_int_t)groups, "head_dim", 64, "vocab_size",
+                (json_int_t)arguments->vocab, "tie_word_embeddings", 0);
   if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
   return add_family_fields(arguments, *config_p);
 }
@@ -206,8 +215,8 @@ int treadle_command_make_model(const treadle_arguments *arguments) {
   TRY(choose_config(arguments, &config));
   TRY(treadle_model_from_config("the config of make-model", config, &options, &model));
   TRY(write_model(path, config, model, arguments->experts));
-  printf("%s: %s, %s parameters, %s\n", path, treadle_model_family(model),
-         treadle_count_of(treadle_model_elems(model)).text,
+  printf("%s: %s, %s parameters, %s\n", treadle_text_shown(path),
+         treadle_text_shown(treadle_model_family(model)), treadle_count_of(treadle_model_elems(model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(model)));
 out:;
   int exit_status = status ? treadle_report_error("make-model", status) : TREADLE_EXIT_OK;

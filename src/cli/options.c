@@ -4,8 +4,6 @@
 
 #include "base/text.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +19,8 @@ typedef struct option_row {
   int64_t low;          /* of a COUNT */
   const char *words[4]; /* of a WORD: its number is its position */
   const char *bare;     /* of a WORD: what the option without "=value" means; NULL: a value is needed */
+  int64_t
+      high; /* of a COUNT, beyond which no table of them is made; 0: none, the library says what it takes */
 } option_row;
 
 #define AT(field) offsetof(treadle_arguments, field)
@@ -33,50 +33,50 @@ enum {
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "a Hugging Face directory, or a config.json alone: then no weights are needed",
-   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS, 0, {0}, NULL},
+   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS, 0, {0}, NULL, 0},
   {"scale-down", "N", "a model of at most N million parameters with the structure of --model, without weights",
-   COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
-  {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL},
-  {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL},
-  {"train", "LAYOUT", "the training layout", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL},
-  {"infer", "LAYOUT", "the inference layout", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL},
-  {"layout", "LAYOUT", "the layout to show", TEXT, AT(layout), TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL},
-  {"ranks", "N", "how many ranks there are", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL},
-  {"rank", "R", "one rank, from 0", COUNT, AT(rank), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL},
+   COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
+  {"from", "LAYOUT", "the layout that the weights are in", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
+  {"to", "LAYOUT", "the layout that they go to", TEXT, AT(to), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
+  {"train", "LAYOUT", "the training layout", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
+  {"infer", "LAYOUT", "the inference layout", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
+  {"layout", "LAYOUT", "the layout to show", TEXT, AT(layout), TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
+  {"ranks", "N", "how many ranks there are", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL, 0},
+  {"rank", "R", "one rank, from 0", COUNT, AT(rank), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"rank-map", "contiguous|strided|best", "which rank takes which place of the inference layout (contiguous)",
-   WORD, AT(rank_map), LAYOUTS, 0, 0, {"contiguous", "strided", "best", NULL}, NULL},
-  {"cycles", "N", "how often to switch there and back (3); 0: once, one way", COUNT, AT(cycles), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+   WORD, AT(rank_map), LAYOUTS, 0, 0, {"contiguous", "strided", "best", NULL}, NULL, 0},
+  {"cycles", "N", "how often to switch there and back (3); 0: once, one way", COUNT, AT(cycles), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 1000000},
   {"cap", "SIZE", "memory that a switch may use beyond the larger window (the larger of 256MiB and the least possible)",
-   SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL},
-  {"page-size", "SIZE", "size of a page: a power of two from 4KiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL},
-  {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL},
+   SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
+  {"page-size", "SIZE", "size of a page: a power of two from 4KiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
+  {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
   {"alias", "on|off", "whether pages that hold the same bytes in both layouts are shared instead of copied (on)",
-   WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL},
+   WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL, 0},
   {"offload", "LIST", "hold gradients and optimizer state, too; these leave the device: params, grads (grads=keep: to the host), optimizer; or none",
-   TEXT, AT(offload), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+   TEXT, AT(offload), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"keep", "infer|host", "what keeps params that left: the infer weights, or a copy in host memory (infer)",
-   WORD, AT(keep), TREADLE_IN_SWITCH, 0, 0, {"infer", "host", NULL}, NULL},
-  {"forward", "", "go back by way of forward mode (params alone, for log-probabilities)", FLAG, AT(forward), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+   WORD, AT(keep), TREADLE_IN_SWITCH, 0, 0, {"infer", "host", NULL}, NULL, 0},
+  {"forward", "", "go back by way of forward mode (params alone, for log-probabilities)", FLAG, AT(forward), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"fault", "SPEC", "what goes wrong in the first switch to infer: kill|stall|slow|enomem|corrupt:rank=R,wave=W or phase=P",
-   TEXT, AT(fault), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
-  {"timeline", "FILE.svg", "a picture of the device bytes of the fullest rank over time", TEXT, AT(timeline), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
-  {"timeout", "SECONDS", "how long any wait may take (60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL},
+   TEXT, AT(fault), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"timeline", "FILE.svg", "a picture of the device bytes of the fullest rank over time", TEXT, AT(timeline), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"timeout", "SECONDS", "how long any wait may take (60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte with a direct cut of the file; =prove also plants faults that must be caught",
-   WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on"},
-  {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL},
-  {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL},
-  {"trust", "", "do not compare copies of one weight in several files, from 1 MiB on", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL},
-  {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
-  {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
-  {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
-  {"vocab", "N", "vocabulary (8000)", COUNT, AT(vocab), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL},
-  {"dtype", "bf16|fp16|fp32", "element type (bf16)", TEXT, AT(dtype), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL},
+   WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
+  {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},
+  {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
+  {"trust", "", "do not compare copies of one weight in several files, from 1 MiB on", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
+  {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL, 0},
+  {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
+  {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
+  {"vocab", "N", "vocabulary (8000)", COUNT, AT(vocab), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
+  {"dtype", "bf16|fp16|fp32", "element type (bf16)", TEXT, AT(dtype), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL, 0},
   {"experts", "single|packed", "how the file has experts: a tensor each, or stacked (single)",
-   WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL},
+   WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "folder of family files, instead of those built in",
-   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL},
-  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL},
-  {"help", "", "this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL},
+   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
+  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
+  {"help", "", "this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */
 
@@ -116,18 +116,31 @@ static treadle_status refuse_unknown(const treadle_command *command, const char 
 }
 
 static treadle_status set_count(const option_row *row, const char *text, int64_t *value_p) {
-  if (!treadle_text_to_int64(text, value_p) || *value_p < row->low)
-    return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be a whole number from %lld", row->name,
-                        text, (long long)row->low);
+  int64_t high = row->high ? row->high : INT64_MAX;
+  if (!treadle_text_to_int64(text, value_p) || *value_p < row->low || *value_p > high)
+    return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be a whole number from %lld to %lld",
+                        row->name, text, (long long)row->low, (long long)high);
   return TREADLE_OK;
 }
 
+/* Sums of some sizes fit into 63 bits then. */
+static treadle_status set_size(const option_row *row, const char *text, size_t *bytes_p) {
+  char what[32] = "--";
+  strncat(what, row->name, sizeof what - 3);
+  treadle_status status = treadle_text_to_size(what, text, bytes_p);
+  if (!status && *bytes_p > (size_t)1 << 60)
+    status = treadle_fail(TREADLE_REFUSED, "%s: '%s' is more than 1048576TiB (2^60 bytes)", what, text);
+  return status;
+}
+
+/* Digits with a decimal point, as a person writes them. strtod would take hexadecimal ones, spaces and "infinity", too. */
 static treadle_status set_seconds(const option_row *row, const char *text, double *value_p) {
-  char *end;
-  double value = strtod(text, &end);
-  if (end == text || *end || !isfinite(value) || value <= 0 || value > 1e6)
-    return treadle_fail(TREADLE_REFUSED, "--%s is '%s', and must be a number of seconds above 0", row->name,
-                        text);
+  char *end = NULL;
+  double value = text[strspn(text, "0123456789.")] ? 0 : strtod(text, &end);
+  if (!end || end == text || *end || !(value >= 0.001 && value <= 1e6))
+    return treadle_fail(TREADLE_REFUSED,
+                        "--%s is '%s', and must be a number of seconds above 0: from 0.001 to 1000000",
+                        row->name, text);
   *value_p = value;
   return TREADLE_OK;
 }
@@ -157,11 +170,7 @@ static treadle_status set_value(const option_row *row, const char *text, treadle
       return treadle_fail(TREADLE_REFUSED, "--%s is empty; it needs a value: %s", row->name, row->value);
     *(const char **)field = text;
     return TREADLE_OK;
-  case SIZE: {
-    char what[32] = "--";
-    strncat(what, row->name, sizeof what - 3);
-    return treadle_text_to_size(what, text, field);
-  }
+  case SIZE: return set_size(row, text, field);
   case COUNT: return set_count(row, text, field);
   case SECONDS: return set_seconds(row, text, field);
   case WORD: return set_word(row, text, field);

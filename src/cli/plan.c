@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -122,7 +123,8 @@ static treadle_status print_largest(const treadle_report *report) {
   treadle_box whole = treadle_box_whole(tensor);
   char shape[96] = "";
   format_shape(tensor, &whole, shape, sizeof shape);
-  printf("\nlargest tensor    %s [%s], %s\n", tensor->name, shape, treadle_text_of_size((size_t)most));
+  printf("\nlargest tensor    %s [%s], %s\n", treadle_text_shown(tensor->name), shape,
+         treadle_text_of_size((size_t)most));
   TRY(print_cut("from", report->from, largest));
   TRY(print_cut("to", report->to, largest));
 out:
@@ -204,16 +206,16 @@ static void print_fit(const treadle_report *report, const treadle_report_options
     if (report->infos[kind].to_bytes > to) to = report->infos[kind].to_bytes;
   }
   printf("  a larger tp or pp in %s, whose window is the larger one\n",
-         treadle_layout_text(from > to ? report->from : report->to));
+         treadle_text_shown(treadle_layout_text(from > to ? report->from : report->to)));
 }
 
 static treadle_status print_text(const treadle_report *report, const treadle_report_options *given) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = report->from->model;
-  printf("model             %s, %s parameters, %s\n", treadle_model_family(model),
+  printf("model             %s, %s parameters, %s\n", treadle_text_shown(treadle_model_family(model)),
          treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
-  printf("from              %s\n", treadle_layout_text(report->from));
-  printf("to                %s\n", treadle_layout_text(report->to));
+  printf("from              %s\n", treadle_text_shown(treadle_layout_text(report->from)));
+  printf("to                %s\n", treadle_text_shown(treadle_layout_text(report->to)));
   printf("ranks             %lld, rank map %s", (long long)report->ranks, report->rank_map);
   if (report->rank >= 0) printf("; all figures are of rank %lld", (long long)report->rank);
   printf("\n\nmoved             %s (%zu)\n", treadle_text_of_size(report->moved_bytes),

@@ -17,7 +17,8 @@
 #include <math.h>
 #include <string.h>
 
-static const size_t default_page = (size_t)2 << 20, least_page = 4096, default_cap = (size_t)256 << 20;
+static const size_t default_page = (size_t)2 << 20, least_page = 4096, most_page = (size_t)1 << 40,
+                    default_cap = (size_t)256 << 20;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -294,9 +295,10 @@ treadle_status treadle_report_make(const treadle_model *model, const treadle_rep
   size_t page = options->page_bytes ? options->page_bytes : default_page;
   *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
 
-  if (page < least_page || (page & (page - 1)))
-    TRY(treadle_fail(TREADLE_REFUSED, "a page size of %zu bytes: it must be a power of two from %zu", page,
-                     least_page));
+  if (page < least_page || page > most_page || (page & (page - 1)))
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "a page size of %zu bytes: it must be a power of two from %zu to %zu (1 TiB)", page,
+                     least_page, most_page));
   if (options->rank >= options->ranks)
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
                      (long long)options->rank, (long long)options->ranks));

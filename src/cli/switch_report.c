@@ -2,6 +2,7 @@
 #include "cli/switch_report.h"
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/report.h"
@@ -88,7 +89,7 @@ static void print_parts(const treadle_switch_report *report, const treadle_rank_
 static void print_fault(const treadle_fault_report *fault, int ranks) {
   printf("fault %s\n%d of %d ranks survived it, %d of them returned, the slowest after %.3f s\n"
          "their training state is %s; left behind (descriptors, mappings): %lld\n",
-         fault->injected, fault->survivors, ranks, fault->returned, fault->max_seconds,
+         treadle_text_shown(fault->injected), fault->survivors, ranks, fault->returned, fault->max_seconds,
          fault->digest_unchanged ? "unchanged" : "not what it was", (long long)fault->leaked);
 }
 
@@ -114,10 +115,11 @@ static void print_figures(const treadle_switch_report *report) {
 }
 
 void treadle_switch_report_text(const treadle_switch_report *report) {
-  printf("%s, %s parameters, %s, on %d ranks\n", treadle_model_family(report->model),
+  printf("%s, %s parameters, %s, on %d ranks\n", treadle_text_shown(treadle_model_family(report->model)),
          treadle_count_of(treadle_model_elems(report->model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
-  printf("%s -> %s, rank map %s\n", report->train, report->infer, report->rank_map);
+  printf("%s -> %s, rank map %s\n", treadle_text_shown(report->train), treadle_text_shown(report->infer),
+         report->rank_map);
   printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,
          report->cycles == 1 ? "" : "s", (int)report->waves, report->waves == 1 ? "" : "s",
          treadle_text_of_size(report->cap_bytes), treadle_text_of_size(report->page_bytes));

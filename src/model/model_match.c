@@ -1,6 +1,8 @@
 /* Sorting out the names of a checkpoint: which tensor stands where, what is missing, what is left over. */
 #include "model/model_match.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,7 +47,7 @@ void treadle_match_missing(treadle_match *match, const char *format, ...) {
   va_start(values, format);
   vsnprintf(line, sizeof line, format, values);
   va_end(values);
-  treadle_builder_add(&match->files->missing, "%s\n", line);
+  treadle_builder_add(&match->files->missing, "%s\n", treadle_text_shown(line));
   match->files->missing_count++;
 }
 
@@ -135,7 +137,7 @@ static void list_left_over(treadle_match *match) {
     if (match->names.roles[i] != TREADLE_ROLE_NONE) continue;
     int32_t entry = (int32_t)treadle_map_get(&model->by_name, match->names.names[i], -1);
     bool other = entry >= 0 && match->stacked[model->entries[entry].tensor];
-    treadle_builder_add(&files->left_over, "%s%s\n", match->checkpoint->tensors[i].name,
+    treadle_builder_add(&files->left_over, "%s%s\n", treadle_text_shown(match->checkpoint->tensors[i].name),
                         other ? " (beside the stacked form)" : "");
     files->left_over_count++;
   }

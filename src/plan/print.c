@@ -1,5 +1,6 @@
 /* A plan as text: a line an operation. For people, and for comparing plans. */
 #include "base/dtype.h"
+#include "base/utf8.h"
 #include "plan/plan.h"
 
 #include <inttypes.h>
@@ -13,7 +14,8 @@ static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file)
     fprintf(file, "  copy own");
   else
     fprintf(file, "  pull rank %d", op->source);
-  if (op->tensor >= 0) fprintf(file, " %s", plan->from->model->tensors[op->tensor].name);
+  if (op->tensor >= 0)
+    fprintf(file, " %s", treadle_text_shown(plan->from->model->tensors[op->tensor].name));
   fprintf(file, " %s", treadle_dtype_name((treadle_dtype)op->from_dtype));
   if (op->from_dtype != op->to_dtype) fprintf(file, ">%s", treadle_dtype_name((treadle_dtype)op->to_dtype));
   if (op->add) fprintf(file, " %+d", op->add);

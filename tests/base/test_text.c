@@ -69,6 +69,9 @@ static void sizes(void **state) {
     assert_refused("--cap: '", treadle_text_to_size("--cap", bad[i], &bytes));
     assert_int_equal(bytes, 77);
   }
+  size_t bytes;
+  assert_refused("more than 2^63 - 1 bytes", treadle_text_to_size("--cap", "9223372036854775808", &bytes));
+  assert_refused("more than 2^63 - 1 bytes", treadle_text_to_size("--cap", "8388608TiB", &bytes));
 }
 
 static void sizes_as_text(void **state) {
@@ -80,6 +83,7 @@ static void sizes_as_text(void **state) {
   assert_string_equal(treadle_text_of_size((size_t)3 << 29), "1.50 GiB");
   assert_string_equal(treadle_text_of_size((1 << 20) - 1), "1.00 MiB");
   assert_string_equal(treadle_text_of_size((size_t)5 << 50), "5120.00 TiB");
+  assert_string_equal(treadle_text_of_size(SIZE_MAX), "16777216.00 TiB");
   for (int i = 0; i < 10; i++) treadle_text_of_size(5);
   assert_string_equal(kept, "1023 B"); /* 15 calls later */
 }
