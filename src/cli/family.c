@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 #include "model/model_stored.h"
 
@@ -91,19 +92,26 @@ static bool ends_with(const char *text, const char *end) {
 
 /* An index, and its shards where all of them are there. */
 static treadle_status open_index(const char *folder, const char *index, treadle_checkpoint **checkpoint_p) {
-  treadle_status status = treadle_checkpoint_open_index(index, checkpoint_p);
-  if (status) return status;
-  for (int32_t i = 0; i < (*checkpoint_p)->file_count; i++)
-    if (!treadle_file_exists((*checkpoint_p)->files[i])) return TREADLE_OK;
+  treadle_file_kind kind;
+  treadle_status status;
+  TRY(treadle_checkpoint_open_index(index, checkpoint_p));
+  for (int32_t i = 0; i < (*checkpoint_p)->file_count; i++) {
+    TRY(treadle_file_look((*checkpoint_p)->files[i], &kind));
+    if (kind == TREADLE_FILE_NONE) goto out;
+  }
   treadle_checkpoint_close(*checkpoint_p);
   *checkpoint_p = NULL;
-  return treadle_checkpoint_open(folder, checkpoint_p);
+  TRY(treadle_checkpoint_open(folder, checkpoint_p));
+out:
+  return status;
 }
 
 /* A folder, an index or a config.json, which all have the config beside them. */
 static treadle_status open_files(const char *path, treadle_arena *arena, check_subject *subject) {
-  treadle_status status = TREADLE_OK;
-  bool is_folder = treadle_file_is_folder(path), is_index = !is_folder && ends_with(path, ".index.json");
+  treadle_file_kind kind, single_kind = TREADLE_FILE_NONE, index_kind = TREADLE_FILE_NONE;
+  treadle_status status;
+  TRY(treadle_file_look(path, &kind));
+  bool is_folder = kind == TREADLE_FILE_FOLDER, is_index = !is_folder && ends_with(path, ".index.json");
   const char *slash = strrchr(path, '/'), *folder = path, *index = path;
   if (!is_folder)
     folder = slash ? treadle_arena_format(arena, "%.*s", (int)(slash - path), path) : ".";
@@ -115,7 +123,9 @@ static treadle_status open_files(const char *path, treadle_arena *arena, check_s
   const char *single = treadle_arena_format(arena, "%s/model.safetensors", folder);
   if (!folder || !index || !subject->config_path || !single)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
-  if (is_index || (is_folder && !treadle_file_exists(single) && treadle_file_exists(index)))
+  if (is_folder) TRY(treadle_file_look(single, &single_kind));
+  if (is_folder) TRY(treadle_file_look(index, &index_kind));
+  if (is_index || (single_kind == TREADLE_FILE_NONE && index_kind != TREADLE_FILE_NONE))
     TRY(open_index(folder, index, &subject->checkpoint));
   else if (is_folder)
     TRY(treadle_checkpoint_open(path, &subject->checkpoint));
@@ -130,7 +140,9 @@ static treadle_status open_subject(const treadle_arguments *arguments, const cha
   bool is_list = ends_with(path, ".tsv") || ends_with(path, ".tsv.gz");
   if (is_list && !arguments->model)
     return treadle_fail(TREADLE_REFUSED, "%s: a list of tensors needs --model config.json", path);
-  if (arguments->model && treadle_file_is_folder(arguments->model)) {
+  treadle_file_kind kind = TREADLE_FILE_NONE;
+  if (arguments->model) TRY(treadle_file_look(arguments->model, &kind));
+  if (kind == TREADLE_FILE_FOLDER) {
     subject->config_path = treadle_arena_format(arena, "%s/config.json", arguments->model);
     if (!subject->config_path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
   } else {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "memory/copy.h"
@@ -166,14 +167,20 @@ out:
   return status;
 }
 
-static treadle_status make_folder(const char *path, treadle_arena *arena) {
-  const char *config = treadle_arena_format(arena, "%s/config.json", path);
-  if (!config) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
-  if (treadle_file_exists(config))
-    return treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path);
+/* What is in the way is said before anything is made. */
+static treadle_status make_folder(const char *path, const char *weights, const char *config) {
+  treadle_status status = TREADLE_OK;
+  treadle_file_kind kind;
   if (mkdir(path, 0777) && errno != EEXIST)
-    return treadle_fail(TREADLE_SYSTEM, "%s: the folder cannot be made: %s", path, strerror(errno));
-  return TREADLE_OK;
+    return treadle_fail(TREADLE_REFUSED, "%s: the folder cannot be made: %s", path, strerror(errno));
+  TRY(treadle_file_look(path, &kind));
+  if (kind != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder", path));
+  TRY(treadle_file_look(config, &kind));
+  if (kind != TREADLE_FILE_NONE) TRY(treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path));
+  TRY(treadle_file_may_write(config));
+  TRY(treadle_file_may_write(weights));
+out:
+  return status;
 }
 
 static treadle_status write_model(const char *path, json_t *config, const treadle_model *model,
@@ -192,7 +199,7 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
   if (!window || !text || !weights_path || !config_path)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a model of %s",
                      treadle_text_of_size((size_t)treadle_model_bytes(model))));
-  TRY(make_folder(path, &arena));
+  TRY(make_folder(path, weights_path, config_path));
   TRY(treadle_layout_load(layout, 0, window));
   TRY(packed ? stack_experts(model, layout, window, &arena, &tensors, &count)
              : list_tensors(layout, window, &arena, &tensors, &count));
@@ -212,7 +219,9 @@ int treadle_command_make_model(const treadle_arguments *arguments) {
   treadle_model *model = NULL;
   treadle_model_options options = {.families = arguments->families};
   const char *path = arguments->words[0];
-  TRY(choose_config(arguments, &config));
+  status = choose_config(arguments, &config);
+  TRY(status == TREADLE_SYSTEM ? TREADLE_REFUSED
+                               : status); /* a config that does not open is refused input */
   TRY(treadle_model_from_config("the config of make-model", config, &options, &model));
   TRY(write_model(path, config, model, arguments->experts));
   printf("%s: %s, %s parameters, %s\n", treadle_text_shown(path),

@@ -1,7 +1,7 @@
 /* The model of --model: a folder or a config.json, scaled down with --scale-down. */
 #include "cli/cli.h"
 
-#include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 #include "model/scale_down.h"
 
@@ -16,8 +16,10 @@ treadle_status treadle_scaled_config(const treadle_arguments *arguments, const c
   treadle_builder changes = {0};
   json_t *config = NULL;
   treadle_status status;
-  const char *config_path =
-      treadle_file_is_folder(path) ? treadle_arena_format(&arena, "%s/config.json", path) : path;
+  treadle_file_kind kind;
+  const char *config_path = path;
+  TRY(treadle_file_look(path, &kind));
+  if (kind == TREADLE_FILE_FOLDER) config_path = treadle_arena_format(&arena, "%s/config.json", path);
   if (!config_path) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
   if (arguments->scale_down > INT64_MAX / MILLION)
     TRY(treadle_fail(TREADLE_REFUSED, "--scale-down is %" PRId64 " million parameters, more than 2^63",

@@ -10,6 +10,7 @@
 #include "cli/switch_job.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "plan/plan.h"
 #include "switch/prove.h"
 
@@ -132,7 +133,8 @@ static treadle_status draw_timeline(treadle_job *job) {
   treadle_session *session = &job->session;
   size_t own, *all = treadle_alloc_array((size_t)session->size, sizeof *all);
   int fullest = 0;
-  char title[200];
+  enum { SHOWN = 61 }; /* bytes of each layout's text, in characters */
+  char title[200], train[SHOWN], infer[SHOWN];
   if (!job->timeline) goto out;
   TRY(treadle_session_agree(session,
                             all ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for figures")));
@@ -140,8 +142,10 @@ static treadle_status draw_timeline(treadle_job *job) {
   TRY(treadle_group_gather(session->group, &own, sizeof own, all));
   for (int rank = 1; rank < session->size; rank++)
     if (all[rank] > all[fullest]) fullest = rank;
-  snprintf(title, sizeof title, "device bytes of rank %d, the fullest: %.60s to %.60s", session->rank,
-           treadle_layout_text(job->train), treadle_layout_text(job->infer));
+  treadle_utf8_show(train, sizeof train, treadle_layout_text(job->train));
+  treadle_utf8_show(infer, sizeof infer, treadle_layout_text(job->infer));
+  snprintf(title, sizeof title, "device bytes of rank %d, the fullest: %s to %s", session->rank, train,
+           infer);
   if (session->rank == fullest)
     mine = treadle_timeline_write(
         job->timeline, job->arguments->timeline, title,
@@ -237,7 +241,7 @@ out:
 
 /* The options were refused before MPI was started: the ranks meet so that only one says it. */
 int treadle_command_switch_refuse(treadle_status status) {
-  char message[512];
+  char message[1024];
   treadle_session session;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (!treadle_session_start(&session, "switch", 0) && session.rank == 0)

@@ -32,15 +32,14 @@ static treadle_status refuse(const char *text, const char *why) {
       text, why);
 }
 
-static treadle_status read_field(const char *text, const char *field, int ranks, treadle_fault_spec *fault,
-                                 bool *has_rank_p) {
+static treadle_status read_field(const char *text, const char *field, int ranks,
+                                 treadle_fault_spec *fault) {
   int64_t value = 0;
   if (strncmp(field, "rank=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= ranks)
       return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d", text, field + 5,
                           ranks);
     fault->rank = (int)value;
-    *has_rank_p = true;
     return TREADLE_OK;
   }
   if (strncmp(field, "wave=", 5) == 0) {
@@ -60,7 +59,7 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
 
 treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spec *fault) {
   treadle_status status = TREADLE_OK;
-  bool has_rank = false;
+  bool has_rank = false, has_place = false;
   char fields[128];
   const char *colon = strchr(text, ':');
   *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
@@ -71,11 +70,19 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
   if (fault->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no kind of fault");
   if (strlen(colon + 1) >= sizeof fields) return refuse(text, "is too long");
   strcpy(fields, colon + 1);
-  for (char *rest = fields, *field; (field = strsep(&rest, ","));)
-    TRY(read_field(text, field, ranks, fault, &has_rank));
+  for (char *rest = fields, *field; (field = strsep(&rest, ","));) {
+    bool *given = strncmp(field, "rank=", 5) == 0 ? &has_rank : &has_place;
+    if (*given) return refuse(text, given == &has_rank ? "names two ranks" : "names two moments");
+    TRY(read_field(text, field, ranks, fault));
+    *given = true;
+  }
   if (!has_rank) return refuse(text, "names no rank");
   treadle_point point = fault->injection.point;
   treadle_injected what = fault->injection.what;
+  if (ranks < 2 && (what == TREADLE_INJECT_KILL || what == TREADLE_INJECT_STALL))
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "--fault is '%s', and on one rank nobody is left to see it: at least 2 ranks are needed", text));
   if (what == TREADLE_INJECT_CORRUPT && point != TREADLE_AT_WAVE)
     return refuse(text, "bytes are copied in waves alone");
   if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))

@@ -6,13 +6,14 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/utf8.h"
+#include "io/file.h"
+#include "io/file_look.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { WIDTH = 960, HEIGHT = 460, LEFT = 76, RIGHT = 24, TOP = 72, BOTTOM = 96, MODE_WIDTH = 54 };
 enum {
@@ -89,13 +90,11 @@ static double y_of(const frame *f, double bytes) {
   return HEIGHT - BOTTOM - bytes / f->most * (HEIGHT - TOP - BOTTOM);
 }
 
+/* What is shown of a text is made of characters that XML has. */
 static void write_escaped(FILE *file, const char *text) {
-  for (; *text; text++) {
+  for (text = treadle_text_shown(text); *text; text++) {
     const char *entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : NULL;
-    if (entity)
-      fputs(entity, file);
-    else if ((unsigned char)*text >= ' ')
-      fputc(*text, file);
+    entity ? fputs(entity, file) : fputc(*text, file);
   }
 }
 
@@ -263,31 +262,30 @@ static void draw(FILE *file, const treadle_timeline *t, const char *title, tread
 
 /* ---- The file ---- */
 
+/* Asks as the system will be asked, with a file that is taken back: the picture comes when all is done. */
 treadle_status treadle_timeline_check(const char *path) {
-  const char *slash = strrchr(path, '/');
-  char folder[4096] = ".";
-  if (slash) snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-  struct stat found;
-  if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
-    return treadle_fail(TREADLE_REFUSED,
-                        "--timeline: '%s' is a folder; name a file in it, such as %s/out.svg", path, path);
-  if (access(folder, W_OK) == 0 && (access(path, F_OK) != 0 || access(path, W_OK) == 0)) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "--timeline: '%s' cannot be written: %s", path, strerror(errno));
+  treadle_file_writer *writer = NULL;
+  treadle_status status;
+  TRY(treadle_file_may_write(path));
+  TRY(treadle_file_writer_create(path, &writer));
+out:
+  treadle_file_writer_destroy(writer);
+  return status ? treadle_fail_in(status, "--timeline: ") : TREADLE_OK;
 }
 
 treadle_status treadle_timeline_write(const treadle_timeline *t, const char *path, const char *title,
                                       treadle_timeline_bounds bounds) {
-  char part[4200];
-  snprintf(part, sizeof part, "%.4100s.part", path);
-  FILE *file = fopen(part, "we");
-  if (!file)
-    return treadle_fail(TREADLE_SYSTEM, "--timeline: '%s' cannot be written: %s", part, strerror(errno));
-  draw(file, t, title, bounds);
-  bool good = fflush(file) == 0 && !ferror(file);
-  good = fclose(file) == 0 && good;
-  if (good && rename(part, path) == 0) return TREADLE_OK;
-  treadle_status status =
-      treadle_fail(TREADLE_SYSTEM, "--timeline: '%s' cannot be written: %s", path, strerror(errno));
-  unlink(part);
-  return status;
+  char *text = NULL;
+  size_t length = 0;
+  treadle_status status = TREADLE_OK;
+  FILE *file = open_memstream(&text, &length);
+  if (file) draw(file, t, title, bounds);
+  bool good = file && !ferror(file);
+  good = file && fclose(file) == 0 && good;
+  if (!good) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a picture", path));
+  TRY(treadle_file_may_write(path)); /* it may have become something else meanwhile */
+  TRY(treadle_file_write(path, text, length));
+out:
+  free(text);
+  return status ? treadle_fail_in(status, "--timeline: ") : TREADLE_OK;
 }

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 #include "model/build.h"
 #include "model/config.h"
@@ -100,12 +100,16 @@ treadle_status treadle_model_like(const treadle_model *like, const char *what, j
 
 /* ---- Opening and closing ----------------------------------------------------------------------- */
 
-/* The config.json of a path. */
-static treadle_status find_config(const char *path, bool is_folder, treadle_arena *arena,
-                                  const char **config_p) {
+/* The config.json of a path, and whether the path is a folder. */
+static treadle_status find_config(const char *path, treadle_arena *arena, const char **config_p,
+                                  bool *is_folder_p) {
   size_t length = strlen(path);
-  if (!is_folder) {
-    if (!treadle_file_exists(path))
+  treadle_file_kind kind;
+  treadle_status status = treadle_file_look(path, &kind);
+  if (status) return status;
+  *is_folder_p = kind == TREADLE_FILE_FOLDER;
+  if (!*is_folder_p) {
+    if (kind == TREADLE_FILE_NONE)
       return treadle_fail(TREADLE_REFUSED, "%s: there is no such file or folder", path);
     if (length < 5 || strcmp(path + length - 5, ".json") != 0)
       return treadle_fail(TREADLE_REFUSED, "%s: a model is a folder with config.json, or a .json file",
@@ -115,9 +119,10 @@ static treadle_status find_config(const char *path, bool is_folder, treadle_aren
   }
   *config_p = treadle_arena_format(arena, "%s/config.json", path);
   if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
-  if (!treadle_file_exists(*config_p))
-    return treadle_fail(TREADLE_REFUSED, "%s: config.json is missing in this folder", path);
-  return TREADLE_OK;
+  status = treadle_file_look(*config_p, &kind);
+  if (!status && kind == TREADLE_FILE_NONE)
+    status = treadle_fail(TREADLE_REFUSED, "%s: config.json is missing in this folder", path);
+  return status;
 }
 
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
@@ -127,9 +132,9 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   treadle_model *model = NULL;
   treadle_checkpoint *checkpoint = NULL; /* the weights beside a config, if there are any */
   const char *config_path = NULL;
-  bool is_folder = treadle_file_is_folder(path);
+  bool is_folder = false;
   treadle_status status;
-  TRY(find_config(path, is_folder, &arena, &config_path));
+  TRY(find_config(path, &arena, &config_path, &is_folder));
   TRY(treadle_json_load(config_path, &config));
   if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));
   if (checkpoint) {

@@ -1,0 +1,74 @@
+/* Looking at a path, by stat for what is read and by lstat for what is written. */
+#include "io/file_look.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static treadle_status cannot_look(const char *path) {
+  return treadle_fail(TREADLE_SYSTEM, "%s: cannot look there: %s", path, strerror(errno));
+}
+
+treadle_status treadle_file_look(const char *path, treadle_file_kind *kind_p) {
+  struct stat about;
+  *kind_p = TREADLE_FILE_NONE;
+  if (stat(path, &about) == 0) {
+    *kind_p = S_ISREG(about.st_mode)   ? TREADLE_FILE_PLAIN
+              : S_ISDIR(about.st_mode) ? TREADLE_FILE_FOLDER
+                                       : TREADLE_FILE_OTHER;
+    return TREADLE_OK;
+  }
+  if (errno != ENOENT) return cannot_look(path);
+  if (lstat(path, &about) == 0)
+    return treadle_fail(TREADLE_REFUSED, "%s: is a symbolic link that leads nowhere", path);
+  return errno == ENOENT ? TREADLE_OK : cannot_look(path);
+}
+
+/* The folder that a file at `path` is a name in, and whether names can be made there. */
+static treadle_status check_folder(const char *path) {
+  const char *slash = strrchr(path, '/');
+  size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+  treadle_status status = TREADLE_OK;
+  treadle_file_kind kind;
+  char *folder = treadle_alloc(length + 2);
+  if (!folder) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path);
+  memcpy(folder, slash ? path : ".", slash ? length : 1);
+  TRY(treadle_file_look(folder, &kind));
+  if (kind == TREADLE_FILE_NONE)
+    status = treadle_fail(TREADLE_REFUSED, "%s: its folder %s does not exist", path, folder);
+  else if (kind != TREADLE_FILE_FOLDER)
+    status = treadle_fail(TREADLE_REFUSED, "%s: %s is no folder", path, folder);
+  else if (access(folder, W_OK | X_OK) != 0)
+    status = treadle_fail(TREADLE_REFUSED, "%s: cannot write in its folder %s: %s", path, folder,
+                          strerror(errno));
+out:
+  treadle_free(folder);
+  return status;
+}
+
+treadle_status treadle_file_may_write(const char *path) {
+  static const struct {
+    mode_t type;
+    const char *words;
+  } others[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a folder"}, {S_IFCHR, "a device"},
+                {S_IFBLK, "a block device"},  {S_IFIFO, "a pipe"},   {S_IFSOCK, "a socket"}};
+  struct stat about;
+  size_t length = strlen(path);
+  if (length == 0) return treadle_fail(TREADLE_REFUSED, "an empty path names no file to write");
+  if (lstat(path, &about) != 0) {
+    if (errno != ENOENT) return cannot_look(path);
+    if (path[length - 1] == '/')
+      return treadle_fail(TREADLE_REFUSED, "%s: names a folder, not a file", path);
+    return check_folder(path);
+  }
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if ((about.st_mode & S_IFMT) == others[i].type)
+      return treadle_fail(TREADLE_REFUSED, "%s: is %s, and only a plain file is replaced", path,
+                          others[i].words);
+  if (access(path, W_OK) != 0)
+    return treadle_fail(TREADLE_REFUSED, "%s: cannot be written: %s", path, strerror(errno));
+  return check_folder(path);
+}

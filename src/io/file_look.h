@@ -1,0 +1,24 @@
+/* What stands at a path: for messages that say what is the matter. "Does it exist" has a third answer, that one may not or
+ * cannot look (permissions, a name that is too long, a loop of links, a disk that fails), which is no "no". */
+#ifndef TREADLE_IO_FILE_LOOK_H
+#define TREADLE_IO_FILE_LOOK_H
+
+#include "base/status.h"
+
+typedef enum treadle_file_kind {
+  TREADLE_FILE_NONE = 0, /* there is nothing of that name */
+  TREADLE_FILE_PLAIN,
+  TREADLE_FILE_FOLDER,
+  TREADLE_FILE_OTHER /* a device, a pipe, a socket */
+} treadle_file_kind;
+
+/* Links are followed; one that leads nowhere is TREADLE_REFUSED, since what it stands for is missing. What cannot be
+ * looked at is TREADLE_SYSTEM. The message has the path and why. */
+treadle_status treadle_file_look(const char *path, treadle_file_kind *kind_p);
+
+/* May a file be written at `path`, to be asked before there is one? A new name or a plain file that may be replaced, in a
+ * folder that may be written: else TREADLE_REFUSED, or TREADLE_SYSTEM where one cannot look. A link is not followed, since
+ * replacing it would leave what it leads to as it was; a device, a pipe or a socket is not replaced. */
+treadle_status treadle_file_may_write(const char *path);
+
+#endif
