@@ -1,5 +1,5 @@
 /* The message of the last failure of each thread: a fixed buffer, so that saying that memory is out needs
- * no memory. Longer messages are cut. What they quote may come from anywhere, and is made printable here, once, for the
+ * no memory. Longer messages lose their middle. What they quote may come from anywhere, and is made printable here, once, for the
  * command and for programs. */
 #include "base/status.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 1024 };
+enum { MESSAGE_BYTES = 1024, MADE_BYTES = 8192 /* two paths and words */ };
 
 static _Thread_local char message[MESSAGE_BYTES];
 
@@ -32,39 +32,39 @@ const char *treadle_status_text(treadle_status status) {
 
 const char *treadle_error_message(void) { return message; }
 
-/* A text that vsnprintf has cut may end within a character. */
-static void drop_half_character(char *text, size_t length) {
-  uint32_t code;
-  for (size_t back = 1; back <= 3 && back <= length; back++) {
-    unsigned char byte = (unsigned char)text[length - back];
-    if (byte >= 0xc0 && treadle_utf8_read(text + length - back, &code) == 0) text[length - back] = 0;
-    if ((byte & 0xc0) != 0x80) return;
+/* Keeps what was made: its begin and its end where all of it has no room, since paths stand before what is the matter. */
+static void keep(const char *made) {
+  static const char gap[] = " ... ";
+  enum { HEAD = 600, GAP = sizeof gap - 1, TAIL = MESSAGE_BYTES - 1 - HEAD - GAP };
+  if (!*treadle_utf8_show(message, sizeof message, made)) return;
+  treadle_utf8_show(message, HEAD + 1, made);
+  size_t length = strlen(made), head = strlen(message);
+  memcpy(message + head, gap, sizeof gap);
+  for (size_t back = TAIL; back > 0; back /= 2) { /* what is not plain takes up to four times its bytes */
+    const char *tail = made + length - back;
+    while (((unsigned char)*tail & 0xc0) == 0x80) tail++;
+    if (!*treadle_utf8_show(message + head + GAP, MESSAGE_BYTES - head - GAP, tail)) return;
   }
 }
 
 /* The new message is made beside the old one: the arguments may be, or quote, treadle_error_message(). */
-static void keep(char *made, int length, const char *after) {
-  if (length < 0) length = made[0] = 0;
-  if (length < MESSAGE_BYTES)
-    length += snprintf(made + length, (size_t)(MESSAGE_BYTES - length), "%s", after);
-  if (length >= MESSAGE_BYTES) drop_half_character(made, MESSAGE_BYTES - 1);
-  treadle_utf8_show(message, sizeof message, made);
-}
-
 treadle_status treadle_fail(treadle_status status, const char *format, ...) {
-  char made[MESSAGE_BYTES];
+  char made[MADE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  keep(made, vsnprintf(made, sizeof made, format, arguments), "");
+  if (vsnprintf(made, sizeof made, format, arguments) < 0) made[0] = 0;
   va_end(arguments);
+  keep(made);
   return status;
 }
 
 treadle_status treadle_fail_in(treadle_status status, const char *format, ...) {
-  char made[MESSAGE_BYTES];
+  char made[MADE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  keep(made, vsnprintf(made, sizeof made, format, arguments), message);
+  if (vsnprintf(made, sizeof made - sizeof message, format, arguments) < 0) made[0] = 0;
   va_end(arguments);
+  strcat(made, message);
+  keep(made);
   return status;
 }

@@ -104,19 +104,35 @@ static void messages_are_printable(void **state) {
     char text[3000] = "";
     for (size_t i = (size_t)shift; i + 4 < sizeof text; i += 4) memcpy(text + i, "\xf0\x9f\x98\x80", 5);
     memset(text, 'a', (size_t)shift);
-    treadle_fail(TREADLE_REFUSED, "%s", text);
-    assert_true(treadle_utf8_is_valid(treadle_error_message()));
-    assert_null(strchr(treadle_error_message(), '\\'));
-    assert_true(strlen(treadle_error_message()) > 1016);
-    treadle_fail_in(TREADLE_REFUSED, "%s", "b");
-    assert_true(treadle_utf8_is_valid(treadle_error_message()));
-    assert_null(strchr(treadle_error_message(), '\\'));
+    for (int turn = 0; turn < 2; turn++) {
+      turn ? treadle_fail_in(TREADLE_REFUSED, "%s", text)
+           : treadle_fail(TREADLE_REFUSED, "%s: the end", text);
+      assert_true(treadle_utf8_is_valid(treadle_error_message()));
+      assert_null(strchr(treadle_error_message(), '\\'));
+      assert_true(strlen(treadle_error_message()) > 1000);
+      assert_non_null(strstr(treadle_error_message(), ": the end"));
+    }
+  }
+}
+
+/* What is the matter stands at the end, behind a path. */
+static void long_paths_leave_the_end(void **state) {
+  (void)state;
+  char path[5000];
+  for (int byte = 'a'; byte < 256; byte += 255 - 'a') {
+    memset(path, byte, sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    treadle_fail(TREADLE_REFUSED, "%s: cannot open: Permission denied", path);
+    const char *message = treadle_error_message();
+    assert_true(strlen(message) < 1024 && strlen(message) > 700);
+    static const char end[] = ": cannot open: Permission denied";
+    assert_string_equal(message + strlen(message) - (sizeof end - 1), end);
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(characters), cmocka_unit_test(what_is_shown),
-                                     cmocka_unit_test(room_is_kept),
-                                     cmocka_unit_test(messages_are_printable)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(characters), cmocka_unit_test(what_is_shown), cmocka_unit_test(room_is_kept),
+      cmocka_unit_test(messages_are_printable), cmocka_unit_test(long_paths_leave_the_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
