@@ -16,61 +16,81 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
 
 enum { LARGEST_TEXT = 1 << 28, STEP = 1 << 20 };
 
 typedef TREADLE_ARRAY(treadle_stored) stored_array;
 
-/* Why reading ended, without the name that zlib gives a descriptor: "<fd:3>: WHY". */
-static const char *reason(gzFile file, int *error_p) {
-  const char *why = gzerror(file, error_p), *end = strncmp(why, "<fd:", 4) ? NULL : strstr(why, ">: ");
-  return end ? end + 3 : why;
+typedef struct unpacked {
+  char *text;
+  size_t length, room;
+} unpacked;
+
+static treadle_status make_room(const char *path, treadle_arena *arena, unpacked *out) {
+  if (out->length < out->room) return TREADLE_OK;
+  char *more = treadle_arena_alloc(arena, out->room * 2 + STEP + 1);
+  if (!more) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", path);
+  if (out->length) memcpy(more, out->text, out->length);
+  out->text = more;
+  out->room = out->room * 2 + STEP;
+  return TREADLE_OK;
+}
+
+static bool is_gzip(const void *bytes, size_t count) {
+  return count > 1 && memcmp(bytes, "\x1f\x8b", 2) == 0;
+}
+
+/* Members of gzip, one behind the other, to the end of the file. zlib's own gzread would pass over what is none. */
+static treadle_status unpack(const char *path, const char *packed, size_t bytes, treadle_arena *arena,
+                             unpacked *out) {
+  z_stream z = {.next_in = (Bytef *)(uintptr_t)packed, .avail_in = (uInt)bytes};
+  treadle_status status = TREADLE_OK;
+  if (inflateInit2(&z, MAX_WBITS + 16) != Z_OK)
+    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to unpack it", path);
+  for (int result = Z_OK; result != Z_STREAM_END || z.avail_in > 0;) {
+    if (result == Z_STREAM_END && !is_gzip(z.next_in, z.avail_in))
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: the last %u of its %zu bytes stand behind the end of the list",
+                       path, z.avail_in, bytes));
+    if (result == Z_STREAM_END) (void)inflateReset(&z);
+    TRY(make_room(path, arena, out));
+    z.next_out = (Bytef *)out->text + out->length;
+    z.avail_out = (uInt)(out->room - out->length < STEP ? out->room - out->length : STEP);
+    result = inflate(&z, Z_NO_FLUSH);
+    out->length = (size_t)((char *)z.next_out - out->text);
+    if (result == Z_BUF_ERROR) TRY(treadle_fail(TREADLE_REFUSED, "%s: ends in the middle", path));
+    if (result == Z_MEM_ERROR) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to unpack it", path));
+    if (result != Z_OK && result != Z_STREAM_END)
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be read: %s", path, z.msg ? z.msg : "no gzip"));
+    if (out->length > LARGEST_TEXT)
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: more than %d bytes of text", path, (int)LARGEST_TEXT));
+  }
+out:
+  inflateEnd(&z);
+  return status;
 }
 
 /* The whole text, ended by a 0. */
 static treadle_status read_text(const char *path, treadle_arena *arena, char **text_p, size_t *length_p) {
-  int fd = -1;
-  size_t bytes, length = 0, capacity = 0;
-  char *text = NULL;
-  gzFile file = NULL;
+  char *bytes = NULL;
+  size_t count;
+  unpacked out = {0};
   treadle_status status;
-  TRY(treadle_file_open(path, &fd, &bytes));
-  file = gzdopen(fd, "rb");
-  if (!file) goto no_memory;
-  fd = -1; /* the file's now */
-  for (;;) {
-    if (length == capacity) {
-      char *more = treadle_arena_alloc(arena, capacity * 2 + STEP + 1);
-      if (!more) goto no_memory;
-      if (length) memcpy(more, text, length);
-      text = more;
-      capacity = capacity * 2 + STEP;
-    }
-    int got = gzread(file, text + length, (unsigned)(capacity - length < STEP ? capacity - length : STEP));
-    if (got == 0) break;
-    int error;
-    const char *why = got < 0 ? reason(file, &error) : NULL;
-    if (got < 0) TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be read: %s", path, why));
-    length += (size_t)got;
-    if (length > LARGEST_TEXT)
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: more than %d bytes of text", path, (int)LARGEST_TEXT));
+  TRY(treadle_file_read(path, LARGEST_TEXT, &bytes, &count));
+  if (is_gzip(bytes, count)) {
+    TRY(unpack(path, bytes, count, arena, &out));
+    TRY(make_room(path, arena, &out));
+  } else {
+    out = (unpacked){.text = treadle_arena_alloc(arena, count + 1), .length = count};
+    if (!out.text) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", path));
+    memcpy(out.text, bytes, count);
   }
-  int error = Z_OK;
-  const char *why = reason(file, &error);
-  if (error != Z_OK && error != Z_STREAM_END)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: ends in the middle: %s", path, why));
-  text[length] = 0;
-  *text_p = text;
-  *length_p = length;
+  out.text[out.length] = 0;
+  *text_p = out.text;
+  *length_p = out.length;
 out:
-  if (file) gzclose_r(file);
-  if (fd >= 0) close(fd);
+  treadle_free(bytes);
   return status;
-no_memory:
-  status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", path);
-  goto out;
 }
 
 /* "AxBxC", or nothing for a scalar. */

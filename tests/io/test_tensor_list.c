@@ -89,6 +89,38 @@ static void bad(void **state) {
   assert_refused("list.tsv.gz: ", open_list(GOOD, sizeof GOOD - 1, true, 30, &list));
 }
 
+/* Writes gzip members and what stands behind them. */
+static treadle_status open_members(int members, const char *behind, size_t behind_bytes) {
+  char path[200];
+  const char *folder = test_folder();
+  snprintf(path, sizeof path, "%s/list.tsv.gz", folder);
+  for (int i = 0; i < members; i++) {
+    gzFile file = gzopen(path, "ab");
+    assert_non_null(file);
+    assert_true(gzprintf(file, "t%d\tF32\t2\n", i) > 0);
+    assert_int_equal(gzclose(file), Z_OK);
+  }
+  FILE *file = fopen(path, "ab");
+  assert_int_equal(fwrite(behind, 1, behind_bytes, file), behind_bytes);
+  fclose(file);
+  treadle_checkpoint *list = NULL;
+  treadle_status status = treadle_checkpoint_open_list(path, &list);
+  if (!status) assert_int_equal(list->count, members);
+  treadle_checkpoint_close(list);
+  test_remove(folder);
+  return status;
+}
+
+static void behind_the_end(void **state) {
+  (void)state;
+  assert_ok(open_members(1, "", 0));
+  assert_ok(open_members(3, "", 0));
+  assert_refused("list.tsv.gz: the last 7 of its", open_members(2, "garbage", 7));
+  assert_refused("the last 1 of its", open_members(1, "\0", 1));
+  assert_refused("ends in the middle", open_members(1, "\x1f\x8b\x08", 3));
+  assert_refused("cannot be read: ", open_members(1, "\x1f\x8b\x63\x63", 4));
+}
+
 static treadle_status open_and_close(const char *path) {
   treadle_checkpoint *list = NULL;
   treadle_status status = treadle_checkpoint_open_list(path, &list);
@@ -108,6 +140,7 @@ static void without_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(good), cmocka_unit_test(carriage_returns),
-                                     cmocka_unit_test(bad), cmocka_unit_test(without_memory)};
+                                     cmocka_unit_test(bad), cmocka_unit_test(behind_the_end),
+                                     cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
