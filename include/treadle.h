@@ -48,7 +48,8 @@ typedef enum treadle_status {
 /* The word of a status: "refused", "no memory", ... */
 const char *treadle_status_text(treadle_status status);
 
-/* What the last failure in this thread was; "" before the first. Valid until the next failure. */
+/* What the last failure in this thread was; "" before the first. Valid until the next failure. One line of at most 1,023 bytes in
+ * UTF-8: what it quotes may be any bytes, and control characters and what is no UTF-8 stand there as \xNN. */
 const char *treadle_error_message(void);
 
 /* ---- Element types ----------------------------------------------------------------------------- */

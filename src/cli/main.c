@@ -174,8 +174,9 @@ static const treadle_command commands[] = {
         .words_max = 1,
         .hidden = true,
         .summary = "write a small checkpoint with hash weights, for trying things out",
-        .text = "Writes config.json and model.safetensors of a small model into a new or empty directory. "
-                "The values\n"
+        .text = "Writes config.json and model.safetensors of a small model into a new directory, or one "
+                "without a "
+                "config.json. The values\n"
                 "are a hash of tensor and index, so that no two places look alike. make demo uses it.",
         .examples = "  treadle make-model build/demo-model\n"
                     "  treadle make-model build/tiny --family qwen3 --layers 2 --hidden 128 --vocab 1000\n",

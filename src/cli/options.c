@@ -48,7 +48,7 @@ static const option_row rows[] = {
   {"cycles", "N", "how often to switch there and back (3); 0: once, one way", COUNT, AT(cycles), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 1000000},
   {"cap", "SIZE", "memory that a switch may use beyond the larger window (the larger of 256MiB and the least possible)",
    SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
-  {"page-size", "SIZE", "size of a page: a power of two from 4KiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
+  {"page-size", "SIZE", "size of a page: a power of two from 4KiB to 1TiB (2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
   {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
   {"alias", "on|off", "whether pages that hold the same bytes in both layouts are shared instead of copied (on)",
    WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL, 0},
