@@ -84,7 +84,7 @@ static void sizes_as_text(void **state) {
   assert_string_equal(treadle_text_of_size((1 << 20) - 1), "1.00 MiB");
   assert_string_equal(treadle_text_of_size((size_t)5 << 50), "5120.00 TiB");
   assert_string_equal(treadle_text_of_size(SIZE_MAX), "16777216.00 TiB");
-  for (int i = 0; i < 10; i++) treadle_text_of_size(5);
+  for (int i = 0; i < 9; i++) treadle_text_of_size(5);
   assert_string_equal(kept, "1023 B"); /* 15 calls later */
 }
 

@@ -53,8 +53,9 @@ static void title_is_escaped(void **state) {
   treadle_timeline_name(t, "to infer");
   add(t, 1 << 20, 1 << 19);
   treadle_timeline_name(t, "infer");
-  char *text = draw_and_read(t, "pieces:@a<b>&\001c to vllm", (treadle_timeline_bounds){1 << 21, 1 << 22});
-  assert_non_null(strstr(text, "pieces:@a&lt;b&gt;&amp;c to vllm"));
+  char *text = draw_and_read(t, "pieces:@a<b>&\001c\xff\xef\xbf\xbe to vllm",
+                             (treadle_timeline_bounds){1 << 21, 1 << 22});
+  assert_non_null(strstr(text, "pieces:@a&lt;b&gt;&amp;\\x01c\\xff\\xef\\xbf\\xbe to vllm"));
   assert_non_null(strstr(text, "bound of the switch (drawn thick where it holds) 2.00 MiB"));
   assert_non_null(strstr(text, "bound of the pool 4.00 MiB"));
   treadle_timeline_destroy(t);
@@ -88,7 +89,7 @@ static void paths_are_checked(void **state) {
   assert_non_null(strstr(treadle_error_message(), "is a folder"));
   snprintf(path, sizeof path, "%s/none/out.svg", folder);
   assert_int_equal(treadle_timeline_check(path), TREADLE_REFUSED);
-  assert_non_null(strstr(treadle_error_message(), "cannot be written"));
+  assert_non_null(strstr(treadle_error_message(), "its folder"));
 }
 
 int main(void) {
