@@ -1,5 +1,6 @@
 /* What the command prints and writes, whatever bytes it was given: JSON that parsers take, text that a terminal shows and
- * does not obey, files that replace nothing but files. */
+ * does not obey, files that replace nothing but files.
+ * ctest: label=mpi */
 #include "cli/command.h"
 
 #include "test.h"
