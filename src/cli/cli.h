@@ -113,7 +113,8 @@ int treadle_report_refusal(const char *command, treadle_status status);
 int treadle_finish_output(const char *command, int exit_status);
 
 /* A line on standard error about what is being done, for work that has taken more than two seconds, when
- * standard error is a terminal. */
+ * standard error is a terminal. Time is counted from the begin. */
+void treadle_progress_begin(void);
 void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void treadle_progress_end(void);
 

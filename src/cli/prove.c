@@ -14,7 +14,7 @@ typedef struct outcome {
   treadle_status status; /* of the switch with the fault */
   treadle_mode mode;     /* afterwards */
   bool bound;            /* nothing caught it */
-  char message[1000];
+  char message[1024];
 } outcome;
 
 /* Plants the fault on the first rank from `start` on that can have it. *victim_p is -1 when none can. */

@@ -17,8 +17,8 @@
 #include <math.h>
 #include <string.h>
 
-static const size_t default_page = (size_t)2 << 20, least_page = 4096, most_page = (size_t)1 << 40,
-                    default_cap = (size_t)256 << 20;
+static const size_t default_page = (size_t)2 << 20, default_cap = (size_t)256 << 20;
+static const size_t least_page = 4096, most_page = (size_t)1 << 40;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 

@@ -131,7 +131,7 @@ typedef struct last_words {
   bool unchanged;
   int64_t leaked;
   treadle_rank_figures figures;
-  char message[1000];
+  char message[1024];
 } last_words;
 
 /* Names the entry whose digest changed, where one did. */
