@@ -1,6 +1,6 @@
 /* The stated limits of treadle: what is larger is refused where it comes in, with the number and the limit, so that everything
  * behind can multiply freely, and no table is made for what no machine could hold. docs/cli.md has them as a table for users;
- * tests/base/test_limits.c compares the two.
+ * tests/base/test_limits_table.c compares the two.
  *
  * The largest models of today have 2^41 elements, 2^17 names and 2^12 tensors; a rank of them has 2^18 pages. */
 #ifndef TREADLE_BASE_LIMITS_H
