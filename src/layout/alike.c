@@ -52,6 +52,7 @@ void treadle_alike_release(treadle_alike *alike) {
     treadle_free(alike->at[side]);
     treadle_array_release(&alike->holdings[side]);
     treadle_array_release(&alike->pieces[side]);
+    treadle_near_release(&alike->near[side]);
   }
   treadle_array_release(&alike->own_cells);
   treadle_array_release(&alike->other_cells);
@@ -205,18 +206,26 @@ static treadle_status hash_rests(treadle_alike *alike, int side, int32_t t, uint
   const treadle_pieces *own = &alike->pieces[side], *other = &alike->pieces[!side];
   const treadle_layout *layout = alike->layouts[!side];
   treadle_dtype other_dtype = treadle_layout_dtype(layout, &layout->model->tensors[t]);
+  const int32_t *near;
+  size_t count;
   *rest_bytes = 0;
   *hash = treadle_hash_more(treadle_hash_more(*hash, own->count), other_dtype);
   for (size_t i = 0; i < own->count; i++) {
-    int64_t elems = treadle_box_elems(&own->items[i].box);
+    const treadle_box *box = &own->items[i].box;
+    int64_t elems = treadle_box_elems(box);
     alike->rest.count = 0;
-    TRY(treadle_array_push(&alike->rest, own->items[i].box));
-    for (size_t k = 0; k < i + other->count; k++) {
-      const treadle_piece *without = k < i ? &own->items[k] : &other->items[k - i];
-      *hash = treadle_hash_more(*hash, (uint64_t)elems << 8 | (uint64_t)without->dtype);
-      TRY(treadle_boxes_subtract(&alike->rest, &without->box, &alike->spare));
-      elems = 0;
-      for (size_t n = 0; n < alike->rest.count; n++) elems += treadle_box_elems(&alike->rest.items[n]);
+    TRY(treadle_array_push(&alike->rest, *box));
+    for (int turn = 0; turn < TREADLE_SIDES; turn++) { /* its own pieces first, then the other's */
+      const treadle_pieces *pieces = turn == 0 ? own : other;
+      TRY(treadle_near_find(&alike->near[turn == 0 ? side : !side], box, turn == 0 ? i : SIZE_MAX, &near,
+                            &count));
+      for (size_t k = 0; k < count; k++) {
+        const treadle_piece *without = &pieces->items[near[k]];
+        *hash = treadle_hash_more(*hash, (uint64_t)elems << 8 | (uint64_t)without->dtype);
+        TRY(treadle_boxes_subtract(&alike->rest, &without->box, &alike->spare));
+        elems = 0;
+        for (size_t n = 0; n < alike->rest.count; n++) elems += treadle_box_elems(&alike->rest.items[n]);
+      }
     }
     *hash = treadle_hash_more(*hash, (uint64_t)elems << 8 | (uint64_t)own->items[i].dtype);
     *rest_bytes += elems * (int64_t)treadle_dtype_narrower_bytes(own->items[i].dtype, other_dtype);
@@ -226,17 +235,26 @@ out:
 }
 
 /* Which pieces of both layouts meet, and how far apart they begin. */
-static uint64_t hash_pairs(const treadle_pieces *from, const treadle_pieces *to) {
-  uint64_t hash = 0;
-  for (size_t i = 0; i < from->count; i++)
-    for (size_t k = 0; k < to->count; k++) {
+static treadle_status hash_pairs(treadle_alike *alike, uint64_t *hash_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_pieces *from = &alike->pieces[TREADLE_FROM], *to = &alike->pieces[TREADLE_TO];
+  const int32_t *near;
+  size_t count;
+  *hash_p = 0;
+  for (size_t i = 0; i < from->count; i++) {
+    const treadle_box *box = &from->items[i].box;
+    TRY(treadle_near_find(&alike->near[TREADLE_TO], box, SIZE_MAX, &near, &count));
+    for (size_t k = 0; k < count; k++) {
+      const treadle_box *other = &to->items[near[k]].box;
       treadle_box common;
-      if (!treadle_box_meet(&from->items[i].box, &to->items[k].box, &common)) continue;
-      hash = treadle_hash_more(hash, i << 32 | k);
+      if (!treadle_box_meet(box, other, &common)) continue;
+      *hash_p = treadle_hash_more(*hash_p, i << 32 | (uint32_t)near[k]);
       for (int a = 0; a < TREADLE_MAX_AXES; a++)
-        hash = treadle_hash_more(hash, (uint64_t)(from->items[i].box.start[a] - to->items[k].box.start[a]));
+        *hash_p = treadle_hash_more(*hash_p, (uint64_t)(box->start[a] - other->start[a]));
     }
-  return hash;
+  }
+out:
+  return status;
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -252,9 +270,10 @@ static treadle_status fill_share(treadle_alike *alike, int32_t t, treadle_share 
     pieces->count = 0;
     TRY(treadle_layout_pieces_of(alike->layouts[side], alike->rank, t, pieces));
     if (pieces->count > 1) qsort(pieces->items, pieces->count, sizeof *pieces->items, by_offset);
+    TRY(treadle_near_make(&alike->near[side], pieces));
   }
   for (int side = 0; side < TREADLE_SIDES; side++) TRY(hash_cuts(alike, side, t, &share->cuts[side]));
-  share->pairs = hash_pairs(&alike->pieces[TREADLE_FROM], &alike->pieces[TREADLE_TO]);
+  TRY(hash_pairs(alike, &share->pairs));
   share->common = 0;
   TRY(hash_rests(alike, TREADLE_FROM, t, &share->common, &back_bytes));
   TRY(hash_rests(alike, TREADLE_TO, t, &share->common, &share->inbound_bytes));

@@ -8,7 +8,7 @@
 #ifndef TREADLE_LAYOUT_ALIKE_H
 #define TREADLE_LAYOUT_ALIKE_H
 
-#include "layout/layout.h"
+#include "layout/near.h"
 
 enum { TREADLE_FROM, TREADLE_TO, TREADLE_SIDES };
 
@@ -43,6 +43,7 @@ typedef struct treadle_alike {
   size_t share_count, share_capacity;
   int64_t cuts;                         /* parts that were looked at, of all ranks so far */
   treadle_pieces pieces[TREADLE_SIDES]; /* room to work in */
+  treadle_near near[TREADLE_SIDES];     /* these pieces, of the tensor at hand */
   treadle_cells own_cells, other_cells;
   treadle_boxes rest, spare;
 } treadle_alike;

@@ -50,29 +50,28 @@ static bool is_mine(const buffer *b, const treadle_flat_param *param) {
   return !param->buffer && param->storage->chunk == b->chunk && is_of_experts(b, param) == b->experts;
 }
 
-/* Each bucket is a unit. */
-static treadle_status lay_buckets(const buffer *b, const treadle_distopt_param *params,
-                                  const treadle_distopt_buckets *buckets) {
+/* Each bucket is a unit. mine: the numbers of the `count` parameters, which are laid backwards: those of a bucket follow each
+ * other, and come before those of the bucket before it. */
+static treadle_status lay_buckets(const buffer *b, const int32_t *mine, const treadle_distopt_param *params,
+                                  int64_t count, const treadle_distopt_buckets *buckets) {
   treadle_status status = TREADLE_OK;
   treadle_flat_grid *flat = b->layout->kind;
   treadle_flat_stage *stage = &flat->stages[b->stage];
   for (size_t k = 0; k < buckets->count; k++) {
+    int64_t end = count;
+    while (count > 0 && params[count - 1].bucket == (int32_t)k) count--;
     const treadle_distopt_bucket *bucket = &buckets->items[k];
     const char *name =
         treadle_arena_format(&flat->grid.arena, "%s.bucket_%d", b->experts ? "expert" : "dense", (int)k);
     int32_t unit = -1;
-    int64_t count = 0;
     if (!name) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-    for (int32_t i = 0; i < stage->param_count; i++) {
-      treadle_flat_param *param = &stage->params[i];
-      if (!is_mine(b, param)) continue;
-      const treadle_distopt_param *laid = &params[count++];
-      if (laid->bucket != (int32_t)k) continue;
+    for (int64_t i = count; i < end; i++) {
+      treadle_flat_param *param = &stage->params[mine[i]];
       if (unit < 0)
         TRY(treadle_flat_unit_add(b->layout, b->stage, param, name, b->over,
                                   (bucket->end - bucket->start) / b->over->size, &unit));
       param->unit = unit;
-      param->start = laid->start - bucket->start;
+      param->start = params[i].start - bucket->start;
     }
   }
 out:
@@ -84,19 +83,23 @@ static treadle_status lay_buffer(const buffer *b) {
   treadle_flat_stage *stage = &((treadle_flat_grid *)b->layout->kind)->stages[b->stage];
   treadle_distopt_buckets buckets = {0};
   treadle_distopt_param *params = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *params);
+  int32_t *mine = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *mine);
   int64_t count = 0;
-  if (!params) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  for (int32_t i = 0; i < stage->param_count; i++)
-    if (is_mine(b, &stage->params[i]))
-      params[count++] = (treadle_distopt_param){
-          .numel = stage->params[i].elems, .shared_embedding = is_shared_embedding(b, &stage->params[i])};
+  if (!params || !mine) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
+  for (int32_t i = 0; i < stage->param_count; i++) {
+    if (!is_mine(b, &stage->params[i])) continue;
+    mine[count] = i;
+    params[count++] = (treadle_distopt_param){
+        .numel = stage->params[i].elems, .shared_embedding = is_shared_embedding(b, &stage->params[i])};
+  }
   treadle_distopt_options o = {.dp = b->over->size,
                                .bucket_size = b->stage == 0 && b->chunk == 0 ? b->o->bucket_size : 0,
                                .pad_for_high_nccl = b->o->pad};
   TRY(treadle_distopt_layout(&o, params, count, &buckets));
-  TRY(lay_buckets(b, params, &buckets));
+  TRY(lay_buckets(b, mine, params, count, &buckets));
 out:
   treadle_free(params);
+  treadle_free(mine);
   treadle_array_release(&buckets);
   return status;
 }

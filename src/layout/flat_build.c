@@ -111,8 +111,13 @@ out:
 
 /* ---- Gaps and places ---- */
 
+typedef struct address { /* of a parameter, while they are sorted */
+  int64_t start;
+  int32_t unit, param;
+} address;
+
 static int by_address(const void *a, const void *b) {
-  const treadle_flat_param *x = a, *y = b;
+  const address *x = a, *y = b;
   if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
   return (x->start > y->start) - (x->start < y->start);
 }
@@ -121,26 +126,41 @@ static void add_gap(treadle_flat_stage *stage, int32_t unit, int64_t low, int64_
   if (low < high) stage->gaps[stage->gap_count++] = (treadle_flat_gap){unit, {low, high}};
 }
 
-/* Whole rows have no gaps: what torch allocates behind a short shard is no part of it. */
-static treadle_status note_gaps(treadle_flat_stage *stage) {
+/* Lists the parameters of each unit. */
+static treadle_status list_units(treadle_flat_grid *flat, treadle_flat_stage *stage) {
   size_t count = (size_t)stage->param_count;
-  treadle_flat_param *sorted = treadle_alloc_array(count + 1, sizeof *sorted);
-  if (!sorted) return no_memory();
-  for (size_t i = 0; i < count; i++) sorted[i] = stage->params[i];
+  address *sorted = treadle_alloc_array(count + 1, sizeof *sorted);
+  stage->unit_first = treadle_arena_alloc_array(&flat->grid.arena, (size_t)stage->unit_count + 1,
+                                                sizeof *stage->unit_first);
+  stage->unit_params = treadle_arena_alloc_array(&flat->grid.arena, count + 1, sizeof *stage->unit_params);
+  if (!sorted || !stage->unit_first || !stage->unit_params) {
+    treadle_free(sorted);
+    return no_memory();
+  }
+  for (size_t i = 0; i < count; i++)
+    sorted[i] = (address){stage->params[i].start, stage->params[i].unit, (int32_t)i};
   if (count > 0) qsort(sorted, count, sizeof *sorted, by_address);
-  int64_t at = 0;
   for (size_t i = 0; i < count; i++) {
-    const treadle_flat_param *param = &sorted[i];
-    const treadle_flat_use *unit = &stage->units[param->unit];
-    assert(param->start >= at);
-    add_gap(stage, param->unit, at, param->start);
-    at = param->start + param->elems;
-    if (i + 1 < count && sorted[i + 1].unit == param->unit) continue;
-    if (unit->rows == 0) add_gap(stage, param->unit, at, unit->shard * (unit->over ? unit->over->size : 1));
-    at = 0;
+    stage->unit_params[i] = sorted[i].param;
+    stage->unit_first[sorted[i].unit + 1] = (int32_t)i + 1;
   }
   treadle_free(sorted);
   return TREADLE_OK;
+}
+
+/* Whole rows have no gaps: what torch allocates behind a short shard is no part of it. */
+static void note_gaps(treadle_flat_stage *stage) {
+  for (int32_t u = 0; u < stage->unit_count; u++) {
+    const treadle_flat_use *unit = &stage->units[u];
+    int64_t at = 0;
+    for (int32_t i = stage->unit_first[u]; i < stage->unit_first[u + 1]; i++) {
+      const treadle_flat_param *param = &stage->params[stage->unit_params[i]];
+      assert(param->start >= at);
+      add_gap(stage, u, at, param->start);
+      at = param->start + param->elems;
+    }
+    if (unit->rows == 0) add_gap(stage, u, at, unit->shard * (unit->over ? unit->over->size : 1));
+  }
 }
 
 /* Says of each storage tensor of the grid where it lies (flat_place). */
@@ -168,7 +188,8 @@ treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
     treadle_flat_stage *stage = &flat->stages[s];
     for (int32_t i = 0; i < stage->param_count; i++)
       if (stage->params[i].buffer) TRY(lay_alone(layout, s, &stage->params[i], NULL, false));
-    TRY(note_gaps(stage));
+    TRY(list_units(flat, stage));
+    note_gaps(stage);
     note_places(flat, stage, &flat->grid.stages[s]);
     if (long_units) TRY(treadle_flat_order(flat, stage));
     for (int32_t u = 0; u < stage->unit_count; u++) {

@@ -79,7 +79,8 @@ out:
   return status;
 }
 
-static treadle_status clip_pieces(clipper *c, treadle_pieces *pieces) {
+/* Appends what of the grid's pieces lies in this rank's ranges; only: of that parameter alone. */
+static treadle_status clip_pieces(clipper *c, const treadle_flat_param *only, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < c->whole.count; i++) {
     treadle_piece piece = c->whole.items[i];
@@ -90,19 +91,24 @@ static treadle_status clip_pieces(clipper *c, treadle_pieces *pieces) {
       continue;
     }
     int64_t experts = piece.box.size[0], number = inside / storage->slot_stride;
+    int64_t first = only ? only->expert - number : 0, end = only ? first + 1 : experts;
     inside %= storage->slot_stride;
     piece.box.size[0] = 1;
-    for (int64_t e = 0; e < experts; e++, piece.box.start[0]++)
+    if (first < 0 || end > experts) continue;
+    piece.box.start[0] += first;
+    for (int64_t e = first; e < end; e++, piece.box.start[0]++)
       TRY(push_clipped(c, &piece, param_of(c->stage, storage, number + e), inside, pieces));
   }
 out:
   return status;
 }
 
-static treadle_status push_gaps(const clipper *c, treadle_pieces *pieces) {
+/* Gaps from number `g` on; unit -1: of all units, else of that one. */
+static treadle_status push_gaps(const clipper *c, int32_t g, int32_t only, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
-  for (int32_t g = 0; g < c->stage->gap_count; g++) {
+  for (; g < c->stage->gap_count; g++) {
     const treadle_flat_gap *gap = &c->stage->gaps[g];
+    if (only >= 0 && gap->unit != only) break;
     const treadle_flat_use *unit = &c->stage->units[gap->unit];
     const treadle_storage *storage = &c->stage->storages[gap->unit];
     int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype),
@@ -133,8 +139,41 @@ static treadle_status flat_pieces(const treadle_layout *layout, int64_t rank, tr
   clipper c = clipper_of(layout, rank);
   size_t before = pieces->count;
   TRY(treadle_grid_ops.pieces(layout, rank, &c.whole));
-  TRY(clip_pieces(&c, pieces));
-  TRY(push_gaps(&c, pieces));
+  TRY(clip_pieces(&c, NULL, pieces));
+  TRY(push_gaps(&c, 0, -1, pieces));
+  if (pieces->count > before)
+    qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
+out:
+  clipper_release(&c);
+  return status;
+}
+
+/* The first gap of a unit, or behind it. */
+static int32_t first_gap(const treadle_flat_stage *stage, int32_t unit) {
+  int32_t low = 0, high = stage->gap_count;
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    if (stage->gaps[middle].unit < unit)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static treadle_status flat_pieces_in(const treadle_layout *layout, int64_t rank, int32_t unit,
+                                     treadle_pieces *pieces) {
+  treadle_status status = TREADLE_OK;
+  clipper c = clipper_of(layout, rank);
+  size_t before = pieces->count;
+  for (int32_t i = c.stage->unit_first[unit]; i < c.stage->unit_first[unit + 1]; i++) {
+    const treadle_flat_param *param = &c.stage->params[c.stage->unit_params[i]];
+    int32_t index = (int32_t)(param->storage - c.flat->grid.stages[c.stage_number].storages);
+    c.whole.count = 0;
+    TRY(treadle_grid_ops.pieces_in(layout, rank, index, &c.whole));
+    TRY(clip_pieces(&c, param, pieces));
+  }
+  TRY(push_gaps(&c, first_gap(c.stage, unit), unit, pieces));
   if (pieces->count > before)
     qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
 out:
@@ -147,7 +186,7 @@ static treadle_status flat_pieces_of(const treadle_layout *layout, int64_t rank,
   treadle_status status = TREADLE_OK;
   clipper c = clipper_of(layout, rank);
   TRY(treadle_grid_ops.pieces_of(layout, rank, tensor, &c.whole));
-  TRY(clip_pieces(&c, pieces));
+  TRY(clip_pieces(&c, NULL, pieces));
 out:
   clipper_release(&c);
   return status;
@@ -334,6 +373,7 @@ static void flat_destroy(treadle_layout *layout) { treadle_grid_ops.destroy(layo
 
 static const treadle_layout_ops flat_ops = {
     .pieces = flat_pieces,
+    .pieces_in = flat_pieces_in,
     .pieces_of = flat_pieces_of,
     .cells = flat_cells,
     .cell_rank = flat_cell_rank,

@@ -48,7 +48,8 @@ typedef struct treadle_flat_stage {
   treadle_flat_param *params; /* in named_parameters order, as users would count them in the grid */
   int32_t unit_count;
   treadle_flat_use *units;
-  treadle_storage *storages; /* by unit */
+  treadle_storage *storages;         /* by unit */
+  int32_t *unit_first, *unit_params; /* params of unit u: unit_params[unit_first[u]] and on, by address */
   int32_t gap_count;
   treadle_flat_gap *gaps; /* by unit, ascending */
   int64_t window_bytes;

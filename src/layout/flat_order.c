@@ -6,6 +6,9 @@
  * prefix sums by address. */
 #include "layout/flat_grid.h"
 
+#include "base/limits.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 
 typedef struct entry { /* a parameter while they are sorted */
@@ -18,6 +21,21 @@ static int by_rule(const void *a, const void *b) {
   if (x->rule != y->rule) return x->rule < y->rule ? -1 : 1;
   if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
   return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Each parameter asks each unit that holds parameters of its rule. */
+static treadle_status check_cost(const treadle_flat_stage *stage, int32_t rules) {
+  for (int32_t r = 0; r < rules; r++) {
+    int64_t groups = stage->group_first[r + 1] - stage->group_first[r], params = 0;
+    for (int32_t g = stage->group_first[r]; g < stage->group_first[r + 1]; g++)
+      params += stage->groups[g].count;
+    if (groups * params > TREADLE_MAX_REPORT_CUTS)
+      return treadle_fail(TREADLE_REFUSED,
+                          "a flat layout has %" PRId64 " parameters of one kind in %" PRId64
+                          " buckets, too many for a plan: larger buckets will do",
+                          params, groups);
+  }
+  return TREADLE_OK;
 }
 
 treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *stage) {
@@ -48,7 +66,7 @@ treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *s
   }
   while (rule < (int32_t)rules) stage->group_first[++rule] = groups;
   treadle_free(sorted);
-  return TREADLE_OK;
+  return check_cost(stage, (int32_t)rules);
 }
 
 /* The elements of a group at addresses below `address`. */

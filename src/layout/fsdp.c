@@ -13,26 +13,23 @@ typedef struct options {
   bool orig_params, by_layer;
 } options;
 
-/* Lays the parameters of a layer, or (-1) those of no layer, or (-2) all, as one flat parameter. */
+/* Lays some parameters, by their numbers, as one flat parameter. */
 static treadle_status lay_unit(treadle_layout *layout, const options *o, const treadle_dim *dp,
-                               int32_t layer, const char *name) {
-  enum { ALL = -2 };
+                               const int32_t *params, int64_t count, const char *name) {
   treadle_status status = TREADLE_OK;
   treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
-  treadle_flat_param *first = NULL;
-  int64_t count = 0;
-  int64_t *numels = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *numels);
-  int64_t *starts = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *starts);
+  int64_t *numels = treadle_alloc_array((size_t)count + 1, sizeof *numels);
+  int64_t *starts = treadle_alloc_array((size_t)count + 1, sizeof *starts);
   treadle_flat_unit unit;
   int32_t number;
   if (!numels || !starts) {
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
     goto out;
   }
-  for (int32_t i = 0; i < stage->param_count; i++) {
-    treadle_flat_param *param = &stage->params[i];
-    if (param->buffer || (layer != ALL && param->storage->layer != layer)) continue;
-    if (!first) first = param;
+  if (count == 0) goto out;
+  const treadle_flat_param *first = &stage->params[params[0]];
+  for (int64_t i = 0; i < count; i++) {
+    const treadle_flat_param *param = &stage->params[params[i]];
     if (param->storage->dtype != first->storage->dtype) {
       status = treadle_fail(
           TREADLE_REFUSED,
@@ -43,23 +40,36 @@ static treadle_status lay_unit(treadle_layout *layout, const options *o, const t
           treadle_dtype_name(param->storage->dtype));
       goto out;
     }
-    numels[count++] = param->elems;
+    numels[i] = param->elems;
   }
-  if (!first) goto out;
   TRY(treadle_fsdp1_unit(numels, count, dp->size, o->orig_params,
                          (int64_t)treadle_dtype_bytes(first->storage->dtype), starts, &unit));
   TRY(treadle_flat_unit_add(layout, 0, first, name, dp, unit.shard, &number));
-  count = 0;
-  for (int32_t i = 0; i < stage->param_count; i++) {
-    treadle_flat_param *param = &stage->params[i];
-    if (param->buffer || (layer != ALL && param->storage->layer != layer)) continue;
-    param->unit = number;
-    param->start = starts[count++];
+  for (int64_t i = 0; i < count; i++) {
+    stage->params[params[i]].unit = number;
+    stage->params[params[i]].start = starts[i];
   }
 out:
   treadle_free(numels);
   treadle_free(starts);
   return status;
+}
+
+/* Parameters by unit, 0 being the root and 1 that of layer 0: those of unit u are sorted[first[u]] and on, in their order. */
+static void sort_by_unit(const treadle_flat_stage *stage, const options *o, int32_t units, int32_t *first,
+                         int32_t *sorted) {
+  int32_t *next = first + 1; /* of each unit: how many, then its begin, then its end */
+  for (int turn = 0; turn < 2; turn++) {
+    for (int32_t i = 0; i < stage->param_count; i++) {
+      int32_t unit = o->by_layer ? stage->params[i].storage->layer + 1 : 0;
+      if (stage->params[i].buffer) continue;
+      if (turn == 0)
+        next[unit + 1]++;
+      else
+        sorted[next[unit]++] = i;
+    }
+    for (int32_t u = 0; turn == 0 && u < units; u++) next[u + 1] += next[u];
+  }
 }
 
 /* The root unit comes first, as in torch's named_parameters. */
@@ -69,16 +79,24 @@ static treadle_status lay(treadle_layout *layout, treadle_grid *grid, const trea
   const options *o = context;
   const treadle_dim *dp = treadle_mesh_find(&grid->mesh, "dp");
   const treadle_model *model = layout->model;
+  int32_t units = o->by_layer ? 1 + model->layers + model->mtp_layers : 1, *first = NULL, *sorted = NULL;
   (void)spec;
   TRY(treadle_flat_list(layout));
-  TRY(lay_unit(layout, o, dp, o->by_layer ? -1 : -2, "_flat_param"));
-  for (int32_t layer = 0; o->by_layer && layer < model->layers + model->mtp_layers; layer++) {
-    const char *name = treadle_arena_format(&grid->arena, "model.layers.%d._flat_param", layer);
-    if (!name) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-    TRY(lay_unit(layout, o, dp, layer, name));
+  const treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  first = treadle_alloc_array((size_t)units + 2, sizeof *first);
+  sorted = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *sorted);
+  if (!first || !sorted) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
+  sort_by_unit(stage, o, units, first, sorted);
+  for (int32_t u = 0; u < units; u++) {
+    const char *name =
+        u == 0 ? "_flat_param" : treadle_arena_format(&grid->arena, "model.layers.%d._flat_param", u - 1);
+    if (!name) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
+    TRY(lay_unit(layout, o, dp, sorted + first[u], first[u + 1] - first[u], name));
   }
   TRY(treadle_flat_finish(layout, !o->by_layer));
 out:
+  treadle_free(first);
+  treadle_free(sorted);
   return status;
 }
 

@@ -9,6 +9,7 @@
 typedef struct inbound {
   const treadle_layout *from, *to;
   treadle_pieces same, held; /* of the tensor at hand, there and here */
+  treadle_near near_same, near_held;
   treadle_boxes rest, spare;
   treadle_block_bound blocks;
   int64_t bytes;
@@ -17,13 +18,17 @@ typedef struct inbound {
 /* One piece of the tensor at hand, which is no code or scale made of values. */
 static treadle_status take_piece(inbound *b, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
+  const int32_t *near;
+  size_t count;
   b->rest.count = 0;
   TRY(treadle_array_push(&b->rest, piece->box));
-  for (size_t k = 0; k < b->same.count; k++) /* an element that the window has twice counts once */
-    if (b->same.items[k].offset < piece->offset)
-      TRY(treadle_boxes_subtract(&b->rest, &b->same.items[k].box, &b->spare));
-  for (size_t k = 0; k < b->held.count; k++)
-    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[k].box, &b->spare));
+  TRY(treadle_near_find(&b->near_same, &piece->box, SIZE_MAX, &near, &count));
+  for (size_t k = 0; k < count; k++) /* an element that the window has twice counts once */
+    if (b->same.items[near[k]].offset < piece->offset)
+      TRY(treadle_boxes_subtract(&b->rest, &b->same.items[near[k]].box, &b->spare));
+  TRY(treadle_near_find(&b->near_held, &piece->box, SIZE_MAX, &near, &count));
+  for (size_t k = 0; k < count; k++)
+    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[near[k]].box, &b->spare));
   if (b->rest.count == 0) return TREADLE_OK;
   treadle_dtype held_as = treadle_layout_dtype(b->from, &b->from->model->tensors[piece->tensor]);
   int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
@@ -40,6 +45,8 @@ static treadle_status take_tensor(inbound *b, int32_t tensor) {
   bool quantised = false;
   b->held.count = 0;
   TRY(treadle_layout_pieces_of(b->from, b->blocks.rank, tensor, &b->held));
+  TRY(treadle_near_make(&b->near_same, &b->same));
+  TRY(treadle_near_make(&b->near_held, &b->held));
   for (size_t i = 0; i < b->same.count; i++) {
     const treadle_piece *piece = &b->same.items[i];
     quantised = quantised || treadle_is_quantised(b->from, piece);
@@ -72,6 +79,8 @@ out:
   treadle_array_release(&wanted);
   treadle_array_release(&b.held);
   treadle_array_release(&b.same);
+  treadle_near_release(&b.near_same);
+  treadle_near_release(&b.near_held);
   treadle_array_release(&b.rest);
   treadle_array_release(&b.spare);
   return status;

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "layout/near.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -32,6 +33,7 @@ typedef struct walk {
   treadle_common common;
   treadle_pieces pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
+  treadle_near near_held, near_copies, near_values;
   treadle_cells to_cells, from_cells;
   treadle_boxes rest, spare, stripe, waves, done;
 } walk;
@@ -163,11 +165,15 @@ out:
 
 /* ---- Sources ---- */
 
-/* Takes from w->rest what `held` has, as ops of this rank; what is left stays in w->rest. */
-static treadle_status take_held(walk *w, const treadle_pieces *held, bool twin) {
+/* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in w->rest. */
+static treadle_status take_held(walk *w, const treadle_box *box, const treadle_pieces *held,
+                                treadle_near *near, bool twin) {
   treadle_status status = TREADLE_OK;
-  for (size_t k = 0; k < held->count; k++) {
-    const treadle_piece *piece = &held->items[k];
+  const int32_t *found;
+  size_t count;
+  TRY(treadle_near_find(near, box, SIZE_MAX, &found, &count));
+  for (size_t k = 0; k < count; k++) {
+    const treadle_piece *piece = &held->items[found[k]];
     if (twin && piece->offset >= w->piece->offset) continue; /* the first copy is the one that moves */
     source from = {.rank = (int32_t)w->rank,
                    .twin = twin,
@@ -225,7 +231,7 @@ static treadle_status take_box(walk *w, const treadle_box *box, const treadle_ce
   }
   w->rest.count = 0;
   TRY(treadle_array_push(&w->rest, *box));
-  if (w->copies.count > 1) TRY(take_held(w, &w->copies, true));
+  if (w->copies.count > 1) TRY(take_held(w, box, &w->copies, &w->near_copies, true));
   int64_t own = treadle_cell_find(w->from, from_cell, w->rank);
   if (own >= 0) {
     source from = {
@@ -234,7 +240,7 @@ static treadle_status take_box(walk *w, const treadle_box *box, const treadle_ce
     for (size_t i = 0; i < w->rest.count; i++) TRY(emit_waves(w, &w->rest.items[i], &from));
     return TREADLE_OK;
   }
-  TRY(take_held(w, &w->held, false));
+  TRY(take_held(w, box, &w->held, &w->near_held, false));
   if (w->sink->own_only) goto out;
   for (size_t i = 0; i < w->rest.count; i++) TRY(take_stripes(w, &w->rest.items[i], from_cell));
 out:
@@ -264,7 +270,8 @@ static treadle_status take_banded(walk *w, const treadle_piece *piece, bool *don
   }
   w->rest.count = 0;
   TRY(treadle_array_push(&w->rest, piece->box));
-  if (!w->to->fp8) TRY(take_held(w, &w->values, true)); /* else all are made of the codes */
+  if (!w->to->fp8) /* else all are made of the codes */
+    TRY(take_held(w, &piece->box, &w->values, &w->near_values, true));
   TRY(treadle_bands_dequantise(&w->bands, piece, &w->rest));
 out:
   return status;
@@ -319,6 +326,9 @@ static treadle_status take_tensor(walk *w, int32_t tensor) {
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
+    TRY(treadle_near_make(&w->near_held, &w->held));
+    TRY(treadle_near_make(&w->near_copies, &w->copies));
+    TRY(treadle_near_make(&w->near_values, &w->values));
   }
   for (size_t i = 0; i < w->copies.count; i++) {
     const treadle_piece *piece = &w->copies.items[i];
@@ -413,6 +423,9 @@ out:
   treadle_array_release(&w.held);
   treadle_array_release(&w.copies);
   treadle_array_release(&w.values);
+  treadle_near_release(&w.near_held);
+  treadle_near_release(&w.near_copies);
+  treadle_near_release(&w.near_values);
   treadle_array_release(&w.to_cells);
   treadle_array_release(&w.from_cells);
   treadle_array_release(&w.rest);
