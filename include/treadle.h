@@ -354,12 +354,18 @@ typedef struct treadle_switch_options {
   /* Called with the device bytes of each class whenever they change; for pictures. */
   void (*watch)(void *context, const size_t bytes[TREADLE_CLASSES]);
   void *watch_context;
+  /* Memory that the caller will take besides, on this rank, while the switch is there: it counts when creation asks whether
+   * there is enough. */
+  size_t other_bytes;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
  * (touching every page it will ever use), the host memory, and maps all windows. Mode is TRAIN; windows hold
  * zeros. The group and the layouts must outlive the switch. Collective: one rank's refusal is every rank's
- * failure. */
+ * failure.
+ *
+ * Before the first page is touched the ranks add up what they will take: TREADLE_NO_MEMORY, with the numbers, where that is
+ * more than this machine, a control group (v1 or v2) with those of them that are in it, or a rank's RLIMIT_AS leaves. */
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
                                      const treadle_layout *infer, const treadle_switch_options *options,
                                      treadle_switch **switch_p);

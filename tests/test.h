@@ -17,6 +17,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Is a sanitizer there that has memory and addresses of its own? gcc and clang say so in different ways. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
 #define TEST_COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* The call is TREADLE_OK. */

@@ -94,6 +94,16 @@ static treadle_status touch(treadle_pool *pool) {
   return TREADLE_OK;
 }
 
+bool treadle_pool_is_huge(int64_t page_bytes) {
+  char line[160] = "";
+  if (!wants_huge(page_bytes)) return false;
+  FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+  if (!file) return false;
+  bool read = fgets(line, sizeof line, file) != NULL;
+  fclose(file);
+  return read && !strstr(line, "[never]") && !strstr(line, "[deny]");
+}
+
 static treadle_status check_size(int64_t pages, int64_t page_bytes, int64_t budget_bytes) {
   int64_t system_page = sysconf(_SC_PAGESIZE);
   if (page_bytes < system_page || (page_bytes & (page_bytes - 1)) != 0)

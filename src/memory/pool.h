@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct treadle_pool treadle_pool;
@@ -20,6 +21,9 @@ typedef struct treadle_pool treadle_pool;
 treadle_status treadle_pool_create(int64_t pages, int64_t page_bytes, int64_t budget_bytes,
                                    treadle_pool **pool_p);
 void treadle_pool_destroy(treadle_pool *pool);
+
+/* Are pools of such pages made of the processor's pages of 2 MiB, where the system finds them? */
+bool treadle_pool_is_huge(int64_t page_bytes);
 
 int treadle_pool_descriptor(const treadle_pool *pool);
 size_t treadle_pool_bytes(const treadle_pool *pool);      /* pages * page_bytes */

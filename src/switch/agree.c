@@ -1,6 +1,8 @@
 /* How the ranks agree on a plan.
  *
- *   measure   each rank: its windows, its cap_min, its options             -> agree
+ *   check     each rank: its options, its windows                          -> agree
+ *   room      is there memory for windows of these sizes? (room.c)
+ *   measure   each rank: its cap_min                                       -> agree
  *   decide    from everybody's figures, the same everywhere: cap, waves    -> agree
  *   plan      each rank: its plan; all 4096 waves when one is over its bound -> agree
  *             digests are compared
@@ -11,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "switch/room.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -60,8 +63,12 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
 
+size_t treadle_switch_page_bytes(const treadle_switch_options *options) {
+  return options->page_bytes ? options->page_bytes : DEFAULT_PAGE;
+}
+
 static treadle_status check_options(const treadle_switch_options *options) {
-  size_t page = options->page_bytes ? options->page_bytes : DEFAULT_PAGE;
+  size_t page = treadle_switch_page_bytes(options);
   if ((page & (page - 1)) != 0 || page < (size_t)sysconf(_SC_PAGESIZE) || page > (size_t)1 << 40)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: page size %zu is not a power of two of at least %ld bytes",
@@ -85,10 +92,9 @@ static treadle_status check_options(const treadle_switch_options *options) {
   return TREADLE_OK;
 }
 
-static treadle_status measure(treadle_switch *sw, figures *mine) {
+static treadle_status check(const treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->options;
-  int64_t page = options->page_bytes ? (int64_t)options->page_bytes : DEFAULT_PAGE;
   TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
@@ -96,7 +102,14 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
       return treadle_fail(TREADLE_REFUSED, "switch: layout '%s' has %" PRId64 " ranks, the group has %d",
                           treadle_layout_text(layout), treadle_layout_ranks(layout), sw->group->size);
   }
-  TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank, page));
+  for (int mode = 0; mode < 2; mode++)
+    if (treadle_layout_window_bytes(sw->layouts[mode], sw->group->rank) > MOST_BYTES)
+      return treadle_fail(TREADLE_REFUSED,
+                          "switch: the window of layout '%s' has %zu bytes: 2^60 at the most",
+                          treadle_layout_text(sw->layouts[mode]),
+                          treadle_layout_window_bytes(sw->layouts[mode], sw->group->rank));
+  TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank,
+                         (int64_t)treadle_switch_page_bytes(options)));
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
@@ -112,6 +125,14 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
         "keep "
         "the type",
         treadle_layout_text(sw->layouts[1]), treadle_layout_text(sw->layouts[0]));
+out:
+  return status;
+}
+
+static treadle_status measure(treadle_switch *sw, figures *mine) {
+  treadle_status status = TREADLE_OK;
+  const treadle_switch_options *options = &sw->options;
+  int64_t page = (int64_t)treadle_switch_page_bytes(options);
   size_t bytes[TREADLE_KV] = {treadle_layout_window_bytes(sw->layouts[0], sw->group->rank),
                               options->grads_bytes, options->optimizer_bytes,
                               treadle_layout_window_bytes(sw->layouts[1], sw->group->rank)};
@@ -347,6 +368,10 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   treadle_group *group = sw->group;
   figures mine = {0};
   int64_t cap;
+  treadle_demand demand;
+  TRY(treadle_switch_agree(group, check(sw)));
+  demand = treadle_room_least(sw);
+  TRY(treadle_room_ask(group, &demand));
   TRY(treadle_switch_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
   TRY(treadle_switch_agree(group, decide(sw, &mine, &cap)));

@@ -1,12 +1,15 @@
 /* How the ranks make their memory, once they have agreed on a plan (agree.c).
  *
- *   build     each rank: pool, windows, page tables, twins, counters     -> agree
+ *   arrange   each rank: where its pages lie, counters                   -> agree
+ *   room      is there memory for all of them?                           (room.c)
+ *   build     each rank: pool, windows, page tables, twins               -> agree
  *   share     pools and tables of the others are mapped                  -> agree
  *
  * A rank that rejoins goes the same way with the memory that it has. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
+#include "switch/room.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -17,16 +20,27 @@ enum { DEFAULT_TIMEOUT = 60, TABLES_MAGIC = 0x7461626c };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
+/* How far storage tensors are moved is in the tables where any may be. */
+static int64_t shifts_of(const treadle_plan *plan) {
+  return plan->alias ? plan->arrangement.storage_count : 0;
+}
+
+size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
+  const treadle_plan *plan = sw->plan;
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  size_t bytes = sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
+                 (size_t)(plan->from_pages + plan->to_pages) * sizeof(int32_t);
+  return (bytes + page - 1) / page * page;
+}
+
 /* The page tables lie in a small pool of their own, which the others map. */
 static treadle_status make_tables(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
   const treadle_arrangement *arrangement = &plan->arrangement;
-  int64_t page = sysconf(_SC_PAGESIZE), shifts = plan->alias ? arrangement->storage_count : 0;
-  int64_t bytes = (int64_t)(sizeof(treadle_tables) + (size_t)shifts * sizeof(int64_t) +
-                            (size_t)(plan->from_pages + plan->to_pages) * sizeof(int32_t));
-  int64_t pages = (bytes + page - 1) / page;
-  TRY(treadle_pool_create(pages, page, pages * page, &sw->table_pool));
+  int64_t page = sysconf(_SC_PAGESIZE), shifts = shifts_of(plan);
+  int64_t bytes = (int64_t)treadle_switch_tables_bytes(sw);
+  TRY(treadle_pool_create(bytes / page, page, bytes, &sw->table_pool));
   treadle_tables *tables = treadle_pool_base(sw->table_pool);
   tables->page_bytes = plan->page_bytes;
   tables->physical_pages = sw->place.physical;
@@ -43,7 +57,7 @@ out:
   return status;
 }
 
-static treadle_status build(treadle_switch *sw) {
+static treadle_status arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
   size_t ranks = (size_t)sw->group->size;
@@ -59,13 +73,20 @@ static treadle_status build(treadle_switch *sw) {
       sw, sw->options.kv_block_bytes ? (int64_t)sw->options.budget_bytes / plan->page_bytes : 0));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
+  memset(sw->written, 0, ((forward > back ? forward : back) + 1) * sizeof *sw->written); /* touched */
+out:
+  return status;
+}
+
+static treadle_status build(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  const treadle_plan *plan = sw->plan;
   TRY(treadle_pool_create(sw->place.physical, plan->page_bytes, (int64_t)sw->pool_bound_bytes, &sw->pool));
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(treadle_pool_map(sw->pool, sw->place.page[c], sw->place.pages[c], &sw->windows[c]));
   TRY(treadle_twins_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
-  memset(sw->written, 0, ((forward > back ? forward : back) + 1) * sizeof *sw->written); /* touched */
 out:
   return status;
 }
@@ -162,6 +183,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_status status = TREADLE_OK;
   const treadle_switch_options o = options ? *options : (treadle_switch_options){0};
   double group_timeout = group->timeout_seconds;
+  treadle_demand demand;
   *switch_p = NULL;
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
   treadle_switch *sw = treadle_alloc(sizeof *sw);
@@ -173,6 +195,9 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                          .busy = ATOMIC_FLAG_INIT};
   resolve(sw, &o);
   TRY(treadle_switch_plan_together(sw));
+  TRY(treadle_switch_agree(group, arrange(sw)));
+  demand = treadle_room_exact(sw);
+  TRY(treadle_room_ask(group, &demand));
   TRY(treadle_switch_agree(group, build(sw)));
   TRY(share(sw));
   treadle_guard_settle(sw);
@@ -220,6 +245,7 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   treadle_status status = TREADLE_OK;
   double group_timeout = group->timeout_seconds;
   treadle_plan *old = sw->plan;
+  treadle_demand demand;
   if (group->rank != sw->group->rank || group->size != sw->group->size)
     return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
                         sw->group->size, group->rank, group->size);
@@ -228,8 +254,11 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   group->timeout_seconds = sw->timeout_seconds;
   sw->group = group;
   sw->plan = NULL;
-  TRY(treadle_switch_agree(group, TREADLE_OK)); /* as treadle_switch_create does */
+  TRY(treadle_switch_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
+  TRY(treadle_switch_agree(group, TREADLE_OK));
+  demand = treadle_room_exact(sw);
+  TRY(treadle_room_ask(group, &demand));
   TRY(treadle_switch_agree(group, fit_in(sw, old)));
   TRY(share(sw));
 out:

@@ -21,7 +21,7 @@ enum { PIECE = 2 << 20 };
 
 /* ---- Memory ---- */
 
-static bool wants_twin(const treadle_switch *sw, treadle_class which) {
+bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which) {
   if (which == TREADLE_PARAMS)
     return sw->options.host || (sw->leaves[which] && sw->options.keep == TREADLE_KEEP_HOST);
   if (sw->leaves[which]) return sw->copied[which];
@@ -64,6 +64,12 @@ static bool stays(const treadle_switch *sw, int64_t page) {
   return sw->aliased && sw->aliased[page] && !sw->options.host;
 }
 
+int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < sw->place.pages[which]; i++) count += !(which == TREADLE_PARAMS && stays(sw, i));
+  return count;
+}
+
 static treadle_status make_twin(treadle_switch *sw, treadle_class which, size_t bytes, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_twin *twin = &sw->twins[which];
@@ -84,7 +90,7 @@ treadle_status treadle_twins_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     size_t bytes = (size_t)(sw->place.pages[c] * sw->plan->page_bytes);
-    if (bytes == 0 || !wants_twin(sw, (treadle_class)c)) continue;
+    if (bytes == 0 || !treadle_twin_is_wanted(sw, (treadle_class)c)) continue;
     TRY(make_twin(sw, (treadle_class)c, bytes, treadle_class_text((treadle_class)c)));
     if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->place.pages[c])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));

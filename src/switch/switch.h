@@ -12,6 +12,7 @@
  *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
+ *   room.c      whether there is memory for it
  *   create.c    how they make their memory
  *   inject.c    faults on purpose, for tests and the command
  *   digest.c, load.c, prove.c
@@ -187,6 +188,12 @@ treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine);
  * Collective; one rank's refusal is everybody's. */
 treadle_status treadle_switch_plan_together(treadle_switch *sw);
 
+/* The page size that the options give. */
+size_t treadle_switch_page_bytes(const treadle_switch_options *options);
+
+/* Bytes of the page tables that others read, in whole pages of the system. */
+size_t treadle_switch_tables_bytes(const treadle_switch *sw);
+
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);
 
@@ -230,6 +237,9 @@ void treadle_account_tell(treadle_switch *sw);
 
 /* ---- offload.c ---- */
 
+/* Has the class a twin? And how many pages of it have memory, once pages are placed. */
+bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which);
+int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which);
 treadle_status treadle_twins_create(treadle_switch *sw);
 void treadle_twins_release(treadle_switch *sw);
 /* Host memory, touched; NULL: none, and the message says of what. */

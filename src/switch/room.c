@@ -1,0 +1,214 @@
+/* Is there memory?
+ *
+ * Every rank says what it will take and which limits it is under; all then come to the same verdict from the same words. A limit
+ * is known by its id, so that ranks in one control group count together there, in whichever container they see it from; it
+ * leaves what the rank that read least says. What ranks have taken already is gone from what is left.
+ *
+ * The system's tables of pages count: 8 bytes for each 4 KiB that a process maps, and every rank maps all pools. Pools of
+ * huge pages need a 512th of that; the memory of twins and of the caller has its tables made beforehand in either case. */
+#include "switch/room.h"
+
+#include "base/text.h"
+#include "switch/switch.h"
+
+#include <stdio.h>
+
+_Static_assert(sizeof(treadle_demand) <= TREADLE_GROUP_PAYLOAD, "said at once");
+
+enum { TABLE_SHARE = 512, ALIGNMENT = 2 << 20 };
+
+/* What a rank takes beside all that is counted: the system's own books, buffers of files that are read. */
+static const uint64_t SPARE = 1 << 20;
+
+/* Numbers from outside: what does not fit is more than there is. */
+static uint64_t plus(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t whole_pages(uint64_t bytes, uint64_t page) {
+  uint64_t sum = plus(bytes, page - 1);
+  return sum == UINT64_MAX ? sum : sum / page * page;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* ---- The verdict ---- */
+
+static const treadle_demand *said(const treadle_group *group, int rank) {
+  return treadle_group_said(group, rank);
+}
+
+static uint64_t process_of(const treadle_group *group, int rank) {
+  return said(group, rank)->limits.addresses.id;
+}
+
+/* What the ranks of other processes share with this one. */
+static uint64_t peers_of(const treadle_group *group, int rank) {
+  uint64_t sum = 0, process = process_of(group, rank);
+  for (int peer = 0; peer < group->size; peer++)
+    if (process_of(group, peer) != process) sum = plus(sum, said(group, peer)->shared);
+  return sum;
+}
+
+static uint64_t tables_of(const treadle_group *group, int rank) {
+  const treadle_demand *d = said(group, rank);
+  uint64_t pools = plus(d->mapped, peers_of(group, rank)) / TABLE_SHARE;
+  return plus(d->tables,
+              plus(d->huge ? pools / TABLE_SHARE : pools, plus(d->host, d->others) / TABLE_SHARE));
+}
+
+typedef struct shares { /* of the ranks under a limit */
+  int ranks, first;
+  uint64_t pool, host, tables, others, sum, left;
+} shares;
+
+static const treadle_limit *find(const treadle_demand *d, uint64_t id) {
+  for (int32_t i = 0; i < d->limits.count; i++)
+    if (d->limits.memory[i].id == id) return &d->limits.memory[i];
+  return NULL;
+}
+
+static shares add_up(const treadle_group *group, uint64_t id) {
+  shares s = {.left = UINT64_MAX};
+  for (int rank = group->size - 1; rank >= 0; rank--) {
+    const treadle_demand *d = said(group, rank);
+    const treadle_limit *limit = find(d, id);
+    if (!limit) continue;
+    s.ranks++;
+    s.first = rank;
+    s.pool = plus(s.pool, d->pool);
+    s.host = plus(s.host, d->host);
+    s.others = plus(s.others, d->others);
+    s.tables = plus(s.tables, plus(tables_of(group, rank), SPARE));
+    if (limit->left < s.left) s.left = limit->left;
+  }
+  s.sum = plus(plus(s.pool, s.host), plus(s.tables, s.others));
+  return s;
+}
+
+static treadle_status refuse(const treadle_group *group, const shares *s, uint64_t id) {
+  const treadle_limit *limit = find(said(group, s->first), id);
+  char who[40];
+  if (s->ranks == 1)
+    snprintf(who, sizeof who, "rank %d needs", s->first);
+  else
+    snprintf(who, sizeof who, "%d ranks need", s->ranks);
+  return treadle_fail(TREADLE_NO_MEMORY,
+                      "switch: %s %s of memory (pools %s, host memory %s, tables %s, the caller's own %s), "
+                      "and %s leaves %s of %s",
+                      who, treadle_text_of_size(s->sum), treadle_text_of_size(s->pool),
+                      treadle_text_of_size(s->host), treadle_text_of_size(s->tables),
+                      treadle_text_of_size(s->others), limit->text, treadle_text_of_size(s->left),
+                      treadle_text_of_size(limit->bytes));
+}
+
+/* The memory limit by which most is missing. */
+static treadle_status check_memory(const treadle_group *group) {
+  uint64_t missing = 0, worst_id = 0;
+  shares worst = {0};
+  for (int rank = 0; rank < group->size; rank++) {
+    const treadle_limits *limits = &said(group, rank)->limits;
+    for (int32_t i = 0; i < limits->count; i++) {
+      uint64_t id = limits->memory[i].id;
+      if (rank > 0 && find(said(group, rank - 1), id)) continue; /* was looked at */
+      shares s = add_up(group, id);
+      if (s.sum <= s.left || s.sum - s.left <= missing) continue;
+      missing = s.sum - s.left;
+      worst = s;
+      worst_id = id;
+    }
+  }
+  return missing ? refuse(group, &worst, worst_id) : TREADLE_OK;
+}
+
+/* Of the process that this rank is in. */
+static treadle_status check_addresses(const treadle_group *group, int rank) {
+  const treadle_demand *d = said(group, rank);
+  uint64_t needed = peers_of(group, rank);
+  if (!d->limits.has_addresses) return TREADLE_OK;
+  for (int other = 0; other < group->size; other++)
+    if (process_of(group, other) == d->limits.addresses.id)
+      needed = plus(needed, said(group, other)->addresses);
+  if (needed <= d->limits.addresses.left) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_NO_MEMORY,
+      "switch: rank %d needs %s of addresses (its pool of %s, windows, host memory of %s, the "
+      "pools of its peers, the caller's own %s), and %s leaves %s of %s",
+      rank, treadle_text_of_size(needed), treadle_text_of_size(d->pool), treadle_text_of_size(d->host),
+      treadle_text_of_size(d->others), d->limits.addresses.text,
+      treadle_text_of_size(d->limits.addresses.left), treadle_text_of_size(d->limits.addresses.bytes));
+}
+
+treadle_status treadle_room_ask(treadle_group *group, const treadle_demand *mine) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_group_say(group, mine, sizeof *mine));
+  TRY(check_memory(group));
+  for (int rank = 0; rank < group->size; rank++) TRY(check_addresses(group, rank));
+out:
+  return status;
+}
+
+/* ---- What a switch takes ---- */
+
+static treadle_demand demand_of(const treadle_switch *sw) {
+  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(&sw->options))};
+  treadle_limits_read("", &d.limits);
+  return d;
+}
+
+/* Of a rank that has its memory. */
+static treadle_demand rejoining(const treadle_switch *sw) {
+  treadle_demand d = demand_of(sw);
+  d.shared = treadle_pool_bytes(sw->pool) + treadle_pool_bytes(sw->table_pool);
+  return d;
+}
+
+treadle_demand treadle_room_least(const treadle_switch *sw) {
+  const treadle_switch_options *o = &sw->options;
+  if (sw->pool) return rejoining(sw);
+  treadle_demand d = demand_of(sw);
+  uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
+  const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {
+      treadle_layout_window_bytes(sw->layouts[TREADLE_TRAIN], sw->group->rank), o->grads_bytes,
+      o->optimizer_bytes};
+  uint64_t infer =
+      whole_pages(treadle_layout_window_bytes(sw->layouts[TREADLE_INFER], sw->group->rank), page);
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    uint64_t pages = whole_pages(bytes[c], page);
+    training = plus(training, pages);
+    /* Params that stay, and their twin, may share pages with the infer window. */
+    if (c != TREADLE_PARAMS && !sw->leaves[c]) kept = plus(kept, pages);
+    if (treadle_twin_is_wanted(sw, (treadle_class)c) && (c != TREADLE_PARAMS || o->host || !o->alias))
+      d.host = plus(d.host, pages);
+  }
+  if (!sw->leaves[TREADLE_PARAMS] && !o->alias) kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
+  d.pool = larger(training, plus(kept, infer));
+  if (o->kv_block_bytes) d.pool = larger(d.pool, o->budget_bytes / page * page);
+  d.shared = d.mapped = d.pool;
+  d.others = o->other_bytes;
+  d.addresses = plus(d.mapped, plus(d.host, d.others));
+  return d;
+}
+
+treadle_demand treadle_room_exact(const treadle_switch *sw) {
+  if (sw->pool) return rejoining(sw);
+  treadle_demand d = demand_of(sw);
+  const treadle_page_tables *place = &sw->place;
+  uint64_t page = (uint64_t)sw->plan->page_bytes, twins = 0;
+  d.pool = (uint64_t)place->physical * page;
+  d.mapped = d.pool;
+  for (int c = 0; c < TREADLE_CLASSES; c++) d.mapped += (uint64_t)place->pages[c] * page;
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
+    if (treadle_twin_is_wanted(sw, (treadle_class)c)) {
+      twins += (uint64_t)place->pages[c] * page;
+      d.host += (uint64_t)treadle_twin_pages(sw, (treadle_class)c) * page;
+    }
+  d.tables = treadle_switch_tables_bytes(sw);
+  d.shared = d.pool + d.tables;
+  d.others = sw->options.other_bytes;
+  d.addresses = d.mapped + d.tables + twins + ALIGNMENT;
+  if (sw->aliased) d.addresses += (uint64_t)place->pages[TREADLE_PARAMS] * page + ALIGNMENT; /* parking */
+  d.addresses = plus(d.addresses, d.others);
+  return d;
+}
