@@ -15,6 +15,12 @@
 
 /* ---- Before the first switch ----------------------------------------------------------------- */
 
+/* What this rank takes beside the switch: copies that windows are compared with. */
+static size_t copies_of(const treadle_job *job) {
+  size_t train = treadle_layout_window_bytes(job->train, job->session.rank);
+  return treadle_layout_window_bytes(job->infer, job->session.rank) + (job->arguments->check ? train : 0);
+}
+
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
@@ -33,6 +39,7 @@ static treadle_status read_input(treadle_job *job) {
   TRY(treadle_layout_create(job->model, arguments->infer, job->session.size, &job->infer));
   TRY(treadle_map_ranks(job->train, job->infer, (treadle_rank_map)arguments->rank_map, &job->rank_map));
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
+  job->options.other_bytes = copies_of(job);
 
   size_t cycles = arguments->cycles ? (size_t)arguments->cycles : 1;
   double **times[] = {&job->to_infer, &job->to_train, &job->memcpy,
@@ -43,74 +50,6 @@ static treadle_status read_input(treadle_job *job) {
 out:
   return status == TREADLE_SYSTEM ? TREADLE_REFUSED
                                   : status; /* a file that does not open is refused input */
-}
-
-/* What this rank will ask the system for, more or less: windows, twins, and the copies that are compared. */
-static size_t memory_of(const treadle_job *job) {
-  const treadle_switch_options *o = &job->options;
-  int rank = job->session.rank;
-  size_t train = treadle_layout_window_bytes(job->train, rank),
-         infer = treadle_layout_window_bytes(job->infer, rank);
-  size_t state = o->grads_bytes + o->optimizer_bytes;
-  size_t twins = o->host ? train + state : o->keep == TREADLE_KEEP_HOST ? train : 0;
-  size_t windows = train + state > infer ? train + state : infer;
-  if (o->offload_train_param == TREADLE_OFF && windows < train + infer) windows = train + infer;
-  return windows + twins + infer + (job->arguments->check ? train : 0);
-}
-
-static size_t available_memory(void) {
-  char line[128];
-  unsigned long long kib = 0;
-  FILE *file = fopen("/proc/meminfo", "re");
-  while (file && fgets(line, sizeof line, file))
-    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
-  if (file) fclose(file);
-  return (size_t)kib << 10;
-}
-
-/* Refused rather than killed: all ranks are on this machine. Collective. */
-static treadle_status check_memory(treadle_job *job) {
-  treadle_status status = TREADLE_OK;
-  size_t own = memory_of(job), sum = 0, *all = treadle_alloc_array((size_t)job->session.size, sizeof *all);
-  TRY(treadle_session_agree(&job->session,
-                            all ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for figures")));
-  TRY(treadle_group_gather(job->session.group, &own, sizeof own, all));
-  for (int rank = 0; rank < job->session.size; rank++) sum += all[rank];
-  size_t available = available_memory();
-  TRY(treadle_session_agree(
-      &job->session,
-      available == 0 || sum <= available
-          ? TREADLE_OK
-          : treadle_fail(TREADLE_REFUSED,
-                         "the ranks would need about %s of memory%s, and this machine has %s to give: a "
-                         "smaller model "
-                         "(--scale-down N), or without %s",
-                         treadle_text_of_size(sum),
-                         job->options.host ? ", with all training state and its copy on the host" : "",
-                         treadle_text_of_size(available), job->options.host ? "--offload" : "--check")));
-out:
-  treadle_free(all);
-  return status;
-}
-
-/* A direct cut of the file, as the infer window is arranged. */
-static treadle_status cut_infer(treadle_job *job) {
-  treadle_status status = TREADLE_OK;
-  int rank = job->session.rank;
-  const treadle_plan *plan = treadle_switch_plan(job->sw);
-  char *plain = plan->arrangement.shift ? treadle_alloc(treadle_layout_window_bytes(job->infer, rank) + 1)
-                                        : job->infer_copy;
-  if (!plain) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a direct cut of the file");
-  TRY(treadle_layout_load_from(job->infer, job->train, rank, plain));
-  for (int32_t i = 0; plain != job->infer_copy && i < treadle_layout_storage_count(job->infer, rank); i++) {
-    treadle_storage_info info, moved;
-    TRY(treadle_layout_storage(job->infer, rank, i, &info));
-    TRY(treadle_plan_storage(plan, i, &moved));
-    memcpy((char *)job->infer_copy + moved.offset_bytes, plain + info.offset_bytes, info.bytes);
-  }
-out:
-  if (plain != job->infer_copy) treadle_free(plain);
-  return status;
 }
 
 /* Loads the train window, and makes the copies that later windows are compared with. */
@@ -129,7 +68,9 @@ static treadle_status load(treadle_job *job) {
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
   if (job->arguments->check) {
     if (train_bytes) memcpy(job->train_copy, treadle_switch_train_window(job->sw), train_bytes);
-    TRY(cut_infer(job));
+    /* A direct cut of the file, as the infer window is arranged. */
+    TRY(treadle_layout_load_from(job->infer, job->train, rank,
+                                 treadle_switch_plan(job->sw)->arrangement.shift, job->infer_copy));
   }
 out:
   return status;
@@ -152,6 +93,16 @@ static treadle_status unbind_engine(void *context) {
   return TREADLE_OK;
 }
 
+/* A run that this machine has no memory for is refused input: with less to hold it may be done. */
+static treadle_status create(treadle_job *job) {
+  treadle_status status =
+      treadle_switch_create(job->session.group, job->train, job->infer, &job->options, &job->sw);
+  if (status != TREADLE_NO_MEMORY) return status;
+  return treadle_fail(TREADLE_REFUSED, "%s; a smaller model (--scale-down N) needs less%s%s",
+                      treadle_error_message(), job->options.host ? ", or a run without --offload" : "",
+                      job->arguments->check ? ", or one without --check" : "");
+}
+
 treadle_status treadle_job_prepare(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   treadle_session *session = &job->session;
@@ -164,12 +115,11 @@ treadle_status treadle_job_prepare(treadle_job *job) {
     job->options.watch_context = job->timeline;
   }
   TRY(treadle_session_agree(session, read_input(job)));
-  TRY(check_memory(job));
-  TRY(treadle_session_agree(
-      session, treadle_switch_create(session->group, job->train, job->infer, &job->options, &job->sw)));
+  TRY(treadle_session_agree(session, create(job)));
   treadle_plan_get_info(treadle_switch_plan(job->sw), &job->plan);
   if (session->rank == 0) treadle_progress("loading the weights");
   TRY(treadle_session_agree(session, load(job)));
+  job->options.other_bytes = 0; /* taken: further switches (--check=prove) have no more of it */
   TRY(treadle_switch_digest(job->sw, &job->digest));
 out:
   job->options.engine = NULL; /* the switch has its copy */

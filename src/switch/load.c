@@ -157,7 +157,7 @@ treadle_status treadle_load_values(const treadle_model *model, const treadle_pie
 }
 
 treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
-                                        int64_t rank, void *window) {
+                                        int64_t rank, const int64_t *shift, void *window) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   if (rank < 0 || rank >= layout->ranks)
@@ -166,12 +166,13 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
   TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
+    char *base = (char *)window + (shift ? shift[piece->storage] : 0);
     if (piece->tensor < 0)
-      fill_piece(piece, window);
+      fill_piece(piece, base);
     else if (treadle_load_is_blocks(layout, source, piece))
-      TRY(treadle_load_blocks(layout, piece, window));
+      TRY(treadle_load_blocks(layout, piece, base));
     else
-      TRY(treadle_load_values(layout->model, piece, window));
+      TRY(treadle_load_values(layout->model, piece, base));
   }
   treadle_copy_fence();
 out:
@@ -180,5 +181,5 @@ out:
 }
 
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
-  return treadle_layout_load_from(layout, NULL, rank, window);
+  return treadle_layout_load_from(layout, NULL, rank, NULL, window);
 }

@@ -5,9 +5,10 @@
 #include "layout/layout.h"
 
 /* As treadle_layout_load, with the values that a switch from `source` leaves in the window: where that holds fp8 blocks,
- * values are what comes back of them. source may be NULL. */
+ * values are what comes back of them. source may be NULL. shift: bytes that each storage tensor is moved, as a plan has
+ * arranged them; NULL: none is. */
 treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
-                                        int64_t rank, void *window);
+                                        int64_t rank, const int64_t *shift, void *window);
 
 /* The canonical values of a piece, from the checkpoint or generated, at its place in `window`. */
 treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece, char *window);

@@ -3,6 +3,7 @@
 #define TESTS_CLI_COMMAND_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 typedef struct command_result {
   int exit_status;
@@ -22,6 +23,8 @@ const char *command_model(const char *options);
 command_result command_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with `ranks` processes under mpirun. */
 command_result command_launch(int ranks, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* From now on each command calls this first, in its own process; when it gives false the exit status is 99. NULL: nothing. */
+void command_enter(bool (*enter)(void));
 void command_release(command_result *result);
 
 /* Runs, demands the exit status, parses standard output. */

@@ -57,7 +57,7 @@ static bool holds(const treadle_layout *layout, const treadle_layout *source, in
   treadle_storage_info info;
   bool same = true;
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted || treadle_layout_load_from(layout, source, rank, wanted) != TREADLE_OK) abort();
+  if (!wanted || treadle_layout_load_from(layout, source, rank, NULL, wanted) != TREADLE_OK) abort();
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank) && same; i++) {
     if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) abort();
     same =

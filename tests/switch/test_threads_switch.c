@@ -37,7 +37,7 @@ static bool holds(const treadle_layout *layout, int rank, const treadle_plan *pl
 /* source: where the values come from, which may be fp8 blocks; NULL: the checkpoint. */
 static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted || treadle_layout_load_from(layout, source, rank, wanted) != TREADLE_OK) abort();
+  if (!wanted || treadle_layout_load_from(layout, source, rank, NULL, wanted) != TREADLE_OK) abort();
   return wanted;
 }
 
