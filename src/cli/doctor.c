@@ -4,6 +4,7 @@
 #include "cli/json_out.h"
 
 #include "base/text.h"
+#include "memory/limits.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -177,33 +178,54 @@ static void ask_cores(doctor_answer *answer) {
   if (usable == 1) SAY(answer->advice, "more ranks than cores work, but take turns");
 }
 
-/* MemAvailable, or what the control group leaves when that is less. */
-static void ask_memory(doctor_answer *answer) {
-  size_t available = 0, total = 0;
-  char line[128];
-  FILE *file = fopen("/proc/meminfo", "re");
-  while (file && fgets(line, sizeof line, file)) {
-    unsigned long long value;
-    if (sscanf(line, "MemTotal: %llu kB", &value) == 1) total = (size_t)value * kib;
-    if (sscanf(line, "MemAvailable: %llu kB", &value) == 1) available = (size_t)value * kib;
-  }
-  if (file) fclose(file);
-  SAY(answer->found, "%s of memory, %s available", treadle_text_of_size(total),
-      treadle_text_of_size(available));
+static const char *const lacking = "treadle plan --model ... says what a switch takes on each rank";
 
-  int64_t limit, used;
-  char used_line[64];
-  if (read_line("/sys/fs/cgroup/memory.max", line, sizeof line) && treadle_text_to_int64(line, &limit) &&
-      read_line("/sys/fs/cgroup/memory.current", used_line, sizeof used_line) &&
-      treadle_text_to_int64(used_line, &used)) {
-    size_t left = used < limit ? (size_t)(limit - used) : 0;
-    SAY(answer->found, "%s of memory, %s available; the control group leaves %s",
-        treadle_text_of_size(total), treadle_text_of_size(available), treadle_text_of_size(left));
-    if (left < available) available = left;
+/* What the machine has, and below, what limits this process. */
+static void ask_memory(doctor_answer *answer) {
+  treadle_limits limits;
+  treadle_limits_read("", &limits);
+  for (int32_t i = 0; i < limits.count; i++) {
+    const treadle_limit *limit = &limits.memory[i];
+    if (limit->id != 0) continue;
+    SAY(answer->found, "%s of memory, %s available", treadle_text_of_size(limit->bytes),
+        treadle_text_of_size(limit->left));
+    if (limit->left >= 1024 * mib) return;
   }
-  if (available >= 1024 * mib) return;
   answer->level = WARNING;
-  SAY(answer->advice, "treadle plan --model ... says what a switch takes on each rank");
+  if (!answer->found[0]) SAY(answer->found, "the system does not tell");
+  SAY(answer->advice, "%s", lacking);
+}
+
+/* The control group that leaves least, of all that this process lies in. */
+static void ask_control_group(doctor_answer *answer) {
+  treadle_limits limits;
+  const treadle_limit *tightest = NULL;
+  treadle_limits_read("", &limits);
+  for (int32_t i = 0; i < limits.count; i++)
+    if (limits.memory[i].id != 0 && (!tightest || limits.memory[i].left < tightest->left))
+      tightest = &limits.memory[i];
+  if (!tightest) {
+    SAY(answer->found, "no control group limits the memory");
+    return;
+  }
+  SAY(answer->found, "%s: %s of %s left", tightest->text, treadle_text_of_size(tightest->left),
+      treadle_text_of_size(tightest->bytes));
+  if (tightest->left >= 1024 * mib) return;
+  answer->level = WARNING;
+  SAY(answer->advice, "%s; a container gets more with --memory", lacking);
+}
+
+static void ask_addresses(doctor_answer *answer) {
+  treadle_limits limits;
+  treadle_limits_read("", &limits);
+  if (!limits.has_addresses) {
+    SAY(answer->found, "addresses are unlimited");
+    return;
+  }
+  SAY(answer->found, "%s: %s of %s left", limits.addresses.text,
+      treadle_text_of_size(limits.addresses.left), treadle_text_of_size(limits.addresses.bytes));
+  answer->level = WARNING;
+  SAY(answer->advice, "each rank maps the memory of all ranks of its machine: ulimit -v unlimited");
 }
 
 /* ---- The command ----------------------------------------------------------------------------- */
@@ -222,6 +244,8 @@ static const struct {
     {"huge pages", ask_huge_pages},
     {"cores", ask_cores},
     {"memory", ask_memory},
+    {"control group", ask_control_group},
+    {"addresses", ask_addresses},
 };
 
 int treadle_command_doctor(const treadle_arguments *arguments) {
