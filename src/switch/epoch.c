@@ -78,12 +78,13 @@ static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
 }
 
 /* The wait for one rank. When it fails, how far that rank came. */
-static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, const char *what) {
+static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, double deadline,
+                                     const char *what) {
   treadle_group *group = sw->group;
   const treadle_line *line = &group->control->lines[rank];
   treadle_mode aim = (treadle_mode)(atomic_load(&treadle_group_line(group)->way) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, what);
+  treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, deadline, what);
   if (status == TREADLE_OK || !has_waves(sw, aim) || atomic_load(&line->entered) < epoch) return status;
   uint64_t done = atomic_load(&line->done);
   int32_t wave = done / TREADLE_DONE_STEP == epoch ? (int32_t)(done % TREADLE_DONE_STEP) : 0;
@@ -97,10 +98,10 @@ treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   uint64_t epoch = group->epochs;
-  double begin = treadle_clock_seconds();
+  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   treadle_group_publish(group, &treadle_group_line(group)->verified, epoch);
   if (sw->fault == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
-  for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, what));
+  for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, deadline, what));
   if (!treadle_outcome_settle(group, epoch, TREADLE_COMMITTED)) TRY(treadle_outcome_check(group, epoch));
 out:
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
@@ -115,10 +116,11 @@ static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
   bool all = true;
   double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
   group->timeout_seconds = part < limit ? part : limit;
+  double deadline = treadle_group_deadline(group); /* of the wait for all of them */
   for (int rank = 0; rank < group->size; rank++) {
     const treadle_line *line = &group->control->lines[rank];
     if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
-    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, "the end of a failed switch") !=
+    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, deadline, "the end of a failed switch") !=
         TREADLE_OK)
       all = false;
   }

@@ -53,10 +53,10 @@ static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t
   uint64_t value = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)need;
   snprintf(what, sizeof what, "%s, which needs wave %d",
            treadle_switch_words(sw, to, wave, words, sizeof words), need);
-  double begin = treadle_clock_seconds();
+  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank)
-      TRY(treadle_group_wait(group, rank, &group->control->lines[rank].done, value, epoch, what));
+      TRY(treadle_group_wait(group, rank, &group->control->lines[rank].done, value, epoch, deadline, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;

@@ -6,15 +6,20 @@
  *   3. A rank that leaves says so in its line before it goes, and says why if it failed.
  *
  * Waiting. A group may have more ranks than the machine has processors, and then a rank that spins keeps
- * the one it waits for from running. So: some sched_yield(), which is a short spin where nobody else wants
+ * the one it waits for from running. So: sched_yield() for SPIN seconds, which is a short spin where nobody else wants
  * to run and hands over the processor where somebody does; then a sleep on the `bell` of the line, a futex
  * that its owner rings after each change when somebody sleeps. The sleeper counts itself, reads the bell,
  * looks at the word once more and sleeps only if the bell is still the same; the owner writes the word,
  * moves the bell, then looks for sleepers: whoever comes second sees the other. A sleep lasts LOOK_EVERY at
- * most, then the sleeper looks at liveness and time. */
+ * most, and no longer than the time that is left; then the sleeper looks at liveness and time.
+ *
+ * Time is looked at after each yield, not after a number of them: beside processes that spin on the same core a
+ * yield comes back when each of these had its slice, some 10 ms later. So a wait is over one such turn after its limit,
+ * wherever it was. A limit is of a call: a barrier that waits for one rank after the other has one deadline for all. */
 #include "transport/group.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 #include "base/clock.h"
 
 #include <assert.h>
@@ -27,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { YIELDS = 500, LOOK_EVERY = 10 * 1000 * 1000 /* ns */ };
+static const double SPIN = 100e-6, LOOK_EVERY = 10e-3; /* seconds */
 enum { LINKS = 6 }; /* of a chain of ranks that wait for each other, at most, in a message */
 enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
 
@@ -50,8 +55,16 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
   return TREADLE_OK;
 }
 
-int treadle_group_rank(const treadle_group *group) { return group->rank; }
-int treadle_group_size(const treadle_group *group) { return group->size; }
+int treadle_group_rank(const treadle_group *group) {
+  TREADLE_NEED_OR(group, -1);
+  return group->rank;
+}
+
+int treadle_group_size(const treadle_group *group) {
+  TREADLE_NEED_OR(group, -1);
+  return group->size;
+}
+
 treadle_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
 
 /* ---- Bells ---- */
@@ -66,8 +79,11 @@ static void ring_all(treadle_group *group) {
   for (int rank = 0; rank < group->size; rank++) ring(&group->control->lines[rank]);
 }
 
-static void sleep_on(treadle_line *line, const _Atomic uint64_t *word, uint64_t value) {
-  const struct timespec limit = {.tv_nsec = LOOK_EVERY};
+/* At most `seconds`, which may be none. */
+static void sleep_on(treadle_line *line, const _Atomic uint64_t *word, uint64_t value, double seconds) {
+  if (seconds > LOOK_EVERY) seconds = LOOK_EVERY;
+  if (!(seconds > 0)) return;
+  const struct timespec limit = {.tv_nsec = (long)(seconds * 1e9)};
   atomic_fetch_add(&line->waiters, 1);
   uint32_t heard = atomic_load(&line->bell);
   if (atomic_load(word) < value) syscall(SYS_futex, &line->bell, FUTEX_WAIT, heard, &limit, NULL, 0);
@@ -111,32 +127,45 @@ static treadle_status time_is_over(const treadle_group *group, int rank, double 
   return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d%s", what, waited, rank, chain);
 }
 
+double treadle_group_deadline(const treadle_group *group) {
+  return treadle_clock_seconds() + group->timeout_seconds;
+}
+
+/* Yields until the word is there, or SPIN or the deadline is over; the time of the last look. */
+static double spin(const _Atomic uint64_t *word, uint64_t value, double deadline) {
+  double now, end = deadline;
+  do {
+    sched_yield();
+    now = treadle_clock_seconds();
+    if (end > now + SPIN) end = now + SPIN;
+  } while (atomic_load(word) < value && now < end);
+  return now;
+}
+
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
-                                  uint64_t value, uint64_t epoch, const char *what) {
+                                  uint64_t value, uint64_t epoch, double deadline, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_line *line = &group->control->lines[rank];
   if (group->delay) group->delay(group->delay_context, what);
-  for (int i = 0; i < YIELDS; i++) {
-    if (atomic_load(word) >= value) return TREADLE_OK;
-    sched_yield();
-  }
-  double start = treadle_clock_seconds(), next_look = start;
+  if (atomic_load(word) >= value) return TREADLE_OK;
+  double now = spin(word, value, deadline), next_look = now;
+  if (atomic_load(word) >= value) return TREADLE_OK;
   atomic_store(&treadle_group_line(group)->waits_for, rank + 1);
   while (atomic_load(word) < value) {
     if (epoch) TRY(treadle_outcome_check(group, epoch));
-    double now = treadle_clock_seconds();
-    if (now >= next_look) {
+    if (now >= next_look || now >= deadline) {
       treadle_status gone = check_rank(group, rank, what);
       if (gone == TREADLE_OK) gone = check_alive(group, rank, what);
       if (atomic_load(word) >= value) break; /* its last word before it went */
       TRY(gone);
-      if (now - start > group->timeout_seconds) {
-        status = time_is_over(group, rank, now - start, what);
+      if (now >= deadline) {
+        status = time_is_over(group, rank, now - (deadline - group->timeout_seconds), what);
         goto out;
       }
-      next_look = now + LOOK_EVERY * 1e-9;
+      next_look = now + LOOK_EVERY;
     }
-    sleep_on(line, word, value);
+    sleep_on(line, word, value, deadline - now);
+    now = treadle_clock_seconds();
   }
 out:
   atomic_store(&treadle_group_line(group)->waits_for, 0);
@@ -170,14 +199,17 @@ treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const ch
   treadle_status status = TREADLE_OK;
   TRY(check_rank(group, group->rank, what)); /* who left does not come back */
   uint64_t barrier = ++group->barriers;
+  double deadline = treadle_group_deadline(group);
   treadle_group_publish(group, &treadle_group_line(group)->arrived, barrier);
   for (int rank = 0; rank < group->size; rank++)
-    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, epoch, what));
+    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, epoch, deadline,
+                           what));
 out:
   return status;
 }
 
 treadle_status treadle_group_barrier(treadle_group *group) {
+  TREADLE_NEED(group);
   treadle_status status = treadle_group_meet(group, 0, "barrier");
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;
@@ -190,7 +222,7 @@ treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t 
   if (bytes > TREADLE_GROUP_PAYLOAD)
     return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
                         TREADLE_GROUP_PAYLOAD);
-  memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
+  if (bytes > 0) memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
   TRY(treadle_group_meet(group, 0, "gather"));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
@@ -203,8 +235,13 @@ const void *treadle_group_said(const treadle_group *group, int rank) {
 
 treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all) {
   treadle_status status = TREADLE_OK;
+  TREADLE_NEED(group);
+  if (bytes > 0) {
+    TREADLE_NEED(mine);
+    TREADLE_NEED(all);
+  }
   TRY(treadle_group_say(group, mine, bytes));
-  for (int rank = 0; rank < group->size; rank++)
+  for (int rank = 0; rank < group->size && bytes > 0; rank++)
     memcpy((char *)all + (size_t)rank * bytes, treadle_group_said(group, rank), bytes);
 out:
   return status;
@@ -268,12 +305,13 @@ void treadle_group_last_words(treadle_group *group, const void *words, size_t by
 
 const void *treadle_group_hear(treadle_group *group, int rank, double seconds) {
   treadle_line *line = &group->control->lines[rank];
-  double end = treadle_clock_seconds() + seconds;
+  double now = treadle_clock_seconds(), end = now + seconds;
   while (atomic_load(&line->last_words) == 0) {
     bool alive = group->ops->alive(group, rank);
     if (atomic_load(&line->last_words)) break; /* before it went */
-    if (!alive || treadle_clock_seconds() > end) return NULL;
-    sleep_on(line, &line->last_words, 1);
+    if (!alive || !(now < end)) return NULL;
+    sleep_on(line, &line->last_words, 1, end - now);
+    now = treadle_clock_seconds();
   }
   return line->payload[0];
 }

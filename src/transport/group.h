@@ -74,7 +74,7 @@ typedef struct treadle_group_ops {
 struct treadle_group {
   const treadle_group_ops *ops;
   int rank, size;
-  double timeout_seconds; /* of each wait */
+  double timeout_seconds; /* of each call that waits */
   treadle_control *control;
   uint64_t barriers;                               /* entered by this rank */
   uint64_t epochs;                                 /* switches entered by this rank, the same on all */
@@ -96,12 +96,16 @@ treadle_line *treadle_group_line(treadle_group *group);
 /* Stores a word of this rank's line and wakes who waits for it. */
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value);
 
-/* Waits until *word >= value for a word of the line of `rank`. `what` is for the message ("wave 3"). Looks
- * at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
+/* When a call that begins now has waited long enough, of treadle_clock_seconds(). */
+double treadle_group_deadline(const treadle_group *group);
+
+/* Waits until *word >= value for a word of the line of `rank`, not longer than until the deadline (a word that is there is
+ * seen, whatever the time); the clock is looked at from the begin. A call that waits for several ranks gives each wait the same
+ * deadline, that of treadle_group_deadline() when it began. `what` is for the message ("wave 3"). Looks at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
  * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself,
  * and so on, those too: the last of them holds up all. */
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
-                                  uint64_t value, uint64_t epoch, const char *what);
+                                  uint64_t value, uint64_t epoch, double deadline, const char *what);
 
 /* As treadle_group_barrier, but a failure is not final: the caller tells the others. */
 treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const char *what);

@@ -3,6 +3,8 @@
  * it. */
 #include "transport/group.h"
 
+#include "base/argument.h"
+
 #include <errno.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -38,15 +40,38 @@ out:
   return status;
 }
 
+static treadle_status check_arguments(MPI_Comm comm, double timeout_seconds, treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  if (!group_p) return treadle_refuse_null("treadle_group_mpi", "group_p");
+  if (comm == MPI_COMM_NULL) return treadle_refuse_null("treadle_group_mpi", "communicator");
+  TRY(treadle_check_seconds("treadle_group_mpi", "timeout_seconds", timeout_seconds));
+out:
+  return status;
+}
+
+/* MPI waits without a limit, so a rank whose arguments are refused says so before it goes. */
+static treadle_status agree(MPI_Comm comm, treadle_status mine) {
+  treadle_status status = TREADLE_OK;
+  int refused = mine != TREADLE_OK, all = 0;
+  TRY(check(MPI_Allreduce(&refused, &all, 1, MPI_INT, MPI_SUM, comm), "MPI_Allreduce"));
+  if (all > 0 && !refused)
+    return treadle_fail(TREADLE_PEER, "group: the arguments of %d other ranks were refused", all);
+out:
+  return mine != TREADLE_OK ? mine : status;
+}
+
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   int running = 0, stopped = 0, rank, size;
   char name[33] = "";
-  *group_p = NULL;
+  if (group_p) *group_p = NULL;
   if (MPI_Initialized(&running) != MPI_SUCCESS || MPI_Finalized(&stopped) != MPI_SUCCESS || !running ||
       stopped)
     return treadle_fail(TREADLE_STATE, "group: MPI is not running; call MPI_Init first");
   MPI_Comm all = comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD;
+  status = check_arguments(all, timeout_seconds, group_p);
+  if (all == MPI_COMM_NULL) return status; /* nobody to say it to */
+  TRY(agree(all, status));
   TRY(check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank"));
   TRY(check(MPI_Comm_size(all, &size), "MPI_Comm_size"));
   TRY(check_node(all, rank, size));

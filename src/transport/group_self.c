@@ -2,6 +2,7 @@
 #include "transport/group.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static void self_destroy(treadle_group *group) { free(group->control); }
 static const treadle_group_ops self_ops = {"self", self_share, self_unshare, self_alive, self_destroy};
 
 treadle_status treadle_group_self(treadle_group **group_p) {
+  TREADLE_NEED(group_p);
   *group_p = NULL;
   size_t bytes = treadle_control_bytes(1);
   treadle_control *control = aligned_alloc(64, bytes);

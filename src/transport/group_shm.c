@@ -6,6 +6,8 @@
 #include "transport/shm.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
+#include "base/clock.h"
 #include "memory/pool.h"
 
 #include <errno.h>
@@ -106,11 +108,16 @@ treadle_status treadle_group_open(const char *name, int rank, int size, double t
                                   treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = NULL;
+  treadle_shm *shm = NULL;
+  TREADLE_NEED(group_p);
   *group_p = NULL;
+  TREADLE_NEED(name);
+  TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
   if (size < 1 || size > TREADLE_GROUP_MAX || rank < 0 || rank >= size)
     return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", name,
                         rank, size, TREADLE_GROUP_MAX);
-  treadle_shm *shm = treadle_alloc(sizeof *shm);
+  double deadline = treadle_clock_seconds() + timeout_seconds;
+  shm = treadle_alloc(sizeof *shm);
   if (!shm) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   shm->control_descriptor = -1;
   shm->size = size;
@@ -126,16 +133,18 @@ treadle_status treadle_group_open(const char *name, int rank, int size, double t
     goto out;
   }
   TRY(treadle_group_make(&shm_ops, rank, size, timeout_seconds, NULL, shm, &group));
-  TRY(treadle_shm_meet(shm, name, rank, size, timeout_seconds));
+  TRY(treadle_shm_meet(shm, name, rank, size, deadline));
   group->control = shm->control;
   TRY(watch_processes(shm));
+  group->timeout_seconds = deadline - treadle_clock_seconds(); /* what is left; maybe none */
   TRY(treadle_group_barrier(group));
+  group->timeout_seconds = timeout_seconds;
   *group_p = group;
 out:
   if (status != TREADLE_OK && group && group->control) {
     treadle_group_fail(group);
     treadle_group_close(group);
-  } else if (status != TREADLE_OK) {
+  } else if (status != TREADLE_OK && shm) {
     release(shm);
     treadle_free(group);
   }

@@ -31,7 +31,10 @@ typedef struct treadle_shm {
 
 /* ---- shm_socket.c ---- */
 
-enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 1 };
+enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 2 };
+
+/* What to give to poll() when `left` seconds are left: rounded up, and none when the time is over. */
+int treadle_shm_poll_ms(double left);
 
 /* One message on a socket, at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
@@ -55,6 +58,7 @@ typedef struct treadle_shm_message {
   int32_t kind, rank, size, pid;
   int32_t status;
   uint64_t start_time, bytes; /* of the sender's process; of the control block */
+  double left;                /* hello: seconds that the sender still waits */
   char text[TREADLE_SHM_TEXT];
 } treadle_shm_message;
 
@@ -68,14 +72,13 @@ treadle_status treadle_shm_verdict(treadle_shm_message *m, int kind, const char 
 treadle_status treadle_shm_address(const char *name, struct sockaddr_un *address, socklen_t *length_p);
 int treadle_shm_socket(void); /* -1: errno says why */
 
-/* Fills shm (sockets, control block with pids and start times). Collective. */
-treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size,
-                                double timeout_seconds);
+/* Fills shm (sockets, control block with pids and start times) before the deadline. Collective. */
+treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size, double deadline);
 
 /* ---- shm_hub.c ---- */
 
 /* The part of rank 0. */
-treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double timeout_seconds);
+treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadline);
 
 /* ---- group_shm.c ---- */
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { STRANGERS = 64, SILENCE = 2 /* seconds */ };
+static const double EARLY = 0.05; /* seconds before a joiner's time is over */
 
 static const char *rank_name(int rank, char *room, size_t bytes) {
   snprintf(room, bytes, "rank %d", rank);
@@ -104,6 +105,12 @@ static treadle_status check_hello(const hub *h, const treadle_shm_message *m, pi
   return TREADLE_OK;
 }
 
+/* A joiner has `left` seconds: the word on the meeting has to be with it by then. */
+static void hurry(hub *h, double left) {
+  double soon = treadle_clock_seconds() + left - (left / 10 < EARLY ? left / 10 : EARLY);
+  if (soon < h->deadline) h->deadline = soon;
+}
+
 static treadle_status take_in(hub *h, int socket) {
   treadle_status status = TREADLE_OK;
   treadle_shm_message m;
@@ -116,6 +123,7 @@ static treadle_status take_in(hub *h, int socket) {
   atomic_store(&h->shm->control->lines[m.rank].start_time, m.start_time);
   h->shm->sockets[m.rank] = socket;
   h->joined++;
+  hurry(h, m.left);
 out:
   return status;
 }
@@ -154,7 +162,7 @@ static treadle_status hub_step(hub *h) {
   for (int i = 0; i < h->stranger_count; i++)
     h->polls[count++] = (struct pollfd){.fd = h->strangers[i].socket, .events = POLLIN};
   double left = h->deadline - now < 0.1 ? h->deadline - now : 0.1; /* strangers' silence is looked at */
-  int ready = poll(h->polls, (nfds_t)count, left > 0 ? (int)(left * 1000) + 1 : 0);
+  int ready = poll(h->polls, (nfds_t)count, treadle_shm_poll_ms(left));
   if (ready < 0 && errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
   for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves the last one here */
     bool spoke = ready > 0 && h->polls[size + i].revents != 0;
@@ -200,9 +208,9 @@ static void say_last_word(const treadle_shm *shm, treadle_status status) {
   if (status != TREADLE_OK) treadle_fail(status, "%s", last.text);
 }
 
-treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double timeout_seconds) {
+treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadline) {
   treadle_status status = TREADLE_OK;
-  hub h = {.shm = shm, .name = name, .listener = -1, .deadline = treadle_clock_seconds() + timeout_seconds};
+  hub h = {.shm = shm, .name = name, .listener = -1, .deadline = deadline};
   h.polls = treadle_alloc_array((size_t)shm->size + STRANGERS, sizeof *h.polls);
   if (!h.polls) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   TRY(hub_open(&h));

@@ -9,7 +9,8 @@
  *     ready: mapped, or why not      ->
  *                                    <-       go: all are ready, or who is not
  *
- * Rank 0 fails for everybody: whoever was taken in gets its message. Strangers (another user, no hello
+ * Rank 0 fails for everybody: whoever was taken in gets its message. So it waits no longer than the most hurried of
+ * those has time, a little less even (shm_hub.c), and these give it GRACE more for its word to come. Strangers (another user, no hello
  * within SILENCE, a hello that is none) are dropped and never hold up the others; the last of them is named
  * when ranks are missing in the end. */
 #include "transport/shm.h"
@@ -24,7 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 64, GRACE = 1 /* seconds */ };
+enum { NAME_BYTES = 64 };
+static const double GRACE = 0.08; /* seconds */
 
 /* ---- What both sides say ---- */
 
@@ -92,7 +94,11 @@ static treadle_status reach_hub(const char *name, double deadline, int *socket_p
       return treadle_fail(TREADLE_SYSTEM, "group '%s': rank 0 cannot be reached: %s", name, strerror(why));
     if (treadle_clock_seconds() > deadline)
       return treadle_fail(TREADLE_TIMEOUT, "group '%s': rank 0 did not open it in time", name);
-    nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+    double left = (deadline - treadle_clock_seconds()) * 1e9;
+    nanosleep(&(struct timespec){.tv_nsec = left > (double)pause ? pause
+                                            : left > 0           ? (long)left
+                                                                 : 0},
+              NULL);
   }
 out:
   return status;
@@ -114,10 +120,9 @@ out:
   return status;
 }
 
-static treadle_status join(treadle_shm *shm, const char *name, int rank, double timeout_seconds) {
+static treadle_status join(treadle_shm *shm, const char *name, int rank, double deadline) {
   treadle_status status = TREADLE_OK;
-  double deadline = treadle_clock_seconds() + timeout_seconds;
-  double last = deadline + GRACE; /* the hub, whose time began later, knows better what is missing */
+  double last = deadline + GRACE; /* the hub knows better what is missing */
   pid_t pid;
   uid_t uid;
   TRY(reach_hub(name, deadline, &shm->sockets[0]));
@@ -125,6 +130,7 @@ static treadle_status join(treadle_shm *shm, const char *name, int rank, double 
   if (uid != geteuid())
     return treadle_fail(TREADLE_REFUSED, "group '%s': the name is held by a process of another user", name);
   treadle_shm_message hello = treadle_shm_say(TREADLE_SHM_HELLO, shm, rank, TREADLE_OK);
+  hello.left = deadline - treadle_clock_seconds();
   TRY(treadle_shm_send(shm->sockets[0], &hello, sizeof hello, NULL, 0, last, "rank 0"));
   TRY(hear_welcome(shm, name, last));
   treadle_status mapped = treadle_shm_map_control(shm);
@@ -136,9 +142,8 @@ out:
   return status;
 }
 
-treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size,
-                                double timeout_seconds) {
+treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size, double deadline) {
   shm->size = size;
   shm->control_bytes = treadle_control_bytes(size);
-  return rank == 0 ? treadle_shm_host(shm, name, timeout_seconds) : join(shm, name, rank, timeout_seconds);
+  return rank == 0 ? treadle_shm_host(shm, name, deadline) : join(shm, name, rank, deadline);
 }

@@ -10,14 +10,26 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Waits until the socket is ready or the time is over. */
+enum { LONGEST_POLL = 3600 * 1000 /* ms; a limit may be longer than poll() can say */ };
+
+int treadle_shm_poll_ms(double left) {
+  if (!(left > 0)) return 0;
+  return left * 1000 < LONGEST_POLL ? (int)(left * 1000) + 1 : LONGEST_POLL;
+}
+
+static treadle_status late(const char *who) {
+  return treadle_fail(TREADLE_TIMEOUT, "no word from %s in time", who);
+}
+
+/* Waits until the socket is ready or the time is over; looks once when it is over already. */
 static treadle_status wait_for(int socket, short events, double deadline, const char *who) {
   for (;;) {
     double left = deadline - treadle_clock_seconds();
     struct pollfd one = {.fd = socket, .events = events};
-    int ready = poll(&one, 1, left > 0 ? (int)(left * 1000) + 1 : 0);
+    int ready = poll(&one, 1, treadle_shm_poll_ms(left));
     if (ready > 0) return TREADLE_OK;
-    if (ready == 0) return treadle_fail(TREADLE_TIMEOUT, "no word from %s in time", who);
+    if (ready == 0 && left > 0) continue;
+    if (ready == 0) return late(who);
     if (errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
   }
 }
@@ -32,6 +44,7 @@ treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, c
   _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))] = {0};
   struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = bytes};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+  bool tried = false;
   if (descriptor_count > 0) {
     size_t length = (size_t)descriptor_count * sizeof(int);
     header.msg_control = room;
@@ -46,8 +59,10 @@ treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, c
     ssize_t sent = sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent == (ssize_t)bytes) return TREADLE_OK;
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) {
+    if (sent < 0 && errno == EAGAIN) { /* a peer that does not read; poll may say ready all the while */
       TRY(wait_for(socket, POLLOUT, deadline, who));
+      if (tried && treadle_clock_seconds() > deadline) return late(who);
+      tried = true;
     } else if (sent < 0 && errno == ETOOMANYREFS && treadle_clock_seconds() < deadline) {
       /* Too many descriptors under way on this machine: those before us have to be received first. */
       nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
@@ -91,8 +106,11 @@ treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int 
   struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header;
   if (descriptor_count_p) *descriptor_count_p = 0;
-  ssize_t got;
+  ssize_t got = 0;
+  bool tried = false;
   do {
+    if (tried && treadle_clock_seconds() > deadline) return late(who);
+    tried = true;
     TRY(wait_for(socket, POLLIN, deadline, who));
     header = (struct msghdr){
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};

@@ -108,13 +108,14 @@ static int wait_in_a_chain(treadle_group *group, void *context) {
   treadle_line *lines = group->control->lines;
   (void)context;
   group->timeout_seconds = group->rank == 0 ? 0.2 : 30;
-  if (group->rank == 1) RANK_OK(treadle_group_wait(group, 2, &lines[2].done, 1, 0, "a word"));
-  if (group->rank == 2) RANK_OK(treadle_group_wait(group, 0, &lines[0].done, 1, 0, "a word"));
+  double deadline = treadle_group_deadline(group);
+  if (group->rank == 1) RANK_OK(treadle_group_wait(group, 2, &lines[2].done, 1, 0, deadline, "a word"));
+  if (group->rank == 2) RANK_OK(treadle_group_wait(group, 0, &lines[0].done, 1, 0, deadline, "a word"));
   if (group->rank == 2) treadle_group_publish(group, &lines[2].done, 1);
   if (group->rank > 0) return 0;
   while (atomic_load(&lines[1].waits_for) == 0) sched_yield();
   RANK_FAILS(TREADLE_TIMEOUT, "for rank 1, which waits for rank 2",
-             treadle_group_wait(group, 1, &lines[1].done, 1, 0, "a word"));
+             treadle_group_wait(group, 1, &lines[1].done, 1, 0, treadle_group_deadline(group), "a word"));
   RANK_TRUE(atomic_load(&lines[0].waits_for) == 0);
   treadle_group_publish(group, &lines[0].done, 1);
   return 0;

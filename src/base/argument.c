@@ -1,0 +1,23 @@
+/* What is said of arguments that are refused. */
+#include "base/argument.h"
+
+treadle_status treadle_refuse_null(const char *function, const char *name) {
+  return treadle_fail(TREADLE_REFUSED, "%s: no %s (NULL)", function, name);
+}
+
+treadle_status treadle_check_seconds(const char *function, const char *name, double seconds) {
+  if (seconds > 0 && seconds <= TREADLE_MOST_SECONDS) return TREADLE_OK; /* NaN is neither */
+  return treadle_fail(TREADLE_REFUSED, "%s: %s of %g is no time limit: above 0, and at most %d seconds",
+                      function, name, seconds, TREADLE_MOST_SECONDS);
+}
+
+treadle_status treadle_check_bytes(const char *function, const char *name, size_t bytes) {
+  if (bytes <= TREADLE_MOST_BYTES) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: %s of %zu: 2^60 at the most", function, name, bytes);
+}
+
+treadle_status treadle_check_enum(const char *function, const char *name, long long value, int count) {
+  if (value >= 0 && value < count) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: %s of %lld is none of its kind: 0 to %d", function, name, value,
+                      count - 1);
+}
