@@ -15,6 +15,14 @@
  * *_close, which take NULL. Offsets and counts are in elements, sizes in bytes, unless the name says
  * otherwise. The library never exits, never prints and never reads the environment.
  *
+ * Arguments are checked before anything is done: NULL where something is needed, a rank or a storage tensor that is not
+ * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number). A function with a status
+ * then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions without a status return what their
+ * declaration says ("else ..."), or where it says nothing: -1 as a signed number, 0 as a size, NULL as a pointer or a text,
+ * false; functions without a result do nothing, and fill an output with zeros. All leave the reason in
+ * treadle_error_message(). Only options, and what is said to be optional, may be NULL. What cannot be checked: a pointer to
+ * memory that is no such object any more, a text without an end, an array that is shorter than its count.
+ *
  * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
  * local. Objects may be read by several threads, but changed by one at a time. */
 #ifndef TREADLE_H
@@ -45,7 +53,7 @@ typedef enum treadle_status {
   TREADLE_STATE = -7      /* a call in the wrong mode */
 } treadle_status;
 
-/* The word of a status: "refused", "no memory", ... */
+/* The word of a status: "refused", "no memory", ..., "unknown status". Never NULL. */
 const char *treadle_status_text(treadle_status status);
 
 /* What the last failure in this thread was; "" before the first. Valid until the next failure. One line of at most 1,023 bytes in
@@ -73,7 +81,7 @@ typedef struct treadle_model_options {
 /* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
  * model.safetensors.index.json) or a config.json alone, and the family file that covers its model_type.
  * With weights, names, shapes and dtypes are compared with the family; a tensor that is missing or
- * left over is refused by name. Options may be NULL. */
+ * left over is refused by name. Options may be NULL. On failure *model_p is NULL. */
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p);
 void treadle_model_close(treadle_model *model);
@@ -88,13 +96,13 @@ typedef struct treadle_tensor_info {
   int32_t layer; /* decoder layer, -1 outside */
 } treadle_tensor_info;
 
-int32_t treadle_model_tensor_count(const treadle_model *model);
+int32_t treadle_model_tensor_count(const treadle_model *model); /* else -1 */
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
                                     treadle_tensor_info *info_p);
-const char *treadle_model_family(const treadle_model *model);
-int64_t treadle_model_elems(const treadle_model *model); /* each canonical element once */
-int64_t treadle_model_bytes(const treadle_model *model);
-bool treadle_model_has_weights(const treadle_model *model);
+const char *treadle_model_family(const treadle_model *model); /* else NULL */
+int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
+int64_t treadle_model_bytes(const treadle_model *model);      /* else -1 */
+bool treadle_model_has_weights(const treadle_model *model);   /* else false */
 
 /* ---- Layouts: what each rank holds ------------------------------------------------------------- */
 
@@ -110,13 +118,14 @@ typedef enum treadle_rank_map {
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
  *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
  *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
- * A layout that cannot be is refused here, with the rule and the numbers. */
+ * A layout that cannot be is refused here, with the rule and the numbers. On failure *layout_p is NULL. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
                                      treadle_layout **layout_p);
 
 /* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
  * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
- * shape `shape`. What no piece covers is filled with zeros. */
+ * shape `storage_shape`. What no piece covers is filled with zeros. Every number is checked against the tensor and the storage;
+ * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. */
 typedef struct treadle_given_piece {
   int64_t rank;
   const char *storage; /* name of the storage tensor on that rank */
@@ -133,16 +142,17 @@ treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ra
                                           treadle_layout **layout_p);
 
 /* Which rank takes which coordinate of `infer`; `train` gives tp_train and, for TREADLE_BEST, the bytes
- * that are there already. Call it before any plan is made of `infer`. */
+ * that are there already. Call it before any plan is made of `infer`. Layouts of the same model and rank count. */
 treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
                                         treadle_rank_map map);
-/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). */
+/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Else NULL. */
 const char *treadle_layout_rank_map(const treadle_layout *layout);
 
 void treadle_layout_destroy(treadle_layout *layout);
 const char *treadle_layout_text(const treadle_layout *layout); /* parsing it gives the same layout */
-int64_t treadle_layout_ranks(const treadle_layout *layout);
-size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank); /* not rounded to pages */
+int64_t treadle_layout_ranks(const treadle_layout *layout);    /* else -1 */
+/* Not rounded to pages. Else, as for a rank that is none of the layout's: 0. */
+size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank);
 
 /* One storage tensor of a rank, in the order of its window. */
 typedef struct treadle_storage_info {
@@ -155,6 +165,7 @@ typedef struct treadle_storage_info {
   size_t offset_bytes, bytes; /* in the window */
 } treadle_storage_info;
 
+/* Else, as for a rank that is none of the layout's: -1. */
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank);
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p);
@@ -169,7 +180,7 @@ typedef struct treadle_run {
   int8_t add; /* what is stored is the tensor's value plus this */
 } treadle_run;
 
-/* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(). */
+/* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(); on failure it is NULL. */
 treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage,
                                    treadle_run **runs_p, size_t *count_p);
 
@@ -191,7 +202,7 @@ typedef struct treadle_plan_options {
 
 /* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the
  * same plan everywhere; no other rank's plan is made. Layouts of the same model and rank count. They must
- * outlive the plan. */
+ * outlive the plan. Options may be NULL. On failure *plan_p is NULL. */
 treadle_status treadle_plan_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                    const treadle_plan_options *options, treadle_plan **plan_p);
 void treadle_plan_destroy(treadle_plan *plan);
@@ -216,16 +227,20 @@ typedef struct treadle_plan_info {
   bool lossless;           /* the way back gives the same bits */
 } treadle_plan_info;
 
-void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
+void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p); /* else zeros */
 /* As treadle_layout_storage, of the to-window as this plan arranges it. */
 treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
-/* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. */
+/* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
 
-/* ---- Groups: the ranks that switch together ----------------------------------------------------- */
+/* ---- Groups: the ranks that switch together -----------------------------------------------------
+ *
+ * A time limit is of a whole call, however many ranks it waits for, and counts from its begin: a call that has to give up has
+ * returned a tenth of a second after its limit at the latest, also beside other processes that take the processor. A limit is
+ * above 0, finite and at most 2^30 seconds; anything else is refused. */
 
 typedef struct treadle_group treadle_group;
 
@@ -233,20 +248,27 @@ typedef struct treadle_group treadle_group;
 treadle_status treadle_group_self(treadle_group **group_p);
 
 /* Processes of one machine that agree on a name (letters and digits, unique on the machine while it is
- * used); rank 0 opens the name, the others join. Collective; waits at most timeout_seconds. */
+ * used); rank 0 opens the name, the others join. 1 to 1024 ranks. Collective; waits at most timeout_seconds, which is also the
+ * limit of treadle_group_barrier and treadle_group_gather. The meeting fails when the time of the first rank is over that
+ * has found rank 0. On failure *group_p is NULL. */
 treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
                                   treadle_group **group_p);
 
 /* The ranks of an MPI communicator, all on one machine. comm points to an MPI_Comm; NULL is
- * MPI_COMM_WORLD. MPI must be initialised. MPI is used here to meet and never again. Collective. */
+ * MPI_COMM_WORLD. MPI must be initialised. MPI is used here to meet and never again. Collective.
+ *
+ * timeout_seconds bounds all that comes after MPI's part. MPI's own calls have no limit: MPI_Init, before this function, and
+ * MPI_Comm_split_type, MPI_Allreduce and MPI_Bcast in it wait for ever for a rank that does not come, or until the launcher
+ * ends the job. Where that matters, start with a launcher that has a limit (mpirun --timeout), or meet by
+ * treadle_group_open. A rank whose arguments are refused says so to the others, by MPI. */
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);
 
-int treadle_group_rank(const treadle_group *group);
-int treadle_group_size(const treadle_group *group);
+int treadle_group_rank(const treadle_group *group); /* else -1 */
+int treadle_group_size(const treadle_group *group); /* else -1 */
 /* All ranks arrive, or TREADLE_TIMEOUT, or TREADLE_PEER when one died or failed. Collective. */
 treadle_status treadle_group_barrier(treadle_group *group);
-/* Every rank gives `bytes` bytes (at most 4096, the same on all) and gets those of all, in rank order.
- * Collective. */
+/* Every rank gives `bytes` bytes (at most 4096, the same on all) and gets those of all, in rank order. A rank whose
+ * arguments are refused has not called: the others wait until their limit. Collective. */
 treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all);
 void treadle_group_close(treadle_group *group); /* local; peers that still wait see that this rank left */
 
@@ -301,7 +323,7 @@ typedef enum treadle_mode {
   TREADLE_HOST = 4
 } treadle_mode;
 
-/* "train", "infer", ... */
+/* "train", "infer", ...; "(none)" for a number that is none. Never NULL. */
 const char *treadle_mode_text(treadle_mode mode);
 
 typedef enum treadle_choice { TREADLE_DEFAULT = 0, TREADLE_OFF, TREADLE_ON } treadle_choice;
@@ -332,7 +354,7 @@ typedef struct treadle_switch_options {
   size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
   size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
                              no cap, cap = budget - what a switch needs without one */
-  double timeout_seconds; /* of every wait; 0: 60 */
+  double timeout_seconds; /* of every wait; 0: 60. Otherwise as in a group */
   bool one_way;           /* allow a pair whose way back is not bit-exact; to_train is then refused */
 
   size_t grads_bytes, optimizer_bytes;    /* windows for them; 0: none. Of this rank alone */
@@ -361,8 +383,8 @@ typedef struct treadle_switch_options {
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
  * (touching every page it will ever use), the host memory, and maps all windows. Mode is TRAIN; windows hold
- * zeros. The group and the layouts must outlive the switch. Collective: one rank's refusal is every rank's
- * failure.
+ * zeros. The group and the layouts must outlive the switch. Options may be NULL. Collective: one rank's refusal is every rank's
+ * failure, but for a group that is NULL. On failure *switch_p is NULL.
  *
  * Before the first page is touched the ranks add up what they will take: TREADLE_NO_MEMORY, with the numbers, where that is
  * more than this machine, a control group (v1 or v2) with those of them that are in it, or a rank's RLIMIT_AS leaves. */
@@ -378,26 +400,29 @@ void treadle_switch_destroy(treadle_switch *sw);
  * device. From FORWARD and HOST one goes to TRAIN first. Collective in the new group. */
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
-/* A class's window: a stable address for the life of the switch; NULL when empty. bytes_p may be NULL. Storage
+/* A class's window: a stable address for the life of the switch; NULL when empty, and 0 bytes; so for a class that is none.
+ * bytes_p may be NULL. Storage
  * tensors lie at their offset_bytes (infer params with alias: those of treadle_plan_storage). A window may be used in modes that
  * hold its class. For reading alone: params in mode FORWARD; in mode INFER the pages that both windows of parameters
  * share (a write there is a segmentation fault). */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
-treadle_mode treadle_switch_mode(const treadle_switch *sw);
-uint64_t treadle_switch_version(const treadle_switch *sw); /* how many switches to INFER were committed */
+treadle_mode treadle_switch_mode(const treadle_switch *sw);  /* else TREADLE_LOST */
+/* How many switches to INFER were committed. */
+uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
 
 /* Device bytes that a class holds now, counted in pages of the pool. A page that two windows share counts once: for the infer
- * params, or for params where these stay on the device. */
+ * params, or for params where these stay on the device. Else, as for a class that is none: 0. */
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 
 /* The caller's own memory in place of a part of a window: of params (at byte `offset` of the window, whole
  * storage tensors), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
  * on the way to TRAIN, as the flags say; as it is the caller's, nothing of it can be reclaimed, which
- * stats.foreign_bytes tells. Refused: memory that is not mapped, that overlaps what is registered or a
- * window, that is not aligned to 16 bytes. It must stay until the switch is destroyed. In mode TRAIN. Local. */
+ * stats.foreign_bytes tells. Refused: memory that is not mapped or may not be read and written (by /proc/self/maps), that
+ * overlaps what is registered or a window, that is not aligned to 16 bytes. It must stay, and stay writable, until the switch is
+ * destroyed. In mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
 
@@ -426,7 +451,7 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
 treadle_status treadle_switch_trim(treadle_switch *sw);
 
 /* The most bytes that this rank may hold in a switch: what stays on the device, the larger of params and infer params
- * (both where params stay), and the cap; and in all, where training takes more or a budget was given. */
+ * (both where params stay), and the cap; and in all, where training takes more or a budget was given. Else 0. */
 size_t treadle_switch_bound(const treadle_switch *sw);
 size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
@@ -447,7 +472,7 @@ typedef struct treadle_switch_stats {
   size_t foreign_bytes; /* registered by the caller: stay where they are */
 } treadle_switch_stats;
 
-void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p);
+void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p); /* else zeros */
 
 /* A sum over all canonical elements, each once, of a hash of tensor, index and value: the same in every
  * layout that holds the same values. Of the window of the present mode. Collective. */
@@ -456,7 +481,7 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 /* ---- Loading ------------------------------------------------------------------------------------ */
 
 /* Fills `window` as `layout` places it on `rank`: from the checkpoint, or, for a model without weights, with
- * values made by a hash of tensor and canonical index. Local. */
+ * values made by a hash of tensor and canonical index. The window may be NULL where it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 
 #pragma GCC visibility pop

@@ -11,11 +11,6 @@ treadle_status treadle_check_seconds(const char *function, const char *name, dou
                       function, name, seconds, TREADLE_MOST_SECONDS);
 }
 
-treadle_status treadle_check_bytes(const char *function, const char *name, size_t bytes) {
-  if (bytes <= TREADLE_MOST_BYTES) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: %s of %zu: 2^60 at the most", function, name, bytes);
-}
-
 treadle_status treadle_check_enum(const char *function, const char *name, long long value, int count) {
   if (value >= 0 && value < count) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED, "%s: %s of %lld is none of its kind: 0 to %d", function, name, value,

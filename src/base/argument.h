@@ -11,15 +11,11 @@
 
 #include "base/status.h"
 
-/* The longest time limit, and the largest size of memory, that make sense anywhere: 2^30 seconds are 34 years, and sums of a
- * few sizes of 2^60 bytes fit 63 bits. */
-enum { TREADLE_MOST_SECONDS = 1 << 30 };
-static const size_t TREADLE_MOST_BYTES = (size_t)1 << 60;
+enum { TREADLE_MOST_SECONDS = 1 << 30 }; /* of a time limit: 34 years */
 
 treadle_status treadle_refuse_null(const char *function, const char *name);
 /* A time limit: finite, above 0, at most TREADLE_MOST_SECONDS. */
 treadle_status treadle_check_seconds(const char *function, const char *name, double seconds);
-treadle_status treadle_check_bytes(const char *function, const char *name, size_t bytes);
 /* One of `count` values of an enum that begins at 0. */
 treadle_status treadle_check_enum(const char *function, const char *name, long long value, int count);
 
@@ -40,7 +36,6 @@ treadle_status treadle_check_enum(const char *function, const char *name, long l
   } while (0)
 
 #define TREADLE_CHECK_SECONDS(seconds)   treadle_check_seconds(__func__, #seconds, seconds)
-#define TREADLE_CHECK_BYTES(bytes)       treadle_check_bytes(__func__, #bytes, bytes)
 #define TREADLE_CHECK_ENUM(value, count) treadle_check_enum(__func__, #value, (long long)(value), count)
 
 #endif

@@ -1,4 +1,5 @@
 /* Explicit pieces: building and checking. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
@@ -141,6 +142,9 @@ static treadle_status add_piece(treadle_given_builder *b, const treadle_given_pi
   if (p->storage_ndim < 1 || p->storage_ndim > TREADLE_MAX_DIMS)
     TREADLE_GIVEN_REFUSE("pieces: storage '%s' has %d dimensions; 1 to %d will do", p->storage,
                          p->storage_ndim, TREADLE_MAX_DIMS);
+  if ((unsigned)p->dtype > TREADLE_FP8_E4M3)
+    TREADLE_GIVEN_REFUSE("pieces: storage '%s' has dtype %d, which is none; 0 to %d", p->storage,
+                         (int)p->dtype, TREADLE_FP8_E4M3);
   const treadle_entry *entry = &model->entries[found];
   const treadle_tensor *tensor = &model->tensors[entry->tensor];
   treadle_dtype dtype = p->dtype ? p->dtype : tensor->dtype, *known = &b->dtypes[entry->tensor];
@@ -311,6 +315,10 @@ out:
 treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ranks,
                                           const treadle_given_piece *pieces, size_t count,
                                           treadle_layout **layout_p) {
+  TREADLE_NEED(layout_p);
+  *layout_p = NULL;
+  TREADLE_NEED(model);
+  if (count > 0) TREADLE_NEED(pieces);
   treadle_layout *layout;
   treadle_status status = treadle_layout_start(model, "pieces", ranks, &layout);
   if (status == TREADLE_OK) status = treadle_given_build(layout, pieces, count);

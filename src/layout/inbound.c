@@ -1,4 +1,5 @@
 /* The lower bound of a rank, from boxes alone; and rank maps, which are chosen by it. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "layout/alike.h"
 #include "layout/inbound_blocks.h"
@@ -156,6 +157,12 @@ treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_lay
                                         treadle_rank_map map) {
   treadle_status status = TREADLE_OK;
   int64_t f = 1;
+  TREADLE_NEED(infer);
+  TREADLE_NEED(train);
+  TRY(TREADLE_CHECK_ENUM(map, TREADLE_BEST + 1));
+  if (infer->model != train->model)
+    return treadle_fail(TREADLE_REFUSED, "layouts '%s' and '%s' are of two models", train->text,
+                        infer->text);
   if (infer->ranks != train->ranks)
     return treadle_fail(TREADLE_REFUSED, "layouts '%s' and '%s' are of %" PRId64 " and %" PRId64 " ranks",
                         train->text, infer->text, train->ranks, infer->ranks);

@@ -1,6 +1,7 @@
 /* Layouts from text, and the questions that all kinds answer through their table. */
 #include "layout/layout.h"
 
+#include "base/argument.h"
 #include "base/checked.h"
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -110,13 +111,16 @@ treadle_status treadle_layout_start(const treadle_model *model, const char *text
 
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
                                      treadle_layout **layout_p) {
+  TREADLE_NEED(layout_p);
+  *layout_p = NULL;
+  TREADLE_NEED(model);
+  TREADLE_NEED(text);
   treadle_status status = TREADLE_OK;
   treadle_arena arena = {0};
   treadle_words words;
   treadle_builder normal = {0};
   const char *nearest = "";
   treadle_layout *layout = NULL;
-  *layout_p = NULL;
   TRY(treadle_layout_start(model, text, ranks, &layout));
   TRY(treadle_words_parse(text, &arena, &words));
   const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
@@ -204,15 +208,37 @@ treadle_status treadle_storage_place(const treadle_layout *layout, const char *n
                       layout->text, name, count, storage->bytes, *end);
 }
 
-const char *treadle_layout_text(const treadle_layout *layout) { return layout->text; }
-int64_t treadle_layout_ranks(const treadle_layout *layout) { return layout->ranks; }
-const char *treadle_layout_rank_map(const treadle_layout *layout) { return layout->map_text; }
+const char *treadle_layout_text(const treadle_layout *layout) {
+  TREADLE_NEED_OR(layout, NULL);
+  return layout->text;
+}
+
+int64_t treadle_layout_ranks(const treadle_layout *layout) {
+  TREADLE_NEED_OR(layout, -1);
+  return layout->ranks;
+}
+
+const char *treadle_layout_rank_map(const treadle_layout *layout) {
+  TREADLE_NEED_OR(layout, NULL);
+  return layout->map_text;
+}
+
+static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
+  if (rank < 0 || rank >= layout->ranks)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
+                        layout->text, rank, layout->ranks);
+  return TREADLE_OK;
+}
 
 size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank) {
+  TREADLE_NEED_OR(layout, 0);
+  if (check_rank(layout, rank) != TREADLE_OK) return 0;
   return (size_t)layout->ops->window_bytes(layout, rank);
 }
 
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank) {
+  TREADLE_NEED_OR(layout, -1);
+  if (check_rank(layout, rank) != TREADLE_OK) return -1;
   return layout->ops->public_count(layout, rank);
 }
 
@@ -235,15 +261,10 @@ const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64
   return &storages[*storage_p];
 }
 
-static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
-  if (rank < 0 || rank >= layout->ranks)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
-                        layout->text, rank, layout->ranks);
-  return TREADLE_OK;
-}
-
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p) {
+  TREADLE_NEED(layout);
+  TREADLE_NEED(info_p);
   treadle_status status = check_rank(layout, rank);
   if (status != TREADLE_OK) return status;
   int32_t index;

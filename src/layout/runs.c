@@ -1,5 +1,6 @@
 /* Runs: a storage tensor's elements in its own row-major order, as maximal stretches of a Hugging Face
  * tensor. For people, tests and programs that want to see a layout; plans do not use them. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/limits.h"
 #include "layout/layout.h"
@@ -114,6 +115,8 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
   treadle_pieces pieces = {0};
   run_array runs = {0};
   treadle_storage_info info;
+  TREADLE_NEED(runs_p);
+  TREADLE_NEED(count_p);
   *runs_p = NULL;
   *count_p = 0;
   int32_t index = 0;

@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
@@ -127,6 +128,9 @@ static treadle_status find_config(const char *path, treadle_arena *arena, const 
 
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p) {
+  TREADLE_NEED(model_p);
+  *model_p = NULL;
+  TREADLE_NEED(path);
   treadle_arena arena = {0};
   json_t *config = NULL;
   treadle_model *model = NULL;
@@ -172,11 +176,14 @@ int32_t treadle_model_find(const treadle_model *model, int32_t kind, int32_t lay
 }
 
 int32_t treadle_model_tensor_count(const treadle_model *model) {
+  TREADLE_NEED_OR(model, -1);
   return model->entry_count + model->alias_count;
 }
 
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
                                     treadle_tensor_info *info_p) {
+  TREADLE_NEED(model);
+  TREADLE_NEED(info_p);
   if (tensor < 0 || tensor >= treadle_model_tensor_count(model))
     return treadle_fail(TREADLE_REFUSED, "tensor %d is none of the model's %d", tensor,
                         treadle_model_tensor_count(model));
@@ -194,7 +201,22 @@ treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
   return TREADLE_OK;
 }
 
-const char *treadle_model_family(const treadle_model *model) { return model->family->name; }
-int64_t treadle_model_elems(const treadle_model *model) { return model->elems; }
-int64_t treadle_model_bytes(const treadle_model *model) { return model->bytes; }
-bool treadle_model_has_weights(const treadle_model *model) { return model->checkpoint != NULL; }
+const char *treadle_model_family(const treadle_model *model) {
+  TREADLE_NEED_OR(model, NULL);
+  return model->family->name;
+}
+
+int64_t treadle_model_elems(const treadle_model *model) {
+  TREADLE_NEED_OR(model, -1);
+  return model->elems;
+}
+
+int64_t treadle_model_bytes(const treadle_model *model) {
+  TREADLE_NEED_OR(model, -1);
+  return model->bytes;
+}
+
+bool treadle_model_has_weights(const treadle_model *model) {
+  TREADLE_NEED_OR(model, false);
+  return model->checkpoint != NULL;
+}

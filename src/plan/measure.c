@@ -1,4 +1,5 @@
 /* Numbers of plans: how many waves, the smallest cap, bytes and peaks, with or without the ops. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
@@ -29,6 +30,9 @@ out:
 }
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) {
+  TREADLE_NEED_ONLY(info_p);
+  *info_p = (treadle_plan_info){0};
+  TREADLE_NEED_ONLY(plan);
   int64_t aliased = plan->arrangement.pages * plan->page_bytes;
   *info_p = (treadle_plan_info){
       .from_bytes = (size_t)(plan->from_pages * plan->page_bytes),
@@ -54,6 +58,8 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) 
 }
 
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
+  TREADLE_NEED_ONLY(plan);
+  TREADLE_NEED_ONLY(bytes);
   memset(bytes, 0, (size_t)plan->from->ranks * sizeof *bytes);
   for (size_t i = 0; i < plan->forward.ops.count; i++) {
     const treadle_op *op = &plan->forward.ops.items[i];

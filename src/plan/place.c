@@ -5,6 +5,7 @@
  * aliased there: its page, which is a page of the peer's from-window as well, holds the same bytes all the time. */
 #include "plan/alias.h"
 
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 
@@ -35,6 +36,7 @@ int64_t treadle_plan_place(const treadle_arrangement *arrangement, int64_t offse
 
 treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p) {
+  TREADLE_NEED(plan);
   treadle_status status = treadle_layout_storage(plan->to, plan->rank, storage, info_p);
   if (status == TREADLE_OK)
     info_p->offset_bytes = (size_t)treadle_plan_place(&plan->arrangement, (int64_t)info_p->offset_bytes);

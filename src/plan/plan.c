@@ -1,6 +1,7 @@
 /* Plans: both directions of one rank, and the sharing of its pages. */
 #include "plan/plan.h"
 
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -199,11 +200,14 @@ int64_t treadle_plan_bound(const treadle_plan *plan) {
 treadle_status treadle_plan_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                    const treadle_plan_options *options, treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
+  TREADLE_NEED(plan_p);
+  *plan_p = NULL;
+  TREADLE_NEED(from);
+  TREADLE_NEED(to);
   treadle_plan_options o = options ? *options : (treadle_plan_options){0};
   int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes;
   const treadle_ground_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_ground ground = {0};
-  *plan_p = NULL;
   if (o.cap_bytes > (size_t)1 << 60)
     return treadle_fail(TREADLE_REFUSED, "plan: a cap of %s is more than 2^60 bytes",
                         treadle_text_of_size(o.cap_bytes));

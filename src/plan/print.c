@@ -1,4 +1,5 @@
 /* A plan as text: a line an operation. For people, and for comparing plans. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/utf8.h"
 #include "plan/plan.h"
@@ -65,6 +66,8 @@ static void print_direction(const treadle_plan *plan, const char *name, const tr
 }
 
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file) {
+  TREADLE_NEED(plan);
+  TREADLE_NEED(file);
   fprintf(file,
           "plan of rank %" PRId64 " of %" PRId64 ": '%s' to '%s', %d waves, pages of %" PRId64
           " bytes: %" PRId64 " and %" PRId64 " on %" PRId64 ", digest %016" PRIx64 "\n",

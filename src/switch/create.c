@@ -9,6 +9,7 @@
 #include "switch/switch.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 #include "switch/room.h"
 
 #include <string.h>
@@ -181,13 +182,16 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                                      const treadle_layout *infer, const treadle_switch_options *options,
                                      treadle_switch **switch_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_switch_options o = options ? *options : (treadle_switch_options){0};
+  TREADLE_NEED(group);
+  if (switch_p) *switch_p = NULL;
+  treadle_status checked = treadle_switch_check_arguments(train, infer, options, switch_p);
+  const treadle_switch_options o =
+      options && checked == TREADLE_OK ? *options : (treadle_switch_options){0};
   double group_timeout = group->timeout_seconds;
   treadle_demand demand;
-  *switch_p = NULL;
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
   treadle_switch *sw = treadle_alloc(sizeof *sw);
-  TRY(treadle_switch_agree(group, sw ? TREADLE_OK : no_memory()));
+  TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
                          .mover = treadle_copy_choose(),
@@ -243,6 +247,8 @@ void treadle_switch_unshare(treadle_switch *sw) {
 
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   treadle_status status = TREADLE_OK;
+  TREADLE_NEED(sw);
+  TREADLE_NEED(group);
   double group_timeout = group->timeout_seconds;
   treadle_plan *old = sw->plan;
   treadle_demand demand;

@@ -6,6 +6,7 @@
 #include "switch/digest.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "switch/switch.h"
 #include "switch/value.h"
@@ -154,6 +155,8 @@ out:
 }
 
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
+  TREADLE_NEED(sw);
+  TREADLE_NEED(digest_p);
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   size_t count = (size_t)sw->layouts[0]->model->entry_count;

@@ -5,6 +5,7 @@
  * A piece is a strided box of the tensor, and so is each of its places in a checkpoint (model/model_stored.h): each is
  * one op of the copy kernel, conversion included. */
 #include "switch/load.h"
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "memory/copy.h"
 #include "model/model_stored.h"
@@ -181,5 +182,7 @@ out:
 }
 
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
+  TREADLE_NEED(layout);
+  if (treadle_layout_window_bytes(layout, rank) > 0) TREADLE_NEED(window);
   return treadle_layout_load_from(layout, NULL, rank, NULL, window);
 }

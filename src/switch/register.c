@@ -1,8 +1,10 @@
 /* The caller's own memory in place of a part of a window. */
 #include "switch/switch.h"
 
+#include "base/argument.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "memory/mapped.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 
 enum { ALIGNMENT = 16 };
 
-/* Is every page of the range mapped? The call does nothing else on Linux. */
+/* Is every page of the range mapped? The call does nothing else on Linux, and is quick enough for every switch. */
 static bool is_mapped(const void *memory, size_t bytes) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
   uintptr_t end = (uintptr_t)memory + bytes;
@@ -31,9 +33,6 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
   if ((uintptr_t)memory % ALIGNMENT)
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes",
                         treadle_class_text(which), memory, ALIGNMENT);
-  if (!is_mapped(memory, bytes))
-    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: not all of that memory is there",
-                        treadle_class_text(which), bytes, memory);
   if (overlap(memory, bytes, treadle_pool_base(sw->pool), treadle_pool_bytes(sw->pool)))
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", treadle_class_text(which),
                         memory);
@@ -42,6 +41,10 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
         overlap(memory, bytes, sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes)))
       return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool",
                           treadle_class_text(which), memory);
+  const char *fault = treadle_mapped_fault(memory, bytes);
+  if (fault)
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: %s", treadle_class_text(which),
+                        bytes, memory, fault);
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_foreign *other = &sw->foreign.items[i];
     if (overlap(memory, bytes, other->memory, other->bytes))
@@ -60,8 +63,8 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
   bool begins = false;
   if (offset > window || bytes > window - offset)
     return treadle_fail(TREADLE_REFUSED,
-                        "register: bytes %zu to %zu of a window of parameters of %zu bytes", offset, end,
-                        window);
+                        "register: %zu bytes from byte %zu on of a window of parameters of %zu bytes",
+                        bytes, offset, window);
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_foreign *other = &sw->foreign.items[i];
     if (other->which == TREADLE_PARAMS && offset < other->offset + other->bytes && other->offset < end)
@@ -114,6 +117,7 @@ out:
 
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes) {
+  TREADLE_NEED(sw);
   if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
     return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
   if (atomic_flag_test_and_set(&sw->busy))

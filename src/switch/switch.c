@@ -32,6 +32,7 @@
 #include "switch/switch.h"
 
 #include "base/alloc.h"
+#include "base/argument.h"
 
 const char *treadle_mode_text(treadle_mode mode) {
   static const char *const names[] = {"train", "infer", "lost", "forward", "host"};
@@ -90,7 +91,8 @@ out:
   return status;
 }
 
-static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim) {
+static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim, const char *function) {
+  if (!sw) return treadle_refuse_null(function, "sw");
   if (atomic_flag_test_and_set(&sw->busy))
     return treadle_fail(TREADLE_STATE,
                         "switch to %s: a switch is running, in another thread or around this callback",
@@ -102,14 +104,27 @@ static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim) {
 
 /* ---- What a user calls ---- */
 
-treadle_status treadle_switch_to_infer(treadle_switch *sw) { return enter_mode(sw, TREADLE_INFER); }
-treadle_status treadle_switch_to_train(treadle_switch *sw) { return enter_mode(sw, TREADLE_TRAIN); }
-treadle_status treadle_switch_to_forward(treadle_switch *sw) { return enter_mode(sw, TREADLE_FORWARD); }
-treadle_status treadle_switch_to_host(treadle_switch *sw) { return enter_mode(sw, TREADLE_HOST); }
+treadle_status treadle_switch_to_infer(treadle_switch *sw) {
+  return enter_mode(sw, TREADLE_INFER, __func__);
+}
 
-void treadle_switch_accumulate(treadle_switch *sw, bool begun) { sw->accumulating = begun; }
+treadle_status treadle_switch_to_train(treadle_switch *sw) {
+  return enter_mode(sw, TREADLE_TRAIN, __func__);
+}
+
+treadle_status treadle_switch_to_forward(treadle_switch *sw) {
+  return enter_mode(sw, TREADLE_FORWARD, __func__);
+}
+
+treadle_status treadle_switch_to_host(treadle_switch *sw) { return enter_mode(sw, TREADLE_HOST, __func__); }
+
+void treadle_switch_accumulate(treadle_switch *sw, bool begun) {
+  TREADLE_NEED_ONLY(sw);
+  sw->accumulating = begun;
+}
 
 treadle_status treadle_switch_trim(treadle_switch *sw) {
+  TREADLE_NEED(sw);
   if (atomic_flag_test_and_set(&sw->busy))
     return treadle_fail(TREADLE_STATE,
                         "trim: a switch is running, in another thread or around this callback");
@@ -119,25 +134,58 @@ treadle_status treadle_switch_trim(treadle_switch *sw) {
 }
 
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p) {
-  bool is_one = (unsigned)which < TREADLE_CLASSES;
-  if (bytes_p) *bytes_p = is_one ? sw->place.bytes[which] : 0;
-  return is_one ? sw->windows[which] : NULL;
+  if (bytes_p) *bytes_p = 0;
+  TREADLE_NEED_OR(sw, NULL);
+  if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return NULL;
+  if (bytes_p) *bytes_p = sw->place.bytes[which];
+  return sw->windows[which];
 }
 
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which) {
-  return (unsigned)which < TREADLE_CLASSES ? (size_t)(sw->held[which] * sw->plan->page_bytes) : 0;
+  TREADLE_NEED_OR(sw, 0);
+  if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return 0;
+  return (size_t)(sw->held[which] * sw->plan->page_bytes);
 }
 
-size_t treadle_switch_bound(const treadle_switch *sw) { return sw->bound_bytes; }
-size_t treadle_switch_pool_bound(const treadle_switch *sw) { return sw->pool_bound_bytes; }
+size_t treadle_switch_bound(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, 0);
+  return sw->bound_bytes;
+}
 
-void *treadle_switch_train_window(const treadle_switch *sw) { return sw->windows[TREADLE_PARAMS]; }
-void *treadle_switch_infer_window(const treadle_switch *sw) { return sw->windows[TREADLE_INFER_PARAMS]; }
-treadle_mode treadle_switch_mode(const treadle_switch *sw) { return sw->mode; }
-uint64_t treadle_switch_version(const treadle_switch *sw) { return sw->version; }
-const treadle_plan *treadle_switch_plan(const treadle_switch *sw) { return sw->plan; }
+size_t treadle_switch_pool_bound(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, 0);
+  return sw->pool_bound_bytes;
+}
+
+void *treadle_switch_train_window(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, NULL);
+  return sw->windows[TREADLE_PARAMS];
+}
+
+void *treadle_switch_infer_window(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, NULL);
+  return sw->windows[TREADLE_INFER_PARAMS];
+}
+
+treadle_mode treadle_switch_mode(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, TREADLE_LOST);
+  return sw->mode;
+}
+
+uint64_t treadle_switch_version(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, 0);
+  return sw->version;
+}
+
+const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, NULL);
+  return sw->plan;
+}
 
 void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p) {
+  TREADLE_NEED_ONLY(stats_p);
+  *stats_p = (treadle_switch_stats){0};
+  TREADLE_NEED_ONLY(sw);
   *stats_p = sw->stats;
   stats_p->pool_bytes = treadle_pool_held_bytes(sw->pool);
 }

@@ -271,6 +271,15 @@ static int refuse(treadle_group *group, void *context) {
              treadle_switch_register(sw, TREADLE_GRADS, 0, room, 9 * PAGE));
   RANK_FAILS(TREADLE_REFUSED, "not all of that memory is there",
              treadle_switch_register(sw, TREADLE_GRADS, 0, room + 7 * PAGE, PAGE + 1));
+  RANK_TRUE(mprotect(room + 2 * PAGE, PAGE, PROT_READ) == 0); /* one may not be written */
+  RANK_FAILS(TREADLE_REFUSED, "that memory may not be written",
+             treadle_switch_register(sw, TREADLE_GRADS, 0, room, 8 * PAGE));
+  RANK_FAILS(TREADLE_REFUSED, "that memory may not be written",
+             treadle_switch_register(sw, TREADLE_OPTIMIZER, 0, room + PAGE, PAGE + 1));
+  RANK_TRUE(mprotect(room + 2 * PAGE, PAGE, PROT_NONE) == 0); /* nor read */
+  RANK_FAILS(TREADLE_REFUSED, "that memory may not be",
+             treadle_switch_register(sw, TREADLE_GRADS, 0, room, 8 * PAGE));
+  RANK_TRUE(mprotect(room + 2 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(stats.foreign_bytes == 0 && sw->foreign.count == 0);
 

@@ -1,0 +1,12 @@
+/* What the system says of memory that somebody else has mapped. */
+#ifndef TREADLE_MEMORY_MAPPED_H
+#define TREADLE_MEMORY_MAPPED_H
+
+#include <stddef.h>
+
+/* What keeps the range from being read and written, for a message ("that memory may not be written"), or NULL. By
+ * /proc/self/maps; where that cannot be read, by what msync() says of the pages. What lies behind the end of a mapped file is
+ * mapped all the same. */
+const char *treadle_mapped_fault(const void *memory, size_t bytes);
+
+#endif
