@@ -67,7 +67,8 @@ treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, tread
   if (group_p) *group_p = NULL;
   if (MPI_Initialized(&running) != MPI_SUCCESS || MPI_Finalized(&stopped) != MPI_SUCCESS || !running ||
       stopped)
-    return treadle_fail(TREADLE_STATE, "group: MPI is not running; call MPI_Init first");
+    return !group_p ? treadle_refuse_null(__func__, "group_p")
+                    : treadle_fail(TREADLE_STATE, "group: MPI is not running; call MPI_Init first");
   MPI_Comm all = comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD;
   status = check_arguments(all, timeout_seconds, group_p);
   if (all == MPI_COMM_NULL) return status; /* nobody to say it to */

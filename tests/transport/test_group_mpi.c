@@ -3,6 +3,7 @@
 #include "test.h"
 #include "transport/ranks.h"
 
+#include <math.h>
 #include <mpi.h>
 
 static int talk(treadle_group *group, int rank, int size) {
@@ -29,6 +30,14 @@ static int play(int rank, int size) {
   if (talk(part, part_rank, part_size)) return 1;
   MPI_Comm_free(&half);
   RANK_OK(treadle_group_barrier(world)); /* both groups live side by side */
+  treadle_group *none = part;
+  RANK_FAILS(TREADLE_REFUSED, "timeout_seconds of nan", treadle_group_mpi(NULL, NAN, &none));
+  RANK_TRUE(!none);
+  RANK_FAILS(TREADLE_REFUSED, "no communicator", treadle_group_mpi(&(MPI_Comm){MPI_COMM_NULL}, 1, &none));
+  if (rank == 1) /* no other waits for it in MPI */
+    RANK_FAILS(TREADLE_REFUSED, "no group_p", treadle_group_mpi(NULL, 1, NULL));
+  else
+    RANK_FAILS(TREADLE_PEER, "arguments of 1 other rank", treadle_group_mpi(NULL, 1, &none));
   treadle_group_close(part);
   treadle_group_close(world);
   return 0;

@@ -1,0 +1,107 @@
+/* One of each object. */
+#include "api/objects.h"
+
+#include "test.h"
+
+#include <ctype.h>
+#include <sys/mman.h>
+
+static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 16, \"intermediate_size\": 32,"
+                             " \"num_hidden_layers\": 1, \"num_attention_heads\": 4,"
+                             " \"num_key_value_heads\": 2, \"vocab_size\": 24,"
+                             " \"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}";
+
+/* Each tensor whole, as a storage tensor of its own. */
+static void make_pieces(objects *o) {
+  int32_t count = treadle_model_tensor_count(o->model);
+  assert_in_range(count, 1, OBJECTS_PIECES);
+  for (int32_t i = 0; i < count; i++) {
+    treadle_tensor_info info;
+    assert_ok(treadle_model_tensor(o->model, i, &info));
+    treadle_given_piece *p = &o->pieces[o->piece_count++];
+    *p = (treadle_given_piece){.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
+    int64_t stride = 1;
+    for (int d = info.ndim - 1; d >= 0; d--) {
+      p->storage_shape[d] = p->size[d] = info.shape[d];
+      p->stride[d] = stride;
+      stride *= info.shape[d];
+    }
+  }
+}
+
+void objects_init(objects *o) {
+  *o = (objects){.bytes = 16 * OBJECTS_PAGE};
+  snprintf(o->folder, sizeof o->folder, "%s", test_folder());
+  snprintf(o->config, sizeof o->config, "%s/config.json", o->folder);
+  FILE *file = fopen(o->config, "w");
+  assert_non_null(file);
+  fputs(config, file);
+  fclose(file);
+  assert_ok(treadle_model_open(o->folder, NULL, &o->model));
+  assert_ok(treadle_model_open(o->config, NULL, &o->other));
+  assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, &o->train));
+  assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, &o->infer));
+  assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, &o->wide));
+  assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, &o->foreign));
+  assert_ok(treadle_plan_create(o->train, o->infer, 0, NULL, &o->plan));
+  assert_ok(treadle_group_self(&o->group));
+  assert_ok(treadle_group_self(&o->second));
+  const treadle_switch_options options = {.page_bytes = OBJECTS_PAGE,
+                                          .grads_bytes = 100,
+                                          .optimizer_bytes = 5000,
+                                          .offload_train_optimizer = TREADLE_ON,
+                                          .keep = TREADLE_KEEP_HOST,
+                                          .host = true};
+  assert_ok(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
+  make_pieces(o);
+  o->memory =
+      mmap(NULL, o->bytes + 2 * OBJECTS_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(o->memory != MAP_FAILED);
+  assert_int_equal(mprotect(o->memory + o->bytes, OBJECTS_PAGE, PROT_READ), 0);
+  assert_int_equal(munmap(o->memory + o->bytes + OBJECTS_PAGE, OBJECTS_PAGE), 0);
+}
+
+void objects_release(objects *o) {
+  treadle_switch_destroy(o->sw);
+  treadle_group_close(o->group);
+  treadle_group_close(o->second);
+  treadle_plan_destroy(o->plan);
+  treadle_layout_destroy(o->train);
+  treadle_layout_destroy(o->infer);
+  treadle_layout_destroy(o->wide);
+  treadle_layout_destroy(o->foreign);
+  treadle_model_close(o->model);
+  treadle_model_close(o->other);
+  munmap(o->memory, o->bytes + OBJECTS_PAGE);
+  test_remove(o->folder);
+}
+
+/* Puts blanks over comments. */
+static void strip_comments(char *text) {
+  for (char *at = strstr(text, "/*"); at; at = strstr(at, "/*")) {
+    char *end = strstr(at, "*/");
+    assert_non_null(end);
+    memset(at, ' ', (size_t)(end + 2 - at));
+  }
+}
+
+void objects_each_function(void (*visit)(void *context, const char *name), void *context) {
+  FILE *file = fopen(TREADLE_SOURCE_DIR "/include/treadle.h", "r");
+  assert_non_null(file);
+  static char text[1 << 18];
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  assert_in_range(length, 1, sizeof text - 2);
+  text[length] = 0;
+  strip_comments(text);
+  for (char *at = strstr(text, "treadle_"); at; at = strstr(at, "treadle_")) {
+    char *end = at;
+    while (isalnum((unsigned char)*end) || *end == '_') end++;
+    bool declared = *end == '(' && end[1] != '*';
+    char next = *end;
+    *end = 0;
+    if (declared) visit(context, at);
+    *end = next;
+    at = end;
+  }
+}

@@ -1,0 +1,30 @@
+/* One of each object of treadle.h, for tests of arguments: a small llama of one rank and its folder, and which names of
+ * functions the header has. */
+#ifndef TREADLE_TESTS_OBJECTS_H
+#define TREADLE_TESTS_OBJECTS_H
+
+#include "treadle.h"
+
+enum { OBJECTS_PAGE = 4096, OBJECTS_PIECES = 16 };
+
+typedef struct objects {
+  char folder[32], config[48]; /* of the model */
+  treadle_model *model, *other;
+  treadle_layout *train, *infer, *wide; /* wide: of 4 ranks */
+  treadle_layout *foreign;              /* of the other model */
+  treadle_plan *plan;
+  treadle_group *group, *second;
+  treadle_switch *sw;
+  treadle_given_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
+  size_t piece_count;
+  char *memory; /* [bytes] aligned, may be written; then a page that may not, then one that is not mapped */
+  size_t bytes;
+} objects;
+
+void objects_init(objects *o);
+void objects_release(objects *o);
+
+/* Calls visit(context, name) for every function that treadle.h declares. */
+void objects_each_function(void (*visit)(void *context, const char *name), void *context);
+
+#endif

@@ -1,0 +1,351 @@
+/* Every function of treadle.h with every argument that is none: a status says refused, a value is what the header documents,
+ * and there is a message. At the end each function that the header declares has been called here. */
+#include "api/objects.h"
+#include "base/status.h"
+#include "test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+/* ---- Checks; each notes which function it was ---- */
+
+static char called[200][64];
+static size_t called_count;
+
+static void note(const char *call) {
+  size_t length = strcspn(call, "(");
+  for (size_t i = 0; i < called_count; i++)
+    if (strncmp(called[i], call, length) == 0 && !called[i][length]) return;
+  assert_in_range(called_count, 0, TEST_COUNT(called) - 1);
+  snprintf(called[called_count++], sizeof *called, "%.*s", (int)length, call);
+}
+
+static void check_said(bool good, const char *what, int line) {
+  if (!good || !*treadle_error_message())
+    fail_msg("line %d: %s: not what it should be, or no word why: '%s'", line, what,
+             treadle_error_message());
+}
+
+#define FRESH(call) (note(call), treadle_fail(TREADLE_OK, "%s", ""))
+/* A status of TREADLE_REFUSED; a value, with a message; no result, with a message. */
+#define REFUSED(call)      (FRESH(#call), check_said((call) == TREADLE_REFUSED, #call, __LINE__))
+#define GIVES(value, call) (FRESH(#call), check_said((call) == (value), #call, __LINE__))
+#define NOTHING(call)      (FRESH(#call), (call), check_said(true, #call, __LINE__))
+/* Fails or not, and is here to be called. */
+#define WORKS(call) (FRESH(#call), (void)(call))
+
+static const int64_t no_ranks[] = {-1, INT64_MIN, 1, 4, INT64_MAX};
+static const double no_seconds[] = {NAN, INFINITY, -INFINITY, -1, -1e-300, 1e300, 1.1e9};
+static const int no_enums[] = {-1, 77, 99, INT32_MIN, INT32_MAX};
+
+/* ---- By object ---- */
+
+static void texts(objects *o) {
+  (void)o;
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    WORKS(assert_non_null(treadle_status_text((treadle_status)no_enums[i])));
+    assert_string_equal(treadle_mode_text((treadle_mode)no_enums[i]), "(none)");
+  }
+  note("treadle_status_text(");
+  note("treadle_mode_text(");
+  note("treadle_error_message(");
+}
+
+static void models(objects *o) {
+  treadle_model *model = o->model;
+  treadle_tensor_info info;
+  REFUSED(treadle_model_open(NULL, NULL, &model));
+  assert_null(model);
+  REFUSED(treadle_model_open(o->config, NULL, NULL));
+  model = o->model;
+  REFUSED(treadle_model_open("", NULL, &model));
+  assert_null(model);
+  REFUSED(treadle_model_open("/dev/null/nothing", NULL, &model));
+  GIVES(-1, treadle_model_tensor_count(NULL));
+  REFUSED(treadle_model_tensor(NULL, 0, &info));
+  REFUSED(treadle_model_tensor(o->model, 0, NULL));
+  REFUSED(treadle_model_tensor(o->model, -1, &info));
+  REFUSED(treadle_model_tensor(o->model, treadle_model_tensor_count(o->model), &info));
+  GIVES(NULL, treadle_model_family(NULL));
+  GIVES(-1, treadle_model_elems(NULL));
+  GIVES(-1, treadle_model_bytes(NULL));
+  GIVES(false, treadle_model_has_weights(NULL));
+  WORKS(treadle_model_close(NULL));
+}
+
+static void layouts(objects *o) {
+  treadle_layout *layout = o->train;
+  treadle_storage_info info;
+  treadle_run *runs;
+  size_t count;
+  REFUSED(treadle_layout_create(NULL, "hf", 1, &layout));
+  assert_null(layout);
+  REFUSED(treadle_layout_create(o->model, NULL, 1, &layout));
+  REFUSED(treadle_layout_create(o->model, "", 1, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", 1, NULL));
+  REFUSED(treadle_layout_create(o->model, "hf", 0, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MIN, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MAX, &layout));
+  REFUSED(treadle_layout_map_ranks(NULL, o->train, TREADLE_CONTIGUOUS));
+  REFUSED(treadle_layout_map_ranks(o->infer, NULL, TREADLE_CONTIGUOUS));
+  REFUSED(treadle_layout_map_ranks(o->infer, o->wide, TREADLE_CONTIGUOUS));
+  REFUSED(treadle_layout_map_ranks(o->infer, o->foreign, TREADLE_BEST));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    REFUSED(treadle_layout_map_ranks(o->infer, o->train, (treadle_rank_map)no_enums[i]));
+  GIVES(NULL, treadle_layout_rank_map(NULL));
+  GIVES(NULL, treadle_layout_text(NULL));
+  GIVES(-1, treadle_layout_ranks(NULL));
+  GIVES(0, treadle_layout_window_bytes(NULL, 0));
+  GIVES(-1, treadle_layout_storage_count(NULL, 0));
+  REFUSED(treadle_layout_storage(NULL, 0, 0, &info));
+  REFUSED(treadle_layout_storage(o->train, 0, 0, NULL));
+  REFUSED(treadle_layout_runs(NULL, 0, 0, &runs, &count));
+  REFUSED(treadle_layout_runs(o->train, 0, 0, NULL, &count));
+  REFUSED(treadle_layout_runs(o->train, 0, 0, &runs, NULL));
+  REFUSED(treadle_layout_load(NULL, 0, o->memory));
+  REFUSED(treadle_layout_load(o->train, 0, NULL));
+  for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
+    GIVES(0, treadle_layout_window_bytes(o->train, no_ranks[i]));
+    GIVES(-1, treadle_layout_storage_count(o->train, no_ranks[i]));
+    REFUSED(treadle_layout_storage(o->train, no_ranks[i], 0, &info));
+    REFUSED(treadle_layout_runs(o->train, no_ranks[i], 0, &runs, &count));
+    REFUSED(treadle_layout_load(o->train, no_ranks[i], o->memory));
+  }
+  const int32_t no_storages[] = {-1, INT32_MIN, treadle_layout_storage_count(o->train, 0), INT32_MAX};
+  for (size_t i = 0; i < TEST_COUNT(no_storages); i++) {
+    REFUSED(treadle_layout_storage(o->train, 0, no_storages[i], &info));
+    REFUSED(treadle_layout_runs(o->train, 0, no_storages[i], &runs, &count));
+    assert_null(runs);
+  }
+  WORKS(treadle_layout_destroy(NULL));
+}
+
+/* The first piece with one number changed. */
+#define REFUSED_PIECE(change)                                                                              \
+  do {                                                                                                     \
+    treadle_given_piece *p = memcpy(wrong, o->pieces, sizeof o->pieces);                                   \
+    change;                                                                                                \
+    REFUSED(treadle_layout_from_pieces(o->model, 1, wrong, o->piece_count, &layout));                      \
+    assert_null(layout);                                                                                   \
+  } while (0)
+
+static void pieces(objects *o) {
+  static treadle_given_piece wrong[OBJECTS_PIECES];
+  treadle_layout *layout = NULL;
+  assert_ok(treadle_layout_from_pieces(o->model, 1, o->pieces, o->piece_count, &layout));
+  treadle_layout_destroy(layout);
+  REFUSED(treadle_layout_from_pieces(NULL, 1, o->pieces, o->piece_count, &layout));
+  assert_null(layout);
+  REFUSED(treadle_layout_from_pieces(o->model, 1, NULL, o->piece_count, &layout));
+  REFUSED(treadle_layout_from_pieces(o->model, 1, NULL, 0, &layout)); /* no tensor has a place */
+  REFUSED(treadle_layout_from_pieces(o->model, 1, o->pieces, o->piece_count, NULL));
+  REFUSED(treadle_layout_from_pieces(o->model, 0, o->pieces, o->piece_count, &layout));
+  REFUSED(treadle_layout_from_pieces(o->model, -1, o->pieces, o->piece_count, &layout));
+  REFUSED_PIECE(p->storage = NULL);
+  REFUSED_PIECE(p->storage = "");
+  REFUSED_PIECE(p->tensor = NULL);
+  REFUSED_PIECE(p->tensor = "no such tensor");
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    REFUSED_PIECE(p->dtype = (treadle_dtype)no_enums[i]);
+    REFUSED_PIECE(p->storage_ndim = no_enums[i]);
+  }
+  REFUSED_PIECE(p->storage_ndim = 0);
+  REFUSED_PIECE(p->storage_ndim = 5);
+  static const int64_t numbers[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX / 2};
+  for (size_t i = 0; i < TEST_COUNT(numbers); i++) {
+    REFUSED_PIECE(p->rank = numbers[i]);
+    REFUSED_PIECE(p->storage_shape[0] = numbers[i]);
+    REFUSED_PIECE(p->start[0] = numbers[i]);
+    REFUSED_PIECE(p->size[0] = numbers[i]);
+    REFUSED_PIECE(p->offset = numbers[i]);
+    REFUSED_PIECE(p->stride[0] = numbers[i]);
+  }
+}
+
+static void plans(objects *o) {
+  treadle_plan *plan = o->plan;
+  treadle_plan_info info;
+  treadle_storage_info storage;
+  size_t bytes = 7;
+  REFUSED(treadle_plan_create(NULL, o->infer, 0, NULL, &plan));
+  assert_null(plan);
+  REFUSED(treadle_plan_create(o->train, NULL, 0, NULL, &plan));
+  REFUSED(treadle_plan_create(o->train, o->infer, 0, NULL, NULL));
+  REFUSED(treadle_plan_create(o->train, o->foreign, 0, NULL, &plan));
+  REFUSED(treadle_plan_create(o->train, o->wide, 0, NULL, &plan));
+  for (size_t i = 0; i < TEST_COUNT(no_ranks); i++)
+    REFUSED(treadle_plan_create(o->train, o->infer, no_ranks[i], NULL, &plan));
+  const treadle_plan_options wrong[] = {{.page_bytes = 1},
+                                        {.page_bytes = 5000},
+                                        {.page_bytes = SIZE_MAX},
+                                        {.page_bytes = (size_t)1 << 63},
+                                        {.cap_bytes = SIZE_MAX},
+                                        {.cap_bytes = (size_t)INT64_MAX + 1},
+                                        {.waves = -1},
+                                        {.waves = INT32_MAX}};
+  for (size_t i = 0; i < TEST_COUNT(wrong); i++)
+    REFUSED(treadle_plan_create(o->train, o->infer, 0, &wrong[i], &plan));
+  memset(&info, 1, sizeof info);
+  NOTHING(treadle_plan_get_info(NULL, &info));
+  assert_int_equal(info.from_bytes + info.digest, 0);
+  NOTHING(treadle_plan_get_info(o->plan, NULL));
+  NOTHING(treadle_plan_inbound(NULL, &bytes));
+  assert_int_equal(bytes, 7);
+  NOTHING(treadle_plan_inbound(o->plan, NULL));
+  REFUSED(treadle_plan_storage(NULL, 0, &storage));
+  REFUSED(treadle_plan_storage(o->plan, 0, NULL));
+  REFUSED(treadle_plan_storage(o->plan, -1, &storage));
+  REFUSED(treadle_plan_storage(o->plan, INT32_MAX, &storage));
+  REFUSED(treadle_plan_print(NULL, stdout));
+  REFUSED(treadle_plan_print(o->plan, NULL));
+  WORKS(treadle_plan_destroy(NULL));
+}
+
+static void groups(objects *o) {
+  treadle_group *group = o->group;
+  char all[64], name[32];
+  snprintf(name, sizeof name, "arguments%d", (int)getpid());
+  REFUSED(treadle_group_self(NULL));
+  REFUSED(treadle_group_open(NULL, 0, 1, 1, &group));
+  assert_null(group);
+  REFUSED(treadle_group_open(name, 0, 1, 1, NULL));
+  REFUSED(treadle_group_open("", 0, 1, 1, &group));
+  REFUSED(treadle_group_open("a b", 0, 1, 1, &group));
+  REFUSED(treadle_group_open(name, -1, 1, 1, &group));
+  REFUSED(treadle_group_open(name, 1, 1, 1, &group));
+  REFUSED(treadle_group_open(name, 0, 0, 1, &group));
+  REFUSED(treadle_group_open(name, 0, INT32_MIN, 1, &group));
+  REFUSED(treadle_group_open(name, 0, INT32_MAX, 1, &group));
+  REFUSED(treadle_group_open(name, 0, 2, 0, &group));
+  for (size_t i = 0; i < TEST_COUNT(no_seconds); i++) {
+    REFUSED(treadle_group_open(name, 0, 2, no_seconds[i], &group));
+    REFUSED(treadle_group_open(name, 1, 2, no_seconds[i], &group));
+  }
+  REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: test_group_mpi.c */
+  GIVES(-1, treadle_group_rank(NULL));
+  GIVES(-1, treadle_group_size(NULL));
+  REFUSED(treadle_group_barrier(NULL));
+  REFUSED(treadle_group_gather(NULL, all, 1, all));
+  REFUSED(treadle_group_gather(o->group, NULL, 1, all));
+  REFUSED(treadle_group_gather(o->group, all, 1, NULL));
+  REFUSED(treadle_group_gather(o->group, all, 4097, all));
+  REFUSED(treadle_group_gather(o->group, all, SIZE_MAX, all));
+  assert_ok(treadle_group_gather(o->group, NULL, 0, NULL));
+  WORKS(treadle_group_close(NULL));
+}
+
+static void switch_options(objects *o) {
+  treadle_switch *sw = o->sw;
+  treadle_switch_options options = {0};
+  REFUSED(treadle_switch_create(NULL, o->train, o->infer, NULL, &sw));
+  REFUSED(treadle_switch_create(o->second, NULL, o->infer, NULL, &sw));
+  assert_null(sw);
+  REFUSED(treadle_switch_create(o->second, o->train, NULL, NULL, &sw));
+  REFUSED(treadle_switch_create(o->second, o->train, o->infer, NULL, NULL));
+  REFUSED(treadle_switch_create(o->second, o->train, o->wide, NULL, &sw));
+  REFUSED(treadle_switch_create(o->second, o->train, o->foreign, NULL, &sw));
+  for (size_t i = 0; i < TEST_COUNT(no_enums) + TEST_COUNT(no_seconds); i++) {
+    for (int field = 0; field < 4; field++) {
+      size_t k = i < TEST_COUNT(no_enums) ? i : i - TEST_COUNT(no_enums);
+      options = (treadle_switch_options){0};
+      if (i >= TEST_COUNT(no_enums))
+        options.timeout_seconds = no_seconds[k];
+      else if (field == 0)
+        options.keep = (treadle_keep)no_enums[k];
+      else if (field == 1)
+        options.offload_train_param = (treadle_choice)no_enums[k];
+      else if (field == 2)
+        options.offload_train_grad = (treadle_choice)no_enums[k];
+      else
+        options.offload_train_optimizer = (treadle_choice)no_enums[k];
+      REFUSED(treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
+    }
+  }
+  static const size_t sizes[] = {SIZE_MAX, (size_t)1 << 63, ((size_t)1 << 63) + 4096};
+  for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+    const treadle_switch_options wrong[] = {{.page_bytes = sizes[i]},      {.cap_bytes = sizes[i]},
+                                            {.budget_bytes = sizes[i]},    {.grads_bytes = sizes[i]},
+                                            {.optimizer_bytes = sizes[i]}, {.kv_block_bytes = sizes[i]}};
+    for (size_t k = 0; k < TEST_COUNT(wrong); k++)
+      REFUSED(treadle_switch_create(o->second, o->train, o->infer, &wrong[k], &sw));
+  }
+  assert_ok(treadle_group_barrier(o->second)); /* the group is none the worse */
+}
+
+static void switches(objects *o) {
+  size_t bytes = 7;
+  uint64_t digest;
+  treadle_switch_stats stats;
+  memset(&stats, 1, sizeof stats);
+  REFUSED(treadle_switch_rejoin(NULL, o->second));
+  REFUSED(treadle_switch_rejoin(o->sw, NULL));
+  GIVES(NULL, treadle_switch_window(NULL, TREADLE_PARAMS, &bytes));
+  assert_int_equal(bytes, 0);
+  GIVES(NULL, treadle_switch_train_window(NULL));
+  GIVES(NULL, treadle_switch_infer_window(NULL));
+  GIVES(TREADLE_LOST, treadle_switch_mode(NULL));
+  GIVES(0, treadle_switch_version(NULL));
+  GIVES(NULL, treadle_switch_plan(NULL));
+  GIVES(0, treadle_switch_resident(NULL, TREADLE_PARAMS));
+  GIVES(0, treadle_switch_bound(NULL));
+  GIVES(0, treadle_switch_pool_bound(NULL));
+  NOTHING(treadle_switch_accumulate(NULL, true));
+  REFUSED(treadle_switch_to_infer(NULL));
+  REFUSED(treadle_switch_to_train(NULL));
+  REFUSED(treadle_switch_to_forward(NULL));
+  REFUSED(treadle_switch_to_host(NULL));
+  REFUSED(treadle_switch_trim(NULL));
+  NOTHING(treadle_switch_get_stats(NULL, &stats));
+  assert_int_equal(stats.pool_bytes + stats.peak_bytes, 0);
+  NOTHING(treadle_switch_get_stats(o->sw, NULL));
+  REFUSED(treadle_switch_digest(NULL, &digest));
+  REFUSED(treadle_switch_digest(o->sw, NULL));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    treadle_class which = (treadle_class)no_enums[i];
+    GIVES(NULL, treadle_switch_window(o->sw, which, &bytes));
+    GIVES(0, treadle_switch_resident(o->sw, which));
+    REFUSED(treadle_switch_register(o->sw, which, 0, o->memory, 64));
+  }
+  REFUSED(treadle_switch_register(NULL, TREADLE_GRADS, 0, o->memory, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, NULL, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory, 0));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory, SIZE_MAX));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory, (size_t)1 << 63));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory + 1, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, SIZE_MAX, o->memory, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_PARAMS, SIZE_MAX - 15, o->memory, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory, o->bytes + 16)); /* read only */
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory + o->bytes, 64));
+  REFUSED(treadle_switch_register(o->sw, TREADLE_GRADS, 0, o->memory + o->bytes + OBJECTS_PAGE, 64));
+  WORKS(treadle_switch_destroy(NULL));
+  assert_ok(treadle_switch_to_infer(o->sw)); /* the switch is none the worse */
+  assert_ok(treadle_switch_to_train(o->sw));
+}
+
+/* ---- All ---- */
+
+static void look_up(void *context, const char *name) {
+  int *count = context;
+  ++*count;
+  for (size_t i = 0; i < called_count; i++)
+    if (strcmp(called[i], name) == 0) return;
+  fail_msg("%s is in treadle.h, and no argument of it is tried here", name);
+}
+
+static void test_arguments(void **state) {
+  (void)state;
+  static void (*const parts[])(objects *) = {texts, models, layouts,        pieces,
+                                             plans, groups, switch_options, switches};
+  objects o;
+  int count = 0;
+  objects_init(&o);
+  for (size_t i = 0; i < TEST_COUNT(parts); i++) parts[i](&o);
+  objects_release(&o);
+  objects_each_function(look_up, &count);
+  assert_in_range(count, 58, 500);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_arguments)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
