@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <sched.h>
+#include <time.h>
 
 static int gather_much(treadle_group *group, void *context) {
   int64_t all[16];
@@ -103,6 +104,22 @@ static void test_timeout(void **state) {
   ranks_as_threads(2, 0.2, 0, one_is_missing, NULL);
 }
 
+/* Ranks that come one after the other, each soon after the one before: the limit is of the barrier, not of each wait in it. */
+static int one_after_the_other(treadle_group *group, void *context) {
+  (void)context;
+  double seconds = 0.4 * group->rank;
+  nanosleep(&(struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)(seconds * 1e9) % 1000000000},
+            NULL);
+  treadle_status status = treadle_group_barrier(group);
+  if (group->rank == 0) RANK_FAILS(TREADLE_TIMEOUT, "barrier: waited 0.", status);
+  return 0;
+}
+
+static void test_one_limit(void **state) {
+  (void)state;
+  ranks_as_threads(4, 0.6, 0, one_after_the_other, NULL);
+}
+
 /* Rank 0 waits for rank 1, and that one for rank 2: it is rank 2 that is late. */
 static int wait_in_a_chain(treadle_group *group, void *context) {
   treadle_line *lines = group->control->lines;
@@ -192,11 +209,11 @@ static void test_self(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gather),  cmocka_unit_test(test_barrier_orders_memory),
-      cmocka_unit_test(test_outcome), cmocka_unit_test(test_failure_is_told),
-      cmocka_unit_test(test_timeout), cmocka_unit_test(test_chain),
-      cmocka_unit_test(test_share),   cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_self),
+      cmocka_unit_test(test_gather),      cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_outcome),     cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout),     cmocka_unit_test(test_one_limit),
+      cmocka_unit_test(test_chain),       cmocka_unit_test(test_share),
+      cmocka_unit_test(test_allocations), cmocka_unit_test(test_self),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
