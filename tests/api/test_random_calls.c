@@ -1,0 +1,316 @@
+/* Calls of public functions with arguments drawn in and out of range: no crash, no word of a sanitizer, a message where a status is
+ * no TREADLE_OK. TREADLE_CALLS says how many, TREADLE_SEED from where. ctest: timeout=600 */
+#include "api/objects.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum { CALLS = 20000 };
+
+typedef struct caller {
+  objects o;
+  treadle_random random;
+  FILE *paper;
+  char *window; /* as large as the largest window */
+  char name[32];
+} caller;
+
+/* ---- Drawing ---- */
+
+static size_t below(caller *c, size_t count) {
+  return (size_t)treadle_random_below(&c->random, (int64_t)count);
+}
+static bool often(caller *c) { return below(c, 8) > 0; }
+
+#define ONE_OF(c, array)    ((array)[below(c, TEST_COUNT(array))])
+#define OR_NULL(c, pointer) (often(c) ? (pointer) : NULL)
+
+static int64_t number(caller *c) {
+  static const int64_t numbers[] = {0,  0,  0,    0,    1,         1,         2,         3,
+                                    -1, 77, 4096, 4097, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+  return often(c) ? ONE_OF(c, numbers) : (int64_t)treadle_random_next(&c->random);
+}
+
+/* Sizes that are small, or that nobody has. */
+static size_t size(caller *c) {
+  static const size_t small[] = {0, 0, 0, 16, 64, 4096, 8192, 65536},
+                      none[] = {1, 15, SIZE_MAX, SIZE_MAX - 15, (size_t)1 << 63};
+  return below(c, 16) ? ONE_OF(c, small) : ONE_OF(c, none);
+}
+
+static size_t page(caller *c) {
+  static const size_t pages[] = {0, 65536, 1, 5000, SIZE_MAX, (size_t)1 << 63};
+  return often(c) ? 4096 : ONE_OF(c, pages);
+}
+
+static int any_enum(caller *c) {
+  static const int values[] = {0, 0, 1, 1, 2, 3, 4, 5, 9, 77, 99, -1, INT32_MAX, INT32_MIN};
+  return ONE_OF(c, values);
+}
+
+static double seconds(caller *c) {
+  static const double values[] = {0.001, 0, -1, 1e300, NAN, INFINITY, -INFINITY};
+  return ONE_OF(c, values);
+}
+
+static const char *text(caller *c) {
+  static const char *const texts[] = {"hf",
+                                      "vllm:tp=1",
+                                      "vllm:tp=2",
+                                      "megatron:tp=1",
+                                      "megatron:tp=2,pp=2",
+                                      "fsdp2:dp=1",
+                                      "sglang:tp=4",
+                                      "fsdp:dp=3",
+                                      "zero3:dp=2",
+                                      "distopt:tp=1,dp=2",
+                                      "pieces:@/nowhere",
+                                      "",
+                                      ":",
+                                      "vllm",
+                                      "vllm:tp=",
+                                      "vllm:tp=-1",
+                                      "vllm:tp=99999999999999999999",
+                                      "x:y=z",
+                                      "vllm:tp=1,tp=1",
+                                      "vllm:dtype=fp8,tp=1",
+                                      "megatron:order=tp",
+                                      "\xff\xfe"};
+  return OR_NULL(c, ONE_OF(c, texts));
+}
+
+static const treadle_layout *layout(caller *c) {
+  const treadle_layout *const same[] = {c->o.train, c->o.infer}, *const others[] = {c->o.wide, c->o.foreign,
+                                                                                    NULL};
+  return often(c) ? ONE_OF(c, same) : ONE_OF(c, others);
+}
+
+static const treadle_model *model(caller *c) { return OR_NULL(c, c->o.model); }
+static const treadle_plan *plan(caller *c) { return OR_NULL(c, c->o.plan); }
+static treadle_switch *sw(caller *c) { return OR_NULL(c, c->o.sw); }
+static int64_t rank(caller *c) { return often(c) ? 0 : number(c); }
+
+/* ---- Calling: functions of one object are one group ---- */
+
+static void said(treadle_status status) {
+  if (status != TREADLE_OK) assert_true(*treadle_error_message());
+}
+
+static void call_models(caller *c) {
+  const char *const paths[] = {c->o.folder, c->o.config, "", "/", "/dev/null", "/nowhere/at/all", NULL};
+  const treadle_model_options options = {OR_NULL(c, TREADLE_SOURCE_DIR "/tests")};
+  treadle_tensor_info info;
+  treadle_model *made = NULL;
+  switch (below(c, 8)) {
+  case 0:
+    if (below(c, 10) == 0)
+      said(treadle_model_open(ONE_OF(c, paths), OR_NULL(c, &options), OR_NULL(c, &made)));
+    treadle_model_close(made);
+    break;
+  case 1: treadle_model_tensor_count(model(c)); break;
+  case 2: treadle_model_family(model(c)); break;
+  case 3: treadle_model_elems(model(c)); break;
+  case 4: treadle_model_bytes(model(c)); break;
+  case 5: treadle_model_has_weights(model(c)); break;
+  default: said(treadle_model_tensor(model(c), (int32_t)number(c), OR_NULL(c, &info)));
+  }
+}
+
+static treadle_given_piece *spoil_pieces(caller *c, treadle_given_piece *pieces) {
+  memcpy(pieces, c->o.pieces, sizeof c->o.pieces);
+  for (size_t i = below(c, 3); i > 0; i--) {
+    treadle_given_piece *p = &pieces[below(c, c->o.piece_count)];
+    int d = (int)below(c, 4);
+    switch (below(c, 9)) {
+    case 0: p->rank = number(c); break;
+    case 1: p->storage = OR_NULL(c, text(c)); break;
+    case 2: p->tensor = text(c); break;
+    case 3: p->storage_ndim = any_enum(c); break;
+    case 4: p->dtype = (treadle_dtype)any_enum(c); break;
+    case 5: p->start[d] = number(c); break;
+    case 6: p->size[d] = number(c); break;
+    case 7: p->offset = number(c); break;
+    default: p->stride[d] = number(c);
+    }
+  }
+  return OR_NULL(c, pieces);
+}
+
+static void call_layouts(caller *c) {
+  treadle_given_piece pieces[OBJECTS_PIECES];
+  treadle_storage_info info;
+  treadle_layout *made = NULL;
+  treadle_run *runs = NULL;
+  size_t count;
+  switch (below(c, 12)) {
+  case 0:
+    said(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c),
+                               OR_NULL(c, &made)));
+    break;
+  case 1:
+    count = often(c) ? c->o.piece_count : below(c, c->o.piece_count);
+    said(treadle_layout_from_pieces(model(c), often(c) ? 1 : number(c), spoil_pieces(c, pieces), count,
+                                    OR_NULL(c, &made)));
+    break;
+  case 2: /* not one that a plan was made of */
+    if (treadle_layout_create(c->o.model, text(c), (int64_t)below(c, 9), &made) == TREADLE_OK)
+      said(treadle_layout_map_ranks(OR_NULL(c, made), layout(c), (treadle_rank_map)any_enum(c)));
+    break;
+  case 3: treadle_layout_rank_map(layout(c)); break;
+  case 4: treadle_layout_text(layout(c)); break;
+  case 5: treadle_layout_ranks(layout(c)); break;
+  case 6: treadle_layout_window_bytes(layout(c), rank(c)); break;
+  case 7: treadle_layout_storage_count(layout(c), rank(c)); break;
+  case 8: said(treadle_layout_load(layout(c), rank(c), OR_NULL(c, c->window))); break;
+  case 9:
+    said(
+        treadle_layout_runs(layout(c), rank(c), (int32_t)number(c), OR_NULL(c, &runs), OR_NULL(c, &count)));
+    break;
+  default: said(treadle_layout_storage(layout(c), rank(c), (int32_t)number(c), OR_NULL(c, &info)));
+  }
+  treadle_layout_destroy(made);
+  free(runs);
+}
+
+static void call_plans(caller *c) {
+  const treadle_plan_options options = {.page_bytes = page(c),
+                                        .cap_bytes = size(c),
+                                        .waves = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c),
+                                        .alias = below(c, 2),
+                                        .keep_params = below(c, 2)};
+  treadle_plan *made = NULL;
+  treadle_plan_info info;
+  treadle_storage_info storage;
+  size_t bytes[4];
+  switch (below(c, 5)) {
+  case 0:
+    said(treadle_plan_create(layout(c), layout(c), rank(c), OR_NULL(c, &options), OR_NULL(c, &made)));
+    break;
+  case 1: treadle_plan_get_info(plan(c), OR_NULL(c, &info)); break;
+  case 2: said(treadle_plan_storage(plan(c), (int32_t)number(c), OR_NULL(c, &storage))); break;
+  case 3: treadle_plan_inbound(plan(c), OR_NULL(c, bytes)); break;
+  default: rewind(c->paper); said(treadle_plan_print(plan(c), OR_NULL(c, c->paper)));
+  }
+  treadle_plan_destroy(made);
+}
+
+static void call_groups(caller *c) {
+  const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
+  static char room[4096];
+  treadle_group *made = NULL, *group = OR_NULL(c, c->o.second);
+  switch (below(c, 7)) {
+  case 0: said(treadle_group_self(OR_NULL(c, &made))); break;
+  case 1:
+    said(treadle_group_open(ONE_OF(c, names), (int)number(c), (int)number(c), seconds(c),
+                            OR_NULL(c, &made)));
+    break;
+  case 2: said(treadle_group_mpi(NULL, seconds(c), OR_NULL(c, &made))); break;
+  case 3: treadle_group_rank(group); break;
+  case 4: treadle_group_size(group); break;
+  case 5: said(treadle_group_barrier(group)); break;
+  default: said(treadle_group_gather(group, OR_NULL(c, room), size(c), OR_NULL(c, c->window)));
+  }
+  treadle_group_close(made);
+}
+
+static treadle_choice choice(caller *c) {
+  return (treadle_choice)(below(c, 32) ? (int)below(c, 3) : any_enum(c));
+}
+
+static void make_switch(caller *c) {
+  const treadle_switch_options options = {.page_bytes = page(c),
+                                          .cap_bytes = often(c) ? (size_t)1 << 20 : size(c),
+                                          .budget_bytes = often(c) ? (size_t)1 << 24 : size(c),
+                                          .timeout_seconds = often(c) ? 0 : seconds(c),
+                                          .one_way = below(c, 2),
+                                          .grads_bytes = size(c),
+                                          .optimizer_bytes = size(c),
+                                          .offload_train_param = choice(c),
+                                          .offload_train_grad = choice(c),
+                                          .keep_grads = below(c, 2),
+                                          .offload_train_optimizer = choice(c),
+                                          .keep = (treadle_keep)(often(c) ? (int)below(c, 2) : any_enum(c)),
+                                          .host = below(c, 2),
+                                          .kv_block_bytes = size(c),
+                                          .alias = below(c, 2),
+                                          .guard_pages = below(c, 2)};
+  treadle_switch *made = NULL;
+  treadle_status status = treadle_switch_create(OR_NULL(c, c->o.second), layout(c), layout(c),
+                                                OR_NULL(c, &options), OR_NULL(c, &made));
+  said(status);
+  if (status == TREADLE_OK) said(treadle_switch_to_infer(made));
+  treadle_switch_destroy(made);
+}
+
+static void call_switches(caller *c) {
+  uint64_t digest;
+  size_t bytes;
+  treadle_switch_stats stats;
+  treadle_class which = (treadle_class)any_enum(c);
+  char *const memories[] = {c->o.memory,
+                            c->o.memory + 16,
+                            c->o.memory + 1,
+                            c->o.memory + c->o.bytes,
+                            c->o.memory + c->o.bytes + OBJECTS_PAGE,
+                            (char *)16,
+                            NULL,
+                            treadle_switch_train_window(c->o.sw)};
+  treadle_group *const groups[] = {c->o.group, c->o.second, NULL};
+  switch (below(c, 24)) {
+  case 0: make_switch(c); break;
+  case 1: said(treadle_switch_rejoin(sw(c), ONE_OF(c, groups))); break;
+  case 2: treadle_switch_window(sw(c), which, OR_NULL(c, &bytes)); break;
+  case 3: treadle_switch_train_window(sw(c)); break;
+  case 4: treadle_switch_infer_window(sw(c)); break;
+  case 5: treadle_mode_text(treadle_switch_mode(sw(c))); break;
+  case 6: treadle_switch_version(sw(c)); break;
+  case 7: treadle_switch_plan(sw(c)); break;
+  case 8: treadle_switch_resident(sw(c), which); break;
+  case 9: treadle_switch_accumulate(sw(c), below(c, 4) == 0); break;
+  case 10: treadle_switch_bound(sw(c)); break;
+  case 11: treadle_switch_pool_bound(sw(c)); break;
+  case 12: treadle_switch_get_stats(sw(c), OR_NULL(c, &stats)); break;
+  case 13: said(treadle_switch_digest(sw(c), OR_NULL(c, &digest))); break;
+  case 14: said(treadle_switch_trim(sw(c))); break;
+  case 15: said(treadle_switch_to_forward(sw(c))); break;
+  case 16: said(treadle_switch_to_host(sw(c))); break;
+  case 17:
+  case 18: said(treadle_switch_to_infer(sw(c))); break;
+  case 19:
+  case 20: said(treadle_switch_to_train(sw(c))); break;
+  case 21: treadle_status_text((treadle_status)any_enum(c)); break;
+  case 22: treadle_mode_text((treadle_mode)any_enum(c)); break;
+  default:
+    said(treadle_switch_register(sw(c), which, often(c) ? 0 : size(c), ONE_OF(c, memories), size(c)));
+  }
+}
+
+static void test_random_calls(void **state) {
+  (void)state;
+  static void (*const parts[])(caller *) = {call_models, call_layouts,  call_plans,
+                                            call_groups, call_switches, call_switches};
+  const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
+  long long count = calls ? atoll(calls) : CALLS;
+  caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
+  printf("%lld calls, TREADLE_SEED=%llu\n", count, (unsigned long long)c.random.state);
+  objects_init(&c.o);
+  snprintf(c.name, sizeof c.name, "calls%d", (int)getpid());
+  c.paper = tmpfile();
+  c.window = calloc(1, 1 << 16);
+  assert_non_null(c.paper);
+  assert_non_null(c.window);
+  assert_in_range(treadle_layout_window_bytes(c.o.train, 0), 1, 1 << 16);
+  assert_in_range(treadle_layout_window_bytes(c.o.wide, 0), 1, 1 << 16);
+  for (long long i = 0; i < count; i++) ONE_OF(&c, parts)(&c);
+  fclose(c.paper);
+  free(c.window);
+  objects_release(&c.o);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_calls)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
