@@ -96,6 +96,12 @@ treadle_line *treadle_group_line(treadle_group *group);
 /* Stores a word of this rank's line and wakes who waits for it. */
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value);
 
+/* Wakes everybody, wherever they sleep: something about all has changed. */
+void treadle_group_ring_all(treadle_group *group);
+
+/* TREADLE_PEER when the rank has left the group, with its message when it failed. */
+treadle_status treadle_group_check_rank(const treadle_group *group, int rank, const char *what);
+
 /* When a call that begins now has waited long enough, of treadle_clock_seconds(). */
 double treadle_group_deadline(const treadle_group *group);
 
