@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/json.h"
 #include "io/safetensors_header.h"
 
@@ -44,8 +45,10 @@ static treadle_status map_file(treadle_checkpoint *checkpoint, int32_t file) {
   struct treadle_mapping *mapping = &checkpoint->mappings[file];
   treadle_status status;
   TRY(treadle_file_map(path, &mapping->image, &mapping->bytes));
-  TRY(treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena, &mapping->tensors,
-                                &mapping->count));
+  status = treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena,
+                                     &mapping->tensors, &mapping->count);
+  treadle_status intact = treadle_file_intact(mapping->image); /* what is gone is no bad header */
+  TRY(intact ? intact : status);
   const char *slash = strrchr(path, '/');
   size_t length =
       mapping->bytes - TREADLE_HEADER_LENGTH_BYTES; /* of header and data; the parser checked both */
@@ -341,6 +344,18 @@ treadle_status treadle_checkpoint_from_headers(const char *what, const treadle_h
 out:
   treadle_checkpoint_close(checkpoint);
   return status;
+}
+
+treadle_status treadle_checkpoint_unchanged(const treadle_checkpoint *checkpoint) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; checkpoint && i < checkpoint->file_count && checkpoint->mappings; i++)
+    TRY(treadle_file_unchanged(checkpoint->mappings[i].image));
+out:
+  return status;
+}
+
+const void *treadle_checkpoint_image(const treadle_checkpoint *checkpoint, int32_t file) {
+  return checkpoint->mappings ? checkpoint->mappings[file].image : NULL;
 }
 
 void treadle_checkpoint_close(treadle_checkpoint *checkpoint) {

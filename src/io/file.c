@@ -1,4 +1,4 @@
-/* Reading and mapping whole files. Writing them is in file_write.c. */
+/* Reading whole files. Writing them is in file_write.c, mapping them in file_map.c. */
 #include "io/file.h"
 
 #include "base/alloc.h"
@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,28 +70,6 @@ out:
   treadle_free(bytes);
   if (fd >= 0) close(fd);
   return status;
-}
-
-treadle_status treadle_file_map(const char *path, const void **image_p, size_t *bytes_p) {
-  int fd = -1;
-  treadle_status status;
-  *image_p = NULL;
-  TRY(treadle_file_open(path, &fd, bytes_p));
-  if (*bytes_p) { /* of nothing there is no mapping */
-    void *image = mmap(NULL, *bytes_p, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (image == MAP_FAILED)
-      status =
-          treadle_fail(TREADLE_SYSTEM, "%s: cannot map %zu bytes: %s", path, *bytes_p, strerror(errno));
-    else
-      *image_p = image;
-  }
-out:
-  if (fd >= 0) close(fd);
-  return status;
-}
-
-void treadle_file_unmap(const void *image, size_t bytes) {
-  if (image) munmap((void *)image, bytes);
 }
 
 bool treadle_file_is_folder(const char *path) {

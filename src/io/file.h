@@ -4,12 +4,15 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 /* Reads at most limit bytes; a larger file is refused. *bytes_p is ended by treadle_free(); a 0 byte
  * follows the content. */
 treadle_status treadle_file_read(const char *path, size_t limit, char **bytes_p, size_t *count_p);
 
 /* Writes a temporary file beside path, fsync, rename, fsync of the folder. On failure nothing is left, and
- * a file that was there before stands. */
+ * a file that was there before stands. What is there before must be a plain file: a link, a folder, a device, a pipe or a
+ * socket at the end of the path is TREADLE_REFUSED. Folders on the way may be links. */
 treadle_status treadle_file_write(const char *path, const void *bytes, size_t count);
 
 /* The same for content that lies in several places. */
@@ -29,12 +32,13 @@ treadle_status treadle_file_writer_append(treadle_file_writer *writer, const voi
 treadle_status treadle_file_writer_patch(treadle_file_writer *writer, int64_t at, const void *bytes,
                                          size_t count);
 treadle_status treadle_file_writer_commit(treadle_file_writer *writer);
+
+/* The sum of what was written so far, as treadle_file_sum() finds it in the file. */
+treadle_status treadle_file_writer_sum(treadle_file_writer *writer, uint64_t *sum_p);
 void treadle_file_writer_destroy(treadle_file_writer *writer);
 
-/* Maps a plain file read-only. *image_p is NULL for an empty file; it is ended by unmap, which takes
- * NULL. */
-treadle_status treadle_file_map(const char *path, const void **image_p, size_t *bytes_p);
-void treadle_file_unmap(const void *image, size_t bytes);
+/* Bytes and sum of a plain file: XXH3 of its blocks, block after block. */
+treadle_status treadle_file_sum(const char *path, int64_t *bytes_p, uint64_t *sum_p);
 
 /* Opens a plain file for reading, ready to be mapped or read. *fd_p is ended by close(). A folder, a pipe
  * or a device is TREADLE_REFUSED, what the system does not open TREADLE_SYSTEM. */

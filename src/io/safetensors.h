@@ -60,6 +60,12 @@ treadle_status treadle_checkpoint_open_list(const char *path, treadle_checkpoint
 treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, treadle_stored **tensors_p,
                                         int32_t *count_p);
 void treadle_checkpoint_close(treadle_checkpoint *checkpoint);
+
+/* Are its mapped files what they were when it was opened (treadle_file_unchanged)? To be asked after reading, and before
+ * what was read is believed. NULL is unchanged. */
+treadle_status treadle_checkpoint_unchanged(const treadle_checkpoint *checkpoint);
+/* Where a file is mapped; NULL: it is not. */
+const void *treadle_checkpoint_image(const treadle_checkpoint *checkpoint, int32_t file);
 const treadle_stored *treadle_checkpoint_find(const treadle_checkpoint *checkpoint, const char *name);
 
 /* The header of a shard of a checkpoint that has more than its index. */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/torch_dist_metadata.h"
 
 #include <inttypes.h>
@@ -56,6 +57,11 @@ static treadle_status open_chunk(const treadle_dist_tensor *tensor, treadle_dist
   }
   status = treadle_torch_parse_tensor(file->path, (const unsigned char *)file->image + place->offset,
                                       (size_t)place->length, &scratch, &found);
+  treadle_status intact = treadle_file_intact(file->image); /* what is gone is no bad archive */
+  if (intact) {
+    status = intact;
+    goto out;
+  }
   if (status != TREADLE_OK) {
     treadle_fail_in(status, "'%s', at byte %" PRId64 ": ", tensor->key, place->offset);
     goto out;
@@ -144,6 +150,11 @@ out:
   treadle_free(image);
   treadle_arena_release(&scratch);
   return status;
+}
+
+const char *treadle_torch_dist_file(const treadle_torch_dist *dist, int32_t number, const void **image_p) {
+  *image_p = dist->files[number].image;
+  return dist->files[number].path;
 }
 
 void treadle_torch_dist_close(treadle_torch_dist *dist) {

@@ -48,6 +48,8 @@ typedef struct treadle_torch_dist {
 treadle_status treadle_torch_dist_open(const char *folder, const char *skipped,
                                        treadle_torch_dist **dist_p);
 void treadle_torch_dist_close(treadle_torch_dist *dist);
+/* The path of file `number` of file_count, and where it is mapped. */
+const char *treadle_torch_dist_file(const treadle_torch_dist *dist, int32_t number, const void **image_p);
 
 /* Reads the pickle of `.metadata` alone, without files: chunks have no data. The fuzz target's door. */
 treadle_status treadle_torch_dist_parse(const char *what, const void *image, size_t bytes,

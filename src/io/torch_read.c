@@ -7,6 +7,7 @@
 #include "base/map.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/torch_archive.h"
 
 #include <string.h>
@@ -168,7 +169,13 @@ treadle_status treadle_torch_open(const char *path, const treadle_torch_options 
   treadle_status status;
   *torch_p = NULL;
   TRY(treadle_file_map(path, &image, &bytes));
-  TRY(treadle_torch_parse(path, image, bytes, options, torch_p));
+  status = treadle_torch_parse(path, image, bytes, options, torch_p);
+  if (treadle_file_intact(image)) { /* what is gone is no bad archive */
+    treadle_torch_close(*torch_p);
+    *torch_p = NULL;
+    TRY(treadle_file_intact(image));
+  }
+  TRY(status);
   (*torch_p)->image = image;
   (*torch_p)->bytes = bytes;
   image = NULL;

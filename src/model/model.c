@@ -143,8 +143,11 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));
   if (checkpoint) {
     TRY(treadle_model_for_files(config_path, config, options, checkpoint, &model));
-    TRY(treadle_model_adopt(model, path, checkpoint));
-    checkpoint = NULL;
+    status = treadle_model_adopt(model, path, checkpoint);
+    treadle_status unchanged = treadle_checkpoint_unchanged(checkpoint); /* copies were compared */
+    if (!status) checkpoint = NULL;                                      /* the model's now */
+    if (unchanged) status = unchanged;
+    TRY(status);
   } else {
     TRY(treadle_model_from_config(config_path, config, options, &model));
   }

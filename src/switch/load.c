@@ -177,6 +177,10 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
   }
   treadle_copy_fence();
 out:
+  if (status != TREADLE_NO_MEMORY) { /* what was cut off meanwhile may look like anything */
+    treadle_status unchanged = treadle_checkpoint_unchanged(layout->model->checkpoint);
+    if (unchanged) status = unchanged;
+  }
   treadle_array_release(&pieces);
   return status;
 }

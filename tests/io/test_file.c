@@ -94,7 +94,7 @@ static void failure_leaves_nothing(void **state) {
   assert_fails(TREADLE_SYSTEM, "No such file", treadle_file_write(in(folder, "none/a"), "x", 1));
   assert_fails(TREADLE_SYSTEM, "cannot", treadle_file_write("", "x", 1));
   assert_int_equal(mkdir(in(folder, "folder"), 0755), 0);
-  assert_fails(TREADLE_SYSTEM, "rename", treadle_file_write(path, "x", 1)); /* its name is taken */
+  assert_refused("is a folder", treadle_file_write(path, "x", 1)); /* its name is taken */
   assert_int_equal(entries(folder), 1);
 
   /* No permission; root has to become somebody else to have none. */
@@ -105,6 +105,68 @@ static void failure_leaves_nothing(void **state) {
   if (root) assert_int_equal(seteuid(0), 0);
   assert_int_equal(chmod(folder, 0755), 0);
   assert_int_equal(entries(folder), 1);
+  test_remove(folder);
+}
+
+/* A rename would put a plain file in their place. */
+static void no_plain_file_is_replaced(void **state) {
+  (void)state;
+  char target[200], link[200];
+  const char *folder = test_folder();
+  treadle_file_writer *writer;
+  struct stat about;
+  snprintf(target, sizeof target, "%s/target", folder);
+  snprintf(link, sizeof link, "%s/link", folder);
+  assert_ok(treadle_file_write(target, "old", 3));
+  assert_int_equal(symlink(target, link), 0);
+  assert_refused("is a symbolic link", treadle_file_write(link, "x", 1));
+  assert_int_equal(mkfifo(in(folder, "pipe"), 0600), 0);
+  assert_refused("is a pipe", treadle_file_write(path, "x", 1));
+  assert_refused("is a character device", treadle_file_write("/dev/null", "x", 1));
+  assert_int_equal(lstat(link, &about), 0);
+  assert_true(S_ISLNK(about.st_mode));
+  assert_int_equal(stat(target, &about), 0);
+  assert_int_equal(about.st_size, 3);
+  /* It takes the name while the file is written. */
+  assert_ok(treadle_file_writer_create(in(folder, "late"), &writer));
+  assert_int_equal(symlink(target, path), 0);
+  assert_refused("is a symbolic link", treadle_file_writer_commit(writer));
+  treadle_file_writer_destroy(writer);
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(entries(folder), 3);
+  /* On the way there may be links. */
+  char inside[300];
+  assert_int_equal(mkdir(in(folder, "folder"), 0755), 0);
+  assert_int_equal(symlink("folder", in(folder, "way")), 0);
+  snprintf(inside, sizeof inside, "%s/a", path);
+  assert_ok(treadle_file_write(inside, "x", 1));
+  test_remove(folder);
+}
+
+/* The sum of a writer is that of its file, patches included, whatever the sizes of its parts. */
+static void sums(void **state) {
+  (void)state;
+  static char bytes[300000];
+  static const size_t sizes[] = {1, 65535, 65536, 65537, 7, 100000};
+  const char *folder = test_folder();
+  treadle_file_writer *writer;
+  uint64_t said, found, other;
+  int64_t count = 0, length;
+  for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * i >> 5);
+  assert_ok(treadle_file_writer_create(in(folder, "a"), &writer));
+  for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+    assert_ok(treadle_file_writer_append(writer, bytes + i, sizes[i]));
+    count += (int64_t)sizes[i];
+  }
+  assert_ok(treadle_file_writer_sum(writer, &other));
+  assert_ok(treadle_file_writer_patch(writer, 65534, "abcd", 4));
+  assert_ok(treadle_file_writer_patch(writer, count - 2, "ef", 2));
+  assert_ok(treadle_file_writer_sum(writer, &said));
+  assert_ok(treadle_file_writer_commit(writer));
+  treadle_file_writer_destroy(writer);
+  assert_ok(treadle_file_sum(path, &length, &found));
+  assert_int_equal(length, count);
+  assert_true(said == found && said != other);
   test_remove(folder);
 }
 
@@ -149,8 +211,11 @@ static void memory_is_out(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(writes_and_reads), cmocka_unit_test(refuses_to_read),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(writes_and_reads),
+                                     cmocka_unit_test(refuses_to_read),
                                      cmocka_unit_test(failure_leaves_nothing),
+                                     cmocka_unit_test(no_plain_file_is_replaced),
+                                     cmocka_unit_test(sums),
                                      cmocka_unit_test(full_disk_leaves_old_file),
                                      cmocka_unit_test(memory_is_out)};
   return cmocka_run_group_tests(tests, NULL, NULL);

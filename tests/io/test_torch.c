@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/torch.h"
 
 #include <dirent.h>

@@ -3,6 +3,7 @@
 
 #include "archive.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/zip.h"
 #include "io/zip_format.h"
 
