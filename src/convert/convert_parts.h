@@ -4,8 +4,16 @@
 
 #include "convert/convert.h"
 #include "convert/folder.h"
+#include "convert/inputs.h"
 #include "convert/source.h"
 #include "convert/target.h"
+
+/* The first `bytes` of the tensors of a file were made while the inputs were not settled. */
+typedef struct treadle_unsettled {
+  int32_t file;
+  int64_t bytes;
+  uint64_t sum;
+} treadle_unsettled;
 
 struct treadle_convert {
   treadle_convert_options options;
@@ -13,14 +21,25 @@ struct treadle_convert {
   treadle_checkpoint *carried; /* of a source that is not hf */
   treadle_source *source;
   treadle_target *target;
+  treadle_inputs inputs;
   treadle_out_folder folder;
   const char *companions; /* folder of config.json and its like; NULL: */
   const char *config;     /* this file alone */
   char *buffer;
+  bool *kept; /* by file of the target: it is there, whole; of this process's files */
+  TREADLE_ARRAY(treadle_unsettled) unsettled;
+  bool torn; /* a second reading gave something else */
   treadle_convert_figures figures;
   int64_t total_bytes, done_bytes; /* of this process */
   treadle_arena arena;
 };
+
+/* Are all names that go to OUT different, and do they stay there? (names.c) */
+treadle_status treadle_convert_check_names(treadle_convert *convert);
+
+/* Do the inputs stand as they were? What the status is then: a failure, or a result, of inputs that have changed is that,
+ * and what was written is removed. */
+treadle_status treadle_convert_look_again(treadle_convert *convert, treadle_status status);
 
 /* The path of a file of OUT. */
 treadle_status treadle_convert_path(treadle_convert *convert, const char *name, const char **path_p);

@@ -1,24 +1,23 @@
-/* The target's folder: journal, leftovers, room, companions. */
+/* The target's folder: journal, leftovers, room. */
 #include "convert/folder.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "convert/lock.h"
 #include "io/file.h"
 #include "io/json.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const char JOURNAL[] = "treadle-convert.json";
-enum { PATH_BYTES = 4096, COMPANION_MAX = 256 << 20 };
+static const char JOURNAL[] = TREADLE_JOURNAL_FILE;
+enum { PATH_BYTES = 4096 };
 
 typedef struct path_text {
   char text[PATH_BYTES];
@@ -59,29 +58,62 @@ walk(const char *path, bool (*visit)(void *context, const char *folder, const ch
 static bool note_foreign(void *context, const char *folder, const char *name) {
   (void)folder;
   if (is_leftover(name) && treadle_text_starts(name, JOURNAL)) return true;
+  if (strcmp(name, TREADLE_LOCK_FILE) == 0) return true; /* ours, or that of one who was killed */
   snprintf(context, 256, "%s", name);
   return false;
 }
 
 /* ---- The journal ------------------------------------------------------------------------------- */
 
+typedef struct hash_text {
+  char text[24];
+} hash_text;
+
+static hash_text text_of(uint64_t hash) {
+  hash_text text;
+  snprintf(text.text, sizeof text.text, "%016" PRIx64, hash);
+  return text;
+}
+
+static bool same_text(const json_t *root, const char *key, const char *wanted) {
+  const char *said = json_string_value(json_object_get(root, key));
+  return said && strcmp(said, wanted) == 0;
+}
+
 static treadle_status read_journal(treadle_out_folder *folder, const char *path) {
   treadle_status status;
   json_t *root = NULL;
-  char digest[24];
-  snprintf(digest, sizeof digest, "%016" PRIx64, folder->digest);
+  const hash_text digest = text_of(folder->digest), in = text_of(folder->in);
   TRY(treadle_json_load(path, &root));
-  const char *said = json_string_value(json_object_get(root, "digest"));
   const char *from = json_string_value(json_object_get(root, "from"));
   const char *to = json_string_value(json_object_get(root, "to"));
-  if (!said || strcmp(said, digest) != 0)
-    TRY(treadle_fail(
+  folder->resumed = same_text(root, "digest", digest.text);
+  folder->again = !folder->resumed && same_text(root, "in", in.text) &&
+                  same_text(root, "from", folder->from) && same_text(root, "to", folder->to);
+  if (folder->resumed) TRY(treadle_records_read(&folder->records, folder->path, &folder->digest));
+  if (!folder->resumed && !folder->again)
+    status = treadle_fail(
         TREADLE_REFUSED,
         "%s: an unfinished conversion from %s to %s, of other files or layouts, is in it: finish that one, "
         "or remove the folder",
-        folder->path, from ? from : "(unknown)", to ? to : "(unknown)"));
-  folder->resumed = true;
+        folder->path, from ? from : "(unknown)", to ? to : "(unknown)");
 out:
+  json_decref(root);
+  return status;
+}
+
+static treadle_status write_journal(const treadle_out_folder *folder, const char *digest) {
+  treadle_status status;
+  path_text journal;
+  const hash_text in = text_of(folder->in);
+  json_t *root = json_pack("{s:s, s:s, s:s, s:s}", "digest", digest, "from", folder->from, "to", folder->to,
+                           "in", in.text);
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  if (!text) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the journal", folder->path));
+  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_file_write(journal.text, text, strlen(text)));
+out:
+  free(text);
   json_decref(root);
   return status;
 }
@@ -90,12 +122,12 @@ treadle_status treadle_out_folder_look(treadle_out_folder *folder) {
   treadle_status status;
   path_text journal;
   char foreign[256] = "";
-  folder->journal = -1;
-  if (!treadle_file_exists(folder->path)) return TREADLE_OK;
-  if (!treadle_file_is_folder(folder->path))
-    return treadle_fail(TREADLE_REFUSED, "%s: is a file, and the result is a folder", folder->path);
+  TRY(treadle_folder_lock_take(folder->path, &folder->lock));
   TRY(join(folder->path, JOURNAL, &journal));
-  if (treadle_file_exists(journal.text)) return read_journal(folder, journal.text);
+  if (treadle_file_exists(journal.text)) {
+    TRY(read_journal(folder, journal.text));
+    goto out;
+  }
   TRY(walk(folder->path, note_foreign, foreign));
   if (*foreign)
     status =
@@ -116,34 +148,69 @@ static bool remove_leftover(void *context, const char *folder, const char *name)
 
 treadle_status treadle_out_folder_begin(treadle_out_folder *folder) {
   treadle_status status = TREADLE_OK;
-  path_text journal;
-  char *text = NULL;
-  if (mkdir(folder->path, 0777) && errno != EEXIST)
-    return treadle_fail(TREADLE_SYSTEM, "%s: the folder cannot be made: %s", folder->path, strerror(errno));
-  TRY(join(folder->path, JOURNAL, &journal));
-  if (!folder->resumed) {
-    char digest[24];
-    snprintf(digest, sizeof digest, "%016" PRIx64, folder->digest);
-    json_t *root = json_pack("{s:s, s:s, s:s}", "digest", digest, "from", folder->from, "to", folder->to);
-    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (!text) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the journal", folder->path));
-    TRY(treadle_file_write(journal.text, text, strlen(text)));
-  }
-  folder->journal = open(journal.text, O_RDONLY | O_CLOEXEC);
-  if (folder->journal < 0)
-    TRY(treadle_fail(TREADLE_SYSTEM, "%s: cannot open: %s", journal.text, strerror(errno)));
-  if (flock(folder->journal, LOCK_EX | LOCK_NB) != 0)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: another process is writing to it", folder->path));
+  if (folder->again) TRY(treadle_records_undo(folder->path));
+  if (!folder->resumed) TRY(write_journal(folder, text_of(folder->digest).text));
+  folder->begun = true;
   TRY(walk(folder->path, remove_leftover, NULL));
+  if (folder->ranks > 1) TRY(treadle_folder_lock_share(&folder->lock));
 out:
-  free(text);
   return status;
+}
+
+treadle_status treadle_out_folder_join(treadle_out_folder *folder) {
+  treadle_status status;
+  json_t *root = NULL;
+  path_text journal;
+  unsigned long long digest = 0;
+  TRY(treadle_folder_lock_join(folder->path, folder->rank, &folder->lock));
+  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_json_load(journal.text, &root));
+  const char *said = json_string_value(json_object_get(root, "digest"));
+  if (!said || sscanf(said, "%16llx", &digest) != 1)
+    TRY(treadle_fail(TREADLE_STATE, "%s: another treadle writes here", folder->path));
+  folder->digest = digest; /* that of rank 0 */
+  TRY(treadle_records_read(&folder->records, folder->path, &folder->digest));
+  folder->begun = true;
+out:
+  json_decref(root);
+  return status;
+}
+
+treadle_status treadle_out_folder_note(const treadle_out_folder *folder, const treadle_record *record) {
+  return treadle_records_add(folder->path, folder->rank, folder->digest, record);
+}
+
+treadle_status treadle_out_folder_whole(const treadle_out_folder *folder, const char *path,
+                                        const treadle_record **record_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_record *record = treadle_records_find(&folder->records, path);
+  path_text full;
+  struct stat about;
+  int64_t bytes;
+  uint64_t sum;
+  *record_p = NULL;
+  TRY(join(folder->path, path, &full));
+  if (!record || record->bytes < 0 || lstat(full.text, &about) != 0 || !S_ISREG(about.st_mode) ||
+      about.st_size != record->bytes)
+    goto out;
+  TRY(treadle_file_sum(full.text, &bytes, &sum));
+  if (bytes == record->bytes && sum == record->sum) *record_p = record;
+out:
+  return status;
+}
+
+void treadle_out_folder_spoil(treadle_out_folder *folder) {
+  path_text journal;
+  if (!folder->begun) return;
+  (void)write_journal(folder, "(the inputs have changed)");
+  (void)treadle_records_undo(folder->path);
+  if (folder->ranks == 1 && join(folder->path, JOURNAL, &journal) == TREADLE_OK) unlink(journal.text);
 }
 
 treadle_status treadle_out_folder_finish(treadle_out_folder *folder) {
   treadle_status status;
   path_text journal;
+  TRY(treadle_records_remove(folder->path));
   TRY(join(folder->path, JOURNAL, &journal));
   if (unlink(journal.text) != 0)
     status = treadle_fail(TREADLE_SYSTEM, "%s: cannot be removed: %s", journal.text, strerror(errno));
@@ -152,8 +219,8 @@ out:
 }
 
 void treadle_out_folder_release(treadle_out_folder *folder) {
-  if (folder->journal >= 0) close(folder->journal);
-  folder->journal = -1;
+  treadle_folder_lock_end(&folder->lock, folder->rank == 0);
+  treadle_records_release(&folder->records);
 }
 
 treadle_status treadle_out_folder_make(const treadle_out_folder *folder, const char *path) {
@@ -162,8 +229,11 @@ treadle_status treadle_out_folder_make(const treadle_out_folder *folder, const c
   TRY(join(folder->path, path, &full));
   for (char *at = full.text + strlen(folder->path) + 1; (at = strchr(at, '/')); at++) {
     *at = 0;
+    struct stat about;
     if (mkdir(full.text, 0777) && errno != EEXIST)
       TRY(treadle_fail(TREADLE_SYSTEM, "%s: the folder cannot be made: %s", full.text, strerror(errno)));
+    if (lstat(full.text, &about) == 0 && !S_ISDIR(about.st_mode)) /* a link would lead elsewhere */
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder, and files of the result go there", full.text));
     *at = '/';
   }
 out:
@@ -181,51 +251,4 @@ treadle_status treadle_out_folder_room(const treadle_out_folder *folder, int64_t
                         folder->path, treadle_text_of_size((size_t)room),
                         treadle_text_of_size((size_t)bytes));
   return TREADLE_OK;
-}
-
-/* ---- Companions -------------------------------------------------------------------------------- */
-
-static bool is_companion(const char *name) {
-  static const char *const others[] = {".safetensors",   ".bin",     ".pt",
-                                       ".pth",           ".gguf",    ".h5",
-                                       ".tmp",           ".msgpack", ".safetensors.index.json",
-                                       ".bin.index.json"};
-  size_t length = strlen(name);
-  if (name[0] == '.' || strcmp(name, JOURNAL) == 0 || strcmp(name, "treadle-shards.json") == 0)
-    return false;
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-    size_t end = strlen(others[i]);
-    if (length > end && strcmp(name + length - end, others[i]) == 0) return false;
-  }
-  return true;
-}
-
-typedef struct copying {
-  const char *to;
-  treadle_status status;
-} copying;
-
-static bool copy_companion(void *context, const char *folder, const char *name) {
-  copying *c = context;
-  path_text from, to;
-  struct stat about;
-  char *bytes = NULL;
-  size_t count;
-  treadle_status status;
-  if (!is_companion(name)) return true;
-  TRY(join(folder, name, &from));
-  TRY(join(c->to, name, &to));
-  if (stat(from.text, &about) != 0 || !S_ISREG(about.st_mode) || treadle_file_exists(to.text)) return true;
-  TRY(treadle_file_read(from.text, COMPANION_MAX, &bytes, &count));
-  TRY(treadle_file_write(to.text, bytes, count));
-out:
-  treadle_free(bytes);
-  c->status = status;
-  return status == TREADLE_OK;
-}
-
-treadle_status treadle_copy_companions(const char *from, const char *to) {
-  copying c = {.to = to, .status = TREADLE_OK};
-  treadle_status status = walk(from, copy_companion, &c);
-  return status == TREADLE_OK ? c.status : status;
 }

@@ -32,14 +32,20 @@ out:
 }
 
 treadle_status treadle_source_open(const treadle_source_kind *kind, const treadle_model *model,
-                                   const char *folder, const char *layout_text, treadle_source **source_p) {
+                                   treadle_inputs *inputs, const char *folder, const char *layout_text,
+                                   treadle_source **source_p) {
   treadle_source *source = treadle_alloc(sizeof *source);
   *source_p = NULL;
   if (!source) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a checkpoint", folder);
   source->kind = kind;
   source->model = model;
+  source->inputs = inputs;
   source->iteration = -1;
   treadle_status status = kind->open(source, folder, layout_text);
+  for (int32_t f = 0; status == TREADLE_OK && f < source->file_count; f++) {
+    const void *image = kind->image(source, f);
+    if (image) status = treadle_inputs_add_mapped(inputs, source->files[f], image);
+  }
   if (status == TREADLE_OK)
     *source_p = source;
   else
@@ -99,6 +105,7 @@ treadle_status treadle_source_folder(treadle_source *source, const char *folder,
   if (!treadle_file_exists(latest))
     return treadle_fail(TREADLE_REFUSED, "%s: is no checkpoint of Megatron: it has neither %s nor %s",
                         folder, mark, LATEST);
+  TRY(treadle_inputs_add(source->inputs, latest, NULL));
   TRY(treadle_file_read(latest, 4096, &text, &length));
   while (length > 0 && strchr(" \r\n\t", text[length - 1])) text[--length] = 0;
   if (strcmp(text, "release") == 0) {

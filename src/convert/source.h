@@ -7,6 +7,7 @@
 #ifndef TREADLE_CONVERT_SOURCE_H
 #define TREADLE_CONVERT_SOURCE_H
 
+#include "convert/inputs.h"
 #include "layout/layout.h"
 #include "model/model_stored.h"
 
@@ -41,6 +42,8 @@ typedef struct treadle_source_kind {
   /* Compares what several files hold of a tensor: copies of less than `limit` bytes. Adds what was read. NULL: nothing is
    * there twice. */
   treadle_status (*compare)(treadle_source *source, int32_t tensor, int64_t limit, int64_t *bytes);
+  /* Where a file is mapped; NULL: it is not. */
+  const void *(*image)(const treadle_source *source, int32_t file);
   void (*close)(treadle_source *source);
 } treadle_source_kind;
 
@@ -48,6 +51,7 @@ struct treadle_source {
   const treadle_source_kind *kind;
   const treadle_model *model;
   const treadle_checkpoint *kept; /* originals of values with an offset (kept.h); may be NULL */
+  treadle_inputs *inputs;         /* gets every file before, or as, it is read */
   treadle_layout *layout;         /* NULL: none */
   const char **files;             /* paths */
   int32_t file_count;
@@ -64,9 +68,10 @@ extern const treadle_source_kind treadle_source_hf, treadle_source_megatron, tre
 /* The kind of a layout text; refused when it is none that can be read. */
 treadle_status treadle_source_kind_of(const char *layout_text, const treadle_source_kind **kind_p);
 
-/* `model` and its checkpoint outlive the source. */
+/* `model`, its checkpoint and `inputs` outlive the source. */
 treadle_status treadle_source_open(const treadle_source_kind *kind, const treadle_model *model,
-                                   const char *folder, const char *layout_text, treadle_source **source_p);
+                                   treadle_inputs *inputs, const char *folder, const char *layout_text,
+                                   treadle_source **source_p);
 void treadle_source_close(treadle_source *source);
 
 /* Appends the places of a box: disjoint, together at least the box. */

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/map.h"
 #include "base/text.h"
+#include "io/file.h"
 #include "io/torch_dist.h"
 
 #include <inttypes.h>
@@ -189,15 +190,20 @@ static treadle_status dist_open(treadle_source *source, const char *folder, cons
   source->state = state;
   TRY(treadle_source_folder(source, folder, ".metadata", &folder));
   TRY(treadle_layout_create(source->model, text, 1, &source->layout));
+  const char *metadata = treadle_arena_format(&source->arena, "%s/.metadata", folder);
+  if (!metadata) TRY(no_memory(folder));
+  if (treadle_file_exists(metadata)) TRY(treadle_inputs_add(source->inputs, metadata, NULL));
   TRY(treadle_torch_dist_open(folder, "_extra_state", &state->dist));
   int32_t count = treadle_layout_storage_count(source->layout, 0);
-  source->files = treadle_arena_alloc_array(&source->arena, 1, sizeof *source->files);
+  source->files =
+      treadle_arena_alloc_array(&source->arena, (size_t)state->dist->file_count + 1, sizeof *source->files);
   state->storages = treadle_arena_alloc_array(&source->arena, (size_t)count, sizeof *state->storages);
   state->used = treadle_arena_alloc_array(&source->arena, (size_t)state->dist->count, sizeof *state->used);
   if (!source->files || !state->storages || !state->used) TRY(no_memory(folder));
-  source->files[0] = treadle_arena_format(&source->arena, "%s/.metadata", folder);
-  if (!source->files[0]) TRY(no_memory(folder));
-  source->file_count = 1;
+  for (source->file_count = 0; source->file_count < state->dist->file_count; source->file_count++) {
+    const void *image;
+    source->files[source->file_count] = treadle_torch_dist_file(state->dist, source->file_count, &image);
+  }
   source->skipped = state->dist->skipped;
   for (int32_t i = 0; i < state->dist->count; i++)
     TRY(treadle_map_put(&state->keys, state->dist->tensors[i].key, i));
@@ -248,6 +254,13 @@ static treadle_status dist_places(treadle_source *source, int32_t tensor, const 
   return treadle_layout_places(source, dist_chunk, tensor, box, places);
 }
 
+static const void *dist_image(const treadle_source *source, int32_t file) {
+  const dist_state *state = source->state;
+  const void *image;
+  (void)treadle_torch_dist_file(state->dist, file, &image);
+  return image;
+}
+
 static void dist_close(treadle_source *source) {
   dist_state *state = source->state;
   if (!state) return;
@@ -255,4 +268,5 @@ static void dist_close(treadle_source *source) {
   treadle_map_release(&state->keys);
 }
 
-const treadle_source_kind treadle_source_dist = {"torch_dist", dist_open, dist_places, NULL, dist_close};
+const treadle_source_kind treadle_source_dist = {"torch_dist", dist_open,  dist_places,
+                                                 NULL,         dist_image, dist_close};

@@ -42,6 +42,10 @@ out:
   return status;
 }
 
+static const void *hf_image(const treadle_source *source, int32_t file) {
+  return treadle_checkpoint_image(source->model->checkpoint, file);
+}
+
 static void hf_close(treadle_source *source) { (void)source; }
 
-const treadle_source_kind treadle_source_hf = {"hf", hf_open, hf_places, NULL, hf_close};
+const treadle_source_kind treadle_source_hf = {"hf", hf_open, hf_places, NULL, hf_image, hf_close};

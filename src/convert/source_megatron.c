@@ -212,6 +212,11 @@ static treadle_status megatron_compare(treadle_source *source, int32_t tensor, i
   return treadle_layout_compare(source, megatron_chunk, tensor, limit, bytes);
 }
 
+static const void *megatron_image(const treadle_source *source, int32_t file) {
+  const megatron *m = source->state;
+  return m->archives[file].torch->image;
+}
+
 static void megatron_close(treadle_source *source) {
   megatron *m = source->state;
   for (int32_t i = 0; m && m->archives && i < m->world.file_count; i++)
@@ -219,5 +224,5 @@ static void megatron_close(treadle_source *source) {
   if (m && !source->layout) treadle_layout_destroy(m->world.layout);
 }
 
-const treadle_source_kind treadle_source_megatron = {"megatron", megatron_open, megatron_places,
-                                                     megatron_compare, megatron_close};
+const treadle_source_kind treadle_source_megatron = {"megatron",       megatron_open,  megatron_places,
+                                                     megatron_compare, megatron_image, megatron_close};

@@ -33,8 +33,8 @@ treadle_status treadle_file_writer_patch(treadle_file_writer *writer, int64_t at
                                          size_t count);
 treadle_status treadle_file_writer_commit(treadle_file_writer *writer);
 
-/* The sum of what was written so far, as treadle_file_sum() finds it in the file. */
-treadle_status treadle_file_writer_sum(treadle_file_writer *writer, uint64_t *sum_p);
+/* After the commit: bytes and sum of the file, as treadle_file_sum() finds them. */
+void treadle_file_writer_sum(const treadle_file_writer *writer, int64_t *bytes_p, uint64_t *sum_p);
 void treadle_file_writer_destroy(treadle_file_writer *writer);
 
 /* Bytes and sum of a plain file: XXH3 of its blocks, block after block. */

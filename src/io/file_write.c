@@ -37,6 +37,8 @@ struct treadle_file_writer {
   char *path, *temporary;
   size_t temporary_bytes; /* of room */
   treadle_file_sums sums;
+  int64_t bytes;
+  uint64_t sum; /* from the commit on */
 };
 
 /* "path: cannot <verb>: <why>"; errno is that of the call that failed. */
@@ -139,6 +141,7 @@ treadle_status treadle_file_writer_append(treadle_file_writer *writer, const voi
     if (put < 0 && errno == EFAULT) TRY(blame(writer, from, some));
     if (put < 0) TRY(system_says(writer->path, "write"));
     done += (size_t)put;
+    writer->bytes += put;
   }
 out:
   return status;
@@ -158,12 +161,14 @@ out:
   return status;
 }
 
-treadle_status treadle_file_writer_sum(treadle_file_writer *writer, uint64_t *sum_p) {
-  return treadle_file_sums_end(&writer->sums, writer->path, writer->fd, sum_p);
+void treadle_file_writer_sum(const treadle_file_writer *writer, int64_t *bytes_p, uint64_t *sum_p) {
+  *bytes_p = writer->bytes;
+  *sum_p = writer->sum;
 }
 
 treadle_status treadle_file_writer_commit(treadle_file_writer *writer) {
   treadle_status status;
+  TRY(treadle_file_sums_end(&writer->sums, writer->path, writer->fd, &writer->sum));
   if (fsync(writer->fd) != 0) return system_says(writer->path, "sync");
   int closed = close(writer->fd);
   writer->fd = -1;

@@ -97,6 +97,9 @@ treadle_status treadle_safetensors_create(const char *path, const treadle_stored
 treadle_status treadle_safetensors_append(treadle_safetensors_writer *writer, const void *bytes,
                                           size_t count);
 treadle_status treadle_safetensors_finish(treadle_safetensors_writer *writer);
+/* After finish: treadle_file_writer_sum(). */
+void treadle_safetensors_writer_sum(const treadle_safetensors_writer *writer, int64_t *bytes_p,
+                                    uint64_t *sum_p);
 void treadle_safetensors_writer_destroy(treadle_safetensors_writer *writer);
 
 #endif

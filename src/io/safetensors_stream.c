@@ -105,6 +105,11 @@ treadle_status treadle_safetensors_finish(treadle_safetensors_writer *writer) {
   return treadle_file_writer_commit(writer->file);
 }
 
+void treadle_safetensors_writer_sum(const treadle_safetensors_writer *writer, int64_t *bytes_p,
+                                    uint64_t *sum_p) {
+  treadle_file_writer_sum(writer->file, bytes_p, sum_p);
+}
+
 void treadle_safetensors_writer_destroy(treadle_safetensors_writer *writer) {
   if (!writer) return;
   treadle_file_writer_destroy(writer->file);

@@ -79,6 +79,8 @@ treadle_status treadle_torch_create(const char *path, const treadle_torch_tensor
                                     treadle_torch_writer **writer_p);
 treadle_status treadle_torch_append(treadle_torch_writer *writer, const void *bytes, size_t count);
 treadle_status treadle_torch_finish(treadle_torch_writer *writer);
+/* After finish: treadle_file_writer_sum(). */
+void treadle_torch_writer_sum(const treadle_torch_writer *writer, int64_t *bytes_p, uint64_t *sum_p);
 void treadle_torch_writer_destroy(treadle_torch_writer *writer);
 
 #endif

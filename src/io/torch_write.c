@@ -238,6 +238,10 @@ out:
   return status;
 }
 
+void treadle_torch_writer_sum(const treadle_torch_writer *writer, int64_t *bytes_p, uint64_t *sum_p) {
+  treadle_zip_sum(writer->zip, bytes_p, sum_p);
+}
+
 void treadle_torch_writer_destroy(treadle_torch_writer *writer) {
   if (!writer) return;
   treadle_zip_destroy(writer->zip);

@@ -53,6 +53,8 @@ treadle_status treadle_zip_create(const char *path, treadle_zip_writer **writer_
 treadle_status treadle_zip_begin(treadle_zip_writer *writer, const char *name, size_t bytes);
 treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes, size_t count);
 treadle_status treadle_zip_finish(treadle_zip_writer *writer);
+/* After finish: treadle_file_writer_sum(). */
+void treadle_zip_sum(const treadle_zip_writer *writer, int64_t *bytes_p, uint64_t *sum_p);
 void treadle_zip_destroy(treadle_zip_writer *writer);
 
 #endif

@@ -240,6 +240,10 @@ out:
   return status;
 }
 
+void treadle_zip_sum(const treadle_zip_writer *writer, int64_t *bytes_p, uint64_t *sum_p) {
+  treadle_file_writer_sum(writer->file, bytes_p, sum_p);
+}
+
 void treadle_zip_destroy(treadle_zip_writer *writer) {
   if (!writer) return;
   treadle_file_writer_destroy(writer->file);

@@ -1,4 +1,4 @@
-/* src/convert/folder.c: new folders, those of a run that was killed, those of others; room; companions. */
+/* src/convert/folder.c, lock.c, records.c: new folders, those of a run that was killed, those of others; room. */
 #include "convert/folder.h"
 
 #include "io/file.h"
@@ -10,7 +10,7 @@ static const char *base; /* of test_folder() */
 static char out[100];
 
 static const char *at(const char *name) {
-  static char paths[4][200];
+  static char paths[4][400];
   static int next;
   char *path = paths[next++ % 4];
   snprintf(path, sizeof paths[0], "%s/%s", base, name);
@@ -20,7 +20,13 @@ static const char *at(const char *name) {
 static void put(const char *name) { assert_ok(treadle_file_write(at(name), "text", 4)); }
 
 static treadle_out_folder folder_of(uint64_t digest) {
-  return (treadle_out_folder){.path = out, .digest = digest, .from = "hf", .to = "megatron"};
+  return (treadle_out_folder){.path = out,
+                              .digest = digest,
+                              .in = digest,
+                              .from = "hf",
+                              .to = "megatron",
+                              .ranks = 1,
+                              .lock = {.fd = -1}};
 }
 
 static int begin(void **state) {
@@ -40,7 +46,9 @@ static void begun_ended_and_no_more(void **state) {
   (void)state;
   treadle_out_folder folder = folder_of(1);
   assert_ok(treadle_out_folder_look(&folder));
-  assert_false(treadle_file_exists(at("out"))); /* looking makes nothing */
+  treadle_out_folder_release(&folder);
+  assert_false(treadle_file_exists(at("out"))); /* looking leaves nothing */
+  assert_ok(treadle_out_folder_look(&folder));
   assert_ok(treadle_out_folder_begin(&folder));
   assert_true(treadle_file_exists(at("out/treadle-convert.json")));
   assert_ok(treadle_out_folder_make(&folder, "a/b/c"));
@@ -49,30 +57,162 @@ static void begun_ended_and_no_more(void **state) {
   assert_ok(treadle_out_folder_finish(&folder));
   treadle_out_folder_release(&folder);
   assert_false(treadle_file_exists(at("out/treadle-convert.json")));
+  assert_false(treadle_file_exists(at("out/" TREADLE_LOCK_FILE)));
   folder = folder_of(1);
   assert_refused("is not empty (it has a)", treadle_out_folder_look(&folder));
+  treadle_out_folder_release(&folder);
+}
+
+/* A file as a conversion writes it, and its line in the list. */
+static void write_whole(treadle_out_folder *folder, const char *name, const char *text) {
+  char path[200];
+  treadle_record record = {.path = name, .bytes = -1};
+  snprintf(path, sizeof path, "out/%s", name);
+  assert_ok(treadle_out_folder_make(folder, name));
+  assert_ok(treadle_out_folder_note(folder, &record));
+  assert_ok(treadle_file_write(at(path), text, strlen(text)));
+  assert_ok(treadle_file_sum(at(path), &record.bytes, &record.sum));
+  assert_ok(treadle_out_folder_note(folder, &record));
+}
+
+static bool is_whole(const treadle_out_folder *folder, const char *name) {
+  const treadle_record *record;
+  assert_ok(treadle_out_folder_whole(folder, name, &record));
+  return record != NULL;
 }
 
 static void taken_up(void **state) {
   (void)state;
   treadle_out_folder killed = folder_of(1), other = folder_of(2), again = folder_of(1);
   assert_ok(treadle_out_folder_look(&killed));
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_out_folder_look(&again));
   assert_ok(treadle_out_folder_begin(&killed));
-  assert_ok(treadle_out_folder_make(&killed, "a/b"));
-  put("out/a/whole.pt");
+  write_whole(&killed, "a/whole.pt", "text");
+  write_whole(&killed, "a/changed.pt", "text");
+  write_whole(&killed, "a/shorter.pt", "text");
+  write_whole(&killed, "gone.pt", "text");
+  put("out/a/changed.pt");
+  assert_ok(treadle_file_write(at("out/a/changed.pt"), "tExt", 4));
+  assert_ok(treadle_file_write(at("out/a/shorter.pt"), "tex", 3));
+  assert_int_equal(unlink(at("out/gone.pt")), 0);
   put("out/a/half.pt.123-4.tmp");
   put("out/a/mine.tmp");
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_out_folder_look(&other));
+  close(killed.lock.fd); /* as the system does */
   assert_refused("of other files or layouts", treadle_out_folder_look(&other));
+  treadle_out_folder_release(&other);
   assert_ok(treadle_out_folder_look(&again));
-  assert_true(again.resumed);
-  assert_refused("another process is writing to it", treadle_out_folder_begin(&again));
-  treadle_out_folder_release(&killed);
-  treadle_out_folder_release(&again);
+  assert_true(again.resumed && !again.again);
   assert_ok(treadle_out_folder_begin(&again));
-  assert_true(treadle_file_exists(at("out/a/whole.pt")));
+  assert_true(is_whole(&again, "a/whole.pt"));
+  assert_false(is_whole(&again, "a/changed.pt"));
+  assert_false(is_whole(&again, "a/shorter.pt"));
+  assert_false(is_whole(&again, "gone.pt"));
+  assert_false(is_whole(&again, "never.pt"));
   assert_true(treadle_file_exists(at("out/a/mine.tmp")));
   assert_false(treadle_file_exists(at("out/a/half.pt.123-4.tmp")));
   treadle_out_folder_release(&again);
+  treadle_records_release(&killed.records);
+}
+
+/* The same conversion, of inputs that have changed: what was written goes, what is not its own stays. */
+static void begun_again(void **state) {
+  (void)state;
+  treadle_out_folder first = folder_of(1), second = folder_of(2);
+  second.in = first.in;
+  assert_ok(treadle_out_folder_look(&first));
+  assert_ok(treadle_out_folder_begin(&first));
+  write_whole(&first, "a/whole.pt", "text");
+  put("out/a/mine");
+  treadle_out_folder_release(&first);
+  assert_ok(treadle_out_folder_look(&second));
+  assert_true(second.again && !second.resumed);
+  assert_true(treadle_file_exists(at("out/a/whole.pt")));
+  assert_ok(treadle_out_folder_begin(&second));
+  assert_false(treadle_file_exists(at("out/a/whole.pt")));
+  assert_true(treadle_file_exists(at("out/a/mine")));
+  treadle_out_folder_spoil(&second);
+  treadle_out_folder_release(&second);
+  assert_false(treadle_file_exists(at("out/treadle-convert.json")));
+}
+
+/* A line that is torn, changed, of another journal, or leads out of the folder counts as never written; what comes behind
+ * it counts. */
+static void torn_lists(void **state) {
+  (void)state;
+  static const char *const spoils[] = {"truncate -s -7 '%s'", "sed -i 's/whole/Whole/' '%s'",
+                                       "printf 'x' >> '%s'"};
+  for (size_t i = 0; i < TEST_COUNT(spoils); i++) {
+    char command[800], list[400];
+    treadle_out_folder first = folder_of(1), second = folder_of(1);
+    assert_ok(treadle_out_folder_look(&first));
+    assert_ok(treadle_out_folder_begin(&first));
+    write_whole(&first, "whole.pt", "text");
+    snprintf(list, sizeof list, "%s", at("out/treadle-convert.0.done"));
+    snprintf(command, sizeof command, spoils[i], list);
+    assert_int_equal(system(command), 0);
+    treadle_out_folder_release(&first);
+    assert_ok(treadle_out_folder_look(&second));
+    assert_int_equal(is_whole(&second, "whole.pt"), i == 2);
+    write_whole(&second, "whole.pt", "text");
+    write_whole(&second, "other.pt", "text");
+    treadle_out_folder_release(&second);
+    assert_ok(treadle_out_folder_look(&second));
+    assert_true(is_whole(&second, "whole.pt") && is_whole(&second, "other.pt"));
+    const treadle_record out_of_it = {.path = "../elsewhere", .bytes = -1};
+    assert_ok(treadle_out_folder_note(&second, &out_of_it));
+    put("elsewhere");
+    assert_ok(treadle_records_undo(out));
+    assert_true(treadle_file_exists(at("elsewhere")));
+    assert_false(treadle_file_exists(at("out/whole.pt")));
+    assert_int_equal(unlink(at("out/treadle-convert.json")), 0);
+    treadle_out_folder_release(&second);
+  }
+}
+
+/* ---- The lock ---------------------------------------------------------------------------------- */
+
+/* It goes with the process that has it, not with the file. */
+static void left_by_a_kill(void **state) {
+  (void)state;
+  treadle_folder_lock lock;
+  assert_int_equal(mkdir(at("out"), 0777), 0);
+  put("out/" TREADLE_LOCK_FILE);
+  assert_ok(treadle_folder_lock_take(out, &lock));
+  treadle_folder_lock_end(&lock, true);
+  assert_true(treadle_file_exists(at("out"))); /* it was there before */
+  assert_false(treadle_file_exists(at("out/" TREADLE_LOCK_FILE)));
+  assert_int_equal(symlink("elsewhere", at("out/" TREADLE_LOCK_FILE)), 0);
+  assert_refused("is a symbolic link", treadle_folder_lock_take(out, &lock));
+  assert_false(treadle_file_exists(at("out/elsewhere")));
+}
+
+/* The processes of one conversion hold it together: the last of them ends it. */
+static void held_together(void **state) {
+  (void)state;
+  treadle_folder_lock first, second, third, other;
+  assert_ok(treadle_folder_lock_take(out, &first));
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_join(out, 1, &second));
+  assert_ok(treadle_folder_lock_share(&first));
+  assert_ok(treadle_folder_lock_join(out, 1, &second));
+  assert_ok(treadle_folder_lock_join(out, 2, &third));
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_join(out, 2, &other));
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_take(out, &other));
+  treadle_folder_lock_end(&first, false); /* killed */
+  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_take(out, &other));
+  treadle_folder_lock_end(&second, false);
+  treadle_folder_lock_end(&third, false);
+  assert_ok(treadle_folder_lock_take(out, &other));
+  treadle_folder_lock_end(&other, true);
+}
+
+static void no_place_for_it(void **state) {
+  (void)state;
+  char inside[300];
+  treadle_folder_lock lock;
+  snprintf(inside, sizeof inside, "%s/none", out);
+  assert_fails(TREADLE_SYSTEM, "cannot be made", treadle_folder_lock_take(inside, &lock));
+  assert_false(treadle_file_exists(out));
 }
 
 static void what_is_no_journal(void **state) {
@@ -83,8 +223,10 @@ static void what_is_no_journal(void **state) {
   assert_int_equal(unlink(at("out")), 0);
   assert_int_equal(mkdir(at("out"), 0777), 0);
   assert_ok(treadle_out_folder_look(&folder)); /* empty ones will do */
+  treadle_out_folder_release(&folder);
   put("out/treadle-convert.json");
   assert_refused("treadle-convert.json", treadle_out_folder_look(&folder));
+  treadle_out_folder_release(&folder);
 }
 
 static void room_is_asked_for(void **state) {
@@ -98,43 +240,17 @@ static void room_is_asked_for(void **state) {
   treadle_out_folder_release(&folder);
 }
 
-static void companions_are_copied(void **state) {
-  (void)state;
-  static const struct {
-    const char *name;
-    bool copied;
-  } files[] = {{"config.json", true},          {"tokenizer.model", true},
-               {"model.safetensors", false},   {"model.safetensors.index.json", false},
-               {"pytorch_model.bin", false},   {".hidden", false},
-               {"treadle-shards.json", false}, {"merges.txt", true}};
-  assert_int_equal(mkdir(at("in"), 0777), 0);
-  assert_int_equal(mkdir(at("out"), 0777), 0);
-  assert_int_equal(mkdir(at("in/folder"), 0777), 0);
-  for (size_t i = 0; i < TEST_COUNT(files); i++) {
-    char name[64];
-    snprintf(name, sizeof name, "in/%s", files[i].name);
-    put(name);
-  }
-  assert_ok(treadle_file_write(at("out/merges.txt"), "others", 6)); /* stays */
-  assert_ok(treadle_copy_companions(at("in"), at("out")));
-  for (size_t i = 0; i < TEST_COUNT(files); i++) {
-    char name[64];
-    snprintf(name, sizeof name, "out/%s", files[i].name);
-    assert_int_equal(treadle_file_exists(at(name)), files[i].copied);
-  }
-  struct stat about;
-  assert_int_equal(stat(at("out/merges.txt"), &about), 0);
-  assert_int_equal(about.st_size, 6);
-  assert_false(treadle_file_exists(at("out/folder")));
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(begun_ended_and_no_more, begin, end),
       cmocka_unit_test_setup_teardown(taken_up, begin, end),
+      cmocka_unit_test_setup_teardown(begun_again, begin, end),
+      cmocka_unit_test_setup_teardown(torn_lists, begin, end),
+      cmocka_unit_test_setup_teardown(left_by_a_kill, begin, end),
+      cmocka_unit_test_setup_teardown(held_together, begin, end),
+      cmocka_unit_test_setup_teardown(no_place_for_it, begin, end),
       cmocka_unit_test_setup_teardown(what_is_no_journal, begin, end),
       cmocka_unit_test_setup_teardown(room_is_asked_for, begin, end),
-      cmocka_unit_test_setup_teardown(companions_are_copied, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
