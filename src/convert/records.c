@@ -153,7 +153,7 @@ static void remove_file(const char *folder, const char *name) {
   struct stat about;
   size_t least = strlen(folder) + 1;
   if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path) return;
-  if (lstat(path, &about) != 0 || !S_ISREG(about.st_mode) || unlink(path) != 0) return;
+  if (lstat(path, &about) == 0 && (!S_ISREG(about.st_mode) || unlink(path) != 0)) return;
   for (char *slash; (slash = strrchr(path + least, '/'));) { /* the folder itself stays */
     *slash = 0;
     if (rmdir(path) != 0) break;
