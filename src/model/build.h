@@ -9,6 +9,12 @@
 treadle_status treadle_model_build(treadle_model *model, const char *what, json_t *config,
                                    const char *families);
 
+/* The model of a config for files of so many bytes (0: not known): one that they cannot hold is refused before its tensors have
+ * names. */
+treadle_status treadle_model_from_files(const char *what, json_t *config,
+                                        const treadle_model_options *options, size_t file_bytes,
+                                        treadle_model **model_p);
+
 /* The model of a config with this number of MTP layers, whatever the config says of them. */
 treadle_status treadle_model_with_mtp(const char *what, json_t *config,
                                       const treadle_model_options *options, int32_t mtp_layers,

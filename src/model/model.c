@@ -66,12 +66,13 @@ out:
   return status;
 }
 
-/* mtp_layers -1: as the config says. family NULL: the one that covers the model_type. */
+/* mtp_layers -1: as the config says. file_bytes 0: there are no files. family NULL: the one that covers the model_type. */
 static treadle_status make(const char *what, json_t *config, const char *families, treadle_family *family,
-                           int32_t mtp_layers, treadle_model **model_p) {
+                           int32_t mtp_layers, size_t file_bytes, treadle_model **model_p) {
   treadle_model *model = treadle_alloc(sizeof *model);
   if (!model) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a model", what);
   model->family = family;
+  model->file_bytes = file_bytes;
   model->without_mtp = mtp_layers == 0;
   model->mtp_found = mtp_layers > 0 ? mtp_layers : 0;
   treadle_status status = treadle_model_build(model, what, config, families);
@@ -85,18 +86,24 @@ static treadle_status make(const char *what, json_t *config, const char *familie
 
 treadle_status treadle_model_from_config(const char *what, json_t *config,
                                          const treadle_model_options *options, treadle_model **model_p) {
-  return make(what, config, options ? options->families : NULL, NULL, -1, model_p);
+  return make(what, config, options ? options->families : NULL, NULL, -1, 0, model_p);
+}
+
+treadle_status treadle_model_from_files(const char *what, json_t *config,
+                                        const treadle_model_options *options, size_t file_bytes,
+                                        treadle_model **model_p) {
+  return make(what, config, options ? options->families : NULL, NULL, -1, file_bytes, model_p);
 }
 
 treadle_status treadle_model_with_mtp(const char *what, json_t *config,
                                       const treadle_model_options *options, int32_t mtp_layers,
                                       treadle_model **model_p) {
-  return make(what, config, options ? options->families : NULL, NULL, mtp_layers, model_p);
+  return make(what, config, options ? options->families : NULL, NULL, mtp_layers, 0, model_p);
 }
 
 treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
                                   treadle_model **model_p) {
-  return make(what, config, NULL, like->family, -1, model_p);
+  return make(what, config, NULL, like->family, -1, 0, model_p);
 }
 
 /* ---- Opening and closing ----------------------------------------------------------------------- */

@@ -76,10 +76,11 @@ struct treadle_model {
   int32_t mtp_layers;  /* behind them, numbered on */
   bool without_mtp;    /* the files have none, whatever the config says */
   int32_t
-      mtp_found;   /* the files have so many, though the config says nothing of them; 0: no more is known */
-  int64_t experts; /* routed experts; 0: none */
-  int64_t block[2]; /* rows and columns of an fp8 block; 0: the config speaks of none */
-  bool is_fp8;      /* the files hold quantised tensors in fp8 */
+      mtp_found; /* the files have so many, though the config says nothing of them; 0: no more is known */
+  size_t file_bytes; /* of all tensors of the files that it is made for; 0: not known */
+  int64_t experts;   /* routed experts; 0: none */
+  int64_t block[2];  /* rows and columns of an fp8 block; 0: the config speaks of none */
+  bool is_fp8;       /* the files hold quantised tensors in fp8 */
   int32_t tensor_count;
   treadle_tensor *tensors;
   int32_t entry_count;

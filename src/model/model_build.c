@@ -12,6 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+  LEAST_BITS = 4,       /* of an element in any file: MXFP4 */
+  CHEAP_NAMES = 1 << 14 /* which are made in no time, and then say what is missing */
+};
+
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model"); }
 
 /* ---- Kinds ------------------------------------------------------------------------------------- */
@@ -254,6 +259,27 @@ out:
   return status;
 }
 
+/* Files that cannot hold the elements are not those of the model, whatever names it would have. MTP layers may be missing. */
+static treadle_status check_files(const treadle_model_making *b) {
+  const treadle_model *model = b->model;
+  const treadle_family *family = model->family;
+  size_t most = model->file_bytes > SIZE_MAX / 16 ? SIZE_MAX : model->file_bytes * 8 / LEAST_BITS,
+         elems = 0;
+  for (int32_t k = 0; model->file_bytes && k < family->kind_count; k++) {
+    const treadle_tensor *tensor = &b->kinds[k].tensor;
+    size_t times = family->kinds[k].in_layer ? (size_t)model->layers : 1, all;
+    if (b->kinds[k].by_layer) times = model->mtp_layers == 0; /* in one layer at least, maybe of these */
+    if (!b->kinds[k].own || family->kinds[k].scale_of >= 0 || family->kinds[k].full_name.mtp) continue;
+    if (__builtin_mul_overflow((size_t)tensor->elems, times, &all) ||
+        __builtin_add_overflow(elems, all, &elems) || elems > most)
+      return treadle_fail(TREADLE_REFUSED,
+                          "with %s of %" PRId64
+                          " elements the model has more than files of %zu bytes can hold",
+                          family->kinds[k].name, tensor->elems, model->file_bytes);
+  }
+  return TREADLE_OK;
+}
+
 /* Room for tensors, their entries and aliases. */
 static treadle_status make_room(treadle_model_making *b) {
   treadle_model *model = b->model;
@@ -275,6 +301,7 @@ static treadle_status make_room(treadle_model_making *b) {
                           " experts; at most %d will do",
                           family->name, entries + aliases, layers, model->experts, TREADLE_MAX_NAMES);
   }
+  if (entries > CHEAP_NAMES && check_files(b)) return TREADLE_REFUSED;
   int64_t slots = family->kind_count * (layers + 1);
   model->tensors = treadle_arena_alloc_array(&model->arena, (size_t)tensors, sizeof *model->tensors);
   model->entries = treadle_arena_alloc_array(&model->arena, (size_t)entries, sizeof *model->entries);

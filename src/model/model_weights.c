@@ -15,7 +15,7 @@ treadle_status treadle_model_for_files(const char *what, json_t *config,
   treadle_model *model = NULL;
   int32_t mtp_layers;
   treadle_status status;
-  TRY(treadle_model_from_config(what, config, options, &model));
+  TRY(treadle_model_from_files(what, config, options, checkpoint->total_bytes, &model));
   if (!model->family->mtp) goto out;
   TRY(treadle_names_mtp_layers(model, checkpoint, &mtp_layers));
   if (mtp_layers == model->mtp_layers) goto out;
