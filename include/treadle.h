@@ -23,6 +23,10 @@
  * treadle_error_message(). Only options, and what is said to be optional, may be NULL. What cannot be checked: a pointer to
  * memory that is no such object any more, a text without an end, an array that is shorter than its count.
  *
+ * While a model with weights is open, the library has a handler for SIGBUS: a file that somebody cuts off while it is
+ * mapped becomes a failure that names it. It concerns itself with its own mappings only, hands everything else to the handler
+ * that was there, and sets that again when the last model is closed. A program that sets its own meanwhile hands on from it.
+ *
  * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
  * local. Objects may be read by several threads, but changed by one at a time. */
 #ifndef TREADLE_H
@@ -481,7 +485,8 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 /* ---- Loading ------------------------------------------------------------------------------------ */
 
 /* Fills `window` as `layout` places it on `rank`: from the checkpoint, or, for a model without weights, with
- * values made by a hash of tensor and canonical index. The window may be NULL where it has no bytes. Local. */
+ * values made by a hash of tensor and canonical index. A file that became shorter, or was written to, since the model was
+ * opened is TREADLE_DIFFERENT. The window may be NULL where it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 
 #pragma GCC visibility pop

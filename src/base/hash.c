@@ -4,7 +4,11 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { LONG = 4096 };
+
 uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed) {
+  uint64_t hash;
+  if (count >= LONG && treadle_hash_wide(bytes, count, seed, &hash)) return hash;
   return XXH3_64bits_withSeed(bytes, count, seed);
 }
 

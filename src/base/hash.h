@@ -2,6 +2,7 @@
 #ifndef TREADLE_BASE_HASH_H
 #define TREADLE_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,8 @@ static inline uint64_t treadle_hash_more(uint64_t hash, uint64_t value) {
 }
 
 uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed);
+/* The same, by faster instructions; false: the processor has none (hash_wide.c). */
+bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t *hash_p);
 uint64_t treadle_hash_text(const char *text, uint64_t seed);
 
 #endif

@@ -15,6 +15,10 @@ typedef struct treadle_unsettled {
   uint64_t sum;
 } treadle_unsettled;
 
+enum {
+  TREADLE_CONVERT_STEP = 4 << 20
+}; /* bytes made at once: what is written comes from the processor's cache */
+
 struct treadle_convert {
   treadle_convert_options options;
   treadle_model *model;
