@@ -107,3 +107,9 @@ foreach(source IN LISTS fuzz_sources)
                      ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${corpus})
   endif()
 endforeach()
+
+# Whole commands in one process, whose ranks meet without MPI (commands/call.c).
+file(GLOB command_fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/commands/*.c)
+treadle_program(fuzz_commands FOLDER tests SOURCES ${command_fuzz_sources} LINK treadle_cli ${helpers})
+target_include_directories(fuzz_commands PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
+target_link_options(fuzz_commands PRIVATE -Wl,--wrap=treadle_session_start)

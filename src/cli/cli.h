@@ -68,6 +68,9 @@ enum {
   TREADLE_IN_CONVERT = 1 << 7
 };
 
+/* The whole command: what main() gets, and the exit status. */
+int treadle_main(int count, char **texts);
+
 int treadle_command_plan(const treadle_arguments *arguments);
 int treadle_command_layout(const treadle_arguments *arguments);
 int treadle_command_switch(const treadle_arguments *arguments);

@@ -234,7 +234,7 @@ static void fill_descriptors(void) {
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) _exit(TREADLE_EXIT_FAILED);
 }
 
-int main(int count, char **texts) {
+int treadle_main(int count, char **texts) {
   fill_descriptors();
   treadle_progress_begin();
   if (count < 2) {

@@ -1,0 +1,59 @@
+/* What must hold after a run. */
+#include "commands/run.h"
+
+#include <string.h>
+
+static const char JOURNAL[] = "out/treadle-convert.json";
+
+static bool ends(const char *text, const char *end) {
+  size_t length = strlen(text), more = strlen(end);
+  return length >= more && strcmp(text + length - more, end) == 0;
+}
+
+/* Temporary files have an end of their own, and stay only where a process was killed. */
+static const char *check_folder(const fuzz_run *run, int exit_status) {
+  static fuzz_files files;
+  bool found = false, journal = fuzz_exists(JOURNAL);
+  fuzz_folder_list(".", false, &files);
+  for (int i = 0; i < files.count; i++) {
+    found = found || strncmp(files.names[i], "out/", 4) == 0;
+    if (ends(files.names[i], ".tmp")) return "a temporary file is left";
+  }
+  if (strcmp(run->words[0], "convert") != 0) return NULL;
+  if (exit_status == 0 && journal) return "a conversion is done, and its journal is still there";
+  if (exit_status != 0 && found && !journal && !run->continues)
+    return "a conversion failed, and left files without a journal";
+  return NULL;
+}
+
+static const char *check_json(const fuzz_bytes *output) {
+  json_t *root = json_loadb(output->at, output->count, JSON_REJECT_DUPLICATES, NULL);
+  const char *wrong = !root                   ? "no JSON on standard output"
+                      : !json_is_object(root) ? "no JSON object"
+                                              : NULL;
+  json_decref(root);
+  return wrong;
+}
+
+static bool plain(const fuzz_bytes *text) {
+  for (size_t i = 0; i < text->count; i++)
+    if (((unsigned char)text->at[i] < ' ' && !strchr("\n\t", text->at[i])) || text->at[i] == 127 ||
+        !text->at[i])
+      return false;
+  return true;
+}
+
+const char *fuzz_run_check(const fuzz_run *run, int exit_status, const fuzz_bytes *output,
+                           const fuzz_bytes *messages) {
+  bool json = fuzz_run_has(run, "--json") && !fuzz_run_has(run, "--help");
+  if (exit_status < 0 || exit_status > 2) return "an exit status that is none of 0, 1, 2";
+  if (run->exit_status >= 0 && run->exit_status != exit_status)
+    return "another exit status than it must have";
+  if (exit_status == 2 && messages->count < 12) return "refused without a message";
+  if (exit_status == 1 && messages->count < 12 && output->count < 12) return "failed without a message";
+  if (exit_status == 0 && json && check_json(output)) return check_json(output);
+  if (json && output->count && check_json(output))
+    return "what is on standard output after a failure is no JSON";
+  if (!plain(output) || !plain(messages)) return "control characters in the output";
+  return check_folder(run, exit_status);
+}
