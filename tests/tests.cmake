@@ -94,14 +94,15 @@ endforeach()
 # Fuzz targets define LLVMFuzzerTestOneInput. Without libFuzzer they replay their corpus and seeded
 # mutations of it; with it (TREADLE_FUZZ) tools/fuzz runs build/fuzz_<name> for a while.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+set(described ${CMAKE_SOURCE_DIR}/tests/fuzz/described.c)
 foreach(source IN LISTS fuzz_sources)
   get_filename_component(name ${source} NAME_WE)
   string(REPLACE fuzz_ "" corpus ${name})
   if(TREADLE_FUZZ)
-    treadle_program(${name} SOURCES ${source} LINK ${helpers})
+    treadle_program(${name} SOURCES ${source} ${described} LINK ${helpers})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   else()
-    treadle_program(${name} FOLDER tests SOURCES ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c
+    treadle_program(${name} FOLDER tests SOURCES ${source} ${described} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c
                     LINK ${helpers})
     treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name}
                      ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${corpus})

@@ -45,7 +45,8 @@ static bool plain(const fuzz_bytes *text) {
 
 const char *fuzz_run_check(const fuzz_run *run, int exit_status, const fuzz_bytes *output,
                            const fuzz_bytes *messages) {
-  bool json = fuzz_run_has(run, "--json") && !fuzz_run_has(run, "--help");
+  bool json = fuzz_run_has(run, "--json") && !fuzz_run_has(run, "--help") && !fuzz_run_has(run, "-h") &&
+              strcmp(run->words[0], "help") != 0;
   if (exit_status < 0 || exit_status > 2) return "an exit status that is none of 0, 1, 2";
   if (run->exit_status >= 0 && run->exit_status != exit_status)
     return "another exit status than it must have";

@@ -21,9 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#define HAS_ASAN __has_feature(address_sanitizer) /* clang */
+#elif defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN 1 /* gcc */
+#else
+#define HAS_ASAN 0
+#endif
+
+#if HAS_ASAN
 #include <sanitizer/lsan_interface.h>
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *
+__asan_default_options(void); /* the sanitizer's library asks */
 /* Memory that is not there is no crash; a run that was ended for its time says where it was. */
 const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=4096:quarantine_size_mb=8:handle_abort=1";
