@@ -1,7 +1,9 @@
 /* A layout text: the first byte gives the ranks (1 to 16) and the model: dense, tied, or with experts, latent attention
- * and an MTP layer. A text is
- * refused with a reason, or makes a layout whose printed text makes it again and whose pieces fill every
- * storage tensor once. */
+ * and an MTP layer. Behind a '+' stand model, ranks and layout in words (described.h). A text is
+ * refused with a reason, or makes a layout whose printed text makes it again, whose pieces fill every
+ * storage tensor once, and whose runs do. */
+#include "described.h"
+
 #include "base/dtype.h"
 #include "layout/layout.h"
 #include "model/model.h"
@@ -60,35 +62,75 @@ static void check_rank(const treadle_layout *layout, int64_t rank) {
   treadle_array_release(&pieces);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
-  enum { MODELS = sizeof configs / sizeof *configs };
-  static treadle_model *models[MODELS];
-  for (int i = 0; i < MODELS && !models[i]; i++) models[i] = make_model(configs[i]);
-  if (count < 1 || count > 4096) return 0;
-  int64_t ranks = bytes[0] % 16 + 1;
-  const treadle_model *model = models[(bytes[0] >> 4) % MODELS];
-  char *text = calloc(count, 1);
-  MUST(text);
-  memcpy(text, bytes + 1, count - 1);
-  if (strstr(text, "@")) { /* no files: a fuzzer would read its own machine's */
-    free(text);
-    return 0;
+/* Of small storage tensors: one run after another, of elements that the tensor has. */
+static void check_runs(const treadle_layout *layout, int64_t rank) {
+  enum { MOST = 1 << 16 };
+  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
+    treadle_storage_info info;
+    treadle_tensor_info tensor;
+    treadle_run *runs;
+    size_t count;
+    MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
+    int64_t next = 0, elems = (int64_t)(info.bytes / treadle_dtype_bytes(info.dtype));
+    if (elems > MOST) continue;
+    MUST(treadle_layout_runs(layout, rank, s, &runs, &count) == TREADLE_OK);
+    for (size_t i = 0; i < count; i++) {
+      const treadle_run *run = &runs[i];
+      MUST(run->local_start == next && run->count > 0);
+      next += run->count;
+      if (run->tensor < 0) continue;
+      MUST(treadle_model_tensor(layout->model, run->tensor, &tensor) == TREADLE_OK);
+      int64_t last = run->start + (run->count - 1) * run->stride;
+      MUST(run->start >= 0 && run->start < tensor.elems && last >= 0 && last < tensor.elems);
+    }
+    MUST(next == elems);
+    free(runs);
   }
+}
+
+static void check(const treadle_model *model, const char *text, int64_t ranks) {
+  enum { MOST_RANKS = 16 };
   treadle_layout *layout, *again;
   treadle_status status = treadle_layout_create(model, text, ranks, &layout);
   if (status == TREADLE_OK) {
     const char *normal = treadle_layout_text(layout);
     MUST(treadle_layout_create(model, normal, ranks, &again) == TREADLE_OK);
     MUST(strcmp(treadle_layout_text(again), normal) == 0 && again->digest == layout->digest);
-    for (int64_t r = 0; r < ranks; r++) {
+    for (int64_t i = 0; i < ranks && i < MOST_RANKS; i++) {
+      int64_t r = i < MOST_RANKS / 2 ? i : ranks - 1 - (i - MOST_RANKS / 2); /* the first and the last */
+      if (r < i) break;
       MUST(treadle_layout_window_bytes(layout, r) == treadle_layout_window_bytes(again, r));
       check_rank(layout, r);
+      check_runs(layout, r);
     }
     treadle_layout_destroy(again);
   } else {
     MUST(status == TREADLE_REFUSED && *treadle_error_message() && !layout);
   }
   treadle_layout_destroy(layout);
+}
+
+static void check_described(const uint8_t *bytes, size_t count) {
+  described d;
+  described_read(bytes, count, &d);
+  if (d.model) check(d.model, d.layouts[0], d.ranks);
+  described_release(&d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  enum { MODELS = sizeof configs / sizeof *configs };
+  static treadle_model *models[MODELS];
+  for (int i = 0; i < MODELS && !models[i]; i++) models[i] = make_model(configs[i]);
+  if (count < 1 || count > 4096) return 0;
+  if (bytes[0] == '+') {
+    check_described(bytes + 1, count - 1);
+    return 0;
+  }
+  char *text = calloc(count, 1);
+  MUST(text);
+  memcpy(text, bytes + 1, count - 1);
+  if (!strstr(text, "@")) /* no files: a fuzzer would read its own machine's */
+    check(models[(bytes[0] >> 4) % MODELS], text, bytes[0] % 16 + 1);
   free(text);
   return 0;
 }

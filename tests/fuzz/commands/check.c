@@ -46,7 +46,7 @@ static bool plain(const fuzz_bytes *text) {
 const char *fuzz_run_check(const fuzz_run *run, int exit_status, const fuzz_bytes *output,
                            const fuzz_bytes *messages) {
   bool json = fuzz_run_has(run, "--json") && !fuzz_run_has(run, "--help") && !fuzz_run_has(run, "-h") &&
-              strcmp(run->words[0], "help") != 0;
+              run->words[0][0] != '-' && strcmp(run->words[0], "help") != 0;
   if (exit_status < 0 || exit_status > 2) return "an exit status that is none of 0, 1, 2";
   if (run->exit_status >= 0 && run->exit_status != exit_status)
     return "another exit status than it must have";
@@ -55,6 +55,8 @@ const char *fuzz_run_check(const fuzz_run *run, int exit_status, const fuzz_byte
   if (exit_status == 0 && json && check_json(output)) return check_json(output);
   if (json && output->count && check_json(output))
     return "what is on standard output after a failure is no JSON";
+  if (messages->count && (strstr(messages->at, "runtime error:") || strstr(messages->at, "Sanitizer: ")))
+    return "what a sanitizer says";
   if (!plain(output) || !plain(messages)) return "control characters in the output";
   return check_folder(run, exit_status);
 }

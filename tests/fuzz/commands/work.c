@@ -31,12 +31,16 @@
 
 #if HAS_ASAN
 #include <sanitizer/lsan_interface.h>
-__attribute__((visibility("default"))) const char *
-__asan_default_options(void); /* the sanitizer's library asks */
-/* Memory that is not there is no crash; a run that was ended for its time says where it was. */
+#define ASKED __attribute__((visibility("default"))) /* the sanitizers' library asks for options */
+ASKED const char *__asan_default_options(void);
+ASKED const char *__ubsan_default_options(void);
+/* Memory that is not there is no crash; a run that was ended for its time says where it was; an error is never taken for the
+ * command's own end. */
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=4096:quarantine_size_mb=8:handle_abort=1";
+  return "allocator_may_return_null=1:max_allocation_size_mb=4096:quarantine_size_mb=8:handle_abort=1:"
+         "abort_on_error=1:exitcode=99";
 }
+const char *__ubsan_default_options(void) { return "print_stacktrace=1:abort_on_error=1:exitcode=99"; }
 static bool leaks(void) { return __lsan_do_recoverable_leak_check() != 0; }
 #else
 static bool leaks(void) { return false; }
