@@ -5,7 +5,7 @@
 #   make test       all tests              make bench      the measurements of docs/speed.md
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
-#   make fuzz       libFuzzer, FUZZ_SECONDS= a target
+#   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
 #   make nightly    all of the above, and NIGHTLY_PAIRS= random layouts and layout pairs (100000), and others,
 #                   NIGHTLY_SANITIZED= (10000), under the sanitizers
 #   make install    PREFIX=/usr/local
@@ -14,6 +14,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+FUZZ_COMMANDS ?= 100000
 NIGHTLY_PAIRS ?= 100000
 NIGHTLY_SANITIZED ?= 10000
 NIGHTLY_SEED ?= 1000001
@@ -71,6 +72,7 @@ fuzz: deps
 	  "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
 	cmake --build build-fuzz -j $(JOBS)
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
+	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
 nightly: test sanitize tsan fuzz bench
 	TREADLE_LAYOUTS=$(NIGHTLY_PAIRS) build/tests/test_random

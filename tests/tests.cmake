@@ -114,3 +114,5 @@ file(GLOB command_fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/
 treadle_program(fuzz_commands FOLDER tests SOURCES ${command_fuzz_sources} LINK treadle_cli ${helpers})
 target_include_directories(fuzz_commands PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
 target_link_options(fuzz_commands PRIVATE -Wl,--wrap=treadle_session_start)
+treadle_add_test(fuzz_commands ${CMAKE_SOURCE_DIR}/tests/fuzz/commands/main.c ${CMAKE_BINARY_DIR}/tests/fuzz_commands
+                 ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/commands)

@@ -1,7 +1,7 @@
 /* A model, ranks and layouts in a few words. */
 #include "described.h"
 
-#include "model/model.h"
+#include "model/build.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -22,6 +22,24 @@ static const char fields[] =
     " \"full_attention_interval\": 2, \"linear_num_key_heads\": 4, \"linear_num_value_heads\": 8,"
     " \"linear_key_head_dim\": 4, \"linear_value_head_dim\": 4, \"linear_conv_kernel_dim\": 4}";
 
+/* A model whose family those of the type share: families are read once, not for each input. NULL: there is none. */
+static const treadle_model *like(const char *type) {
+  enum { TYPES = 64 };
+  static treadle_model *models[TYPES];
+  static char types[TYPES][32];
+  int i = 0;
+  for (; i < TYPES && *types[i]; i++)
+    if (strcmp(types[i], type) == 0) return models[i];
+  json_t *config = json_loads(fields, 0, NULL), *name = json_string(type);
+  if (i < TYPES && name && strlen(type) < sizeof types[0]) {
+    json_object_set(config, "model_type", name);
+    if (treadle_model_from_config("config", config, NULL, &models[i]) == TREADLE_OK) strcpy(types[i], type);
+  }
+  json_decref(name);
+  json_decref(config);
+  return i < TYPES ? models[i] : NULL;
+}
+
 /* The end of a value: a blank outside of brackets and quotes. */
 static char *end_of_value(char *at) {
   int depth = 0;
@@ -35,12 +53,11 @@ static char *end_of_value(char *at) {
   return at;
 }
 
+/* `line` becomes the type alone. */
 static json_t *read_config(char *line) {
   json_t *config = json_loads(fields, 0, NULL);
-  char *type = line, *at = line + strcspn(line, " ");
+  char *at = line + strcspn(line, " ");
   if (*at) *at++ = 0;
-  json_t *name = json_string(type);
-  if (name) json_object_set_new(config, "model_type", name);
   while (*at) {
     char *equals = strchr(at, '='), *end = equals ? end_of_value(equals + 1) : NULL;
     if (!end) break;
@@ -77,11 +94,13 @@ void described_read(const uint8_t *bytes, size_t count, described *d) {
   char *rest, *line = strtok_r(d->text, "\n", &rest);
   if (!line) return;
   json_t *config = read_config(line);
+  const treadle_model *family = like(line);
   line = strtok_r(NULL, "\n", &rest);
   if (line) read_numbers(line, d);
   for (int i = 0; line && i < DESCRIBED_LAYOUTS && (line = strtok_r(NULL, "\n", &rest)); i++)
     d->layouts[i] = line;
-  treadle_status status = treadle_model_from_config("config", config, NULL, &d->model);
+  treadle_status status = family ? treadle_model_like(family, "config", config, &d->model)
+                                 : treadle_fail(TREADLE_REFUSED, "no such family");
   if (status && (status != TREADLE_REFUSED || !*treadle_error_message() || d->model)) __builtin_trap();
   if (!status && treadle_model_tensor_count(d->model) > MOST_TENSORS) {
     treadle_model_close(d->model);

@@ -5,6 +5,8 @@
  *   fuzz_commands --seed SEED FOLDER             the run of one seed, made and run in FOLDER, which stays
  *   fuzz_commands --case FOLDER                  a case that was made
  *
+ * ctest: timeout=900
+ *
  * What is found is said with its seed, and made again as a case in FOUND/SEED, with what it printed as `said`. */
 #include "commands/work.h"
 

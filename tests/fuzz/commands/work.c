@@ -46,7 +46,7 @@ static bool leaks(void) { return __lsan_do_recoverable_leak_check() != 0; }
 static bool leaks(void) { return false; }
 #endif
 
-enum { SHARE = 300, CPU_SECONDS = 10, WALL_SECONDS = 60, LEAK_LOOK = 50, SAID = 1 << 14 };
+enum { SHARE = 300, CPU_SECONDS = 10, WALL_SECONDS = 300, LEAK_LOOK = 50, SAY_EACH = 3000, SAID = 1 << 14 };
 static const size_t MOST_BYTES = (size_t)1 << 30;
 
 typedef enum state { MAKING, RUNNING, CHECKING, LEAKING, DONE } state;
@@ -330,6 +330,9 @@ int fuzz_work_seeds(const fuzz_work *work) {
   for (uint64_t from = work->first, end = work->first + work->runs; from < end; from += SHARE) {
     share s = {.work = work, .next = from, .end = from + SHARE < end ? from + SHARE : end};
     bad += work_share(&s);
+    if ((from - work->first) % SAY_EACH < SHARE)
+      printf("at seed %llu, %d found\n", (unsigned long long)s.end, bad);
+    fflush(stdout);
   }
   printf("%llu runs from seed %llu\n", (unsigned long long)work->runs, (unsigned long long)work->first);
   return bad;
