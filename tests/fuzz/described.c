@@ -58,6 +58,8 @@ static json_t *read_config(char *line) {
   json_t *config = json_loads(fields, 0, NULL);
   char *at = line + strcspn(line, " ");
   if (*at) *at++ = 0;
+  json_t *name = json_string(line);
+  if (name) json_object_set_new(config, "model_type", name);
   while (*at) {
     char *equals = strchr(at, '='), *end = equals ? end_of_value(equals + 1) : NULL;
     if (!end) break;
