@@ -58,6 +58,7 @@ typedef struct shared_page {
   volatile size_t bytes;     /* resident then */
   volatile int bad;          /* what the worker found itself: 1, and `why` */
   char why[200];
+  uint64_t ends[3]; /* runs by exit status: when nearly all are refused, the fuzzer has become blunt */
   fuzz_run run;
 } shared_page;
 
@@ -159,6 +160,7 @@ static const char *check_said(int exit_status) {
   read_said(out_fd, &output);
   read_said(err_fd, &messages);
   const char *wrong = fuzz_run_check(&page->run, exit_status, &output, &messages);
+  if (exit_status >= 0 && exit_status < 3) page->ends[exit_status]++;
   fuzz_bytes_release(&output);
   fuzz_bytes_release(&messages);
   return wrong;
@@ -334,7 +336,9 @@ int fuzz_work_seeds(const fuzz_work *work) {
       printf("at seed %llu, %d found\n", (unsigned long long)s.end, bad);
     fflush(stdout);
   }
-  printf("%llu runs from seed %llu\n", (unsigned long long)work->runs, (unsigned long long)work->first);
+  printf("%llu runs from seed %llu; exit status 0, 1, 2: %llu, %llu, %llu\n",
+         (unsigned long long)work->runs, (unsigned long long)work->first, (unsigned long long)page->ends[0],
+         (unsigned long long)page->ends[1], (unsigned long long)page->ends[2]);
   return bad;
 }
 
