@@ -8,7 +8,7 @@
 
 static void equals_zlib(void **state) {
   (void)state;
-  enum { BYTES = 1000 };
+  enum { BYTES = 3000 };
   unsigned char bytes[BYTES + 16];
   treadle_random random = {1};
   for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)treadle_random_next(&random);
