@@ -17,6 +17,7 @@ typedef struct block {
   float values[BLOCK * BLOCK]; /* [of.rows, of.columns]; first canonical, then what comes back */
   uint8_t codes[BLOCK * BLOCK];
   float scale;
+  treadle_boxes boxes; /* of it */
 } block;
 
 /* Do the files hold the tensor in fp8? */
@@ -41,12 +42,12 @@ bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *
 /* Canonical values of a block, quantised. */
 static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, block *b) {
   treadle_status status = TREADLE_OK;
-  treadle_boxes boxes = {0};
   int64_t each = (int64_t)sizeof(float);
-  TRY(treadle_rectangle_boxes(blocks, &b->of, &boxes));
-  for (size_t i = 0; i < boxes.count; i++) {
+  b->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(blocks, &b->of, &b->boxes));
+  for (size_t i = 0; i < b->boxes.count; i++) {
     int32_t tensor = (int32_t)(blocks->tensor - model->tensors);
-    treadle_piece piece = {.tensor = tensor, .dtype = TREADLE_FP32, .box = boxes.items[i]};
+    treadle_piece piece = {.tensor = tensor, .dtype = TREADLE_FP32, .box = b->boxes.items[i]};
     for (int a = blocks->first_row; a < blocks->tensor->naxes; a++) {
       piece.stride[a] = blocks->weight[a] * each * (a < blocks->first_column ? b->of.columns : 1);
       piece.offset += piece.box.start[a] * piece.stride[a];
@@ -62,7 +63,6 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
   treadle_dequantise_block(values, TREADLE_FP32, codes, b->scale, b->of.rows, b->of.columns,
                            TREADLE_MOVER_PLAIN);
 out:
-  treadle_array_release(&boxes);
   return status;
 }
 
@@ -116,6 +116,7 @@ treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_p
   }
 out:
   treadle_array_release(&spots);
+  treadle_array_release(&b->boxes);
   treadle_free(b);
   return status;
 }

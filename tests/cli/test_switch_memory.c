@@ -266,8 +266,8 @@ static void refused_before_any_work(void **state) {
       {"--fault corrupt:rank=0,phase=bind", "bytes are copied in waves alone"},
       {"--fault enomem:rank=0,phase=kv", "nothing can fail there"},
       {"--fault kill:rank=0,wave=0 --timeline a.svg", "leave out one of them"},
-      {"--timeline %F/none/a.svg", "cannot be written: No such file or directory"},
-      {"--timeline %F", "is a folder; name a file in it"},
+      {"--timeline %F/none/a.svg", "/none does not exist"},
+      {"--timeline %F", "is a folder, and only a plain file is replaced"},
       {"--timeout never", "must be a number of seconds above 0"},
   };
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
