@@ -283,7 +283,6 @@ treadle_status treadle_timeline_write(const treadle_timeline *t, const char *pat
   bool good = file && !ferror(file);
   good = file && fclose(file) == 0 && good;
   if (!good) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a picture", path));
-  TRY(treadle_file_may_write(path)); /* it may have become something else meanwhile */
   TRY(treadle_file_write(path, text, length));
 out:
   free(text);

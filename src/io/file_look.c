@@ -49,12 +49,23 @@ out:
   return status;
 }
 
-treadle_status treadle_file_may_write(const char *path) {
+treadle_status treadle_file_check_plain(const char *path) {
   static const struct {
     mode_t type;
     const char *words;
   } others[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a folder"}, {S_IFCHR, "a device"},
                 {S_IFBLK, "a block device"},  {S_IFIFO, "a pipe"},   {S_IFSOCK, "a socket"}};
+  struct stat about;
+  if (lstat(path, &about) != 0) return errno == ENOENT ? TREADLE_OK : cannot_look(path);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if ((about.st_mode & S_IFMT) == others[i].type)
+      return treadle_fail(TREADLE_REFUSED, "%s: is %s, and only a plain file is replaced", path,
+                          others[i].words);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_file_may_write(const char *path) {
+  treadle_status status = TREADLE_OK;
   struct stat about;
   size_t length = strlen(path);
   if (length == 0) return treadle_fail(TREADLE_REFUSED, "an empty path names no file to write");
@@ -64,11 +75,10 @@ treadle_status treadle_file_may_write(const char *path) {
       return treadle_fail(TREADLE_REFUSED, "%s: names a folder, not a file", path);
     return check_folder(path);
   }
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if ((about.st_mode & S_IFMT) == others[i].type)
-      return treadle_fail(TREADLE_REFUSED, "%s: is %s, and only a plain file is replaced", path,
-                          others[i].words);
+  TRY(treadle_file_check_plain(path));
   if (access(path, W_OK) != 0)
-    return treadle_fail(TREADLE_REFUSED, "%s: cannot be written: %s", path, strerror(errno));
-  return check_folder(path);
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be written: %s", path, strerror(errno)));
+  TRY(check_folder(path));
+out:
+  return status;
 }

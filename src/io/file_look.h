@@ -16,6 +16,9 @@ typedef enum treadle_file_kind {
  * looked at is TREADLE_SYSTEM. The message has the path and why. */
 treadle_status treadle_file_look(const char *path, treadle_file_kind *kind_p);
 
+/* Is what stands at `path`, if anything, a plain file? A link is not followed. Else TREADLE_REFUSED, with what it is. */
+treadle_status treadle_file_check_plain(const char *path);
+
 /* May a file be written at `path`, to be asked before there is one? A new name or a plain file that may be replaced, in a
  * folder that may be written: else TREADLE_REFUSED, or TREADLE_SYSTEM where one cannot look. A link is not followed, since
  * replacing it would leave what it leads to as it was; a device, a pipe or a socket is not replaced. */

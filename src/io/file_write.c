@@ -13,6 +13,7 @@
  * What is written may lie in a mapped file that has become shorter. The system then says "bad address" of the write; the
  * same bytes are touched here, so that the mapping is known to be lost, and it is blamed. */
 #include "io/file.h"
+#include "io/file_look.h"
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -58,21 +59,6 @@ static treadle_status open_folder(const char *path, char *buffer, int *fd_p) {
   return *fd_p < 0 ? system_says(buffer, "open the folder") : TREADLE_OK;
 }
 
-static treadle_status check_plain(const char *path) {
-  static const struct {
-    mode_t type;
-    const char *words;
-  } types[] = {{S_IFLNK, "a symbolic link"},    {S_IFDIR, "a folder"},       {S_IFIFO, "a pipe"},
-               {S_IFCHR, "a character device"}, {S_IFBLK, "a block device"}, {S_IFSOCK, "a socket"}};
-  struct stat about;
-  const char *words = "no plain file";
-  if (lstat(path, &about) != 0) return errno == ENOENT ? TREADLE_OK : system_says(path, "stat");
-  if (S_ISREG(about.st_mode)) return TREADLE_OK;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if ((about.st_mode & S_IFMT) == types[i].type) words = types[i].words;
-  return treadle_fail(TREADLE_REFUSED, "%s: is %s, and would be replaced by a file", path, words);
-}
-
 /* A new file beside path. Its name has this process's id and a number; one that a killed process left
  * behind is passed over. */
 static treadle_status create_beside(const char *path, char *buffer, size_t buffer_bytes, int *fd_p) {
@@ -102,7 +88,7 @@ treadle_status treadle_file_writer_create(const char *path, treadle_file_writer 
   }
   memcpy(writer->path, path, length);
   TRY(open_folder(path, writer->temporary, &writer->folder));
-  TRY(check_plain(path));
+  TRY(treadle_file_check_plain(path));
   TRY(create_beside(path, writer->temporary, writer->temporary_bytes, &writer->fd));
   writer->created = true;
   *writer_p = writer;
@@ -173,7 +159,7 @@ treadle_status treadle_file_writer_commit(treadle_file_writer *writer) {
   int closed = close(writer->fd);
   writer->fd = -1;
   if (closed != 0) return system_says(writer->path, "close");
-  TRY(check_plain(writer->path));
+  TRY(treadle_file_check_plain(writer->path));
   if (rename(writer->temporary, writer->path) != 0)
     return system_says(writer->path, "rename the new file to it");
   writer->created = false;
