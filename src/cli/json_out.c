@@ -49,6 +49,7 @@ void treadle_json_out_open(treadle_json_out *out, const char *key, char bracket)
   out->depth++;
   assert(out->depth < (int)(sizeof out->filled / sizeof out->filled[0]));
   out->filled[out->depth] = false;
+  out->ends[out->depth] = bracket == '{' ? '}' : ']';
 }
 
 void treadle_json_out_close(treadle_json_out *out, char bracket) {
@@ -57,6 +58,13 @@ void treadle_json_out_close(treadle_json_out *out, char bracket) {
   if (out->depth == 0) fputc('\n', out->file);
   fputc(bracket, out->file);
   if (out->depth == 0) fputc('\n', out->file);
+}
+
+void treadle_json_out_fail(treadle_json_out *out, const char *message) {
+  while (out->depth > 1) treadle_json_out_close(out, out->ends[out->depth]);
+  if (out->depth == 0) return;
+  treadle_json_out_text(out, "error", message);
+  treadle_json_out_close(out, '}');
 }
 
 void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text) {

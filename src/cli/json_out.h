@@ -14,11 +14,14 @@ typedef struct treadle_json_out {
   FILE *file;
   int depth;
   bool filled[8]; /* by depth: something was written there */
+  char ends[8];   /* by depth: the bracket that closes it */
 } treadle_json_out;
 
 /* '{' or '['; closed with '}' or ']'. A newline follows the end of depth 0. */
 void treadle_json_out_open(treadle_json_out *out, const char *key, char bracket);
 void treadle_json_out_close(treadle_json_out *out, char bracket);
+/* Closes all that is open, an object, with the key `error` in it: what failed in the middle is JSON all the same. */
+void treadle_json_out_fail(treadle_json_out *out, const char *message);
 void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text); /* NULL: null */
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);
 void treadle_json_out_real(treadle_json_out *out, const char *key, double value); /* NaN, infinity: null */

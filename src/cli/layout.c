@@ -69,6 +69,7 @@ static treadle_status print_json(const layout_view *view, bool with_runs) {
   treadle_json_out_close(&out, ']');
   treadle_json_out_close(&out, '}');
 out:
+  if (status) treadle_json_out_fail(&out, treadle_error_message());
   return status;
 }
 
@@ -118,7 +119,10 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
     char name[288], shape[96] = "";
     size_t length = 0, run_count = 0;
     TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
-    TRY(treadle_layout_runs(view->layout, view->rank, storage, &runs, &run_count));
+    status = treadle_layout_runs(view->layout, view->rank, storage, &runs, &run_count);
+    bool many =
+        status == TREADLE_REFUSED && !with_runs; /* too many to be listed, and nobody wants the list */
+    if (!many) TRY(status);
     for (int dim = 0; dim < info.ndim && length < sizeof shape; dim++)
       length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "",
                                  (long long)info.shape[dim]);
@@ -128,13 +132,17 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
       snprintf(name, sizeof name, "%s", treadle_text_shown(info.name));
     printf("%-52s [%s] %s%s, %s\n    = ", name, shape, treadle_dtype_name(info.dtype),
            info.derived ? ", derived" : "", treadle_text_of_size(info.bytes));
-    print_sources(view, runs, run_count);
+    if (many)
+      printf("(too many runs to be looked at)\n");
+    else
+      print_sources(view, runs, run_count);
     if (with_runs) print_runs(view, runs, run_count);
     bytes += info.bytes;
     free(runs);
     runs = NULL;
   }
   printf("\ntotal %s\n", treadle_text_of_size(bytes));
+  status = TREADLE_OK;
 out:
   free(runs);
   return status;

@@ -186,7 +186,7 @@ static void pieces(void **state) {
 static void stretches(void **state) {
   (void)state;
   small_config config = usual;
-  config.V = 1 << 20;
+  config.V = 1 << 21;
   treadle_model *model = small_model(&config);
   treadle_layout *layout = NULL;
   small_pieces given = {0};
@@ -198,7 +198,7 @@ static void stretches(void **state) {
                                .stride = {2 * config.H, 2}};
   assert_ok(treadle_array_push(&given, piece));
   small_give_rest(&given, model);
-  assert_refused("model.embed_tokens.weight: the pieces of a storage tensor fall into more than 4194304",
+  assert_refused("model.embed_tokens.weight: the pieces of a storage tensor fall into more than 8388608",
                  treadle_layout_from_pieces(model, 1, given.items, given.count, &layout));
   treadle_array_release(&given);
   treadle_model_close(model);
@@ -208,7 +208,7 @@ static void stretches(void **state) {
 static void runs(void **state) {
   (void)state;
   small_config config = usual;
-  config.H = 1 << 23;
+  config.H = 1 << 24;
   treadle_model *model = small_model(&config);
   treadle_layout *layout;
   treadle_run *list;
@@ -221,7 +221,7 @@ static void runs(void **state) {
       free(list);
       continue;
     }
-    assert_refused("o_proj.weight lies in more than 4194304 runs of one storage tensor", status);
+    assert_refused("o_proj.weight lies in more than 8388608 runs of one storage tensor", status);
     seen = true;
     break;
   }
