@@ -1,6 +1,7 @@
 /* What the machine and RLIMIT_AS leave; control groups are in cgroup.c. */
 #include "memory/limits.h"
 
+#include "base/text.h"
 #include "memory/cgroup.h"
 #include "memory/proc.h"
 
@@ -79,4 +80,16 @@ void treadle_limits_read(const char *root, treadle_limits *limits_p) {
   add_machine(root, limits_p);
   treadle_cgroup_add(root, limits_p);
   read_addresses(root, limits_p);
+}
+
+treadle_status treadle_limits_ask(uint64_t bytes, const char *what) {
+  treadle_limits limits;
+  treadle_limits_read("", &limits);
+  const treadle_limit *tightest = limits.has_addresses ? &limits.addresses : NULL;
+  for (int32_t i = 0; i < limits.count; i++)
+    if (!tightest || limits.memory[i].left < tightest->left) tightest = &limits.memory[i];
+  if (!tightest || bytes <= tightest->left) return TREADLE_OK;
+  return treadle_fail(TREADLE_NO_MEMORY, "%s takes %s of memory, and %s leaves %s of %s", what,
+                      treadle_text_of_size(bytes), tightest->text, treadle_text_of_size(tightest->left),
+                      treadle_text_of_size(tightest->bytes));
 }

@@ -10,6 +10,8 @@
 #ifndef TREADLE_MEMORY_LIMITS_H
 #define TREADLE_MEMORY_LIMITS_H
 
+#include "base/status.h"
+
 #include <stdint.h>
 
 enum { TREADLE_LIMIT_COUNT = 8, TREADLE_LIMIT_TEXT = 192 };
@@ -31,5 +33,8 @@ typedef struct treadle_limits {
 
 /* Reads the limits of this process. root: in front of all paths that are read; "" but in tests. */
 void treadle_limits_read(const char *root, treadle_limits *limits_p);
+
+/* May this process take so many bytes more? Else TREADLE_NO_MEMORY, with `what` they are for, the limit and what it leaves. */
+treadle_status treadle_limits_ask(uint64_t bytes, const char *what);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "memory/limits.h"
 #include "memory/mapped.h"
 
 #include <errno.h>
@@ -103,6 +104,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_foreign foreign) {
     return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
                         treadle_class_text(which), foreign.offset);
   if (which != TREADLE_PARAMS && (sw->leaves[which] ? sw->copied[which] : sw->options.host)) {
+    TRY(treadle_limits_ask(foreign.bytes, "register: the host copy"));
     foreign.twin = treadle_twin_memory(foreign.bytes, treadle_class_text(which));
     if (!foreign.twin) return TREADLE_NO_MEMORY;
   }

@@ -301,6 +301,16 @@ static int refuse(treadle_group *group, void *context) {
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(stats.foreign_bytes == bytes + 2 * PAGE);
 
+  /* Addresses cost nothing, their host copy would: more than any machine has, and before its first page. */
+  enum { HUGE_SHIFT = 44 };
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  char *huge = mmap(NULL, (size_t)1 << HUGE_SHIFT, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (huge != MAP_FAILED) {
+    RANK_FAILS(TREADLE_NO_MEMORY, "register: the host copy takes 16.00 TiB of memory, and ",
+               treadle_switch_register(sw, TREADLE_OPTIMIZER, 0, huge, (size_t)1 << HUGE_SHIFT));
+    munmap(huge, (size_t)1 << HUGE_SHIFT);
+  }
+
   RANK_OK(treadle_switch_to_infer(sw));
   RANK_FAILS(TREADLE_STATE, "in mode infer",
              treadle_switch_register(sw, TREADLE_OPTIMIZER, 0, grads + 2 * PAGE, PAGE));
@@ -319,6 +329,7 @@ static void test_refusals(void **state) {
   (void)state;
   for (int alias = 0; alias < 2; alias++) {
     act_init(&a, alias);
+    a.options.offload_train_optimizer = TREADLE_ON;
     ranks_as_threads(SCENE_RANKS, 60, 0, refuse, &a);
     scene_release(&a.s);
   }
