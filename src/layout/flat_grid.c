@@ -103,23 +103,48 @@ out:
   return status;
 }
 
-/* Gaps from number `g` on; unit -1: of all units, else of that one. */
-static treadle_status push_gaps(const clipper *c, int32_t g, int32_t only, treadle_pieces *pieces) {
+/* The first of a unit's parameters that does not end before an address, or behind them: its place in unit_params. */
+static int32_t first_param(const treadle_flat_stage *stage, int32_t unit, int64_t address) {
+  int32_t low = stage->unit_first[unit], high = stage->unit_first[unit + 1];
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    const treadle_flat_param *param = &stage->params[stage->unit_params[middle]];
+    if (param->start + param->elems <= address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The same of its gaps. */
+static int32_t first_gap(const treadle_flat_stage *stage, int32_t unit, int64_t address) {
+  int32_t low = 0, high = stage->gap_count;
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    const treadle_flat_gap *gap = &stage->gaps[middle];
+    if (gap->unit < unit || (gap->unit == unit && gap->span.high <= address))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static treadle_status push_gaps(const clipper *c, int32_t unit, treadle_span own, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
-  for (; g < c->stage->gap_count; g++) {
-    const treadle_flat_gap *gap = &c->stage->gaps[g];
-    if (only >= 0 && gap->unit != only) break;
-    const treadle_flat_use *unit = &c->stage->units[gap->unit];
-    const treadle_storage *storage = &c->stage->storages[gap->unit];
-    int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype),
-            begin = range_of(unit, c->at) * unit->shard;
-    int64_t low = gap->span.low > begin ? gap->span.low : begin, high = gap->span.high;
-    if (high > begin + unit->shard) high = begin + unit->shard;
-    if (low >= high) continue;
+  const treadle_flat_stage *stage = c->stage;
+  const treadle_storage *storage = &stage->storages[unit];
+  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype);
+  for (int32_t g = first_gap(stage, unit, own.low); g < stage->gap_count; g++) {
+    const treadle_flat_gap *gap = &stage->gaps[g];
+    if (gap->unit != unit || gap->span.low >= own.high) break;
+    int64_t low = gap->span.low > own.low ? gap->span.low : own.low;
+    int64_t high = gap->span.high < own.high ? gap->span.high : own.high;
     treadle_piece fill = {.tensor = -1,
-                          .storage = gap->unit,
+                          .storage = unit,
                           .dtype = storage->dtype,
-                          .offset = storage->offset + (low - begin) * size};
+                          .offset = storage->offset + (low - own.low) * size};
     for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.box.size[a] = 1;
     fill.box.size[0] = high - low;
     fill.stride[0] = size;
@@ -129,18 +154,39 @@ out:
   return status;
 }
 
+/* Appends what the rank has of a unit: parameters, then gaps. */
+static treadle_status push_unit(clipper *c, const treadle_layout *layout, int64_t rank, int32_t unit,
+                                treadle_pieces *pieces) {
+  treadle_status status = TREADLE_OK;
+  const treadle_flat_stage *stage = c->stage;
+  const treadle_storage *storages = c->flat->grid.stages[c->stage_number].storages;
+  int64_t range = range_of(&stage->units[unit], c->at), shard = stage->units[unit].shard;
+  const treadle_span own = {range * shard, (range + 1) * shard};
+  for (int32_t i = first_param(stage, unit, own.low); i < stage->unit_first[unit + 1]; i++) {
+    const treadle_flat_param *param = &stage->params[stage->unit_params[i]];
+    if (param->start >= own.high) break;
+    c->whole.count = 0;
+    TRY(treadle_grid_ops.pieces_in(layout, rank, (int32_t)(param->storage - storages), &c->whole));
+    TRY(clip_pieces(c, param, pieces));
+  }
+  TRY(push_gaps(c, unit, own, pieces));
+out:
+  return status;
+}
+
 static int by_offset(const void *a, const void *b) {
   int64_t x = ((const treadle_piece *)a)->offset, y = ((const treadle_piece *)b)->offset;
   return (x > y) - (x < y);
 }
 
-static treadle_status flat_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
+/* Units [first, end), each from its begin to its end. */
+static treadle_status push_units(const treadle_layout *layout, int64_t rank, int32_t first, int32_t end,
+                                 treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
   clipper c = clipper_of(layout, rank);
   size_t before = pieces->count;
-  TRY(treadle_grid_ops.pieces(layout, rank, &c.whole));
-  TRY(clip_pieces(&c, NULL, pieces));
-  TRY(push_gaps(&c, 0, -1, pieces));
+  if (end < 0) end = c.stage->unit_count;
+  for (int32_t unit = first; unit < end; unit++) TRY(push_unit(&c, layout, rank, unit, pieces));
   if (pieces->count > before)
     qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
 out:
@@ -148,37 +194,13 @@ out:
   return status;
 }
 
-/* The first gap of a unit, or behind it. */
-static int32_t first_gap(const treadle_flat_stage *stage, int32_t unit) {
-  int32_t low = 0, high = stage->gap_count;
-  while (low < high) {
-    int32_t middle = low + (high - low) / 2;
-    if (stage->gaps[middle].unit < unit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
+static treadle_status flat_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
+  return push_units(layout, rank, 0, -1, pieces);
 }
 
 static treadle_status flat_pieces_in(const treadle_layout *layout, int64_t rank, int32_t unit,
                                      treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  clipper c = clipper_of(layout, rank);
-  size_t before = pieces->count;
-  for (int32_t i = c.stage->unit_first[unit]; i < c.stage->unit_first[unit + 1]; i++) {
-    const treadle_flat_param *param = &c.stage->params[c.stage->unit_params[i]];
-    int32_t index = (int32_t)(param->storage - c.flat->grid.stages[c.stage_number].storages);
-    c.whole.count = 0;
-    TRY(treadle_grid_ops.pieces_in(layout, rank, index, &c.whole));
-    TRY(clip_pieces(&c, param, pieces));
-  }
-  TRY(push_gaps(&c, first_gap(c.stage, unit), unit, pieces));
-  if (pieces->count > before)
-    qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
-out:
-  clipper_release(&c);
-  return status;
+  return push_units(layout, rank, unit, unit + 1, pieces);
 }
 
 static treadle_status flat_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
