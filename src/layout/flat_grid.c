@@ -1,4 +1,5 @@
-/* Flat grids: the answers to "what has rank r" and "who has this box", out of those of the grid. */
+/* Flat grids: the answers to "who has this box", out of those of the grid, and the table of all answers; flat_pieces.c
+ * has "what has rank r". */
 #include "layout/flat_grid.h"
 
 #include "base/dtype.h"
@@ -8,211 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static const treadle_flat_grid *flat_of(const treadle_layout *layout) { return layout->kind; }
-
-static const treadle_flat_stage *stage_at(const treadle_flat_grid *flat, int64_t layout_rank) {
-  return &flat->stages[treadle_dim_index(flat->grid.pp, layout_rank)];
-}
-
-static const treadle_storage *grid_storage(const treadle_flat_grid *flat, int32_t stage, int32_t index) {
-  return &flat->grid.stages[stage].storages[index];
-}
-
-static int64_t range_of(const treadle_flat_use *unit, int64_t layout_rank) {
-  return unit->over ? treadle_dim_index(unit->over, layout_rank) : 0;
-}
-
-/* The parameter that is, or holds for expert `number` of the rank, a storage tensor of the grid. */
-static const treadle_flat_param *param_of(const treadle_flat_stage *stage, const treadle_storage *storage,
-                                          int64_t number) {
-  return &stage->params[storage->public_first + number * storage->run + storage->run_at];
-}
-
-/* ---- What has rank r? ---- */
-
-typedef struct clipper {
-  const treadle_flat_grid *flat;
-  const treadle_flat_stage *stage;
-  int32_t stage_number;
-  int64_t at; /* layout rank */
-  treadle_pieces whole;
-  treadle_strideds parts;
-} clipper;
-
-static clipper clipper_of(const treadle_layout *layout, int64_t rank) {
-  const treadle_flat_grid *flat = flat_of(layout);
-  int64_t at = treadle_order_layout(&layout->order, rank);
-  return (clipper){.flat = flat,
-                   .stage = stage_at(flat, at),
-                   .stage_number = (int32_t)treadle_dim_index(flat->grid.pp, at),
-                   .at = at};
-}
-
-static void clipper_release(clipper *c) {
-  treadle_array_release(&c->whole);
-  treadle_array_release(&c->parts);
-}
-
-/* Appends what of a grid's piece, of `param`, lies in this rank's range. `inside`: bytes from the parameter's begin. */
-static treadle_status push_clipped(clipper *c, const treadle_piece *piece, const treadle_flat_param *param,
-                                   int64_t inside, treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  const treadle_flat_use *unit = &c->stage->units[param->unit];
-  const treadle_storage *storage = &c->stage->storages[param->unit];
-  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), range = range_of(unit, c->at);
-  treadle_span own = {range * unit->shard, (range + 1) * unit->shard};
-  if (param->start >= own.high || param->start + param->elems <= own.low) return TREADLE_OK;
-  treadle_strided from = {.box = piece->box, .offset = param->start + inside / size};
-  for (int a = 0; a < TREADLE_MAX_AXES; a++) from.stride[a] = piece->stride[a] / size;
-  c->parts.count = 0;
-  TRY(treadle_strided_clip(&from, own, own.low, &c->parts));
-  for (size_t i = 0; i < c->parts.count; i++) {
-    const treadle_strided *part = &c->parts.items[i];
-    treadle_piece clipped = *piece;
-    clipped.storage = param->unit;
-    clipped.box = part->box;
-    clipped.offset = storage->offset + part->offset * size;
-    TRY(treadle_array_push(pieces, clipped));
-  }
-out:
-  return status;
-}
-
-/* Appends what of the grid's pieces lies in this rank's ranges; only: of that parameter alone. */
-static treadle_status clip_pieces(clipper *c, const treadle_flat_param *only, treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < c->whole.count; i++) {
-    treadle_piece piece = c->whole.items[i];
-    const treadle_storage *storage = grid_storage(c->flat, c->stage_number, piece.storage);
-    int64_t inside = piece.offset - storage->offset;
-    if (!storage->by_expert) {
-      TRY(push_clipped(c, &piece, param_of(c->stage, storage, 0), inside, pieces));
-      continue;
-    }
-    int64_t experts = piece.box.size[0], number = inside / storage->slot_stride;
-    int64_t first = only ? only->expert - number : 0, end = only ? first + 1 : experts;
-    inside %= storage->slot_stride;
-    piece.box.size[0] = 1;
-    if (first < 0 || end > experts) continue;
-    piece.box.start[0] += first;
-    for (int64_t e = first; e < end; e++, piece.box.start[0]++)
-      TRY(push_clipped(c, &piece, param_of(c->stage, storage, number + e), inside, pieces));
-  }
-out:
-  return status;
-}
-
-/* The first of a unit's parameters that does not end before an address, or behind them: its place in unit_params. */
-static int32_t first_param(const treadle_flat_stage *stage, int32_t unit, int64_t address) {
-  int32_t low = stage->unit_first[unit], high = stage->unit_first[unit + 1];
-  while (low < high) {
-    int32_t middle = low + (high - low) / 2;
-    const treadle_flat_param *param = &stage->params[stage->unit_params[middle]];
-    if (param->start + param->elems <= address)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-/* The same of its gaps. */
-static int32_t first_gap(const treadle_flat_stage *stage, int32_t unit, int64_t address) {
-  int32_t low = 0, high = stage->gap_count;
-  while (low < high) {
-    int32_t middle = low + (high - low) / 2;
-    const treadle_flat_gap *gap = &stage->gaps[middle];
-    if (gap->unit < unit || (gap->unit == unit && gap->span.high <= address))
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-static treadle_status push_gaps(const clipper *c, int32_t unit, treadle_span own, treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  const treadle_flat_stage *stage = c->stage;
-  const treadle_storage *storage = &stage->storages[unit];
-  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype);
-  for (int32_t g = first_gap(stage, unit, own.low); g < stage->gap_count; g++) {
-    const treadle_flat_gap *gap = &stage->gaps[g];
-    if (gap->unit != unit || gap->span.low >= own.high) break;
-    int64_t low = gap->span.low > own.low ? gap->span.low : own.low;
-    int64_t high = gap->span.high < own.high ? gap->span.high : own.high;
-    treadle_piece fill = {.tensor = -1,
-                          .storage = unit,
-                          .dtype = storage->dtype,
-                          .offset = storage->offset + (low - own.low) * size};
-    for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.box.size[a] = 1;
-    fill.box.size[0] = high - low;
-    fill.stride[0] = size;
-    TRY(treadle_array_push(pieces, fill));
-  }
-out:
-  return status;
-}
-
-/* Appends what the rank has of a unit: parameters, then gaps. */
-static treadle_status push_unit(clipper *c, const treadle_layout *layout, int64_t rank, int32_t unit,
-                                treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  const treadle_flat_stage *stage = c->stage;
-  const treadle_storage *storages = c->flat->grid.stages[c->stage_number].storages;
-  int64_t range = range_of(&stage->units[unit], c->at), shard = stage->units[unit].shard;
-  const treadle_span own = {range * shard, (range + 1) * shard};
-  for (int32_t i = first_param(stage, unit, own.low); i < stage->unit_first[unit + 1]; i++) {
-    const treadle_flat_param *param = &stage->params[stage->unit_params[i]];
-    if (param->start >= own.high) break;
-    c->whole.count = 0;
-    TRY(treadle_grid_ops.pieces_in(layout, rank, (int32_t)(param->storage - storages), &c->whole));
-    TRY(clip_pieces(c, param, pieces));
-  }
-  TRY(push_gaps(c, unit, own, pieces));
-out:
-  return status;
-}
-
-static int by_offset(const void *a, const void *b) {
-  int64_t x = ((const treadle_piece *)a)->offset, y = ((const treadle_piece *)b)->offset;
-  return (x > y) - (x < y);
-}
-
-/* Units [first, end), each from its begin to its end. */
-static treadle_status push_units(const treadle_layout *layout, int64_t rank, int32_t first, int32_t end,
-                                 treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  clipper c = clipper_of(layout, rank);
-  size_t before = pieces->count;
-  if (end < 0) end = c.stage->unit_count;
-  for (int32_t unit = first; unit < end; unit++) TRY(push_unit(&c, layout, rank, unit, pieces));
-  if (pieces->count > before)
-    qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
-out:
-  clipper_release(&c);
-  return status;
-}
-
-static treadle_status flat_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
-  return push_units(layout, rank, 0, -1, pieces);
-}
-
-static treadle_status flat_pieces_in(const treadle_layout *layout, int64_t rank, int32_t unit,
-                                     treadle_pieces *pieces) {
-  return push_units(layout, rank, unit, unit + 1, pieces);
-}
-
-static treadle_status flat_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
-                                     treadle_pieces *pieces) {
-  treadle_status status = TREADLE_OK;
-  clipper c = clipper_of(layout, rank);
-  TRY(treadle_grid_ops.pieces_of(layout, rank, tensor, &c.whole));
-  TRY(clip_pieces(&c, NULL, pieces));
-out:
-  clipper_release(&c);
-  return status;
-}
 
 /* ---- Who has this box? ---- */
 
@@ -264,7 +60,7 @@ out:
 static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                  treadle_cells *cells) {
   treadle_status status = TREADLE_OK;
-  const treadle_flat_grid *flat = flat_of(layout);
+  const treadle_flat_grid *flat = treadle_flat_of(layout);
   treadle_cells whole = {0};
   treadle_strideds parts = {0};
   TRY(treadle_grid_ops.cells(layout, tensor, box, &whole));
@@ -272,9 +68,9 @@ static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, c
     treadle_cell cell = whole.items[i];
     const treadle_holder *holder = treadle_grid_holder(&flat->grid, &cell, 0);
     const treadle_flat_stage *stage = &flat->stages[holder->stage];
-    const treadle_storage *storage = grid_storage(flat, holder->stage, holder->storage);
+    const treadle_storage *storage = treadle_flat_grid_storage(flat, holder->stage, holder->storage);
     if (!storage->by_expert) {
-      TRY(push_ranges(layout, stage, &cell, param_of(stage, storage, 0), box, &parts, cells));
+      TRY(push_ranges(layout, stage, &cell, treadle_flat_param_of(stage, storage, 0), box, &parts, cells));
       continue;
     }
     int64_t begin = cell.box.start[0], first = box->start[0] > begin ? box->start[0] : begin;
@@ -283,7 +79,8 @@ static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, c
     cell.box.size[0] = 1;
     for (int64_t e = first; e < end; e++) {
       cell.box.start[0] = e;
-      TRY(push_ranges(layout, stage, &cell, param_of(stage, storage, e - begin), box, &parts, cells));
+      TRY(push_ranges(layout, stage, &cell, treadle_flat_param_of(stage, storage, e - begin), box, &parts,
+                      cells));
     }
   }
 out:
@@ -295,56 +92,60 @@ out:
 /* All holders of a cell have it at the same place of a unit (flat_place), but the units need not begin alike. */
 static int64_t flat_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                                 const int64_t **stride_p) {
-  const treadle_flat_grid *flat = flat_of(layout);
+  const treadle_flat_grid *flat = treadle_flat_of(layout);
   const treadle_holder *of = treadle_grid_holder(&flat->grid, cell, holder);
   const treadle_flat_stage *stage = &flat->stages[of->stage];
-  const treadle_storage *storage = grid_storage(flat, of->stage, of->storage);
+  const treadle_storage *storage = treadle_flat_grid_storage(flat, of->stage, of->storage);
   int64_t number = 0;
   if (storage->by_expert)
     number = cell->box.start[0] - treadle_slots_first(flat->grid.slots[storage->layer], cell->slot);
   *stride_p = cell->stride;
-  return stage->storages[param_of(stage, storage, number)->unit].offset + cell->offset;
+  return stage->storages[treadle_flat_param_of(stage, storage, number)->unit].offset + cell->offset;
 }
 
 /* ---- The window ---- */
 
 static const treadle_storage *flat_storages(const treadle_layout *layout, int64_t rank, int32_t *count_p) {
-  const treadle_flat_stage *stage = stage_at(flat_of(layout), treadle_order_layout(&layout->order, rank));
+  const treadle_flat_stage *stage =
+      treadle_flat_stage_at(treadle_flat_of(layout), treadle_order_layout(&layout->order, rank));
   *count_p = stage->unit_count;
   return stage->storages;
 }
 
 static int32_t flat_public_count(const treadle_layout *layout, int64_t rank) {
-  return stage_at(flat_of(layout), treadle_order_layout(&layout->order, rank))->unit_count;
+  return treadle_flat_stage_at(treadle_flat_of(layout), treadle_order_layout(&layout->order, rank))
+      ->unit_count;
 }
 
 static void flat_storage_name(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
                               int64_t expert, char *text, size_t capacity) {
-  const treadle_flat_stage *stage = stage_at(flat_of(layout), treadle_order_layout(&layout->order, rank));
+  const treadle_flat_stage *stage =
+      treadle_flat_stage_at(treadle_flat_of(layout), treadle_order_layout(&layout->order, rank));
   (void)expert;
   snprintf(text, capacity, "%s", stage->units[storage - stage->storages].name);
 }
 
 static int64_t flat_local_rows(const treadle_layout *layout, int64_t rank, const treadle_storage *storage) {
   int64_t at = treadle_order_layout(&layout->order, rank);
-  const treadle_flat_stage *stage = stage_at(flat_of(layout), at);
+  const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);
   const treadle_flat_use *unit = &stage->units[storage - stage->storages];
   if (unit->rows == 0) return storage->shape[0];
-  int64_t left = unit->rows - range_of(unit, at) * storage->shape[0];
+  int64_t left = unit->rows - treadle_flat_range(unit, at) * storage->shape[0];
   return left < 0 ? 0 : left < storage->shape[0] ? left : storage->shape[0];
 }
 
 static int64_t flat_window_bytes(const treadle_layout *layout, int64_t rank) {
-  return stage_at(flat_of(layout), treadle_order_layout(&layout->order, rank))->window_bytes;
+  return treadle_flat_stage_at(treadle_flat_of(layout), treadle_order_layout(&layout->order, rank))
+      ->window_bytes;
 }
 
 static int64_t flat_window_bytes_max(const treadle_layout *layout) {
-  return flat_of(layout)->window_bytes_max;
+  return treadle_flat_of(layout)->window_bytes_max;
 }
 
 static uint64_t flat_coordinate(const treadle_layout *layout, int64_t rank) {
   int64_t at = treadle_order_layout(&layout->order, rank);
-  const treadle_flat_stage *stage = stage_at(flat_of(layout), at);
+  const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);
   uint64_t hash = treadle_grid_ops.coordinate(layout, rank);
   const treadle_dim *before = NULL;
   for (int32_t u = 0; u < stage->unit_count; u++) {
@@ -361,15 +162,16 @@ static uint64_t flat_placement(const treadle_layout *layout, int32_t tensor) {
 
 /* Cells follow from where a tensor's parameters begin and how long ranges are; with long units, from the unit too. */
 static uint64_t flat_cells_like(const treadle_layout *layout, int32_t tensor) {
-  const treadle_flat_grid *flat = flat_of(layout);
+  const treadle_flat_grid *flat = treadle_flat_of(layout);
   const treadle_grid *grid = &flat->grid;
   uint64_t hash = treadle_grid_ops.placement(layout, tensor);
   for (int32_t h = grid->holder_first[tensor]; h < grid->holder_first[tensor + 1]; h++) {
     const treadle_flat_stage *stage = &flat->stages[grid->holders[h].stage];
-    const treadle_storage *storage = grid_storage(flat, grid->holders[h].stage, grid->holders[h].storage);
+    const treadle_storage *storage =
+        treadle_flat_grid_storage(flat, grid->holders[h].stage, grid->holders[h].storage);
     int64_t count = storage->by_expert ? storage->slots : 1;
     for (int64_t e = 0; e < count; e++) {
-      const treadle_flat_param *param = param_of(stage, storage, e);
+      const treadle_flat_param *param = treadle_flat_param_of(stage, storage, e);
       const treadle_flat_use *unit = &stage->units[param->unit];
       hash = treadle_hash_more(hash, (uint64_t)param->start);
       hash = treadle_hash_more(hash, (uint64_t)unit->shard);
@@ -394,9 +196,9 @@ static const treadle_mesh *flat_mesh(const treadle_layout *layout) { return trea
 static void flat_destroy(treadle_layout *layout) { treadle_grid_ops.destroy(layout); }
 
 static const treadle_layout_ops flat_ops = {
-    .pieces = flat_pieces,
-    .pieces_in = flat_pieces_in,
-    .pieces_of = flat_pieces_of,
+    .pieces = treadle_flat_pieces,
+    .pieces_in = treadle_flat_pieces_in,
+    .pieces_of = treadle_flat_pieces_of,
     .cells = flat_cells,
     .cell_rank = flat_cell_rank,
     .cell_find = flat_cell_find,

@@ -88,4 +88,38 @@ treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *s
 void treadle_flat_place_in_order(const treadle_flat_stage *stage, const treadle_flat_param *param,
                                  int64_t range, treadle_cell *cell);
 
+/* ---- Between the files of flat grids ---- */
+
+static inline const treadle_flat_grid *treadle_flat_of(const treadle_layout *layout) {
+  return (const treadle_flat_grid *)layout->kind;
+}
+
+static inline const treadle_flat_stage *treadle_flat_stage_at(const treadle_flat_grid *flat,
+                                                              int64_t layout_rank) {
+  return &flat->stages[treadle_dim_index(flat->grid.pp, layout_rank)];
+}
+
+/* The range of a unit that a rank has. */
+static inline int64_t treadle_flat_range(const treadle_flat_use *unit, int64_t layout_rank) {
+  return unit->over ? treadle_dim_index(unit->over, layout_rank) : 0;
+}
+
+static inline const treadle_storage *treadle_flat_grid_storage(const treadle_flat_grid *flat, int32_t stage,
+                                                               int32_t index) {
+  return &flat->grid.stages[stage].storages[index];
+}
+
+/* The parameter that is, or holds for expert `number` of the rank, a storage tensor of the grid. */
+static inline const treadle_flat_param *
+treadle_flat_param_of(const treadle_flat_stage *stage, const treadle_storage *storage, int64_t number) {
+  return &stage->params[storage->public_first + number * storage->run + storage->run_at];
+}
+
+/* What a rank has (flat_pieces.c): of all, of one storage tensor, of one tensor. */
+treadle_status treadle_flat_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
+treadle_status treadle_flat_pieces_in(const treadle_layout *layout, int64_t rank, int32_t unit,
+                                      treadle_pieces *pieces);
+treadle_status treadle_flat_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                      treadle_pieces *pieces);
+
 #endif
