@@ -53,6 +53,8 @@ static treadle_status given_cells(const treadle_layout *layout, int32_t tensor, 
   const treadle_edges *edges = &given->edges[tensor];
   int32_t first[TREADLE_MAX_AXES], end[TREADLE_MAX_AXES], at[TREADLE_MAX_AXES];
   int axes = layout->model->tensors[tensor].naxes;
+  if (given->tensor_first[tensor] == given->tensor_first[tensor + 1])
+    return TREADLE_OK; /* scales of no codes */
   for (int a = 0; a < axes; a++) {
     first[a] = 0;
     while (edges->at[a][first[a] + 1] <= box->start[a]) first[a]++;

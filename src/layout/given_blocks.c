@@ -13,15 +13,20 @@ treadle_status treadle_given_find_fp8(treadle_given_builder *b) {
   treadle_status status = TREADLE_OK;
   treadle_layout *layout = b->layout;
   const treadle_model *model = layout->model;
-  int32_t codes = -1, values = -1;
-  for (int32_t t = 0; t < model->tensor_count; t++)
+  int32_t codes = -1, values = -1, scales = -1;
+  for (int32_t t = 0; t < model->tensor_count; t++) {
     if (model->tensors[t].scale >= 0 && b->dtypes[t])
       *(b->dtypes[t] == TREADLE_FP8_E4M3 ? &codes : &values) = t;
+    if (model->tensors[t].scale_of >= 0 && b->dtypes[t]) scales = t;
+  }
   if (codes >= 0 && values >= 0)
     TREADLE_GIVEN_REFUSE(
         "pieces: %s is given in fp8 and %s in %s: of tensors with block scales, all are in "
         "fp8 or none is",
         model->tensors[codes].name, model->tensors[values].name, treadle_dtype_name(b->dtypes[values]));
+  if (scales >= 0 && codes < 0)
+    TREADLE_GIVEN_REFUSE("pieces: %s is given, and %s, whose blocks it scales, is not in fp8",
+                         model->tensors[scales].name, model->tensors[model->tensors[scales].scale_of].name);
   layout->fp8 = codes >= 0;
 out:
   return status;

@@ -38,7 +38,12 @@ static size_t bytes_behind(const char *text, const char *words) {
   double value = 0;
   const char *at = strstr(text, words);
   if (at) at += strlen(words);
-  return at && sscanf(at, "%lf MiB", &value) == 1 ? (size_t)(value * MIB) : 0;
+  char unit[4] = "";
+  if (!at || sscanf(at, "%lf %3s", &value, unit) != 2) return 0;
+  return (size_t)(value * (strcmp(unit, "MiB") == 0   ? MIB
+                           : strcmp(unit, "KiB") == 0 ? 1024
+                           : strcmp(unit, "GiB") == 0 ? 1024.0 * MIB
+                                                      : 1.0));
 }
 
 /* From far too little upwards: refused with what is needed and what there is, until it is enough. */
