@@ -11,11 +11,11 @@
 
 static const char not_there[] = "not all of that memory is there";
 
-/* Where /proc is not mounted. The call does nothing else on Linux. */
-static const char *ask_msync(uintptr_t begin, uintptr_t end) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  begin &= ~(page - 1);
-  return msync((void *)begin, (size_t)(end - begin), MS_ASYNC) == 0 ? NULL : not_there;
+/* The call does nothing else on Linux. */
+bool treadle_is_mapped(const void *memory, size_t bytes) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
+  uintptr_t end = (uintptr_t)memory + bytes;
+  return msync((void *)begin, (size_t)(end - begin), MS_ASYNC) == 0;
 }
 
 const char *treadle_mapped_fault(const void *memory, size_t bytes) {
@@ -23,7 +23,7 @@ const char *treadle_mapped_fault(const void *memory, size_t bytes) {
   const char *fault = NULL;
   if (end < at) return not_there;
   FILE *maps = fopen("/proc/self/maps", "re");
-  if (!maps) return ask_msync(at, end);
+  if (!maps) return treadle_is_mapped(memory, bytes) ? NULL : not_there;
   char *line = NULL;
   size_t room = 0;
   while (!fault && at < end && getline(&line, &room, maps) > 0) {

@@ -10,16 +10,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 16 };
-
-/* Is every page of the range mapped? The call does nothing else on Linux, and is quick enough for every switch. */
-static bool is_mapped(const void *memory, size_t bytes) {
-  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
-  uintptr_t end = (uintptr_t)memory + bytes;
-  return msync((void *)begin, (size_t)(end - begin), MS_ASYNC) == 0;
-}
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
   uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -134,7 +126,7 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
 treadle_status treadle_foreign_check(const treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_foreign *foreign = &sw->foreign.items[i];
-    if (!is_mapped(foreign->memory, foreign->bytes))
+    if (!treadle_is_mapped(foreign->memory, foreign->bytes))
       return treadle_fail(
           TREADLE_STATE, "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
           sw->group->rank, treadle_class_text(foreign->which), foreign->bytes, (void *)foreign->memory);
