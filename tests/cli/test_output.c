@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -240,6 +241,23 @@ static void closed_output_is_a_failure(void **state) {
   }
 }
 
+/* Files that may not be as long as they must be (ulimit -f): no signal ends the command. */
+static void long_files_are_a_failure(void **state) {
+  (void)state;
+  struct rlimit before, few;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  few = before;
+  few.rlim_cur = 64 << 10;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+  command_result made = command_run("make-model '%s/long' --layers 2 --hidden 128", command_folder());
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  command_expect(&made, 1, "File too large", 1);
+  command_release(&made);
+  char path[200];
+  snprintf(path, sizeof path, "%s/long/model.safetensors", command_folder());
+  assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* ---- Options ---- */
 
 static void numbers_are_refused_with_their_limits(void **state) {
@@ -284,6 +302,7 @@ int main(void) {
                                      cmocka_unit_test(outputs_replace_files_alone),
                                      cmocka_unit_test(make_model_replaces_no_links),
                                      cmocka_unit_test(closed_output_is_a_failure),
+                                     cmocka_unit_test(long_files_are_a_failure),
                                      cmocka_unit_test(numbers_are_refused_with_their_limits)};
   return cmocka_run_group_tests(tests, setup, command_teardown);
 }
