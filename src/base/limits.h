@@ -29,7 +29,11 @@ enum {
   TREADLE_MAX_RUNS = 1 << 23 /* of a storage tensor, when its runs are listed; of a piece that is given */
 };
 
-/* Reports over all ranks: parts that are looked at, pages of both windows of all kinds of ranks, bytes of all windows. */
+/* Reports over all ranks: the plans of all together look at so many parts, and at one more for so many bytes of the model. */
+#define TREADLE_PLANNED_CUTS (INT64_C(1) << 25)
+enum { TREADLE_BYTES_OF_A_CUT = 256 };
+
+/* Parts that are looked at when ranks are compared, pages of both windows of all kinds of ranks, bytes of all windows. */
 #define TREADLE_MAX_REPORT_CUTS  (INT64_C(1) << 28)
 #define TREADLE_MAX_REPORT_PAGES (INT64_C(1) << 26)
 #define TREADLE_MAX_REPORT_BYTES (INT64_C(1) << 62)

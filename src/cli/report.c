@@ -80,6 +80,7 @@ static treadle_status lay_ground(void *of, int32_t kind) {
   if (!is_its_turn(t, kind)) return TREADLE_OK;
   treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes,
                                   .alias = t->alias,
+                                  .cuts_of_all = &report->cuts,
                                   .known = t->alias && t->like &&
                                            !t->second, /* without alias no two kinds are alike */
                                   .like = t->second ? &report->grounds[t->like[kind]] : NULL};
@@ -144,7 +145,7 @@ out:
 
 static treadle_status measure_pair(void *of, int32_t rank) {
   const turn *t = of;
-  return treadle_plan_add_inbound(t->classes, rank, t->pairs + rank * t->report->ranks);
+  return treadle_plan_add_inbound(t->classes, rank, &t->report->cuts, t->pairs + rank * t->report->ranks);
 }
 
 /* Bytes by pair: the link load; pairs where they are few. */

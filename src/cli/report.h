@@ -33,6 +33,7 @@ typedef struct treadle_report {
   treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
   treadle_ground *grounds;  /* what they were measured on; [count] */
   int32_t ground_count;
+  treadle_cuts_of_all cuts; /* parts that the plans have looked at */
 
   size_t model_bytes, moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks */
   size_t infer_bytes, copied_bytes, aliased_bytes;                    /* and these */

@@ -59,11 +59,12 @@ out:
 }
 
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                      int64_t *bytes_p) {
+                                      treadle_cuts_of_all *all, int64_t *bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_pieces wanted = {0};
   treadle_piece_lists lists = {0};
   inbound b = {.from = from, .to = to, .blocks = {.from = from, .rank = rank, .tensor = -1}};
+  b.blocks.cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = all};
   *bytes_p = 0;
   TRY(treadle_layout_pieces(to, rank, &wanted));
   TRY(treadle_piece_lists_make(&wanted, to->model->tensor_count, &lists));

@@ -68,6 +68,7 @@ static treadle_status find_rest(treadle_block_bound *b, const treadle_rectangle 
   treadle_status status = TREADLE_OK;
   b->rest.count = b->cells.count = 0;
   *elems_p = 0;
+  TRY(treadle_cuts_add(&b->cuts, TREADLE_CUTS_OF_BAND + b->held.count));
   TRY(treadle_rectangle_boxes(&b->blocks, of, &b->rest));
   for (size_t k = 0; k < b->held.count; k++) {
     b->spare.count = 0;

@@ -2,11 +2,13 @@
 #ifndef TREADLE_LAYOUT_INBOUND_BLOCKS_H
 #define TREADLE_LAYOUT_INBOUND_BLOCKS_H
 
+#include "layout/cuts.h"
 #include "layout/seen.h"
 
 typedef struct treadle_block_bound {
   const treadle_layout *from;
   int64_t rank;
+  treadle_cuts cuts;
   int32_t tensor; /* at hand; -1: none yet */
   treadle_blocks blocks;
   treadle_seen seen; /* blocks of the tensor at hand, where has_seen */

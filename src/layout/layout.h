@@ -174,9 +174,10 @@ treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t r
                                          int64_t *index_p);
 
 /* Destination bytes of a rank that it does not already hold: each canonical element once, times the narrower
- * dtype of both sides. What a plan may not go below. */
+ * dtype of both sides. What a plan may not go below. all: the parts that are looked at count there, too (layout/cuts.h); NULL:
+ * there alone. */
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                      int64_t *bytes_p);
+                                      _Atomic int64_t *all, int64_t *bytes_p);
 
 /* The storage tensor that users know by a number, and which expert of it (0 where it is not one of many). NULL: none. */
 const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,

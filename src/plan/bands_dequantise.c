@@ -162,6 +162,7 @@ static treadle_status dequantise_columns(treadle_band_walk *w, const treadle_pie
   band.twin = columns->twin;
   band.value_dtype = (uint8_t)piece->dtype;
   band.parts = (int64_t)w->parts.count;
+  TRY(treadle_cuts_add(&w->sink->cuts, TREADLE_CUTS_OF_BAND + w->parts.count));
   TRY(w->sink->take_band(w->sink, &band, w->parts.items));
 out:
   return status;

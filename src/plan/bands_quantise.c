@@ -225,7 +225,8 @@ static treadle_status copy_twin(treadle_band_walk *w, const treadle_rectangle *o
                    .from_stride = {from->row_stride, from->column_stride},
                    .to_stride = {to->row_stride, to->column_stride},
                    .elems = of->rows * of->columns};
-  return w->sink->take(w->sink, &op);
+  treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
+  return status != TREADLE_OK ? status : w->sink->take(w->sink, &op);
 }
 
 /* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none. */
@@ -299,6 +300,7 @@ static treadle_status quantise_columns(treadle_band_walk *w, const treadle_recta
   for (int64_t last = down + *count_p; down < last; down += band.count) {
     TRY(treadle_bands_wave(w, of->expert, down, &band.wave, &end));
     band.count = (int32_t)(treadle_smaller(end, last) - down);
+    TRY(treadle_cuts_add(&w->sink->cuts, TREADLE_CUTS_OF_BAND + w->parts.count));
     TRY(w->sink->take_band(w->sink, &band, w->parts.items));
     const treadle_rectangle blocks = {of->expert, down, band.count, of->column / b->wide,
                                       treadle_band_blocks(&band)};

@@ -10,7 +10,6 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "base/limits.h"
 #include "layout/near.h"
 
 #include <assert.h>
@@ -29,7 +28,6 @@ typedef struct walk {
   treadle_sink *sink;
   treadle_band_walk bands;
   const treadle_piece *piece; /* the destination piece at hand */
-  int64_t cuts;               /* parts that were looked at */
   treadle_common common;
   treadle_pieces pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
@@ -90,18 +88,8 @@ int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, cons
   return offset;
 }
 
-/* A plan costs as much as the parts that it looks at. */
-static treadle_status count_cuts(walk *w, size_t count) {
-  w->cuts += (int64_t)count;
-  if (w->cuts <= TREADLE_MAX_CUTS) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED,
-                      "plan: '%s' and '%s' cut the window of rank %" PRId64
-                      " in more than %d parts, too many for a plan",
-                      w->from->text, w->to->text, w->rank, TREADLE_MAX_CUTS);
-}
-
 static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const source *from) {
-  treadle_status status = count_cuts(w, 1);
+  treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
   if (status != TREADLE_OK) return status;
   const treadle_piece *piece = w->piece;
   treadle_op op = {.wave = wave,
@@ -292,7 +280,7 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
     w->from_cells.count = 0;
     TRY(treadle_layout_cells(w->from, piece->tensor, &wanted, &w->from_cells));
-    TRY(count_cuts(w, w->from_cells.count));
+    TRY(treadle_cuts_add(&w->sink->cuts, w->from_cells.count));
     for (size_t k = 0; k < w->from_cells.count; k++) {
       treadle_box box;
       const treadle_cell *cell = &w->from_cells.items[k];
@@ -402,6 +390,7 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
   treadle_status status = TREADLE_OK;
   walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink};
   treadle_piece_lists lists = {0};
+  sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
   treadle_band_walk_init(&w.bands, classes, from, to, rank, sink);
   TRY(treadle_layout_pieces(to, rank, &w.pieces));
   TRY(treadle_piece_lists_make(&w.pieces, to->model->tensor_count, &lists));

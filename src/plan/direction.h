@@ -2,6 +2,7 @@
 #ifndef TREADLE_PLAN_DIRECTION_H
 #define TREADLE_PLAN_DIRECTION_H
 
+#include "layout/cuts.h"
 #include "plan/classes.h"
 #include "plan/plan.h"
 
@@ -11,7 +12,8 @@ typedef struct treadle_sink {
   /* A band and its parts; never called where no_sources. */
   treadle_status (*take_band)(struct treadle_sink *sink, const treadle_band *band,
                               const treadle_band_part *parts);
-  bool no_sources; /* sources are not wanted: only which destination bytes have which wave */
+  treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
+  bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
   bool
       own_only; /* only ops that read this rank's own windows are wanted, and no bands: nothing is proved */
 } treadle_sink;

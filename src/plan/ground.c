@@ -52,6 +52,7 @@ static treadle_status play_back(treadle_ground *ground, const treadle_classes *c
     goto out;
   }
   treadle_page_sink back = treadle_page_sink_make(lives->from, ground->options.page_bytes, NULL);
+  back.sink.cuts.all = ground->options.cuts_of_all;
   TRY(treadle_direction_walk(classes, ground->to, ground->from, ground->rank, &back.sink));
   treadle_lives_settle(lives);
 out:
@@ -71,6 +72,7 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
     sinks[i] = treadle_page_sink_make(others[i].to, page_bytes, &ground->arrangements[i]);
     if (i > 0) sinks[i - 1].also = &sinks[i];
   }
+  sinks[0].sink.cuts.all = ground->options.cuts_of_all;
   TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[0].sink));
   TRY(play_back(ground, classes, &lives));
   for (int32_t i = 0; i < ground->count; i++) {

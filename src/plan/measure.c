@@ -82,10 +82,12 @@ static treadle_status walk_all(treadle_plan *plan, const treadle_classes *classe
   treadle_op_sink forward = treadle_op_sink_make(plan, lives->to, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, lives->from, true, &plan->back);
   TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, &plan->forward.lower_bound_bytes));
+  TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, plan->cuts_of_all,
+                             &plan->forward.lower_bound_bytes));
   if (plan->keep_params) goto out;
   TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
-  TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, &plan->back.lower_bound_bytes));
+  TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, plan->cuts_of_all,
+                             &plan->back.lower_bound_bytes));
 out:
   treadle_op_sink_release(&forward);
   treadle_op_sink_release(&back);
@@ -98,6 +100,7 @@ static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *clas
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
+  forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
   TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
   if (known)
     memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
@@ -128,6 +131,7 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
                        .rank = ground->rank,
                        .alias = ground->options.alias,
                        .keep_params = ground->options.keep_params,
+                       .cuts_of_all = ground->options.cuts_of_all,
                        .waves = waves,
                        .page_bytes = ground->options.page_bytes,
                        .cap_min_bytes = ground->cap_min_bytes,
@@ -196,9 +200,10 @@ static treadle_status take_pulled_band(treadle_sink *sink, const treadle_band *b
 }
 
 /* Sources do not depend on waves, and one wave is the cheapest. */
-treadle_status treadle_plan_add_inbound(const treadle_classes *classes, int64_t rank, size_t *inbound) {
+treadle_status treadle_plan_add_inbound(const treadle_classes *classes, int64_t rank,
+                                        treadle_cuts_of_all *all, size_t *inbound) {
   treadle_classes one = *classes;
-  pull_sink sink = {{.take = take_pull, .take_band = take_pulled_band}, rank, inbound};
+  pull_sink sink = {{.take = take_pull, .take_band = take_pulled_band, .cuts.all = all}, rank, inbound};
   one.waves = 1;
   return treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink);
 }

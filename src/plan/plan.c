@@ -109,14 +109,16 @@ static treadle_status make_directions(treadle_plan *plan, treadle_classes *class
   TRY(start_direction(plan, &plan->forward));
   TRY(start_direction(plan, &plan->back));
   TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, &plan->forward.lower_bound_bytes));
+  TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, plan->cuts_of_all,
+                             &plan->forward.lower_bound_bytes));
   TRY(finish_direction(plan, &plan->forward, false));
   if (plan->keep_params) {
     TRY(treadle_op_sink_sort(plan, &plan->back));
     goto out;
   }
   TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
-  TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, &plan->back.lower_bound_bytes));
+  TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, plan->cuts_of_all,
+                             &plan->back.lower_bound_bytes));
   TRY(finish_direction(plan, &plan->back, true));
 out:
   treadle_op_sink_release(&forward);

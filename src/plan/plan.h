@@ -21,7 +21,7 @@
 #ifndef TREADLE_PLAN_PLAN_H
 #define TREADLE_PLAN_PLAN_H
 
-#include "layout/layout.h"
+#include "layout/cuts.h"
 
 enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
 
@@ -146,6 +146,7 @@ struct treadle_plan {
   treadle_arrangement arrangement; /* with alias; else nothing is moved */
   uint8_t *placed;                 /* [ranks] are the reads of a peer's to-window placed? NULL: none is */
   treadle_direction forward, back;
+  treadle_cuts_of_all *cuts_of_all; /* while it is made */
   uint64_t digest;
   bool lossless;
   treadle_arena arena;
@@ -202,7 +203,8 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 typedef struct treadle_ground_options {
   int64_t page_bytes;
   bool alias, keep_params;
-  bool small_pages; /* tests: pages from 64 bytes on */
+  bool small_pages;                 /* tests: pages from 64 bytes on */
+  treadle_cuts_of_all *cuts_of_all; /* of the report that these belong to; NULL: of none */
   bool known; /* what is found of the from-window's pages is kept for grounds that are like this one */
   const struct treadle_ground
       *like; /* of a rank whose windows are cut alike (treadle_kinds.like), made with
@@ -268,9 +270,10 @@ treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_la
 treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                     int64_t page_bytes, int32_t waves, treadle_plan_info *info_p);
 
-/* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair. */
+/* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair; all: of a report, or
+ * NULL. */
 struct treadle_classes;
 treadle_status treadle_plan_add_inbound(const struct treadle_classes *classes, int64_t rank,
-                                        size_t *inbound);
+                                        treadle_cuts_of_all *all, size_t *inbound);
 
 #endif

@@ -133,7 +133,7 @@ static treadle_status take_band(treadle_sink *sink, const treadle_band *canonica
 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
-  return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band},
+  return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band, .cuts.all = plan->cuts_of_all},
                            .arrangement = &plan->arrangement,
                            .pages = pages,
                            .page_bytes = plan->page_bytes,

@@ -39,8 +39,9 @@ bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *
   return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
 }
 
-/* Canonical values of a block, quantised. */
-static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, block *b) {
+/* Canonical values of a block, quantised; what comes back of them where that is wanted. */
+static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, bool back,
+                                 block *b) {
   treadle_status status = TREADLE_OK;
   int64_t each = (int64_t)sizeof(float);
   b->boxes.count = 0;
@@ -60,8 +61,9 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
                        codes = {b->codes, b->of.columns, 1};
   treadle_quantise_block(codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns,
                          TREADLE_MOVER_PLAIN);
-  treadle_dequantise_block(values, TREADLE_FP32, codes, b->scale, b->of.rows, b->of.columns,
-                           TREADLE_MOVER_PLAIN);
+  if (back)
+    treadle_dequantise_block(values, TREADLE_FP32, codes, b->scale, b->of.rows, b->of.columns,
+                             TREADLE_MOVER_PLAIN);
 out:
   return status;
 }
@@ -106,7 +108,7 @@ treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_p
     for (int64_t down = of->row / own.high; down * own.high < of->row + of->rows; down++)
       for (int64_t across = of->column / own.wide; across * own.wide < of->column + of->columns; across++) {
         b->of = treadle_blocks_band(&blocks, of->expert, down, across, 1);
-        TRY(make_block(model, &blocks, b));
+        TRY(make_block(model, &blocks, !scales && piece->dtype != TREADLE_FP8_E4M3, b));
         if (scales)
           treadle_dtype_convert(window + treadle_spot_offset(spot, down, across), piece->dtype, &b->scale,
                                 TREADLE_FP32, 1);

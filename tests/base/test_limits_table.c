@@ -25,6 +25,7 @@ static const struct {
     {"bytes of all windows", TREADLE_MAX_REPORT_BYTES},
     {"parts in which the ranks", TREADLE_MAX_CELLS},
     {"parts that the windows", TREADLE_MAX_CUTS},
+    {"parts that the plans", TREADLE_PLANNED_CUTS},
     {"parts that a report", TREADLE_MAX_REPORT_CUTS},
     {"runs of a storage tensor", TREADLE_MAX_RUNS},
 };

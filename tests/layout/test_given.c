@@ -142,9 +142,9 @@ static void as_a_grid_has_them(void **state) {
     assert_same_runs(grid, read);
     for (int64_t r = 0; r < layouts[i].ranks; r++) { /* nothing to move between them */
       int64_t bytes;
-      assert_ok(treadle_layout_inbound(grid, read, r, &bytes));
+      assert_ok(treadle_layout_inbound(grid, read, r, NULL, &bytes));
       assert_int_equal(bytes, 0);
-      assert_ok(treadle_layout_inbound(given, grid, r, &bytes));
+      assert_ok(treadle_layout_inbound(given, grid, r, NULL, &bytes));
       assert_int_equal(bytes, 0);
     }
     treadle_layout_destroy(grid);

@@ -247,7 +247,7 @@ static void best_is_best(void **state) {
       infer->order = (treadle_rank_order){infer->tp, f};
       for (int64_t r = 0; r < rows[i].ranks; r++) {
         int64_t bytes;
-        assert_ok(treadle_layout_inbound(train, infer, r, &bytes));
+        assert_ok(treadle_layout_inbound(train, infer, r, NULL, &bytes));
         most = bytes > most ? bytes : most;
         sum += bytes;
       }

@@ -175,7 +175,7 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
 static bool moves(const pair *p) {
   for (int64_t r = 0; r < p->ranks; r++) {
     int64_t bytes;
-    assert_ok(treadle_layout_inbound(p->from.layout, p->to.layout, r, &bytes));
+    assert_ok(treadle_layout_inbound(p->from.layout, p->to.layout, r, NULL, &bytes));
     if (bytes > 0) return true;
   }
   return false;

@@ -265,7 +265,7 @@ static void an_expert_a_rank(void **state) {
     for (int64_t r = 0; r < 256; r++) {
       int64_t bytes;
       treadle_pieces own = {0};
-      assert_ok(treadle_layout_inbound(from, to, r, &bytes));
+      assert_ok(treadle_layout_inbound(from, to, r, NULL, &bytes));
       for (int32_t t = 0; t < model->tensor_count; t++) /* what is not of experts may come beside it */
         if (!model->tensors[t].by_expert) assert_ok(treadle_layout_pieces_of(to, r, t, &own));
       int64_t dense = 0;

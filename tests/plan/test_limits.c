@@ -230,7 +230,45 @@ static void runs(void **state) {
   treadle_model_close(model);
 }
 
+/* Blocks of one element, each of which is made of a value: a row of blocks for each row. */
+static void blocks(void **state) {
+  (void)state;
+  const request r = {.config = {.dtype = "float16",
+                                .V = 245,
+                                .H = 4,
+                                .L = 3,
+                                .nh = 6,
+                                .ng = 2,
+                                .hd = 65536,
+                                .I = 8,
+                                .tied = true,
+                                .more = "\"quantization_config\": {\"quant_method\": \"fp8\", "
+                                        "\"weight_block_size\": [1, 1]}"},
+                     .from = "zero3:dp=8",
+                     .to = "vllm",
+                     .ranks = 8,
+                     .words = "cut the window of rank 0 in more than 8388608 parts"};
+  assert_refused(r.words, try_request(&r));
+}
+
 /* ---- Reports ---- */
+
+/* What the plans of all ranks look at. */
+static void planned(void **state) {
+  (void)state;
+  treadle_model *model = small_model(&usual);
+  treadle_layout *from, *to;
+  treadle_cuts_of_all all = TREADLE_PLANNED_CUTS - 1000;
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  treadle_cuts cuts = {.from = from, .to = to, .all = &all};
+  assert_ok(treadle_cuts_add(&cuts, 1000));
+  assert_int_equal(all, TREADLE_PLANNED_CUTS - 1000);
+  assert_refused("'megatron:tp=2' and 'vllm:tp=2' plans more than 3355", treadle_cuts_add(&cuts, 8000));
+  treadle_layout_destroy(from);
+  treadle_layout_destroy(to);
+  treadle_model_close(model);
+}
 
 static void reports(void **state) {
   (void)state;
@@ -267,7 +305,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(large_positions), cmocka_unit_test(refused),   cmocka_unit_test(models),
       cmocka_unit_test(pieces),          cmocka_unit_test(stretches), cmocka_unit_test(runs),
-      cmocka_unit_test(reports),         cmocka_unit_test(memory),
+      cmocka_unit_test(blocks),          cmocka_unit_test(planned),   cmocka_unit_test(reports),
+      cmocka_unit_test(memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

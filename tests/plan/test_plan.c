@@ -421,7 +421,7 @@ static void what_a_plan_tells(void **state) {
       assert_ok(treadle_plan_make(from, to, r, 4096, 9, 40960, &plan));
       assert_ok(treadle_plan_measure(from, to, r, 4096, 9, &measured));
       assert_ok(treadle_classes_create(from, to, 4096, &classes));
-      assert_ok(treadle_plan_add_inbound(&classes, r, without));
+      assert_ok(treadle_plan_add_inbound(&classes, r, NULL, without));
       treadle_classes_release(&classes);
       treadle_plan_get_info(plan, &made);
       treadle_plan_inbound(plan, inbound);
