@@ -15,12 +15,14 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "memory/copy.h"
+#include "memory/limits.h"
 #include "model/model_stored.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Fields that only some families look at: with them every family has a small config. */
 static treadle_status add_family_fields(const treadle_arguments *arguments, json_t *config) {
@@ -167,11 +169,12 @@ out:
   return status;
 }
 
-/* What is in the way is said before anything is made. */
-static treadle_status make_folder(const char *path, const char *weights, const char *config) {
+/* What is in the way is said before anything is made. *made_p: there was no folder. */
+static treadle_status make_folder(const char *path, const char *weights, const char *config, bool *made_p) {
   treadle_status status = TREADLE_OK;
   treadle_file_kind kind;
-  if (mkdir(path, 0777) && errno != EEXIST)
+  *made_p = mkdir(path, 0777) == 0;
+  if (!*made_p && errno != EEXIST)
     return treadle_fail(TREADLE_REFUSED, "%s: the folder cannot be made: %s", path, strerror(errno));
   TRY(treadle_file_look(path, &kind));
   if (kind != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder", path));
@@ -191,21 +194,26 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
   treadle_stored *tensors = NULL;
   int32_t count = 0;
   char *window = NULL, *text = NULL;
+  bool made = false;
   TRY(treadle_layout_create(model, "hf", 1, &layout));
-  window = treadle_alloc(treadle_layout_window_bytes(layout, 0));
+  uint64_t bytes = treadle_layout_window_bytes(layout, 0); /* less than 2^54 */
+  TRY(treadle_limits_ask(packed ? 2 * bytes : bytes, "a model of that size"));
   text = json_dumps(config, JSON_INDENT(2));
   const char *weights_path = treadle_arena_format(&arena, "%s/model.safetensors", path);
   const char *config_path = treadle_arena_format(&arena, "%s/config.json", path);
-  if (!window || !text || !weights_path || !config_path)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a model of %s",
-                     treadle_text_of_size((size_t)treadle_model_bytes(model))));
-  TRY(make_folder(path, weights_path, config_path));
+  if (!text || !weights_path || !config_path) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
+  TRY(make_folder(path, weights_path, config_path, &made));
+  TRY(treadle_file_room(path, bytes, bytes));
+  window = treadle_alloc(bytes);
+  if (!window)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a model of %s", treadle_text_of_size(bytes)));
   TRY(treadle_layout_load(layout, 0, window));
   TRY(packed ? stack_experts(model, layout, window, &arena, &tensors, &count)
              : list_tensors(layout, window, &arena, &tensors, &count));
   TRY(treadle_safetensors_write(weights_path, tensors, count));
   TRY(treadle_file_write(config_path, text, strlen(text)));
 out:
+  if (status != TREADLE_OK && made) (void)rmdir(path);
   free(text);
   treadle_free(window);
   treadle_layout_destroy(layout);

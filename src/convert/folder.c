@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "convert/lock.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const char JOURNAL[] = TREADLE_JOURNAL_FILE;
@@ -241,14 +241,5 @@ out:
 }
 
 treadle_status treadle_out_folder_room(const treadle_out_folder *folder, int64_t bytes) {
-  struct statvfs about;
-  if (statvfs(folder->path, &about) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "%s: does not say how much room there is: %s", folder->path,
-                        strerror(errno));
-  uint64_t room = (uint64_t)about.f_bavail * (uint64_t)about.f_frsize;
-  if (bytes > 0 && room < (uint64_t)bytes)
-    return treadle_fail(TREADLE_SYSTEM, "%s: there is room for %s on its disk, and %s are to be written",
-                        folder->path, treadle_text_of_size((size_t)room),
-                        treadle_text_of_size((size_t)bytes));
-  return TREADLE_OK;
+  return treadle_file_room(folder->path, bytes > 0 ? (uint64_t)bytes : 0, 0);
 }

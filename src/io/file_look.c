@@ -2,10 +2,13 @@
 #include "io/file_look.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static treadle_status cannot_look(const char *path) {
@@ -81,4 +84,22 @@ treadle_status treadle_file_may_write(const char *path) {
   TRY(check_folder(path));
 out:
   return status;
+}
+
+treadle_status treadle_file_room(const char *folder, uint64_t bytes, uint64_t largest_file) {
+  struct statvfs about;
+  struct rlimit longest;
+  if (statvfs(folder, &about) != 0)
+    return treadle_fail(TREADLE_SYSTEM, "%s: does not say how much room there is: %s", folder,
+                        strerror(errno));
+  uint64_t room = (uint64_t)about.f_bavail * (uint64_t)about.f_frsize;
+  if (room < bytes)
+    return treadle_fail(TREADLE_SYSTEM, "%s: there is room for %s on its disk, and %s are to be written",
+                        folder, treadle_text_of_size((size_t)room), treadle_text_of_size((size_t)bytes));
+  if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur != RLIM_INFINITY &&
+      longest.rlim_cur < largest_file)
+    return treadle_fail(
+        TREADLE_SYSTEM, "%s: a file of %s is to be written there, and RLIMIT_FSIZE (ulimit -f) allows %s",
+        folder, treadle_text_of_size((size_t)largest_file), treadle_text_of_size((size_t)longest.rlim_cur));
+  return TREADLE_OK;
 }

@@ -5,6 +5,8 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 typedef enum treadle_file_kind {
   TREADLE_FILE_NONE = 0, /* there is nothing of that name */
   TREADLE_FILE_PLAIN,
@@ -23,5 +25,9 @@ treadle_status treadle_file_check_plain(const char *path);
  * folder that may be written: else TREADLE_REFUSED, or TREADLE_SYSTEM where one cannot look. A link is not followed, since
  * replacing it would leave what it leads to as it was; a device, a pipe or a socket is not replaced. */
 treadle_status treadle_file_may_write(const char *path);
+
+/* Is there room for so many bytes on the disk of a folder, and may a file be as long as the largest of them? Else
+ * TREADLE_SYSTEM, with the numbers. */
+treadle_status treadle_file_room(const char *folder, uint64_t bytes, uint64_t largest_file);
 
 #endif
