@@ -141,7 +141,7 @@ typedef struct blocks {
 } blocks;
 
 static void run_blocks(const bench *b, const void *context) {
-  enum { SIDE = TREADLE_QUANTISE_BLOCK, WIDTH = 2048 };
+  enum { SIDE = TREADLE_BAND_BLOCK, WIDTH = 2048 };
   const blocks *q = context;
   int64_t each = (int64_t)treadle_dtype_bytes(q->dtype);
   for (int64_t row = 0; row < q->rows; row += SIDE)

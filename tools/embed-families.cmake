@@ -1,5 +1,5 @@
-# Writes OUTPUT, a C file that holds the text of each file of FAMILIES (see src/model/family.h).
-set(c "/* Made from families/ by tools/embed-families.cmake. */\n#include \"model/family.h\"\n\n")
+# Writes OUTPUT, a C file that holds the text of each file of FAMILIES (see src/family/family.h).
+set(c "/* Made from families/ by tools/embed-families.cmake. */\n#include \"family/family.h\"\n\n")
 string(APPEND c "const treadle_family_text treadle_family_texts[] = {\n")
 foreach(path IN LISTS FAMILIES)
   get_filename_component(name "${path}" NAME)

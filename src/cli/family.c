@@ -6,7 +6,7 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "io/json.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 #include <string.h>
 

@@ -14,9 +14,10 @@
 #include "io/file_look.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "layout/layout.h"
 #include "memory/copy.h"
 #include "memory/limits.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 #include <errno.h>
 #include <stdlib.h>

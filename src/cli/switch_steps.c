@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "plan/plan.h"
-#include "switch/load.h"
+#include "weights/load.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "convert/kept.h"
 #include "memory/copy.h"
-#include "switch/decode.h"
+#include "weights/decode.h"
 
 #include <inttypes.h>
 #include <string.h>

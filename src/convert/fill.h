@@ -4,7 +4,7 @@
 
 #include "convert/source.h"
 #include "convert/target.h"
-#include "layout/flat.h"
+#include "flat/flat.h"
 
 /* Begins as {.source = ...}. */
 typedef struct treadle_filler {

@@ -9,7 +9,7 @@
 
 #include "convert/inputs.h"
 #include "layout/layout.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 #include <sys/types.h>
 

@@ -9,7 +9,7 @@
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
-#include "layout/flat.h"
+#include "flat/flat.h"
 
 #include <inttypes.h>
 #include <string.h>

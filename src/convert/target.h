@@ -10,7 +10,7 @@
 
 #include "convert/world.h"
 #include "io/safetensors.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 typedef enum treadle_out_kind { TREADLE_OUT_SAFETENSORS, TREADLE_OUT_TORCH } treadle_out_kind;
 

@@ -177,11 +177,11 @@ static treadle_status check_fp8(const treadle_target *target) {
                         model->family->name);
   if (!target->from_own || !model->is_fp8)
     for (int i = 0; i < 2; i++)
-      if (model->block[i] > TREADLE_QUANTISE_BLOCK)
+      if (model->block[i] > TREADLE_BAND_BLOCK)
         return treadle_fail(
             TREADLE_REFUSED,
             "--to '%s': fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
-            target->text, model->block[0], model->block[1], TREADLE_QUANTISE_BLOCK, TREADLE_QUANTISE_BLOCK);
+            target->text, model->block[0], model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
   return TREADLE_OK;
 }
 

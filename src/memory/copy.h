@@ -9,7 +9,7 @@
 #define TREADLE_MEMORY_COPY_H
 
 #include "memory/view.h"
-#include "plan/plan.h"
+#include "move/move.h"
 
 typedef enum treadle_mover { TREADLE_MOVER_PLAIN = 0, TREADLE_MOVER_STREAM } treadle_mover;
 

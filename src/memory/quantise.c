@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = TREADLE_QUANTISE_BLOCK };
+enum { BLOCK = TREADLE_BAND_BLOCK };
 
 /* ---- The loops ---- */
 

@@ -18,8 +18,6 @@
 
 #include "memory/copy.h"
 
-enum { TREADLE_QUANTISE_BLOCK = 128 }; /* most rows and columns */
-
 /* Values in memory, wherever they lie; strides in bytes, of any sign. Contiguous memory: a block in a window
  * of pages is brought into a buffer, or taken from one, by treadle_copy_op(). */
 typedef struct treadle_matrix {

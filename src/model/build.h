@@ -27,7 +27,7 @@ treadle_status treadle_model_like(const treadle_model *like, const char *what, j
 /* Fills in dims, tensors and aliases of a model that has path, config and family. */
 treadle_status treadle_model_fill(treadle_model *model);
 
-/* ---- Names and fields (model_lookup.c) ---- */
+/* ---- Names and fields (lookup.c) ---- */
 
 /* The position of a dim that has a value; -1: it is none. */
 int32_t treadle_model_find_dim(const treadle_model *model, const char *name);
@@ -39,7 +39,7 @@ treadle_status treadle_model_look_up(const treadle_model *model, const char *nam
 /* Is a field true or false? */
 bool treadle_model_is_boolean(const treadle_model *model, const char *name);
 
-/* ---- Block scales (model_scales.c) ---- */
+/* ---- Block scales (scales.c) ---- */
 
 /* Fills model->block. */
 treadle_status treadle_model_read_blocks(treadle_model *model);

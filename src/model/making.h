@@ -1,4 +1,4 @@
-/* A model that is being made from a config, for the files that do (model_build.c, model_values.c). */
+/* A model that is being made from a config, for the files that do (build.c, values.c). */
 #ifndef TREADLE_MODEL_MAKING_H
 #define TREADLE_MODEL_MAKING_H
 

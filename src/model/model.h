@@ -17,9 +17,9 @@
 
 #include "base/arena.h"
 #include "base/map.h"
+#include "family/expr.h"
+#include "family/family.h"
 #include "io/safetensors.h"
-#include "model/expr.h"
-#include "model/family.h"
 
 typedef struct treadle_tensor {
   const char *name; /* with '*' in the place of the expert's number */
@@ -130,7 +130,7 @@ treadle_status treadle_model_for_files(const char *what, struct json_t *config,
 /* Compares the model with a checkpoint's index: names that are missing and names left over, and, where
  * shapes are known, shapes (a line among the missing). Both lists as texts, a name a line; empty when all
  * is well. Stored copies of tied tensors, rotary_emb.inv_freq buffers, what is carried and scales of fp8 weights are
- * neither. model_stored.h has more to say. */
+ * neither. stored.h has more to say. */
 treadle_status treadle_model_compare(const treadle_model *model, const treadle_checkpoint *checkpoint,
                                      treadle_arena *arena, const char **missing_p, const char **left_over_p,
                                      int32_t *differences_p);

@@ -23,8 +23,6 @@
 #include "layout/seen.h"
 #include "plan/direction.h"
 
-enum { TREADLE_BAND_BLOCK = 128 }; /* most rows and columns of a block: those of memory/quantise.h */
-
 /* A box whose values this rank does not hold, and a cell that has it. */
 typedef struct treadle_band_wish {
   treadle_box box;

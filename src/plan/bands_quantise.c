@@ -1,5 +1,5 @@
 /* Bands of one rank: blocks that are made of values. That all codes have scales, and the other way round, layouts see to
- * (grid_blocks.c), or treadle_plan_check: here it is proved once more. */
+ * (grid/blocks.c), or treadle_plan_check: here it is proved once more. */
 #include "plan/bands_parts.h"
 
 #include "base/dtype.h"

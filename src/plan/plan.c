@@ -17,15 +17,6 @@ static const int64_t default_page = 2 << 20, default_cap = 256 << 20;
 
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-uint64_t treadle_op_mark(const treadle_op *op) {
-  uint64_t mark = treadle_hash_more((uint64_t)op->to, op->to_dtype);
-  for (int d = 0; d < op->ndim; d++) {
-    mark = treadle_hash_more(mark, (uint64_t)op->size[d]);
-    mark = treadle_hash_more(mark, (uint64_t)op->to_stride[d]);
-  }
-  return mark;
-}
-
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                   int64_t page_bytes) {
   if (from->model != to->model)

@@ -1,7 +1,7 @@
 /* Any text as an expert map of 3 layers of 6 experts over 2 ranks, read as JSON; in one that is taken, every expert has a
  * slot and both lists of slots say the same. */
+#include "grid/slots.h"
 #include "io/json.h"
-#include "layout/slots.h"
 
 #include <assert.h>
 #include <string.h>

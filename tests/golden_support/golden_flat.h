@@ -2,8 +2,8 @@
 #ifndef TREADLE_TESTS_GOLDEN_FLAT_H
 #define TREADLE_TESTS_GOLDEN_FLAT_H
 
+#include "flat/dtensor.h"
 #include "golden_support/golden_parts.h"
-#include "layout/dtensor.h"
 
 /* Flat tables are asked of the library itself, without a layout: other subjects have nothing to say. */
 static inline bool golden_flat_asks(const golden_case *c) { return c->subject == &golden_library; }

@@ -1,7 +1,7 @@
 /* Golden buffers of the distributed optimizer. Two kinds of cases: whole models on whole grids, where each
  * rank's chunks have buffers of named parameters, and raw ones, of parameters of given sizes. */
+#include "flat/distopt.h"
 #include "golden_support/golden_flat.h"
-#include "layout/distopt.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TREADLE_TESTS_PLACED_H
 #define TREADLE_TESTS_PLACED_H
 
-#include "layout/dtensor.h"
+#include "flat/dtensor.h"
 
 typedef struct placed_shard {
   int64_t local[TREADLE_MAX_AXES]; /* the local shape */

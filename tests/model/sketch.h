@@ -4,7 +4,7 @@
 
 #include "test.h"
 
-#include "model/family.h"
+#include "family/family.h"
 #include "model/model.h"
 
 typedef struct sketch {

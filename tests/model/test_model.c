@@ -1,4 +1,4 @@
-/* src/model/config.c, model_build.c and model.c: totals of public models, one refusal for each rule of a
+/* src/model/config.c, model/build.c and model.c: totals of public models, one refusal for each rule of a
  * config, the order of tensors and aliases. */
 #include "test.h"
 

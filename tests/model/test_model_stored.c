@@ -1,10 +1,10 @@
-/* src/model/model_stored.c, model_match.c, model_packed.c, model_coded.c, model_names.c: names of checkpoints sorted
+/* src/model/stored.c, model/match.c, model/packed.c, model/coded.c, model/names.c: names of checkpoints sorted
  * out, and where each element of a tensor lies, against formulas that are written out here. */
 #include "test.h"
 
 #include "base/dtype.h"
 #include "io/json.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 /* ---- Scenes ------------------------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-/* src/model/model_weights.c and treadle_model_open: real checkpoints, and small ones written here, each
+/* src/model/weights.c and treadle_model_open: real checkpoints, and small ones written here, each
  * with one thing wrong. */
 #include "test.h"
 

@@ -4,7 +4,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
-#include "model/model_stored.h"
+#include "model/stored.h"
 
 #define SHARED TREADLE_SOURCE_DIR "/../shared/data"
 

@@ -1,7 +1,7 @@
 /* Plans from and to flat layouts: played bit for bit in both directions, every byte moved once, peaks within their
  * bound. */
 /* ctest: timeout=900 */
-#include "layout/flat_truth.h"
+#include "flat/flat_truth.h"
 #include "plan/seen.h"
 
 #include "test.h"

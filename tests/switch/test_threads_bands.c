@@ -1,11 +1,11 @@
 /* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: label=threads */
-#include "switch/load.h"
 #include "switch/prove.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
+#include "weights/load.h"
 
 #include <jansson.h>
 

@@ -2,10 +2,10 @@
  * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
  * page is written again.  test_threads_switch [SEED] ctest: label=threads */
 #include "plan/pairs.h"
-#include "switch/load.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
+#include "weights/load.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 40, CYCLES = 3 };
 

@@ -1,0 +1,333 @@
+/* A family file's tree to a treadle_family: dims, prefixes, tensors.
+ *
+ * What holds afterwards: every expression parses; a dim names only earlier dims and config fields; every
+ * name has at most one {l}; axes are dims or integers; same_as leads to an earlier kind that copies nothing
+ * itself. The values are checked later, when a config.json makes the family a model. */
+#include "family/read.h"
+#include "family/expr.h"
+
+#include <string.h>
+
+static const char *const root_keys[] = {
+    "family",  "model_types",  "config",  "dims",    "layers",          "mtp",    "experts",  "prefixes",
+    "tensors", "mtp_prefixes", "views",   "carried", "stored_prefixes", "packed", "requires", "traits",
+    "outer",   "quantised",    "engines", NULL};
+static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
+                                          "packed", "dtype", "buffer", NULL};
+
+/* ---- Prefixes and dims ------------------------------------------------------------------------- */
+
+static treadle_status read_prefixes(treadle_family_reader *reader, const treadle_yaml *root,
+                                    const char *key, const treadle_yaml **prefixes_p) {
+  const treadle_yaml *prefixes = *prefixes_p = treadle_yaml_get(root, key);
+  if (!prefixes) return TREADLE_OK;
+  bool good = prefixes->kind == TREADLE_YAML_MAP;
+  for (size_t i = 0; good && i < prefixes->count; i++)
+    good = prefixes->items[i]->kind == TREADLE_YAML_SCALAR && *prefixes->keys[i];
+  if (good) return TREADLE_OK;
+  return treadle_family_fail(reader, prefixes, "%s must be a map of texts, each for a beginning of names",
+                             key);
+}
+
+/* Pairs of a beginning as the family has it, and one that files may have in its place. */
+static treadle_status read_stored_prefixes(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  const treadle_yaml *map = treadle_yaml_get(root, "stored_prefixes");
+  treadle_status status = TREADLE_OK;
+  size_t total = 0, at = 0;
+  if (!map) return TREADLE_OK;
+  if (map->kind != TREADLE_YAML_MAP)
+    return treadle_family_fail(reader, map, "%s must be a map of lists", "stored_prefixes");
+  for (size_t i = 0; i < map->count; i++) {
+    TRY(treadle_family_check_list(reader, map, map->items[i], map->keys[i]));
+    total += map->items[i]->count;
+  }
+  const char **from = treadle_arena_alloc_array(reader->arena, total + 1, sizeof *from);
+  const char **instead = treadle_arena_alloc_array(reader->arena, total + 1, sizeof *instead);
+  if (!from || !instead) return treadle_family_no_memory();
+  for (size_t i = 0; i < map->count; i++)
+    for (size_t k = 0; k < map->items[i]->count; k++, at++) {
+      from[at] = map->keys[i];
+      instead[at] = map->items[i]->items[k]->text;
+    }
+  family->stored_prefixes = from;
+  family->stored_instead = instead;
+  family->stored_prefix_count = (int32_t)total;
+out:
+  return status;
+}
+
+typedef struct dim_check {
+  const treadle_family_reader *reader;
+  const treadle_yaml *dims;
+  size_t dim;
+} dim_check;
+
+/* A name in a dim: an earlier dim, or no dim at all and so a config field. */
+static treadle_status check_dim_name(void *context, const char *name) {
+  const dim_check *check = context;
+  for (size_t i = check->dim; i < check->dims->count; i++) {
+    if (strcmp(name, check->dims->keys[i]) != 0) continue;
+    return treadle_family_fail(check->reader, check->dims->items[check->dim],
+                               "cycle: dim %s needs %s, which does not stand before it",
+                               check->dims->keys[check->dim], name);
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status read_dims(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  const treadle_yaml *dims = treadle_yaml_get(root, "dims");
+  treadle_status status = TREADLE_OK;
+  if (!dims || dims->kind != TREADLE_YAML_MAP || dims->count > 256)
+    return treadle_family_fail(reader, dims ? dims : root, "%s must be a map of names to expressions",
+                               "dims");
+  family->dim_names = treadle_arena_alloc_array(reader->arena, dims->count + 1, sizeof *family->dim_names);
+  family->dim_texts = treadle_arena_alloc_array(reader->arena, dims->count + 1, sizeof *family->dim_texts);
+  if (!family->dim_names || !family->dim_texts) return treadle_family_no_memory();
+  for (size_t i = 0; i < dims->count; i++) {
+    dim_check check = {.reader = reader, .dims = dims, .dim = i};
+    const treadle_yaml *item = dims->items[i];
+    if (!treadle_expr_is_name(dims->keys[i]))
+      return treadle_family_fail(reader, item, "'%s' cannot be the name of a dim", dims->keys[i]);
+    TRY(treadle_family_text_of(reader, dims, dims->keys[i], true, &family->dim_texts[i]));
+    const char *what = treadle_family_place(reader, item);
+    if (!what) return treadle_family_no_memory();
+    TRY(treadle_expr_check(what, family->dim_texts[i], check_dim_name, &check));
+    family->dim_names[i] = dims->keys[i];
+    family->dim_count++;
+  }
+out:
+  return status;
+}
+
+/* ---- Tensors ----------------------------------------------------------------------------------- */
+
+/* One axis: an integer or a dim. */
+static treadle_status check_axis(const treadle_family_reader *reader, const treadle_yaml *node,
+                                 const char *axis) {
+  int64_t number;
+  if (treadle_text_to_int64(axis, &number) && number > 0) return TREADLE_OK;
+  treadle_nearest nearest = treadle_nearest_to(axis);
+  for (int32_t i = 0; i < reader->family->dim_count; i++)
+    treadle_nearest_try(&nearest, reader->family->dim_names[i]);
+  if (nearest.distance == 0) return TREADLE_OK;
+  return treadle_family_fail(
+      reader, node,
+      "'%s' is no axis: a shape is products ('*') of dims and integers; the nearest dim "
+      "is %s",
+      axis, nearest.best);
+}
+
+/* "ng*q*hd" to axes of dimension `dim`. */
+static treadle_status read_axes(treadle_family_reader *reader, const treadle_yaml *node, int dim,
+                                treadle_kind *kind) {
+  treadle_status status = TREADLE_OK;
+  for (const char *at = node->text;; at++) {
+    size_t length = strcspn(at, "*"), blanks = strspn(at, " ");
+    if (kind->naxes == TREADLE_MAX_AXES)
+      return treadle_family_fail(reader, node, "%s has more than %d axes", kind->name, TREADLE_MAX_AXES);
+    if (blanks > length) blanks = length;
+    char *axis = treadle_arena_format(reader->arena, "%.*s", (int)(length - blanks), at + blanks);
+    if (!axis) return treadle_family_no_memory();
+    for (size_t end = strlen(axis); end > 0 && axis[end - 1] == ' '; end--) axis[end - 1] = 0;
+    TRY(check_axis(reader, node, axis));
+    kind->axis_text[kind->naxes] = axis;
+    kind->axis_dim[kind->naxes++] = (int8_t)dim;
+    at += length;
+    if (!*at) break;
+  }
+out:
+  return status;
+}
+
+/* The dim that counts experts. */
+static treadle_status read_expert_dim(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_status status;
+  TRY(treadle_family_text_of(reader, root, "experts", false, &reader->family->experts));
+  if (reader->family->experts) TRY(check_axis(reader, root, reader->family->experts));
+out:
+  return status;
+}
+
+static treadle_status read_shape(treadle_family_reader *reader, const treadle_yaml *node,
+                                 treadle_kind *kind) {
+  const treadle_yaml *shape = treadle_yaml_get(node, "shape");
+  treadle_status status;
+  bool stacked = kind->full_name.by_expert; /* the expert axis is not written down */
+  TRY(treadle_family_check_list(reader, node, shape, "shape"));
+  if (shape->count + stacked > TREADLE_MAX_DIMS)
+    return treadle_family_fail(reader, shape, "%s has more than %d dimensions", kind->name,
+                               TREADLE_MAX_DIMS - stacked);
+  if (stacked) {
+    kind->axis_text[0] = reader->family->experts;
+    kind->naxes = 1;
+  }
+  for (size_t d = 0; d < shape->count; d++) TRY(read_axes(reader, shape->items[d], (int)d + stacked, kind));
+  kind->ndim = (int)shape->count + stacked;
+  if (kind->packed && (strcmp(kind->axis_text[0], reader->family->experts) != 0 || kind->axis_dim[1] == 0))
+    return treadle_family_fail(reader, shape, "%s is packed, so its first dimension must be %s", kind->name,
+                               reader->family->experts);
+out:
+  return status;
+}
+
+/* Is the kind by expert, or packed? */
+static treadle_status read_experts(treadle_family_reader *reader, const treadle_yaml *node,
+                                   treadle_kind *kind) {
+  treadle_status status;
+  TRY(treadle_family_flag(reader, node, "packed", &kind->packed));
+  kind->experts = kind->packed || kind->full_name.by_expert;
+  if (kind->experts && !reader->family->experts)
+    return treadle_family_fail(reader, node, "%s is of experts, and the file does not say experts: DIM",
+                               kind->name);
+  if (kind->packed && kind->full_name.by_expert)
+    return treadle_family_fail(reader, node, "%s is packed and yet by expert", kind->name);
+out:
+  return status;
+}
+
+static treadle_status read_same_when(treadle_family_reader *reader, const treadle_yaml *node,
+                                     treadle_kind *kind) {
+  const char *same_as;
+  treadle_status status;
+  TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
+  TRY(treadle_family_condition(reader, node, "same_when", &kind->same_when));
+  kind->same_as = kind->scale_of = -1;
+  if (!same_as != !kind->same_when)
+    return treadle_family_fail(reader, node, "%s: same_as and same_when go together", kind->name);
+out:
+  return status;
+}
+
+/* Once all kinds are known: whom each copies. A copy of a copy leads on, but never back. */
+static treadle_status read_same_as(treadle_family_reader *reader, const treadle_yaml *node,
+                                   treadle_kind *kind) {
+  treadle_family *family = reader->family;
+  const char *same_as;
+  treadle_status status;
+  TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
+  if (!same_as) return TREADLE_OK;
+  TRY(treadle_family_kind(reader, node, same_as, &kind->same_as));
+  const treadle_kind *original = &family->kinds[kind->same_as];
+  if (original->in_layer && !kind->in_layer)
+    return treadle_family_fail(reader, node, "%s is outside of layers, %s is not", kind->name,
+                               original->name);
+  int32_t steps = 0;
+  for (int32_t at = kind->same_as; at >= 0; at = family->kinds[at].same_as)
+    if (++steps > family->kind_count || at == kind - family->kinds)
+      return treadle_family_fail(reader, node, "%s is a copy of itself", kind->name);
+out:
+  return status;
+}
+
+/* Tensor number `position` of a line, which may have a list of names. */
+static treadle_status read_tensor(treadle_family_reader *reader, const treadle_yaml *node,
+                                  size_t position) {
+  treadle_family *family = reader->family;
+  treadle_kind *kind = &family->kinds[family->kind_count];
+  const treadle_yaml *names = treadle_yaml_get(node, "name");
+  const char *name;
+  treadle_status status;
+  TRY(treadle_family_check_keys(reader, node, tensor_keys));
+  if (names && names->kind == TREADLE_YAML_LIST) {
+    TRY(treadle_family_check_list(reader, node, names, "name"));
+    name = names->items[position]->text;
+  } else {
+    TRY(treadle_family_text_of(reader, node, "name", true, &name));
+  }
+  TRY(treadle_family_expand(reader, node, name, &kind->full_name));
+  kind->name = kind->full_name.text;
+  kind->in_layer = kind->full_name.in_layer;
+  if (treadle_map_get(&reader->kinds, kind->name, -1) >= 0)
+    return treadle_family_fail(reader, node, "tensor %s stands twice", kind->name);
+  TRY(read_experts(reader, node, kind));
+  TRY(read_shape(reader, node, kind));
+  TRY(treadle_family_dtype(reader, node, &kind->dtype));
+  TRY(treadle_family_condition(reader, node, "when", &kind->when));
+  TRY(read_same_when(reader, node, kind));
+  TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
+  kind->line = node->line;
+  TRY(treadle_map_put(&reader->kinds, kind->name, family->kind_count));
+  family->kind_count++;
+out:
+  return status;
+}
+
+static treadle_status read_tensors(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  const treadle_yaml *tensors = treadle_yaml_get(root, "tensors");
+  treadle_status status = TREADLE_OK;
+  if (!tensors || tensors->kind != TREADLE_YAML_LIST || !tensors->count)
+    return treadle_family_fail(reader, tensors ? tensors : root, "%s must be a list of tensors", "tensors");
+  size_t count = 0;
+  for (size_t i = 0; i < tensors->count; i++) count += treadle_family_count_names(tensors->items[i]);
+  family->kinds = treadle_arena_alloc_array(reader->arena, count + 1, sizeof *family->kinds);
+  if (!family->kinds) return treadle_family_no_memory();
+  for (size_t i = 0; i < tensors->count; i++)
+    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++)
+      TRY(read_tensor(reader, tensors->items[i], k));
+  for (size_t i = 0, kind = 0; i < tensors->count; i++)
+    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++, kind++)
+      TRY(read_same_as(reader, tensors->items[i], &family->kinds[kind]));
+out:
+  return status;
+}
+
+/* ---- The file ---------------------------------------------------------------------------------- */
+
+static treadle_status read_model_types(treadle_family_reader *reader, const treadle_yaml *root) {
+  const treadle_yaml *list = treadle_yaml_get(root, "model_types");
+  treadle_status status;
+  TRY(treadle_family_check_list(reader, root, list, "model_types"));
+  const char **types = treadle_arena_alloc_array(reader->arena, list->count + 1, sizeof *types);
+  if (!types) return treadle_family_no_memory();
+  for (size_t i = 0; i < list->count; i++) types[i] = list->items[i]->text;
+  reader->family->model_types = types;
+out:
+  return status;
+}
+
+static treadle_status read_head(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  treadle_status status;
+  TRY(treadle_family_check_keys(reader, root, root_keys));
+  TRY(treadle_family_text_of(reader, root, "family", true, &family->name));
+  TRY(read_model_types(reader, root));
+  TRY(treadle_family_condition(reader, root, "layers", &family->layers));
+  if (!family->layers) return treadle_family_fail(reader, root, "%s is missing", "layers");
+  TRY(treadle_family_condition(reader, root, "mtp", &family->mtp));
+  TRY(treadle_family_text_of(reader, root, "config", false, &family->config));
+  TRY(treadle_family_texts_of(reader, root, "carried", &family->carried_count, &family->carried));
+  TRY(treadle_family_texts_of(reader, root, "quantised", &family->quantised_count, &family->quantised));
+out:
+  return status;
+}
+
+treadle_status treadle_family_read(const char *path, const treadle_yaml *root, treadle_arena *arena,
+                                   treadle_family **family_p) {
+  treadle_family_reader reader = {.path = path, .arena = arena};
+  treadle_status status;
+  treadle_family *family = treadle_arena_alloc(arena, sizeof *family);
+  if (!family) return treadle_family_no_memory();
+  family->path = treadle_arena_copy_text(arena, path);
+  if (!family->path) return treadle_family_no_memory();
+  family->arena = arena;
+  reader.family = family;
+  TRY(read_head(&reader, root));
+  TRY(read_prefixes(&reader, root, "prefixes", &reader.prefixes));
+  TRY(read_prefixes(&reader, root, "mtp_prefixes", &reader.mtp_prefixes));
+  TRY(read_stored_prefixes(&reader, root));
+  TRY(read_dims(&reader, root));
+  TRY(read_expert_dim(&reader, root));
+  TRY(read_tensors(&reader, root));
+  TRY(treadle_family_read_views(&reader, treadle_yaml_get(root, "views")));
+  TRY(treadle_family_read_engines(&reader, root));
+  TRY(treadle_family_read_traits(&reader, root));
+  TRY(treadle_family_add_scales(&reader));
+  *family_p = family;
+out:
+  treadle_map_release(&reader.kinds);
+  treadle_map_release(&reader.views);
+  return status;
+}

@@ -1,0 +1,106 @@
+/* Flat grids with long units: where a cell comes among all that its rank has of its kind.
+ *
+ * A rank has one range of each unit, and ranges look at no layer's border: what it has of one layer is not what it has
+ * of another. So that it still drains and fills evenly, the plan is told, for each cell, how many elements of the same
+ * rule the rank has in all (total), before this parameter (before) and of it (weight): sums over intervals, from
+ * prefix sums by address. */
+#include "flat/flat_grid.h"
+
+#include "base/limits.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+typedef struct entry { /* a parameter while they are sorted */
+  int32_t rule, unit;
+  int64_t start, elems;
+} entry;
+
+static int by_rule(const void *a, const void *b) {
+  const entry *x = a, *y = b;
+  if (x->rule != y->rule) return x->rule < y->rule ? -1 : 1;
+  if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
+  return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Each parameter asks each unit that holds parameters of its rule. */
+static treadle_status check_cost(const treadle_flat_stage *stage, int32_t rules) {
+  for (int32_t r = 0; r < rules; r++) {
+    int64_t groups = stage->group_first[r + 1] - stage->group_first[r], params = 0;
+    for (int32_t g = stage->group_first[r]; g < stage->group_first[r + 1]; g++)
+      params += stage->groups[g].count;
+    if (groups * params > TREADLE_MAX_REPORT_CUTS)
+      return treadle_fail(TREADLE_REFUSED,
+                          "a flat layout has %" PRId64 " parameters of one kind in %" PRId64
+                          " buckets, too many for a plan: larger buckets will do",
+                          params, groups);
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *stage) {
+  treadle_arena *arena = &flat->grid.arena;
+  size_t count = (size_t)stage->param_count, rules = (size_t)flat->grid.rule_count;
+  entry *sorted = treadle_alloc_array(count + 1, sizeof *sorted);
+  stage->steps = treadle_arena_alloc_array(arena, count + 1, sizeof *stage->steps);
+  stage->groups = treadle_arena_alloc_array(arena, count + 1, sizeof *stage->groups);
+  stage->group_first = treadle_arena_alloc_array(arena, rules + 1, sizeof *stage->group_first);
+  if (!sorted || !stage->steps || !stage->groups || !stage->group_first) {
+    treadle_free(sorted);
+    return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  }
+  for (size_t i = 0; i < count; i++) {
+    const treadle_flat_param *param = &stage->params[i];
+    sorted[i] = (entry){param->storage->rule, param->unit, param->start, param->elems};
+  }
+  if (count > 0) qsort(sorted, count, sizeof *sorted, by_rule);
+  int32_t groups = 0, rule = 0;
+  for (size_t i = 0; i < count; i++) {
+    const entry *at = &sorted[i];
+    bool goes_on = i > 0 && at->rule == sorted[i - 1].rule && at->unit == sorted[i - 1].unit;
+    while (rule < at->rule) stage->group_first[++rule] = groups;
+    if (!goes_on) stage->groups[groups++] = (treadle_flat_group){at->unit, (int32_t)i, 0};
+    stage->groups[groups - 1].count++;
+    stage->steps[i] = (treadle_flat_step){.start = at->start, .end = at->start + at->elems};
+    if (goes_on) stage->steps[i].before = stage->steps[i - 1].before + sorted[i - 1].elems;
+  }
+  while (rule < (int32_t)rules) stage->group_first[++rule] = groups;
+  treadle_free(sorted);
+  return check_cost(stage, (int32_t)rules);
+}
+
+/* The elements of a group at addresses below `address`. */
+static int64_t below(const treadle_flat_stage *stage, const treadle_flat_group *group, int64_t address) {
+  const treadle_flat_step *steps = &stage->steps[group->first];
+  int32_t low = 0,
+          high = group->count; /* steps before low begin below the address, those from high on do not */
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    if (steps[middle].start < address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == 0) return 0;
+  const treadle_flat_step *last = &steps[low - 1];
+  return last->before + (address < last->end ? address : last->end) - last->start;
+}
+
+void treadle_flat_place_in_order(const treadle_flat_stage *stage, const treadle_flat_param *param,
+                                 int64_t range, treadle_cell *cell) {
+  int32_t rule = param->storage->rule;
+  cell->before = cell->weight = cell->total = 0;
+  for (int32_t g = stage->group_first[rule]; g < stage->group_first[rule + 1]; g++) {
+    const treadle_flat_group *group = &stage->groups[g];
+    int64_t shard = stage->units[group->unit].shard, low = range * shard, high = low + shard;
+    int64_t begin = below(stage, group, low), count = below(stage, group, high) - begin;
+    if (group->unit < param->unit) cell->before += count;
+    if (group->unit == param->unit) {
+      int64_t end = param->start + param->elems < high ? param->start + param->elems : high;
+      int64_t start = param->start > low ? param->start : low;
+      cell->before += below(stage, group, start) - begin;
+      cell->weight = end - start;
+    }
+    cell->total += count;
+  }
+}

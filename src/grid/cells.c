@@ -1,0 +1,210 @@
+/* Grid layouts: who has this box. */
+#include "base/dtype.h"
+#include "base/limits.h"
+#include "grid/grid_parts.h"
+
+#include <string.h>
+
+/* A holder of a cell, of the cell's regions, slots and repeated shards. */
+typedef struct seat {
+  int32_t holder;
+  int64_t slot, repeat;
+} seat;
+
+/* The storage tensor of a holder, in the first variant. */
+static const treadle_storage *storage_of(const treadle_grid *grid, const treadle_holder *holder) {
+  return &grid->stages[holder->stage * grid->variants].storages[holder->storage];
+}
+
+static const treadle_holder *holder_of(const treadle_grid *grid, const treadle_cell *cell, const seat *at) {
+  return &grid->holders[cell->holder_first + at->holder];
+}
+
+/* The ep rank of a seat, and its place among the experts there. */
+static int64_t seat_ep(const treadle_grid *grid, const treadle_cell *cell, const seat *at,
+                       int64_t *place_p) {
+  *place_p = 0;
+  if (!cell->slots) return 0;
+  const treadle_slots *slots = grid->slots[storage_of(grid, holder_of(grid, cell, at))->layer];
+  if (!slots->logical) return cell->slot;
+  int64_t slot = slots->places[cell->slot + at->slot], rank = treadle_slots_rank(slots, slot);
+  *place_p = slot - treadle_slots_first(slots, rank);
+  return rank;
+}
+
+/* The layout ranks of a seat. */
+static treadle_rank_set seat_set(const treadle_grid *grid, const treadle_cell *cell, const seat *at) {
+  const treadle_holder *holder = holder_of(grid, cell, at);
+  const treadle_grid_rule *rule = &grid->rules[storage_of(grid, holder)->rule];
+  int64_t place;
+  treadle_fixed fixed[] = {{grid->pp, holder->stage},
+                           {rule->over, cell->shard + at->repeat},
+                           {rule->ep, seat_ep(grid, cell, at, &place)},
+                           {cell->range_over, cell->range}};
+  return treadle_mesh_select(&grid->mesh, fixed, 4);
+}
+
+static int64_t slots_of(const treadle_cell *cell) { return cell->slots ? cell->slots : 1; }
+
+/* Appends a cell: a part of a shard, of all of the tensor or of some experts. */
+static treadle_status push_cell(const treadle_layout *layout, const treadle_cell *like,
+                                const treadle_part_shape *shape, const treadle_part *part, int64_t size,
+                                int64_t expert, int64_t count, int64_t slot_stride,
+                                const treadle_box *wanted, treadle_cells *cells) {
+  const treadle_grid *grid = treadle_grid_of(layout);
+  treadle_cell cell = *like;
+  treadle_box common;
+  treadle_part_canonical(shape, part, &cell.box, cell.stride);
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) cell.stride[a] *= size;
+  if (count > 0) {
+    cell.box.start[0] = expert;
+    cell.box.size[0] = count;
+    cell.stride[0] = slot_stride;
+  }
+  if (!treadle_box_meet(&cell.box, wanted, &common)) return TREADLE_OK;
+  if (cells->count >= TREADLE_MAX_CELLS) return treadle_refuse_cells(layout, cell.tensor);
+  cell.offset = part->offset * size;
+  seat first = {0};
+  treadle_rank_set set = seat_set(grid, &cell, &first);
+  cell.holders = treadle_rank_set_count(&set) * cell.shard_repeat * cell.holder_count * slots_of(&cell);
+  return treadle_array_push(cells, cell);
+}
+
+/* The cells of one part of one shard: one for each rank of ep or, with an expert map, each expert. */
+static treadle_status push_expert_cells(const treadle_layout *layout, treadle_cell *cell,
+                                        const treadle_storage *storage, const treadle_part_shape *shape,
+                                        const treadle_part *part, int64_t size, const treadle_box *box,
+                                        treadle_cells *cells) {
+  treadle_status status = TREADLE_OK;
+  const treadle_slots *slots = treadle_grid_of(layout)->slots[storage->layer];
+  int64_t first = box->start[0], last = first + box->size[0] - 1;
+  if (!slots->logical) {
+    cell->slots = 1;
+    for (int64_t r = treadle_slots_rank(slots, first); r <= treadle_slots_rank(slots, last); r++) {
+      cell->slot = r;
+      TRY(push_cell(layout, cell, shape, part, size, treadle_slots_first(slots, r),
+                    treadle_slots_on(slots, r), storage->slot_stride, box, cells));
+    }
+    return TREADLE_OK;
+  }
+  for (int64_t expert = first; expert <= last; expert++) {
+    cell->slot = slots->first[expert];
+    cell->slots = slots->first[expert + 1] - slots->first[expert];
+    TRY(push_cell(layout, cell, shape, part, size, expert, 1, storage->slot_stride, box, cells));
+  }
+out:
+  return status;
+}
+
+static treadle_status region_cells(const treadle_layout *layout, int32_t tensor,
+                                   const treadle_region *region, const treadle_box *box,
+                                   treadle_parts *parts, treadle_cells *cells) {
+  treadle_status status = TREADLE_OK;
+  const treadle_grid *grid = treadle_grid_of(layout);
+  const treadle_holder *holder = &grid->holders[region->holder_first];
+  const treadle_storage *storage = storage_of(grid, holder);
+  const treadle_grid_rule *rule = &grid->rules[storage->rule];
+  const treadle_part_shape *shape = &rule->parts[holder->part];
+  bool one_more = holder->part >= storage->nparts - rule->also;
+  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), first, last, repeat;
+  treadle_box seen;
+  if (!treadle_part_seen(shape, box, &seen)) return TREADLE_OK;
+  treadle_cut_shards(rule, storage, holder->part, &seen, &first, &last, &repeat);
+  for (int64_t shard = first; shard <= last; shard += repeat) {
+    parts->count = 0;
+    TRY(treadle_cut_part(rule, storage, holder->part, shard, true, parts));
+    for (size_t i = 0; i < parts->count; i++) {
+      treadle_part *part = &parts->items[i];
+      treadle_cell cell = {.tensor = tensor,
+                           .dtype = storage->dtype,
+                           .add = rule->rule->add,
+                           .holder_first = region->holder_first,
+                           .holder_count = region->holder_count,
+                           .shard = shard,
+                           .shard_repeat = repeat};
+      if (rule->ep && !one_more) {
+        TRY(push_expert_cells(layout, &cell, storage, shape, part, size, box, cells));
+      } else {
+        if (one_more) part->offset += storage->slots * storage->slot_stride / size;
+        TRY(push_cell(layout, &cell, shape, part, size, 0, 0, 0, box, cells));
+      }
+    }
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_grid_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
+                                  treadle_cells *cells) {
+  treadle_status status = TREADLE_OK;
+  const treadle_grid *grid = treadle_grid_of(layout);
+  treadle_parts parts = {0};
+  for (int32_t r = grid->region_first[tensor]; r < grid->region_first[tensor + 1]; r++)
+    TRY(region_cells(layout, tensor, &grid->regions[r], box, &parts, cells));
+out:
+  treadle_array_release(&parts);
+  return status;
+}
+
+/* Holders are numbered: repeated shards first, then slots, holders of the region, ranks. */
+static seat seat_of(const treadle_cell *cell, int64_t holder, int64_t *position_p) {
+  seat at = {.repeat = holder % cell->shard_repeat};
+  holder /= cell->shard_repeat;
+  at.slot = holder % slots_of(cell);
+  holder /= slots_of(cell);
+  at.holder = (int32_t)(holder % cell->holder_count);
+  *position_p = holder / cell->holder_count;
+  return at;
+}
+
+const treadle_holder *treadle_grid_holder(const treadle_grid *grid, const treadle_cell *cell,
+                                          int64_t holder) {
+  int64_t position;
+  seat at = seat_of(cell, holder, &position);
+  return holder_of(grid, cell, &at);
+}
+
+int64_t treadle_grid_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder) {
+  int64_t position;
+  seat at = seat_of(cell, holder, &position);
+  treadle_rank_set set = seat_set(treadle_grid_of(layout), cell, &at);
+  return treadle_order_physical(&layout->order, treadle_rank_set_get(&set, position));
+}
+
+int64_t treadle_grid_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank) {
+  const treadle_grid *grid = treadle_grid_of(layout);
+  int64_t at = treadle_order_layout(&layout->order, rank);
+  int64_t stage = treadle_dim_index(grid->pp, at);
+  seat s;
+  for (s.holder = 0; s.holder < cell->holder_count; s.holder++) {
+    const treadle_holder *holder = &grid->holders[cell->holder_first + s.holder];
+    if (holder->stage != stage) continue;
+    const treadle_dim *over = grid->rules[storage_of(grid, holder)->rule].over;
+    s.repeat = over ? treadle_dim_index(over, at) - cell->shard : 0; /* no other one can be the rank's */
+    if (s.repeat < 0 || s.repeat >= cell->shard_repeat) continue;
+    for (s.slot = 0; s.slot < slots_of(cell); s.slot++) {
+      treadle_rank_set set = seat_set(grid, cell, &s);
+      int64_t position = treadle_rank_set_find(&set, at);
+      if (position >= 0)
+        return ((position * cell->holder_count + s.holder) * slots_of(cell) + s.slot) * cell->shard_repeat +
+               s.repeat;
+    }
+  }
+  return -1;
+}
+
+int64_t treadle_grid_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
+                                 const int64_t **stride_p) {
+  const treadle_grid *grid = treadle_grid_of(layout);
+  int64_t position, place;
+  seat at = seat_of(cell, holder, &position);
+  const treadle_holder *h = holder_of(grid, cell, &at);
+  int64_t ep_rank = seat_ep(grid, cell, &at, &place);
+  if (!cell->slots && grid->variants > 1) /* any rank: which table is its own? */
+    ep_rank = treadle_grid_index(
+        grid->ep, treadle_order_layout(&layout->order, treadle_grid_cell_rank(layout, cell, holder)));
+  const treadle_storage *storage =
+      &grid->stages[h->stage * grid->variants + treadle_grid_variant(grid, ep_rank)].storages[h->storage];
+  *stride_p = cell->stride;
+  return storage->offset + place * storage->slot_stride + cell->offset;
+}

@@ -1,0 +1,353 @@
+/* Cutting: where a part of a storage tensor lies on one shard.
+ *
+ * A part's local rows are a range of its dimension 0 (or its local columns one of dimension 1), and a
+ * range of a dimension is a few boxes in axes (treadle_box_range). All of this is in the axes of the part, for one
+ * expert where there are experts; treadle_part_canonical turns it into canonical boxes. Facts: layouts.md
+ * sections 4.1 to 4.5. */
+#include "grid/grid.h"
+
+#include <assert.h>
+#include <inttypes.h>
+
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+/* The axes of a dimension, first and last; last < first when the part lacks it. */
+static void axes_of(const treadle_part_shape *part, int dim, int *first_p, int *last_p) {
+  *first_p = part->naxes;
+  *last_p = -1;
+  for (int a = part->naxes - 1; a >= 0; a--)
+    if (part->axis_dim[a] == dim) {
+      *first_p = a;
+      if (*last_p < 0) *last_p = a;
+    }
+}
+
+/* Does dimension 0 count query heads in its second axis, as [group, head of group, head_dim]? */
+static bool has_query_heads(const treadle_part_shape *part) {
+  int first, last;
+  axes_of(part, 0, &first, &last);
+  return last - first >= 2;
+}
+
+static int64_t rows_of(const treadle_part_shape *part) { return part->shape[0]; }
+
+/* How a part is cut: where heads are cut but cannot be told apart, its rows are. */
+static treadle_cut cut_of(const treadle_grid_rule *rule, const treadle_part_shape *part) {
+  return rule->rule->cut == TREADLE_CUT_HEADS && part->rows_only ? TREADLE_CUT_ROWS : rule->rule->cut;
+}
+
+/* Elements of one step of dimension 0, in a local tensor whose dimension 1 is cut in `columns`. */
+static int64_t row_elems(const treadle_part_shape *part, int64_t columns) {
+  return part->elems / part->shape[0] / columns;
+}
+
+/* Local rows of a part that is cut on its own. */
+static int64_t local_rows(const treadle_grid_rule *rule, const treadle_part_shape *part) {
+  int64_t shards = rule->shards, groups = part->axis[0];
+  switch (cut_of(rule, part)) {
+  case TREADLE_CUT_NONE:
+  case TREADLE_CUT_ROWS: return (rule->padded_rows ? rule->padded_rows : rows_of(part)) / shards;
+  case TREADLE_CUT_HEADS:
+    if (shards <= groups || has_query_heads(part)) return rows_of(part) / shards;
+    return rows_of(part) / groups;
+  default: return rule->padded_rows ? rule->padded_rows : rows_of(part);
+  }
+}
+
+static const char *name_of(const treadle_model *model, const treadle_part_shape *part) {
+  return model->family->kinds[part->kind].name;
+}
+
+static treadle_status check_heads(const char *what, const treadle_model *model,
+                                  const treadle_grid_rule *rule, const treadle_part_shape *part) {
+  int64_t shards = rule->shards, groups = part->axis[0];
+  if (groups % shards != 0 && shards % groups != 0)
+    REFUSE("layout '%s': %s: %s=%" PRId64 " and the %" PRId64 " KV heads must divide one another", what,
+           name_of(model, part), rule->over->name, shards, groups);
+  if (has_query_heads(part) && groups * part->axis[1] % shards != 0)
+    REFUSE("layout '%s': %s: %" PRId64 " attention heads are not divisible by %s=%" PRId64, what,
+           name_of(model, part), groups * part->axis[1], rule->over->name, shards);
+  return TREADLE_OK;
+}
+
+static treadle_status check_divides(const char *what, const treadle_grid_rule *rule, const char *name,
+                                    const char *of, int64_t size) {
+  if (size % rule->shards != 0)
+    REFUSE("layout '%s': %s: %" PRId64 " %s are not divisible by %s=%" PRId64, what, name, size, of,
+           rule->over->name, rule->shards);
+  return TREADLE_OK;
+}
+
+/* Local columns of the first parts of a rule whose parts stand side by side. */
+static int64_t columns_beside(const treadle_grid_rule *rule, int count) {
+  int64_t columns = 0, shards = rule->rule->cut == TREADLE_CUT_COLS ? rule->shards : 1;
+  for (int i = 0; i < count; i++) columns += rule->parts[i].shape[1] / shards;
+  return columns;
+}
+
+treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
+                                 const treadle_grid_rule *rule, treadle_storage *storage) {
+  treadle_status status = TREADLE_OK;
+  const treadle_part_shape *head = &rule->parts[0];
+  int64_t rows = 0, all_rows = 0;
+  if (rule->refined) {
+    treadle_refined_shape(rule, storage);
+    return TREADLE_OK;
+  }
+  storage->ndim = head->ndim;
+  for (int d = 0; d < head->ndim; d++) storage->shape[d] = head->shape[d];
+  for (int i = 0; i < storage->nparts; i++) {
+    const treadle_part_shape *part = &rule->parts[i];
+    bool extra = i >= storage->nparts - rule->also; /* another expert of the same shape */
+    if (part->ndim != head->ndim || part->elems / part->shape[0] != head->elems / head->shape[0] ||
+        (extra && part->shape[0] != rule->parts[i - rule->also].shape[0]))
+      REFUSE("family %s line %d: %s and %s differ in more than rows and cannot be stacked",
+             model->family->name, rule->rule->line, name_of(model, head), name_of(model, part));
+    if (cut_of(rule, part) == TREADLE_CUT_HEADS || rule->rule->fuse)
+      TRY(check_heads(what, model, rule, part));
+    if (rule->rule->fuse && part->axis[0] != head->axis[0])
+      REFUSE("family %s line %d: %s and %s have no common axis to be fused by", model->family->name,
+             rule->rule->line, name_of(model, head), name_of(model, part));
+    if (cut_of(rule, part) == TREADLE_CUT_ROWS && !rule->rule->fuse && !rule->padded_rows)
+      TRY(check_divides(what, rule, name_of(model, part), "rows", rows_of(part)));
+    if (rule->rule->cut == TREADLE_CUT_COLS) {
+      if (part->ndim < 2)
+        REFUSE("family %s line %d: %s has no columns to cut", model->family->name, rule->rule->line,
+               name_of(model, part));
+      TRY(check_divides(what, rule, name_of(model, part), "columns", part->shape[1]));
+    }
+    if (extra || (rule->rule->beside && i > 0)) continue;
+    rows += local_rows(rule, part);
+    all_rows += rows_of(part);
+  }
+  if (rule->rule->fuse) {
+    TRY(check_divides(what, rule, rule->rule->name, "fused rows", all_rows));
+    rows = all_rows / rule->shards;
+  }
+  storage->shape[0] = rows;
+  if (rule->rule->cut == TREADLE_CUT_COLS) storage->shape[1] /= rule->shards;
+  if (rule->rule->beside) storage->shape[1] = columns_beside(rule, storage->nparts);
+  if (rule->transposed) {
+    rows = storage->shape[0];
+    storage->shape[0] = storage->shape[1];
+    storage->shape[1] = rows;
+  }
+out:
+  return status;
+}
+
+/* Elements [low, high) of axes first..last of `box` as parts. The local tensor has element `low` at `offset`. */
+static treadle_status push_range(const treadle_part_shape *part_shape, const treadle_box *box, int first,
+                                 int last, int64_t low, int64_t high, int64_t offset, const int64_t *stride,
+                                 treadle_parts *parts) {
+  treadle_status status = TREADLE_OK;
+  treadle_box room[2 * TREADLE_MAX_AXES]; /* more than a range has, so that nothing is allocated */
+  treadle_boxes boxes = {room, 0, 2 * TREADLE_MAX_AXES};
+  TRY(treadle_box_range(box, first, last, low, high, &boxes));
+  assert(boxes.items == room);
+  for (size_t i = 0; i < boxes.count; i++) {
+    treadle_part part = {.box = boxes.items[i]};
+    int64_t position = 0;
+    for (int a = first; a <= last; a++)
+      position = position * box->size[a] + boxes.items[i].start[a] - box->start[a];
+    int64_t step = last >= first ? stride[last] : 0;
+    part.offset = offset + (position - low) * step;
+    for (int a = 0; a < part_shape->naxes; a++) part.stride[a] = stride[a];
+    TRY(treadle_array_push(parts, part));
+  }
+out:
+  return status;
+}
+
+/* Strides in elements of each axis, in a local tensor whose dimension 1 is so wide. */
+static void local_strides(const treadle_part_shape *part, int64_t width, int64_t *stride) {
+  int64_t elems = 1;
+  for (int dim = part->ndim - 1; dim >= 0; dim--) {
+    int64_t inner = elems;
+    for (int a = part->naxes - 1; a >= 0; a--)
+      if (part->axis_dim[a] == dim) {
+        stride[a] = inner;
+        inner *= part->axis[a];
+      }
+    elems *= dim == 1 ? width : part->shape[dim];
+  }
+}
+
+static treadle_box whole_part(const treadle_part_shape *part) {
+  treadle_box box;
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    box.start[a] = 0;
+    box.size[a] = a < part->naxes ? part->axis[a] : 1;
+  }
+  return box;
+}
+
+/* Interleaved by axis 0: a group of all parts after the other, then plain rows [a, b) of the whole. */
+static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_storage *storage,
+                                 int position, int64_t shard, treadle_parts *parts) {
+  treadle_status status = TREADLE_OK;
+  const treadle_part_shape *part = &rule->parts[position];
+  int64_t groups = part->axis[0], row = row_elems(part, 1);
+  int64_t begin = 0, block = 0; /* this part's rows in a group's block */
+  for (int i = 0; i < storage->nparts; i++) {
+    if (i == position) begin = block;
+    block += rows_of(&rule->parts[i]) / groups;
+  }
+  int64_t end = begin + rows_of(part) / groups;
+  int64_t low = shard * storage->shape[0], high = low + storage->shape[0];
+  int64_t stride[TREADLE_MAX_AXES];
+  local_strides(part, part->shape[1], stride);
+  stride[0] = block * row;
+  int first, last;
+  axes_of(part, 0, &first, &last);
+
+  /* The head, the whole groups and the tail of [low, high). */
+  int64_t edges[4][4] = {{0}};
+  int count = 0;
+  int64_t g = low / block, x = low % block, g_end = high / block, y = high % block;
+  if (g == g_end) {
+    edges[count][0] = g, edges[count][1] = 1, edges[count][2] = x, edges[count++][3] = y;
+  } else {
+    if (x > 0) edges[count][0] = g++, edges[count][1] = 1, edges[count][2] = x, edges[count++][3] = block;
+    if (g < g_end)
+      edges[count][0] = g, edges[count][1] = g_end - g, edges[count][2] = 0, edges[count++][3] = block;
+    if (y > 0) edges[count][0] = g_end, edges[count][1] = 1, edges[count][2] = 0, edges[count++][3] = y;
+  }
+  for (int i = 0; i < count; i++) {
+    int64_t from = edges[i][2] > begin ? edges[i][2] : begin, to = edges[i][3] < end ? edges[i][3] : end;
+    if (from >= to) continue;
+    treadle_box box = whole_part(part);
+    box.start[0] = edges[i][0];
+    box.size[0] = edges[i][1];
+    int64_t offset = (edges[i][0] * block + from - low) * row;
+    TRY(push_range(part, &box, first + 1, last, from - begin, to - begin, offset, stride, parts));
+  }
+out:
+  return status;
+}
+
+/* Turns a part of a local matrix [rows, columns] into one of [columns, rows]. */
+static void transpose(const treadle_part_shape *shape, int64_t rows, int64_t columns, treadle_part *part) {
+  part->offset = part->offset % columns * rows + part->offset / columns;
+  for (int a = 0; a < shape->naxes; a++) {
+    if (shape->axis_dim[a] == 0)
+      part->stride[a] /= columns;
+    else if (shape->axis_dim[a] == 1)
+      part->stride[a] *= rows;
+  }
+}
+
+static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
+                               int64_t shard, bool once, treadle_parts *parts) {
+  if (rule->refined) return treadle_refined_part(rule, position, shard, once, parts);
+  if (rule->rule->fuse) return push_fused(rule, storage, position, shard, parts);
+  if (rule->rule->cut == TREADLE_CUT_FIRST && shard > 0) return TREADLE_OK;
+  const treadle_part_shape *part = &rule->parts[position];
+  bool by_columns = rule->rule->cut == TREADLE_CUT_COLS;
+  int64_t columns = by_columns ? rule->shards : 1, stride[TREADLE_MAX_AXES];
+  int64_t width = part->ndim > 1 ? part->shape[1] / columns : 1;
+  if (rule->rule->beside) width = columns_beside(rule, storage->nparts);
+  local_strides(part, width, stride);
+  int64_t offset = 0; /* of this part's first row, in its expert */
+  int begin = position >= storage->nparts - rule->also ? storage->nparts - rule->also : 0;
+  for (int i = begin; i < position && !rule->rule->beside; i++)
+    offset += local_rows(rule, &rule->parts[i]) * row_elems(&rule->parts[i], columns);
+  if (rule->rule->beside) offset = columns_beside(rule, position);
+  int first, last;
+  axes_of(part, by_columns ? 1 : 0, &first, &last);
+  int64_t rows = local_rows(rule, part), low = 0, high = rows_of(part);
+  if (by_columns) {
+    low = part->shape[1] / rule->shards * shard;
+    high = low + part->shape[1] / rule->shards;
+  } else if (cut_of(rule, part) == TREADLE_CUT_ROWS) {
+    low = rows * shard < high ? rows * shard : high;
+    high = low + rows < high ? low + rows : high;
+  } else if (cut_of(rule, part) == TREADLE_CUT_HEADS) {
+    int64_t groups = part->axis[0];
+    bool repeated = rule->shards > groups && !has_query_heads(part);
+    low = repeated ? shard / (rule->shards / groups) * rows : rows * shard;
+    high = low + rows;
+  }
+  treadle_box whole = whole_part(part);
+  return push_range(part, &whole, first, last, low, high, offset, stride, parts);
+}
+
+treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
+                                int64_t shard, bool once, treadle_parts *parts) {
+  treadle_status status = TREADLE_OK;
+  size_t first = parts->count;
+  TRY(cut_part(rule, storage, position, shard, once, parts));
+  for (size_t i = first; rule->transposed && i < parts->count; i++)
+    transpose(&rule->parts[position], storage->shape[storage->ndim - 1], storage->shape[storage->ndim - 2],
+              &parts->items[i]);
+out:
+  return status;
+}
+
+void treadle_part_canonical(const treadle_part_shape *shape, const treadle_part *part, treadle_box *box_p,
+                            int64_t *stride) {
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    box_p->start[a] = shape->start[a];
+    box_p->size[a] = shape->size[a];
+    stride[a] = 0;
+  }
+  for (int a = 0; a < shape->naxes; a++) {
+    int of = shape->of_axis[a];
+    box_p->start[of] = shape->start[of] + part->box.start[a];
+    box_p->size[of] = part->box.size[a];
+    stride[of] = part->stride[a];
+  }
+}
+
+bool treadle_part_seen(const treadle_part_shape *shape, const treadle_box *box, treadle_box *seen_p) {
+  *seen_p = whole_part(shape);
+  for (int a = shape->experts; a < TREADLE_MAX_AXES; a++) {
+    int64_t start = box->start[a] - shape->start[a], end = start + box->size[a];
+    if (start < 0) start = 0;
+    if (end > shape->size[a]) end = shape->size[a];
+    if (start >= end) return false;
+    for (int i = 0; i < shape->naxes; i++) {
+      if (shape->of_axis[i] != a) continue;
+      seen_p->start[i] = start;
+      seen_p->size[i] = end - start;
+    }
+  }
+  return true;
+}
+
+void treadle_cut_shards(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
+                        const treadle_box *box, int64_t *first_p, int64_t *last_p, int64_t *repeat_p) {
+  const treadle_part_shape *part = &rule->parts[position];
+  *first_p = *last_p = 0;
+  *repeat_p = 1;
+  if (rule->refined && rule->shards > 1) {
+    treadle_refined_shards(rule, position, box, first_p, last_p);
+    return;
+  }
+  if (rule->rule->cut == TREADLE_CUT_NONE || rule->rule->cut == TREADLE_CUT_FIRST || rule->shards == 1)
+    return;
+
+  int first, last; /* the box's first and last step of the dimension that is cut */
+  axes_of(part, rule->rule->cut == TREADLE_CUT_COLS ? 1 : 0, &first, &last);
+  int64_t low = 0, high = 0, size = 1;
+  for (int a = first; a <= last; a++) {
+    low = low * part->axis[a] + box->start[a];
+    high = high * part->axis[a] + box->start[a] + box->size[a] - 1;
+    size *= part->axis[a];
+  }
+  int64_t each = rule->rule->cut == TREADLE_CUT_COLS ? size / rule->shards : local_rows(rule, part);
+  if (rule->rule->fuse) {
+    int64_t groups = part->axis[0], block = storage->shape[0] * rule->shards / groups;
+    low = box->start[0] * block;
+    high = (box->start[0] + box->size[0]) * block - 1;
+    each = storage->shape[0];
+  } else if (cut_of(rule, part) == TREADLE_CUT_HEADS && rule->shards > part->axis[0] &&
+             !has_query_heads(part)) {
+    *repeat_p = rule->shards / part->axis[0];
+    low = low / each * *repeat_p;
+    high = high / each * *repeat_p;
+    each = 1;
+  }
+  *first_p = low / each;
+  *last_p = high / each;
+}

@@ -1,0 +1,145 @@
+/* sglang: SGLang's layouts. Facts: layouts.md sections 1.3, 6.3 and 17. tp is all ranks of a stage; attention and experts
+ * have groups of their own, carved from it. */
+#include "grid/engines.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+/* Where the usual padding does not divide: to a multiple of 64 * shards. */
+static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
+  int64_t padded = treadle_engine_rows(context, rows, shards), unit = 64 * shards;
+  return padded % shards == 0 ? padded : (rows + unit - 1) / unit * unit;
+}
+
+typedef struct options {
+  int64_t tp, pp, attn_dp, attn_cp, attn_tp, ep, moe_dp, moe_tp, dense_tp;
+  bool deepep, fused, dp_head, triton_kernels, triton_is_default;
+} options;
+
+/* One of two words; the first where the key is absent. */
+static treadle_status read_choice(treadle_words *words, const char *key, const char *first,
+                                  const char *second, bool *is_second_p) {
+  const char *value = treadle_words_get(words, key);
+  *is_second_p = value && strcmp(value, second) == 0;
+  if (value && !*is_second_p && strcmp(value, first) != 0)
+    REFUSE("layout '%s': %s=%s is neither %s nor %s", words->text, key, value, first, second);
+  return TREADLE_OK;
+}
+
+static treadle_status read_options(treadle_layout *layout, treadle_words *words, options *o) {
+  treadle_status status = TREADLE_OK;
+  bool other; /* storage of experts than the family's usual one */
+  TRY(treadle_words_size(words, "tp", 1, &o->tp));
+  TRY(treadle_words_size(words, "pp", 1, &o->pp));
+  TRY(treadle_words_size(words, "attn_dp", 1, &o->attn_dp));
+  TRY(treadle_words_size(words, "attn_cp", 1, &o->attn_cp));
+  TRY(treadle_words_size(words, "ep", 1, &o->ep));
+  TRY(treadle_words_size(words, "moe_dp", 1, &o->moe_dp));
+  TRY(treadle_words_size(words, "moe_dense_tp", o->tp, &o->dense_tp));
+  TRY(treadle_words_flag(words, "shared_fusion", &o->fused));
+  TRY(treadle_words_flag(words, "dp_lm_head", &o->dp_head));
+  TRY(read_choice(words, "a2a", "none", "deepep", &o->deepep));
+  TRY(read_choice(words, "moe", o->triton_is_default ? "triton" : "triton_kernels",
+                  o->triton_is_default ? "triton_kernels" : "triton", &other));
+  o->triton_kernels = other == o->triton_is_default;
+  const int64_t sizes[] = {o->tp, o->pp};
+  TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
+  if (o->dense_tp != 1 && o->dense_tp != o->tp)
+    REFUSE("layout '%s': moe_dense_tp=%" PRId64 "; SGLang knows 1 only", words->text, o->dense_tp);
+  if (o->tp % o->attn_dp != 0 || o->tp / o->attn_dp % o->attn_cp != 0)
+    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by attn_dp * attn_cp = %" PRId64 " * %" PRId64,
+           words->text, o->tp, o->attn_dp, o->attn_cp);
+  if (o->deepep) o->ep = o->tp; /* as SGLang does */
+  if (o->tp % o->ep != 0 || o->tp / o->ep % o->moe_dp != 0)
+    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by ep * moe_dp = %" PRId64 " * %" PRId64,
+           words->text, o->tp, o->ep, o->moe_dp);
+  /* handle_context_parallelism: without ep the experts of each moe_dp rank are cut by moe_tp. */
+  if (o->moe_dp > 1 && ((o->ep > 1 && o->ep * o->moe_dp != o->tp) || o->attn_cp != o->moe_dp || o->pp > 1))
+    REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep = 1 or ep * moe_dp = tp, attn_cp = moe_dp and pp = 1,"
+           " and ep is %" PRId64 ", tp %" PRId64 ", attn_cp %" PRId64 ", pp %" PRId64,
+           words->text, o->moe_dp, o->ep, o->tp, o->attn_cp, o->pp);
+  o->attn_tp = o->tp / o->attn_dp / o->attn_cp;
+  o->moe_tp = o->tp / o->ep / o->moe_dp;
+out:
+  return status;
+}
+
+static void write_normal(treadle_builder *normal, const options *o) {
+  treadle_normal_size(normal, "tp", o->tp);
+  treadle_normal_size(normal, "pp", o->pp);
+  treadle_normal_size(normal, "attn_dp", o->attn_dp);
+  treadle_normal_size(normal, "attn_cp", o->attn_cp);
+  treadle_normal_size(normal, "ep", o->ep);
+  treadle_normal_size(normal, "moe_dp", o->moe_dp);
+  if (o->dense_tp != o->tp) treadle_normal_number(normal, "moe_dense_tp", o->dense_tp);
+  if (o->fused) treadle_normal_text(normal, "shared_fusion", "on");
+  if (o->dp_head) treadle_normal_text(normal, "dp_lm_head", "on");
+  if (o->deepep) treadle_normal_text(normal, "a2a", "deepep");
+  if (o->triton_kernels == o->triton_is_default)
+    treadle_normal_text(normal, "moe", o->triton_kernels ? "triton_kernels" : "triton");
+}
+
+static bool fuses_shared(const treadle_engine_rules *rules) {
+  for (int32_t r = 0; r < rules->count; r++)
+    if (rules->rules[r].also > 0) return true;
+  return false;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  (void)words_arena;
+  static const char *const expert_keys[] = {"redundant", "map", "shared_fusion", NULL};
+  treadle_engine engine;
+  options o = {0};
+  TRY(treadle_engine_start(&engine, "sglang", layout, words, normal));
+  int64_t kernels;
+  TRY(treadle_grid_trait(layout, &engine.spec, engine.rules, "triton_kernels", 0, &kernels));
+  o.triton_is_default = !kernels;
+  TRY(read_options(layout, words, &o));
+  /* Families with rules for triton_kernels of their own say so; FusedMoE transposes those of others. */
+  engine.spec.transposes_experts = o.triton_kernels && !kernels;
+  if (engine.spec.transposes_experts && layout->fp8)
+    REFUSE("layout '%s': SGLang's moe=triton_kernels has no fp8 blocks", words->text);
+  TRY(treadle_engine_refuse_experts(&engine, expert_keys));
+  if (o.fused && !fuses_shared(engine.rules))
+    REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s",
+           words->text, layout->model->family->name);
+  engine.spec.padded_rows = padded_rows;
+  treadle_mesh *mesh = &engine.spec.mesh;
+  treadle_mesh_add(mesh, "tp", o.tp, 1);
+  treadle_mesh_add(mesh, "attn_tp", o.attn_tp, 1);
+  treadle_mesh_add(mesh, "attn_cp", o.attn_cp, o.attn_tp);
+  treadle_mesh_add(mesh, "attn_dp", o.attn_dp, o.attn_tp * o.attn_cp);
+  treadle_mesh_add(mesh, "pp", o.pp, o.tp);
+  treadle_mesh_add(mesh, "moe_tp", o.moe_tp, 1);
+  treadle_mesh_add(mesh, "ep", o.ep, o.moe_tp);
+  if (o.attn_cp > o.moe_dp) /* then it is the group of attention's context parallelism */
+    treadle_mesh_add(mesh, "moe_dp", o.attn_cp, o.attn_tp);
+  else
+    treadle_mesh_add(mesh, "moe_dp", o.moe_dp, o.moe_tp * o.ep);
+  treadle_mesh_add(mesh, "shared_tp", o.deepep ? 1 : o.tp, 1);
+  treadle_mesh_add(mesh, "dense_tp", o.dense_tp, 1);
+  treadle_mesh_add(mesh, "embed_tp", o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
+  treadle_mesh_add(mesh, "head_tp", o.dp_head && o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
+  write_normal(normal, &o);
+  treadle_grid_number(&engine.spec, "deepep", o.deepep);
+  treadle_grid_number(&engine.spec, "shared_fused", o.fused);
+  treadle_grid_number(&engine.spec, "triton_kernels", o.triton_kernels);
+  TRY(treadle_engine_place(&engine, o.ep, false));
+  if (engine.spec.slots && engine.spec.slots[0]->count % o.ep != 0)
+    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64, words->text,
+           engine.spec.slots[0]->count, o.ep);
+  TRY(treadle_engine_names(&engine));
+  TRY(treadle_engine_build(&engine, true));
+out:
+  return status;
+}
+
+static const char *const keys[] = {"tp",           "pp",         "attn_dp",   "attn_cp", "ep",
+                                   "moe_dp",       "partition",  "redundant", "map",     "shared_fusion",
+                                   "moe_dense_tp", "dp_lm_head", "a2a",       "moe",     "names",
+                                   "dtype",        NULL};
+const treadle_layout_kind treadle_kind_sglang = {"sglang", keys, true, create};

@@ -1,0 +1,163 @@
+/* Slots: linear, round robin, maps, and maps from a file. */
+#include "grid/slots.h"
+
+#include "base/hash.h"
+#include "io/json.h"
+
+#include <inttypes.h>
+
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+enum { MAX_SLOTS = 1 << 20 };
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
+
+treadle_status treadle_slots_linear(int64_t experts, int64_t ep, treadle_arena *arena,
+                                    const treadle_slots **slots_p) {
+  treadle_slots *slots = treadle_arena_alloc(arena, sizeof *slots);
+  if (!slots) return no_memory();
+  *slots = (treadle_slots){.experts = experts, .ep = ep, .count = experts};
+  *slots_p = slots;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_slots_for_all(int64_t experts, int64_t ep, int64_t layers, treadle_arena *arena,
+                                     const treadle_slots ***slots_p) {
+  const treadle_slots *one = NULL;
+  treadle_status status;
+  *slots_p = NULL;
+  if (experts == 0) return TREADLE_OK;
+  TRY(treadle_slots_linear(experts, ep, arena, &one));
+  *slots_p = treadle_arena_alloc_array(arena, (size_t)layers, sizeof **slots_p);
+  if (!*slots_p) return no_memory();
+  for (int64_t layer = 0; layer < layers; layer++) (*slots_p)[layer] = one;
+out:
+  return status;
+}
+
+/* Lists the slots of each expert. */
+static treadle_status invert(const char *what, int64_t layer, treadle_slots *slots, treadle_arena *arena) {
+  int32_t *first = treadle_arena_alloc_array(arena, (size_t)slots->experts + 2, sizeof *first);
+  int32_t *places = treadle_arena_alloc_array(arena, (size_t)slots->count + 1, sizeof *places);
+  if (!first || !places) return no_memory();
+  for (int64_t s = 0; s < slots->count; s++) first[slots->logical[s] + 2]++;
+  for (int64_t e = 0; e < slots->experts; e++) {
+    if (first[e + 2] == 0)
+      REFUSE("layout '%s': the expert map of layer %" PRId64 " has no slot for expert %" PRId64, what,
+             layer, e);
+    first[e + 2] += first[e + 1];
+  }
+  for (int64_t s = 0; s < slots->count; s++) places[first[slots->logical[s] + 1]++] = (int32_t)s;
+  slots->first = first;
+  slots->places = places;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t experts, int64_t ep,
+                                 const int32_t *logical, int64_t count, treadle_arena *arena,
+                                 const treadle_slots **slots_p) {
+  treadle_slots *slots = treadle_arena_alloc(arena, sizeof *slots);
+  int32_t *copy = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *copy);
+  if (!slots || !copy) return no_memory();
+  *slots = (treadle_slots){.experts = experts, .ep = ep, .count = count, .logical = copy, .hash = 1};
+  for (int64_t s = 0; s < count; s++) {
+    if (logical[s] < 0 || logical[s] >= experts)
+      REFUSE("layout '%s': the expert map of layer %" PRId64 " gives slot %" PRId64
+             " expert %d, which is none of %" PRId64,
+             what, layer, s, (int)logical[s], experts);
+    copy[s] = logical[s];
+    slots->hash = treadle_hash_more(slots->hash, (uint64_t)logical[s]);
+  }
+  *slots_p = slots;
+  return invert(what, layer, slots, arena);
+}
+
+treadle_status treadle_slots_again(const char *what, int64_t layer, int64_t experts, int64_t ep,
+                                   int64_t count, treadle_arena *arena, const treadle_slots **slots_p) {
+  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
+  if (!logical) return no_memory();
+  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % experts);
+  return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
+}
+
+treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_arena *arena,
+                                         const treadle_slots **slots_p) {
+  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)experts + 1, sizeof *logical);
+  int64_t slot = 0;
+  if (!logical) return no_memory();
+  for (int64_t rank = 0; rank < ep; rank++)
+    for (int64_t expert = rank; expert < experts; expert += ep) logical[slot++] = (int32_t)expert;
+  return treadle_slots_map("round robin", 0, experts, ep, logical, experts, arena, slots_p);
+}
+
+/* ---- Files ---- */
+
+static treadle_status read_list(const char *what, const char *path, const json_t *list, int64_t layer,
+                                int64_t experts, int64_t ep, int64_t wanted, treadle_arena *arena,
+                                const treadle_slots **slots_p) {
+  int64_t count = (int64_t)json_array_size(list);
+  if (!json_is_array(list)) REFUSE("layout '%s': %s: layer %" PRId64 " is no list", what, path, layer);
+  if (count < 1 || count > MAX_SLOTS || count % ep != 0 || (wanted && count != wanted))
+    REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots; %s%" PRId64 " is needed", what, path,
+           layer, count, wanted ? "" : "a multiple of ep = ", wanted ? wanted : ep);
+  int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
+  if (!logical) return no_memory();
+  for (int64_t s = 0; s < count; s++) {
+    const json_t *number = json_array_get(list, (size_t)s);
+    int64_t value = json_integer_value(number); /* 0 where it is none */
+    if (!json_is_integer(number))
+      REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds no whole number", what, path, s,
+             layer);
+    if (value < 0 || value > INT32_MAX)
+      REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds expert %" PRId64
+             ", which is none of %" PRId64,
+             what, path, s, layer, value, experts);
+    logical[s] = (int32_t)value;
+  }
+  return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
+}
+
+treadle_status treadle_slots_parse(const char *what, const char *path, const json_t *root, int64_t experts,
+                                   int64_t ep, int64_t layers, int64_t mtp, int64_t count,
+                                   treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p) {
+  treadle_status status = TREADLE_OK;
+  const json_t *lists = json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
+  size_t given = json_array_size(lists);
+  if (!json_is_array(lists))
+    REFUSE("layout '%s': %s: has no list%s", what, path,
+           json_is_object(root) ? " physical_to_logical_map" : "");
+  bool one = given > 0 && json_is_integer(json_array_get(lists, 0));
+  bool decoders = mtp > 0 && (int64_t)given == layers - mtp;
+  if (!one && (given == 0 || (given != 1 && (int64_t)given < layers && !decoders)))
+    REFUSE("layout '%s': %s has expert maps of %zu layers, and the model has %" PRId64 " and %" PRId64
+           " of MTP",
+           what, path, given, layers - mtp, mtp);
+  for (int64_t layer = 0; layer < layers; layer++) {
+    const json_t *list = one ? lists : json_array_get(lists, given == 1 ? 0 : (size_t)layer);
+    bool again = layer > 0 && (one || given == 1);
+    if (again)
+      slots[layer] = slots[0];
+    else if (!list)
+      TRY(treadle_slots_again(what, layer, experts, ep, slots[0]->count, arena, &slots[layer]));
+    else
+      TRY(read_list(what, path, list, layer, experts, ep, count, arena, &slots[layer]));
+    if (slots[layer]->count != slots[0]->count)
+      REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots, layer 0 has %" PRId64, what, path,
+             layer, slots[layer]->count, slots[0]->count);
+    *digest_p = treadle_hash_more(*digest_p, slots[layer]->hash);
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_slots_read(const char *what, const char *path, int64_t experts, int64_t ep,
+                                  int64_t layers, int64_t mtp, int64_t count, treadle_arena *arena,
+                                  const treadle_slots **slots, uint64_t *digest_p) {
+  json_t *root = NULL;
+  treadle_status status;
+  TRY(treadle_json_load(path, &root));
+  TRY(treadle_slots_parse(what, path, root, experts, ep, layers, mtp, count, arena, slots, digest_p));
+out:
+  json_decref(root);
+  return status;
+}

@@ -1,0 +1,318 @@
+/* Pipeline tables. Every table is checked to hold each layer exactly once. */
+#include "grid/stages.h"
+
+#include "base/checked.h"
+#include "base/limits.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+/* Tables are made of stages: of no more than a model could fill. */
+static treadle_status check_stages(const char *what, int64_t stages, int64_t per_stage) {
+  int64_t count;
+  if (!treadle_mul_fits(stages, per_stage, &count) || count > TREADLE_MAX_STAGES)
+    REFUSE("layout '%s': %" PRId64 " stages of %" PRId64 " virtual ones; at most %d in all will do", what,
+           stages, per_stage, TREADLE_MAX_STAGES);
+  return TREADLE_OK;
+}
+
+static treadle_status make_chunks(int64_t stages, int64_t per_stage, treadle_arena *arena,
+                                  treadle_chunks *chunks) {
+  chunks->stages = (int32_t)stages;
+  chunks->count = (int32_t)(stages * per_stage);
+  chunks->items = treadle_arena_alloc_array(arena, (size_t)chunks->count, sizeof *chunks->items);
+  if (!chunks->items) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  for (int32_t i = 0; i < chunks->count; i++) {
+    chunks->items[i].stage = i / (int32_t)per_stage;
+    chunks->items[i].number = i % (int32_t)per_stage;
+  }
+  chunks->items[0].first = true;
+  chunks->items[chunks->count - 1].last = chunks->items[chunks->count - 1].norm = true;
+  return TREADLE_OK;
+}
+
+static treadle_status set_layers(treadle_chunk *chunk, int64_t first, int64_t count, treadle_arena *arena) {
+  chunk->layer_count = (int32_t)count;
+  chunk->layers = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *chunk->layers);
+  if (!chunk->layers) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  for (int64_t i = 0; i < count; i++) chunk->layers[i] = (int32_t)(first + i);
+  return TREADLE_OK;
+}
+
+static treadle_status check_cover(const char *what, int64_t layers, const treadle_chunks *chunks,
+                                  treadle_arena *arena) {
+  char *seen = treadle_arena_alloc(arena, (size_t)layers + 1);
+  if (!seen) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  int64_t total = 0;
+  for (int32_t i = 0; i < chunks->count; i++)
+    for (int32_t j = 0; j < chunks->items[i].layer_count; j++, total++) {
+      int32_t layer = chunks->items[i].layers[j];
+      if (layer < 0 || layer >= layers || seen[layer])
+        REFUSE("layout '%s': the stages do not hold each of %" PRId64 " layers once (layer %d)", what,
+               layers, layer);
+      seen[layer] = 1;
+    }
+  if (total != layers)
+    REFUSE("layout '%s': the stages hold %" PRId64 " of %" PRId64 " layers", what, total, layers);
+  return TREADLE_OK;
+}
+
+/* ---- Megatron: counts ---- */
+
+/* Slots of every stage; a slot is a layer, or the embedding or the loss where they are accounted for. */
+static treadle_status slots_of_stages(const char *what, int64_t layers, const treadle_megatron_stages *o,
+                                      int64_t *slots) {
+  int64_t pp = o->pp, others = pp - (o->first > 0) - (o->last > 0);
+  if (o->first > 0 || o->last > 0) {
+    if (o->embedding_split || o->loss_split)
+      REFUSE("layout '%s': first and last do not go with embedding_split and loss_split", what);
+    if (pp == 1 && o->first > 0 && o->last > 0)
+      REFUSE("layout '%s': first and last are the same stage when pp=1", what);
+    int64_t rest = layers - o->first - o->last;
+    if (rest < 0 || (others == 0 && rest != 0) || (others > 0 && rest % others != 0))
+      REFUSE("layout '%s': %" PRId64 " layers less first=%" PRId64 " and last=%" PRId64
+             " do not divide evenly over %" PRId64 " other stages",
+             what, layers, o->first, o->last, others);
+    if (others > 0 && rest == 0) /* transformer_config.py: middle stages and layers for them, or neither */
+      REFUSE("layout '%s': first=%" PRId64 " and last=%" PRId64 " are all %" PRId64
+             " layers and leave none to the other stages",
+             what, o->first, o->last, layers);
+    for (int64_t p = 0; p < pp; p++) slots[p] = others > 0 ? rest / others : 0;
+    if (o->first > 0) slots[0] = o->first;
+    if (o->last > 0) slots[pp - 1] = o->last;
+    return TREADLE_OK;
+  }
+  int64_t total = layers + o->embedding_split + o->loss_split;
+  if (total % pp != 0)
+    REFUSE("layout '%s': %" PRId64 " layers%s are not divisible by pp=%" PRId64, what, total,
+           total > layers ? " (with embedding and loss)" : "", pp);
+  for (int64_t p = 0; p < pp; p++) slots[p] = total / pp;
+  return TREADLE_OK;
+}
+
+static treadle_status stages_by_count(const char *what, int64_t layers, const treadle_megatron_stages *o,
+                                      treadle_arena *arena, treadle_chunks *chunks) {
+  treadle_status status = TREADLE_OK;
+  int64_t pp = o->pp, vpp = o->vpp;
+  if (vpp > 1 && pp == 1) REFUSE("layout '%s': vpp=%" PRId64 " needs pp greater than 1", what, vpp);
+  int64_t *slots = treadle_arena_alloc_array(arena, (size_t)pp, sizeof *slots);
+  if (!slots) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  TRY(slots_of_stages(what, layers, o, slots));
+  for (int64_t p = 0; p < pp; p++)
+    if (slots[p] % vpp != 0)
+      REFUSE("layout '%s': %" PRId64 " layers of stage %" PRId64 " are not divisible by vpp=%" PRId64, what,
+             slots[p], p, vpp);
+  TRY(make_chunks(pp, vpp, arena, chunks));
+  /* Slots are numbered chunk by chunk, virtual stages outside, stages inside. */
+  int64_t slot = o->embedding_split ? -1 : 0;
+  for (int64_t v = 0; v < vpp; v++)
+    for (int64_t p = 0; p < pp; p++) {
+      int64_t end = slot + slots[p] / vpp;
+      int64_t low = slot < 0 ? 0 : slot, high = end > layers ? layers : end;
+      TRY(set_layers(&chunks->items[p * vpp + v], low, high > low ? high - low : 0, arena));
+      slot = end;
+    }
+out:
+  return status;
+}
+
+/* ---- Megatron: the layout string ---- */
+
+enum { MAX_EXPANDED = 1 << 20 };
+
+/* Copies text[0..length) `times` times. */
+static bool repeat(char *out, size_t *used, const char *text, size_t length, int64_t times) {
+  for (int64_t i = 0; i < times; i++) {
+    if (*used + length >= MAX_EXPANDED) return false;
+    memcpy(out + *used, text, length);
+    *used += length;
+  }
+  return true;
+}
+
+/* The number after a '*', 1 where there is none; -1 when it is no number. */
+static int64_t read_times(const char **at) {
+  if (**at != '*') return 1;
+  char *end;
+  if ((*at)[1] < '0' || (*at)[1] > '9') return -1;
+  int64_t times = strtoll(*at + 1, &end, 10);
+  *at = end;
+  return times > MAX_EXPANDED ? -1 : times;
+}
+
+/* (xyz)*n and x*n written out, commas dropped. */
+static treadle_status expand(const char *what, const char *text, char *out) {
+  size_t used = 0;
+  for (const char *at = text; *at;) {
+    const char *begin = at;
+    size_t length = 1;
+    if (*at == ',') {
+      at++;
+      continue;
+    }
+    bool in_group = *at == '(';
+    if (in_group) {
+      begin = at + 1;
+      length = strcspn(begin, "()");
+      if (begin[length] != ')')
+        REFUSE("layout '%s': layout= has a parenthesis that is nested or not closed", what);
+      at = begin + length + 1;
+    } else {
+      at++;
+    }
+    char group[4096];
+    size_t group_length = 0; /* commas inside a group, and x*n inside it */
+    for (size_t i = 0; i < length;) {
+      const char *one = begin + i, *after = one + 1;
+      if (*one == ',') {
+        i++;
+        continue;
+      }
+      int64_t times = in_group ? read_times(&after) : 1;
+      if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number", what);
+      for (int64_t k = 0; k < times; k++) {
+        if (group_length == sizeof group) REFUSE("layout '%s': a group of layout= is too long", what);
+        group[group_length++] = *one;
+      }
+      i += (size_t)(after - one);
+    }
+    int64_t times = read_times(&at);
+    if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number", what);
+    if (!repeat(out, &used, group, group_length, times)) REFUSE("layout '%s': layout= is too long", what);
+  }
+  out[used] = 0;
+  return TREADLE_OK;
+}
+
+static treadle_status stages_by_string(const char *what, int64_t layers, treadle_megatron_stages *o,
+                                       treadle_arena *arena, treadle_chunks *chunks) {
+  treadle_status status = TREADLE_OK;
+  if (o->first > 0 || o->last > 0 || o->embedding_split || o->loss_split)
+    REFUSE("layout '%s': layout= does not go with first, last, embedding_split and loss_split", what);
+  char *text = treadle_arena_alloc(arena, MAX_EXPANDED);
+  if (!text) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  TRY(expand(what, o->layout, text));
+
+  int64_t stages = 1, embeddings = 0, losses = 0, decoders = 0, mtp = 0;
+  char first = 0, final = 0;
+  for (const char *at = text; *at; at++) {
+    if (!strchr("EtmL|", *at))
+      REFUSE("layout '%s': layout= has '%c'; known are E, t, m, L and |", what, *at);
+    if (*at == 't' && mtp > 0) REFUSE("layout '%s': layout= has a decoder layer behind an MTP layer", what);
+    mtp += *at == 'm';
+    stages += *at == '|';
+    embeddings += *at == 'E';
+    losses += *at == 'L';
+    decoders += *at == 't';
+    if (*at != '|') {
+      if (!first) first = *at;
+      final = *at;
+    }
+  }
+  if (embeddings != 1 || first != 'E')
+    REFUSE("layout '%s': layout= must have one E, at first place (it has %" PRId64 ")", what, embeddings);
+  if (losses != 1 || final != 'L')
+    REFUSE("layout '%s': layout= must have one L, at last place (it has %" PRId64 ")", what, losses);
+  if (decoders != layers)
+    REFUSE("layout '%s': layout= has %" PRId64 " decoder layers, the model %" PRId64, what, decoders,
+           layers);
+  if (mtp != o->mtp)
+    REFUSE("layout '%s': layout= has %" PRId64 " MTP layers, the model %" PRId64, what, mtp, o->mtp);
+  if (stages % o->pp != 0)
+    REFUSE("layout '%s': the %" PRId64 " stages of layout= are not a multiple of pp=%" PRId64, what, stages,
+           o->pp);
+  int64_t vpp = stages / o->pp;
+  if (o->vpp > 0 && o->vpp != vpp)
+    REFUSE("layout '%s': vpp=%" PRId64 ", but layout= has %" PRId64 " stages for each pipeline rank", what,
+           o->vpp, vpp);
+  if (vpp > 1 && o->pp == 1)
+    REFUSE("layout '%s': layout= has %" PRId64 " stages and pp is 1", what, stages);
+  o->vpp = vpp;
+
+  TRY(make_chunks(o->pp, vpp, arena, chunks));
+  int64_t next = 0;
+  const char *at = text;
+  for (int64_t s = 0; s < stages; s++, at++) { /* stage s is virtual stage s / pp of rank s % pp */
+    int64_t begin = next, here = 0;
+    for (; *at && *at != '|'; at++) {
+      next += *at == 't';
+      here += *at == 'm';
+    }
+    treadle_chunk *chunk = &chunks->items[s % o->pp * vpp + s / o->pp];
+    TRY(set_layers(chunk, begin, next - begin, arena));
+    if (here && (here != mtp || s / o->pp != vpp - 1))
+      REFUSE("layout '%s': layout= must have all MTP layers in one stage, the last of its rank", what);
+    chunk->mtp = here > 0;
+  }
+out:
+  return status;
+}
+
+/* With MTP layers the final norm goes with the last decoder layer. */
+static void place_norm(int64_t layers, treadle_chunks *chunks) {
+  for (int32_t c = 0; c < chunks->count; c++) {
+    treadle_chunk *chunk = &chunks->items[c];
+    chunk->norm = chunk->layer_count > 0 && chunk->layers[chunk->layer_count - 1] == layers - 1;
+  }
+}
+
+treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle_megatron_stages *options,
+                                       treadle_arena *arena, treadle_chunks *chunks_p) {
+  treadle_status status = TREADLE_OK;
+  TRY(check_stages(what, options->pp, options->vpp ? options->vpp : 1));
+  if (options->layout) {
+    TRY(stages_by_string(what, layers, options, arena, chunks_p));
+  } else {
+    if (options->vpp == 0) options->vpp = 1;
+    TRY(stages_by_count(what, layers, options, arena, chunks_p));
+    chunks_p->items[chunks_p->count - 1].mtp = options->mtp > 0;
+  }
+  TRY(check_cover(what, layers, chunks_p, arena));
+  if (options->mtp > 0) place_norm(layers, chunks_p);
+out:
+  return status;
+}
+
+/* ---- Engines ---- */
+
+treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t pp, const int64_t *partition,
+                                     int partition_count, bool remainder_last, treadle_arena *arena,
+                                     treadle_chunks *chunks_p) {
+  treadle_status status = TREADLE_OK;
+  TRY(check_stages(what, pp, 1));
+  if (partition_count > 0 && partition_count != pp)
+    REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, partition_count, pp);
+  TRY(make_chunks(pp, 1, arena, chunks_p));
+  int64_t next = 0, remainder = layers % pp;
+  for (int64_t p = 0; p < pp; p++) {
+    int64_t count = layers / pp;
+    if (partition_count > 0)
+      count = partition[p];
+    else if (remainder_last)
+      count += p >= pp - remainder;
+    else
+      count += p < pp - 1 && p >= pp - 1 - remainder;
+    if (count > layers - next)
+      REFUSE("layout '%s': the partition's stages up to %" PRId64 " have more than the %" PRId64 " layers",
+             what, p, layers);
+    TRY(set_layers(&chunks_p->items[p], next, count, arena));
+    next += count;
+  }
+  TRY(check_cover(what, layers, chunks_p, arena));
+out:
+  return status;
+}
+
+treadle_status treadle_stages_add_draft(treadle_arena *arena, treadle_chunks *chunks) {
+  treadle_chunk *items = treadle_arena_alloc_array(arena, (size_t)chunks->count + 1, sizeof *items);
+  if (!items) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
+  memcpy(items, chunks->items, (size_t)chunks->count * sizeof *items);
+  items[chunks->count] =
+      (treadle_chunk){.stage = chunks->stages - 1, .number = 1, .mtp = true, .draft = true};
+  chunks->items = items;
+  chunks->count++;
+  return TREADLE_OK;
+}

@@ -1,0 +1,113 @@
+/* vllm: vLLM's layouts. Facts: layouts.md sections 1.2, 6.2 and 17. Experts are cut or placed over the flattened group
+ * dp x pcp x tp of a stage. */
+#include "grid/engines.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
+/* placement=round_robin counts where the family allows it, without redundant experts and where ranks exchange no
+ * tokens, as they do with dp and pcp (the default backend of that puts the experts in order). */
+static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,
+                                     bool *round_robin_p) {
+  const char *placement = treadle_words_get(engine->words, "placement");
+  int64_t allowed, uneven, experts = engine->layout->model->experts;
+  treadle_status status;
+  *round_robin_p = false;
+  TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "uneven_experts", 1, &uneven));
+  if (!uneven && experts % ep != 0)
+    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64
+           ", and vLLM loads family %s only so",
+           engine->words->text, experts, ep, engine->layout->model->family->name);
+  if (!placement) return TREADLE_OK;
+  if (strcmp(placement, "linear") != 0 && strcmp(placement, "round_robin") != 0)
+    REFUSE("layout '%s': placement=%s is neither linear nor round_robin", engine->words->text, placement);
+  if (placement[0] == 'l') return TREADLE_OK;
+  treadle_normal_text(engine->normal, "placement", placement);
+  TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "round_robin", 0, &allowed));
+  *round_robin_p = allowed && !eplb && exchanging == 1;
+  if (*round_robin_p && experts < ep)
+    REFUSE("layout '%s': placement=round_robin needs at least ep=%" PRId64
+           " experts, and there are %" PRId64,
+           engine->words->text, ep, experts);
+out:
+  return status;
+}
+
+/* Decode context parallelism moves no weight; vLLM takes it where it spans copies of KV heads (config/model.py,
+ * config/parallel.py). Latent attention has one KV head. */
+static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int64_t pcp) {
+  void *model = (void *)(uintptr_t)engine->layout->model; /* only read */
+  const char *text = engine->words->text;
+  int64_t dcp, heads, groups;
+  bool has_heads, has_groups;
+  treadle_status status;
+  TRY(treadle_words_size(engine->words, "dcp", 1, &dcp));
+  if (dcp == 1) return TREADLE_OK;
+  if (pcp == 1 ? tp % dcp != 0 : dcp != pcp && dcp != tp * pcp)
+    REFUSE("layout '%s': dcp=%" PRId64 " must divide tp=%" PRId64 " or, with pcp, be pcp or tp * pcp", text,
+           dcp, tp);
+  TRY(treadle_model_lookup(model, "nh", NULL, &heads, &has_heads));
+  TRY(treadle_model_lookup(model, "ng", NULL, &groups, &has_groups));
+  if (!has_heads || !has_groups) return TREADLE_OK;
+  if (tp <= groups || dcp > tp / groups || heads / groups % dcp != 0)
+    REFUSE("layout '%s': dcp=%" PRId64 " is for copies of KV heads, at most tp / %" PRId64
+           ", and divides the %" PRId64 " query heads of each",
+           text, dcp, groups, heads / groups);
+out:
+  return status;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  (void)words_arena;
+  static const char *const expert_keys[] = {"ep", "placement", "redundant", "map", NULL};
+  treadle_engine engine;
+  bool ep_on = false, round_robin;
+  int64_t tp, pp, dp, pcp;
+  TRY(treadle_engine_start(&engine, "vllm", layout, words, normal));
+  TRY(treadle_words_size(words, "tp", 1, &tp));
+  TRY(treadle_words_size(words, "pp", 1, &pp));
+  TRY(treadle_words_size(words, "dp", 1, &dp));
+  TRY(treadle_words_size(words, "pcp", 1, &pcp));
+  const int64_t sizes[] = {tp, pcp, pp, dp};
+  TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
+  TRY(check_decode(&engine, tp, pcp));
+  TRY(treadle_engine_refuse_experts(&engine, expert_keys));
+  TRY(treadle_words_flag(words, "ep", &ep_on));
+  bool eplb = treadle_words_get(words, "redundant") && layout->model->experts > 0;
+  if (eplb && !ep_on) REFUSE("layout '%s': redundant experts need ep=on", words->text);
+  if (eplb && tp * pcp * dp == 1)
+    REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1", words->text);
+  int64_t inner = tp * pcp, ep = ep_on ? inner * dp : 1;
+
+  treadle_mesh *mesh = &engine.spec.mesh;
+  treadle_mesh_add(mesh, "tp", tp, 1);
+  treadle_mesh_add(mesh, "pcp", pcp, tp);
+  treadle_mesh_add(mesh, "pp", pp, inner);
+  treadle_mesh_add(mesh, "dp", dp, inner * pp);
+  treadle_mesh_add_digits(mesh, "ep", ep_on ? inner : 1, 1, ep_on ? dp : 1, inner * pp);
+  treadle_mesh_add_digits(mesh, "moe_tp", ep_on ? 1 : inner, 1, ep_on ? 1 : dp, inner * pp);
+  /* With sequence parallel experts each rank has all of the shared ones. */
+  treadle_mesh_add(mesh, "shared_tp", ep_on && tp > 1 && dp > 1 ? 1 : tp, 1);
+  treadle_normal_size(normal, "tp", tp);
+  treadle_normal_size(normal, "pp", pp);
+  treadle_normal_size(normal, "dp", dp);
+  treadle_normal_size(normal, "pcp", pcp);
+  if (ep_on) treadle_normal_text(normal, "ep", "on");
+  engine.spec.refines_blocks = true;
+  treadle_grid_number(&engine.spec, "ep_on", ep > 1);
+  treadle_grid_number(&engine.spec, "eplb", eplb);
+  TRY(read_placement(&engine, ep, dp * pcp, eplb, &round_robin));
+  TRY(treadle_engine_place(&engine, ep, round_robin));
+  TRY(treadle_engine_names(&engine));
+  TRY(treadle_engine_build(&engine, false));
+out:
+  return status;
+}
+
+static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "dcp",   "partition", "ep",
+                                   "placement", "redundant", "map", "names", "dtype", NULL};
+const treadle_layout_kind treadle_kind_vllm = {"vllm", keys, true, create};

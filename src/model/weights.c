@@ -1,0 +1,151 @@
+/* A model and the checkpoint that holds it: names and shapes compared, dtypes taken over. */
+#include "model/build.h"
+
+#include "base/text.h"
+#include "model/names.h"
+#include "model/stored.h"
+
+#include <string.h>
+
+/* ---- The model for files ----------------------------------------------------------------------- */
+
+treadle_status treadle_model_for_files(const char *what, json_t *config,
+                                       const treadle_model_options *options,
+                                       const treadle_checkpoint *checkpoint, treadle_model **model_p) {
+  treadle_model *model = NULL;
+  int32_t mtp_layers;
+  treadle_status status;
+  TRY(treadle_model_from_files(what, config, options, checkpoint->total_bytes, &model));
+  if (!model->family->mtp) goto out;
+  TRY(treadle_names_mtp_layers(model, checkpoint, &mtp_layers));
+  if (mtp_layers == model->mtp_layers) goto out;
+  treadle_model_close(model);
+  model = NULL;
+  TRY(treadle_model_with_mtp(what, config, options, mtp_layers, &model));
+out:
+  if (status) {
+    treadle_model_close(model);
+    model = NULL;
+  }
+  *model_p = model;
+  return status;
+}
+
+treadle_status treadle_model_compare(const treadle_model *model, const treadle_checkpoint *checkpoint,
+                                     treadle_arena *arena, const char **missing_p, const char **left_over_p,
+                                     int32_t *differences_p) {
+  treadle_files files = {0};
+  treadle_status status;
+  TRY(treadle_files_match(model, checkpoint, arena, &files));
+  *differences_p = files.missing_count + files.left_over_count;
+  *missing_p = treadle_arena_copy_text(arena, files.missing.text ? files.missing.text : "");
+  *left_over_p = treadle_arena_copy_text(arena, files.left_over.text ? files.left_over.text : "");
+  if (!*missing_p || !*left_over_p)
+    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for the differences of %s", model->path);
+out:
+  treadle_files_release(&files);
+  return status;
+}
+
+/* ---- Refusing ---------------------------------------------------------------------------------- */
+
+/* "; 12 are missing: a, b, ..." with at most 8 of the lines. */
+static void add_lines(treadle_builder *builder, const char *title, const char *lines) {
+  enum { SHOWN = 8 };
+  int count = 0;
+  for (const char *c = lines; *c; c++) count += *c == '\n';
+  if (!count) return;
+  treadle_builder_add(builder, "; %d %s: ", count, title);
+  for (int i = 0; i < count && i < SHOWN; i++) {
+    size_t length = strcspn(lines, "\n");
+    treadle_builder_add(builder, "%s%.*s", i ? ", " : "", (int)length, lines);
+    lines += length + 1;
+  }
+  if (count > SHOWN) treadle_builder_add(builder, ", ...");
+}
+
+static treadle_status check_names(const treadle_model *model, const char *what,
+                                  const treadle_files *files) {
+  treadle_builder text = {0};
+  if (!files->missing_count && !files->left_over_count) return TREADLE_OK;
+  if (files->missing_count) add_lines(&text, "missing or of another shape", files->missing.text);
+  if (files->left_over_count) add_lines(&text, "left over", files->left_over.text);
+  treadle_status status = treadle_fail(TREADLE_REFUSED, "%s: the tensors are not those of family %s%s",
+                                       what, model->family->name, text.text ? text.text : "");
+  treadle_builder_release(&text);
+  return status;
+}
+
+/* The type that values of a place have once they are decoded. */
+static treadle_dtype type_of(const treadle_stored_place *place) {
+  return place->coding == TREADLE_CODED_PLAIN ? place->stored->dtype : TREADLE_BF16;
+}
+
+static treadle_status take_dtype(const char *what, treadle_tensor *tensor,
+                                 const treadle_stored_place *place, bool first) {
+  treadle_dtype dtype = type_of(place);
+  const treadle_stored *stored = place->stored;
+  if (dtype == TREADLE_DTYPE_NONE)
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s: tensor %s is of type %s; F32, BF16, F16 and F8_E4M3 can be moved", what,
+                        stored->name, stored->dtype_text);
+  if (!first && tensor->dtype != dtype)
+    return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, unlike the experts before it", what,
+                        stored->name, stored->dtype_text);
+  tensor->dtype = dtype;
+  return TREADLE_OK;
+}
+
+/* Of all places of all tensors. */
+static treadle_status take_dtypes(treadle_model *model, const char *what) {
+  static const int64_t start[TREADLE_MAX_AXES] = {0};
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < model->tensor_count; i++) {
+    treadle_tensor *tensor = &model->tensors[i];
+    treadle_stored_place place;
+    for (int32_t next = 0; treadle_model_stored(model, i, start, tensor->axis, &next, &place);)
+      TRY(take_dtype(what, tensor, &place, next == 1));
+  }
+out:
+  return status;
+}
+
+/* A tied tensor may be stored twice, as long as both are the same. Of headers alone there is no data. */
+static treadle_status check_copies(const treadle_model *model, const char *what) {
+  for (int32_t i = 0; i < model->alias_count; i++) {
+    const treadle_alias *alias = &model->aliases[i];
+    const treadle_tensor *original = &model->tensors[alias->tensor];
+    const treadle_stored *copy = model->files->aliases[i],
+                         *stored = model->files->entries[original->first_entry];
+    if (!copy || !stored) continue;
+    bool same_shape =
+        copy->ndim == stored->ndim && memcmp(copy->shape, stored->shape, sizeof copy->shape) == 0;
+    const char *differs = !same_shape                                         ? "another shape"
+                          : strcmp(copy->dtype_text, stored->dtype_text) != 0 ? "another type"
+                          : copy->data && memcmp(copy->data, stored->data, stored->bytes) != 0
+                              ? "other values"
+                              : NULL;
+    if (differs)
+      return treadle_fail(TREADLE_REFUSED, "%s: %s is tied to %s by the config, but is stored with %s",
+                          what, alias->name, original->name, differs);
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_model_adopt(treadle_model *model, const char *what, treadle_checkpoint *checkpoint) {
+  treadle_status status = TREADLE_OK;
+  treadle_files *files = treadle_arena_alloc(&model->arena, sizeof *files);
+  if (!files) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its names", what);
+  TRY(treadle_files_match(model, checkpoint, &model->arena, files));
+  model->files = files;
+  model->is_fp8 = files->scale_count > 0 && model->block[0] > 0;
+  TRY(take_dtypes(model, what));
+  TRY(check_names(model, what, files));
+  TRY(check_copies(model, what));
+  TRY(treadle_model_sum(model));
+  model->checkpoint = checkpoint;
+out:
+  if (status) model->files = NULL;
+  treadle_files_release(files);
+  return status;
+}

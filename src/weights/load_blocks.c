@@ -1,0 +1,124 @@
+/* Filling a window with fp8 blocks that no file holds, block by block: canonical values are quantised, and codes, the
+ * scale, or what comes back of them is put where the piece has it. A piece may have parts of blocks. */
+#include "weights/load.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "layout/blocks.h"
+#include "memory/quantise.h"
+#include "model/stored.h"
+
+#include <inttypes.h>
+
+enum { BLOCK = TREADLE_BAND_BLOCK };
+
+typedef struct block {
+  treadle_rectangle of;
+  float values[BLOCK * BLOCK]; /* [of.rows, of.columns]; first canonical, then what comes back */
+  uint8_t codes[BLOCK * BLOCK];
+  float scale;
+  treadle_boxes boxes; /* of it */
+} block;
+
+/* Do the files hold the tensor in fp8? */
+static bool is_coded(const treadle_model *model, int32_t tensor) {
+  static const int64_t start[TREADLE_MAX_AXES] = {0};
+  treadle_stored_place place;
+  int32_t next = 0;
+  return model->checkpoint &&
+         treadle_model_stored(model, tensor, start, model->tensors[tensor].axis, &next, &place) &&
+         place.coding == TREADLE_CODED_FP8;
+}
+
+bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *source,
+                            const treadle_piece *piece) {
+  const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
+  bool through = layout->fp8 || (source && source->fp8),
+       values = source && !source->fp8; /* files are decoded first */
+  if (tensor->scale_of >= 0) return values || !is_coded(layout->model, tensor->scale_of);
+  return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
+}
+
+/* Canonical values of a block, quantised; what comes back of them where that is wanted. */
+static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, bool back,
+                                 block *b) {
+  treadle_status status = TREADLE_OK;
+  int64_t each = (int64_t)sizeof(float);
+  b->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(blocks, &b->of, &b->boxes));
+  for (size_t i = 0; i < b->boxes.count; i++) {
+    int32_t tensor = (int32_t)(blocks->tensor - model->tensors);
+    treadle_piece piece = {.tensor = tensor, .dtype = TREADLE_FP32, .box = b->boxes.items[i]};
+    for (int a = blocks->first_row; a < blocks->tensor->naxes; a++) {
+      piece.stride[a] = blocks->weight[a] * each * (a < blocks->first_column ? b->of.columns : 1);
+      piece.offset += piece.box.start[a] * piece.stride[a];
+    }
+    piece.offset -= (b->of.row * b->of.columns + b->of.column) * each;
+    TRY(treadle_load_values(model, &piece, (char *)b->values));
+  }
+  treadle_copy_fence();
+  const treadle_matrix values = {b->values, b->of.columns * each, each},
+                       codes = {b->codes, b->of.columns, 1};
+  treadle_quantise_block(codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns,
+                         TREADLE_MOVER_PLAIN);
+  if (back)
+    treadle_dequantise_block(values, TREADLE_FP32, codes, b->scale, b->of.rows, b->of.columns,
+                             TREADLE_MOVER_PLAIN);
+out:
+  return status;
+}
+
+/* What of a block the spot has. */
+static void put_block(const block *b, const treadle_spot *spot, const treadle_piece *piece, char *window) {
+  const treadle_rectangle *of = &spot->of;
+  for (int64_t row = 0; row < b->of.rows; row++)
+    for (int64_t column = 0; column < b->of.columns; column++) {
+      int64_t r = b->of.row + row, c = b->of.column + column, at = row * b->of.columns + column;
+      if (r < of->row || r >= of->row + of->rows || c < of->column || c >= of->column + of->columns)
+        continue;
+      char *to = window + treadle_spot_offset(spot, r, c);
+      if (piece->dtype == TREADLE_FP8_E4M3)
+        *(uint8_t *)to = b->codes[at];
+      else
+        treadle_dtype_convert_add(to, piece->dtype, &b->values[at], TREADLE_FP32, piece->add, 1);
+    }
+}
+
+treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_piece *piece, char *window) {
+  treadle_status status = TREADLE_OK;
+  const treadle_model *model = layout->model;
+  const treadle_tensor *tensor = &model->tensors[piece->tensor];
+  bool scales = tensor->scale_of >= 0;
+  const treadle_blocks blocks = treadle_blocks_of(model, scales ? tensor->scale_of : piece->tensor);
+  const treadle_blocks own = treadle_blocks_of(model, piece->tensor);
+  treadle_spots spots = {0};
+  block *b = treadle_alloc(sizeof *b);
+  if (!b) return treadle_fail(TREADLE_NO_MEMORY, "layout '%s': memory is out", layout->text);
+  if (blocks.high > BLOCK || blocks.wide > BLOCK) {
+    status =
+        treadle_fail(TREADLE_REFUSED,
+                     "layout '%s': fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
+                     layout->text, blocks.high, blocks.wide, BLOCK, BLOCK);
+    goto out;
+  }
+  TRY(treadle_blocks_spots(&own, piece, &spots));
+  for (size_t i = 0; i < spots.count; i++) {
+    const treadle_spot *spot = &spots.items[i];
+    const treadle_rectangle *of = &spot->of;
+    for (int64_t down = of->row / own.high; down * own.high < of->row + of->rows; down++)
+      for (int64_t across = of->column / own.wide; across * own.wide < of->column + of->columns; across++) {
+        b->of = treadle_blocks_band(&blocks, of->expert, down, across, 1);
+        TRY(make_block(model, &blocks, !scales && piece->dtype != TREADLE_FP8_E4M3, b));
+        if (scales)
+          treadle_dtype_convert(window + treadle_spot_offset(spot, down, across), piece->dtype, &b->scale,
+                                TREADLE_FP32, 1);
+        else
+          put_block(b, spot, piece, window);
+      }
+  }
+out:
+  treadle_array_release(&spots);
+  treadle_array_release(&b->boxes);
+  treadle_free(b);
+  return status;
+}
