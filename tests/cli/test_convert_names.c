@@ -101,7 +101,7 @@ static void no_plain_files(void **state) {
   }
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#if TEST_SANITIZED
 #define MEMORY_LIMIT "" /* its shadow takes terabytes of addresses */
 #else
 #define MEMORY_LIMIT "ulimit -v 300000;"

@@ -296,7 +296,7 @@ static void memory(void **state) {
   (void)state;
   struct rusage usage;
   assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !TEST_SANITIZED
   assert_true(usage.ru_maxrss < 1 << 20); /* KiB */
 #endif
 }
