@@ -78,8 +78,9 @@ static void check(bench *b, const struct kind *kind) {
 }
 
 static void run_kind(bench *b, int k) {
-  const treadle_switch_options options = {.alias = kinds[k].alias, .keep = kinds[k].keep};
-  treadle_switch_stats stats;
+  const treadle_switch_options options = {
+      .struct_size = sizeof(treadle_switch_options), .alias = kinds[k].alias, .keep = kinds[k].keep};
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
   if (k == 0) check(b, &kinds[k]);

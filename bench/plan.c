@@ -108,7 +108,7 @@ static treadle_status measure_all(const treadle_layout *from, const treadle_layo
   cost_p->ops = kinds.count;
   for (int32_t k = 0; k < kinds.count && !status; k++) {
     int64_t cap_min;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     status = treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &cap_min);
     if (!status) status = treadle_plan_measure(from, to, kinds.first[k], PAGE, cost_p->waves, &info);
   }

@@ -21,7 +21,7 @@ int main(int count, char **texts) {
       treadle_plan_create(from, to, rank, NULL, &plan)) {
     fprintf(stderr, "%s\n", treadle_error_message());
   } else {
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     printf("rank %lld of %lld, %s -> %s\n", rank, ranks, treadle_layout_text(from),
            treadle_layout_text(to));

@@ -36,7 +36,7 @@ int main(int count, char **texts) {
   MUST(treadle_switch_to_infer(sw));
   const char *window = treadle_switch_infer_window(sw);
   for (int32_t i = 0; i < treadle_layout_storage_count(infer, 0) && i < 5; i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(infer, 0, i, &info));
     const unsigned char *bytes = (const unsigned char *)window + info.offset_bytes;
     printf("%-45s at %p, first bytes %02x %02x\n", info.name, (const void *)bytes, bytes[0], bytes[1]);

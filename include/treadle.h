@@ -16,7 +16,7 @@
  * otherwise. The library never exits, never prints and never reads the environment.
  *
  * Arguments are checked before anything is done: NULL where something is needed, a rank or a storage tensor that is not
- * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number). A function with a status
+ * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number, a struct_size that is none). A function with a status
  * then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions without a status return what their
  * declaration says ("else ..."), or where it says nothing: -1 as a signed number, 0 as a size, NULL as a pointer or a text,
  * false; functions without a result do nothing, and fill an output with zeros. All leave the reason in
@@ -43,6 +43,25 @@ extern "C" {
 #pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
 
 #define TREADLE_VERSION "0.1.0"
+
+/* Structs that begin with struct_size can grow: their user writes its size there, as this does, with all else zero:
+ *
+ *   treadle_plan_options options = TREADLE_INIT(treadle_plan_options);
+ *
+ * In C `{.struct_size = sizeof options, .page_bytes = 4096}` does the same. A library that knows more fields takes those that
+ * are not there for zero, and leaves them out of what it fills; one that knows fewer refuses options and hooks in which a field
+ * that it does not know is not zero, and fills those of others with zeros. Other structs are frozen, since arrays are
+ * made of them; they say so. */
+#ifdef __cplusplus
+#define TREADLE_INIT(type)                                                                                 \
+  ([] {                                                                                                    \
+    type init = type();                                                                                    \
+    init.struct_size = sizeof(type);                                                                       \
+    return init;                                                                                           \
+  }())
+#else
+#define TREADLE_INIT(type) ((type){.struct_size = sizeof(type)})
+#endif
 
 /* ---- Statuses ---------------------------------------------------------------------------------- */
 
@@ -79,6 +98,7 @@ typedef enum treadle_dtype {
 typedef struct treadle_model treadle_model;
 
 typedef struct treadle_model_options {
+  size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
 } treadle_model_options;
 
@@ -91,6 +111,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
 void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
+  size_t struct_size;
   const char *name;    /* Hugging Face's name */
   const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
   int ndim;
@@ -129,7 +150,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
 /* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
  * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
  * shape `storage_shape`. What no piece covers is filled with zeros. Every number is checked against the tensor and the storage;
- * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. */
+ * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. An element of an array: this struct is frozen. */
 typedef struct treadle_given_piece {
   int64_t rank;
   const char *storage; /* name of the storage tensor on that rank */
@@ -160,6 +181,7 @@ size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank);
 
 /* One storage tensor of a rank, in the order of its window. */
 typedef struct treadle_storage_info {
+  size_t struct_size;
   char name[256]; /* the engine's own name on that rank */
   int32_t chunk;  /* virtual pipeline stage, else 0 */
   int ndim;
@@ -176,7 +198,7 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
 
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
  * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
- * zeros. */
+ * zeros. An element of an array: this struct is frozen. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;
@@ -193,6 +215,7 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
 typedef struct treadle_plan treadle_plan;
 
 typedef struct treadle_plan_options {
+  size_t struct_size;
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
   /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number: treadle_switch_create
@@ -212,6 +235,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
 void treadle_plan_destroy(treadle_plan *plan);
 
 typedef struct treadle_plan_info {
+  size_t struct_size;
   size_t from_bytes, to_bytes; /* windows, rounded up to pages; without padding */
   size_t moved_bytes;          /* pulled from other ranks, direction `to` */
   size_t lower_bound_bytes;    /* destination bytes that the rank does not already hold */
@@ -345,6 +369,7 @@ typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_
  * before the bytes of the window go. A status that is not TREADLE_OK undoes the switch: see
  * treadle_switch_to_infer. Neither may call the switch. */
 typedef struct treadle_engine_hooks {
+  size_t struct_size;
   void *context;
   treadle_status (*bind)(void *context, void *infer_window, size_t bytes);
   treadle_status (*unbind)(void *context);
@@ -354,6 +379,7 @@ typedef struct treadle_engine_hooks {
 } treadle_engine_hooks;
 
 typedef struct treadle_switch_options {
+  size_t struct_size;
   size_t page_bytes;      /* as in treadle_plan_options */
   size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
   size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
@@ -460,6 +486,7 @@ size_t treadle_switch_bound(const treadle_switch *sw);
 size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
 typedef struct treadle_switch_stats {
+  size_t struct_size;
   double seconds;         /* of the last switch, this rank, from entry to bind */
   double wait_seconds;    /* of these, spent waiting for others, */
   double offload_seconds; /* copying to the host, */

@@ -18,7 +18,7 @@ typedef struct layout_view {
 
 /* The Hugging Face name of a tensor; NULL for a fill. */
 static const char *tensor_name(const layout_view *view, int32_t tensor) {
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (tensor < 0 || treadle_model_tensor(view->model, tensor, &info)) return NULL;
   return info.name;
 }
@@ -53,7 +53,7 @@ static treadle_status print_json(const layout_view *view, bool with_runs) {
   treadle_json_out_open(&out, "tensors", '[');
   int32_t count = treadle_layout_storage_count(view->layout, view->rank);
   for (int32_t storage = 0; storage < count; storage++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
     treadle_json_out_open(&out, NULL, '{');
     treadle_json_out_int(&out, "chunk", info.chunk);
@@ -115,7 +115,7 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
          treadle_text_shown(treadle_layout_text(view->layout)), (int)count,
          treadle_text_of_size(treadle_layout_window_bytes(view->layout, view->rank)));
   for (int32_t storage = 0; storage < count; storage++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     char name[288], shape[96] = "";
     size_t length = 0, run_count = 0;
     TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));

@@ -267,6 +267,7 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   int64_t page = (int64_t)report->page_bytes;
   treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  *info = TREADLE_INIT(treadle_plan_info);
 
   TRY(find_cap_min(report, options, &report->rank, NULL, 1));
   TRY(choose_cap(report, options));

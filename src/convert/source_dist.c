@@ -142,7 +142,7 @@ static treadle_status match_storage(treadle_source *source, const char *folder, 
   dist_state *state = source->state;
   dist_storage *storage = &state->storages[number];
   const treadle_dist_tensor *found[MAX_SPLITS];
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_status status;
   char key[300];
   dist_part part = {0};

@@ -1,11 +1,11 @@
 /* Layouts from text, and the questions that all kinds answer through their table. */
 #include "layout/layout.h"
 
-#include "base/argument.h"
 #include "base/checked.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "layout/kinds.h"
 
@@ -264,7 +264,7 @@ const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p) {
   TREADLE_NEED(layout);
-  TREADLE_NEED(info_p);
+  TREADLE_NEED_SIZED(info_p);
   treadle_status status = check_rank(layout, rank);
   if (status != TREADLE_OK) return status;
   int32_t index;
@@ -274,20 +274,20 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
     return treadle_fail(TREADLE_REFUSED,
                         "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d", layout->text,
                         rank, layout->ops->public_count(layout, rank), storage);
-  memset(info_p, 0, sizeof *info_p);
-  layout->ops->storage_name(layout, rank, found, expert, info_p->name, sizeof info_p->name);
-  info_p->chunk = found->chunk;
-  info_p->ndim = found->ndim;
-  memcpy(info_p->shape, found->shape, sizeof info_p->shape);
-  info_p->dtype = found->dtype;
-  info_p->derived = found->derived;
-  info_p->offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
-  info_p->bytes = (size_t)found->bytes;
+  treadle_storage_info info = {.chunk = found->chunk,
+                               .ndim = found->ndim,
+                               .dtype = found->dtype,
+                               .derived = found->derived,
+                               .bytes = (size_t)found->bytes};
+  layout->ops->storage_name(layout, rank, found, expert, info.name, sizeof info.name);
+  memcpy(info.shape, found->shape, sizeof info.shape);
+  info.offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
   if (layout->ops->local_rows) {
-    info_p->shape[0] = layout->ops->local_rows(layout, rank, found);
-    info_p->bytes = treadle_dtype_bytes(found->dtype);
-    for (int d = 0; d < found->ndim; d++) info_p->bytes *= (size_t)info_p->shape[d];
+    info.shape[0] = layout->ops->local_rows(layout, rank, found);
+    info.bytes = treadle_dtype_bytes(found->dtype);
+    for (int d = 0; d < found->ndim; d++) info.bytes *= (size_t)info.shape[d];
   }
+  TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
 }
 

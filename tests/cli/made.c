@@ -18,6 +18,7 @@ static int32_t list(const treadle_model *model, const treadle_layout *layout, co
   int32_t count = treadle_layout_storage_count(layout, 0), total = count;
   assert_true(count + model->alias_count + 1 <= MOST);
   for (int32_t i = 0; i < count; i++) {
+    infos[i] = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, 0, i, &infos[i]));
     tensors[i] = (treadle_stored){.name = infos[i].name,
                                   .dtype = infos[i].dtype,

@@ -215,7 +215,7 @@ static void files_are_cut_directly(void **state) {
     assert_ok(treadle_layout_load(layout, rank, window));
     assert_int_equal(torch->count, treadle_layout_storage_count(layout, rank));
     for (int32_t i = 0; i < torch->count; i++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(layout, rank, i, &info));
       assert_string_equal(torch->tensors[i].name, info.name);
       assert_string_equal(torch->tensors[i].entry, "model");

@@ -59,7 +59,7 @@ static void measure_classes(size_t *bytes) {
     for (int rank = 0; rank < RANKS; rank++) {
       size_t elems = 0, window = in_pages(treadle_layout_window_bytes(layout, rank));
       for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
-        treadle_storage_info info;
+        treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
         assert_ok(treadle_layout_storage(layout, rank, i, &info));
         elems += info.bytes / treadle_dtype_bytes(info.dtype);
       }

@@ -88,7 +88,7 @@ static void check_fsdp2(const treadle_model *model, const grid_row *g) {
       int64_t rows = param->shape[0], row = param->elems.count / rows, chunk = (rows + g->dp - 1) / g->dp;
       int64_t low = s * chunk < rows ? s * chunk : rows, high = low + chunk < rows ? low + chunk : rows;
       flat_check(layout, rank, storage, param->name, param->elems.items + low * row, (high - low) * row);
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(layout, rank, storage++, &info));
       assert_int_equal(info.shape[0], high - low);
       for (int d = 1; d < info.ndim; d++) assert_int_equal(info.shape[d], param->shape[d]);
@@ -117,7 +117,7 @@ static void short_and_empty_shards(void **state) {
       "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"head_dim\": 2}");
   treadle_layout *layout = flat_layout(model, "fsdp2", 4);
   for (int64_t rank = 0; rank < 4; rank++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, rank, 0, &info));
     assert_int_equal(info.shape[0], rows[rank]);
     assert_int_equal(info.bytes, rows[rank] * 8);

@@ -58,7 +58,7 @@ static void lay_out(const treadle_model *model) {
       bytes +=
           treadle_box_elems(&pieces.items[p].box) * (int64_t)treadle_dtype_bytes(pieces.items[p].dtype);
     for (int32_t s = 0; s < treadle_layout_storage_count(layout, 1); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       status = treadle_layout_storage(layout, 1, s, &info);
       assert(status == TREADLE_OK);
       bytes -= (int64_t)info.bytes;

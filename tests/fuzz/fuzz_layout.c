@@ -53,7 +53,7 @@ static void check_rank(const treadle_layout *layout, int64_t rank) {
     bytes += treadle_box_elems(&piece->box) * size;
   }
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
     MUST((int64_t)(info.offset_bytes + info.bytes) <= window);
     bytes -= (int64_t)info.bytes;
@@ -66,8 +66,8 @@ static void check_rank(const treadle_layout *layout, int64_t rank) {
 static void check_runs(const treadle_layout *layout, int64_t rank) {
   enum { MOST = 1 << 16 };
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
-    treadle_tensor_info tensor;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
     treadle_run *runs;
     size_t count;
     MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);

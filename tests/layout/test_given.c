@@ -22,7 +22,7 @@ static void rows_of_layout(const treadle_model *model, const treadle_layout *lik
                            small_pieces *pieces) {
   for (int64_t r = 0; r < like->ranks; r++)
     for (int32_t s = 0; s < treadle_layout_storage_count(like, r); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs;
       size_t count;
       assert_ok(treadle_layout_storage(like, r, s, &info));
@@ -58,7 +58,7 @@ static void assert_same_runs(const treadle_layout *a, const treadle_layout *b) {
     assert_int_equal(storages, treadle_layout_storage_count(b, r));
     assert_int_equal(treadle_layout_window_bytes(a, r), treadle_layout_window_bytes(b, r));
     for (int32_t s = 0; s < storages; s++) {
-      treadle_storage_info x, y;
+      treadle_storage_info x = TREADLE_INIT(treadle_storage_info), y = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs_x, *runs_y;
       size_t count_x, count_y;
       assert_ok(treadle_layout_storage(a, r, s, &x));
@@ -353,7 +353,7 @@ static void assert_rows(const treadle_layout *from, const treadle_layout *to, co
   int64_t elems = 0, offset = 0;
   assert_ok(treadle_plan_make(from, to, rank, 4096, 1, 1 << 20, &plan));
   for (int32_t s = 0; s < treadle_layout_storage_count(to, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(to, rank, s, &info));
     if (strcmp(info.name, tensor) == 0) offset = (int64_t)info.offset_bytes;
   }

@@ -29,7 +29,8 @@ static void assert_same_pieces(const treadle_layout *a, const treadle_layout *b)
     int32_t storages = treadle_layout_storage_count(a, r);
     assert_int_equal(storages, treadle_layout_storage_count(b, r));
     for (int32_t s = 0; s < storages; s++) {
-      treadle_storage_info first, second;
+      treadle_storage_info first = TREADLE_INIT(treadle_storage_info),
+                           second = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(a, r, s, &first));
       assert_ok(treadle_layout_storage(b, r, s, &second));
       assert_string_equal(first.name, second.name);
@@ -490,7 +491,7 @@ static void wrong_questions(void **state) {
   (void)state;
   treadle_model *model = small_model(&config);
   treadle_layout *layout;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
   int64_t index;

@@ -27,7 +27,7 @@ static oracle_model *model_of(const treadle_model *model) {
 static void fill_storage(const treadle_layout *layout, int64_t rank, int32_t number,
                          oracle_storage *storage) {
   const treadle_model *model = layout->model;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
   assert_ok(treadle_layout_storage(layout, rank, number, &info));

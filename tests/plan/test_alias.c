@@ -315,7 +315,7 @@ static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, i
   make_plans(&w);
   for (int64_t r = 0; r < w.ranks; r++) {
     const treadle_plan *plan = w.members[r].plan;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     w.members[r].pages = malloc((size_t)(plan->physical_pages * page) + 1);
     w.members[r].written = malloc((size_t)(larger(plan->from_pages, plan->to_pages) * page) + 1);

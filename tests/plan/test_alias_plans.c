@@ -27,8 +27,11 @@ static const small_config small = {
 
 static treadle_status make(const treadle_layout *from, const treadle_layout *to, int64_t rank, bool keep,
                            treadle_plan **plan_p) {
-  const treadle_plan_options options = {
-      .page_bytes = 4096, .cap_bytes = 1 << 20, .alias = true, .keep_params = keep};
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = 4096,
+                                        .cap_bytes = 1 << 20,
+                                        .alias = true,
+                                        .keep_params = keep};
   return treadle_plan_create(from, to, rank, &options, plan_p);
 }
 
@@ -209,10 +212,14 @@ static void options_count(void **state) {
   assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
   for (int i = 0; i < 4; i++) {
     treadle_plan *plan;
-    treadle_plan_info info;
-    treadle_storage_info moved, plain;
-    const treadle_plan_options options = {
-        .page_bytes = 4096, .cap_bytes = 1 << 20, .alias = i & 1, .keep_params = i & 2};
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+    treadle_storage_info moved = TREADLE_INIT(treadle_storage_info),
+                         plain = TREADLE_INIT(treadle_storage_info);
+    const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                          .page_bytes = 4096,
+                                          .cap_bytes = 1 << 20,
+                                          .alias = i & 1,
+                                          .keep_params = i & 2};
     assert_ok(treadle_plan_create(from, to, 0, &options, &plan));
     treadle_plan_get_info(plan, &info);
     digest[i] = info.digest;
@@ -269,7 +276,7 @@ static void check_kinds(const treadle_layout *from, const treadle_layout *to, in
   for (int64_t r = 0; r < from->ranks; r++) {
     treadle_ground ground = ground_of(from, to, r, page, true);
     const treadle_plan_info *like = &infos[kinds.of[r]];
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     assert_ok(treadle_plan_measure_on(&ground, 50, page * 40, NULL, &info));
     if (!same_figures(&info, like) || ground.cap_min_bytes != grounds[kinds.of[r]].cap_min_bytes)
       fail_msg("%s, pages of %" PRId64 ": rank %" PRId64 " is not as rank %" PRId64

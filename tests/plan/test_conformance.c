@@ -173,7 +173,7 @@ static void columns_of_experts(void **state) {
     treadle_layout *layout = create(model, text, rows[i].tp);
     for (int64_t r = 0; r < rows[i].tp; r++)
       for (int32_t s = 0; s < treadle_layout_storage_count(layout, r); s++) {
-        treadle_storage_info info;
+        treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
         treadle_run *runs;
         size_t count;
         assert_ok(treadle_layout_storage(layout, r, s, &info));

@@ -32,7 +32,7 @@ static int32_t check_kinds(const treadle_layout *from, const treadle_layout *to,
     assert_ok(treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &caps[k]));
   }
   for (int64_t rank = 0; rank < from->ranks; rank++) {
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     int64_t cap;
     int32_t kind = kinds.of[rank];
     assert_ok(treadle_plan_measure(from, to, rank, PAGE, waves, &info));
@@ -181,7 +181,7 @@ static void many_ranks(void **state) {
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *from, *to;
     treadle_kinds kinds;
-    treadle_plan_info one, other;
+    treadle_plan_info one = TREADLE_INIT(treadle_plan_info), other = TREADLE_INIT(treadle_plan_info);
     assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, &from));
     assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, &to));
     assert_ok(treadle_kinds_create(from, to, &kinds));

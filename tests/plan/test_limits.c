@@ -23,8 +23,9 @@ static const small_config usual = {.V = 256, .H = 64, .L = 2, .nh = 4, .ng = 2, 
 static void expect_plan(const treadle_layout *from, const treadle_layout *to, const request *r) {
   for (int64_t rank = 0; rank<r->ranks; rank += r->ranks> 4 ? r->ranks / 3 : 1) {
     treadle_plan *plan;
-    treadle_plan_info info;
-    const treadle_plan_options options = {.page_bytes = (size_t)r->page_bytes};
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+    const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                          .page_bytes = (size_t)r->page_bytes};
     assert_ok(treadle_plan_create(from, to, rank, &options, &plan));
     treadle_plan_get_info(plan, &info);
     assert_int_equal(info.moved_bytes, info.lower_bound_bytes);
@@ -39,7 +40,8 @@ static treadle_status try_request(const request *r) {
   treadle_model *model = small_model(&r->config);
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
-  const treadle_plan_options options = {.page_bytes = (size_t)r->page_bytes};
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = (size_t)r->page_bytes};
   TRY(treadle_layout_create(model, r->from, r->ranks, &from));
   if (!r->to) goto out;
   TRY(treadle_layout_create(model, r->to, r->ranks, &to));
@@ -151,7 +153,8 @@ static treadle_status give(int64_t storage_elems, int64_t stride, int64_t page_b
   treadle_model *model = small_model(&usual);
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
-  const treadle_plan_options options = {.page_bytes = (size_t)page_bytes};
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = (size_t)page_bytes};
   small_pieces pieces = {0};
   treadle_given_piece norm = {.storage = "norm",
                               .storage_ndim = 1,

@@ -39,7 +39,8 @@ void scene_release(scene *s) {
 
 /* plan: of a switch whose infer window this is, which may have moved storage tensors; else NULL. */
 static bool holds(const treadle_layout *layout, int rank, const treadle_plan *plan, const void *window) {
-  treadle_storage_info info, moved;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
+                       moved = TREADLE_INIT(treadle_storage_info);
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
   bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK;
   for (int32_t i = 0; same && i < treadle_layout_storage_count(layout, rank); i++) {

@@ -30,8 +30,10 @@ out:
 static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
-  a->options = (treadle_switch_options){
-      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
+                                        .cap_bytes = (size_t)a->s.cap_min,
+                                        .timeout_seconds = 60};
 }
 
 /* ---- Planted faults ---- */

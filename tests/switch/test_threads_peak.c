@@ -49,11 +49,13 @@ static size_t anonymous_bytes(void) {
 
 static int measure(treadle_group *group, void *context) {
   const play *p = context;
-  treadle_switch_options options = {
-      .page_bytes = PAGE, .cap_bytes = p->cap, .budget_bytes = p->budget - PAGE};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .page_bytes = PAGE,
+                                    .cap_bytes = p->cap,
+                                    .budget_bytes = p->budget - PAGE};
   treadle_switch *sw;
-  treadle_switch_stats stats;
-  treadle_plan_info info;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   RANK_FAILS(TREADLE_REFUSED, "budget", treadle_switch_create(group, p->train, p->infer, &options, &sw));
   options.budget_bytes = p->budget;
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));

@@ -42,7 +42,7 @@ static float wanted_value(const treadle_tensor *tensor, int64_t index) {
 
 /* Calls for each element of each piece: the runs of the layout say which it is. */
 static void check_window(const treadle_layout *layout, int64_t rank, const char *window) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
     treadle_run *runs;
     size_t count;
@@ -193,7 +193,7 @@ static void test_digest(void **state) {
   assert_ok(treadle_layout_create(model, "megatron:tp=1", 1, &train));
   assert_ok(treadle_layout_create(model, "vllm:tp=1", 1, &infer));
   assert_ok(treadle_group_self(&group));
-  treadle_switch_options options = {.page_bytes = 4096};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options), .page_bytes = 4096};
   assert_ok(treadle_switch_create(group, train, infer, &options, &sw));
   float *window = treadle_switch_train_window(sw);
   assert_ok(treadle_layout_load(train, 0, window));
