@@ -108,8 +108,8 @@ static void prepare(bench *b) {
   snprintf(infer, sizeof infer, b->shapes.infer, b->group->size);
 #pragma GCC diagnostic pop
   MUST(bench_open_model(config, &b->model));
-  MUST(treadle_layout_create(b->model, train, b->group->size, &b->train));
-  MUST(treadle_layout_create(b->model, infer, b->group->size, &b->infer));
+  MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
+  MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   b->infer_bytes = bench_sum(b->group, (double)treadle_layout_window_bytes(b->infer, b->group->rank));
   for (int k = 0; k < KINDS; k++) {
     b->to_infer[k] = bench_allocate((size_t)(b->rounds), sizeof **b->to_infer);

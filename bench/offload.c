@@ -120,8 +120,8 @@ static void prepare(bench *b) {
   snprintf(train, sizeof train, "megatron:tp=%d", b->group->size);
   snprintf(infer, sizeof infer, "vllm:tp=%d", b->group->size);
   MUST(bench_open_model(config, &b->model));
-  MUST(treadle_layout_create(b->model, train, b->group->size, &b->train));
-  MUST(treadle_layout_create(b->model, infer, b->group->size, &b->infer));
+  MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
+  MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   size_t params = treadle_layout_window_bytes(b->train, b->group->rank);
   const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
                                           .grads_bytes = params / 2,

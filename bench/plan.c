@@ -128,8 +128,8 @@ static treadle_status make(const subject *s, cost *cost_p) {
   cost_p->open_seconds = treadle_clock_processor_seconds() - begin;
   size_t bytes = treadle_clock_peak_rss_bytes();
   begin = treadle_clock_processor_seconds();
-  TRY(treadle_layout_create(model, s->from, s->ranks, &from));
-  TRY(treadle_layout_create(model, s->to, s->ranks, &to));
+  TRY(treadle_layout_create(model, s->from, s->ranks, NULL, &from));
+  TRY(treadle_layout_create(model, s->to, s->ranks, NULL, &to));
   if (s->rank >= 0)
     TRY(treadle_plan_create(from, to, s->rank, NULL, &plan));
   else

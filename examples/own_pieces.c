@@ -39,7 +39,7 @@ int main(int count, char **texts) {
     piece_count++;
   }
   if (!status) status = treadle_layout_from_pieces(model, ranks, pieces, piece_count, &dealt);
-  if (!status) status = treadle_layout_create(model, texts[2], ranks, &to);
+  if (!status) status = treadle_layout_create(model, texts[2], ranks, NULL, &to);
   for (int64_t rank = 0; rank < ranks && !status; rank++) {
     treadle_plan *plan;
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);

@@ -16,8 +16,9 @@ int main(int count, char **texts) {
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
 
-  if (treadle_model_open(texts[1], NULL, &model) || treadle_layout_create(model, texts[2], ranks, &from) ||
-      treadle_layout_create(model, texts[3], ranks, &to) ||
+  if (treadle_model_open(texts[1], NULL, &model) ||
+      treadle_layout_create(model, texts[2], ranks, NULL, &from) ||
+      treadle_layout_create(model, texts[3], ranks, NULL, &to) ||
       treadle_plan_create(from, to, rank, NULL, &plan)) {
     fprintf(stderr, "%s\n", treadle_error_message());
   } else {

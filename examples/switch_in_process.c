@@ -23,8 +23,8 @@ int main(int count, char **texts) {
   treadle_group *group;
   treadle_switch *sw;
   MUST(treadle_model_open(texts[1], NULL, &model));
-  MUST(treadle_layout_create(model, count > 2 ? texts[2] : "megatron:spec=local", 1, &train));
-  MUST(treadle_layout_create(model, count > 3 ? texts[3] : "vllm", 1, &infer));
+  MUST(treadle_layout_create(model, count > 2 ? texts[2] : "megatron:spec=local", 1, NULL, &train));
+  MUST(treadle_layout_create(model, count > 3 ? texts[3] : "vllm", 1, NULL, &infer));
   MUST(treadle_group_self(&group));
   MUST(treadle_switch_create(group, train, infer, NULL, &sw));
 

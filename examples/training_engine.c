@@ -101,8 +101,8 @@ int main(int count, char **texts) {
   treadle_group *group;
   treadle_switch *sw;
   MUST(treadle_model_open(texts[1], NULL, &model));
-  MUST(treadle_layout_create(model, texts[2], size, &train));
-  MUST(treadle_layout_create(model, texts[3], size, &infer));
+  MUST(treadle_layout_create(model, texts[2], size, NULL, &train));
+  MUST(treadle_layout_create(model, texts[3], size, NULL, &infer));
   MUST(treadle_group_mpi(NULL, 60, &group));
 
   engine serving = {NULL, 0};

@@ -42,7 +42,13 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
 
-#define TREADLE_VERSION "0.1.0"
+#define TREADLE_VERSION        "0.1.0"
+#define TREADLE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
+
+/* Those of the library that runs, which may be newer than this header. The text is never NULL and lives as long as the
+ * program. */
+int treadle_version_number(void);
+const char *treadle_version_text(void);
 
 /* Structs that begin with struct_size can grow: their user writes its size there, as this does, with all else zero:
  *
@@ -140,12 +146,21 @@ typedef enum treadle_rank_map {
   TREADLE_BEST            /* of a fixed list, the smallest inbound maximum, then the smallest mean */
 } treadle_rank_map;
 
+typedef struct treadle_layout_options {
+  size_t struct_size;
+  treadle_rank_map rank_map; /* which rank takes which coordinate of this layout */
+  /* Gives tp_train and, for TREADLE_BEST, the bytes that are there already; of the same model and rank count. Looked at
+   * while the layout is made, and not kept. Needed by all rank maps but TREADLE_CONTIGUOUS. */
+  const treadle_layout *train;
+} treadle_layout_options;
+
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
  *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
  *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
- * A layout that cannot be is refused here, with the rule and the numbers. On failure *layout_p is NULL. */
+ * A layout that cannot be is refused here, with the rule and the numbers. Options may be NULL. On failure *layout_p is
+ * NULL. The model must outlive the layout. A layout never changes: any number of threads may ask it and make plans of it. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
-                                     treadle_layout **layout_p);
+                                     const treadle_layout_options *options, treadle_layout **layout_p);
 
 /* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
  * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
@@ -166,16 +181,15 @@ treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ra
                                           const treadle_given_piece *pieces, size_t count,
                                           treadle_layout **layout_p);
 
-/* Which rank takes which coordinate of `infer`; `train` gives tp_train and, for TREADLE_BEST, the bytes
- * that are there already. Call it before any plan is made of `infer`. Layouts of the same model and rank count. */
-treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
-                                        treadle_rank_map map);
-/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Else NULL. */
+/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Lives as long as the layout, as all of its
+ * texts do. Else NULL. */
 const char *treadle_layout_rank_map(const treadle_layout *layout);
 
 void treadle_layout_destroy(treadle_layout *layout);
 const char *treadle_layout_text(const treadle_layout *layout); /* parsing it gives the same layout */
 int64_t treadle_layout_ranks(const treadle_layout *layout);    /* else -1 */
+/* Is it one of training engines, or of files (hf, megatron, fsdp, pieces, ...)? Else one of inference engines. */
+bool treadle_layout_is_train(const treadle_layout *layout); /* else false */
 /* Not rounded to pages. Else, as for a rank that is none of the layout's: 0. */
 size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank);
 
@@ -195,6 +209,9 @@ typedef struct treadle_storage_info {
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank);
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p);
+/* The number of the storage tensor that has this name on that rank, the first where several virtual stages have one of the
+ * name. Else, as for a name that is none there: -1. */
+int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name);
 
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
  * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
@@ -259,6 +276,8 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
 /* As treadle_layout_storage, of the to-window as this plan arranges it. */
 treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
+/* The number of a storage tensor of the to-window, as treadle_layout_find. */
+int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */

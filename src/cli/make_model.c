@@ -196,7 +196,7 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
   int32_t count = 0;
   char *window = NULL, *text = NULL;
   bool made = false;
-  TRY(treadle_layout_create(model, "hf", 1, &layout));
+  TRY(treadle_layout_create(model, "hf", 1, NULL, &layout));
   uint64_t bytes = treadle_layout_window_bytes(layout, 0); /* less than 2^54 */
   TRY(treadle_limits_ask(packed ? 2 * bytes : bytes, "a model of that size"));
   text = json_dumps(config, JSON_INDENT(2));

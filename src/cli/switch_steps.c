@@ -35,9 +35,10 @@ static treadle_status read_input(treadle_job *job) {
                      "--forward is of the way back, and --cycles 0 goes one way: leave out one of them"));
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
-  TRY(treadle_layout_create(job->model, arguments->train, job->session.size, &job->train));
-  TRY(treadle_layout_create(job->model, arguments->infer, job->session.size, &job->infer));
-  TRY(treadle_map_ranks(job->train, job->infer, (treadle_rank_map)arguments->rank_map, &job->rank_map));
+  const treadle_pair_texts texts = {arguments->train, arguments->infer,
+                                    (treadle_rank_map)arguments->rank_map};
+  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
+  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
 

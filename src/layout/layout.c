@@ -109,18 +109,31 @@ treadle_status treadle_layout_start(const treadle_model *model, const char *text
   return TREADLE_OK;
 }
 
+static treadle_status check_options(const treadle_layout_options *options) {
+  treadle_status status;
+  TRY(treadle_check_enum("treadle_layout_create", "rank_map", (long long)options->rank_map,
+                         TREADLE_BEST + 1));
+  if (options->rank_map != TREADLE_CONTIGUOUS && !options->train)
+    return treadle_refuse_null("treadle_layout_create", "train");
+out:
+  return status;
+}
+
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
-                                     treadle_layout **layout_p) {
+                                     const treadle_layout_options *options, treadle_layout **layout_p) {
   TREADLE_NEED(layout_p);
   *layout_p = NULL;
   TREADLE_NEED(model);
   TREADLE_NEED(text);
   treadle_status status = TREADLE_OK;
+  treadle_layout_options o;
   treadle_arena arena = {0};
   treadle_words words;
   treadle_builder normal = {0};
   const char *nearest = "";
   treadle_layout *layout = NULL;
+  TRY(TREADLE_TAKE(options, &o));
+  TRY(check_options(&o));
   TRY(treadle_layout_start(model, text, ranks, &layout));
   TRY(treadle_words_parse(text, &arena, &words));
   const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
@@ -152,6 +165,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   layout->text = normal.text;
   normal = (treadle_builder){0};
   layout->digest = treadle_hash_more(treadle_hash_text(layout->text, layout->digest), (uint64_t)ranks);
+  if (o.train) TRY(treadle_layout_map_ranks(layout, o.train, o.rank_map));
   *layout_p = layout;
 out:
   if (status != TREADLE_OK) treadle_layout_destroy(layout);
@@ -216,6 +230,11 @@ const char *treadle_layout_text(const treadle_layout *layout) {
 int64_t treadle_layout_ranks(const treadle_layout *layout) {
   TREADLE_NEED_OR(layout, -1);
   return layout->ranks;
+}
+
+bool treadle_layout_is_train(const treadle_layout *layout) {
+  TREADLE_NEED_OR(layout, false);
+  return layout->is_train;
 }
 
 const char *treadle_layout_rank_map(const treadle_layout *layout) {
@@ -289,6 +308,23 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
   }
   TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
+}
+
+int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name) {
+  TREADLE_NEED_OR(layout, -1);
+  TREADLE_NEED_OR(name, -1);
+  if (check_rank(layout, rank) != TREADLE_OK) return -1;
+  char own[sizeof(((treadle_storage_info *)NULL)->name)];
+  int32_t index;
+  int64_t expert;
+  for (int32_t i = 0; i < layout->ops->public_count(layout, rank); i++) {
+    const treadle_storage *storage = treadle_layout_public(layout, rank, i, &index, &expert);
+    layout->ops->storage_name(layout, rank, storage, expert, own, sizeof own);
+    if (strcmp(own, name) == 0) return i;
+  }
+  treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " has no storage tensor '%s'", layout->text,
+               rank, name);
+  return -1;
 }
 
 treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {

@@ -46,6 +46,11 @@ treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
   return TREADLE_OK;
 }
 
+int32_t treadle_plan_find(const treadle_plan *plan, const char *name) {
+  TREADLE_NEED_OR(plan, -1);
+  return treadle_layout_find(plan->to, plan->rank, name);
+}
+
 /* ---- Cutting ops ---- */
 
 typedef enum part { KEPT, DROPPED, MIXED } part;

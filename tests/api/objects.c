@@ -39,10 +39,10 @@ void objects_init(objects *o) {
   fclose(file);
   assert_ok(treadle_model_open(o->folder, NULL, &o->model));
   assert_ok(treadle_model_open(o->config, NULL, &o->other));
-  assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, &o->train));
-  assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, &o->infer));
-  assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, &o->wide));
-  assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, &o->foreign));
+  assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, NULL, &o->train));
+  assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, NULL, &o->infer));
+  assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, NULL, &o->wide));
+  assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, NULL, &o->foreign));
   assert_ok(treadle_plan_create(o->train, o->infer, 0, NULL, &o->plan));
   assert_ok(treadle_group_self(&o->group));
   assert_ok(treadle_group_self(&o->second));

@@ -70,6 +70,10 @@ static void texts(objects *o) {
     assert_string_equal(treadle_mode_text((treadle_mode)no_enums[i]), "(none)");
   }
   note("treadle_status_text(");
+  assert_int_equal(treadle_version_number(), TREADLE_VERSION_NUMBER);
+  assert_string_equal(treadle_version_text(), TREADLE_VERSION);
+  note("treadle_version_number(");
+  note("treadle_version_text(");
   note("treadle_mode_text(");
   note("treadle_error_message(");
 }
@@ -105,20 +109,32 @@ static void layouts(objects *o) {
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
-  REFUSED(treadle_layout_create(NULL, "hf", 1, &layout));
+  REFUSED(treadle_layout_create(NULL, "hf", 1, NULL, &layout));
   assert_null(layout);
-  REFUSED(treadle_layout_create(o->model, NULL, 1, &layout));
-  REFUSED(treadle_layout_create(o->model, "", 1, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", 1, NULL));
-  REFUSED(treadle_layout_create(o->model, "hf", 0, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", INT64_MIN, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", INT64_MAX, &layout));
-  REFUSED(treadle_layout_map_ranks(NULL, o->train, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, NULL, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, o->wide, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, o->foreign, TREADLE_BEST));
-  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
-    REFUSED(treadle_layout_map_ranks(o->infer, o->train, (treadle_rank_map)no_enums[i]));
+  REFUSED(treadle_layout_create(o->model, NULL, 1, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "", 1, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", 1, NULL, NULL));
+  REFUSED(treadle_layout_create(o->model, "hf", 0, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MIN, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MAX, NULL, &layout));
+  treadle_layout_options options = {.struct_size = sizeof options, .rank_map = TREADLE_STRIDED};
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->wide;
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->foreign;
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->train;
+  REFUSED_SIZES(options, treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  REFUSED_NEWER(treadle_layout_options, treadle_layout_create(o->model, "vllm:tp=1", 1, newer_p, &layout));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    options.rank_map = (treadle_rank_map)no_enums[i];
+    REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+    assert_null(layout);
+  }
+  GIVES(false, treadle_layout_is_train(NULL));
+  GIVES(-1, treadle_layout_find(NULL, 0, "x"));
+  GIVES(-1, treadle_layout_find(o->train, 0, NULL));
+  GIVES(-1, treadle_layout_find(o->train, 0, "no such tensor"));
   GIVES(NULL, treadle_layout_rank_map(NULL));
   GIVES(NULL, treadle_layout_text(NULL));
   GIVES(-1, treadle_layout_ranks(NULL));
@@ -135,6 +151,7 @@ static void layouts(objects *o) {
   for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
     GIVES(0, treadle_layout_window_bytes(o->train, no_ranks[i]));
     GIVES(-1, treadle_layout_storage_count(o->train, no_ranks[i]));
+    GIVES(-1, treadle_layout_find(o->train, no_ranks[i], "x"));
     REFUSED(treadle_layout_storage(o->train, no_ranks[i], 0, &info));
     REFUSED(treadle_layout_runs(o->train, no_ranks[i], 0, &runs, &count));
     REFUSED(treadle_layout_load(o->train, no_ranks[i], o->memory));
@@ -233,6 +250,9 @@ static void plans(objects *o) {
   REFUSED(treadle_plan_storage(o->plan, 0, NULL));
   REFUSED(treadle_plan_storage(o->plan, -1, &storage));
   REFUSED(treadle_plan_storage(o->plan, INT32_MAX, &storage));
+  GIVES(-1, treadle_plan_find(NULL, "x"));
+  GIVES(-1, treadle_plan_find(o->plan, NULL));
+  GIVES(-1, treadle_plan_find(o->plan, "no such tensor"));
   REFUSED(treadle_plan_print(NULL, stdout));
   REFUSED(treadle_plan_print(o->plan, NULL));
   WORKS(treadle_plan_destroy(NULL));

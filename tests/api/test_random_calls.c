@@ -148,12 +148,13 @@ static treadle_given_piece *spoil_pieces(caller *c, treadle_given_piece *pieces)
 static void call_layouts(caller *c) {
   treadle_given_piece pieces[OBJECTS_PIECES];
   treadle_storage_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_layout_options options = {.struct_size = struct_size(c, sizeof options)};
   treadle_layout *made = NULL;
   treadle_run *runs = NULL;
   size_t count;
-  switch (below(c, 12)) {
+  switch (below(c, 14)) {
   case 0:
-    said(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c),
+    said(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c), NULL,
                                OR_NULL(c, &made)));
     break;
   case 1:
@@ -161,10 +162,14 @@ static void call_layouts(caller *c) {
     said(treadle_layout_from_pieces(model(c), often(c) ? 1 : number(c), spoil_pieces(c, pieces), count,
                                     OR_NULL(c, &made)));
     break;
-  case 2: /* not one that a plan was made of */
-    if (treadle_layout_create(c->o.model, text(c), (int64_t)below(c, 9), &made) == TREADLE_OK)
-      said(treadle_layout_map_ranks(OR_NULL(c, made), layout(c), (treadle_rank_map)any_enum(c)));
+  case 2:
+    options.rank_map = (treadle_rank_map)any_enum(c);
+    options.train = layout(c);
+    said(treadle_layout_create(model(c), text(c), (int64_t)below(c, 3), OR_NULL(c, &options),
+                               OR_NULL(c, &made)));
     break;
+  case 10: treadle_layout_find(layout(c), rank(c), text(c)); break;
+  case 11: treadle_layout_is_train(layout(c)); break;
   case 3: treadle_layout_rank_map(layout(c)); break;
   case 4: treadle_layout_text(layout(c)); break;
   case 5: treadle_layout_ranks(layout(c)); break;
@@ -192,12 +197,13 @@ static void call_plans(caller *c) {
   treadle_plan_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_storage_info storage = {.struct_size = struct_size(c, sizeof storage)};
   size_t bytes[4];
-  switch (below(c, 5)) {
+  switch (below(c, 6)) {
   case 0:
     said(treadle_plan_create(layout(c), layout(c), rank(c), OR_NULL(c, &options), OR_NULL(c, &made)));
     break;
   case 1: treadle_plan_get_info(plan(c), OR_NULL(c, &info)); break;
   case 2: said(treadle_plan_storage(plan(c), (int32_t)number(c), OR_NULL(c, &storage))); break;
+  case 4: treadle_plan_find(plan(c), text(c)); break;
   case 3: treadle_plan_inbound(plan(c), OR_NULL(c, bytes)); break;
   default: rewind(c->paper); said(treadle_plan_print(plan(c), OR_NULL(c, c->paper)));
   }

@@ -77,7 +77,7 @@ void made_checkpoint(const char *folder, const char *config, const made_options 
   assert_int_equal(mkdir(folder, 0777), 0);
   assert_ok(treadle_json_parse("config", config, strlen(config), &root));
   assert_ok(treadle_model_from_config("config", root, NULL, &model));
-  assert_ok(treadle_layout_create(model, "hf", 1, &layout));
+  assert_ok(treadle_layout_create(model, "hf", 1, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0) + 1);
   assert_ok(treadle_layout_load(layout, 0, window));
   int32_t count = list(model, layout, window, options->copies, tensors, infos);

@@ -19,7 +19,7 @@ static int begin(void **state) {
   command_expect(&result, 0, "", 0);
   command_release(&result);
   assert_ok(treadle_model_open(path, NULL, &made.model));
-  assert_ok(treadle_layout_create(made.model, "vllm:tp=2", 2, &made.layout));
+  assert_ok(treadle_layout_create(made.model, "vllm:tp=2", 2, NULL, &made.layout));
   size_t bytes = treadle_layout_window_bytes(made.layout, 1);
   made.window = malloc(bytes);
   made.wanted = malloc(bytes);

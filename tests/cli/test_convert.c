@@ -199,7 +199,7 @@ static void files_are_cut_directly(void **state) {
   treadle_model *model;
   treadle_layout *layout;
   assert_ok(treadle_model_open(conversion_at("hf"), NULL, &model));
-  assert_ok(treadle_layout_create(model, text, 8, &layout));
+  assert_ok(treadle_layout_create(model, text, 8, NULL, &layout));
   for (int64_t rank = 0; rank < 8; rank++) {
     int64_t tp, pp, ep;
     char path[300];

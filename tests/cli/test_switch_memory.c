@@ -55,7 +55,7 @@ static void measure_classes(size_t *bytes) {
   memset(bytes, 0, CLASSES * sizeof *bytes);
   for (int side = 0; side < 2; side++) {
     treadle_layout *layout;
-    assert_ok(treadle_layout_create(opened, side ? INFER : TRAIN, RANKS, &layout));
+    assert_ok(treadle_layout_create(opened, side ? INFER : TRAIN, RANKS, NULL, &layout));
     for (int rank = 0; rank < RANKS; rank++) {
       size_t elems = 0, window = in_pages(treadle_layout_window_bytes(layout, rank));
       for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {

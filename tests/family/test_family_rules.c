@@ -244,7 +244,7 @@ static void models(void **state) {
 
 static treadle_status make(treadle_model *model, const char *text, int64_t ranks,
                            treadle_layout **layout_p) {
-  return treadle_layout_create(model, text, ranks, layout_p);
+  return treadle_layout_create(model, text, ranks, NULL, layout_p);
 }
 
 static void facts_of_engines(void **state) {

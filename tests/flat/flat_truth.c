@@ -206,9 +206,9 @@ void flat_module_free(flat_module *module) {
 
 treadle_layout *flat_layout(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout, *again;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
-  assert_ok(treadle_layout_create(model, treadle_layout_text(layout), ranks, &again));
+  assert_ok(treadle_layout_create(model, treadle_layout_text(layout), ranks, NULL, &again));
   assert_string_equal(treadle_layout_text(layout), treadle_layout_text(again));
   assert_true(layout->digest == again->digest);
   treadle_layout_destroy(again);

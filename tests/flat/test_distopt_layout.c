@@ -188,10 +188,12 @@ static void texts(void **state) {
   assert_string_equal(treadle_layout_text(layout),
                       "distopt:tp=2,ep=2,bucket_size=40000000,pad=on,dtype=bf16");
   treadle_layout_destroy(layout);
-  assert_refused("etp=4 must divide tp=2", treadle_layout_create(model, "distopt:tp=2,etp=4", 8, &layout));
-  assert_refused("bucket_size=0 is not", treadle_layout_create(model, "distopt:bucket_size=0", 8, &layout));
+  assert_refused("etp=4 must divide tp=2",
+                 treadle_layout_create(model, "distopt:tp=2,etp=4", 8, NULL, &layout));
+  assert_refused("bucket_size=0 is not",
+                 treadle_layout_create(model, "distopt:bucket_size=0", 8, NULL, &layout));
   assert_refused("6 experts are not divisible by ep=4",
-                 treadle_layout_create(model, "distopt:ep=4", 8, &layout));
+                 treadle_layout_create(model, "distopt:ep=4", 8, NULL, &layout));
   treadle_model_close(model);
 }
 

@@ -146,20 +146,22 @@ static void texts(void **state) {
     treadle_layout_destroy(layout);
   }
   treadle_layout *none;
-  assert_refused("dp=3, but 8 ranks leave dp=4", treadle_layout_create(model, "fsdp:dp=3,tp=2", 8, &none));
+  assert_refused("dp=3, but 8 ranks leave dp=4",
+                 treadle_layout_create(model, "fsdp:dp=3,tp=2", 8, NULL, &none));
   assert_refused("not divisible by tp * replicate = 3 * 1",
-                 treadle_layout_create(model, "fsdp2:tp=3", 8, &none));
+                 treadle_layout_create(model, "fsdp2:tp=3", 8, NULL, &none));
   assert_refused("wrap=some is neither layer nor none",
-                 treadle_layout_create(model, "fsdp:wrap=some", 8, &none));
+                 treadle_layout_create(model, "fsdp:wrap=some", 8, NULL, &none));
   assert_refused("orig_params is not a key of fsdp2",
-                 treadle_layout_create(model, "fsdp2:orig_params=on", 8, &none));
-  assert_refused("22 rows are not divisible by tp=4", treadle_layout_create(model, "fsdp:tp=4", 8, &none));
+                 treadle_layout_create(model, "fsdp2:orig_params=on", 8, NULL, &none));
+  assert_refused("22 rows are not divisible by tp=4",
+                 treadle_layout_create(model, "fsdp:tp=4", 8, NULL, &none));
   treadle_model_close(model);
 }
 
 static treadle_status create_once(const treadle_model *model) {
   treadle_layout *layout;
-  treadle_status status = treadle_layout_create(model, "fsdp:tp=2,orig_params=on", 8, &layout);
+  treadle_status status = treadle_layout_create(model, "fsdp:tp=2,orig_params=on", 8, NULL, &layout);
   treadle_layout_destroy(layout);
   return status;
 }

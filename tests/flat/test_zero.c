@@ -65,9 +65,9 @@ static void texts(void **state) {
   assert_int_equal(info.dtype, TREADLE_BF16);
   treadle_layout_destroy(layout);
   assert_refused("8 ranks are not divisible by tp = 3",
-                 treadle_layout_create(model, "zero3:tp=3", 8, &layout));
+                 treadle_layout_create(model, "zero3:tp=3", 8, NULL, &layout));
   assert_refused("replicate is not a key of zero3",
-                 treadle_layout_create(model, "zero3:replicate=2", 8, &layout));
+                 treadle_layout_create(model, "zero3:replicate=2", 8, NULL, &layout));
   treadle_model_close(model);
 }
 

@@ -51,7 +51,7 @@ static void lay_out(const treadle_model *model) {
     treadle_layout *layout;
     treadle_pieces pieces = {0};
     int64_t bytes = 0;
-    if (treadle_layout_create(model, texts[i], 2, &layout) != TREADLE_OK) continue;
+    if (treadle_layout_create(model, texts[i], 2, NULL, &layout) != TREADLE_OK) continue;
     treadle_status status = treadle_layout_pieces(layout, 1, &pieces);
     assert(status == TREADLE_OK);
     for (size_t p = 0; p < pieces.count; p++)

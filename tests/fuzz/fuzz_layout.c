@@ -91,10 +91,10 @@ static void check_runs(const treadle_layout *layout, int64_t rank) {
 static void check(const treadle_model *model, const char *text, int64_t ranks) {
   enum { MOST_RANKS = 16 };
   treadle_layout *layout, *again;
-  treadle_status status = treadle_layout_create(model, text, ranks, &layout);
+  treadle_status status = treadle_layout_create(model, text, ranks, NULL, &layout);
   if (status == TREADLE_OK) {
     const char *normal = treadle_layout_text(layout);
-    MUST(treadle_layout_create(model, normal, ranks, &again) == TREADLE_OK);
+    MUST(treadle_layout_create(model, normal, ranks, NULL, &again) == TREADLE_OK);
     MUST(strcmp(treadle_layout_text(again), normal) == 0 && again->digest == layout->digest);
     for (int64_t i = 0; i < ranks && i < MOST_RANKS; i++) {
       int64_t r = i < MOST_RANKS / 2 ? i : ranks - 1 - (i - MOST_RANKS / 2); /* the first and the last */

@@ -40,7 +40,7 @@ static void *open_layout(json_t *config, const char *text, int64_t ranks) {
   subject *s = calloc(1, sizeof *s);
   if (!s) abort();
   if (treadle_model_from_config("config.json", config, NULL, &s->model) == TREADLE_OK &&
-      treadle_layout_create(s->model, text, ranks, &s->layout) == TREADLE_OK && list_names(s))
+      treadle_layout_create(s->model, text, ranks, NULL, &s->layout) == TREADLE_OK && list_names(s))
     return s;
   close_layout(s);
   return NULL;

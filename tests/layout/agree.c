@@ -209,7 +209,7 @@ bool agree_knows(const treadle_model *model, const char *kind) {
   if (strstr(known, word)) return true;
   if (strstr(unknown, word)) return false;
   treadle_layout *layout = NULL;
-  bool is = treadle_layout_create(model, kind, 1, &layout) == TREADLE_OK ||
+  bool is = treadle_layout_create(model, kind, 1, NULL, &layout) == TREADLE_OK ||
             !strstr(treadle_error_message(), ": no kind '");
   treadle_layout_destroy(layout);
   strcat(is ? known : unknown, word);

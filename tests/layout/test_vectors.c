@@ -8,7 +8,7 @@
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
   return layout;
 }
@@ -224,7 +224,7 @@ static void vocabularies_that_do_not_divide(void **state) {
     assert_int_equal(padded(model, text, cases[i].tp, "model.embed_tokens.weight"), cases[i].sglang);
     snprintf(text, sizeof text, "vllm:tp=%" PRId64, cases[i].tp);
     if (cases[i].rows != 200)
-      assert_refused("padded vocabulary", treadle_layout_create(model, text, cases[i].tp, &layout));
+      assert_refused("padded vocabulary", treadle_layout_create(model, text, cases[i].tp, NULL, &layout));
     treadle_model_close(model);
   }
 }

@@ -142,7 +142,7 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
     bool counted = strcmp(side->kind, "distopt") == 0; /* its buckets have no names in the oracle */
     side->given =
         draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted && !p->model->block[0];
-    treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, &side->layout);
+    treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, NULL, &side->layout);
     side->f = 1;
     if (status == TREADLE_OK && mapped && strcmp(side->kind, "vllm") == 0 && draw_chance(random, 40)) {
       side->f = draw_divisor(random, p->ranks / side->layout->tp);

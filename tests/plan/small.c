@@ -61,7 +61,7 @@ static void start_side(pair *p, pair_side *side, const char *text, int64_t f) {
   snprintf(side->kind, sizeof side->kind, "%.*s", (int)strcspn(text, ":"), text);
   strcpy(side->like, side->kind);
   side->f = f;
-  assert_ok(treadle_layout_create(p->model, text, p->ranks, &side->layout));
+  assert_ok(treadle_layout_create(p->model, text, p->ranks, NULL, &side->layout));
   if (f > 1) side->layout->order = (treadle_rank_order){side->layout->tp, f};
   side->oracle = oracle_layout_new(p->oracle, text, p->ranks, f, why);
   if (!side->oracle) fail_msg("oracle: %s: %s", text, why);

@@ -42,8 +42,8 @@ static void wrong_pages(void **state) {
   treadle_plan *plan;
   uint64_t sum = 0;
   int64_t bytes = 0;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   assert_ok(make(from, to, 1, false, &plan));
   const treadle_arrangement *a = &plan->arrangement;
   assert_true(a->pages > 2);
@@ -72,8 +72,8 @@ static void wrong_places(void **state) {
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
   treadle_plan *plan, *other;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 4, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 4, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, NULL, &to));
   assert_ok(make(from, to, 0, false, &plan));
   assert_ok(make(from, to, 1, false, &other));
   int32_t count = other->arrangement.storage_count;
@@ -177,8 +177,8 @@ static void fp8_blocks(void **state) {
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
     treadle_layout *from, *to;
     treadle_plan *plans[RANKS], *plain;
-    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &from));
-    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &to));
+    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &from));
+    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &to));
     for (int64_t r = 0; r < RANKS; r++) plans[r] = plan_on(from, to, r, true);
     plain = plan_on(from, to, 0, false);
     for (int64_t peer = 1; peer < RANKS; peer++) {
@@ -208,8 +208,8 @@ static void options_count(void **state) {
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
   uint64_t digest[4];
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   for (int i = 0; i < 4; i++) {
     treadle_plan *plan;
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
@@ -319,8 +319,8 @@ static void failing_allocations(void **state) {
   (void)state;
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   TEST_EACH_ALLOCATION(make_once(from, to, false));
   TEST_EACH_ALLOCATION(make_once(from, to, true));
   treadle_layout_destroy(from);

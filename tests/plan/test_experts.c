@@ -158,12 +158,12 @@ static void digests_of_maps(void **state) {
   treadle_layout *from, *first, *second, *third;
   treadle_plan *a, *b;
   treadle_plan_info x = TREADLE_INIT(treadle_plan_info), y = TREADLE_INIT(treadle_plan_info);
-  assert_ok(treadle_layout_create(model, "megatron:ep=2", 2, &from));
+  assert_ok(treadle_layout_create(model, "megatron:ep=2", 2, NULL, &from));
   snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s", write_map(folder, "map.json", "[0,1,2,3]"));
-  assert_ok(treadle_layout_create(model, text, 2, &first));
-  assert_ok(treadle_layout_create(model, text, 2, &third));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &first));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &third));
   write_map(folder, "map.json", "[0,1,3,2]");
-  assert_ok(treadle_layout_create(model, text, 2, &second));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &second));
   assert_string_equal(treadle_layout_text(first), treadle_layout_text(second));
   assert_true(first->digest == third->digest);
   assert_true(first->digest != second->digest);
@@ -186,7 +186,7 @@ static void digests_of_maps(void **state) {
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  assert_ok(treadle_layout_create(model, text, ranks, &layout));
+  assert_ok(treadle_layout_create(model, text, ranks, NULL, &layout));
   return layout;
 }
 

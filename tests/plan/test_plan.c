@@ -12,7 +12,7 @@ static const size_t mib = 1 << 20;
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
   return layout;
 }
@@ -256,8 +256,8 @@ static int64_t check_real_pairs(const treadle_model *model) {
   for (size_t i = 0; i < TEST_COUNT(real_pairs); i++) {
     treadle_layout *from, *to = NULL; /* some heads do not divide by 8 */
     bool legal =
-        treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, &from) == TREADLE_OK &&
-        treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, &to) == TREADLE_OK;
+        treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, NULL, &from) == TREADLE_OK &&
+        treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, NULL, &to) == TREADLE_OK;
     treadle_layout_destroy(from);
     treadle_layout_destroy(to);
     if (legal) check_pair(model, real_pairs[i].ranks, real_pairs[i].from, real_pairs[i].to);

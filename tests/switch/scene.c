@@ -17,10 +17,10 @@ void scene_init(scene *s) {
   assert_non_null(json);
   assert_ok(treadle_model_from_config("scene", json, NULL, &s->model));
   json_decref(json);
-  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, &s->train));
-  assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, &s->infer));
-  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, &s->other));
-  assert_ok(treadle_layout_create(s->model, "sglang:tp=2", SCENE_RANKS, &s->alike));
+  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, NULL, &s->train));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, NULL, &s->infer));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, NULL, &s->other));
+  assert_ok(treadle_layout_create(s->model, "sglang:tp=2", SCENE_RANKS, NULL, &s->alike));
   s->cap_min = 0;
   for (int rank = 0; rank < SCENE_RANKS; rank++) {
     int64_t cap_min;

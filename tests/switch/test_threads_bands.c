@@ -132,8 +132,8 @@ static void play_all(const char *text, const char *const texts[][2], size_t coun
   for (size_t i = 0; i < count; i++) {
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
-    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
@@ -203,8 +203,8 @@ static void test_planted_faults(void **state) {
     spoiling s = {.fault = faults[i / 2 % 3], .rank = i % RANKS, .seed = (uint64_t)i * 7919};
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
-    assert_ok(treadle_layout_create(model, texts[0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, texts[1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, texts[0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, texts[1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;

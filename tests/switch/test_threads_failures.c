@@ -245,7 +245,7 @@ static int lossy(treadle_group *group, void *context) {
   treadle_switch *sw = NULL;
   treadle_switch_options options = a->options;
   options.cap_bytes = 0;
-  RANK_OK(treadle_layout_create(a->s.model, "megatron:tp=2,pp=2,dtype=fp32", SCENE_RANKS, &train));
+  RANK_OK(treadle_layout_create(a->s.model, "megatron:tp=2,pp=2,dtype=fp32", SCENE_RANKS, NULL, &train));
   RANK_FAILS(TREADLE_REFUSED, "not bit-exact",
              treadle_switch_create(group, train, a->s.infer, &options, &sw));
   options.one_way = true;

@@ -88,8 +88,8 @@ static void test_grid(void **state) {
   for (size_t i = 0; i < TEST_COUNT(grid); i++) {
     treadle_layout *train, *infer;
     size_t cap_min = 0, window = 0;
-    assert_ok(treadle_layout_create(model, grid[i][0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, grid[i][1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, grid[i][0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, grid[i][1], RANKS, NULL, &infer));
     for (int64_t rank = 0; rank < RANKS; rank++) {
       int64_t own;
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));

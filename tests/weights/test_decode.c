@@ -77,7 +77,7 @@ static void release(files *f) {
 static uint16_t *load(const treadle_model *model, const char *text, const char *name, int64_t elems) {
   treadle_layout *layout;
   uint16_t *copy = NULL;
-  assert_ok(treadle_layout_create(model, text, 2, &layout));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0));
   assert_ok(treadle_layout_load(layout, 0, window));
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, 0) && !copy; i++) {
