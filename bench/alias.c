@@ -78,8 +78,9 @@ static void check(bench *b, const struct kind *kind) {
 }
 
 static void run_kind(bench *b, int k) {
-  const treadle_switch_options options = {.alias = kinds[k].alias, .keep = kinds[k].keep};
-  treadle_switch_stats stats;
+  const treadle_switch_options options = {
+      .struct_size = sizeof(treadle_switch_options), .alias = kinds[k].alias, .keep = kinds[k].keep};
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
   if (k == 0) check(b, &kinds[k]);
@@ -107,8 +108,8 @@ static void prepare(bench *b) {
   snprintf(infer, sizeof infer, b->shapes.infer, b->group->size);
 #pragma GCC diagnostic pop
   MUST(bench_open_model(config, &b->model));
-  MUST(treadle_layout_create(b->model, train, b->group->size, &b->train));
-  MUST(treadle_layout_create(b->model, infer, b->group->size, &b->infer));
+  MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
+  MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   b->infer_bytes = bench_sum(b->group, (double)treadle_layout_window_bytes(b->infer, b->group->rank));
   for (int k = 0; k < KINDS; k++) {
     b->to_infer[k] = bench_allocate((size_t)(b->rounds), sizeof **b->to_infer);

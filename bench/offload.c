@@ -71,7 +71,7 @@ static void (*const steps[STEPS])(void *context) = {
 };
 
 static void run_step(bench *b, int step, int64_t round) {
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   double seconds = bench_time(b->group, steps[step], b), bytes = (double)b->bytes;
   treadle_switch_get_stats(b->sw, &stats);
   if (step == TO_INFER) {
@@ -120,10 +120,11 @@ static void prepare(bench *b) {
   snprintf(train, sizeof train, "megatron:tp=%d", b->group->size);
   snprintf(infer, sizeof infer, "vllm:tp=%d", b->group->size);
   MUST(bench_open_model(config, &b->model));
-  MUST(treadle_layout_create(b->model, train, b->group->size, &b->train));
-  MUST(treadle_layout_create(b->model, infer, b->group->size, &b->infer));
+  MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
+  MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   size_t params = treadle_layout_window_bytes(b->train, b->group->rank);
-  const treadle_switch_options options = {.grads_bytes = params / 2,
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .grads_bytes = params / 2,
                                           .optimizer_bytes = params / 2,
                                           .offload_train_grad = TREADLE_ON,
                                           .keep_grads = true,

@@ -108,7 +108,7 @@ static treadle_status measure_all(const treadle_layout *from, const treadle_layo
   cost_p->ops = kinds.count;
   for (int32_t k = 0; k < kinds.count && !status; k++) {
     int64_t cap_min;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     status = treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &cap_min);
     if (!status) status = treadle_plan_measure(from, to, kinds.first[k], PAGE, cost_p->waves, &info);
   }
@@ -128,8 +128,8 @@ static treadle_status make(const subject *s, cost *cost_p) {
   cost_p->open_seconds = treadle_clock_processor_seconds() - begin;
   size_t bytes = treadle_clock_peak_rss_bytes();
   begin = treadle_clock_processor_seconds();
-  TRY(treadle_layout_create(model, s->from, s->ranks, &from));
-  TRY(treadle_layout_create(model, s->to, s->ranks, &to));
+  TRY(treadle_layout_create(model, s->from, s->ranks, NULL, &from));
+  TRY(treadle_layout_create(model, s->to, s->ranks, NULL, &to));
   if (s->rank >= 0)
     TRY(treadle_plan_create(from, to, s->rank, NULL, &plan));
   else

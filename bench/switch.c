@@ -307,8 +307,8 @@ static void prepare(bench *b) {
            "\"torch_dtype\": \"bfloat16\"}",
            b->options.layers);
   MUST(bench_open_model(config, &b->model));
-  MUST(treadle_layout_create(b->model, b->options.train, b->size, &b->train));
-  MUST(treadle_layout_create(b->model, b->options.infer, b->size, &b->infer));
+  MUST(treadle_layout_create(b->model, b->options.train, b->size, NULL, &b->train));
+  MUST(treadle_layout_create(b->model, b->options.infer, b->size, NULL, &b->infer));
   MUST(treadle_group_mpi(NULL, 60, &b->group));
   b->train_bytes = treadle_layout_window_bytes(b->train, b->rank);
   b->infer_bytes = treadle_layout_window_bytes(b->infer, b->rank);

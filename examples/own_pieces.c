@@ -33,16 +33,16 @@ int main(int count, char **texts) {
 
   if (!status) pieces = calloc((size_t)treadle_model_tensor_count(model), sizeof *pieces);
   for (int32_t i = 0; pieces && i < treadle_model_tensor_count(model); i++) {
-    treadle_tensor_info tensor;
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
     if (treadle_model_tensor(model, i, &tensor) || tensor.same_as) continue; /* a tied name is no tensor */
     pieces[piece_count] = whole_tensor(&tensor, (int64_t)piece_count % ranks);
     piece_count++;
   }
   if (!status) status = treadle_layout_from_pieces(model, ranks, pieces, piece_count, &dealt);
-  if (!status) status = treadle_layout_create(model, texts[2], ranks, &to);
+  if (!status) status = treadle_layout_create(model, texts[2], ranks, NULL, &to);
   for (int64_t rank = 0; rank < ranks && !status; rank++) {
     treadle_plan *plan;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     status = treadle_plan_create(dealt, to, rank, NULL, &plan);
     if (status) break;
     treadle_plan_get_info(plan, &info);

@@ -16,12 +16,13 @@ int main(int count, char **texts) {
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
 
-  if (treadle_model_open(texts[1], NULL, &model) || treadle_layout_create(model, texts[2], ranks, &from) ||
-      treadle_layout_create(model, texts[3], ranks, &to) ||
+  if (treadle_model_open(texts[1], NULL, &model) ||
+      treadle_layout_create(model, texts[2], ranks, NULL, &from) ||
+      treadle_layout_create(model, texts[3], ranks, NULL, &to) ||
       treadle_plan_create(from, to, rank, NULL, &plan)) {
     fprintf(stderr, "%s\n", treadle_error_message());
   } else {
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     printf("rank %lld of %lld, %s -> %s\n", rank, ranks, treadle_layout_text(from),
            treadle_layout_text(to));

@@ -23,8 +23,8 @@ int main(int count, char **texts) {
   treadle_group *group;
   treadle_switch *sw;
   MUST(treadle_model_open(texts[1], NULL, &model));
-  MUST(treadle_layout_create(model, count > 2 ? texts[2] : "megatron:spec=local", 1, &train));
-  MUST(treadle_layout_create(model, count > 3 ? texts[3] : "vllm", 1, &infer));
+  MUST(treadle_layout_create(model, count > 2 ? texts[2] : "megatron:spec=local", 1, NULL, &train));
+  MUST(treadle_layout_create(model, count > 3 ? texts[3] : "vllm", 1, NULL, &infer));
   MUST(treadle_group_self(&group));
   MUST(treadle_switch_create(group, train, infer, NULL, &sw));
 
@@ -36,7 +36,7 @@ int main(int count, char **texts) {
   MUST(treadle_switch_to_infer(sw));
   const char *window = treadle_switch_infer_window(sw);
   for (int32_t i = 0; i < treadle_layout_storage_count(infer, 0) && i < 5; i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(infer, 0, i, &info));
     const unsigned char *bytes = (const unsigned char *)window + info.offset_bytes;
     printf("%-45s at %p, first bytes %02x %02x\n", info.name, (const void *)bytes, bytes[0], bytes[1]);

@@ -31,16 +31,16 @@ int main(int count, char **texts) {
   treadle_group *group;
   treadle_switch *sw;
   MUST(treadle_model_open(texts[1], NULL, &model));
-  MUST(treadle_layout_create(model, texts[2], size, &train));
-  MUST(treadle_layout_create(model, texts[3], size, &infer));
+  MUST(treadle_layout_create(model, texts[2], size, NULL, &train));
+  MUST(treadle_layout_create(model, texts[3], size, NULL, &infer));
   MUST(treadle_group_mpi(NULL, 60, &group));
-  treadle_switch_options options = {.page_bytes = 64 << 10};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options), .page_bytes = 64 << 10};
   MUST(treadle_switch_create(group, train, infer, &options, &sw));
   MUST(treadle_layout_load(train, rank, treadle_switch_train_window(sw)));
 
   for (int step = 0; step < 3; step++) {
     /* ... a training step writes the train window ... */
-    treadle_switch_stats stats;
+    treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
     MUST(treadle_switch_to_infer(sw));
     treadle_switch_get_stats(sw, &stats);
     /* ... generation reads the infer window ... */

@@ -79,7 +79,7 @@ static size_t count_wrong(const trainer *t) {
 static size_t count_elems(const treadle_layout *train, int rank) {
   size_t bytes = treadle_layout_window_bytes(train, rank), sum = 0;
   for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (treadle_layout_storage(train, rank, i, &info) || info.dtype != TREADLE_BF16) return 0;
     sum += info.bytes;
   }
@@ -101,14 +101,18 @@ int main(int count, char **texts) {
   treadle_group *group;
   treadle_switch *sw;
   MUST(treadle_model_open(texts[1], NULL, &model));
-  MUST(treadle_layout_create(model, texts[2], size, &train));
-  MUST(treadle_layout_create(model, texts[3], size, &infer));
+  MUST(treadle_layout_create(model, texts[2], size, NULL, &train));
+  MUST(treadle_layout_create(model, texts[3], size, NULL, &infer));
   MUST(treadle_group_mpi(NULL, 60, &group));
 
   engine serving = {NULL, 0};
-  const treadle_engine_hooks hooks = {.context = &serving, .bind = bind_engine, .unbind = unbind_engine};
+  const treadle_engine_hooks hooks = {.struct_size = sizeof(treadle_engine_hooks),
+                                      .context = &serving,
+                                      .bind = bind_engine,
+                                      .unbind = unbind_engine};
   trainer t = {.elems = count_elems(train, rank)};
   const treadle_switch_options options = {
+      .struct_size = sizeof(treadle_switch_options),
       .page_bytes = 64 << 10,
       .grads_bytes = t.elems * sizeof(float),
       .optimizer_bytes = 2 * t.elems * sizeof(float),
@@ -135,7 +139,8 @@ int main(int count, char **texts) {
     treadle_switch_accumulate(sw, false);
 
     MUST(treadle_switch_to_infer(sw)); /* ends with bind_engine on every rank */
-    treadle_storage_info info;         /* alias moves tensors: their places are the plan's to say */
+    treadle_storage_info info =
+        TREADLE_INIT(treadle_storage_info); /* alias moves tensors: their places are the plan's to say */
     MUST(treadle_plan_storage(treadle_switch_plan(sw), 0, &info));
     if (rank == 0)
       printf("version %llu: %s at byte %zu of %zu, beside a KV cache of %zu bytes\n",
@@ -150,7 +155,7 @@ int main(int count, char **texts) {
     MUST(treadle_switch_to_train(sw)); /* optimizer state is back; gradients mean nothing */
     wrong += count_wrong(&t);
   }
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_get_stats(sw, &stats);
   if (rank == 0)
     printf("%zu params differ from their masters; %zu bytes of host memory, a pool of %zu\n", wrong,

@@ -16,7 +16,7 @@
  * otherwise. The library never exits, never prints and never reads the environment.
  *
  * Arguments are checked before anything is done: NULL where something is needed, a rank or a storage tensor that is not
- * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number). A function with a status
+ * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number, a struct_size that is none). A function with a status
  * then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions without a status return what their
  * declaration says ("else ..."), or where it says nothing: -1 as a signed number, 0 as a size, NULL as a pointer or a text,
  * false; functions without a result do nothing, and fill an output with zeros. All leave the reason in
@@ -42,7 +42,32 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
 
-#define TREADLE_VERSION "0.1.0"
+#define TREADLE_VERSION        "0.1.0"
+#define TREADLE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
+
+/* Those of the library that runs, which may be newer than this header. The text is never NULL and lives as long as the
+ * program. */
+int treadle_version_number(void);
+const char *treadle_version_text(void);
+
+/* Structs that begin with struct_size can grow: their user writes its size there, as this does, with all else zero:
+ *
+ *   treadle_plan_options options = TREADLE_INIT(treadle_plan_options);
+ *
+ * In C `{.struct_size = sizeof options, .page_bytes = 4096}` does the same. A library that knows more fields takes those that
+ * are not there for zero, and leaves them out of what it fills; one that knows fewer refuses options and hooks in which a field
+ * that it does not know is not zero, and fills those of others with zeros. Other structs are frozen, since arrays are
+ * made of them; they say so. */
+#ifdef __cplusplus
+#define TREADLE_INIT(type)                                                                                 \
+  ([] {                                                                                                    \
+    type init = type();                                                                                    \
+    init.struct_size = sizeof(type);                                                                       \
+    return init;                                                                                           \
+  }())
+#else
+#define TREADLE_INIT(type) ((type){.struct_size = sizeof(type)})
+#endif
 
 /* ---- Statuses ---------------------------------------------------------------------------------- */
 
@@ -79,6 +104,7 @@ typedef enum treadle_dtype {
 typedef struct treadle_model treadle_model;
 
 typedef struct treadle_model_options {
+  size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
 } treadle_model_options;
 
@@ -91,6 +117,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
 void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
+  size_t struct_size;
   const char *name;    /* Hugging Face's name */
   const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
   int ndim;
@@ -119,17 +146,26 @@ typedef enum treadle_rank_map {
   TREADLE_BEST            /* of a fixed list, the smallest inbound maximum, then the smallest mean */
 } treadle_rank_map;
 
+typedef struct treadle_layout_options {
+  size_t struct_size;
+  treadle_rank_map rank_map; /* which rank takes which coordinate of this layout */
+  /* Gives tp_train and, for TREADLE_BEST, the bytes that are there already; of the same model and rank count. Looked at
+   * while the layout is made, and not kept. Needed by all rank maps but TREADLE_CONTIGUOUS. */
+  const treadle_layout *train;
+} treadle_layout_options;
+
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
  *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
  *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
- * A layout that cannot be is refused here, with the rule and the numbers. On failure *layout_p is NULL. */
+ * A layout that cannot be is refused here, with the rule and the numbers. Options may be NULL. On failure *layout_p is
+ * NULL. The model must outlive the layout. A layout never changes: any number of threads may ask it and make plans of it. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
-                                     treadle_layout **layout_p);
+                                     const treadle_layout_options *options, treadle_layout **layout_p);
 
 /* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
  * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
  * shape `storage_shape`. What no piece covers is filled with zeros. Every number is checked against the tensor and the storage;
- * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. */
+ * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. An element of an array: this struct is frozen. */
 typedef struct treadle_given_piece {
   int64_t rank;
   const char *storage; /* name of the storage tensor on that rank */
@@ -145,21 +181,21 @@ treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ra
                                           const treadle_given_piece *pieces, size_t count,
                                           treadle_layout **layout_p);
 
-/* Which rank takes which coordinate of `infer`; `train` gives tp_train and, for TREADLE_BEST, the bytes
- * that are there already. Call it before any plan is made of `infer`. Layouts of the same model and rank count. */
-treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
-                                        treadle_rank_map map);
-/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Else NULL. */
+/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Lives as long as the layout, as all of its
+ * texts do. Else NULL. */
 const char *treadle_layout_rank_map(const treadle_layout *layout);
 
 void treadle_layout_destroy(treadle_layout *layout);
 const char *treadle_layout_text(const treadle_layout *layout); /* parsing it gives the same layout */
 int64_t treadle_layout_ranks(const treadle_layout *layout);    /* else -1 */
+/* Is it one of training engines, or of files (hf, megatron, fsdp, pieces, ...)? Else one of inference engines. */
+bool treadle_layout_is_train(const treadle_layout *layout); /* else false */
 /* Not rounded to pages. Else, as for a rank that is none of the layout's: 0. */
 size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank);
 
 /* One storage tensor of a rank, in the order of its window. */
 typedef struct treadle_storage_info {
+  size_t struct_size;
   char name[256]; /* the engine's own name on that rank */
   int32_t chunk;  /* virtual pipeline stage, else 0 */
   int ndim;
@@ -173,10 +209,13 @@ typedef struct treadle_storage_info {
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank);
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p);
+/* The number of the storage tensor that has this name on that rank, the first where several virtual stages have one of the
+ * name. Else, as for a name that is none there: -1. */
+int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name);
 
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
  * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
- * zeros. */
+ * zeros. An element of an array: this struct is frozen. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;
@@ -193,6 +232,7 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
 typedef struct treadle_plan treadle_plan;
 
 typedef struct treadle_plan_options {
+  size_t struct_size;
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
   /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number: treadle_switch_create
@@ -212,6 +252,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
 void treadle_plan_destroy(treadle_plan *plan);
 
 typedef struct treadle_plan_info {
+  size_t struct_size;
   size_t from_bytes, to_bytes; /* windows, rounded up to pages; without padding */
   size_t moved_bytes;          /* pulled from other ranks, direction `to` */
   size_t lower_bound_bytes;    /* destination bytes that the rank does not already hold */
@@ -235,6 +276,8 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p);
 /* As treadle_layout_storage, of the to-window as this plan arranges it. */
 treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
+/* The number of a storage tensor of the to-window, as treadle_layout_find. */
+int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */
@@ -345,6 +388,7 @@ typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_
  * before the bytes of the window go. A status that is not TREADLE_OK undoes the switch: see
  * treadle_switch_to_infer. Neither may call the switch. */
 typedef struct treadle_engine_hooks {
+  size_t struct_size;
   void *context;
   treadle_status (*bind)(void *context, void *infer_window, size_t bytes);
   treadle_status (*unbind)(void *context);
@@ -354,6 +398,7 @@ typedef struct treadle_engine_hooks {
 } treadle_engine_hooks;
 
 typedef struct treadle_switch_options {
+  size_t struct_size;
   size_t page_bytes;      /* as in treadle_plan_options */
   size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
   size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
@@ -460,6 +505,7 @@ size_t treadle_switch_bound(const treadle_switch *sw);
 size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
 typedef struct treadle_switch_stats {
+  size_t struct_size;
   double seconds;         /* of the last switch, this rank, from entry to bind */
   double wait_seconds;    /* of these, spent waiting for others, */
   double offload_seconds; /* copying to the host, */

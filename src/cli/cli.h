@@ -94,6 +94,17 @@ treadle_status treadle_open_model(const treadle_arguments *arguments, const char
 treadle_status treadle_scaled_config(const treadle_arguments *arguments, const char *path, bool say,
                                      struct json_t **config_p);
 
+/* Makes two layouts. The rank map is of the one that is not for training, else of `to`. What is there, also after a failure,
+ * the caller destroys. */
+typedef struct treadle_pair_texts {
+  const char *from, *to;
+  treadle_rank_map rank_map;
+} treadle_pair_texts;
+treadle_status treadle_open_layouts(const treadle_model *model, const treadle_pair_texts *texts,
+                                    int64_t ranks, treadle_layout **from_p, treadle_layout **to_p);
+/* How that one is mapped. */
+const char *treadle_pair_rank_map(const treadle_layout *from, const treadle_layout *to);
+
 /* The help of a subcommand. */
 void treadle_options_print_help(const treadle_command *command, FILE *file);
 

@@ -36,7 +36,7 @@ static treadle_status format_place(const treadle_layout *layout, const treadle_m
   treadle_status status = treadle_layout_runs(layout, rank, storage, &runs, &count);
   if (status) return status;
   while (i < count && elem >= runs[i].local_start + runs[i].count) i++;
-  treadle_tensor_info tensor;
+  treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
   if (i == count || runs[i].tensor < 0 || treadle_model_tensor(model, runs[i].tensor, &tensor)) {
     snprintf(text, capacity, "padding");
   } else {
@@ -58,7 +58,7 @@ static treadle_status format_place(const treadle_layout *layout, const treadle_m
 static treadle_status say_difference(const treadle_layout *layout, const treadle_model *model, int64_t rank,
                                      int32_t storage, const char *is, const char *wanted, size_t at,
                                      const char *when) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   char place[384], value[48], wanted_value[48];
   treadle_status status = TREADLE_OK;
   TRY(treadle_layout_storage(layout, rank, storage, &info));
@@ -78,7 +78,7 @@ treadle_status treadle_compare_window(const treadle_layout *layout, const treadl
                                       const void *wanted, const char *when) {
   int32_t count = treadle_layout_storage_count(layout, rank);
   for (int32_t storage = 0; storage < count; storage++) { /* gaps between them hold whatever they held */
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_status status = plan ? treadle_plan_storage(plan, storage, &info)
                                  : treadle_layout_storage(layout, rank, storage, &info);
     if (status) return status;

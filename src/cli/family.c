@@ -201,7 +201,8 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
   check_subject subject = {0};
   treadle_model *model = NULL;
   treadle_files files = {0};
-  treadle_model_options options = {.families = arguments->families};
+  treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                   .families = arguments->families};
   TRY(open_subject(arguments, path, &arena, &subject));
   if (subject.checkpoint) {
     TRY(treadle_model_for_files(subject.config_path, subject.config, &options, subject.checkpoint, &model));

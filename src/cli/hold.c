@@ -46,7 +46,7 @@ treadle_status treadle_hold_parse(const char *text, treadle_switch_options *opti
 void treadle_hold_size(const treadle_layout *train, int64_t rank, treadle_switch_options *options) {
   size_t elems = 0;
   for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (treadle_layout_storage(train, rank, i, &info) == TREADLE_OK)
       elems += info.bytes / treadle_dtype_bytes(info.dtype);
   }

@@ -38,7 +38,7 @@ static treadle_status print_json(const treadle_model *model) {
   treadle_json_out_int(&out, "skipped", model->files ? model->files->skipped_count : 0);
   treadle_json_out_open(&out, "tensors", '[');
   for (int32_t i = 0; i < model->entry_count; i++) {
-    treadle_tensor_info tensor;
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
     TRY(treadle_model_tensor(model, i, &tensor));
     treadle_json_out_open(&out, NULL, '{');
     treadle_json_out_text(&out, "name", tensor.name);

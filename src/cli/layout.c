@@ -1,7 +1,6 @@
 /* treadle layout: the storage tensors of one rank, and the runs of elements they are made of. */
 #include "cli/cli.h"
 #include "cli/json_out.h"
-#include "cli/report.h"
 
 #include "base/dtype.h"
 #include "base/text.h"
@@ -9,6 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_SOURCES = 8 }; /* tensors that are named of one storage tensor */
 
 typedef struct layout_view {
   const treadle_model *model;
@@ -18,7 +19,7 @@ typedef struct layout_view {
 
 /* The Hugging Face name of a tensor; NULL for a fill. */
 static const char *tensor_name(const layout_view *view, int32_t tensor) {
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (tensor < 0 || treadle_model_tensor(view->model, tensor, &info)) return NULL;
   return info.name;
 }
@@ -53,7 +54,7 @@ static treadle_status print_json(const layout_view *view, bool with_runs) {
   treadle_json_out_open(&out, "tensors", '[');
   int32_t count = treadle_layout_storage_count(view->layout, view->rank);
   for (int32_t storage = 0; storage < count; storage++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
     treadle_json_out_open(&out, NULL, '{');
     treadle_json_out_int(&out, "chunk", info.chunk);
@@ -77,14 +78,14 @@ out:
 
 /* The different tensors of a storage tensor's runs, in order: "q_proj + k_proj" with their full names. */
 static void print_sources(const layout_view *view, const treadle_run *runs, size_t count) {
-  int32_t shown[TREADLE_MAX_PARTS];
+  int32_t shown[MOST_SOURCES];
   int shown_count = 0;
   bool padded = false;
   for (size_t i = 0; i < count; i++) {
     bool known = false;
     for (int s = 0; s < shown_count; s++) known = known || shown[s] == runs[i].tensor;
     padded = padded || runs[i].tensor < 0;
-    if (known || runs[i].tensor < 0 || shown_count == TREADLE_MAX_PARTS) continue;
+    if (known || runs[i].tensor < 0 || shown_count == MOST_SOURCES) continue;
     printf("%s%s", shown_count ? " + " : "", treadle_text_shown(tensor_name(view, runs[i].tensor)));
     shown[shown_count++] = runs[i].tensor;
   }
@@ -115,7 +116,7 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
          treadle_text_shown(treadle_layout_text(view->layout)), (int)count,
          treadle_text_of_size(treadle_layout_window_bytes(view->layout, view->rank)));
   for (int32_t storage = 0; storage < count; storage++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     char name[288], shape[96] = "";
     size_t length = 0, run_count = 0;
     TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
@@ -152,7 +153,6 @@ int treadle_command_layout(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
   treadle_layout *layout = NULL, *train = NULL;
-  const char *rank_map;
   if (arguments->rank >= arguments->ranks)
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
                      (long long)arguments->rank, (long long)arguments->ranks));
@@ -160,11 +160,10 @@ int treadle_command_layout(const treadle_arguments *arguments) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--rank-map needs --train LAYOUT, the training layout that it looks at"));
   TRY(treadle_open_model(arguments, arguments->model, true, &model));
-  TRY(treadle_layout_create(model, arguments->layout, arguments->ranks, &layout));
-  if (arguments->train) {
-    TRY(treadle_layout_create(model, arguments->train, arguments->ranks, &train));
-    TRY(treadle_map_ranks(train, layout, (treadle_rank_map)arguments->rank_map, &rank_map));
-  }
+  const treadle_pair_texts texts = {arguments->train, arguments->layout,
+                                    (treadle_rank_map)arguments->rank_map};
+  TRY(arguments->train ? treadle_open_layouts(model, &texts, arguments->ranks, &train, &layout)
+                       : treadle_layout_create(model, texts.to, arguments->ranks, NULL, &layout));
   layout_view view = {model, layout, arguments->rank};
   TRY(arguments->json ? print_json(&view, arguments->runs) : print_text(&view, arguments->runs));
 out:;

@@ -243,7 +243,7 @@ int treadle_main(int count, char **texts) {
   }
   const char *name = texts[1];
   if (strcmp(name, "--version") == 0) {
-    puts("treadle " TREADLE_VERSION);
+    printf("treadle %s\n", treadle_version_text());
     return treadle_finish_output("--version", TREADLE_EXIT_OK);
   }
   if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)

@@ -90,7 +90,7 @@ static treadle_status list_tensors(const treadle_layout *layout, const char *win
   treadle_stored *tensors = treadle_arena_alloc_array(arena, (size_t)count, sizeof *tensors);
   if (!tensors) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d tensors", (int)count);
   for (int32_t i = 0; i < count; i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     TRY(treadle_layout_storage(layout, 0, i, &info));
     treadle_stored *tensor = &tensors[i];
     tensor->name = treadle_arena_copy_text(arena, info.name);
@@ -196,7 +196,7 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
   int32_t count = 0;
   char *window = NULL, *text = NULL;
   bool made = false;
-  TRY(treadle_layout_create(model, "hf", 1, &layout));
+  TRY(treadle_layout_create(model, "hf", 1, NULL, &layout));
   uint64_t bytes = treadle_layout_window_bytes(layout, 0); /* less than 2^54 */
   TRY(treadle_limits_ask(packed ? 2 * bytes : bytes, "a model of that size"));
   text = json_dumps(config, JSON_INDENT(2));
@@ -226,7 +226,8 @@ int treadle_command_make_model(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   json_t *config = NULL;
   treadle_model *model = NULL;
-  treadle_model_options options = {.families = arguments->families};
+  treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                   .families = arguments->families};
   const char *path = arguments->words[0];
   status = choose_config(arguments, &config);
   TRY(status == TREADLE_SYSTEM ? TREADLE_REFUSED

@@ -11,7 +11,8 @@ enum { MILLION = 1000000 };
 
 treadle_status treadle_scaled_config(const treadle_arguments *arguments, const char *path, bool say,
                                      json_t **config_p) {
-  treadle_model_options options = {.families = arguments->families};
+  treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                   .families = arguments->families};
   treadle_arena arena = {0};
   treadle_builder changes = {0};
   json_t *config = NULL;
@@ -39,7 +40,8 @@ out:
 
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p) {
-  treadle_model_options options = {.families = arguments->families};
+  treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                   .families = arguments->families};
   json_t *config = NULL;
   treadle_status status;
   if (!arguments->scale_down) return treadle_model_open(path, &options, model_p);

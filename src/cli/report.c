@@ -29,14 +29,6 @@ double treadle_ratio(size_t moved, size_t lower_bound) {
   return (double)moved / (double)lower_bound; /* infinite when the bound is 0: nothing had to move */
 }
 
-treadle_status treadle_map_ranks(treadle_layout *from, treadle_layout *to, treadle_rank_map map,
-                                 const char **text_p) {
-  treadle_layout *infer = to->is_train && !from->is_train ? from : to;
-  treadle_status status = treadle_layout_map_ranks(infer, infer == to ? from : to, map);
-  if (!status) *text_p = treadle_layout_rank_map(infer);
-  return status;
-}
-
 /* ---- Cap, waves, measures -------------------------------------------------------------------- */
 
 static size_t window_max(const treadle_report *report, int64_t rank) {
@@ -267,6 +259,7 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   int64_t page = (int64_t)report->page_bytes;
   treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  *info = TREADLE_INIT(treadle_plan_info);
 
   TRY(find_cap_min(report, options, &report->rank, NULL, 1));
   TRY(choose_cap(report, options));
@@ -294,6 +287,7 @@ treadle_status treadle_report_make(const treadle_model *model, const treadle_rep
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
   size_t page = options->page_bytes ? options->page_bytes : default_page;
+  const treadle_pair_texts texts = {options->from, options->to, options->rank_map};
   *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
 
   if (page < least_page || page > most_page || (page & (page - 1)))
@@ -304,9 +298,8 @@ treadle_status treadle_report_make(const treadle_model *model, const treadle_rep
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
                      (long long)options->rank, (long long)options->ranks));
   report->model_bytes = (size_t)treadle_model_bytes(model);
-  TRY(treadle_layout_create(model, options->from, options->ranks, &report->from));
-  TRY(treadle_layout_create(model, options->to, options->ranks, &report->to));
-  TRY(treadle_map_ranks(report->from, report->to, options->rank_map, &report->rank_map));
+  TRY(treadle_open_layouts(model, &texts, options->ranks, &report->from, &report->to));
+  report->rank_map = treadle_pair_rank_map(report->from, report->to);
   TRY(options->rank < 0 ? report_all(report, options) : report_one(report, options));
 
   report->seconds = treadle_clock_seconds() - begin;

@@ -63,10 +63,6 @@ void treadle_report_release(treadle_report *report);
 /* The figures of a rank of the report. */
 const treadle_plan_info *treadle_report_rank(const treadle_report *report, int64_t rank);
 
-/* Of two layouts, the one that a rank map applies to: the one that is not for training, else `to`. */
-treadle_status treadle_map_ranks(treadle_layout *from, treadle_layout *to, treadle_rank_map map,
-                                 const char **text_p);
-
 /* Moved over lower bound; 1 when nothing moved. */
 double treadle_ratio(size_t moved, size_t lower_bound);
 

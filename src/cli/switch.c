@@ -58,7 +58,7 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   treadle_status status = TREADLE_OK;
   bool checks = job->arguments->check, one_way = job->arguments->cycles == 0;
   bool last = one_way || cycle + 1 == job->arguments->cycles;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   double seconds;
   if (job->session.rank == 0) treadle_progress("cycle %lld", (long long)cycle + 1);
   if (cycle == 0 && job->options.host) TRY(treadle_job_arrow(job, TREADLE_HOST, cycle, &seconds));
@@ -100,7 +100,7 @@ out:
 
 treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_rank_figures *figures) {
   bool timed = job->timed > 0;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   if (job->sw) treadle_switch_get_stats(job->sw, &stats);
   return (treadle_switch_report){
       .model = job->model,
@@ -220,7 +220,8 @@ out:
 int treadle_command_switch(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_job job = {.arguments = arguments,
-                     .options = {.page_bytes = arguments->page_bytes,
+                     .options = {.struct_size = sizeof job.options,
+                                 .page_bytes = arguments->page_bytes,
                                  .cap_bytes = arguments->cap_bytes,
                                  .budget_bytes = arguments->budget_bytes,
                                  .timeout_seconds = arguments->timeout_seconds,

@@ -99,7 +99,7 @@ static uint64_t digest_of(const treadle_switch *sw, const treadle_layout *train,
   size_t bytes;
   const char *window = treadle_switch_train_window(sw);
   for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (treadle_layout_storage(train, rank, i, &info) == TREADLE_OK && info.bytes > 0)
       hash = treadle_mix64(hash ^ treadle_hash_bytes(window + info.offset_bytes, info.bytes, 0));
   }

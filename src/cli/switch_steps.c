@@ -35,9 +35,10 @@ static treadle_status read_input(treadle_job *job) {
                      "--forward is of the way back, and --cycles 0 goes one way: leave out one of them"));
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
-  TRY(treadle_layout_create(job->model, arguments->train, job->session.size, &job->train));
-  TRY(treadle_layout_create(job->model, arguments->infer, job->session.size, &job->infer));
-  TRY(treadle_map_ranks(job->train, job->infer, (treadle_rank_map)arguments->rank_map, &job->rank_map));
+  const treadle_pair_texts texts = {arguments->train, arguments->infer,
+                                    (treadle_rank_map)arguments->rank_map};
+  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
+  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
 
@@ -106,7 +107,8 @@ static treadle_status create(treadle_job *job) {
 treadle_status treadle_job_prepare(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   treadle_session *session = &job->session;
-  const treadle_engine_hooks engine = {job, bind_engine, unbind_engine, false};
+  const treadle_engine_hooks engine = {
+      .struct_size = sizeof engine, .context = job, .bind = bind_engine, .unbind = unbind_engine};
   job->options.engine = &engine;
   if (job->arguments->timeline) {
     TRY(treadle_session_agree(session, treadle_timeline_create(&job->timeline)));
@@ -116,6 +118,7 @@ treadle_status treadle_job_prepare(treadle_job *job) {
   }
   TRY(treadle_session_agree(session, read_input(job)));
   TRY(treadle_session_agree(session, create(job)));
+  job->plan = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(treadle_switch_plan(job->sw), &job->plan);
   if (session->rank == 0) treadle_progress("loading the weights");
   TRY(treadle_session_agree(session, load(job)));
@@ -187,7 +190,7 @@ out:
 treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cycle, double *seconds_p) {
   treadle_status status = TREADLE_OK;
   static const char *const ways[] = {"to train", "to infer", "", "to forward", "to host"};
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   TRY(treadle_group_barrier(job->session.group));
   if (job->timeline) treadle_timeline_name(job->timeline, ways[mode]);
   double begin = treadle_clock_seconds();
@@ -273,7 +276,7 @@ out:
 }
 
 void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_get_stats(job->sw, &stats);
   own->moved_bytes = job->plan.moved_bytes; /* coverage has proved that this was carried out */
   own->lower_bound_bytes = job->plan.lower_bound_bytes;

@@ -54,7 +54,7 @@ out:
 static treadle_status open_model(treadle_convert *c, const treadle_source_kind *kind) {
   treadle_status status;
   const treadle_convert_options *o = &c->options;
-  treadle_model_options options = {.families = o->families};
+  treadle_model_options options = {.struct_size = sizeof options, .families = o->families};
   const char *path = o->in, *carried;
   if (kind == &treadle_source_hf) {
     if (o->model)

@@ -142,7 +142,7 @@ static treadle_status match_storage(treadle_source *source, const char *folder, 
   dist_state *state = source->state;
   dist_storage *storage = &state->storages[number];
   const treadle_dist_tensor *found[MAX_SPLITS];
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_status status;
   char key[300];
   dist_part part = {0};
@@ -189,7 +189,7 @@ static treadle_status dist_open(treadle_source *source, const char *folder, cons
   if (!text || !state) return no_memory(folder);
   source->state = state;
   TRY(treadle_source_folder(source, folder, ".metadata", &folder));
-  TRY(treadle_layout_create(source->model, text, 1, &source->layout));
+  TRY(treadle_layout_create(source->model, text, 1, NULL, &source->layout));
   const char *metadata = treadle_arena_format(&source->arena, "%s/.metadata", folder);
   if (!metadata) TRY(no_memory(folder));
   if (treadle_file_exists(metadata)) TRY(treadle_inputs_add(source->inputs, metadata, NULL));

@@ -6,7 +6,7 @@
 static treadle_status hf_open(treadle_source *source, const char *folder, const char *layout_text) {
   treadle_status status;
   const treadle_checkpoint *checkpoint = source->model->checkpoint;
-  TRY(treadle_layout_create(source->model, layout_text, 1,
+  TRY(treadle_layout_create(source->model, layout_text, 1, NULL,
                             &source->layout)); /* for the refusals of its text */
   if (source->layout->dtype)
     TRY(treadle_fail(TREADLE_REFUSED, "--from '%s': files of Hugging Face say their types themselves",

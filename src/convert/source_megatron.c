@@ -122,7 +122,7 @@ static treadle_status match(treadle_source *source, int32_t file, archive *a) {
     TRY(treadle_map_put(&names, key, i));
   }
   for (int32_t n = 0; n < count; n++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     TRY(treadle_layout_storage(source->layout, rank, n, &info));
     char entry[24] = "model", key[300];
     if (m->world.chunked) snprintf(entry, sizeof entry, "model%d", info.chunk);

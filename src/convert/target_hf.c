@@ -190,7 +190,7 @@ treadle_status treadle_target_open_hf(treadle_target *target) {
   const treadle_checkpoint *checkpoint = target->model->checkpoint;
   size_t tensors = (size_t)(checkpoint ? checkpoint->count : target->model->entry_count);
   size_t files = checkpoint ? (size_t)checkpoint->file_count : tensors * 2;
-  TRY(treadle_layout_create(target->model, target->text, 1, &target->layout));
+  TRY(treadle_layout_create(target->model, target->text, 1, NULL, &target->layout));
   TRY(check_fp8(target));
   target->items = treadle_arena_alloc_array(&target->arena, tensors * 2 + 1, sizeof *target->items);
   target->first_item = treadle_arena_alloc_array(&target->arena, files + 2, sizeof *target->first_item);

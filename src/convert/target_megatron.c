@@ -92,7 +92,7 @@ treadle_status treadle_target_megatron_file(const treadle_target *target, int32_
   const char *entry = "model";
   int32_t chunk = -1;
   for (int32_t n = 0; n < file->count; n++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_out_tensor *out = &file->tensors[n];
     TRY(treadle_layout_storage(target->layout, rank, n, &info));
     if (target->world.chunked && info.chunk != chunk)

@@ -63,7 +63,7 @@ treadle_status treadle_world_make(const treadle_model *model, const char *layout
   bool stages = false, experts = false;
   *world = (treadle_world){0};
   TRY(smallest_world(layout_text, arena, &ranks));
-  TRY(treadle_layout_create(model, layout_text, ranks, &world->layout));
+  TRY(treadle_layout_create(model, layout_text, ranks, NULL, &world->layout));
   at = treadle_alloc_array((size_t)ranks, sizeof *at);
   world->names = treadle_arena_alloc_array(arena, (size_t)ranks, sizeof *world->names);
   world->ranks = treadle_arena_alloc_array(arena, (size_t)ranks, sizeof *world->ranks);

@@ -1,11 +1,11 @@
 /* Layouts from text, and the questions that all kinds answer through their table. */
 #include "layout/layout.h"
 
-#include "base/argument.h"
 #include "base/checked.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "layout/kinds.h"
 
@@ -109,18 +109,31 @@ treadle_status treadle_layout_start(const treadle_model *model, const char *text
   return TREADLE_OK;
 }
 
+static treadle_status check_options(const treadle_layout_options *options) {
+  treadle_status status;
+  TRY(treadle_check_enum("treadle_layout_create", "rank_map", (long long)options->rank_map,
+                         TREADLE_BEST + 1));
+  if (options->rank_map != TREADLE_CONTIGUOUS && !options->train)
+    return treadle_refuse_null("treadle_layout_create", "train");
+out:
+  return status;
+}
+
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
-                                     treadle_layout **layout_p) {
+                                     const treadle_layout_options *options, treadle_layout **layout_p) {
   TREADLE_NEED(layout_p);
   *layout_p = NULL;
   TREADLE_NEED(model);
   TREADLE_NEED(text);
   treadle_status status = TREADLE_OK;
+  treadle_layout_options o;
   treadle_arena arena = {0};
   treadle_words words;
   treadle_builder normal = {0};
   const char *nearest = "";
   treadle_layout *layout = NULL;
+  TRY(TREADLE_TAKE(options, &o));
+  TRY(check_options(&o));
   TRY(treadle_layout_start(model, text, ranks, &layout));
   TRY(treadle_words_parse(text, &arena, &words));
   const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
@@ -152,6 +165,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   layout->text = normal.text;
   normal = (treadle_builder){0};
   layout->digest = treadle_hash_more(treadle_hash_text(layout->text, layout->digest), (uint64_t)ranks);
+  if (o.train) TRY(treadle_layout_map_ranks(layout, o.train, o.rank_map));
   *layout_p = layout;
 out:
   if (status != TREADLE_OK) treadle_layout_destroy(layout);
@@ -218,6 +232,11 @@ int64_t treadle_layout_ranks(const treadle_layout *layout) {
   return layout->ranks;
 }
 
+bool treadle_layout_is_train(const treadle_layout *layout) {
+  TREADLE_NEED_OR(layout, false);
+  return layout->is_train;
+}
+
 const char *treadle_layout_rank_map(const treadle_layout *layout) {
   TREADLE_NEED_OR(layout, NULL);
   return layout->map_text;
@@ -264,7 +283,7 @@ const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p) {
   TREADLE_NEED(layout);
-  TREADLE_NEED(info_p);
+  TREADLE_NEED_SIZED(info_p);
   treadle_status status = check_rank(layout, rank);
   if (status != TREADLE_OK) return status;
   int32_t index;
@@ -274,21 +293,38 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
     return treadle_fail(TREADLE_REFUSED,
                         "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d", layout->text,
                         rank, layout->ops->public_count(layout, rank), storage);
-  memset(info_p, 0, sizeof *info_p);
-  layout->ops->storage_name(layout, rank, found, expert, info_p->name, sizeof info_p->name);
-  info_p->chunk = found->chunk;
-  info_p->ndim = found->ndim;
-  memcpy(info_p->shape, found->shape, sizeof info_p->shape);
-  info_p->dtype = found->dtype;
-  info_p->derived = found->derived;
-  info_p->offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
-  info_p->bytes = (size_t)found->bytes;
+  treadle_storage_info info = {.chunk = found->chunk,
+                               .ndim = found->ndim,
+                               .dtype = found->dtype,
+                               .derived = found->derived,
+                               .bytes = (size_t)found->bytes};
+  layout->ops->storage_name(layout, rank, found, expert, info.name, sizeof info.name);
+  memcpy(info.shape, found->shape, sizeof info.shape);
+  info.offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
   if (layout->ops->local_rows) {
-    info_p->shape[0] = layout->ops->local_rows(layout, rank, found);
-    info_p->bytes = treadle_dtype_bytes(found->dtype);
-    for (int d = 0; d < found->ndim; d++) info_p->bytes *= (size_t)info_p->shape[d];
+    info.shape[0] = layout->ops->local_rows(layout, rank, found);
+    info.bytes = treadle_dtype_bytes(found->dtype);
+    for (int d = 0; d < found->ndim; d++) info.bytes *= (size_t)info.shape[d];
   }
+  TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
+}
+
+int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name) {
+  TREADLE_NEED_OR(layout, -1);
+  TREADLE_NEED_OR(name, -1);
+  if (check_rank(layout, rank) != TREADLE_OK) return -1;
+  char own[sizeof(((treadle_storage_info *)NULL)->name)];
+  int32_t index;
+  int64_t expert;
+  for (int32_t i = 0; i < layout->ops->public_count(layout, rank); i++) {
+    const treadle_storage *storage = treadle_layout_public(layout, rank, i, &index, &expert);
+    layout->ops->storage_name(layout, rank, storage, expert, own, sizeof own);
+    if (strcmp(own, name) == 0) return i;
+  }
+  treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " has no storage tensor '%s'", layout->text,
+               rank, name);
+  return -1;
 }
 
 treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {

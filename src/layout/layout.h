@@ -105,6 +105,10 @@ typedef struct treadle_layout_ops {
   void (*destroy)(treadle_layout *layout);
 } treadle_layout_ops;
 
+/* Maps the ranks of a layout that nobody has made a plan of. */
+treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
+                                        treadle_rank_map map);
+
 struct treadle_layout {
   const treadle_layout_ops *ops;
   const struct treadle_model *model;

@@ -114,7 +114,7 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   run_array runs = {0};
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   TREADLE_NEED(runs_p);
   TREADLE_NEED(count_p);
   *runs_p = NULL;

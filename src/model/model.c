@@ -2,10 +2,10 @@
 #include "model/model.h"
 
 #include "base/alloc.h"
-#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "io/file_look.h"
 #include "io/json.h"
@@ -138,6 +138,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   TREADLE_NEED(model_p);
   *model_p = NULL;
   TREADLE_NEED(path);
+  treadle_model_options o;
   treadle_arena arena = {0};
   json_t *config = NULL;
   treadle_model *model = NULL;
@@ -145,18 +146,19 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   const char *config_path = NULL;
   bool is_folder = false;
   treadle_status status;
+  TRY(TREADLE_TAKE(options, &o));
   TRY(find_config(path, &arena, &config_path, &is_folder));
   TRY(treadle_json_load(config_path, &config));
   if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));
   if (checkpoint) {
-    TRY(treadle_model_for_files(config_path, config, options, checkpoint, &model));
+    TRY(treadle_model_for_files(config_path, config, &o, checkpoint, &model));
     status = treadle_model_adopt(model, path, checkpoint);
     treadle_status unchanged = treadle_checkpoint_unchanged(checkpoint); /* copies were compared */
     if (!status) checkpoint = NULL;                                      /* the model's now */
     if (unchanged) status = unchanged;
     TRY(status);
   } else {
-    TRY(treadle_model_from_config(config_path, config, options, &model));
+    TRY(treadle_model_from_config(config_path, config, &o, &model));
   }
   *model_p = model;
   model = NULL;
@@ -193,7 +195,7 @@ int32_t treadle_model_tensor_count(const treadle_model *model) {
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
                                     treadle_tensor_info *info_p) {
   TREADLE_NEED(model);
-  TREADLE_NEED(info_p);
+  TREADLE_NEED_SIZED(info_p);
   if (tensor < 0 || tensor >= treadle_model_tensor_count(model))
     return treadle_fail(TREADLE_REFUSED, "tensor %d is none of the model's %d", tensor,
                         treadle_model_tensor_count(model));
@@ -201,13 +203,14 @@ treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
       tensor < model->entry_count ? NULL : &model->aliases[tensor - model->entry_count];
   const treadle_tensor *canonical = &model->tensors[alias ? alias->tensor : model->entries[tensor].tensor];
   int skip = canonical->by_expert; /* the entry has no dimension of experts */
-  *info_p = (treadle_tensor_info){.name = alias ? alias->name : model->entries[tensor].name,
-                                  .same_as = alias ? canonical->name : NULL,
-                                  .ndim = canonical->ndim - skip,
-                                  .elems = canonical->elems / (skip ? canonical->shape[0] : 1),
-                                  .dtype = canonical->dtype,
-                                  .layer = canonical->layer};
-  for (int d = skip; d < canonical->ndim; d++) info_p->shape[d - skip] = canonical->shape[d];
+  treadle_tensor_info info = {.name = alias ? alias->name : model->entries[tensor].name,
+                              .same_as = alias ? canonical->name : NULL,
+                              .ndim = canonical->ndim - skip,
+                              .elems = canonical->elems / (skip ? canonical->shape[0] : 1),
+                              .dtype = canonical->dtype,
+                              .layer = canonical->layer};
+  for (int d = skip; d < canonical->ndim; d++) info.shape[d - skip] = canonical->shape[d];
+  TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Numbers of plans: how many waves, the smallest cap, bytes and peaks, with or without the ops. */
-#include "base/argument.h"
 #include "base/dtype.h"
+#include "base/sized.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
 
@@ -30,11 +30,12 @@ out:
 }
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) {
-  TREADLE_NEED_ONLY(info_p);
-  *info_p = (treadle_plan_info){0};
+  static const treadle_plan_info nothing = {0};
+  TREADLE_NEED_SIZED_ONLY(info_p);
+  TREADLE_GIVE(info_p, &nothing);
   TREADLE_NEED_ONLY(plan);
   int64_t aliased = plan->arrangement.pages * plan->page_bytes;
-  *info_p = (treadle_plan_info){
+  const treadle_plan_info info = {
       .from_bytes = (size_t)(plan->from_pages * plan->page_bytes),
       .to_bytes = (size_t)(plan->plain_to_pages * plan->page_bytes),
       .padding_bytes = (size_t)plan->arrangement.padding_bytes,
@@ -55,6 +56,7 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) 
       .digest = plan->digest,
       .lossless = plan->lossless,
   };
+  TREADLE_GIVE(info_p, &info);
 }
 
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
@@ -152,6 +154,7 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
     TRY(walk_all(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
   TRY(treadle_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
+  *info_p = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
   if (ground->options.known) {

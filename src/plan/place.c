@@ -5,9 +5,9 @@
  * aliased there: its page, which is a page of the peer's from-window as well, holds the same bytes all the time. */
 #include "plan/alias.h"
 
-#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/sized.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -37,10 +37,18 @@ int64_t treadle_plan_place(const treadle_arrangement *arrangement, int64_t offse
 treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p) {
   TREADLE_NEED(plan);
-  treadle_status status = treadle_layout_storage(plan->to, plan->rank, storage, info_p);
-  if (status == TREADLE_OK)
-    info_p->offset_bytes = (size_t)treadle_plan_place(&plan->arrangement, (int64_t)info_p->offset_bytes);
-  return status;
+  TREADLE_NEED_SIZED(info_p);
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+  treadle_status status = treadle_layout_storage(plan->to, plan->rank, storage, &info);
+  if (status) return status;
+  info.offset_bytes = (size_t)treadle_plan_place(&plan->arrangement, (int64_t)info.offset_bytes);
+  TREADLE_GIVE(info_p, &info);
+  return TREADLE_OK;
+}
+
+int32_t treadle_plan_find(const treadle_plan *plan, const char *name) {
+  TREADLE_NEED_OR(plan, -1);
+  return treadle_layout_find(plan->to, plan->rank, name);
 }
 
 /* ---- Cutting ops ---- */

@@ -1,9 +1,9 @@
 /* Plans: both directions of one rank, and the sharing of its pages. */
 #include "plan/plan.h"
 
-#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "plan/alias.h"
 #include "plan/bands.h"
@@ -197,7 +197,9 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   *plan_p = NULL;
   TREADLE_NEED(from);
   TREADLE_NEED(to);
-  treadle_plan_options o = options ? *options : (treadle_plan_options){0};
+  treadle_plan_options o;
+  status = TREADLE_TAKE(options, &o);
+  if (status) return status;
   int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes;
   const treadle_ground_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_ground ground = {0};

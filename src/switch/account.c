@@ -150,7 +150,7 @@ void treadle_account_tell(treadle_switch *sw) {
 
 static treadle_status page_fails(const treadle_switch *sw, treadle_mode to, int32_t wave, int32_t page,
                                  const char *what) {
-  treadle_storage_info info = {.name = "(none)"};
+  treadle_storage_info info = {.struct_size = sizeof info, .name = "(none)"};
   int rank = sw->group->rank;
   const treadle_layout *layout = sw->layouts[to];
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {

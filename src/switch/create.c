@@ -165,7 +165,8 @@ out:
 /* ---- All of it ---- */
 
 /* From what is given to what it means. */
-static void resolve(treadle_switch *sw, const treadle_switch_options *o) {
+static void resolve(treadle_switch *sw, const treadle_switch_options *o,
+                    const treadle_engine_hooks *engine) {
   sw->options = *o;
   sw->leaves[TREADLE_PARAMS] = o->offload_train_param != TREADLE_OFF;
   sw->leaves[TREADLE_GRADS] = o->offload_train_grad == TREADLE_ON;
@@ -173,7 +174,7 @@ static void resolve(treadle_switch *sw, const treadle_switch_options *o) {
   sw->copied[TREADLE_PARAMS] = sw->leaves[TREADLE_PARAMS] && o->keep == TREADLE_KEEP_HOST;
   sw->copied[TREADLE_GRADS] = sw->leaves[TREADLE_GRADS] && o->keep_grads;
   sw->copied[TREADLE_OPTIMIZER] = sw->leaves[TREADLE_OPTIMIZER];
-  if (o->engine) sw->engine = *o->engine;
+  sw->engine = *engine;
   if (sw->engine.transforms) sw->options.alias = false;
   sw->options.engine = NULL; /* the caller's may go */
 }
@@ -184,9 +185,9 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_status status = TREADLE_OK;
   TREADLE_NEED(group);
   if (switch_p) *switch_p = NULL;
-  treadle_status checked = treadle_switch_check_arguments(train, infer, options, switch_p);
-  const treadle_switch_options o =
-      options && checked == TREADLE_OK ? *options : (treadle_switch_options){0};
+  treadle_switch_options o;
+  treadle_engine_hooks engine;
+  treadle_status checked = treadle_switch_check_arguments(train, infer, options, switch_p, &o, &engine);
   double group_timeout = group->timeout_seconds;
   treadle_demand demand;
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
@@ -197,7 +198,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                          .mover = treadle_copy_choose(),
                          .timeout_seconds = group->timeout_seconds,
                          .busy = ATOMIC_FLAG_INIT};
-  resolve(sw, &o);
+  resolve(sw, &o, &engine);
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_switch_agree(group, arrange(sw)));
   demand = treadle_room_exact(sw);

@@ -1,12 +1,13 @@
 /* The arguments of treadle_switch_create: NULL, enums, the time limit. Sizes, what the ranks must agree on and what fits
  * the layouts are agree.c's. */
-#include "base/argument.h"
+#include "base/sized.h"
 #include "switch/switch.h"
+
+static const char *const function = "treadle_switch_create";
 
 enum { CHOICES = TREADLE_ON + 1, KEEPS = TREADLE_KEEP_HOST + 1 };
 
 static treadle_status check_options(const treadle_switch_options *options) {
-  static const char *const function = "treadle_switch_create";
   treadle_status status = TREADLE_OK;
   const struct {
     const char *name;
@@ -26,9 +27,18 @@ out:
 
 treadle_status treadle_switch_check_arguments(const treadle_layout *train, const treadle_layout *infer,
                                               const treadle_switch_options *options,
-                                              treadle_switch **switch_p) {
-  if (!train) return treadle_refuse_null("treadle_switch_create", "train");
-  if (!infer) return treadle_refuse_null("treadle_switch_create", "infer");
-  if (!switch_p) return treadle_refuse_null("treadle_switch_create", "switch_p");
-  return options ? check_options(options) : TREADLE_OK;
+                                              treadle_switch **switch_p, treadle_switch_options *o,
+                                              treadle_engine_hooks *engine) {
+  treadle_status status = TREADLE_OK;
+  *o = TREADLE_INIT(treadle_switch_options);
+  *engine = TREADLE_INIT(treadle_engine_hooks);
+  if (!train) return treadle_refuse_null(function, "train");
+  if (!infer) return treadle_refuse_null(function, "infer");
+  if (!switch_p) return treadle_refuse_null(function, "switch_p");
+  TRY(treadle_sized_take(function, "options", options, o, sizeof *o));
+  TRY(treadle_sized_take(function, "options.engine", o->engine, engine, sizeof *engine));
+  TRY(check_options(o));
+out:
+  if (status) *o = TREADLE_INIT(treadle_switch_options);
+  return status;
 }

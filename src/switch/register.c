@@ -66,7 +66,7 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
                           other->offset, other->offset + other->bytes);
   }
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_status status = treadle_layout_storage(layout, rank, i, &info);
     if (status) return status;
     size_t info_end = info.offset_bytes + info.bytes;

@@ -32,7 +32,7 @@
 #include "switch/switch.h"
 
 #include "base/alloc.h"
-#include "base/argument.h"
+#include "base/sized.h"
 
 const char *treadle_mode_text(treadle_mode mode) {
   static const char *const names[] = {"train", "infer", "lost", "forward", "host"};
@@ -183,11 +183,13 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 }
 
 void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p) {
-  TREADLE_NEED_ONLY(stats_p);
-  *stats_p = (treadle_switch_stats){0};
+  treadle_switch_stats stats = {0};
+  TREADLE_NEED_SIZED_ONLY(stats_p);
+  TREADLE_GIVE(stats_p, &stats);
   TREADLE_NEED_ONLY(sw);
-  *stats_p = sw->stats;
-  stats_p->pool_bytes = treadle_pool_held_bytes(sw->pool);
+  stats = sw->stats;
+  stats.pool_bytes = treadle_pool_held_bytes(sw->pool);
+  TREADLE_GIVE(stats_p, &stats);
 }
 
 void treadle_switch_destroy(treadle_switch *sw) {

@@ -193,10 +193,12 @@ size_t treadle_switch_page_bytes(const treadle_switch_options *options);
 
 /* Bytes of the page tables that others read, in whole pages of the system. */
 size_t treadle_switch_tables_bytes(const treadle_switch *sw);
-/* The arguments of treadle_switch_create, as far as one rank can tell (options_check.c). */
+/* The arguments of treadle_switch_create, as far as one rank can tell (options_check.c); *o and *engine get what was given,
+ * or zeros. */
 treadle_status treadle_switch_check_arguments(const treadle_layout *train, const treadle_layout *infer,
                                               const treadle_switch_options *options,
-                                              treadle_switch **switch_p);
+                                              treadle_switch **switch_p, treadle_switch_options *o,
+                                              treadle_engine_hooks *engine);
 
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);

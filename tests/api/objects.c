@@ -16,7 +16,7 @@ static void make_pieces(objects *o) {
   int32_t count = treadle_model_tensor_count(o->model);
   assert_in_range(count, 1, OBJECTS_PIECES);
   for (int32_t i = 0; i < count; i++) {
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     assert_ok(treadle_model_tensor(o->model, i, &info));
     treadle_given_piece *p = &o->pieces[o->piece_count++];
     *p = (treadle_given_piece){.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
@@ -39,14 +39,15 @@ void objects_init(objects *o) {
   fclose(file);
   assert_ok(treadle_model_open(o->folder, NULL, &o->model));
   assert_ok(treadle_model_open(o->config, NULL, &o->other));
-  assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, &o->train));
-  assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, &o->infer));
-  assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, &o->wide));
-  assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, &o->foreign));
+  assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, NULL, &o->train));
+  assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, NULL, &o->infer));
+  assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, NULL, &o->wide));
+  assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, NULL, &o->foreign));
   assert_ok(treadle_plan_create(o->train, o->infer, 0, NULL, &o->plan));
   assert_ok(treadle_group_self(&o->group));
   assert_ok(treadle_group_self(&o->second));
-  const treadle_switch_options options = {.page_bytes = OBJECTS_PAGE,
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .page_bytes = OBJECTS_PAGE,
                                           .grads_bytes = 100,
                                           .optimizer_bytes = 5000,
                                           .offload_train_optimizer = TREADLE_ON,

@@ -38,6 +38,29 @@ static const int64_t no_ranks[] = {-1, INT64_MIN, 1, 4, INT64_MAX};
 static const double no_seconds[] = {NAN, INFINITY, -INFINITY, -1, -1e-300, 1e300, 1.1e9};
 static const int no_enums[] = {-1, 77, 99, INT32_MIN, INT32_MAX};
 
+/* Structs whose struct_size is none, or whose unknown fields say something. */
+static const size_t no_sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
+
+#define REFUSED_SIZES(variable, call)                                                                      \
+  do {                                                                                                     \
+    for (size_t n = 0; n < TEST_COUNT(no_sizes); n++) {                                                    \
+      (variable).struct_size = no_sizes[n];                                                                \
+      REFUSED(call);                                                                                       \
+    }                                                                                                      \
+    (variable).struct_size = sizeof(variable);                                                             \
+  } while (0)
+
+#define REFUSED_NEWER(type, call)                                                                          \
+  do {                                                                                                     \
+    struct {                                                                                               \
+      type known;                                                                                          \
+      char unknown;                                                                                        \
+    } newer = {.known = TREADLE_INIT(type), .unknown = 1};                                                 \
+    type *newer_p = &newer.known;                                                                          \
+    newer_p->struct_size = sizeof newer;                                                                   \
+    REFUSED(call);                                                                                         \
+  } while (0)
+
 /* ---- By object ---- */
 
 static void texts(objects *o) {
@@ -47,13 +70,17 @@ static void texts(objects *o) {
     assert_string_equal(treadle_mode_text((treadle_mode)no_enums[i]), "(none)");
   }
   note("treadle_status_text(");
+  assert_int_equal(treadle_version_number(), TREADLE_VERSION_NUMBER);
+  assert_string_equal(treadle_version_text(), TREADLE_VERSION);
+  note("treadle_version_number(");
+  note("treadle_version_text(");
   note("treadle_mode_text(");
   note("treadle_error_message(");
 }
 
 static void models(objects *o) {
   treadle_model *model = o->model;
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   REFUSED(treadle_model_open(NULL, NULL, &model));
   assert_null(model);
   REFUSED(treadle_model_open(o->config, NULL, NULL));
@@ -64,6 +91,10 @@ static void models(objects *o) {
   GIVES(-1, treadle_model_tensor_count(NULL));
   REFUSED(treadle_model_tensor(NULL, 0, &info));
   REFUSED(treadle_model_tensor(o->model, 0, NULL));
+  REFUSED_SIZES(info, treadle_model_tensor(o->model, 0, &info));
+  treadle_model_options given = TREADLE_INIT(treadle_model_options);
+  REFUSED_SIZES(given, treadle_model_open(o->config, &given, &model));
+  REFUSED_NEWER(treadle_model_options, treadle_model_open(o->config, newer_p, &model));
   REFUSED(treadle_model_tensor(o->model, -1, &info));
   REFUSED(treadle_model_tensor(o->model, treadle_model_tensor_count(o->model), &info));
   GIVES(NULL, treadle_model_family(NULL));
@@ -75,23 +106,35 @@ static void models(objects *o) {
 
 static void layouts(objects *o) {
   treadle_layout *layout = o->train;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
-  REFUSED(treadle_layout_create(NULL, "hf", 1, &layout));
+  REFUSED(treadle_layout_create(NULL, "hf", 1, NULL, &layout));
   assert_null(layout);
-  REFUSED(treadle_layout_create(o->model, NULL, 1, &layout));
-  REFUSED(treadle_layout_create(o->model, "", 1, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", 1, NULL));
-  REFUSED(treadle_layout_create(o->model, "hf", 0, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", INT64_MIN, &layout));
-  REFUSED(treadle_layout_create(o->model, "hf", INT64_MAX, &layout));
-  REFUSED(treadle_layout_map_ranks(NULL, o->train, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, NULL, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, o->wide, TREADLE_CONTIGUOUS));
-  REFUSED(treadle_layout_map_ranks(o->infer, o->foreign, TREADLE_BEST));
-  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
-    REFUSED(treadle_layout_map_ranks(o->infer, o->train, (treadle_rank_map)no_enums[i]));
+  REFUSED(treadle_layout_create(o->model, NULL, 1, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "", 1, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", 1, NULL, NULL));
+  REFUSED(treadle_layout_create(o->model, "hf", 0, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MIN, NULL, &layout));
+  REFUSED(treadle_layout_create(o->model, "hf", INT64_MAX, NULL, &layout));
+  treadle_layout_options options = {.struct_size = sizeof options, .rank_map = TREADLE_STRIDED};
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->wide;
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->foreign;
+  REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  options.train = o->train;
+  REFUSED_SIZES(options, treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+  REFUSED_NEWER(treadle_layout_options, treadle_layout_create(o->model, "vllm:tp=1", 1, newer_p, &layout));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    options.rank_map = (treadle_rank_map)no_enums[i];
+    REFUSED(treadle_layout_create(o->model, "vllm:tp=1", 1, &options, &layout));
+    assert_null(layout);
+  }
+  GIVES(false, treadle_layout_is_train(NULL));
+  GIVES(-1, treadle_layout_find(NULL, 0, "x"));
+  GIVES(-1, treadle_layout_find(o->train, 0, NULL));
+  GIVES(-1, treadle_layout_find(o->train, 0, "no such tensor"));
   GIVES(NULL, treadle_layout_rank_map(NULL));
   GIVES(NULL, treadle_layout_text(NULL));
   GIVES(-1, treadle_layout_ranks(NULL));
@@ -99,6 +142,7 @@ static void layouts(objects *o) {
   GIVES(-1, treadle_layout_storage_count(NULL, 0));
   REFUSED(treadle_layout_storage(NULL, 0, 0, &info));
   REFUSED(treadle_layout_storage(o->train, 0, 0, NULL));
+  REFUSED_SIZES(info, treadle_layout_storage(o->train, 0, 0, &info));
   REFUSED(treadle_layout_runs(NULL, 0, 0, &runs, &count));
   REFUSED(treadle_layout_runs(o->train, 0, 0, NULL, &count));
   REFUSED(treadle_layout_runs(o->train, 0, 0, &runs, NULL));
@@ -107,6 +151,7 @@ static void layouts(objects *o) {
   for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
     GIVES(0, treadle_layout_window_bytes(o->train, no_ranks[i]));
     GIVES(-1, treadle_layout_storage_count(o->train, no_ranks[i]));
+    GIVES(-1, treadle_layout_find(o->train, no_ranks[i], "x"));
     REFUSED(treadle_layout_storage(o->train, no_ranks[i], 0, &info));
     REFUSED(treadle_layout_runs(o->train, no_ranks[i], 0, &runs, &count));
     REFUSED(treadle_layout_load(o->train, no_ranks[i], o->memory));
@@ -164,8 +209,8 @@ static void pieces(objects *o) {
 
 static void plans(objects *o) {
   treadle_plan *plan = o->plan;
-  treadle_plan_info info;
-  treadle_storage_info storage;
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+  treadle_storage_info storage = TREADLE_INIT(treadle_storage_info);
   size_t bytes = 7;
   REFUSED(treadle_plan_create(NULL, o->infer, 0, NULL, &plan));
   assert_null(plan);
@@ -175,20 +220,29 @@ static void plans(objects *o) {
   REFUSED(treadle_plan_create(o->train, o->wide, 0, NULL, &plan));
   for (size_t i = 0; i < TEST_COUNT(no_ranks); i++)
     REFUSED(treadle_plan_create(o->train, o->infer, no_ranks[i], NULL, &plan));
-  const treadle_plan_options wrong[] = {{.page_bytes = 1},
-                                        {.page_bytes = 5000},
-                                        {.page_bytes = SIZE_MAX},
-                                        {.page_bytes = (size_t)1 << 63},
-                                        {.cap_bytes = SIZE_MAX},
-                                        {.cap_bytes = (size_t)INT64_MAX + 1},
-                                        {.waves = -1},
-                                        {.waves = INT32_MAX}};
+  const treadle_plan_options wrong[] = {
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = 1},
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = 5000},
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = SIZE_MAX},
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = (size_t)1 << 63},
+      {.struct_size = sizeof(treadle_plan_options), .cap_bytes = SIZE_MAX},
+      {.struct_size = sizeof(treadle_plan_options), .cap_bytes = (size_t)INT64_MAX + 1},
+      {.struct_size = sizeof(treadle_plan_options), .waves = -1},
+      {.struct_size = sizeof(treadle_plan_options), .waves = INT32_MAX}};
   for (size_t i = 0; i < TEST_COUNT(wrong); i++)
     REFUSED(treadle_plan_create(o->train, o->infer, 0, &wrong[i], &plan));
   memset(&info, 1, sizeof info);
+  info.struct_size = sizeof info;
   NOTHING(treadle_plan_get_info(NULL, &info));
   assert_int_equal(info.from_bytes + info.digest, 0);
   NOTHING(treadle_plan_get_info(o->plan, NULL));
+  info.struct_size = 0;
+  NOTHING(treadle_plan_get_info(o->plan, &info));
+  assert_int_equal(info.from_bytes, 0);
+  treadle_plan_options given = TREADLE_INIT(treadle_plan_options);
+  REFUSED_SIZES(given, treadle_plan_create(o->train, o->infer, 0, &given, &plan));
+  REFUSED_NEWER(treadle_plan_options, treadle_plan_create(o->train, o->infer, 0, newer_p, &plan));
+  REFUSED_SIZES(storage, treadle_plan_storage(o->plan, 0, &storage));
   NOTHING(treadle_plan_inbound(NULL, &bytes));
   assert_int_equal(bytes, 7);
   NOTHING(treadle_plan_inbound(o->plan, NULL));
@@ -196,6 +250,9 @@ static void plans(objects *o) {
   REFUSED(treadle_plan_storage(o->plan, 0, NULL));
   REFUSED(treadle_plan_storage(o->plan, -1, &storage));
   REFUSED(treadle_plan_storage(o->plan, INT32_MAX, &storage));
+  GIVES(-1, treadle_plan_find(NULL, "x"));
+  GIVES(-1, treadle_plan_find(o->plan, NULL));
+  GIVES(-1, treadle_plan_find(o->plan, "no such tensor"));
   REFUSED(treadle_plan_print(NULL, stdout));
   REFUSED(treadle_plan_print(o->plan, NULL));
   WORKS(treadle_plan_destroy(NULL));
@@ -236,7 +293,7 @@ static void groups(objects *o) {
 
 static void switch_options(objects *o) {
   treadle_switch *sw = o->sw;
-  treadle_switch_options options = {0};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options)};
   REFUSED(treadle_switch_create(NULL, o->train, o->infer, NULL, &sw));
   REFUSED(treadle_switch_create(o->second, NULL, o->infer, NULL, &sw));
   assert_null(sw);
@@ -247,7 +304,7 @@ static void switch_options(objects *o) {
   for (size_t i = 0; i < TEST_COUNT(no_enums) + TEST_COUNT(no_seconds); i++) {
     for (int field = 0; field < 4; field++) {
       size_t k = i < TEST_COUNT(no_enums) ? i : i - TEST_COUNT(no_enums);
-      options = (treadle_switch_options){0};
+      options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options)};
       if (i >= TEST_COUNT(no_enums))
         options.timeout_seconds = no_seconds[k];
       else if (field == 0)
@@ -263,20 +320,30 @@ static void switch_options(objects *o) {
   }
   static const size_t sizes[] = {SIZE_MAX, (size_t)1 << 63, ((size_t)1 << 63) + 4096};
   for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
-    const treadle_switch_options wrong[] = {{.page_bytes = sizes[i]},      {.cap_bytes = sizes[i]},
-                                            {.budget_bytes = sizes[i]},    {.grads_bytes = sizes[i]},
-                                            {.optimizer_bytes = sizes[i]}, {.kv_block_bytes = sizes[i]}};
+    const treadle_switch_options wrong[] = {
+        {.struct_size = sizeof(treadle_switch_options), .page_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .cap_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .budget_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .grads_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .optimizer_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .kv_block_bytes = sizes[i]}};
     for (size_t k = 0; k < TEST_COUNT(wrong); k++)
       REFUSED(treadle_switch_create(o->second, o->train, o->infer, &wrong[k], &sw));
   }
+  treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
+  options = (treadle_switch_options){.struct_size = sizeof options, .engine = &hooks};
+  REFUSED_SIZES(hooks, treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
+  REFUSED_SIZES(options, treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
+  REFUSED_NEWER(treadle_switch_options, treadle_switch_create(o->second, o->train, o->infer, newer_p, &sw));
   assert_ok(treadle_group_barrier(o->second)); /* the group is none the worse */
 }
 
 static void switches(objects *o) {
   size_t bytes = 7;
   uint64_t digest;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   memset(&stats, 1, sizeof stats);
+  stats.struct_size = sizeof stats;
   REFUSED(treadle_switch_rejoin(NULL, o->second));
   REFUSED(treadle_switch_rejoin(o->sw, NULL));
   GIVES(NULL, treadle_switch_window(NULL, TREADLE_PARAMS, &bytes));
@@ -298,6 +365,9 @@ static void switches(objects *o) {
   NOTHING(treadle_switch_get_stats(NULL, &stats));
   assert_int_equal(stats.pool_bytes + stats.peak_bytes, 0);
   NOTHING(treadle_switch_get_stats(o->sw, NULL));
+  stats.struct_size = 3;
+  NOTHING(treadle_switch_get_stats(o->sw, &stats));
+  assert_int_equal(stats.pool_bytes, 0);
   REFUSED(treadle_switch_digest(NULL, &digest));
   REFUSED(treadle_switch_digest(o->sw, NULL));
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {

@@ -41,6 +41,11 @@ static size_t size(caller *c) {
   return below(c, 16) ? ONE_OF(c, small) : ONE_OF(c, none);
 }
 
+/* Of a struct: its own, a smaller one, or one that is none. What is larger would be memory that is not there. */
+static size_t struct_size(caller *c, size_t own) {
+  return often(c) ? own : often(c) ? below(c, own + 1) : (size_t)treadle_random_next(&c->random) | 1 << 16;
+}
+
 static size_t page(caller *c) {
   static const size_t pages[] = {0, 65536, 1, 5000, SIZE_MAX, (size_t)1 << 63};
   return often(c) ? 4096 : ONE_OF(c, pages);
@@ -101,8 +106,9 @@ static void said(treadle_status status) {
 
 static void call_models(caller *c) {
   const char *const paths[] = {c->o.folder, c->o.config, "", "/", "/dev/null", "/nowhere/at/all", NULL};
-  const treadle_model_options options = {OR_NULL(c, TREADLE_SOURCE_DIR "/tests")};
-  treadle_tensor_info info;
+  const treadle_model_options options = {.struct_size = struct_size(c, sizeof options),
+                                         .families = OR_NULL(c, TREADLE_SOURCE_DIR "/tests")};
+  treadle_tensor_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_model *made = NULL;
   switch (below(c, 8)) {
   case 0:
@@ -141,13 +147,14 @@ static treadle_given_piece *spoil_pieces(caller *c, treadle_given_piece *pieces)
 
 static void call_layouts(caller *c) {
   treadle_given_piece pieces[OBJECTS_PIECES];
-  treadle_storage_info info;
+  treadle_storage_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_layout_options options = {.struct_size = struct_size(c, sizeof options)};
   treadle_layout *made = NULL;
   treadle_run *runs = NULL;
   size_t count;
-  switch (below(c, 12)) {
+  switch (below(c, 14)) {
   case 0:
-    said(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c),
+    said(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c), NULL,
                                OR_NULL(c, &made)));
     break;
   case 1:
@@ -155,10 +162,14 @@ static void call_layouts(caller *c) {
     said(treadle_layout_from_pieces(model(c), often(c) ? 1 : number(c), spoil_pieces(c, pieces), count,
                                     OR_NULL(c, &made)));
     break;
-  case 2: /* not one that a plan was made of */
-    if (treadle_layout_create(c->o.model, text(c), (int64_t)below(c, 9), &made) == TREADLE_OK)
-      said(treadle_layout_map_ranks(OR_NULL(c, made), layout(c), (treadle_rank_map)any_enum(c)));
+  case 2:
+    options.rank_map = (treadle_rank_map)any_enum(c);
+    options.train = layout(c);
+    said(treadle_layout_create(model(c), text(c), (int64_t)below(c, 3), OR_NULL(c, &options),
+                               OR_NULL(c, &made)));
     break;
+  case 10: treadle_layout_find(layout(c), rank(c), text(c)); break;
+  case 11: treadle_layout_is_train(layout(c)); break;
   case 3: treadle_layout_rank_map(layout(c)); break;
   case 4: treadle_layout_text(layout(c)); break;
   case 5: treadle_layout_ranks(layout(c)); break;
@@ -176,21 +187,23 @@ static void call_layouts(caller *c) {
 }
 
 static void call_plans(caller *c) {
-  const treadle_plan_options options = {.page_bytes = page(c),
+  const treadle_plan_options options = {.struct_size = struct_size(c, sizeof(treadle_plan_options)),
+                                        .page_bytes = page(c),
                                         .cap_bytes = size(c),
                                         .waves = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c),
                                         .alias = below(c, 2),
                                         .keep_params = below(c, 2)};
   treadle_plan *made = NULL;
-  treadle_plan_info info;
-  treadle_storage_info storage;
+  treadle_plan_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_storage_info storage = {.struct_size = struct_size(c, sizeof storage)};
   size_t bytes[4];
-  switch (below(c, 5)) {
+  switch (below(c, 6)) {
   case 0:
     said(treadle_plan_create(layout(c), layout(c), rank(c), OR_NULL(c, &options), OR_NULL(c, &made)));
     break;
   case 1: treadle_plan_get_info(plan(c), OR_NULL(c, &info)); break;
   case 2: said(treadle_plan_storage(plan(c), (int32_t)number(c), OR_NULL(c, &storage))); break;
+  case 4: treadle_plan_find(plan(c), text(c)); break;
   case 3: treadle_plan_inbound(plan(c), OR_NULL(c, bytes)); break;
   default: rewind(c->paper); said(treadle_plan_print(plan(c), OR_NULL(c, c->paper)));
   }
@@ -221,7 +234,8 @@ static treadle_choice choice(caller *c) {
 }
 
 static void make_switch(caller *c) {
-  const treadle_switch_options options = {.page_bytes = page(c),
+  const treadle_switch_options options = {.struct_size = struct_size(c, sizeof(treadle_switch_options)),
+                                          .page_bytes = page(c),
                                           .cap_bytes = often(c) ? (size_t)1 << 20 : size(c),
                                           .budget_bytes = often(c) ? (size_t)1 << 24 : size(c),
                                           .timeout_seconds = often(c) ? 0 : seconds(c),
@@ -248,7 +262,7 @@ static void make_switch(caller *c) {
 static void call_switches(caller *c) {
   uint64_t digest;
   size_t bytes;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = {.struct_size = struct_size(c, sizeof stats)};
   treadle_class which = (treadle_class)any_enum(c);
   char *const memories[] = {c->o.memory,
                             c->o.memory + 16,

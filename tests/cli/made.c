@@ -18,6 +18,7 @@ static int32_t list(const treadle_model *model, const treadle_layout *layout, co
   int32_t count = treadle_layout_storage_count(layout, 0), total = count;
   assert_true(count + model->alias_count + 1 <= MOST);
   for (int32_t i = 0; i < count; i++) {
+    infos[i] = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, 0, i, &infos[i]));
     tensors[i] = (treadle_stored){.name = infos[i].name,
                                   .dtype = infos[i].dtype,
@@ -76,7 +77,7 @@ void made_checkpoint(const char *folder, const char *config, const made_options 
   assert_int_equal(mkdir(folder, 0777), 0);
   assert_ok(treadle_json_parse("config", config, strlen(config), &root));
   assert_ok(treadle_model_from_config("config", root, NULL, &model));
-  assert_ok(treadle_layout_create(model, "hf", 1, &layout));
+  assert_ok(treadle_layout_create(model, "hf", 1, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0) + 1);
   assert_ok(treadle_layout_load(layout, 0, window));
   int32_t count = list(model, layout, window, options->copies, tensors, infos);

@@ -19,7 +19,7 @@ static int begin(void **state) {
   command_expect(&result, 0, "", 0);
   command_release(&result);
   assert_ok(treadle_model_open(path, NULL, &made.model));
-  assert_ok(treadle_layout_create(made.model, "vllm:tp=2", 2, &made.layout));
+  assert_ok(treadle_layout_create(made.model, "vllm:tp=2", 2, NULL, &made.layout));
   size_t bytes = treadle_layout_window_bytes(made.layout, 1);
   made.window = malloc(bytes);
   made.wanted = malloc(bytes);
@@ -41,7 +41,7 @@ static int end(void **state) {
 
 static float *element(const compared *made, const char *name, int64_t elem) {
   for (int32_t i = 0; i < treadle_layout_storage_count(made->layout, 1); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(made->layout, 1, i, &info));
     if (strcmp(info.name, name) == 0) return (float *)(void *)(made->window + info.offset_bytes) + elem;
   }

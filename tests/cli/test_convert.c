@@ -199,7 +199,7 @@ static void files_are_cut_directly(void **state) {
   treadle_model *model;
   treadle_layout *layout;
   assert_ok(treadle_model_open(conversion_at("hf"), NULL, &model));
-  assert_ok(treadle_layout_create(model, text, 8, &layout));
+  assert_ok(treadle_layout_create(model, text, 8, NULL, &layout));
   for (int64_t rank = 0; rank < 8; rank++) {
     int64_t tp, pp, ep;
     char path[300];
@@ -215,7 +215,7 @@ static void files_are_cut_directly(void **state) {
     assert_ok(treadle_layout_load(layout, rank, window));
     assert_int_equal(torch->count, treadle_layout_storage_count(layout, rank));
     for (int32_t i = 0; i < torch->count; i++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(layout, rank, i, &info));
       assert_string_equal(torch->tensors[i].name, info.name);
       assert_string_equal(torch->tensors[i].entry, "model");

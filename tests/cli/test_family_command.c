@@ -104,7 +104,7 @@ static void *load(const char *path, const char *text, size_t *bytes_p) {
   treadle_model *model;
   treadle_layout *layout;
   assert_ok(treadle_model_open(path, NULL, &model));
-  assert_ok(treadle_layout_create(model, text, 1, &layout));
+  assert_ok(treadle_layout_create(model, text, 1, NULL, &layout));
   *bytes_p = treadle_layout_window_bytes(layout, 0);
   void *window = calloc(1, *bytes_p + 1); /* between tensors lies nothing */
   assert_ok(treadle_layout_load(layout, 0, window));

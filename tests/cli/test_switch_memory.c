@@ -55,11 +55,11 @@ static void measure_classes(size_t *bytes) {
   memset(bytes, 0, CLASSES * sizeof *bytes);
   for (int side = 0; side < 2; side++) {
     treadle_layout *layout;
-    assert_ok(treadle_layout_create(opened, side ? INFER : TRAIN, RANKS, &layout));
+    assert_ok(treadle_layout_create(opened, side ? INFER : TRAIN, RANKS, NULL, &layout));
     for (int rank = 0; rank < RANKS; rank++) {
       size_t elems = 0, window = in_pages(treadle_layout_window_bytes(layout, rank));
       for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
-        treadle_storage_info info;
+        treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
         assert_ok(treadle_layout_storage(layout, rank, i, &info));
         elems += info.bytes / treadle_dtype_bytes(info.dtype);
       }

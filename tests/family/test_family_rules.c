@@ -208,7 +208,7 @@ static treadle_model *open_with(const char *change, const char *instead) {
 static void models(void **state) {
   (void)state;
   treadle_model *model = open_with(NULL, NULL);
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   assert_non_null(model);
   assert_int_equal(model->experts, 4);
   assert_int_equal(model->mtp_layers, 1);
@@ -244,14 +244,14 @@ static void models(void **state) {
 
 static treadle_status make(treadle_model *model, const char *text, int64_t ranks,
                            treadle_layout **layout_p) {
-  return treadle_layout_create(model, text, ranks, layout_p);
+  return treadle_layout_create(model, text, ranks, NULL, layout_p);
 }
 
 static void facts_of_engines(void **state) {
   (void)state;
   treadle_model *model = open_with(NULL, NULL);
   treadle_layout *layout;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   assert_refused("tp must divide heads", make(model, "sglang:tp=8", 8, &layout));
   assert_ok(make(model, "sglang:tp=2", 2, &layout));
   assert_ok(treadle_layout_storage(layout, 0, 0, &info));

@@ -124,9 +124,9 @@ static bool has(const char *name, const char *part) { return strstr(name, part) 
 
 static void add_plain(flat_module *module, int32_t layer, const char *name, bool buffer, int64_t tp,
                       int64_t t) {
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   int32_t tensor = find(module->model, name, &info);
-  treadle_tensor_info latent;
+  treadle_tensor_info latent = TREADLE_INIT(treadle_tensor_info);
   bool mla = find(module->model, "model.layers.0.self_attn.kv_b_proj.weight", &latent) >= 0;
   if (tensor < 0) return;
   int64_t rows = info.shape[0], columns = info.ndim > 1 ? info.shape[1] : 1;
@@ -159,7 +159,7 @@ static int32_t find_expert(const flat_module *module, int32_t layer, int expert,
 
 /* Parts [first, last] of all experts, stacked: gate_up_proj is [experts, gate rows and up rows, hidden]. */
 static void add_stack(flat_module *module, int32_t layer, const char *of, int first, int last) {
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (find_expert(module, layer, 0, first, &info) < 0) return;
   char name[160];
   snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s", layer, of);
@@ -206,9 +206,9 @@ void flat_module_free(flat_module *module) {
 
 treadle_layout *flat_layout(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout, *again;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
-  assert_ok(treadle_layout_create(model, treadle_layout_text(layout), ranks, &again));
+  assert_ok(treadle_layout_create(model, treadle_layout_text(layout), ranks, NULL, &again));
   assert_string_equal(treadle_layout_text(layout), treadle_layout_text(again));
   assert_true(layout->digest == again->digest);
   treadle_layout_destroy(again);
@@ -217,7 +217,7 @@ treadle_layout *flat_layout(const treadle_model *model, const char *text, int64_
 
 void flat_check(const treadle_layout *layout, int64_t rank, int32_t storage, const char *name,
                 const flat_elem *elems, int64_t count) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t run_count;
   assert_ok(treadle_layout_storage(layout, rank, storage, &info));

@@ -62,7 +62,7 @@ static void check_buffer(const treadle_layout *megatron, const treadle_layout *l
   flat_elems bucket = {0};
   int number = 0;
   for (int32_t s = treadle_layout_storage_count(megatron, rank) - 1; s >= 0; s--) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(megatron, rank, s, &info));
     bool of_experts = g->ep > 1 && strstr(info.name, ".experts.") != NULL;
     if (info.chunk != chunk || of_experts != experts || is_buffer(info.name)) continue;
@@ -91,7 +91,7 @@ static void check(const treadle_model *model, const grid_row *g, int64_t bucket_
   for (int64_t rank = 0; rank < g->ranks; rank++) {
     int32_t storage = 0, chunks = 1;
     for (int32_t s = 0; s < treadle_layout_storage_count(megatron, rank); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(megatron, rank, s, &info));
       if (info.chunk >= chunks) chunks = info.chunk + 1;
     }
@@ -100,7 +100,7 @@ static void check(const treadle_model *model, const grid_row *g, int64_t bucket_
         check_buffer(megatron, layout, g, rank, chunk, experts > 0, bucket_size, pad, &storage);
     for (int32_t s = 0; s < treadle_layout_storage_count(megatron, rank);
          s++) { /* buffers are whole, and last */
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(megatron, rank, s, &info));
       if (!is_buffer(info.name)) continue;
       flat_elems elems = local_elems(megatron, rank, s);
@@ -188,10 +188,12 @@ static void texts(void **state) {
   assert_string_equal(treadle_layout_text(layout),
                       "distopt:tp=2,ep=2,bucket_size=40000000,pad=on,dtype=bf16");
   treadle_layout_destroy(layout);
-  assert_refused("etp=4 must divide tp=2", treadle_layout_create(model, "distopt:tp=2,etp=4", 8, &layout));
-  assert_refused("bucket_size=0 is not", treadle_layout_create(model, "distopt:bucket_size=0", 8, &layout));
+  assert_refused("etp=4 must divide tp=2",
+                 treadle_layout_create(model, "distopt:tp=2,etp=4", 8, NULL, &layout));
+  assert_refused("bucket_size=0 is not",
+                 treadle_layout_create(model, "distopt:bucket_size=0", 8, NULL, &layout));
   assert_refused("6 experts are not divisible by ep=4",
-                 treadle_layout_create(model, "distopt:ep=4", 8, &layout));
+                 treadle_layout_create(model, "distopt:ep=4", 8, NULL, &layout));
   treadle_model_close(model);
 }
 

@@ -88,7 +88,7 @@ static void check_fsdp2(const treadle_model *model, const grid_row *g) {
       int64_t rows = param->shape[0], row = param->elems.count / rows, chunk = (rows + g->dp - 1) / g->dp;
       int64_t low = s * chunk < rows ? s * chunk : rows, high = low + chunk < rows ? low + chunk : rows;
       flat_check(layout, rank, storage, param->name, param->elems.items + low * row, (high - low) * row);
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(layout, rank, storage++, &info));
       assert_int_equal(info.shape[0], high - low);
       for (int d = 1; d < info.ndim; d++) assert_int_equal(info.shape[d], param->shape[d]);
@@ -117,7 +117,7 @@ static void short_and_empty_shards(void **state) {
       "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"head_dim\": 2}");
   treadle_layout *layout = flat_layout(model, "fsdp2", 4);
   for (int64_t rank = 0; rank < 4; rank++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, rank, 0, &info));
     assert_int_equal(info.shape[0], rows[rank]);
     assert_int_equal(info.bytes, rows[rank] * 8);
@@ -146,20 +146,22 @@ static void texts(void **state) {
     treadle_layout_destroy(layout);
   }
   treadle_layout *none;
-  assert_refused("dp=3, but 8 ranks leave dp=4", treadle_layout_create(model, "fsdp:dp=3,tp=2", 8, &none));
+  assert_refused("dp=3, but 8 ranks leave dp=4",
+                 treadle_layout_create(model, "fsdp:dp=3,tp=2", 8, NULL, &none));
   assert_refused("not divisible by tp * replicate = 3 * 1",
-                 treadle_layout_create(model, "fsdp2:tp=3", 8, &none));
+                 treadle_layout_create(model, "fsdp2:tp=3", 8, NULL, &none));
   assert_refused("wrap=some is neither layer nor none",
-                 treadle_layout_create(model, "fsdp:wrap=some", 8, &none));
+                 treadle_layout_create(model, "fsdp:wrap=some", 8, NULL, &none));
   assert_refused("orig_params is not a key of fsdp2",
-                 treadle_layout_create(model, "fsdp2:orig_params=on", 8, &none));
-  assert_refused("22 rows are not divisible by tp=4", treadle_layout_create(model, "fsdp:tp=4", 8, &none));
+                 treadle_layout_create(model, "fsdp2:orig_params=on", 8, NULL, &none));
+  assert_refused("22 rows are not divisible by tp=4",
+                 treadle_layout_create(model, "fsdp:tp=4", 8, NULL, &none));
   treadle_model_close(model);
 }
 
 static treadle_status create_once(const treadle_model *model) {
   treadle_layout *layout;
-  treadle_status status = treadle_layout_create(model, "fsdp:tp=2,orig_params=on", 8, &layout);
+  treadle_status status = treadle_layout_create(model, "fsdp:tp=2,orig_params=on", 8, NULL, &layout);
   treadle_layout_destroy(layout);
   return status;
 }

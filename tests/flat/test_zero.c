@@ -29,7 +29,7 @@ static void check(const treadle_model *model, int64_t dp, int64_t tp, const char
     while (group.count % (2 * dp) != 0) flat_pad(&group, 1);
     if (!each) {
       int64_t shard = group.count / dp;
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(layout, rank, 0, &info));
       assert_int_equal(info.dtype, TREADLE_FP32);
       flat_check(layout, rank, storage++, "single_partition_of_fp32_groups.0", group.items + d * shard,
@@ -60,14 +60,14 @@ static void texts(void **state) {
   treadle_model *model = flat_model(flat_configs[0]);
   treadle_layout *layout = flat_layout(model, "zero2:tp=2,dtype=bf16", 8);
   assert_string_equal(treadle_layout_text(layout), "zero2:dp=4,tp=2,dtype=bf16");
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   assert_ok(treadle_layout_storage(layout, 0, 0, &info));
   assert_int_equal(info.dtype, TREADLE_BF16);
   treadle_layout_destroy(layout);
   assert_refused("8 ranks are not divisible by tp = 3",
-                 treadle_layout_create(model, "zero3:tp=3", 8, &layout));
+                 treadle_layout_create(model, "zero3:tp=3", 8, NULL, &layout));
   assert_refused("replicate is not a key of zero3",
-                 treadle_layout_create(model, "zero3:replicate=2", 8, &layout));
+                 treadle_layout_create(model, "zero3:replicate=2", 8, NULL, &layout));
   treadle_model_close(model);
 }
 

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   if (treadle_model_from_config("input", config, NULL, &model) == TREADLE_OK) {
     int64_t elems = 0;
     for (int32_t i = 0; i < treadle_model_tensor_count(model); i++) {
-      treadle_tensor_info info;
+      treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
       if (treadle_model_tensor(model, i, &info) != TREADLE_OK || info.elems <= 0) __builtin_trap();
       if (!info.same_as) elems += info.elems;
     }

@@ -51,14 +51,14 @@ static void lay_out(const treadle_model *model) {
     treadle_layout *layout;
     treadle_pieces pieces = {0};
     int64_t bytes = 0;
-    if (treadle_layout_create(model, texts[i], 2, &layout) != TREADLE_OK) continue;
+    if (treadle_layout_create(model, texts[i], 2, NULL, &layout) != TREADLE_OK) continue;
     treadle_status status = treadle_layout_pieces(layout, 1, &pieces);
     assert(status == TREADLE_OK);
     for (size_t p = 0; p < pieces.count; p++)
       bytes +=
           treadle_box_elems(&pieces.items[p].box) * (int64_t)treadle_dtype_bytes(pieces.items[p].dtype);
     for (int32_t s = 0; s < treadle_layout_storage_count(layout, 1); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       status = treadle_layout_storage(layout, 1, s, &info);
       assert(status == TREADLE_OK);
       bytes -= (int64_t)info.bytes;

@@ -53,7 +53,7 @@ static void check_rank(const treadle_layout *layout, int64_t rank) {
     bytes += treadle_box_elems(&piece->box) * size;
   }
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
     MUST((int64_t)(info.offset_bytes + info.bytes) <= window);
     bytes -= (int64_t)info.bytes;
@@ -66,8 +66,8 @@ static void check_rank(const treadle_layout *layout, int64_t rank) {
 static void check_runs(const treadle_layout *layout, int64_t rank) {
   enum { MOST = 1 << 16 };
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
-    treadle_tensor_info tensor;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
     treadle_run *runs;
     size_t count;
     MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
@@ -91,10 +91,10 @@ static void check_runs(const treadle_layout *layout, int64_t rank) {
 static void check(const treadle_model *model, const char *text, int64_t ranks) {
   enum { MOST_RANKS = 16 };
   treadle_layout *layout, *again;
-  treadle_status status = treadle_layout_create(model, text, ranks, &layout);
+  treadle_status status = treadle_layout_create(model, text, ranks, NULL, &layout);
   if (status == TREADLE_OK) {
     const char *normal = treadle_layout_text(layout);
-    MUST(treadle_layout_create(model, normal, ranks, &again) == TREADLE_OK);
+    MUST(treadle_layout_create(model, normal, ranks, NULL, &again) == TREADLE_OK);
     MUST(strcmp(treadle_layout_text(again), normal) == 0 && again->digest == layout->digest);
     for (int64_t i = 0; i < ranks && i < MOST_RANKS; i++) {
       int64_t r = i < MOST_RANKS / 2 ? i : ranks - 1 - (i - MOST_RANKS / 2); /* the first and the last */

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 static void check_storage(const treadle_plan *plan, const treadle_layout *to, int64_t rank,
                           const treadle_plan_info *info) {
   for (int32_t s = 0; s < treadle_layout_storage_count(to, rank); s++) {
-    treadle_storage_info storage;
+    treadle_storage_info storage = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_plan_storage(plan, s, &storage) == TREADLE_OK);
     MUST(storage.bytes <= info->to_bytes && storage.offset_bytes <= info->to_bytes - storage.bytes);
   }
@@ -35,7 +35,7 @@ static void check_inbound(const treadle_plan *plan, int64_t ranks, int64_t rank,
 }
 
 static void check_plan(const treadle_plan *plan, const treadle_layout *to, const described *d) {
-  treadle_plan_info info;
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(plan, &info);
   MUST(info.moved_bytes == info.lower_bound_bytes);
   MUST(info.back_moved_bytes == info.back_lower_bound_bytes);
@@ -53,10 +53,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   treadle_plan *plan = NULL;
   described_read(bytes, count, &d);
   if (!d.model) goto out;
-  treadle_status status = treadle_layout_create(d.model, d.layouts[0], d.ranks, &from);
-  if (!status) status = treadle_layout_create(d.model, d.layouts[1], d.ranks, &to);
+  treadle_status status = treadle_layout_create(d.model, d.layouts[0], d.ranks, NULL, &from);
+  if (!status) status = treadle_layout_create(d.model, d.layouts[1], d.ranks, NULL, &to);
   if (!status) status = treadle_layout_map_ranks(to, from, (treadle_rank_map)(d.map & 1));
-  const treadle_plan_options options = {.page_bytes = (size_t)d.page,
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = (size_t)d.page,
                                         .cap_bytes = (size_t)d.cap,
                                         .alias = d.alias & 1,
                                         .keep_params = d.alias & 2};

@@ -119,7 +119,8 @@ static golden_verdict compare_half(const golden_case *c, int64_t rank, golden_pa
   int32_t count = c->subject->storage_count(c->layout, rank);
   size_t next = 0;
   for (int32_t i = 0; i <= count; i++) {
-    treadle_storage_info info = {.name = "nothing", .chunk = -1}; /* behind the last */
+    treadle_storage_info info = {
+        .struct_size = sizeof info, .name = "nothing", .chunk = -1}; /* behind the last */
     if (i < count && !c->subject->storage(c->layout, rank, i, &info))
       return golden_differ(c, "rank %lld: %s", (long long)rank, c->subject->reason());
     if (i < count && !is_compared(part, derived, &info)) continue;
@@ -155,7 +156,7 @@ golden_verdict golden_compare_model(const golden_case *c, const json_t *tensors,
   for (size_t i = 0; i < count; i++) {
     const json_t *tensor = json_array_get(tensors, i);
     const char *name = json_string_value(json_array_get(tensor, 0));
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     numbers[i] = c->subject->find(c->layout, name);
     if (numbers[i] < 0) return golden_differ(c, "the model has no %s", name);
     bool described = c->subject->tensor(c->layout, numbers[i], &info);

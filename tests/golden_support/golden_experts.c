@@ -17,7 +17,7 @@ static golden_verdict compare_slots(const golden_case *c, int64_t rank, int64_t 
   int64_t at = 0;
   for (size_t s = 0; s < json_array_size(slots); s++) {
     for (int k = 0; k < 2; k++) {
-      treadle_tensor_info info = {0};
+      treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
       snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%lld.%s.weight", (long long)layer,
                (long long)golden_at(slots, s), parts[k]);
       int32_t tensor = c->subject->find(c->layout, name);
@@ -30,7 +30,7 @@ static golden_verdict compare_slots(const golden_case *c, int64_t rank, int64_t 
       at += info.elems;
     }
   }
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%sw13_weight", (long long)layer,
            is_vllm(c) ? "routed_experts." : "");
   int32_t storage = golden_find_storage(c, rank, name, &info);

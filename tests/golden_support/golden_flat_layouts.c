@@ -65,7 +65,7 @@ static golden_verdict compare_shard(const golden_case *c, int64_t rank, int32_t 
 /* Flat parameters of a rank; a module's buffers stand behind them, and torch flattens none. */
 static int32_t count_units(const golden_case *c, int64_t rank) {
   int32_t count = c->subject->storage_count(c->layout, rank), units = 0;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t i = 0; i < count; i++)
     units += c->subject->storage(c->layout, rank, i, &info) && strstr(info.name, "_flat_param") != NULL;
   return units;
@@ -99,7 +99,7 @@ golden_verdict golden_compare_fsdp1_layout(golden_case *c) {
 /* ---- distopt --------------------------------------------------------------------------------- */
 
 static int32_t find_in_chunk(const golden_case *c, int64_t rank, int32_t chunk, const char *name) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t i = 0; i < c->subject->storage_count(c->layout, rank); i++)
     if (c->subject->storage(c->layout, rank, i, &info) && info.chunk == chunk &&
         strcmp(info.name, name) == 0)

@@ -106,7 +106,7 @@ static hf_row row_of(const golden_case *c, const key_row *at, const char *hf, in
   hf_row source = {.tensor = find_source(c, at, "model.layers.", at->layer, hf), .stride = 1, .cols = 1};
   if (source.tensor < 0 && at->layer >= layers)
     source.tensor = find_source(c, at, "mtp.layers.", at->layer - layers, hf);
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (source.tensor < 0 || !c->subject->tensor(c->layout, source.tensor, &info))
     return (hf_row){.tensor = -1};
   source.cols = info.elems / info.shape[0];

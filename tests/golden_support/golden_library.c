@@ -27,7 +27,7 @@ static void close_layout(void *opened) {
 
 static bool list_names(subject *s) {
   for (int32_t i = 0; i < treadle_model_tensor_count(s->model); i++) {
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     if (treadle_model_tensor(s->model, i, &info) != TREADLE_OK) return false;
     int64_t number = info.same_as ? treadle_map_get(&s->numbers, info.same_as, -1) : i;
     if (treadle_map_put(&s->numbers, info.name, number) != TREADLE_OK) return false;
@@ -40,7 +40,7 @@ static void *open_layout(json_t *config, const char *text, int64_t ranks) {
   subject *s = calloc(1, sizeof *s);
   if (!s) abort();
   if (treadle_model_from_config("config.json", config, NULL, &s->model) == TREADLE_OK &&
-      treadle_layout_create(s->model, text, ranks, &s->layout) == TREADLE_OK && list_names(s))
+      treadle_layout_create(s->model, text, ranks, NULL, &s->layout) == TREADLE_OK && list_names(s))
     return s;
   close_layout(s);
   return NULL;

@@ -39,7 +39,7 @@ int32_t golden_find_storage(const golden_case *c, int64_t rank, const char *name
 /* "model.norm.weight[5] step 1 x 20" or "zeros x 20", into one of two buffers. */
 static const char *describe(const golden_case *c, const treadle_run *run, int64_t skip, int which) {
   static char buffers[2][256];
-  treadle_tensor_info info = {0};
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   long long left = (long long)(run->count - skip);
   if (run->tensor < 0 || !c->subject->tensor(c->layout, run->tensor, &info)) {
     snprintf(buffers[which], sizeof buffers[which], "%s x %lld", run->tensor == -1 ? "zeros" : "?", left);
@@ -57,7 +57,7 @@ static const char *describe(const golden_case *c, const treadle_run *run, int64_
  * is under way, `in_a` and `in_b` elements of which are done; the common part must say the same. */
 golden_verdict golden_compare_runs(const golden_case *c, int64_t rank, int32_t storage,
                                    const golden_runs *expected) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs = NULL;
   size_t count = 0;
   golden_verdict verdict = GOLDEN_EQUAL;

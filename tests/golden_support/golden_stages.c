@@ -8,7 +8,7 @@
 static int64_t layer_of_storage(const golden_case *c, int64_t rank, int32_t storage) {
   treadle_run *runs = NULL;
   size_t count = 0;
-  treadle_tensor_info info = {.layer = -1};
+  treadle_tensor_info info = {.struct_size = sizeof info, .layer = -1};
   if (c->subject->runs(c->layout, rank, storage, &runs, &count) && count > 0 && runs[0].tensor >= 0)
     c->subject->tensor(c->layout, runs[0].tensor, &info);
   free(runs);
@@ -60,7 +60,7 @@ static golden_verdict compare_chunk(const golden_case *c, const json_t *chunk) {
   bool found[3] = {0};
   chunk_layers done = {.layer = -1, .local = -1};
   for (int32_t i = 0; i < c->subject->storage_count(c->layout, rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (!c->subject->storage(c->layout, rank, i, &info))
       return golden_differ(c, "%s", c->subject->reason());
     if (info.chunk != v) continue;
@@ -157,7 +157,7 @@ golden_verdict golden_check_engine_stages(golden_case *c) {
     int64_t now = -1;
     for (int32_t i = 0; verdict == GOLDEN_EQUAL && i < c->subject->storage_count(c->layout, (int64_t)p);
          i++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       c->subject->storage(c->layout, (int64_t)p, i, &info);
       if (strncmp(info.name, "model.layers.", 13) != 0) continue;
       int64_t layer = strtoll(info.name + 13, NULL, 10);

@@ -16,7 +16,7 @@ static bool with_vocabulary(golden_case *c, int64_t vocabulary, int64_t tp) {
 /* On rank t: rows [first, first + real) of the vocabulary, then `zeros` rows of zeros. */
 static golden_verdict compare_rows(const golden_case *c, int64_t t, const char *storage, const char *hf,
                                    int64_t first, int64_t real, int64_t zeros) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   int32_t found = golden_find_storage(c, t, storage, &info);
   if (found < 0) return golden_differ(c, "rank %lld has no %s", (long long)t, storage);
   if (info.ndim != 2 || info.shape[0] != real + zeros || info.shape[1] != HIDDEN)

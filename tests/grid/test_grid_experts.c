@@ -58,7 +58,7 @@ static int made[TEST_COUNT(texts)]; /* how many models had each */
 static void check_model(const treadle_model *model) {
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
     treadle_layout *layout;
-    treadle_status status = treadle_layout_create(model, texts[i].text, texts[i].ranks, &layout);
+    treadle_status status = treadle_layout_create(model, texts[i].text, texts[i].ranks, NULL, &layout);
     if (status == TREADLE_REFUSED) continue;
     assert_ok(status);
     made[i]++;

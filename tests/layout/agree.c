@@ -62,7 +62,7 @@ const oracle_storage *agree_find(agree_walk *walk, const char *kind, const tread
 
 static bool has_storage(const treadle_layout *layout, int64_t rank, const oracle_storage *storage) {
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK && info.chunk == storage->chunk &&
         strcmp(info.name, storage->name) == 0)
       return true;
@@ -90,7 +90,7 @@ void agree_trim(const treadle_layout *layout, oracle_layout *oracle) {
 int32_t *agree_tensors(const treadle_model *model, const oracle_model *oracle) {
   int32_t count = treadle_model_tensor_count(model), *tensors = calloc((size_t)count + 1, sizeof *tensors);
   for (int32_t i = 0; tensors && i < count; i++) {
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     bool good = treadle_model_tensor(model, i, &info) == TREADLE_OK;
     tensors[i] = good ? oracle_model_find(oracle, info.name) : ORACLE_PADDING;
   }
@@ -101,7 +101,7 @@ int32_t *agree_tensors(const treadle_model *model, const oracle_model *oracle) {
 static bool same_run(const treadle_model *model, const oracle_model *oracle, const int32_t *tensors,
                      const treadle_run *run, const oracle_storage *truth, int64_t first, char *why) {
   int32_t tensor = ORACLE_PADDING;
-  treadle_tensor_info info = {.name = "padding"};
+  treadle_tensor_info info = {.struct_size = sizeof info, .name = "padding"};
   if (run->tensor >= 0) {
     if (treadle_model_tensor(model, run->tensor, &info) != TREADLE_OK)
       return differ(why, "%s", treadle_error_message());
@@ -161,7 +161,7 @@ static bool same_rank(const treadle_model *model, const treadle_layout *layout, 
   bool in_order = strcmp(kind, "hf") != 0 && strcmp(kind, "distopt") != 0;
   int32_t count = treadle_layout_storage_count(layout, rank);
   for (int32_t s = 0; s < count; s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     char inner[AGREE_WHY] = "";
     int expected = walk.next;
     int64_t first;
@@ -209,7 +209,7 @@ bool agree_knows(const treadle_model *model, const char *kind) {
   if (strstr(known, word)) return true;
   if (strstr(unknown, word)) return false;
   treadle_layout *layout = NULL;
-  bool is = treadle_layout_create(model, kind, 1, &layout) == TREADLE_OK ||
+  bool is = treadle_layout_create(model, kind, 1, NULL, &layout) == TREADLE_OK ||
             !strstr(treadle_error_message(), ": no kind '");
   treadle_layout_destroy(layout);
   strcat(is ? known : unknown, word);

@@ -80,7 +80,7 @@ static void check_storages(const treadle_layout *layout, int64_t rank, const ran
   int32_t count = treadle_layout_storage_count(layout, rank);
   for (int64_t b = 0; b < bytes; b += GRAIN) held += window->at[b / GRAIN].tensor != NOTHING;
   for (int32_t s = 0; s < count; s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     int64_t elems = 1;
     assert_ok(treadle_layout_storage(layout, rank, s, &info));
     for (int d = 0; d < info.ndim; d++) elems *= info.shape[d];
@@ -313,7 +313,7 @@ static void check_placement(const treadle_layout *layout, int32_t t, const tread
 
 static void check_runs(const treadle_layout *layout, int64_t rank, const rank_window *window) {
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_run *runs;
     size_t count;
     int64_t next = 0;

@@ -42,7 +42,7 @@ static void agrees(const char *config, const char *text, int64_t ranks) {
   treadle_model *model = model_of(config, &json);
   oracle_model *oracle = oracle_model_new(json, why);
   treadle_layout *layout;
-  assert_ok(treadle_layout_create(model, text, ranks, &layout));
+  assert_ok(treadle_layout_create(model, text, ranks, NULL, &layout));
   oracle_layout *truth = oracle_layout_new(oracle, text, ranks, 1, why);
   if (truth) agree_trim(layout, truth);
   if (!truth || !agree_layouts(model, layout, truth, why)) fail_msg("%s: %s", text, why);
@@ -57,7 +57,7 @@ static void refuses(const char *config, const char *text, int64_t ranks, const c
   json_t *json;
   treadle_model *model = model_of(config, &json);
   treadle_layout *layout;
-  assert_refused(part, treadle_layout_create(model, text, ranks, &layout));
+  assert_refused(part, treadle_layout_create(model, text, ranks, NULL, &layout));
   treadle_model_close(model);
   json_decref(json);
 }
@@ -132,7 +132,7 @@ static void moe_dp_beside_attention_dp(void **state) {
     treadle_model *model = model_of(MIXTRAL, &json);
     treadle_layout *layout;
     int64_t index;
-    assert_ok(treadle_layout_create(model, cases[i].text, 4, &layout));
+    assert_ok(treadle_layout_create(model, cases[i].text, 4, NULL, &layout));
     for (int64_t rank = 0; rank < 4; rank++) {
       assert_ok(treadle_layout_coordinate(layout, rank, "moe_dp", &index));
       assert_int_equal(index, cases[i].index[rank]);

@@ -22,7 +22,7 @@ static void rows_of_layout(const treadle_model *model, const treadle_layout *lik
                            small_pieces *pieces) {
   for (int64_t r = 0; r < like->ranks; r++)
     for (int32_t s = 0; s < treadle_layout_storage_count(like, r); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs;
       size_t count;
       assert_ok(treadle_layout_storage(like, r, s, &info));
@@ -58,7 +58,7 @@ static void assert_same_runs(const treadle_layout *a, const treadle_layout *b) {
     assert_int_equal(storages, treadle_layout_storage_count(b, r));
     assert_int_equal(treadle_layout_window_bytes(a, r), treadle_layout_window_bytes(b, r));
     for (int32_t s = 0; s < storages; s++) {
-      treadle_storage_info x, y;
+      treadle_storage_info x = TREADLE_INIT(treadle_storage_info), y = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs_x, *runs_y;
       size_t count_x, count_y;
       assert_ok(treadle_layout_storage(a, r, s, &x));
@@ -130,14 +130,14 @@ static void as_a_grid_has_them(void **state) {
     small_pieces pieces = {0};
     treadle_arena arena = {0};
     char path[128], text[160];
-    assert_ok(treadle_layout_create(model, layouts[i].text, layouts[i].ranks, &grid));
+    assert_ok(treadle_layout_create(model, layouts[i].text, layouts[i].ranks, NULL, &grid));
     rows_of_layout(model, grid, &arena, &pieces);
     assert_ok(treadle_layout_from_pieces(model, layouts[i].ranks, pieces.items, pieces.count, &given));
     assert_same_runs(grid, given);
     snprintf(path, sizeof path, "%s/pieces.json", folder);
     snprintf(text, sizeof text, "pieces:@%s", path);
     write_pieces(path, &pieces, model);
-    assert_ok(treadle_layout_create(model, text, layouts[i].ranks, &read));
+    assert_ok(treadle_layout_create(model, text, layouts[i].ranks, NULL, &read));
     assert_string_equal(treadle_layout_text(read), text);
     assert_same_runs(grid, read);
     for (int64_t r = 0; r < layouts[i].ranks; r++) { /* nothing to move between them */
@@ -174,7 +174,7 @@ static void the_digest_knows_the_pieces(void **state) {
     small_give(&pieces, 1, head, i == 1 ? 5 : 3, 8, 0, 4);
     small_give_rest(&pieces, model);
     write_pieces(path, &pieces, model);
-    assert_ok(treadle_layout_create(model, text, 2, &layout));
+    assert_ok(treadle_layout_create(model, text, 2, NULL, &layout));
     digests[i] = layout->digest;
     treadle_layout_destroy(layout);
     treadle_array_release(&pieces);
@@ -353,7 +353,7 @@ static void assert_rows(const treadle_layout *from, const treadle_layout *to, co
   int64_t elems = 0, offset = 0;
   assert_ok(treadle_plan_make(from, to, rank, 4096, 1, 1 << 20, &plan));
   for (int32_t s = 0; s < treadle_layout_storage_count(to, rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(to, rank, s, &info));
     if (strcmp(info.name, tensor) == 0) offset = (int64_t)info.offset_bytes;
   }
@@ -553,7 +553,7 @@ static treadle_status try_pieces(const treadle_model *model, const small_pieces 
 
 static treadle_status try_file(const treadle_model *model, const char *text) {
   treadle_layout *layout;
-  treadle_status status = treadle_layout_create(model, text, 4, &layout);
+  treadle_status status = treadle_layout_create(model, text, 4, NULL, &layout);
   assert_true((status == TREADLE_OK) == (layout != NULL));
   treadle_layout_destroy(layout);
   return status;
@@ -571,7 +571,7 @@ static void failing_allocations(void **state) {
   char path[128], text[160];
   snprintf(path, sizeof path, "%s/pieces.json", folder);
   snprintf(text, sizeof text, "pieces:@%s", path);
-  assert_ok(treadle_layout_create(model, "megatron:tp=2,pp=2", 4, &grid));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,pp=2", 4, NULL, &grid));
   rows_of_layout(model, grid, &arena, &pieces);
   write_pieces(path, &pieces, model);
   TEST_EACH_ALLOCATION(try_pieces(model, &pieces));

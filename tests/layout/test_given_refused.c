@@ -222,7 +222,7 @@ static void files_that_are_wrong(void **state) {
     assert_non_null(file);
     fputs(wrong_files[i].json, file);
     fclose(file);
-    treadle_status status = treadle_layout_create(model, text, 2, &layout);
+    treadle_status status = treadle_layout_create(model, text, 2, NULL, &layout);
     if (status != TREADLE_REFUSED || layout || !strstr(treadle_error_message(), wrong_files[i].part)) {
       print_error("%s: wanted '%s', got %s: %s\n", wrong_files[i].json, wrong_files[i].part,
                   treadle_status_text(status), treadle_error_message());

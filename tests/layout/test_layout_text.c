@@ -29,7 +29,8 @@ static void assert_same_pieces(const treadle_layout *a, const treadle_layout *b)
     int32_t storages = treadle_layout_storage_count(a, r);
     assert_int_equal(storages, treadle_layout_storage_count(b, r));
     for (int32_t s = 0; s < storages; s++) {
-      treadle_storage_info first, second;
+      treadle_storage_info first = TREADLE_INIT(treadle_storage_info),
+                           second = TREADLE_INIT(treadle_storage_info);
       assert_ok(treadle_layout_storage(a, r, s, &first));
       assert_ok(treadle_layout_storage(b, r, s, &second));
       assert_string_equal(first.name, second.name);
@@ -99,11 +100,11 @@ static void texts_make_a_round_trip(void **state) {
   for (size_t i = 0; i < TEST_COUNT(round_trips); i++) {
     const round_trip *trip = &round_trips[i];
     treadle_layout *first, *second;
-    if (treadle_layout_create(model, trip->text, trip->ranks, &first) != TREADLE_OK)
+    if (treadle_layout_create(model, trip->text, trip->ranks, NULL, &first) != TREADLE_OK)
       fail_msg("%s", treadle_error_message());
     const char *normal = treadle_layout_text(first);
     assert_string_equal(normal, trip->normal ? trip->normal : trip->text);
-    assert_ok(treadle_layout_create(model, normal, trip->ranks, &second));
+    assert_ok(treadle_layout_create(model, normal, trip->ranks, NULL, &second));
     assert_string_equal(treadle_layout_text(second), normal);
     assert_true(first->digest == second->digest);
     assert_int_equal(treadle_layout_ranks(second), trip->ranks);
@@ -135,7 +136,7 @@ static void digests_differ(void **state) {
   for (size_t i = 0; i <= TEST_COUNT(texts); i++) { /* the last: other ranks */
     treadle_layout *layout;
     bool more = i < TEST_COUNT(texts);
-    assert_ok(treadle_layout_create(model, more ? texts[i] : "hf", more ? 4 : 8, &layout));
+    assert_ok(treadle_layout_create(model, more ? texts[i] : "hf", more ? 4 : 8, NULL, &layout));
     digest[i] = layout->digest;
     for (size_t k = 0; k < i; k++) assert_true(digest[i] != digest[k]);
     treadle_layout_destroy(layout);
@@ -166,8 +167,8 @@ static void defaults(void **state) {
   treadle_model *model = small_model(&config);
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *one, *two;
-    assert_ok(treadle_layout_create(model, rows[i].text, rows[i].ranks, &one));
-    if (treadle_layout_create(model, rows[i].same, rows[i].ranks, &two) != TREADLE_OK)
+    assert_ok(treadle_layout_create(model, rows[i].text, rows[i].ranks, NULL, &one));
+    if (treadle_layout_create(model, rows[i].same, rows[i].ranks, NULL, &two) != TREADLE_OK)
       fail_msg("%s", treadle_error_message());
     assert_same_pieces(one, two);
     treadle_layout_destroy(one);
@@ -355,12 +356,13 @@ static void wrong_texts_are_refused(void **state) {
   treadle_model *model = small_model(&config);
   treadle_layout *missing;
   assert_fails(TREADLE_SYSTEM, "/nowhere/pieces.json",
-               treadle_layout_create(model, "pieces:@/nowhere/pieces.json", 1, &missing));
+               treadle_layout_create(model, "pieces:@/nowhere/pieces.json", 1, NULL, &missing));
   assert_null(missing);
   int wrong = 0;
   for (size_t i = 0; i < TEST_COUNT(refusals); i++) {
     treadle_layout *layout = NULL;
-    treadle_status status = treadle_layout_create(model, refusals[i].text, refusals[i].ranks, &layout);
+    treadle_status status =
+        treadle_layout_create(model, refusals[i].text, refusals[i].ranks, NULL, &layout);
     if (status != TREADLE_REFUSED || !strstr(treadle_error_message(), refusals[i].part) || layout) {
       print_error("'%s' on %" PRId64 " ranks: wanted '%s', got %s: %s\n", refusals[i].text,
                   refusals[i].ranks, refusals[i].part, treadle_status_text(status),
@@ -383,21 +385,21 @@ static void long_texts(void **state) {
   treadle_layout *layout;
   char *end = text + sprintf(text, "megatron:k0=1");
   for (int i = 1; i < 40; i++) end += sprintf(end, ",k%d=1", i);
-  assert_refused("more than 32 keys", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("more than 32 keys", treadle_layout_create(model, text, 1, NULL, &layout));
   end = text + sprintf(text, "vllm:partition=\"1");
   for (int i = 1; i < 5000; i++) end += sprintf(end, ",1");
   sprintf(end, "\"");
-  assert_refused("layout ", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("layout ", treadle_layout_create(model, text, 1, NULL, &layout));
   memset(text, 'x', capacity - 1);
   text[capacity - 1] = 0;
-  assert_refused("layout ", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("layout ", treadle_layout_create(model, text, 1, NULL, &layout));
   memcpy(text, "megatron:layout=", 16);
-  assert_refused("layout ", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("layout ", treadle_layout_create(model, text, 1, NULL, &layout));
   memcpy(text, "megatron:", 9);
   text[1000] = '=';
-  assert_refused("layout ", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("layout ", treadle_layout_create(model, text, 1, NULL, &layout));
   memcpy(text, "megatron:order=tp-", 18);
-  assert_refused("layout ", treadle_layout_create(model, text, 1, &layout));
+  assert_refused("layout ", treadle_layout_create(model, text, 1, NULL, &layout));
   free(text);
   treadle_model_close(model);
 }
@@ -406,7 +408,7 @@ static void long_texts(void **state) {
 
 static treadle_status try_text(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  treadle_status status = treadle_layout_create(model, text, ranks, &layout);
+  treadle_status status = treadle_layout_create(model, text, ranks, NULL, &layout);
   assert_true((status == TREADLE_OK) == (layout != NULL));
   treadle_layout_destroy(layout);
   return status;
@@ -431,9 +433,9 @@ static void requirements(void **state) {
   treadle_model *model = small_model(&experts);
   treadle_layout *layout;
   assert_refused("tp must divide num_attention_heads (nh % tp == 0; nh is 4, tp is 3)",
-                 treadle_layout_create(model, "vllm:tp=3", 3, &layout));
+                 treadle_layout_create(model, "vllm:tp=3", 3, NULL, &layout));
   assert_refused("map=@; a file is named with map=@FILE",
-                 treadle_layout_create(model, "vllm:tp=2,ep=on,map=@", 2, &layout));
+                 treadle_layout_create(model, "vllm:tp=2,ep=on,map=@", 2, NULL, &layout));
   treadle_model_close(model);
 }
 
@@ -466,7 +468,7 @@ static void failing_allocations(void **state) {
   test_remove(folder);
   treadle_model_close(deepseek);
   treadle_layout *layout;
-  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, &layout));
+  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, NULL, &layout));
   treadle_pieces pieces = {0};
   for (int n = 1; n < 3; n++) { /* what is asked of a layout */
     treadle_run *runs;
@@ -490,11 +492,11 @@ static void wrong_questions(void **state) {
   (void)state;
   treadle_model *model = small_model(&config);
   treadle_layout *layout;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
   int64_t index;
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &layout));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &layout));
   assert_refused("rank 2 is not one of 2", treadle_layout_storage(layout, 2, 0, &info));
   assert_refused("rank -1", treadle_layout_storage(layout, -1, 0, &info));
   assert_refused("no number -1", treadle_layout_storage(layout, 0, -1, &info));

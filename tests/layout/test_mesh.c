@@ -176,8 +176,8 @@ static void generation_groups(void **state) {
     const group_row *row = &group_rows[i];
     treadle_layout *train, *infer;
     char text[128];
-    assert_ok(treadle_layout_create(model, row->train, row->ranks, &train));
-    assert_ok(treadle_layout_create(model, row->infer, row->ranks, &infer));
+    assert_ok(treadle_layout_create(model, row->train, row->ranks, NULL, &train));
+    assert_ok(treadle_layout_create(model, row->infer, row->ranks, NULL, &infer));
     assert_ok(treadle_layout_map_ranks(infer, train, row->map));
     groups_of(infer, row->ranks, 0, text);
     if (strcmp(text, row->groups) != 0)
@@ -204,18 +204,18 @@ static void groups_that_cannot_be(void **state) {
   static const small_config config = {.V = 192, .H = 32, .L = 4, .nh = 12, .ng = 12, .hd = 2, .I = 48};
   treadle_model *model = small_model(&config);
   treadle_layout *train, *infer;
-  assert_ok(treadle_layout_create(model, "megatron:tp=4", 12, &train));
-  assert_ok(treadle_layout_create(model, "vllm:tp=3", 12, &infer)); /* 4 % 3 */
+  assert_ok(treadle_layout_create(model, "megatron:tp=4", 12, NULL, &train));
+  assert_ok(treadle_layout_create(model, "vllm:tp=3", 12, NULL, &infer)); /* 4 % 3 */
   assert_refused("tp=4 of 'megatron:tp=4' is not a multiple of tp=3 of 'vllm:tp=3'",
                  treadle_layout_map_ranks(infer, train, TREADLE_STRIDED));
   assert_ok(treadle_layout_map_ranks(infer, train, TREADLE_BEST)); /* 4 groups: strides 1, 2, 4 */
   treadle_layout_destroy(infer);
-  assert_ok(
-      treadle_layout_create(model, "vllm:tp=6", 12, &infer)); /* growth: MindSpeed splits, in rank order */
+  assert_ok(treadle_layout_create(model, "vllm:tp=6", 12, NULL,
+                                  &infer)); /* growth: MindSpeed splits, in rank order */
   assert_refused("not a multiple", treadle_layout_map_ranks(infer, train, TREADLE_STRIDED));
   treadle_layout_destroy(infer);
   assert_refused("8 ranks are not divisible",
-                 treadle_layout_create(model, "vllm:tp=3", 8, &infer)); /* 8; 4,1,3 */
+                 treadle_layout_create(model, "vllm:tp=3", 8, NULL, &infer)); /* 8; 4,1,3 */
   assert_null(infer);
   treadle_layout_destroy(train);
   treadle_model_close(model);
@@ -237,8 +237,8 @@ static void best_is_best(void **state) {
   treadle_model *model = small_model(&config);
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *train, *infer;
-    assert_ok(treadle_layout_create(model, rows[i].train, rows[i].ranks, &train));
-    if (treadle_layout_create(model, rows[i].infer, rows[i].ranks, &infer) != TREADLE_OK)
+    assert_ok(treadle_layout_create(model, rows[i].train, rows[i].ranks, NULL, &train));
+    if (treadle_layout_create(model, rows[i].infer, rows[i].ranks, NULL, &infer) != TREADLE_OK)
       fail_msg("%s", treadle_error_message());
     int64_t groups = rows[i].ranks / infer->tp, best_f = 0, best_most = 0, best_sum = 0;
     for (int64_t f = 1; f <= groups; f++) {

@@ -45,7 +45,7 @@ static void one(tally *t, uint64_t seed) {
   oracle_layout *truth = NULL;
   for (int tries = 0; tries < 4 && !layout; tries++) {
     draw_layout(&random, oracle, draw_kinds[kind], ranks, text);
-    treadle_status status = treadle_layout_create(model, text, ranks, &layout);
+    treadle_status status = treadle_layout_create(model, text, ranks, NULL, &layout);
     truth = oracle_layout_new(oracle, text, ranks, 1, why);
     if (status != TREADLE_OK && truth && agree_excused(treadle_error_message())) {
       t->excused++;

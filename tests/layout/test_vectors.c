@@ -8,7 +8,7 @@
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
   return layout;
 }
@@ -16,7 +16,7 @@ static treadle_layout *create(const treadle_model *model, const char *text, int6
 /* ---- Rows of fused tensors (section 13) ---- */
 
 static int32_t storage_of(const treadle_layout *layout, int64_t rank, const char *name) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
     assert_ok(treadle_layout_storage(layout, rank, s, &info));
     if (strcmp(info.name, name) == 0) return s;
@@ -27,7 +27,7 @@ static int32_t storage_of(const treadle_layout *layout, int64_t rank, const char
 
 /* The letter of section 13: the first of q_proj, k_proj, gate_proj, ...; "." is padding. */
 static char letter_of(const treadle_model *model, int32_t tensor) {
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (tensor < 0) return '.';
   assert_ok(treadle_model_tensor(model, tensor, &info));
   const char *letter = strstr(info.name, "_proj");
@@ -39,7 +39,7 @@ static char letter_of(const treadle_model *model, int32_t tensor) {
 static const char *rows_of(const treadle_model *model, const treadle_layout *layout, int64_t rank,
                            const char *name) {
   static char text[1024];
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
   int32_t storage = storage_of(layout, rank, name);
@@ -169,7 +169,7 @@ static int64_t padded(const treadle_model *model, const char *text, int64_t tp, 
   treadle_layout *layout = create(model, text, tp);
   int64_t rows = 0, real = 0, all = model->tensors[0].shape[0];
   for (int64_t r = 0; r < tp; r++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_run *runs;
     size_t count;
     int32_t storage = storage_of(layout, r, name);
@@ -224,7 +224,7 @@ static void vocabularies_that_do_not_divide(void **state) {
     assert_int_equal(padded(model, text, cases[i].tp, "model.embed_tokens.weight"), cases[i].sglang);
     snprintf(text, sizeof text, "vllm:tp=%" PRId64, cases[i].tp);
     if (cases[i].rows != 200)
-      assert_refused("padded vocabulary", treadle_layout_create(model, text, cases[i].tp, &layout));
+      assert_refused("padded vocabulary", treadle_layout_create(model, text, cases[i].tp, NULL, &layout));
     treadle_model_close(model);
   }
 }
@@ -282,8 +282,8 @@ static char *add_chunk(char *end, const treadle_model *model, const treadle_layo
                        int32_t chunk, bool local) {
   int64_t first = -1, last = -1;
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info;
-    treadle_tensor_info tensor;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
     treadle_run *runs;
     size_t count;
     char number[32];

@@ -80,7 +80,7 @@ out:
 treadle_status sketch_open(const sketch *s, const char *config, treadle_model **model_p) {
   char text[MAX_TEXT], path[100];
   const char *folder = test_folder();
-  const treadle_model_options options = {.families = folder};
+  const treadle_model_options options = {.struct_size = sizeof(treadle_model_options), .families = folder};
   json_t *json = json_loads(config, 0, NULL);
   treadle_status status;
   assert_non_null(json);

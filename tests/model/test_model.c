@@ -237,7 +237,7 @@ static int32_t kind_of(const treadle_model *model, const char *name) {
 static void order(void **state) {
   (void)state;
   treadle_model *model;
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   assert_ok(make(tied_config, &model));
   assert_int_equal(model->tensor_count, 2 + 3 * 11);
   assert_int_equal(treadle_model_tensor_count(model), model->tensor_count + 1);
@@ -393,7 +393,8 @@ static const char deepseek_config[] =
 
 static treadle_status make_and_close(json_t *config, const char *families) {
   treadle_model *model;
-  const treadle_model_options options = {.families = families};
+  const treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                         .families = families};
   treadle_status status = treadle_model_from_config("config.json", config, &options, &model);
   if (status == TREADLE_OK) treadle_model_close(model);
   return status;

@@ -46,7 +46,7 @@ static void start_with(scene *s, json_t *config, bool stacked) {
     int32_t names = treadle_model_tensor_count(s->model);
     made = treadle_arena_alloc_array(&s->arena, (size_t)names, sizeof *made);
     for (int32_t n = 0; n < names; n++) {
-      treadle_tensor_info info;
+      treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
       assert_ok(treadle_model_tensor(s->model, n, &info));
       if (strstr(info.name, "_scale_inv")) continue;
       int32_t i = s->count++;

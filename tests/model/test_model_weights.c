@@ -205,7 +205,8 @@ static void paths(void **state) {
   snprintf(path, sizeof path, "%s/config.json", folder);
   assert_ok(treadle_model_open(path, NULL, &model));
   treadle_model_close(model);
-  treadle_model_options options = {.families = TREADLE_SOURCE_DIR "/families"};
+  treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
+                                   .families = TREADLE_SOURCE_DIR "/families"};
   assert_ok(treadle_model_open(path, &options, &model));
   treadle_model_close(model);
 
@@ -292,7 +293,7 @@ static void real_checkpoints(void **state) {
 
 static treadle_status open_and_close(const char *folder) {
   treadle_model *model;
-  const treadle_model_options options = {.families = folder};
+  const treadle_model_options options = {.struct_size = sizeof(treadle_model_options), .families = folder};
   treadle_status status = treadle_model_open(folder, &options, &model);
   if (status == TREADLE_OK) treadle_model_close(model);
   return status;

@@ -634,8 +634,11 @@ static int32_t subject_tensor_count(const void *opened) {
 
 static bool subject_tensor(const void *opened, int32_t number, treadle_tensor_info *info_p) {
   const oracle_tensor *tensor = &((const subject *)opened)->model->tensors[number];
-  *info_p = (treadle_tensor_info){
-      .name = tensor->name, .ndim = tensor->ndim, .elems = tensor->elems, .layer = tensor->layer};
+  *info_p = (treadle_tensor_info){.struct_size = sizeof *info_p,
+                                  .name = tensor->name,
+                                  .ndim = tensor->ndim,
+                                  .elems = tensor->elems,
+                                  .layer = tensor->layer};
   for (int i = 0; i < tensor->ndim; i++) info_p->shape[i] = tensor->shape[i];
   return true;
 }

@@ -86,7 +86,7 @@ static treadle_layout *give(const treadle_model *model, const treadle_layout *li
     treadle_rank_order order = {like->tp > 0 ? like->tp : 1, f};
     int64_t rank = treadle_order_physical(&order, r); /* given layouts are in physical ranks */
     for (int32_t s = 0; s < treadle_layout_storage_count(like, r); s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs;
       size_t count;
       assert_int_equal(treadle_layout_storage(like, r, s, &info), TREADLE_OK);
@@ -94,7 +94,7 @@ static treadle_layout *give(const treadle_model *model, const treadle_layout *li
       const char *name = treadle_arena_format(&arena, "%d.%s", info.chunk, info.name);
       for (size_t i = 0; i < count; i++) {
         if (runs[i].tensor < 0) continue;
-        treadle_tensor_info tensor;
+        treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
         assert_int_equal(treadle_model_tensor(model, runs[i].tensor, &tensor), TREADLE_OK);
         treadle_given_piece piece = {.rank = rank,
                                      .storage = name,
@@ -142,7 +142,7 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
     bool counted = strcmp(side->kind, "distopt") == 0; /* its buckets have no names in the oracle */
     side->given =
         draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted && !p->model->block[0];
-    treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, &side->layout);
+    treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, NULL, &side->layout);
     side->f = 1;
     if (status == TREADLE_OK && mapped && strcmp(side->kind, "vllm") == 0 && draw_chance(random, 40)) {
       side->f = draw_divisor(random, p->ranks / side->layout->tp);

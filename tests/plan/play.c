@@ -104,7 +104,7 @@ static void walk_window(play *player, const pair_side *side, bool is_to, visit e
     play_window w = play_window_of(player, r, is_to);
     int32_t count = treadle_layout_storage_count(side->layout, r);
     for (int32_t s = 0; s < count; s++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       char name[sizeof info.name];
       int64_t first;
       if (treadle_layout_storage(side->layout, r, s, &info) != TREADLE_OK)

@@ -27,7 +27,7 @@ static oracle_model *model_of(const treadle_model *model) {
 static void fill_storage(const treadle_layout *layout, int64_t rank, int32_t number,
                          oracle_storage *storage) {
   const treadle_model *model = layout->model;
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs;
   size_t count;
   assert_ok(treadle_layout_storage(layout, rank, number, &info));
@@ -73,7 +73,7 @@ static oracle_layout *layout_of(const oracle_model *model, const treadle_layout 
 static void start_side(pair *p, pair_side *side, const char *text) {
   snprintf(side->text, sizeof side->text, "%s", text);
   side->f = 1;
-  if (treadle_layout_create(p->model, text, p->ranks, &side->layout) != TREADLE_OK)
+  if (treadle_layout_create(p->model, text, p->ranks, NULL, &side->layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, p->ranks, treadle_error_message());
   side->oracle = layout_of(p->oracle, side->layout);
 }

@@ -61,7 +61,7 @@ static void start_side(pair *p, pair_side *side, const char *text, int64_t f) {
   snprintf(side->kind, sizeof side->kind, "%.*s", (int)strcspn(text, ":"), text);
   strcpy(side->like, side->kind);
   side->f = f;
-  assert_ok(treadle_layout_create(p->model, text, p->ranks, &side->layout));
+  assert_ok(treadle_layout_create(p->model, text, p->ranks, NULL, &side->layout));
   if (f > 1) side->layout->order = (treadle_rank_order){side->layout->tp, f};
   side->oracle = oracle_layout_new(p->oracle, text, p->ranks, f, why);
   if (!side->oracle) fail_msg("oracle: %s: %s", text, why);
@@ -219,7 +219,7 @@ static uint32_t value_of(int32_t tensor, int64_t index) {
 
 static int64_t offset_of(const treadle_layout *layout, const treadle_given_piece *p) {
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, p->rank); s++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, p->rank, s, &info));
     if (strcmp(info.name, p->storage) == 0) return (int64_t)info.offset_bytes;
   }

@@ -315,7 +315,7 @@ static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, i
   make_plans(&w);
   for (int64_t r = 0; r < w.ranks; r++) {
     const treadle_plan *plan = w.members[r].plan;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     w.members[r].pages = malloc((size_t)(plan->physical_pages * page) + 1);
     w.members[r].written = malloc((size_t)(larger(plan->from_pages, plan->to_pages) * page) + 1);
@@ -410,8 +410,8 @@ static void known_pairs(void **state) {
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_model *model = small_model(rows[i].config);
     treadle_layout *from, *to;
-    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, &from));
-    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, &to));
+    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, NULL, &from));
+    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, NULL, &to));
     for (size_t k = 0; k < TEST_COUNT(sizes); k++) {
       int64_t infer = 0, aliased = play_pair(from, to, sizes[k], k == 1, 3 * i + k, rows[i].to);
       for (int64_t r = 0; r < rows[i].ranks; r++) infer += (int64_t)treadle_layout_window_bytes(to, r);

@@ -27,8 +27,11 @@ static const small_config small = {
 
 static treadle_status make(const treadle_layout *from, const treadle_layout *to, int64_t rank, bool keep,
                            treadle_plan **plan_p) {
-  const treadle_plan_options options = {
-      .page_bytes = 4096, .cap_bytes = 1 << 20, .alias = true, .keep_params = keep};
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = 4096,
+                                        .cap_bytes = 1 << 20,
+                                        .alias = true,
+                                        .keep_params = keep};
   return treadle_plan_create(from, to, rank, &options, plan_p);
 }
 
@@ -39,8 +42,8 @@ static void wrong_pages(void **state) {
   treadle_plan *plan;
   uint64_t sum = 0;
   int64_t bytes = 0;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   assert_ok(make(from, to, 1, false, &plan));
   const treadle_arrangement *a = &plan->arrangement;
   assert_true(a->pages > 2);
@@ -69,8 +72,8 @@ static void wrong_places(void **state) {
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
   treadle_plan *plan, *other;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 4, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 4, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=4", 4, NULL, &to));
   assert_ok(make(from, to, 0, false, &plan));
   assert_ok(make(from, to, 1, false, &other));
   int32_t count = other->arrangement.storage_count;
@@ -174,8 +177,8 @@ static void fp8_blocks(void **state) {
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
     treadle_layout *from, *to;
     treadle_plan *plans[RANKS], *plain;
-    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &from));
-    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &to));
+    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &from));
+    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &to));
     for (int64_t r = 0; r < RANKS; r++) plans[r] = plan_on(from, to, r, true);
     plain = plan_on(from, to, 0, false);
     for (int64_t peer = 1; peer < RANKS; peer++) {
@@ -205,14 +208,18 @@ static void options_count(void **state) {
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
   uint64_t digest[4];
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   for (int i = 0; i < 4; i++) {
     treadle_plan *plan;
-    treadle_plan_info info;
-    treadle_storage_info moved, plain;
-    const treadle_plan_options options = {
-        .page_bytes = 4096, .cap_bytes = 1 << 20, .alias = i & 1, .keep_params = i & 2};
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+    treadle_storage_info moved = TREADLE_INIT(treadle_storage_info),
+                         plain = TREADLE_INIT(treadle_storage_info);
+    const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                          .page_bytes = 4096,
+                                          .cap_bytes = 1 << 20,
+                                          .alias = i & 1,
+                                          .keep_params = i & 2};
     assert_ok(treadle_plan_create(from, to, 0, &options, &plan));
     treadle_plan_get_info(plan, &info);
     digest[i] = info.digest;
@@ -269,7 +276,7 @@ static void check_kinds(const treadle_layout *from, const treadle_layout *to, in
   for (int64_t r = 0; r < from->ranks; r++) {
     treadle_ground ground = ground_of(from, to, r, page, true);
     const treadle_plan_info *like = &infos[kinds.of[r]];
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     assert_ok(treadle_plan_measure_on(&ground, 50, page * 40, NULL, &info));
     if (!same_figures(&info, like) || ground.cap_min_bytes != grounds[kinds.of[r]].cap_min_bytes)
       fail_msg("%s, pages of %" PRId64 ": rank %" PRId64 " is not as rank %" PRId64
@@ -312,8 +319,8 @@ static void failing_allocations(void **state) {
   (void)state;
   treadle_model *model = small_model(&small);
   treadle_layout *from, *to;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   TEST_EACH_ALLOCATION(make_once(from, to, false));
   TEST_EACH_ALLOCATION(make_once(from, to, true));
   treadle_layout_destroy(from);

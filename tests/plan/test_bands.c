@@ -348,7 +348,7 @@ static int play_all(const char *config, int high, int wide, int64_t ranks, const
   treadle_layout *layouts[32];
   int count = 0, pairs = 0;
   for (; *texts; texts++) {
-    if (treadle_layout_create(model, *texts, ranks, &layouts[count]) == TREADLE_OK)
+    if (treadle_layout_create(model, *texts, ranks, NULL, &layouts[count]) == TREADLE_OK)
       count++;
     else
       print_message("left out: %s\n", treadle_error_message());
@@ -455,8 +455,8 @@ static void test_scales_count_once(void **state) {
   treadle_model *model = make_model(config, 128, 6);
   treadle_layout *from, *to;
   treadle_plan *plan;
-  assert_ok(treadle_layout_create(model, "hf:root=2", 15, &from));
-  assert_ok(treadle_layout_create(model, "distopt:pp=3,layout=\"Et*3||L\",bucket_size=945", 15, &to));
+  assert_ok(treadle_layout_create(model, "hf:root=2", 15, NULL, &from));
+  assert_ok(treadle_layout_create(model, "distopt:pp=3,layout=\"Et*3||L\",bucket_size=945", 15, NULL, &to));
   assert_ok(treadle_plan_make(from, to, 1, PAGE, 40, 1 << 20, &plan));
   assert_int_equal(plan->forward.moved_bytes, 665); /* 673 where two blocks count twice */
   assert_int_equal(plan->forward.lower_bound_bytes, 665);
@@ -526,7 +526,7 @@ static void test_given(void **state) {
   assert_ok(give_all(model, 4, SOUND, &given));
   assert_true(given->fp8);
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
-    assert_ok(treadle_layout_create(model, texts[i], 4, &other));
+    assert_ok(treadle_layout_create(model, texts[i], 4, NULL, &other));
     play_pair(model, known, given, other, 1 + i);
     play_pair(model, known, other, given, 4 + i);
     treadle_layout_destroy(other);
@@ -544,8 +544,8 @@ static void test_given_faults(void **state) {
                                       [WITHOUT_CODES] = "scales without codes of their blocks"};
   treadle_model *model = make_model(deepseek, 16, 16);
   treadle_layout *given, *values, *blocks;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2,ep=2,etp=1", 4, &values));
-  assert_ok(treadle_layout_create(model, "hf", 4, &blocks));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,ep=2,etp=1", 4, NULL, &values));
+  assert_ok(treadle_layout_create(model, "hf", 4, NULL, &blocks));
   for (given_fault fault = GAPS; fault <= WITHOUT_CODES; fault++) {
     assert_ok(give_all(model, 4, fault, &given));
     for (int64_t r = 0; r < 4; r++) {
@@ -565,8 +565,8 @@ static void test_failing_allocations(void **state) {
   (void)state;
   treadle_model *model = make_model(deepseek, 16, 16);
   treadle_layout *from, *to;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2,ep=2,etp=2", 4, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 4, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,ep=2,etp=2", 4, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 4, NULL, &to));
   TEST_EACH_ALLOCATION(make_once(from, to));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
@@ -577,8 +577,8 @@ static void test_refused(void **state) {
   (void)state;
   treadle_model *large = make_model(qwen, 256, 256);
   treadle_layout *from, *to;
-  assert_ok(treadle_layout_create(large, "megatron:tp=2,etp=1", 4, &from));
-  assert_ok(treadle_layout_create(large, "hf", 4, &to));
+  assert_ok(treadle_layout_create(large, "megatron:tp=2,etp=1", 4, NULL, &from));
+  assert_ok(treadle_layout_create(large, "hf", 4, NULL, &to));
   assert_refused("128 x 128 at the most", make_once(from, to));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);

@@ -8,7 +8,7 @@
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  assert_ok(treadle_layout_create(model, text, ranks, &layout));
+  assert_ok(treadle_layout_create(model, text, ranks, NULL, &layout));
   return layout;
 }
 
@@ -104,7 +104,7 @@ static void grouped_queries(void **state) {
   const small_config uneven = {.V = 64, .H = 3, .nh = 24, .ng = 6, .hd = 2, .I = 8};
   model = small_model(&uneven);
   assert_refused("tp=4 and the 6 KV heads must divide one another",
-                 treadle_layout_create(model, "megatron:tp=4", 4, &layout));
+                 treadle_layout_create(model, "megatron:tp=4", 4, NULL, &layout));
   treadle_model_close(model);
 }
 
@@ -173,7 +173,7 @@ static void columns_of_experts(void **state) {
     treadle_layout *layout = create(model, text, rows[i].tp);
     for (int64_t r = 0; r < rows[i].tp; r++)
       for (int32_t s = 0; s < treadle_layout_storage_count(layout, r); s++) {
-        treadle_storage_info info;
+        treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
         treadle_run *runs;
         size_t count;
         assert_ok(treadle_layout_storage(layout, r, s, &info));

@@ -55,7 +55,7 @@ static treadle_layout *layout_of(const treadle_model *model, const char *name, c
     }
   }
   for (int32_t t = 0; t < model->entry_count; t++) { /* all other tensors are whole on rank 0 */
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     assert_ok(treadle_model_tensor(model, t, &info));
     if (strcmp(info.name, name) == 0) continue;
     treadle_given_piece piece = {.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};

@@ -157,13 +157,13 @@ static void digests_of_maps(void **state) {
   treadle_model *model = small_model(&qwen3);
   treadle_layout *from, *first, *second, *third;
   treadle_plan *a, *b;
-  treadle_plan_info x, y;
-  assert_ok(treadle_layout_create(model, "megatron:ep=2", 2, &from));
+  treadle_plan_info x = TREADLE_INIT(treadle_plan_info), y = TREADLE_INIT(treadle_plan_info);
+  assert_ok(treadle_layout_create(model, "megatron:ep=2", 2, NULL, &from));
   snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s", write_map(folder, "map.json", "[0,1,2,3]"));
-  assert_ok(treadle_layout_create(model, text, 2, &first));
-  assert_ok(treadle_layout_create(model, text, 2, &third));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &first));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &third));
   write_map(folder, "map.json", "[0,1,3,2]");
-  assert_ok(treadle_layout_create(model, text, 2, &second));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &second));
   assert_string_equal(treadle_layout_text(first), treadle_layout_text(second));
   assert_true(first->digest == third->digest);
   assert_true(first->digest != second->digest);
@@ -186,7 +186,7 @@ static void digests_of_maps(void **state) {
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  assert_ok(treadle_layout_create(model, text, ranks, &layout));
+  assert_ok(treadle_layout_create(model, text, ranks, NULL, &layout));
   return layout;
 }
 
@@ -212,7 +212,7 @@ static void one_huge_stack(void **state) {
   static const size_t caps[] = {(size_t)256 << 20, (size_t)2 << 30};
   treadle_model *model = small_model(&huge);
   treadle_layout *stack = create(model, "sglang", 1);
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   size_t largest = 0;
   for (int32_t s = 0; s < treadle_layout_storage_count(stack, 0); s++) {
     assert_ok(treadle_layout_storage(stack, 0, s, &info));
@@ -224,9 +224,10 @@ static void one_huge_stack(void **state) {
       treadle_layout *from = create(model, pairs[i].from, pairs[i].ranks);
       treadle_layout *to = create(model, pairs[i].to, pairs[i].ranks);
       for (int64_t r = 0; r < pairs[i].ranks; r += 3) {
-        const treadle_plan_options options = {.cap_bytes = caps[c]};
+        const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                              .cap_bytes = caps[c]};
         treadle_plan *plan;
-        treadle_plan_info plan_info;
+        treadle_plan_info plan_info = TREADLE_INIT(treadle_plan_info);
         assert_ok(treadle_plan_create(from, to, r, &options, &plan));
         treadle_plan_get_info(plan, &plan_info);
         size_t larger =
@@ -277,7 +278,7 @@ static void an_expert_a_rank(void **state) {
       treadle_plan *plan;
       if (r % 85 != 1) continue;
       assert_ok(treadle_plan_create(from, to, r, NULL, &plan));
-      treadle_plan_info info;
+      treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
       treadle_plan_get_info(plan, &info);
       assert_int_equal(info.moved_bytes, bytes);
       treadle_plan_destroy(plan);

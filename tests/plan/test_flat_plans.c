@@ -162,7 +162,7 @@ static void check_peak(const treadle_model *model, int64_t ranks, const char *fr
   for (size_t i = 0; i < TEST_COUNT(some); i++) {
     int64_t rank = (some[i] + ranks) % ranks;
     treadle_plan *plan;
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     assert_ok(treadle_plan_create(from, to, rank, NULL, &plan));
     treadle_plan_get_info(plan, &info);
     size_t larger = info.from_bytes > info.to_bytes ? info.from_bytes : info.to_bytes;

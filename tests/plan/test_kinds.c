@@ -32,7 +32,7 @@ static int32_t check_kinds(const treadle_layout *from, const treadle_layout *to,
     assert_ok(treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &caps[k]));
   }
   for (int64_t rank = 0; rank < from->ranks; rank++) {
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     int64_t cap;
     int32_t kind = kinds.of[rank];
     assert_ok(treadle_plan_measure(from, to, rank, PAGE, waves, &info));
@@ -106,8 +106,8 @@ static void experts(void **state) {
   assert_ok(treadle_model_from_config("config", json, NULL, &model));
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *from = NULL, *to = NULL;
-    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, &from));
-    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, &to));
+    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, NULL, &from));
+    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, NULL, &to));
     int32_t kinds = check_kinds(from, to, 23, rows[i].to);
     print_message("'%s' to '%s': %d kinds of %d ranks\n", rows[i].from, rows[i].to, kinds,
                   (int)rows[i].ranks);
@@ -141,8 +141,8 @@ static void finer_blocks(void **state) {
   assert_ok(treadle_model_from_config("config", json, NULL, &model));
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *from = NULL, *to = NULL;
-    assert_ok(treadle_layout_create(model, rows[i][0], RANKS, &from));
-    assert_ok(treadle_layout_create(model, rows[i][1], RANKS, &to));
+    assert_ok(treadle_layout_create(model, rows[i][0], RANKS, NULL, &from));
+    assert_ok(treadle_layout_create(model, rows[i][1], RANKS, NULL, &to));
     int32_t kinds = check_kinds(from, to, 23, rows[i][1]);
     print_message("'%s' to '%s': %d kinds of %d ranks\n", rows[i][0], rows[i][1], kinds, RANKS);
     treadle_layout_destroy(from);
@@ -181,9 +181,9 @@ static void many_ranks(void **state) {
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *from, *to;
     treadle_kinds kinds;
-    treadle_plan_info one, other;
-    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, &from));
-    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, &to));
+    treadle_plan_info one = TREADLE_INIT(treadle_plan_info), other = TREADLE_INIT(treadle_plan_info);
+    assert_ok(treadle_layout_create(model, rows[i].from, rows[i].ranks, NULL, &from));
+    assert_ok(treadle_layout_create(model, rows[i].to, rows[i].ranks, NULL, &to));
     assert_ok(treadle_kinds_create(from, to, &kinds));
     assert_int_equal(kinds.count, rows[i].kinds);
     int64_t first = kinds.first[kinds.of[rows[i].other]];

@@ -1,5 +1,6 @@
 /* Numbers from outside that are larger than any machine: what fits 63 bits everywhere is planned, and rightly; the rest is refused
  * with the tensor, the number and the limit, before a table is made of it. */
+#include "layout/layout.h"
 #include "test.h"
 
 #include "base/limits.h"
@@ -23,8 +24,9 @@ static const small_config usual = {.V = 256, .H = 64, .L = 2, .nh = 4, .ng = 2, 
 static void expect_plan(const treadle_layout *from, const treadle_layout *to, const request *r) {
   for (int64_t rank = 0; rank<r->ranks; rank += r->ranks> 4 ? r->ranks / 3 : 1) {
     treadle_plan *plan;
-    treadle_plan_info info;
-    const treadle_plan_options options = {.page_bytes = (size_t)r->page_bytes};
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+    const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                          .page_bytes = (size_t)r->page_bytes};
     assert_ok(treadle_plan_create(from, to, rank, &options, &plan));
     treadle_plan_get_info(plan, &info);
     assert_int_equal(info.moved_bytes, info.lower_bound_bytes);
@@ -39,10 +41,11 @@ static treadle_status try_request(const request *r) {
   treadle_model *model = small_model(&r->config);
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
-  const treadle_plan_options options = {.page_bytes = (size_t)r->page_bytes};
-  TRY(treadle_layout_create(model, r->from, r->ranks, &from));
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = (size_t)r->page_bytes};
+  TRY(treadle_layout_create(model, r->from, r->ranks, NULL, &from));
   if (!r->to) goto out;
-  TRY(treadle_layout_create(model, r->to, r->ranks, &to));
+  TRY(treadle_layout_create(model, r->to, r->ranks, NULL, &to));
   if (r->words)
     TRY(treadle_plan_create(from, to, 0, &options, &plan));
   else
@@ -151,7 +154,8 @@ static treadle_status give(int64_t storage_elems, int64_t stride, int64_t page_b
   treadle_model *model = small_model(&usual);
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
-  const treadle_plan_options options = {.page_bytes = (size_t)page_bytes};
+  const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
+                                        .page_bytes = (size_t)page_bytes};
   small_pieces pieces = {0};
   treadle_given_piece norm = {.storage = "norm",
                               .storage_ndim = 1,
@@ -162,7 +166,7 @@ static treadle_status give(int64_t storage_elems, int64_t stride, int64_t page_b
   assert_ok(treadle_array_push(&pieces, norm));
   small_give_rest(&pieces, model);
   TRY(treadle_layout_from_pieces(model, 1, pieces.items, pieces.count, &from));
-  TRY(treadle_layout_create(model, "hf", 1, &to));
+  TRY(treadle_layout_create(model, "hf", 1, NULL, &to));
   TRY(treadle_plan_create(from, to, 0, &options, &plan));
 out:
   treadle_plan_destroy(plan);
@@ -214,7 +218,7 @@ static void runs(void **state) {
   treadle_run *list;
   size_t count;
   bool seen = false;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &layout));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &layout));
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, 0); s++) {
     treadle_status status = treadle_layout_runs(layout, 0, s, &list, &count);
     if (status == TREADLE_OK) {
@@ -259,8 +263,8 @@ static void planned(void **state) {
   treadle_model *model = small_model(&usual);
   treadle_layout *from, *to;
   treadle_cuts_of_all all = TREADLE_PLANNED_CUTS - 1000;
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, &to));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 2, NULL, &to));
   treadle_cuts cuts = {.from = from, .to = to, .all = &all};
   assert_ok(treadle_cuts_add(&cuts, 1000));
   assert_int_equal(all, TREADLE_PLANNED_CUTS - 1000);
@@ -275,16 +279,16 @@ static void reports(void **state) {
   treadle_model *model = small_model(&usual);
   treadle_layout *from, *to;
   treadle_kinds kinds;
-  assert_ok(treadle_layout_create(model, "hf", 1 << 30, &from));
-  assert_ok(treadle_layout_create(model, "vllm:tp=2", 1 << 30, &to));
+  assert_ok(treadle_layout_create(model, "hf", 1 << 30, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=2", 1 << 30, NULL, &to));
   assert_refused("report over all of its 1073741824 ranks; at most 1048576",
                  treadle_kinds_create(from, to, &kinds));
   assert_refused("report over all of its 1073741824 ranks",
                  treadle_layout_map_ranks(to, from, TREADLE_BEST));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
-  assert_ok(treadle_layout_create(model, "zero3:dp=65536", 1 << 16, &from));
-  assert_ok(treadle_layout_create(model, "hf", 1 << 16, &to));
+  assert_ok(treadle_layout_create(model, "zero3:dp=65536", 1 << 16, NULL, &from));
+  assert_ok(treadle_layout_create(model, "hf", 1 << 16, NULL, &to));
   assert_refused("looks at more than 268435456 parts", treadle_kinds_create(from, to, &kinds));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);

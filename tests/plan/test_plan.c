@@ -12,7 +12,7 @@ static const size_t mib = 1 << 20;
 
 static treadle_layout *create(const treadle_model *model, const char *text, int64_t ranks) {
   treadle_layout *layout;
-  if (treadle_layout_create(model, text, ranks, &layout) != TREADLE_OK)
+  if (treadle_layout_create(model, text, ranks, NULL, &layout) != TREADLE_OK)
     fail_msg("%s on %" PRId64 " ranks: %s", text, ranks, treadle_error_message());
   return layout;
 }
@@ -20,7 +20,8 @@ static treadle_layout *create(const treadle_model *model, const char *text, int6
 static treadle_plan *plan_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                              size_t page, size_t cap) {
   treadle_plan *plan;
-  treadle_plan_options options = {.page_bytes = page, .cap_bytes = cap};
+  treadle_plan_options options = {
+      .struct_size = sizeof(treadle_plan_options), .page_bytes = page, .cap_bytes = cap};
   if (treadle_plan_create(from, to, rank, &options, &plan) != TREADLE_OK)
     fail_msg("'%s' to '%s', rank %" PRId64 ": %s", from->text, to->text, rank, treadle_error_message());
   return plan;
@@ -45,7 +46,7 @@ static void check_figure_8(treadle_rank_map map, const char *map_text, double la
   int64_t most = 0, sum = 0;
   for (int64_t r = 0; r < 8; r++) {
     treadle_plan *plan = plan_of(train, infer, r, 4096, mib);
-    treadle_plan_info info;
+    treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     assert_int_equal(info.moved_bytes, info.lower_bound_bytes);
     sum += (int64_t)info.moved_bytes;
@@ -186,7 +187,7 @@ static void casts_on_the_way(void **state) {
 /* ---- The bound on the peak ---- */
 
 static void check_bound(const treadle_plan *plan) {
-  treadle_plan_info info;
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(plan, &info);
   size_t larger = info.from_bytes > info.to_bytes ? info.from_bytes : info.to_bytes;
   assert_int_equal(info.peak_bound_bytes, larger + info.cap_bytes);
@@ -220,7 +221,8 @@ static void check_pair(const treadle_model *model, int64_t ranks, const char *fr
     treadle_plan_destroy(plan);
   }
   if (cap_min > page) {
-    treadle_plan_options less = {.page_bytes = page, .cap_bytes = cap_min - page};
+    treadle_plan_options less = {
+        .struct_size = sizeof(treadle_plan_options), .page_bytes = page, .cap_bytes = cap_min - page};
     treadle_plan *plan;
     assert_refused("less than cap_min", treadle_plan_create(from, to, worst, &less, &plan));
     assert_null(plan);
@@ -254,8 +256,8 @@ static int64_t check_real_pairs(const treadle_model *model) {
   for (size_t i = 0; i < TEST_COUNT(real_pairs); i++) {
     treadle_layout *from, *to = NULL; /* some heads do not divide by 8 */
     bool legal =
-        treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, &from) == TREADLE_OK &&
-        treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, &to) == TREADLE_OK;
+        treadle_layout_create(model, real_pairs[i].from, real_pairs[i].ranks, NULL, &from) == TREADLE_OK &&
+        treadle_layout_create(model, real_pairs[i].to, real_pairs[i].ranks, NULL, &to) == TREADLE_OK;
     treadle_layout_destroy(from);
     treadle_layout_destroy(to);
     if (legal) check_pair(model, real_pairs[i].ranks, real_pairs[i].from, real_pairs[i].to);
@@ -289,7 +291,7 @@ static void one_huge_tensor(void **state) { /* T15: an embedding of 1,853,358,08
   static const small_config huge = {
       .V = 180992, .H = 5120, .L = 1, .nh = 4, .ng = 4, .hd = 128, .I = 512, .tied = true};
   treadle_model *model = small_model(&huge);
-  treadle_tensor_info info;
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   assert_ok(treadle_model_tensor(model, 0, &info));
   assert_int_equal(info.elems * 2, 1853358080);
   check_pair(model, 4, "megatron:tp=4", "vllm:tp=2");
@@ -357,7 +359,7 @@ static uint64_t digest_of(const small_config *config, const char *from_text, con
   treadle_layout *from = create(model, from_text, 8), *to = create(model, to_text, 8);
   assert_ok(treadle_layout_map_ranks(to, from, map));
   treadle_plan *plan = plan_of(from, to, rank, page, cap);
-  treadle_plan_info info;
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(plan, &info);
   treadle_plan_destroy(plan);
   treadle_layout_destroy(from);
@@ -415,7 +417,7 @@ static void what_a_plan_tells(void **state) {
     treadle_layout *from = create(model, rows[i].from, 4), *to = create(model, rows[i].to, 4);
     for (int64_t r = 0; r < 4; r++) {
       treadle_plan *plan;
-      treadle_plan_info made, measured;
+      treadle_plan_info made = TREADLE_INIT(treadle_plan_info), measured = TREADLE_INIT(treadle_plan_info);
       treadle_classes classes;
       size_t inbound[4], without[4] = {0}, pulled = 0, stored = 0;
       assert_ok(treadle_plan_make(from, to, r, 4096, 9, 40960, &plan));
@@ -432,7 +434,7 @@ static void what_a_plan_tells(void **state) {
       assert_int_equal(inbound[r], 0);
       assert_int_equal(pulled, made.moved_bytes);
       for (int32_t s = 0; s < treadle_layout_storage_count(to, r); s++) {
-        treadle_storage_info info;
+        treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
         assert_ok(treadle_layout_storage(to, r, s, &info));
         stored += info.bytes;
       }
@@ -480,14 +482,15 @@ static void refusals(void **state) {
   assert_refused("rank -1", treadle_plan_create(from, to, -1, NULL, &plan));
   const size_t pages[] = {1, 2048, 4095, 6000, 3 << 20, SIZE_MAX, (size_t)1 << 63};
   for (size_t i = 0; i < TEST_COUNT(pages); i++) {
-    treadle_plan_options options = {.page_bytes = pages[i]};
+    treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options), .page_bytes = pages[i]};
     assert_refused("power of two", treadle_plan_create(from, to, 0, &options, &plan));
   }
-  treadle_plan_options waves = {.waves = 4097};
+  treadle_plan_options waves = {.struct_size = sizeof(treadle_plan_options), .waves = 4097};
   assert_refused("4097 waves", treadle_plan_create(from, to, 0, &waves, &plan));
   waves.waves = -1;
   assert_refused("-1 waves", treadle_plan_create(from, to, 0, &waves, &plan));
-  treadle_plan_options tight = {.page_bytes = 4096, .cap_bytes = 1};
+  treadle_plan_options tight = {
+      .struct_size = sizeof(treadle_plan_options), .page_bytes = 4096, .cap_bytes = 1};
   assert_refused("less than cap_min", treadle_plan_create(from, to, 0, &tight, &plan));
   assert_refused("of 4 and 8 ranks", treadle_layout_map_ranks(eight, from, TREADLE_STRIDED));
   assert_refused("not a multiple", treadle_layout_map_ranks(from, three, TREADLE_STRIDED));
@@ -509,10 +512,14 @@ static void huge_caps_and_pages(void **state) {
   check_bound(plan);
   assert_int_equal(plan->waves, 1);
   treadle_plan_destroy(plan);
-  const treadle_plan_options caps[] = {{.cap_bytes = INT64_MAX}, {.cap_bytes = SIZE_MAX}};
+  const treadle_plan_options caps[] = {
+      {.struct_size = sizeof(treadle_plan_options), .cap_bytes = INT64_MAX},
+      {.struct_size = sizeof(treadle_plan_options), .cap_bytes = SIZE_MAX}};
   for (size_t i = 0; i < TEST_COUNT(caps); i++)
     assert_refused("2^60", treadle_plan_create(from, to, 0, &caps[i], &plan));
-  const treadle_plan_options pages[] = {{.page_bytes = (size_t)1 << 41}, {.page_bytes = (size_t)1 << 62}};
+  const treadle_plan_options pages[] = {
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = (size_t)1 << 41},
+      {.struct_size = sizeof(treadle_plan_options), .page_bytes = (size_t)1 << 62}};
   for (size_t i = 0; i < TEST_COUNT(pages); i++)
     assert_refused("1 TiB", treadle_plan_create(from, to, 0, &pages[i], &plan));
   treadle_layout_destroy(from);
@@ -548,7 +555,8 @@ static void many_ranks(void **state) {
 
 static treadle_status try_plan(const treadle_layout *from, const treadle_layout *to) {
   treadle_plan *plan;
-  treadle_plan_options options = {.page_bytes = 4096, .cap_bytes = 65536};
+  treadle_plan_options options = {
+      .struct_size = sizeof(treadle_plan_options), .page_bytes = 4096, .cap_bytes = 65536};
   treadle_status status = treadle_plan_create(from, to, 1, &options, &plan);
   assert_true((status == TREADLE_OK) == (plan != NULL));
   treadle_plan_destroy(plan);
@@ -556,7 +564,7 @@ static treadle_status try_plan(const treadle_layout *from, const treadle_layout 
 }
 
 static treadle_status try_measure(const treadle_layout *from, const treadle_layout *to) {
-  treadle_plan_info info;
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   return treadle_plan_measure(from, to, 1, 4096, 7, &info);
 }
 

@@ -73,7 +73,10 @@ static void fill(const life *l, treadle_class which) {
 }
 
 static int make(life *l) {
-  treadle_engine_hooks hooks = {.context = &l->engine, .bind = bind_engine, .unbind = unbind_engine};
+  treadle_engine_hooks hooks = {.struct_size = sizeof(treadle_engine_hooks),
+                                .context = &l->engine,
+                                .bind = bind_engine,
+                                .unbind = unbind_engine};
   treadle_switch_options options = l->c->options;
   const scene *s = l->stage->s;
   if (l->c->engine) options.engine = &hooks;

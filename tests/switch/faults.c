@@ -108,7 +108,8 @@ static void draw_options(fault_case *c, treadle_random *random) {
 void fault_case_draw(uint64_t seed, int number, fault_case *c) {
   treadle_random random = {treadle_mix64(seed) ^ (uint64_t)number};
   *c = (fault_case){.seed = seed, .number = number, .limit = 0.5};
-  c->options = (treadle_switch_options){.page_bytes = SCENE_PAGE,
+  c->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
                                         .cap_bytes = MID_CAP,
                                         .timeout_seconds = 60, /* of the making; then `limit` */
                                         .grads_bytes = GRADS,

@@ -17,10 +17,10 @@ void scene_init(scene *s) {
   assert_non_null(json);
   assert_ok(treadle_model_from_config("scene", json, NULL, &s->model));
   json_decref(json);
-  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, &s->train));
-  assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, &s->infer));
-  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, &s->other));
-  assert_ok(treadle_layout_create(s->model, "sglang:tp=2", SCENE_RANKS, &s->alike));
+  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,pp=2", SCENE_RANKS, NULL, &s->train));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=4", SCENE_RANKS, NULL, &s->infer));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", SCENE_RANKS, NULL, &s->other));
+  assert_ok(treadle_layout_create(s->model, "sglang:tp=2", SCENE_RANKS, NULL, &s->alike));
   s->cap_min = 0;
   for (int rank = 0; rank < SCENE_RANKS; rank++) {
     int64_t cap_min;
@@ -39,7 +39,8 @@ void scene_release(scene *s) {
 
 /* plan: of a switch whose infer window this is, which may have moved storage tensors; else NULL. */
 static bool holds(const treadle_layout *layout, int rank, const treadle_plan *plan, const void *window) {
-  treadle_storage_info info, moved;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
+                       moved = TREADLE_INIT(treadle_storage_info);
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
   bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK;
   for (int32_t i = 0; same && i < treadle_layout_storage_count(layout, rank); i++) {

@@ -177,7 +177,8 @@ static void act_init(act *a, shortage what) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
   a->what = what;
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE,
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
                                         .cap_bytes = (size_t)a->s.cap_min,
                                         .timeout_seconds = 60,
                                         .grads_bytes = GRADS,

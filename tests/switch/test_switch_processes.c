@@ -74,8 +74,10 @@ out:
 static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
-  a->options = (treadle_switch_options){
-      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
+                                        .cap_bytes = (size_t)a->s.cap_min,
+                                        .timeout_seconds = 60};
   a->seen = mmap(NULL, sizeof *a->seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(a->seen != MAP_FAILED);
 }

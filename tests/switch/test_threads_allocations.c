@@ -39,8 +39,12 @@ static void act_init(act *a, int how) {
   scene_init(&a->s);
   bool alias = how != 1, all = how < 2;
   a->infer = alias ? a->s.alike : a->s.infer;
-  a->hooks = (treadle_engine_hooks){NULL, bind, unbind, false};
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE, .timeout_seconds = 60, .alias = alias};
+  a->hooks =
+      (treadle_engine_hooks){.struct_size = sizeof(treadle_engine_hooks), .bind = bind, .unbind = unbind};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
+                                        .timeout_seconds = 60,
+                                        .alias = alias};
   if (how == 3) return;
   a->options.grads_bytes = GRADS;
   a->options.optimizer_bytes = OPTIMIZER;

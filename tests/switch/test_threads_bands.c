@@ -54,7 +54,7 @@ typedef struct play {
 
 static bool holds(const treadle_layout *layout, const treadle_layout *source, int rank,
                   const char *window) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   bool same = true;
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
   if (!wanted || treadle_layout_load_from(layout, source, rank, NULL, wanted) != TREADLE_OK) abort();
@@ -74,8 +74,11 @@ static int play_rank(treadle_group *group, void *context) {
   treadle_switch *sw;
   uint64_t before, after;
   bool one_way = p->train->fp8 != p->infer->fp8;
-  treadle_switch_options options = {
-      .page_bytes = PAGE, .cap_bytes = p->cap, .one_way = one_way, .timeout_seconds = 100};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .page_bytes = PAGE,
+                                    .cap_bytes = p->cap,
+                                    .one_way = one_way,
+                                    .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
   if (!p->stream) sw->mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
@@ -84,7 +87,7 @@ static int play_rank(treadle_group *group, void *context) {
     treadle_switch_noise(sw, i + 1);
     RANK_OK(treadle_switch_to_infer(sw));
     RANK_TRUE(holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw)));
-    treadle_switch_stats stats;
+    treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
     treadle_switch_get_stats(sw, &stats);
     RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
     RANK_TRUE((int64_t)stats.pulled_bytes == sw->plan->forward.moved_bytes);
@@ -104,7 +107,8 @@ static int play_rank(treadle_group *group, void *context) {
 static int refused_rank(treadle_group *group, void *context) {
   const play *p = context;
   treadle_switch *sw;
-  treadle_switch_options options = {.page_bytes = PAGE, .timeout_seconds = 100};
+  treadle_switch_options options = {
+      .struct_size = sizeof(treadle_switch_options), .page_bytes = PAGE, .timeout_seconds = 100};
   RANK_FAILS(TREADLE_REFUSED, "one way only",
              treadle_switch_create(group, p->train, p->infer, &options, &sw));
   return 0;
@@ -128,8 +132,8 @@ static void play_all(const char *text, const char *const texts[][2], size_t coun
   for (size_t i = 0; i < count; i++) {
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
-    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
@@ -163,8 +167,11 @@ static int spoiled_rank(treadle_group *group, void *context) {
   const play *p = &s->p;
   treadle_switch *sw;
   char words[64];
-  treadle_switch_options options = {
-      .page_bytes = PAGE, .cap_bytes = p->cap, .one_way = true, .timeout_seconds = 100};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .page_bytes = PAGE,
+                                    .cap_bytes = p->cap,
+                                    .one_way = true,
+                                    .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
   RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
   treadle_switch_noise(sw, s->seed);
@@ -196,8 +203,8 @@ static void test_planted_faults(void **state) {
     spoiling s = {.fault = faults[i / 2 % 3], .rank = i % RANKS, .seed = (uint64_t)i * 7919};
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
-    assert_ok(treadle_layout_create(model, texts[0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, texts[1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, texts[0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, texts[1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;

@@ -30,8 +30,10 @@ out:
 static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
-  a->options = (treadle_switch_options){
-      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
+                                        .cap_bytes = (size_t)a->s.cap_min,
+                                        .timeout_seconds = 60};
 }
 
 /* ---- Planted faults ---- */
@@ -243,7 +245,7 @@ static int lossy(treadle_group *group, void *context) {
   treadle_switch *sw = NULL;
   treadle_switch_options options = a->options;
   options.cap_bytes = 0;
-  RANK_OK(treadle_layout_create(a->s.model, "megatron:tp=2,pp=2,dtype=fp32", SCENE_RANKS, &train));
+  RANK_OK(treadle_layout_create(a->s.model, "megatron:tp=2,pp=2,dtype=fp32", SCENE_RANKS, NULL, &train));
   RANK_FAILS(TREADLE_REFUSED, "not bit-exact",
              treadle_switch_create(group, train, a->s.infer, &options, &sw));
   options.one_way = true;

@@ -24,7 +24,8 @@ static void act_init(act *a, bool alias, bool guard) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
   a->infer = alias ? a->s.alike : a->s.infer;
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE,
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
                                         .timeout_seconds = 60,
                                         .alias = alias,
                                         .guard_pages = guard,

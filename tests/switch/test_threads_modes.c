@@ -34,7 +34,8 @@ static void act_init(act *a) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
   set_infer(a, a->s.infer);
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE,
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
                                         .cap_bytes = (size_t)a->cap_min,
                                         .timeout_seconds = 60,
                                         .grads_bytes = GRADS,
@@ -83,7 +84,7 @@ static int check_residency(treadle_switch *sw, const treadle_switch_options *o) 
     const volatile char *window = treadle_switch_window(sw, (treadle_class)c, NULL);
     for (size_t at = 0; at < resident; at += 4096) (void)window[at]; /* what was given back comes again */
   }
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   RANK_OK(treadle_switch_trim(sw));
   treadle_switch_get_stats(sw, &stats);
   if (stats.pool_bytes != sum)
@@ -105,7 +106,7 @@ static size_t bound_of(const act *a, int rank, int combination) {
 static int live_through(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   size_t host_bytes = 0, kv;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
   sw->mover = TREADLE_MOVER_PLAIN;
@@ -194,7 +195,7 @@ static void step(uint16_t *params, size_t count, uint32_t *grads, size_t grads_c
 }
 
 static bool storages_equal(const treadle_layout *layout, int rank, const char *a, const char *b) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
     if (treadle_layout_storage(layout, rank, i, &info)) return false;
     if (info.bytes && memcmp(a + info.offset_bytes, b + info.offset_bytes, info.bytes) != 0) return false;
@@ -205,7 +206,7 @@ static bool storages_equal(const treadle_layout *layout, int rank, const char *a
 static int train(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
-  treadle_switch_stats stats, second = {0};
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats), second = stats;
   int rank = group->rank;
   size_t bytes = treadle_layout_window_bytes(a->s.train, rank);
   char *params = calloc(bytes + 4, 1);
@@ -290,7 +291,8 @@ static int use_engines(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
   engine e = {0};
-  treadle_engine_hooks hooks = {&e, bind_engine, unbind_engine, false};
+  treadle_engine_hooks hooks = {
+      .struct_size = sizeof hooks, .context = &e, .bind = bind_engine, .unbind = unbind_engine};
   treadle_switch_options options = a->options;
   bool fails = group->rank == a->turn, host = options.keep == TREADLE_KEEP_HOST;
   options.engine = group->rank == 3 && a->turn != 3 ? NULL : &hooks; /* one may have none */
@@ -435,7 +437,8 @@ static int refuse(treadle_group *group, void *context) {
   RANK_TRUE(strstr(treadle_error_message(), "would make it fit"));
 
   o = a->options;
-  const treadle_engine_hooks transformer = {.transforms = true};
+  const treadle_engine_hooks transformer = {.struct_size = sizeof(treadle_engine_hooks),
+                                            .transforms = true};
   o.engine = &transformer;
   o.alias = true;
   RANK_FAILS(TREADLE_REFUSED, "transforms the weights",

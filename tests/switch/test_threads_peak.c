@@ -49,11 +49,13 @@ static size_t anonymous_bytes(void) {
 
 static int measure(treadle_group *group, void *context) {
   const play *p = context;
-  treadle_switch_options options = {
-      .page_bytes = PAGE, .cap_bytes = p->cap, .budget_bytes = p->budget - PAGE};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .page_bytes = PAGE,
+                                    .cap_bytes = p->cap,
+                                    .budget_bytes = p->budget - PAGE};
   treadle_switch *sw;
-  treadle_switch_stats stats;
-  treadle_plan_info info;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   RANK_FAILS(TREADLE_REFUSED, "budget", treadle_switch_create(group, p->train, p->infer, &options, &sw));
   options.budget_bytes = p->budget;
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
@@ -86,8 +88,8 @@ static void test_grid(void **state) {
   for (size_t i = 0; i < TEST_COUNT(grid); i++) {
     treadle_layout *train, *infer;
     size_t cap_min = 0, window = 0;
-    assert_ok(treadle_layout_create(model, grid[i][0], RANKS, &train));
-    assert_ok(treadle_layout_create(model, grid[i][1], RANKS, &infer));
+    assert_ok(treadle_layout_create(model, grid[i][0], RANKS, NULL, &train));
+    assert_ok(treadle_layout_create(model, grid[i][1], RANKS, NULL, &infer));
     for (int64_t rank = 0; rank < RANKS; rank++) {
       int64_t own;
       assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));

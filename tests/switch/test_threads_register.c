@@ -24,7 +24,10 @@ static void act_init(act *a, bool alias) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
   a->infer = alias ? a->s.alike : a->s.infer;
-  a->options = (treadle_switch_options){.page_bytes = SCENE_PAGE, .timeout_seconds = 60, .alias = alias};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+                                        .page_bytes = SCENE_PAGE,
+                                        .timeout_seconds = 60,
+                                        .alias = alias};
 }
 
 /* ---- Buffers ---- */
@@ -46,7 +49,8 @@ static bool buffer_init(buffer *b, treadle_class which, size_t offset, size_t by
 
 /* Registers them; params lie in them as the layout says, all else by a hash. */
 static int register_all(treadle_switch *sw, buffer *buffers) {
-  treadle_storage_info first, last, one;
+  treadle_storage_info first = TREADLE_INIT(treadle_storage_info),
+                       last = TREADLE_INIT(treadle_storage_info), one = TREADLE_INIT(treadle_storage_info);
   const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
   int rank = sw->group->rank;
   RANK_OK(treadle_layout_storage(layout, rank, 1, &first));
@@ -69,7 +73,7 @@ static int register_all(treadle_switch *sw, buffer *buffers) {
     RANK_OK(treadle_switch_register(sw, b->which, b->offset, b->memory, b->bytes));
     sum += b->bytes;
   }
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(stats.foreign_bytes == sum); /* nothing of it can be reclaimed */
   return 0;
@@ -114,7 +118,7 @@ static bool params_hold(const treadle_switch *sw, const buffer *buffers, const u
   const uint8_t *window = treadle_switch_train_window(sw);
   int rank = sw->group->rank;
   for (int32_t i = 0; i < treadle_layout_storage_count(sw->layouts[TREADLE_TRAIN], rank); i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     bool foreign = false;
     if (treadle_layout_storage(sw->layouts[TREADLE_TRAIN], rank, i, &info)) return false;
     for (int k = 0; k < 2; k++)
@@ -134,7 +138,7 @@ static bool params_hold(const treadle_switch *sw, const buffer *buffers, const u
 static int train(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
-  treadle_switch_stats stats, second = {0};
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats), second = stats;
   buffer buffers[BUFFERS];
   uint64_t digest, before, after;
   size_t bytes = treadle_layout_window_bytes(a->s.train, group->rank);
@@ -223,8 +227,8 @@ static void test_ten_cycles_alias(void **state) {
 static int refuse(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
-  treadle_switch_stats stats;
-  treadle_storage_info one, next;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_storage_info one = TREADLE_INIT(treadle_storage_info), next = TREADLE_INIT(treadle_storage_info);
   enum { ROOM = 1 << 20, PAGE = 4096 };
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
   sw->mover = TREADLE_MOVER_PLAIN;

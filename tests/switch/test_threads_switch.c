@@ -21,7 +21,8 @@ typedef struct play_input {
  * have moved them; else NULL. */
 static bool holds(const treadle_layout *layout, int rank, const treadle_plan *plan, const char *window,
                   const char *wanted) {
-  treadle_storage_info info, moved;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
+                       moved = TREADLE_INIT(treadle_storage_info);
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
     if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) return false;
     moved = info;
@@ -42,8 +43,8 @@ static char *expected(const treadle_layout *layout, const treadle_layout *source
 }
 
 static int check_figures(treadle_switch *sw) {
-  treadle_switch_stats stats;
-  treadle_plan_info info;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   treadle_switch_get_stats(sw, &stats);
   treadle_plan_get_info(treadle_switch_plan(sw), &info);
   RANK_TRUE(stats.peak_bytes <= info.peak_bound_bytes && stats.peak_bytes <= stats.pool_bytes);
@@ -55,7 +56,7 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
                  uint64_t digest, uint64_t seed) {
   int rank = sw->group->rank;
   uint64_t now;
-  treadle_switch_stats stats;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_noise(sw, seed);
   RANK_OK(treadle_switch_to_infer(sw));
   RANK_OK(treadle_switch_to_infer(sw)); /* there already */
@@ -81,7 +82,8 @@ static int play_rank(treadle_group *group, void *context) {
   const play_input *play = context;
   treadle_switch *sw;
   uint64_t digest;
-  treadle_switch_options options = {.page_bytes = PAGE,
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .page_bytes = PAGE,
                                     .cap_bytes = play->cap,
                                     .one_way = play->one_way,
                                     .timeout_seconds = 100,

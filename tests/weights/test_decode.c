@@ -44,7 +44,7 @@ static void fill(void *data, size_t bytes, uint64_t seed) {
 static void add_others(files *f, const treadle_model *model, const char *const *without) {
   int32_t count = treadle_model_tensor_count(model);
   for (int32_t i = 0; i < count; i++) {
-    treadle_tensor_info info;
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     bool left_out = false;
     assert_ok(treadle_model_tensor(model, i, &info));
     for (int w = 0; without[w]; w++) left_out = left_out || strstr(info.name, without[w]);
@@ -77,11 +77,11 @@ static void release(files *f) {
 static uint16_t *load(const treadle_model *model, const char *text, const char *name, int64_t elems) {
   treadle_layout *layout;
   uint16_t *copy = NULL;
-  assert_ok(treadle_layout_create(model, text, 2, &layout));
+  assert_ok(treadle_layout_create(model, text, 2, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0));
   assert_ok(treadle_layout_load(layout, 0, window));
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, 0) && !copy; i++) {
-    treadle_storage_info info;
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, 0, i, &info));
     if (strcmp(info.name, name) != 0) continue;
     assert_int_equal(info.dtype, TREADLE_BF16);

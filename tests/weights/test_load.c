@@ -42,7 +42,7 @@ static float wanted_value(const treadle_tensor *tensor, int64_t index) {
 
 /* Calls for each element of each piece: the runs of the layout say which it is. */
 static void check_window(const treadle_layout *layout, int64_t rank, const char *window) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
     treadle_run *runs;
     size_t count;
@@ -76,7 +76,7 @@ static void test_generated(void **state) {
   treadle_model *model = make_model();
   for (size_t t = 0; t < TEST_COUNT(texts); t++) {
     treadle_layout *layout;
-    assert_ok(treadle_layout_create(model, texts[t], 4, &layout));
+    assert_ok(treadle_layout_create(model, texts[t], 4, NULL, &layout));
     for (int64_t rank = 0; rank < 4; rank++) {
       size_t bytes = treadle_layout_window_bytes(layout, rank);
       char *window = malloc(bytes + 1);
@@ -117,7 +117,7 @@ static void loses_its_end(const treadle_model *model, const char *path) {
   treadle_layout *layout;
   struct stat about;
   assert_int_equal(stat(path, &about), 0);
-  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, &layout));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2", 2, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0));
   const off_t sizes[] = {about.st_size - 1, about.st_size / 2, 0};
   for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
@@ -160,7 +160,7 @@ static void test_checkpoint(void **state) {
   assert_true(treadle_model_has_weights(model));
   for (size_t t = 0; t < TEST_COUNT(texts); t++) {
     treadle_layout *layout;
-    assert_ok(treadle_layout_create(model, texts[t], 4, &layout));
+    assert_ok(treadle_layout_create(model, texts[t], 4, NULL, &layout));
     for (int64_t rank = 0; rank < 4; rank++) {
       char *window = malloc(treadle_layout_window_bytes(layout, rank) + 1);
       assert_ok(treadle_layout_load(layout, rank, window));
@@ -190,10 +190,10 @@ static void test_digest(void **state) {
   treadle_layout *train, *infer;
   treadle_group *group;
   treadle_switch *sw;
-  assert_ok(treadle_layout_create(model, "megatron:tp=1", 1, &train));
-  assert_ok(treadle_layout_create(model, "vllm:tp=1", 1, &infer));
+  assert_ok(treadle_layout_create(model, "megatron:tp=1", 1, NULL, &train));
+  assert_ok(treadle_layout_create(model, "vllm:tp=1", 1, NULL, &infer));
   assert_ok(treadle_group_self(&group));
-  treadle_switch_options options = {.page_bytes = 4096};
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options), .page_bytes = 4096};
   assert_ok(treadle_switch_create(group, train, infer, &options, &sw));
   float *window = treadle_switch_train_window(sw);
   assert_ok(treadle_layout_load(train, 0, window));
