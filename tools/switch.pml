@@ -12,9 +12,9 @@
  *   commit                   epoch.c treadle_epoch_commit
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
  *   finish                   arrows.c, after the commit (check_committed); the cache takes the pages that are free
- *   engine, unbind           treadle_switch.engine_bound: the engine of this rank has the address; engine.c
+ *   engine, unbind           treadle_switch.engine.here: the engine of this rank has the address; engine.c
  *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
- *   bound                    treadle_switch.bound: the ranks have agreed that all engines are; false after any failure that leaves
+ *   bound                    treadle_switch.engine.bound: the ranks have agreed that all engines are; false after any failure that leaves
  *                            them in INFER, and then a call to INFER binds again (treadle_arrow_bind)
  *   leave                    group.c treadle_group_fail, treadle_group_close
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between

@@ -11,11 +11,11 @@ const char *treadle_point_text(treadle_point point) { return names[point]; }
 
 void treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
   if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
-  sw->injection = injection;
+  sw->faults.injection = injection;
 }
 
 treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave) {
-  treadle_injection *injection = &sw->injection;
+  treadle_injection *injection = &sw->faults.injection;
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injected what = injection->what;
