@@ -4,8 +4,9 @@
  *   here                     in src/
  *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
  *   entered, arrived, way    epoch.c treadle_epoch_enter; transport/group.c treadle_group_meet
- *   wait_all                 group.c treadle_group_wait, for each rank in turn
- *   out_epoch, out_state     treadle_control.outcome; EPOCH_FAILED: treadle_outcome_check; decide: treadle_outcome_settle
+ *   wait_all                 protocol.c treadle_word_wait, for each rank in turn (transport/group_wait.c treadle_group_wait)
+ *   out_epoch, out_state     protocol.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
+ *                            treadle_outcome_settle
  *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
  *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
  *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done

@@ -168,11 +168,11 @@ static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int3
                                  uint64_t epoch) {
   const treadle_group *group = sw->group;
   int32_t last_use = sw->books.turns[to].last_use[page];
-  uint64_t wanted = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)last_use;
+  uint64_t wanted = treadle_done_of(epoch, last_use);
   char what[96];
   for (int rank = 0; rank < group->size; rank++) {
     if (rank == group->rank || last_use < 0) continue;
-    if (atomic_load(&group->control->lines[rank].done) >= wanted) continue;
+    if (treadle_word_of(group, rank, TREADLE_WORD_DONE) >= wanted) continue;
     snprintf(what, sizeof what, "reclaimed early: rank %d still reads what lies there, up to wave %d", rank,
              last_use);
     return page_fails(sw, to, wave, page, what);

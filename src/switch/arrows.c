@@ -94,7 +94,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     treadle_twin_begin(sw);
     go(sw, true, false);
   }
-  TRY(treadle_switch_run(sw, TREADLE_INFER, sw->group->epochs));
+  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
   treadle_twin_fill(sw, -1);
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
@@ -124,7 +124,7 @@ out:
 }
 
 static treadle_status check_committed(treadle_switch *sw) {
-  if (treadle_outcome_committed(sw->group, sw->group->epochs)) return TREADLE_OK;
+  if (treadle_outcome_committed(sw->group, treadle_epoch_now(sw->group))) return TREADLE_OK;
   return treadle_fail(TREADLE_DIFFERENT,
                       "rank %d: commit: a switch whose outcome does not say committed would be bound",
                       sw->group->rank);
@@ -175,7 +175,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_foreign_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);
-  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, sw->group->epochs));
+  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
 out:

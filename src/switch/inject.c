@@ -25,7 +25,8 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int
   if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
   if (what == TREADLE_INJECT_STALL) return TREADLE_OK;
   if (what == TREADLE_INJECT_SLOW) {
-    for (int ms = 0; ms < 2000 && treadle_outcome_check(sw->group, sw->group->epochs) == TREADLE_OK; ms++)
+    for (int ms = 0;
+         ms < 2000 && treadle_outcome_check(sw->group, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
       nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     return TREADLE_OK;
   }

@@ -50,13 +50,13 @@ static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t
   treadle_group *group = sw->group;
   char what[400], words[360];
   if (need < 0 || sw->faults.planted == TREADLE_FAULT_EARLY) return TREADLE_OK;
-  uint64_t value = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)need;
+  uint64_t value = treadle_done_of(epoch, need);
   snprintf(what, sizeof what, "%s, which needs wave %d",
            treadle_switch_words(sw, to, wave, words, sizeof words), need);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank)
-      TRY(treadle_group_wait(group, rank, &group->control->lines[rank].done, value, epoch, deadline, what));
+      TRY(treadle_word_wait(group, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
@@ -65,10 +65,10 @@ out:
 /* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must
  * count the weights as lost, so a rank that does not go on takes it back. */
 static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
-  treadle_line *line = treadle_group_line(sw->group);
-  atomic_store(&line->reclaimed, epoch);
+  _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
+  atomic_store(reclaimed, epoch); /* nobody waits for it */
   treadle_status status = treadle_outcome_check(sw->group, epoch);
-  if (status != TREADLE_OK) atomic_store(&line->reclaimed, 0);
+  if (status != TREADLE_OK) atomic_store(reclaimed, 0);
   return status;
 }
 
@@ -130,8 +130,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   treadle_switch_bands_run(sw, to, wave, true);
   treadle_copy_fence();
   corrupt(sw, to, wave);
-  treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
-                        epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave);
+  treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
 out:
   return status;
 }

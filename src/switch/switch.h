@@ -3,6 +3,7 @@
  *   switch.c    the state machine: modes, arrows, what a user calls
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
+ *   protocol.c  the words by which they do, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_bands.c its fp8 blocks: quantised and dequantised
  *   offload.c   twins in host memory
@@ -25,10 +26,8 @@
 #include "memory/pool.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
+#include "switch/protocol.h"
 #include "switch/prove.h"
-#include "transport/group.h"
-
-enum { TREADLE_DONE_STEP = 8192 }; /* done = epoch * this + 1 + wave; more than TREADLE_MAX_WAVES */
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
  * physical page of each page of the train window, then of the infer window. */

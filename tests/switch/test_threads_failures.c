@@ -130,7 +130,7 @@ static int late(treadle_group *group, void *context) {
   RANK_OK(make(group, a, &sw));
   sw->terms.timeout_seconds = 1;
   if (group->rank == a->rank) { /* so late that the others have given up */
-    while (treadle_outcome_check(group, group->epochs + 1) == TREADLE_OK)
+    while (treadle_outcome_check(group, treadle_epoch_now(group) + 1) == TREADLE_OK)
       nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
     RANK_FAILS(TREADLE_PEER, "weights stand", treadle_switch_to_infer(sw));
   } else {
