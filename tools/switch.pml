@@ -4,17 +4,18 @@
  *   here                     in src/
  *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
  *   entered, arrived, way    epoch.c treadle_epoch_enter; transport/group.c treadle_group_meet
- *   wait_all                 group.c treadle_group_wait, for each rank in turn
- *   out_epoch, out_state     treadle_control.outcome; EPOCH_FAILED: treadle_outcome_check; decide: treadle_outcome_settle
+ *   wait_all                 protocol.c treadle_word_wait, for each rank in turn (transport/group_wait.c treadle_group_wait)
+ *   out_epoch, out_state     protocol.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
+ *                            treadle_outcome_settle
  *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
  *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
  *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done
  *   commit                   epoch.c treadle_epoch_commit
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
  *   finish                   arrows.c, after the commit (check_committed); the cache takes the pages that are free
- *   engine, unbind           treadle_switch.engine_bound: the engine of this rank has the address; engine.c
+ *   engine, unbind           treadle_switch.engine.here: the engine of this rank has the address; engine.c
  *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
- *   bound                    treadle_switch.bound: the ranks have agreed that all engines are; false after any failure that leaves
+ *   bound                    treadle_switch.engine.bound: the ranks have agreed that all engines are; false after any failure that leaves
  *                            them in INFER, and then a call to INFER binds again (treadle_arrow_bind)
  *   leave                    group.c treadle_group_fail, treadle_group_close
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between

@@ -40,8 +40,8 @@ static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, trea
 /* Lists pages by the wave that first writes them: a counting sort. */
 static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const treadle_page_life *lives) {
   int32_t waves = sw->plan->waves;
-  treadle_turns *turns = &sw->turns[to];
-  int64_t count = sw->place.pages[treadle_class_of(to)];
+  treadle_turns *turns = &sw->books.turns[to];
+  int64_t count = sw->space.tables.pages[treadle_class_of(to)];
   turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
   turns->first = treadle_alloc_array((size_t)waves + 1, sizeof *turns->first);
   turns->last_use = treadle_alloc_array((size_t)count + 1, sizeof *turns->last_use);
@@ -62,8 +62,8 @@ static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const trea
 static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
                                     const treadle_page_life *old_lives) {
   treadle_class new = treadle_class_of(to), old = treadle_class_opposite(new);
-  const treadle_page_tables *place = &sw->place;
-  int32_t *last_use = sw->turns[to].last_use;
+  const treadle_page_tables *place = &sw->space.tables;
+  int32_t *last_use = sw->books.turns[to].last_use;
   int32_t *at = treadle_alloc_array((size_t)place->physical + 1, sizeof *at);
   if (!at) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < place->physical; i++) at[i] = -1;
@@ -79,7 +79,7 @@ static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
 /* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it. */
 static void check_first_reclaim(const treadle_switch *sw, treadle_mode to) {
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  const treadle_turns *turns = &sw->turns[to];
+  const treadle_turns *turns = &sw->books.turns[to];
   for (int32_t i = 0; i < turns->first[direction->first_reclaim]; i++)
     assert(turns->last_use[turns->page[i]] < 0);
   (void)turns;
@@ -88,10 +88,10 @@ static void check_first_reclaim(const treadle_switch *sw, treadle_mode to) {
 treadle_status treadle_account_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_life *lives[2] = {NULL, NULL};
-  sw->owner = treadle_alloc((size_t)sw->place.physical + 1);
-  if (!sw->owner) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
-  memset(sw->owner, TREADLE_NOBODY, (size_t)sw->place.physical);
-  sw->held[TREADLE_NOBODY] = sw->place.physical;
+  sw->books.owner = treadle_alloc((size_t)sw->space.tables.physical + 1);
+  if (!sw->books.owner) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  memset(sw->books.owner, TREADLE_NOBODY, (size_t)sw->space.tables.physical);
+  sw->books.held[TREADLE_NOBODY] = sw->space.tables.physical;
   for (int to = 0; to < 2; to++) {
     TRY(find_lives(sw, (treadle_mode)to, &lives[to]));
     TRY(list_turns(sw, (treadle_mode)to, lives[to]));
@@ -108,42 +108,42 @@ out:
 
 void treadle_account_release(treadle_switch *sw) {
   for (int to = 0; to < 2; to++) {
-    treadle_free(sw->turns[to].page);
-    treadle_free(sw->turns[to].first);
-    treadle_free(sw->turns[to].last_use);
+    treadle_free(sw->books.turns[to].page);
+    treadle_free(sw->books.turns[to].first);
+    treadle_free(sw->books.turns[to].last_use);
   }
-  treadle_free(sw->owner);
+  treadle_free(sw->books.owner);
 }
 
 /* ---- Owners ---- */
 
 void treadle_account_set(treadle_switch *sw, int32_t physical, int owner) {
-  sw->held[sw->owner[physical]]--;
-  sw->owner[physical] = (uint8_t)owner;
-  sw->held[owner]++;
+  sw->books.held[sw->books.owner[physical]]--;
+  sw->books.owner[physical] = (uint8_t)owner;
+  sw->books.held[owner]++;
 }
 
 void treadle_account_take(treadle_switch *sw, treadle_class which) {
-  for (int64_t i = 0; i < sw->place.pages[which]; i++) {
-    int32_t page = sw->place.page[which][i];
-    bool kept =
-        which == TREADLE_INFER_PARAMS && !sw->leaves[TREADLE_PARAMS] && sw->owner[page] == TREADLE_PARAMS;
+  for (int64_t i = 0; i < sw->space.tables.pages[which]; i++) {
+    int32_t page = sw->space.tables.page[which][i];
+    bool kept = which == TREADLE_INFER_PARAMS && !sw->terms.leaves[TREADLE_PARAMS] &&
+                sw->books.owner[page] == TREADLE_PARAMS;
     if (!kept) treadle_account_set(sw, page, which); /* a page of both stays with params where they stay */
   }
 }
 
 void treadle_account_leave(treadle_switch *sw, treadle_class which) {
-  for (int64_t i = 0; i < sw->place.pages[which]; i++) {
-    int32_t page = sw->place.page[which][i];
-    if (sw->owner[page] == which) treadle_account_set(sw, page, TREADLE_NOBODY);
+  for (int64_t i = 0; i < sw->space.tables.pages[which]; i++) {
+    int32_t page = sw->space.tables.page[which][i];
+    if (sw->books.owner[page] == which) treadle_account_set(sw, page, TREADLE_NOBODY);
   }
 }
 
 void treadle_account_tell(treadle_switch *sw) {
   size_t bytes[TREADLE_CLASSES];
-  if (!sw->options.watch) return;
-  for (int c = 0; c < TREADLE_CLASSES; c++) bytes[c] = (size_t)(sw->held[c] * sw->plan->page_bytes);
-  sw->options.watch(sw->options.watch_context, bytes);
+  if (!sw->terms.options.watch) return;
+  for (int c = 0; c < TREADLE_CLASSES; c++) bytes[c] = (size_t)(sw->books.held[c] * sw->plan->page_bytes);
+  sw->terms.options.watch(sw->terms.options.watch_context, bytes);
 }
 
 /* ---- Waves ---- */
@@ -167,12 +167,12 @@ static treadle_status page_fails(const treadle_switch *sw, treadle_mode to, int3
 static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int32_t wave, int32_t page,
                                  uint64_t epoch) {
   const treadle_group *group = sw->group;
-  int32_t last_use = sw->turns[to].last_use[page];
-  uint64_t wanted = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)last_use;
+  int32_t last_use = sw->books.turns[to].last_use[page];
+  uint64_t wanted = treadle_done_of(epoch, last_use);
   char what[96];
   for (int rank = 0; rank < group->size; rank++) {
     if (rank == group->rank || last_use < 0) continue;
-    if (atomic_load(&group->control->lines[rank].done) >= wanted) continue;
+    if (treadle_word_of(group, rank, TREADLE_WORD_DONE) >= wanted) continue;
     snprintf(what, sizeof what, "reclaimed early: rank %d still reads what lies there, up to wave %d", rank,
              last_use);
     return page_fails(sw, to, wave, page, what);
@@ -183,13 +183,13 @@ static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int3
 treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   treadle_class new = treadle_class_of(to), old = treadle_class_opposite(new);
-  const treadle_turns *turns = &sw->turns[to];
+  const treadle_turns *turns = &sw->books.turns[to];
   for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
-    int32_t page = turns->page[i], physical = sw->place.page[new][page];
-    treadle_class owner = (treadle_class)sw->owner[physical];
+    int32_t page = turns->page[i], physical = sw->space.tables.page[new][page];
+    treadle_class owner = (treadle_class)sw->books.owner[physical];
     if (owner == old) {
       TRY(check_read(sw, to, wave, page, epoch));
-      if (old == TREADLE_PARAMS && sw->copied[old] &&
+      if (old == TREADLE_PARAMS && sw->terms.copied[old] &&
           !sw->twins[old].has[physical]) /* params are in line */
         TRY(page_fails(sw, to, wave, page, "the twin has not yet what lies there (twin copied late)"));
       treadle_guard_spoil(sw, physical);
@@ -198,7 +198,8 @@ treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t
     }
     treadle_account_set(sw, physical, new);
   }
-  size_t bytes = (size_t)((sw->place.physical - sw->held[TREADLE_NOBODY]) * sw->plan->page_bytes);
+  size_t bytes =
+      (size_t)((sw->space.tables.physical - sw->books.held[TREADLE_NOBODY]) * sw->plan->page_bytes);
   if (bytes > sw->stats.peak_bytes) sw->stats.peak_bytes = bytes;
   treadle_account_tell(sw);
 out:

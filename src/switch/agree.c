@@ -94,7 +94,7 @@ static treadle_status check_options(const treadle_switch_options *options) {
 
 static treadle_status check(const treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_switch_options *options = &sw->options;
+  const treadle_switch_options *options = &sw->terms.options;
   TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
@@ -111,7 +111,7 @@ static treadle_status check(const treadle_switch *sw) {
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank,
                          (int64_t)treadle_switch_page_bytes(options)));
   bool rebuilt = treadle_switch_rebuilds(sw);
-  if (rebuilt && sw->engine.transforms && !options->one_way)
+  if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: rank %d's engine transforms the weights, and nothing else keeps the "
                         "training weights: keep them in host memory (keep=host) or on the device "
@@ -131,15 +131,15 @@ out:
 
 static treadle_status measure(treadle_switch *sw, figures *mine) {
   treadle_status status = TREADLE_OK;
-  const treadle_switch_options *options = &sw->options;
+  const treadle_switch_options *options = &sw->terms.options;
   int64_t page = (int64_t)treadle_switch_page_bytes(options);
   size_t bytes[TREADLE_KV] = {treadle_layout_window_bytes(sw->layouts[0], sw->group->rank),
                               options->grads_bytes, options->optimizer_bytes,
                               treadle_layout_window_bytes(sw->layouts[1], sw->group->rank)};
   for (int c = 0; c < TREADLE_KV; c++) mine->bytes[c] = ((int64_t)bytes[c] + page - 1) / page * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
-    mine->leaves |= (uint64_t)sw->leaves[c] << c;
-    mine->copied |= (uint64_t)sw->copied[c] << c;
+    mine->leaves |= (uint64_t)sw->terms.leaves[c] << c;
+    mine->copied |= (uint64_t)sw->terms.copied[c] << c;
   }
   mine->page_bytes = (uint64_t)page;
   mine->cap_bytes = options->cap_bytes;
@@ -149,12 +149,12 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->alias = options->alias;
   mine->mode = sw->mode;
   mine->version = sw->version;
-  mine->binds = sw->engine.bind || sw->engine.unbind;
+  mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
   const treadle_ground_options ground = {
-      .page_bytes = page, .alias = options->alias, .keep_params = !sw->leaves[TREADLE_PARAMS]};
-  treadle_ground_release(&sw->ground);
-  TRY(treadle_ground_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &ground, &sw->ground));
-  mine->cap_min = sw->ground.cap_min_bytes;
+      .page_bytes = page, .alias = options->alias, .keep_params = !sw->terms.leaves[TREADLE_PARAMS]};
+  treadle_ground_release(&sw->agreed.ground);
+  TRY(treadle_ground_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &ground, &sw->agreed.ground));
+  mine->cap_min = sw->agreed.ground.cap_min_bytes;
 out:
   return status;
 }
@@ -172,7 +172,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
   const treadle_group *group = sw->group;
   *cap_min_p = 0;
   *tightest_p = 0;
-  sw->returns = false;
+  sw->agreed.returns = false;
   for (int rank = 0; rank < group->size; rank++) {
     const figures *f = treadle_group_said(group, rank);
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
@@ -187,9 +187,9 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
                           treadle_mode_text((treadle_mode)f->mode), group->rank,
                           treadle_mode_text((treadle_mode)mine->mode));
-    sw->returns = sw->returns || f->mode != mine->mode;
+    sw->agreed.returns = sw->agreed.returns || f->mode != mine->mode;
     if (f->version > sw->version) sw->version = f->version;
-    sw->binds = sw->binds || f->binds;
+    sw->engine.binds = sw->engine.binds || f->binds;
     if (f->cap_min > *cap_min_p) {
       *cap_min_p = f->cap_min;
       *tightest_p = rank;
@@ -305,7 +305,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   treadle_status status = TREADLE_OK;
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
-  TRY(treadle_plan_make_on(&sw->ground, waves, cap, &sw->plan));
+  TRY(treadle_plan_make_on(&sw->agreed.ground, waves, cap, &sw->plan));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
 out:
@@ -376,9 +376,9 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   TRY(treadle_group_say(group, &mine, sizeof mine));
   TRY(treadle_switch_agree(group, decide(sw, &mine, &cap)));
   TRY(plan_all(sw, &mine, cap));
-  sw->bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
-  sw->pool_bound_bytes = (size_t)larger((int64_t)sw->bound_bytes, training_of(&mine));
-  if (mine.budget_bytes > sw->pool_bound_bytes) sw->pool_bound_bytes = mine.budget_bytes;
+  sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
+  sw->agreed.pool_bound_bytes = (size_t)larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
+  if (mine.budget_bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = mine.budget_bytes;
 out:
   return status;
 }

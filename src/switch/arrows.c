@@ -24,7 +24,7 @@
 /* Gradients and optimizer state come: those that leave for INFER, those that stay, or all. */
 static void come(treadle_switch *sw, bool leaving, bool staying) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
-    if (sw->leaves[c] ? !leaving : !staying) continue;
+    if (sw->terms.leaves[c] ? !leaving : !staying) continue;
     treadle_load(sw, (treadle_class)c);
     treadle_foreign_back(sw, (treadle_class)c);
   }
@@ -32,7 +32,7 @@ static void come(treadle_switch *sw, bool leaving, bool staying) {
 
 static void go(treadle_switch *sw, bool leaving, bool staying) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
-    if (sw->leaves[c] ? !leaving : !staying) continue;
+    if (sw->terms.leaves[c] ? !leaving : !staying) continue;
     treadle_foreign_out(sw, (treadle_class)c);
     treadle_offload(sw, (treadle_class)c);
   }
@@ -94,7 +94,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     treadle_twin_begin(sw);
     go(sw, true, false);
   }
-  TRY(treadle_switch_run(sw, TREADLE_INFER, sw->group->epochs));
+  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
   treadle_twin_fill(sw, -1);
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
@@ -106,13 +106,13 @@ out:
 static treadle_status bind(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
   bool reclaimed;
-  if (!sw->binds) return TREADLE_OK;
+  if (!sw->engine.binds) return TREADLE_OK;
   TRY(treadle_epoch_next(sw));
   TRY(treadle_engine_bind(sw));
   TRY(treadle_epoch_commit(sw, "the bind of the engines"));
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
-  sw->bound = status == TREADLE_OK;
+  sw->engine.bound = status == TREADLE_OK;
   if (status == TREADLE_OK) return status;
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
@@ -124,7 +124,7 @@ out:
 }
 
 static treadle_status check_committed(treadle_switch *sw) {
-  if (treadle_outcome_committed(sw->group, sw->group->epochs)) return TREADLE_OK;
+  if (treadle_outcome_committed(sw->group, treadle_epoch_now(sw->group))) return TREADLE_OK;
   return treadle_fail(TREADLE_DIFFERENT,
                       "rank %d: commit: a switch whose outcome does not say committed would be bound",
                       sw->group->rank);
@@ -146,7 +146,7 @@ out:
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
   sw->mode = TREADLE_INFER;
   sw->version++;
-  if (sw->leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
+  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, old);
   sw->stats.seconds = treadle_clock_seconds() - begin;
@@ -175,7 +175,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_foreign_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);
-  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, sw->group->epochs));
+  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
 out:
@@ -184,17 +184,17 @@ out:
 
 /* INFER stands. Some engines may be unbound by now: all count as unbound, until the ranks bind them again together. */
 static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
-  if (sw->leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
+  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   treadle_account_take(sw, TREADLE_KV);
-  sw->bound = false;
+  sw->engine.bound = false;
   return say(status, stands, TREADLE_INFER);
 }
 
 /* INFER is over. */
 static void arrive(treadle_switch *sw, treadle_mode aim) {
   sw->mode = aim;
-  if (sw->copied[TREADLE_PARAMS])
+  if (sw->terms.copied[TREADLE_PARAMS])
     treadle_load(sw, TREADLE_PARAMS);
   else
     treadle_account_take(sw, TREADLE_PARAMS);

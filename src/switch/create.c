@@ -41,17 +41,17 @@ static treadle_status make_tables(treadle_switch *sw) {
   const treadle_arrangement *arrangement = &plan->arrangement;
   int64_t page = sysconf(_SC_PAGESIZE), shifts = shifts_of(plan);
   int64_t bytes = (int64_t)treadle_switch_tables_bytes(sw);
-  TRY(treadle_pool_create(bytes / page, page, bytes, &sw->table_pool));
-  treadle_tables *tables = treadle_pool_base(sw->table_pool);
+  TRY(treadle_pool_create(bytes / page, page, bytes, &sw->space.table_pool));
+  treadle_tables *tables = treadle_pool_base(sw->space.table_pool);
   tables->page_bytes = plan->page_bytes;
-  tables->physical_pages = sw->place.physical;
+  tables->physical_pages = sw->space.tables.physical;
   tables->shifts = shifts;
   tables->pages[TREADLE_TRAIN] = plan->from_pages;
   tables->pages[TREADLE_INFER] = plan->to_pages;
   for (int64_t i = 0; i < shifts; i++) tables->shift[i] = arrangement->shift ? arrangement->shift[i] : 0;
   int32_t *table = (int32_t *)(void *)(tables->shift + shifts);
-  memcpy(table, sw->place.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
-  memcpy(table + plan->from_pages, sw->place.page[TREADLE_INFER_PARAMS],
+  memcpy(table, sw->space.tables.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
+  memcpy(table + plan->from_pages, sw->space.tables.page[TREADLE_INFER_PARAMS],
          (size_t)plan->to_pages * sizeof(int32_t));
   tables->magic = TABLES_MAGIC;
 out:
@@ -63,18 +63,22 @@ static treadle_status arrange(treadle_switch *sw) {
   const treadle_plan *plan = sw->plan;
   size_t ranks = (size_t)sw->group->size;
   size_t forward = plan->forward.ops.count, back = plan->back.ops.count;
-  sw->pools = treadle_alloc_array(ranks, sizeof *sw->pools);
-  sw->tables = treadle_alloc_array(ranks, sizeof *sw->tables);
-  sw->views[0] = treadle_alloc_array(ranks, sizeof *sw->views[0]);
-  sw->views[1] = treadle_alloc_array(ranks, sizeof *sw->views[1]);
-  sw->written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->written);
-  if (!sw->pools || !sw->tables || !sw->views[0] || !sw->views[1] || !sw->written) return no_memory();
+  sw->space.shared_pools = treadle_alloc_array(ranks, sizeof *sw->space.shared_pools);
+  sw->space.shared_tables = treadle_alloc_array(ranks, sizeof *sw->space.shared_tables);
+  sw->space.views[0] = treadle_alloc_array(ranks, sizeof *sw->space.views[0]);
+  sw->space.views[1] = treadle_alloc_array(ranks, sizeof *sw->space.views[1]);
+  sw->work.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->work.written);
+  if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.views[0] || !sw->space.views[1] ||
+      !sw->work.written)
+    return no_memory();
   TRY(treadle_switch_bands_create(sw));
-  TRY(treadle_place_make(
-      sw, sw->options.kv_block_bytes ? (int64_t)sw->options.budget_bytes / plan->page_bytes : 0));
+  TRY(treadle_place_make(sw, sw->terms.options.kv_block_bytes
+                                 ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
+                                 : 0));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
-  memset(sw->written, 0, ((forward > back ? forward : back) + 1) * sizeof *sw->written); /* touched */
+  memset(sw->work.written, 0,
+         ((forward > back ? forward : back) + 1) * sizeof *sw->work.written); /* touched */
 out:
   return status;
 }
@@ -82,9 +86,11 @@ out:
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
-  TRY(treadle_pool_create(sw->place.physical, plan->page_bytes, (int64_t)sw->pool_bound_bytes, &sw->pool));
+  TRY(treadle_pool_create(sw->space.tables.physical, plan->page_bytes, (int64_t)sw->agreed.pool_bound_bytes,
+                          &sw->space.pool));
   for (int c = 0; c < TREADLE_CLASSES; c++)
-    TRY(treadle_pool_map(sw->pool, sw->place.page[c], sw->place.pages[c], &sw->windows[c]));
+    TRY(treadle_pool_map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
+                         &sw->space.windows[c]));
   TRY(treadle_twins_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
@@ -101,11 +107,11 @@ static const int32_t *table_of(const treadle_tables *tables) {
 
 /* A rank's tables lead to pages of its pool, whatever it has written there. */
 static treadle_status check_tables(const treadle_switch *sw, int rank) {
-  const treadle_tables *tables = sw->tables[rank].base;
-  size_t bytes = sw->tables[rank].bytes;
+  const treadle_tables *tables = sw->space.shared_tables[rank].base;
+  size_t bytes = sw->space.shared_tables[rank].bytes;
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good = room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
-              tables->physical_pages * tables->page_bytes == (int64_t)sw->pools[rank].bytes &&
+              tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
               tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 &&
               tables->pages[1] >= 0 && tables->pages[0] <= room - 2 * tables->shifts &&
               tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0];
@@ -121,13 +127,13 @@ static treadle_status make_views(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size; rank++) {
     TRY(check_tables(sw, rank));
-    const treadle_tables *tables = sw->tables[rank].base;
-    treadle_view view = {.base = (char *)(uintptr_t)sw->pools[rank].base,
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
+    treadle_view view = {.base = (char *)(uintptr_t)sw->space.shared_pools[rank].base,
                          .page_shift = shift_of(sw->plan->page_bytes)};
     view.table = table_of(tables);
-    sw->views[TREADLE_TRAIN][rank] = view;
+    sw->space.views[TREADLE_TRAIN][rank] = view;
     view.table += tables->pages[TREADLE_TRAIN];
-    sw->views[TREADLE_INFER][rank] = view;
+    sw->space.views[TREADLE_INFER][rank] = view;
   }
 out:
   return status;
@@ -141,21 +147,21 @@ static treadle_status share_one(treadle_switch *sw, const treadle_pool *pool, tr
 /* The way back reads the others' infer windows as they have arranged them. */
 static treadle_status place_peers(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  for (int rank = 0; rank < sw->group->size && sw->options.alias; rank++) {
-    const treadle_tables *tables = sw->tables[rank].base;
+  for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
     if (rank == sw->group->rank) continue;
     TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
                                  tables->pages[TREADLE_INFER]));
   }
-  if (sw->options.alias) TRY(treadle_plan_check_placed(sw->plan));
+  if (sw->terms.options.alias) TRY(treadle_plan_check_placed(sw->plan));
 out:
   return status;
 }
 
 static treadle_status share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->pool, sw->pools)));
-  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->table_pool, sw->tables)));
+  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->space.pool, sw->space.shared_pools)));
+  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->space.table_pool, sw->space.shared_tables)));
   TRY(treadle_switch_agree(sw->group, make_views(sw)));
   TRY(treadle_switch_agree(sw->group, place_peers(sw)));
 out:
@@ -167,16 +173,16 @@ out:
 /* From what is given to what it means. */
 static void resolve(treadle_switch *sw, const treadle_switch_options *o,
                     const treadle_engine_hooks *engine) {
-  sw->options = *o;
-  sw->leaves[TREADLE_PARAMS] = o->offload_train_param != TREADLE_OFF;
-  sw->leaves[TREADLE_GRADS] = o->offload_train_grad == TREADLE_ON;
-  sw->leaves[TREADLE_OPTIMIZER] = o->offload_train_optimizer == TREADLE_ON;
-  sw->copied[TREADLE_PARAMS] = sw->leaves[TREADLE_PARAMS] && o->keep == TREADLE_KEEP_HOST;
-  sw->copied[TREADLE_GRADS] = sw->leaves[TREADLE_GRADS] && o->keep_grads;
-  sw->copied[TREADLE_OPTIMIZER] = sw->leaves[TREADLE_OPTIMIZER];
-  sw->engine = *engine;
-  if (sw->engine.transforms) sw->options.alias = false;
-  sw->options.engine = NULL; /* the caller's may go */
+  sw->terms.options = *o;
+  sw->terms.leaves[TREADLE_PARAMS] = o->offload_train_param != TREADLE_OFF;
+  sw->terms.leaves[TREADLE_GRADS] = o->offload_train_grad == TREADLE_ON;
+  sw->terms.leaves[TREADLE_OPTIMIZER] = o->offload_train_optimizer == TREADLE_ON;
+  sw->terms.copied[TREADLE_PARAMS] = sw->terms.leaves[TREADLE_PARAMS] && o->keep == TREADLE_KEEP_HOST;
+  sw->terms.copied[TREADLE_GRADS] = sw->terms.leaves[TREADLE_GRADS] && o->keep_grads;
+  sw->terms.copied[TREADLE_OPTIMIZER] = sw->terms.leaves[TREADLE_OPTIMIZER];
+  sw->engine.hooks = *engine;
+  if (sw->engine.hooks.transforms) sw->terms.options.alias = false;
+  sw->terms.options.engine = NULL; /* the caller's may go */
 }
 
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
@@ -195,8 +201,8 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
-                         .mover = treadle_copy_choose(),
-                         .timeout_seconds = group->timeout_seconds,
+                         .work.mover = treadle_copy_choose(),
+                         .terms.timeout_seconds = group->timeout_seconds,
                          .busy = ATOMIC_FLAG_INIT};
   resolve(sw, &o, &engine);
   TRY(treadle_switch_plan_together(sw));
@@ -237,13 +243,14 @@ static treadle_status check_same(const treadle_switch *sw, const treadle_plan *o
 
 static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
   treadle_status status = check_same(sw, old);
-  if (status == TREADLE_OK && sw->returns && sw->mode == TREADLE_INFER) status = treadle_arrow_return(sw);
+  if (status == TREADLE_OK && sw->agreed.returns && sw->mode == TREADLE_INFER)
+    status = treadle_arrow_return(sw);
   return status;
 }
 
 void treadle_switch_unshare(treadle_switch *sw) {
-  if (sw->pools) sw->group->ops->unshare(sw->group, sw->pools);
-  if (sw->tables) sw->group->ops->unshare(sw->group, sw->tables);
+  if (sw->space.shared_pools) sw->group->ops->unshare(sw->group, sw->space.shared_pools);
+  if (sw->space.shared_tables) sw->group->ops->unshare(sw->group, sw->space.shared_tables);
 }
 
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
@@ -258,7 +265,7 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
                         sw->group->size, group->rank, group->size);
   if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "rejoin: the weights are lost");
   treadle_switch_unshare(sw);
-  group->timeout_seconds = sw->timeout_seconds;
+  group->timeout_seconds = sw->terms.timeout_seconds;
   sw->group = group;
   sw->plan = NULL;
   TRY(treadle_switch_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */

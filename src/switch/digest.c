@@ -16,7 +16,7 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
   treadle_status status = treadle_foreign_show(sw);
   if (status != TREADLE_OK) return status;
-  return treadle_digest_add(sw->layouts[side], sw->group->rank, sw->windows[treadle_class_of(side)],
+  return treadle_digest_add(sw->layouts[side], sw->group->rank, sw->space.windows[treadle_class_of(side)],
                             side == TREADLE_INFER ? &sw->plan->arrangement : NULL, turn, sums);
 }
 
@@ -26,7 +26,7 @@ treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, u
   treadle_group *group = sw->group;
   size_t count = (size_t)sw->layouts[0]->model->entry_count;
   double group_timeout = group->timeout_seconds;
-  group->timeout_seconds = sw->timeout_seconds;
+  group->timeout_seconds = sw->terms.timeout_seconds;
   memset(sums, 0, count * sizeof *sums);
   TRY(treadle_switch_agree(group, add_present(sw, turn, sums)));
   for (size_t at = 0; at < count; at += MOST) {
@@ -51,7 +51,7 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
   size_t count = (size_t)sw->layouts[0]->model->entry_count;
   uint64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), mine = 0, sum = 0;
   double group_timeout = group->timeout_seconds;
-  group->timeout_seconds = sw->timeout_seconds;
+  group->timeout_seconds = sw->terms.timeout_seconds;
   *digest_p = 0;
   TRY(treadle_switch_agree(group, sums ? add_present(sw, 0, sums)
                                        : treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out")));

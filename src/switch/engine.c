@@ -6,12 +6,12 @@
 
 static treadle_status call_bind(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_engine_hooks *engine = &sw->engine;
+  const treadle_engine_hooks *engine = &sw->engine.hooks;
   TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
   if (!engine->bind) return TREADLE_OK;
   double begin = treadle_clock_seconds();
-  status = engine->bind(engine->context, sw->windows[TREADLE_INFER_PARAMS],
-                        sw->place.bytes[TREADLE_INFER_PARAMS]);
+  status = engine->bind(engine->context, sw->space.windows[TREADLE_INFER_PARAMS],
+                        sw->space.tables.bytes[TREADLE_INFER_PARAMS]);
   sw->stats.bind_seconds += treadle_clock_seconds() - begin;
   if (status != TREADLE_OK)
     treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)", sw->group->rank,
@@ -21,20 +21,20 @@ out:
 }
 
 treadle_status treadle_engine_unbind(treadle_switch *sw) {
-  const treadle_engine_hooks *engine = &sw->engine;
-  sw->bound = false;
-  if (!sw->engine_bound) return TREADLE_OK;
+  const treadle_engine_hooks *engine = &sw->engine.hooks;
+  sw->engine.bound = false;
+  if (!sw->engine.here) return TREADLE_OK;
   treadle_status status = engine->unbind ? engine->unbind(engine->context) : TREADLE_OK;
   if (status != TREADLE_OK)
     return treadle_fail(status, "rank %d: the engine's unbind failed (%s)", sw->group->rank,
                         treadle_status_text(status));
-  sw->engine_bound = false;
+  sw->engine.here = false;
   return TREADLE_OK;
 }
 
 treadle_status treadle_engine_bind(treadle_switch *sw) {
-  if (sw->engine_bound) return TREADLE_OK;
+  if (sw->engine.here) return TREADLE_OK;
   treadle_status status = call_bind(sw);
-  sw->engine_bound = status == TREADLE_OK;
+  sw->engine.here = status == TREADLE_OK;
   return status;
 }

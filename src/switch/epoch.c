@@ -28,7 +28,7 @@ static uint64_t way_of(const treadle_switch *sw, treadle_mode aim) {
 static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
   const treadle_group *group = sw->group;
   for (int rank = 0; rank < group->size; rank++) {
-    uint64_t way = atomic_load(&group->control->lines[rank].way);
+    uint64_t way = treadle_word_of(group, rank, TREADLE_WORD_WAY);
     if (way == mine) continue;
     return treadle_fail(
         TREADLE_STATE,
@@ -44,14 +44,13 @@ static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
 treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  treadle_line *line = treadle_group_line(group);
-  uint64_t epoch = ++group->epochs, way = way_of(sw, mode);
+  uint64_t epoch = treadle_epoch_now(group) + 1, way = way_of(sw, mode);
   char what[32];
   snprintf(what, sizeof what, "the switch to %s", treadle_mode_text(mode));
-  atomic_store(&line->way, way);
-  treadle_group_publish(group, &line->entered, epoch);
+  treadle_word_say(group, TREADLE_WORD_WAY, way);
+  treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
-  TRY(treadle_group_meet(group, epoch, what));
+  TRY(treadle_epoch_meet(group, epoch, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
@@ -63,8 +62,8 @@ out:
 
 treadle_status treadle_epoch_next(treadle_switch *sw) {
   treadle_group *group = sw->group;
-  uint64_t epoch = ++group->epochs;
-  treadle_group_publish(group, &treadle_group_line(group)->entered, epoch);
+  uint64_t epoch = treadle_epoch_now(group) + 1;
+  treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   treadle_outcome_open(group, epoch);
   return treadle_outcome_check(group, epoch);
 }
@@ -81,12 +80,14 @@ static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
 static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, double deadline,
                                      const char *what) {
   treadle_group *group = sw->group;
-  const treadle_line *line = &group->control->lines[rank];
-  treadle_mode aim = (treadle_mode)(atomic_load(&treadle_group_line(group)->way) & 15);
+  treadle_mode aim = (treadle_mode)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status = treadle_group_wait(group, rank, &line->verified, epoch, epoch, deadline, what);
-  if (status == TREADLE_OK || !has_waves(sw, aim) || atomic_load(&line->entered) < epoch) return status;
-  uint64_t done = atomic_load(&line->done);
+  treadle_status status =
+      treadle_word_wait(group, rank, TREADLE_WORD_VERIFIED, epoch, epoch, deadline, what);
+  if (status == TREADLE_OK || !has_waves(sw, aim) ||
+      treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
+    return status;
+  uint64_t done = treadle_word_of(group, rank, TREADLE_WORD_DONE);
   int32_t wave = done / TREADLE_DONE_STEP == epoch ? (int32_t)(done % TREADLE_DONE_STEP) : 0;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
@@ -97,10 +98,10 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  uint64_t epoch = group->epochs;
+  uint64_t epoch = treadle_epoch_now(group);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
-  treadle_group_publish(group, &treadle_group_line(group)->verified, epoch);
-  if (sw->fault == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
+  treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
+  if (sw->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, deadline, what));
   if (!treadle_outcome_settle(group, epoch, TREADLE_COMMITTED)) TRY(treadle_outcome_check(group, epoch));
 out:
@@ -118,10 +119,10 @@ static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
   group->timeout_seconds = part < limit ? part : limit;
   double deadline = treadle_group_deadline(group); /* of the wait for all of them */
   for (int rank = 0; rank < group->size; rank++) {
-    const treadle_line *line = &group->control->lines[rank];
-    if (atomic_load(&line->entered) < epoch) continue; /* comes late, and will find the outcome */
-    if (treadle_group_wait(group, rank, &line->stopped, epoch, 0, deadline, "the end of a failed switch") !=
-        TREADLE_OK)
+    if (treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
+      continue; /* comes late, and will find the outcome */
+    if (treadle_word_wait(group, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
+                          "the end of a failed switch") != TREADLE_OK)
       all = false;
   }
   group->timeout_seconds = limit;
@@ -130,20 +131,20 @@ static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
 
 static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
   for (int rank = 0; rank < group->size; rank++)
-    if (atomic_load(&group->control->lines[rank].reclaimed) == epoch) return true;
+    if (treadle_word_of(group, rank, TREADLE_WORD_RECLAIMED) == epoch) return true;
   return false;
 }
 
 treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p) {
   treadle_group *group = sw->group;
-  uint64_t epoch = group->epochs;
+  uint64_t epoch = treadle_epoch_now(group);
   char message[TREADLE_GROUP_MESSAGE];
   *reclaimed_p = false;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) &&
       treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
-  treadle_group_publish(group, &treadle_group_line(group)->stopped, epoch);
+  treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
   bool together = wait_until_stopped(group, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);
   treadle_fail(status, "%s", message);

@@ -16,8 +16,8 @@
 enum { PATTERN = 0xa5 };
 
 void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
-  if (!sw->options.guard_pages) return;
-  char *base = treadle_pool_base(sw->pool);
+  if (!sw->terms.options.guard_pages) return;
+  char *base = treadle_pool_base(sw->space.pool);
   memset(base + physical * sw->plan->page_bytes, PATTERN, (size_t)sw->plan->page_bytes);
 }
 
@@ -28,10 +28,10 @@ static int use_of(const treadle_switch *sw, int which) {
   case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : PROT_NONE;
   case TREADLE_FORWARD:
     if (which == TREADLE_PARAMS) return PROT_READ;
-    return which < TREADLE_TRAIN_CLASSES && !sw->leaves[which] ? both : PROT_NONE;
+    return which < TREADLE_TRAIN_CLASSES && !sw->terms.leaves[which] ? both : PROT_NONE;
   case TREADLE_INFER:
     if (which >= TREADLE_TRAIN_CLASSES) return both;
-    return sw->leaves[which] ? PROT_NONE : both;
+    return sw->terms.leaves[which] ? PROT_NONE : both;
   case TREADLE_LOST:
   case TREADLE_HOST: break;
   }
@@ -41,52 +41,54 @@ static int use_of(const treadle_switch *sw, int which) {
 /* Runs of shared pages of a window. */
 static void protect_shared(const treadle_switch *sw, treadle_class which, int use) {
   size_t page = (size_t)sw->plan->page_bytes;
-  int64_t count = sw->place.pages[which];
-  const int32_t *table = sw->place.page[which];
+  int64_t count = sw->space.tables.pages[which];
+  const int32_t *table = sw->space.tables.page[which];
   for (int64_t i = 0, end; i < count; i = end + 1) {
-    for (end = i; end < count && sw->aliased[table[end]]; end++) {
+    for (end = i; end < count && sw->space.aliased[table[end]]; end++) {
     }
-    if (end > i) mprotect((char *)sw->windows[which] + (size_t)i * page, (size_t)(end - i) * page, use);
+    if (end > i)
+      mprotect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page, use);
   }
 }
 
 /* Params that have left are closed as a whole, where they lie in one piece. */
 static bool closes_all(const treadle_switch *sw) {
-  return sw->aliased && sw->leaves[TREADLE_PARAMS] && !sw->options.guard_pages;
+  return sw->space.aliased && sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.options.guard_pages;
 }
 
 treadle_status treadle_guard_create(treadle_switch *sw) {
-  if (!sw->aliased) return TREADLE_OK;
+  if (!sw->space.aliased) return TREADLE_OK;
   protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
   if (!closes_all(sw)) return TREADLE_OK;
-  return treadle_parking_init(&sw->parking, sw->windows[TREADLE_PARAMS],
-                              (size_t)(sw->place.pages[TREADLE_PARAMS] * sw->plan->page_bytes));
+  return treadle_parking_init(&sw->guards.parking, sw->space.windows[TREADLE_PARAMS],
+                              (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->plan->page_bytes));
 }
 
-void treadle_guard_release(treadle_switch *sw) { treadle_parking_release(&sw->parking); }
+void treadle_guard_release(treadle_switch *sw) { treadle_parking_release(&sw->guards.parking); }
 
 /* Nobody but the engine has shared pages in mode INFER, and it reads them only. */
 static void settle_shared(treadle_switch *sw) {
-  bool infer = sw->mode == TREADLE_INFER, guards = sw->options.guard_pages;
+  bool infer = sw->mode == TREADLE_INFER, guards = sw->terms.options.guard_pages;
   if (closes_all(sw)) {
     if (infer)
-      treadle_parking_close(&sw->parking);
+      treadle_parking_close(&sw->guards.parking);
     else
-      treadle_parking_open(&sw->parking);
+      treadle_parking_open(&sw->guards.parking);
   } else if (guards) { /* the whole window was opened as the mode says */
-    if (infer && !sw->leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
-  } else if (infer != sw->guards_shared) {
+    if (infer && !sw->terms.leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
+  } else if (infer != sw->guards.shared) {
     protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
   }
-  sw->guards_shared = infer;
+  sw->guards.shared = infer;
   if (guards && infer) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
 }
 
 void treadle_guard_settle(treadle_switch *sw) {
-  for (int c = 0; sw->options.guard_pages && c < TREADLE_CLASSES; c++)
-    if (sw->windows[c])
-      mprotect(sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes), use_of(sw, c));
-  if (sw->aliased) settle_shared(sw);
-  for (int64_t page = 0; sw->options.guard_pages && page < sw->place.physical; page++)
-    if (sw->owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
+  for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
+    if (sw->space.windows[c])
+      mprotect(sw->space.windows[c], (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes),
+               use_of(sw, c));
+  if (sw->space.aliased) settle_shared(sw);
+  for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
+    if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
 }

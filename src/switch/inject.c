@@ -11,11 +11,11 @@ const char *treadle_point_text(treadle_point point) { return names[point]; }
 
 void treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
   if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
-  sw->injection = injection;
+  sw->faults.injection = injection;
 }
 
 treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave) {
-  treadle_injection *injection = &sw->injection;
+  treadle_injection *injection = &sw->faults.injection;
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injected what = injection->what;
@@ -25,7 +25,8 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int
   if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
   if (what == TREADLE_INJECT_STALL) return TREADLE_OK;
   if (what == TREADLE_INJECT_SLOW) {
-    for (int ms = 0; ms < 2000 && treadle_outcome_check(sw->group, sw->group->epochs) == TREADLE_OK; ms++)
+    for (int ms = 0;
+         ms < 2000 && treadle_outcome_check(sw->group, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
       nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     return TREADLE_OK;
   }

@@ -23,9 +23,10 @@ enum { PIECE = 2 << 20 };
 
 bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which) {
   if (which == TREADLE_PARAMS)
-    return sw->options.host || (sw->leaves[which] && sw->options.keep == TREADLE_KEEP_HOST);
-  if (sw->leaves[which]) return sw->copied[which];
-  return sw->options.host;
+    return sw->terms.options.host ||
+           (sw->terms.leaves[which] && sw->terms.options.keep == TREADLE_KEEP_HOST);
+  if (sw->terms.leaves[which]) return sw->terms.copied[which];
+  return sw->terms.options.host;
 }
 
 static char *reserve(size_t bytes, const char *what) {
@@ -61,12 +62,13 @@ void *treadle_twin_memory(size_t bytes, const char *what) {
 
 /* Does a page of params never leave? */
 static bool stays(const treadle_switch *sw, int64_t page) {
-  return sw->aliased && sw->aliased[page] && !sw->options.host;
+  return sw->space.aliased && sw->space.aliased[page] && !sw->terms.options.host;
 }
 
 int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which) {
   int64_t count = 0;
-  for (int64_t i = 0; i < sw->place.pages[which]; i++) count += !(which == TREADLE_PARAMS && stays(sw, i));
+  for (int64_t i = 0; i < sw->space.tables.pages[which]; i++)
+    count += !(which == TREADLE_PARAMS && stays(sw, i));
   return count;
 }
 
@@ -76,7 +78,7 @@ static treadle_status make_twin(treadle_switch *sw, treadle_class which, size_t 
   size_t page = (size_t)sw->plan->page_bytes;
   if (!(twin->base = reserve(bytes, what))) return TREADLE_NO_MEMORY;
   twin->bytes = bytes;
-  for (int64_t i = 0, end, count = sw->place.pages[which]; i < count; i = end + 1) {
+  for (int64_t i = 0, end, count = sw->space.tables.pages[which]; i < count; i = end + 1) {
     for (end = i; end < count && !(which == TREADLE_PARAMS && stays(sw, end)); end++) {
     }
     if (end > i) TRY(touch(twin->base + (size_t)i * page, (size_t)(end - i) * page, what));
@@ -89,10 +91,10 @@ out:
 treadle_status treadle_twins_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
-    size_t bytes = (size_t)(sw->place.pages[c] * sw->plan->page_bytes);
+    size_t bytes = (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes);
     if (bytes == 0 || !treadle_twin_is_wanted(sw, (treadle_class)c)) continue;
     TRY(make_twin(sw, (treadle_class)c, bytes, treadle_class_text((treadle_class)c)));
-    if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->place.pages[c])))
+    if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->space.tables.pages[c])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
   }
 out:
@@ -111,7 +113,7 @@ void treadle_twins_release(treadle_switch *sw) {
 /* Like memcpy, at the speed of memory: by pieces, whose four streams stay near each other. */
 void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes) {
   size_t whole = bytes / PIECE * PIECE, rest = bytes - whole;
-  if (sw->mover != TREADLE_MOVER_STREAM) {
+  if (sw->work.mover != TREADLE_MOVER_STREAM) {
     memcpy(to, from, bytes);
     return;
   }
@@ -121,7 +123,8 @@ void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, siz
 
 /* Pages of params, gradients and optimizer state follow each other in the pool. */
 static char *device_of(const treadle_switch *sw, treadle_class which) {
-  return (char *)treadle_pool_base(sw->pool) + (int64_t)sw->place.page[which][0] * sw->plan->page_bytes;
+  return (char *)treadle_pool_base(sw->space.pool) +
+         (int64_t)sw->space.tables.page[which][0] * sw->plan->page_bytes;
 }
 
 /* Copies pages begin..end - 1 of params between window and twin. */
@@ -135,7 +138,7 @@ static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out
 
 static void fill_page(treadle_switch *sw, int64_t page) {
   uint8_t *has = &sw->twins[TREADLE_PARAMS].has[page];
-  if (*has || sw->owner[page] != TREADLE_PARAMS) return;
+  if (*has || sw->books.owner[page] != TREADLE_PARAMS) return;
   copy_params(sw, page, page + 1, true);
   *has = 1;
 }
@@ -144,10 +147,10 @@ void treadle_offload(treadle_switch *sw, treadle_class which) {
   const treadle_twin *twin = &sw->twins[which];
   double begin = treadle_clock_seconds();
   if (which == TREADLE_PARAMS) {
-    for (int64_t page = 0; sw->twins[which].base && page < sw->place.pages[which]; page++)
+    for (int64_t page = 0; sw->twins[which].base && page < sw->space.tables.pages[which]; page++)
       fill_page(sw, page);
     treadle_copy_fence();
-  } else if (twin->base && sw->owner[sw->place.page[which][0]] == which) {
+  } else if (twin->base && sw->books.owner[sw->space.tables.page[which][0]] == which) {
     treadle_twin_copy(sw, twin->base, device_of(sw, which), twin->bytes);
     treadle_copy_fence();
     sw->stats.offloaded_bytes += twin->bytes;
@@ -159,14 +162,15 @@ void treadle_offload(treadle_switch *sw, treadle_class which) {
 
 /* Is it the infer window's too, with the same bytes? */
 static bool shared(const treadle_switch *sw, int64_t page) {
-  return stays(sw, page) || (sw->aliased && sw->aliased[page] && sw->owner[page] == TREADLE_INFER_PARAMS);
+  return stays(sw, page) ||
+         (sw->space.aliased && sw->space.aliased[page] && sw->books.owner[page] == TREADLE_INFER_PARAMS);
 }
 
 /* Params: runs of pages that are not theirs. */
 static void load_params(treadle_switch *sw) {
-  int64_t count = sw->place.pages[TREADLE_PARAMS];
+  int64_t count = sw->space.tables.pages[TREADLE_PARAMS];
   for (int64_t i = 0, end; i < count; i = end + 1) {
-    for (end = i; end < count && sw->owner[end] != TREADLE_PARAMS && !shared(sw, end); end++) {
+    for (end = i; end < count && sw->books.owner[end] != TREADLE_PARAMS && !shared(sw, end); end++) {
     }
     if (end > i) copy_params(sw, i, end, false);
   }
@@ -177,7 +181,7 @@ void treadle_load(treadle_switch *sw, treadle_class which) {
   double begin = treadle_clock_seconds();
   if (which == TREADLE_PARAMS && twin->base) {
     load_params(sw);
-  } else if (twin->base && sw->owner[sw->place.page[which][0]] != which) {
+  } else if (twin->base && sw->books.owner[sw->space.tables.page[which][0]] != which) {
     treadle_twin_copy(sw, device_of(sw, which), twin->base, twin->bytes);
     sw->stats.loaded_bytes += twin->bytes;
   }
@@ -191,20 +195,20 @@ void treadle_load(treadle_switch *sw, treadle_class which) {
 
 void treadle_twin_begin(treadle_switch *sw) {
   treadle_twin *twin = &sw->twins[TREADLE_PARAMS];
-  if (twin->has) memset(twin->has, 0, (size_t)sw->place.pages[TREADLE_PARAMS]);
+  if (twin->has) memset(twin->has, 0, (size_t)sw->space.tables.pages[TREADLE_PARAMS]);
 }
 
 void treadle_twin_fill(treadle_switch *sw, int32_t wave) {
-  const treadle_turns *turns = &sw->turns[TREADLE_INFER];
-  if (!sw->copied[TREADLE_PARAMS]) return;
+  const treadle_turns *turns = &sw->books.turns[TREADLE_INFER];
+  if (!sw->terms.copied[TREADLE_PARAMS]) return;
   double begin = treadle_clock_seconds();
   if (wave < 0) {
-    for (int64_t page = 0; page < sw->place.pages[TREADLE_PARAMS]; page++)
-      if (!sw->aliased || !sw->aliased[page]) fill_page(sw, page);
+    for (int64_t page = 0; page < sw->space.tables.pages[TREADLE_PARAMS]; page++)
+      if (!sw->space.aliased || !sw->space.aliased[page]) fill_page(sw, page);
   } else {
     for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
-      int32_t physical = sw->place.page[TREADLE_INFER_PARAMS][turns->page[i]];
-      if (physical < sw->place.pages[TREADLE_PARAMS]) fill_page(sw, physical);
+      int32_t physical = sw->space.tables.page[TREADLE_INFER_PARAMS][turns->page[i]];
+      if (physical < sw->space.tables.pages[TREADLE_PARAMS]) fill_page(sw, physical);
     }
   }
   treadle_copy_fence();

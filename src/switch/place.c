@@ -25,9 +25,9 @@ static void put_in_line(treadle_page_tables *place, treadle_class which) {
 
 /* The physical page of a fresh page of the plan's film, the n-th. */
 static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
-  const treadle_page_tables *place = &sw->place;
+  const treadle_page_tables *place = &sw->space.tables;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
-    if (!sw->leaves[c]) continue;
+    if (!sw->terms.leaves[c]) continue;
     if (n < place->pages[c]) return place->page[c][n];
     n -= place->pages[c];
   }
@@ -36,7 +36,7 @@ static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
 
 static treadle_status place_infer(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->place;
+  treadle_page_tables *place = &sw->space.tables;
   const treadle_plan *plan = sw->plan;
   TRY(make_table(place, TREADLE_INFER_PARAMS, plan->to_pages));
   for (int64_t i = 0; i < plan->to_pages; i++) {
@@ -53,21 +53,21 @@ out:
 static treadle_status mark_aliased(treadle_switch *sw) {
   const treadle_arrangement *arrangement = &sw->plan->arrangement;
   if (arrangement->pages == 0) return TREADLE_OK;
-  sw->aliased = treadle_arena_alloc(&sw->place.arena, (size_t)sw->place.physical + 1);
-  if (!sw->aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  sw->space.aliased = treadle_arena_alloc(&sw->space.tables.arena, (size_t)sw->space.tables.physical + 1);
+  if (!sw->space.aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < sw->plan->to_pages; i++)
-    if (arrangement->from_of[i] >= 0) sw->aliased[sw->place.page[TREADLE_INFER_PARAMS][i]] = 1;
+    if (arrangement->from_of[i] >= 0) sw->space.aliased[sw->space.tables.page[TREADLE_INFER_PARAMS][i]] = 1;
   return TREADLE_OK;
 }
 
 static treadle_status place_kv(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->place;
-  int64_t count = 0, block = (int64_t)sw->options.kv_block_bytes, page_bytes = sw->plan->page_bytes;
+  treadle_page_tables *place = &sw->space.tables;
+  int64_t count = 0, block = (int64_t)sw->terms.options.kv_block_bytes, page_bytes = sw->plan->page_bytes;
   char *taken = treadle_alloc((size_t)place->physical + 1);
   if (!taken) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int c = 0; c < TREADLE_KV; c++) {
-    bool stays = c == TREADLE_INFER_PARAMS || !sw->leaves[c];
+    bool stays = c == TREADLE_INFER_PARAMS || !sw->terms.leaves[c];
     for (int64_t i = 0; stays && i < place->pages[c]; i++) taken[place->page[c][i]] = 1;
   }
   TRY(make_table(place, TREADLE_KV, place->physical));
@@ -83,15 +83,15 @@ out:
 
 treadle_status treadle_place_make(treadle_switch *sw, int64_t least) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->place;
+  treadle_page_tables *place = &sw->space.tables;
   const treadle_plan *plan = sw->plan;
   place->bytes[TREADLE_PARAMS] = treadle_layout_window_bytes(sw->layouts[TREADLE_TRAIN], sw->group->rank);
-  place->bytes[TREADLE_GRADS] = sw->options.grads_bytes;
-  place->bytes[TREADLE_OPTIMIZER] = sw->options.optimizer_bytes;
+  place->bytes[TREADLE_GRADS] = sw->terms.options.grads_bytes;
+  place->bytes[TREADLE_OPTIMIZER] = sw->terms.options.optimizer_bytes;
   place->bytes[TREADLE_INFER_PARAMS] = (size_t)plan->arrangement.window_bytes;
   TRY(make_table(place, TREADLE_PARAMS, plan->from_pages));
-  TRY(make_table(place, TREADLE_GRADS, pages_of(sw->options.grads_bytes, plan->page_bytes)));
-  TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->options.optimizer_bytes, plan->page_bytes)));
+  TRY(make_table(place, TREADLE_GRADS, pages_of(sw->terms.options.grads_bytes, plan->page_bytes)));
+  TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) put_in_line(place, (treadle_class)c);
   TRY(place_infer(sw));
   if (place->physical < least) place->physical = least;

@@ -38,9 +38,9 @@ static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uin
     size_t position = (seed + i) % direction->ops.count;
     const treadle_op *op = &direction->ops.items[position];
     if (op->source < 0) continue;
-    if (fault == TREADLE_FAULT_MISPLACE && !misplace(op, page, window, &sw->misplaced)) continue;
-    sw->fault = fault;
-    sw->fault_at = position;
+    if (fault == TREADLE_FAULT_MISPLACE && !misplace(op, page, window, &sw->faults.misplaced)) continue;
+    sw->faults.planted = fault;
+    sw->faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in",
@@ -53,8 +53,8 @@ static treadle_status plant_in_band(treadle_switch *sw, treadle_fault fault, uin
   for (size_t i = 0; i < bands->count; i++) {
     size_t position = (seed + i) % bands->count;
     if (fault == TREADLE_FAULT_BAND_LATE && bands->items[position].wave == sw->plan->waves - 1) continue;
-    sw->fault = fault;
-    sw->fault_at = position;
+    sw->faults.planted = fault;
+    sw->faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no fp8 blocks that this fault could be planted in",
@@ -65,19 +65,19 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
   const treadle_plan *plan = sw->plan;
   bool reclaims = sw->mode == TREADLE_TRAIN && plan->forward.first_reclaim < plan->waves;
   bool can = fault == TREADLE_FAULT_EARLY       ? reclaims && sw->group->size > 1
-             : fault == TREADLE_FAULT_LATE_TWIN ? reclaims && sw->copied[TREADLE_PARAMS]
+             : fault == TREADLE_FAULT_LATE_TWIN ? reclaims && sw->terms.copied[TREADLE_PARAMS]
              : fault == TREADLE_FAULT_ALIAS     ? plan->arrangement.pages > 0
                                                 : sw->group->size > 1;
   if (!can)
     return treadle_fail(TREADLE_REFUSED, "rank %d has nothing that this fault could be planted in",
                         sw->group->rank);
-  sw->fault = fault;
+  sw->faults.planted = fault;
   return TREADLE_OK;
 }
 
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
   if (rank != sw->group->rank) return TREADLE_OK;
-  sw->fault = TREADLE_FAULT_NONE;
+  sw->faults.planted = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
   if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
   return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
@@ -85,11 +85,11 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   const int64_t page_bytes = sw->plan->page_bytes;
-  char *base = treadle_pool_base(sw->pool);
+  char *base = treadle_pool_base(sw->space.pool);
   if (sw->mode == TREADLE_LOST) return;
-  for (int64_t page = 0; page < sw->place.physical; page++) {
+  for (int64_t page = 0; page < sw->space.tables.physical; page++) {
     uint64_t *words = (uint64_t *)(void *)(base + page * page_bytes);
-    bool spare = sw->owner[page] == TREADLE_NOBODY || sw->owner[page] == TREADLE_KV;
+    bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
     for (int64_t i = 0; spare && i < page_bytes / 8; i++) words[i] = treadle_mix64(seed + (uint64_t)i);
     seed += (uint64_t)page_bytes;
   }

@@ -26,12 +26,12 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
   if ((uintptr_t)memory % ALIGNMENT)
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes",
                         treadle_class_text(which), memory, ALIGNMENT);
-  if (overlap(memory, bytes, treadle_pool_base(sw->pool), treadle_pool_bytes(sw->pool)))
+  if (overlap(memory, bytes, treadle_pool_base(sw->space.pool), treadle_pool_bytes(sw->space.pool)))
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", treadle_class_text(which),
                         memory);
   for (int c = 0; c < TREADLE_CLASSES; c++)
-    if (sw->windows[c] &&
-        overlap(memory, bytes, sw->windows[c], (size_t)(sw->place.pages[c] * sw->plan->page_bytes)))
+    if (sw->space.windows[c] && overlap(memory, bytes, sw->space.windows[c],
+                                        (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes)))
       return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool",
                           treadle_class_text(which), memory);
   const char *fault = treadle_mapped_fault(memory, bytes);
@@ -52,7 +52,7 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
 static treadle_status check_params(const treadle_switch *sw, size_t offset, size_t bytes) {
   const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
   int rank = sw->group->rank;
-  size_t end = offset + bytes, window = sw->place.bytes[TREADLE_PARAMS];
+  size_t end = offset + bytes, window = sw->space.tables.bytes[TREADLE_PARAMS];
   bool begins = false;
   if (offset > window || bytes > window - offset)
     return treadle_fail(TREADLE_REFUSED,
@@ -95,7 +95,8 @@ static treadle_status add_memory(treadle_switch *sw, treadle_foreign foreign) {
   else if (foreign.offset != 0)
     return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
                         treadle_class_text(which), foreign.offset);
-  if (which != TREADLE_PARAMS && (sw->leaves[which] ? sw->copied[which] : sw->options.host)) {
+  if (which != TREADLE_PARAMS &&
+      (sw->terms.leaves[which] ? sw->terms.copied[which] : sw->terms.options.host)) {
     TRY(treadle_limits_ask(foreign.bytes, "register: the host copy"));
     foreign.twin = treadle_twin_memory(foreign.bytes, treadle_class_text(which));
     if (!foreign.twin) return TREADLE_NO_MEMORY;
@@ -139,8 +140,8 @@ static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
   double begin = treadle_clock_seconds();
   for (size_t i = 0; i < sw->foreign.count; i++) {
     treadle_foreign *foreign = &sw->foreign.items[i];
-    char *there =
-        which == TREADLE_PARAMS ? (char *)treadle_pool_base(sw->pool) + foreign->offset : foreign->twin;
+    char *there = which == TREADLE_PARAMS ? (char *)treadle_pool_base(sw->space.pool) + foreign->offset
+                                          : foreign->twin;
     if (foreign->which != which || !there || (!out && !foreign->away)) continue;
     treadle_twin_copy(sw, out ? there : foreign->memory, out ? foreign->memory : there, foreign->bytes);
     foreign->away = out;

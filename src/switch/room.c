@@ -152,7 +152,7 @@ out:
 /* ---- What a switch takes ---- */
 
 static treadle_demand demand_of(const treadle_switch *sw) {
-  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(&sw->options))};
+  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(&sw->terms.options))};
   treadle_limits_read("", &d.limits);
   return d;
 }
@@ -160,13 +160,13 @@ static treadle_demand demand_of(const treadle_switch *sw) {
 /* Of a rank that has its memory. */
 static treadle_demand rejoining(const treadle_switch *sw) {
   treadle_demand d = demand_of(sw);
-  d.shared = treadle_pool_bytes(sw->pool) + treadle_pool_bytes(sw->table_pool);
+  d.shared = treadle_pool_bytes(sw->space.pool) + treadle_pool_bytes(sw->space.table_pool);
   return d;
 }
 
 treadle_demand treadle_room_least(const treadle_switch *sw) {
-  const treadle_switch_options *o = &sw->options;
-  if (sw->pool) return rejoining(sw);
+  const treadle_switch_options *o = &sw->terms.options;
+  if (sw->space.pool) return rejoining(sw);
   treadle_demand d = demand_of(sw);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {
@@ -178,11 +178,12 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
     uint64_t pages = whole_pages(bytes[c], page);
     training = plus(training, pages);
     /* Params that stay, and their twin, may share pages with the infer window. */
-    if (c != TREADLE_PARAMS && !sw->leaves[c]) kept = plus(kept, pages);
+    if (c != TREADLE_PARAMS && !sw->terms.leaves[c]) kept = plus(kept, pages);
     if (treadle_twin_is_wanted(sw, (treadle_class)c) && (c != TREADLE_PARAMS || o->host || !o->alias))
       d.host = plus(d.host, pages);
   }
-  if (!sw->leaves[TREADLE_PARAMS] && !o->alias) kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
+  if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
+    kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
   d.pool = larger(training, plus(kept, infer));
   if (o->kv_block_bytes) d.pool = larger(d.pool, o->budget_bytes / page * page);
   d.shared = d.mapped = d.pool;
@@ -192,9 +193,9 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
 }
 
 treadle_demand treadle_room_exact(const treadle_switch *sw) {
-  if (sw->pool) return rejoining(sw);
+  if (sw->space.pool) return rejoining(sw);
   treadle_demand d = demand_of(sw);
-  const treadle_page_tables *place = &sw->place;
+  const treadle_page_tables *place = &sw->space.tables;
   uint64_t page = (uint64_t)sw->plan->page_bytes, twins = 0;
   d.pool = (uint64_t)place->physical * page;
   d.mapped = d.pool;
@@ -206,9 +207,10 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
     }
   d.tables = treadle_switch_tables_bytes(sw);
   d.shared = d.pool + d.tables;
-  d.others = sw->options.other_bytes;
+  d.others = sw->terms.options.other_bytes;
   d.addresses = d.mapped + d.tables + twins + ALIGNMENT;
-  if (sw->aliased) d.addresses += (uint64_t)place->pages[TREADLE_PARAMS] * page + ALIGNMENT; /* parking */
+  if (sw->space.aliased)
+    d.addresses += (uint64_t)place->pages[TREADLE_PARAMS] * page + ALIGNMENT; /* parking */
   d.addresses = plus(d.addresses, d.others);
   return d;
 }

@@ -49,14 +49,14 @@ static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   char what[400], words[360];
-  if (need < 0 || sw->fault == TREADLE_FAULT_EARLY) return TREADLE_OK;
-  uint64_t value = epoch * TREADLE_DONE_STEP + 1 + (uint64_t)need;
+  if (need < 0 || sw->faults.planted == TREADLE_FAULT_EARLY) return TREADLE_OK;
+  uint64_t value = treadle_done_of(epoch, need);
   snprintf(what, sizeof what, "%s, which needs wave %d",
            treadle_switch_words(sw, to, wave, words, sizeof words), need);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank)
-      TRY(treadle_group_wait(group, rank, &group->control->lines[rank].done, value, epoch, deadline, what));
+      TRY(treadle_word_wait(group, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
@@ -65,21 +65,21 @@ out:
 /* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must
  * count the weights as lost, so a rank that does not go on takes it back. */
 static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
-  treadle_line *line = treadle_group_line(sw->group);
-  atomic_store(&line->reclaimed, epoch);
+  _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
+  atomic_store(reclaimed, epoch); /* nobody waits for it */
   treadle_status status = treadle_outcome_check(sw->group, epoch);
-  if (status != TREADLE_OK) atomic_store(&line->reclaimed, 0);
+  if (status != TREADLE_OK) atomic_store(reclaimed, 0);
   return status;
 }
 
 static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
   const treadle_group *group = sw->group;
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  const treadle_view *own = &sw->views[to][group->rank];
-  const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->views[old][op->source];
-  treadle_copy_op(op, from, own, sw->mover);
-  sw->written[position].mark += treadle_op_mark(op);
-  sw->written[position].times++;
+  const treadle_view *own = &sw->space.views[to][group->rank];
+  const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.views[old][op->source];
+  treadle_copy_op(op, from, own, sw->work.mover);
+  sw->work.written[position].mark += treadle_op_mark(op);
+  sw->work.written[position].times++;
   treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
   size_t bytes = (size_t)op->elems * treadle_dtype_bytes(to_dtype);
   if (op->source < 0)
@@ -92,19 +92,19 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
 
 /* The one place where a planted fault of a copy lives; those of bands are in run_bands.c. */
 static void carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
-  if (sw->fault == TREADLE_FAULT_DROP) return;
-  carry_out(sw, to, sw->fault == TREADLE_FAULT_MISPLACE ? &sw->misplaced : op, position);
-  if (sw->fault == TREADLE_FAULT_DOUBLE) carry_out(sw, to, op, position);
+  if (sw->faults.planted == TREADLE_FAULT_DROP) return;
+  carry_out(sw, to, sw->faults.planted == TREADLE_FAULT_MISPLACE ? &sw->faults.misplaced : op, position);
+  if (sw->faults.planted == TREADLE_FAULT_DOUBLE) carry_out(sw, to, op, position);
 }
 
 /* One byte of what this wave has copied is flipped, where that was asked for. */
 static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
-  treadle_injection *injection = &sw->injection;
+  treadle_injection *injection = &sw->faults.injection;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    *treadle_view_address(&sw->views[to][sw->group->rank], direction->ops.items[i].to) ^= 0x10;
+    *treadle_view_address(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to) ^= 0x10;
     injection->what = TREADLE_INJECT_NOTHING;
     return;
   }
@@ -117,12 +117,12 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
   TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
   if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
-  if (to == TREADLE_INFER && sw->fault != TREADLE_FAULT_LATE_TWIN) treadle_twin_fill(sw, wave);
+  if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN) treadle_twin_fill(sw, wave);
   TRY(treadle_account_wave(sw, to, wave, epoch));
   treadle_switch_bands_run(sw, to, wave, false);
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    if (treadle_fault_is_of_copies(sw->fault) && sw->fault_at == (size_t)i)
+    if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == (size_t)i)
       carry_out_spoiled(sw, to, op, (size_t)i);
     else
       carry_out(sw, to, op, (size_t)i);
@@ -130,8 +130,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   treadle_switch_bands_run(sw, to, wave, true);
   treadle_copy_fence();
   corrupt(sw, to, wave);
-  treadle_group_publish(sw->group, &treadle_group_line(sw->group)->done,
-                        epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave);
+  treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
 out:
   return status;
 }
@@ -141,7 +140,7 @@ out:
 static treadle_status find_difference(const treadle_switch *sw, const treadle_direction *direction) {
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    const treadle_written *written = &sw->written[i];
+    const treadle_written *written = &sw->work.written[i];
     char words[400];
     op_words(sw, op, words, sizeof words);
     if (written->times == 0)
@@ -163,14 +162,14 @@ static treadle_status find_difference(const treadle_switch *sw, const treadle_di
 static treadle_status mark_aliased(const treadle_switch *sw, const treadle_direction *direction,
                                    uint64_t *sum, int64_t *bytes) {
   const treadle_arrangement *arrangement = &sw->plan->arrangement;
-  int32_t *table = sw->place.page[TREADLE_INFER_PARAMS];
+  int32_t *table = sw->space.tables.page[TREADLE_INFER_PARAMS];
   int64_t first = 0;
   while (first < arrangement->to_pages && (!arrangement->from_of || arrangement->from_of[first] < 0))
     first++;
-  bool spoil = sw->fault == TREADLE_FAULT_ALIAS && first < arrangement->to_pages;
+  bool spoil = sw->faults.planted == TREADLE_FAULT_ALIAS && first < arrangement->to_pages;
   if (spoil) table[first] ^= 1;
   treadle_status status = treadle_alias_mark(sw->plan, direction == &sw->plan->back,
-                                             sw->place.page[TREADLE_PARAMS], table, sum, bytes);
+                                             sw->space.tables.page[TREADLE_PARAMS], table, sum, bytes);
   if (spoil) table[first] ^= 1;
   return status;
 }
@@ -182,8 +181,8 @@ static treadle_status check_coverage(const treadle_switch *sw, const treadle_dir
   int64_t aliased = 0;
   TRY(treadle_switch_bands_check(sw, direction, &sum));
   for (size_t i = 0; i < direction->ops.count; i++) {
-    sum += sw->written[i].mark;
-    once = once && sw->written[i].times == 1;
+    sum += sw->work.written[i].mark;
+    once = once && sw->work.written[i].times == 1;
   }
   TRY(mark_aliased(sw, direction, &sum, &aliased));
   size_t bytes = sw->stats.copied_bytes + sw->stats.filled_bytes + (size_t)aliased;
@@ -200,8 +199,8 @@ out:
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  memset(sw->written, 0, direction->ops.count * sizeof *sw->written);
-  memset(sw->bands, 0, direction->bands.count * sizeof *sw->bands);
+  memset(sw->work.written, 0, direction->ops.count * sizeof *sw->work.written);
+  memset(sw->work.bands, 0, direction->bands.count * sizeof *sw->work.bands);
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;

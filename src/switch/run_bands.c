@@ -20,31 +20,31 @@ treadle_status treadle_switch_bands_create(treadle_switch *sw) {
   size_t values = (size_t)larger(a->scratch_bytes, b->scratch_bytes);
   size_t codes = (size_t)larger(a->scratch_codes, b->scratch_codes);
   size_t scales = (size_t)larger(a->scratch_scales, b->scratch_scales);
-  sw->bands = treadle_alloc_array(count + 1, sizeof *sw->bands);
-  sw->scratch_values = treadle_alloc(values + 1);
-  sw->scratch_codes = treadle_alloc(codes + 1);
-  sw->scratch_scales = treadle_alloc_array(scales + 1, sizeof *sw->scratch_scales);
-  if (!sw->bands || !sw->scratch_values || !sw->scratch_codes || !sw->scratch_scales)
+  sw->work.bands = treadle_alloc_array(count + 1, sizeof *sw->work.bands);
+  sw->work.scratch_values = treadle_alloc(values + 1);
+  sw->work.scratch_codes = treadle_alloc(codes + 1);
+  sw->work.scratch_scales = treadle_alloc_array(scales + 1, sizeof *sw->work.scratch_scales);
+  if (!sw->work.bands || !sw->work.scratch_values || !sw->work.scratch_codes || !sw->work.scratch_scales)
     return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  memset(sw->bands, 0, (count + 1) * sizeof *sw->bands); /* touched, as is all scratch */
-  memset(sw->scratch_values, 0, values + 1);
-  memset(sw->scratch_codes, 0, codes + 1);
-  memset(sw->scratch_scales, 0, (scales + 1) * sizeof *sw->scratch_scales);
+  memset(sw->work.bands, 0, (count + 1) * sizeof *sw->work.bands); /* touched, as is all scratch */
+  memset(sw->work.scratch_values, 0, values + 1);
+  memset(sw->work.scratch_codes, 0, codes + 1);
+  memset(sw->work.scratch_scales, 0, (scales + 1) * sizeof *sw->work.scratch_scales);
   return TREADLE_OK;
 }
 
 void treadle_switch_bands_release(treadle_switch *sw) {
-  treadle_free(sw->bands);
-  treadle_free(sw->scratch_values);
-  treadle_free(sw->scratch_codes);
-  treadle_free(sw->scratch_scales);
+  treadle_free(sw->work.bands);
+  treadle_free(sw->work.scratch_values);
+  treadle_free(sw->work.scratch_codes);
+  treadle_free(sw->work.scratch_scales);
 }
 
 /* ---- Codes and scales, between a window and scratch ---- */
 
 static void copy_codes(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
                        bool write) {
-  const treadle_view scratch = {.base = (char *)sw->scratch_codes};
+  const treadle_view scratch = {.base = (char *)sw->work.scratch_codes};
   treadle_op op = {.from_dtype = TREADLE_FP8_E4M3,
                    .to_dtype = TREADLE_FP8_E4M3,
                    .ndim = 2,
@@ -55,19 +55,19 @@ static void copy_codes(const treadle_switch *sw, const treadle_band *band, const
   *(write ? op.from_stride : op.to_stride) = band->columns;
   *(write ? &op.to : &op.from) = band->codes;
   *(write ? &op.from : &op.to) = (int64_t)band->code_row * band->columns + band->code_column;
-  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->mover);
+  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->work.mover);
 }
 
 static void copy_scales(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
                         bool write) {
-  const treadle_view scratch = {.base = (char *)sw->scratch_scales};
+  const treadle_view scratch = {.base = (char *)sw->work.scratch_scales};
   int64_t each = (int64_t)sizeof(float), blocks = treadle_band_blocks(band);
   treadle_op op = {
       .from_dtype = TREADLE_FP32, .to_dtype = TREADLE_FP32, .ndim = 1, .size = {blocks}, .elems = blocks};
   *(write ? op.to_stride : op.from_stride) = band->scale_stride;
   *(write ? op.from_stride : op.to_stride) = each;
   *(write ? &op.to : &op.from) = band->scales;
-  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->mover);
+  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->work.mover);
 }
 
 /* ---- Bands ---- */
@@ -107,11 +107,11 @@ static void make_blocks(const treadle_switch *sw, const treadle_band *band, trea
     of_values.base = (char *)values.base + column * values.column_stride;
     of_codes.base = (char *)codes.base + column;
     if (band->quantises)
-      treadle_quantise_block(of_codes, &sw->scratch_scales[block], of_values, dtype, band->rows, columns,
-                             sw->mover);
+      treadle_quantise_block(of_codes, &sw->work.scratch_scales[block], of_values, dtype, band->rows,
+                             columns, sw->work.mover);
     else
-      treadle_dequantise_block(of_values, dtype, of_codes, sw->scratch_scales[block], band->rows, columns,
-                               sw->mover);
+      treadle_dequantise_block(of_values, dtype, of_codes, sw->work.scratch_scales[block], band->rows,
+                               columns, sw->work.mover);
     column += columns;
   }
   treadle_copy_fence();
@@ -120,12 +120,12 @@ static void make_blocks(const treadle_switch *sw, const treadle_band *band, trea
 /* ---- Planted faults ---- */
 
 static bool is_spoiled(const treadle_switch *sw, treadle_fault fault, size_t run) {
-  return sw->fault == fault && sw->fault_at == run;
+  return sw->faults.planted == fault && sw->faults.at == run;
 }
 
 static void spoil_scale(treadle_switch *sw, const treadle_direction *direction, const treadle_band *run) {
   if (is_spoiled(sw, TREADLE_FAULT_BAND_SCALE, (size_t)(run - direction->bands.items)))
-    sw->scratch_scales[0] *= 2;
+    sw->work.scratch_scales[0] *= 2;
 }
 
 /* ---- Waves ---- */
@@ -138,10 +138,11 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   const treadle_op first = treadle_band_part_at(run, &parts[0], position);
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
-  const treadle_view *own = &sw->views[to][sw->group->rank], scratch = {.base = sw->scratch_values};
-  const treadle_view *from = band->twin ? own : &sw->views[old][parts[0].op.source];
-  treadle_matrix values = {sw->scratch_values, band->columns * size, size};
-  treadle_matrix codes = {sw->scratch_codes, band->columns, 1};
+  const treadle_view *own = &sw->space.views[to][sw->group->rank],
+                     scratch = {.base = sw->work.scratch_values};
+  const treadle_view *from = band->twin ? own : &sw->space.views[old][parts[0].op.source];
+  treadle_matrix values = {sw->work.scratch_values, band->columns * size, size};
+  treadle_matrix codes = {sw->work.scratch_codes, band->columns, 1};
   bool has_values = find_values(band->quantises ? from : own, band, &first, &values);
   bool cut = band->code_rows < band->rows || band->code_columns < band->columns;
   bool has_codes =
@@ -149,7 +150,7 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   if (band->quantises) {
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
-      treadle_copy_op(&op, &sw->views[old][op.source], &scratch, sw->mover);
+      treadle_copy_op(&op, &sw->space.views[old][op.source], &scratch, sw->work.mover);
     }
     if (!has_values) treadle_copy_fence();
     make_blocks(sw, band, values, codes);
@@ -164,7 +165,7 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
     make_blocks(sw, band, values, codes);
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
-      treadle_copy_op(&op, &scratch, own, sw->mover);
+      treadle_copy_op(&op, &scratch, own, sw->work.mover);
     }
   }
 }
@@ -174,9 +175,9 @@ static void carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_dir
   const treadle_band *band = &direction->bands.items[position];
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
   for (int32_t i = 0; i < band->count; i++) carry_out(sw, to, direction, band, i);
-  sw->bands[position].mark += treadle_band_mark(band, parts);
-  sw->bands[position].times++;
-  sw->bands[position].wave = wave;
+  sw->work.bands[position].mark += treadle_band_mark(band, parts);
+  sw->work.bands[position].times++;
+  sw->work.bands[position].wave = wave;
   sw->stats.copied_bytes += (size_t)treadle_band_written(band, parts);
   sw->stats.pulled_bytes += (size_t)treadle_band_moved(band, parts);
 }
@@ -187,27 +188,27 @@ void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave,
     if (direction->bands.items[i].twin == twin && !is_spoiled(sw, TREADLE_FAULT_BAND_DROP, (size_t)i) &&
         !is_spoiled(sw, TREADLE_FAULT_BAND_LATE, (size_t)i))
       carry_out_run(sw, to, direction, (size_t)i, wave);
-  if (sw->fault == TREADLE_FAULT_BAND_LATE && wave == sw->plan->waves - 1 &&
-      direction->bands.items[sw->fault_at].twin == twin)
-    carry_out_run(sw, to, direction, sw->fault_at, wave);
+  if (sw->faults.planted == TREADLE_FAULT_BAND_LATE && wave == sw->plan->waves - 1 &&
+      direction->bands.items[sw->faults.at].twin == twin)
+    carry_out_run(sw, to, direction, sw->faults.at, wave);
 }
 
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
                                           uint64_t *sum_p) {
   for (size_t i = 0; i < direction->bands.count; i++) {
     const treadle_band *band = &direction->bands.items[i];
-    *sum_p += sw->bands[i].mark;
-    if (sw->bands[i].times != 1)
+    *sum_p += sw->work.bands[i].mark;
+    if (sw->work.bands[i].times != 1)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' in wave %d were written %u times (bytes %" PRId64 "..)",
           sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, band->wave,
-          sw->bands[i].times, band->codes);
-    if (sw->bands[i].wave != band->wave)
+          sw->work.bands[i].times, band->codes);
+    if (sw->work.bands[i].wave != band->wave)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' were made in wave %d instead of wave %d",
-          sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, sw->bands[i].wave,
+          sw->group->rank, sw->layouts[0]->model->tensors[band->tensor].name, sw->work.bands[i].wave,
           band->wave);
   }
   return TREADLE_OK;

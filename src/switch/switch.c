@@ -57,9 +57,9 @@ static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
   if (!is_there)
     return treadle_fail(TREADLE_STATE, "switch to %s: from mode %s there is no way to %s",
                         treadle_mode_text(aim), treadle_mode_text(old), treadle_mode_text(aim));
-  if (aim == TREADLE_HOST && !sw->options.host)
+  if (aim == TREADLE_HOST && !sw->terms.options.host)
     return treadle_fail(TREADLE_STATE, "switch to host: this switch was made without host memory (host)");
-  if (old == TREADLE_INFER && sw->options.one_way && treadle_switch_rebuilds(sw))
+  if (old == TREADLE_INFER && sw->terms.options.one_way && treadle_switch_rebuilds(sw))
     return treadle_fail(TREADLE_STATE, "switch to %s: this switch was made one-way (one_way)",
                         treadle_mode_text(aim));
   if (aim == TREADLE_INFER && sw->accumulating)
@@ -71,11 +71,11 @@ static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
 
 static treadle_status take_arrow(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
-  if (sw->mode == aim && (aim != TREADLE_INFER || sw->bound || !sw->binds)) return TREADLE_OK;
+  if (sw->mode == aim && (aim != TREADLE_INFER || sw->engine.bound || !sw->engine.binds)) return TREADLE_OK;
   if (sw->mode != aim) TRY(check_arrow(sw, aim));
   double group_timeout = sw->group->timeout_seconds;
   treadle_switch_stats *stats = &sw->stats;
-  sw->group->timeout_seconds = sw->timeout_seconds;
+  sw->group->timeout_seconds = sw->terms.timeout_seconds;
   stats->wait_seconds = stats->offload_seconds = stats->wave_seconds = stats->bind_seconds =
       stats->load_seconds = 0;
   stats->offloaded_bytes = stats->loaded_bytes = 0;
@@ -83,7 +83,7 @@ static treadle_status take_arrow(treadle_switch *sw, treadle_mode aim) {
     status = sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
   else
     status = sw->mode == TREADLE_INFER ? treadle_arrow_from_infer(sw, aim) : treadle_arrow_local(sw, aim);
-  sw->fault = TREADLE_FAULT_NONE;
+  sw->faults.planted = TREADLE_FAULT_NONE;
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   sw->group->timeout_seconds = group_timeout;
@@ -128,7 +128,7 @@ treadle_status treadle_switch_trim(treadle_switch *sw) {
   if (atomic_flag_test_and_set(&sw->busy))
     return treadle_fail(TREADLE_STATE,
                         "trim: a switch is running, in another thread or around this callback");
-  treadle_status status = treadle_pool_trim(sw->pool, sw->owner, TREADLE_NOBODY);
+  treadle_status status = treadle_pool_trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
   atomic_flag_clear(&sw->busy);
   return status;
 }
@@ -137,34 +137,34 @@ void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_
   if (bytes_p) *bytes_p = 0;
   TREADLE_NEED_OR(sw, NULL);
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return NULL;
-  if (bytes_p) *bytes_p = sw->place.bytes[which];
-  return sw->windows[which];
+  if (bytes_p) *bytes_p = sw->space.tables.bytes[which];
+  return sw->space.windows[which];
 }
 
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which) {
   TREADLE_NEED_OR(sw, 0);
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return 0;
-  return (size_t)(sw->held[which] * sw->plan->page_bytes);
+  return (size_t)(sw->books.held[which] * sw->plan->page_bytes);
 }
 
 size_t treadle_switch_bound(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, 0);
-  return sw->bound_bytes;
+  return sw->agreed.bound_bytes;
 }
 
 size_t treadle_switch_pool_bound(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, 0);
-  return sw->pool_bound_bytes;
+  return sw->agreed.pool_bound_bytes;
 }
 
 void *treadle_switch_train_window(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, NULL);
-  return sw->windows[TREADLE_PARAMS];
+  return sw->space.windows[TREADLE_PARAMS];
 }
 
 void *treadle_switch_infer_window(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, NULL);
-  return sw->windows[TREADLE_INFER_PARAMS];
+  return sw->space.windows[TREADLE_INFER_PARAMS];
 }
 
 treadle_mode treadle_switch_mode(const treadle_switch *sw) {
@@ -188,7 +188,7 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
   TREADLE_GIVE(stats_p, &stats);
   TREADLE_NEED_ONLY(sw);
   stats = sw->stats;
-  stats.pool_bytes = treadle_pool_held_bytes(sw->pool);
+  stats.pool_bytes = treadle_pool_held_bytes(sw->space.pool);
   TREADLE_GIVE(stats_p, &stats);
 }
 
@@ -196,18 +196,18 @@ void treadle_switch_destroy(treadle_switch *sw) {
   if (!sw) return;
   treadle_switch_unshare(sw);
   treadle_guard_release(sw);
-  treadle_pool_destroy(sw->pool);
-  treadle_pool_destroy(sw->table_pool);
+  treadle_pool_destroy(sw->space.pool);
+  treadle_pool_destroy(sw->space.table_pool);
   treadle_plan_destroy(sw->plan);
-  treadle_ground_release(&sw->ground);
-  treadle_free(sw->pools);
-  treadle_free(sw->tables);
-  for (int mode = 0; mode < 2; mode++) treadle_free(sw->views[mode]);
+  treadle_ground_release(&sw->agreed.ground);
+  treadle_free(sw->space.shared_pools);
+  treadle_free(sw->space.shared_tables);
+  for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.views[mode]);
   treadle_account_release(sw);
   treadle_twins_release(sw);
   treadle_foreign_release(sw);
-  treadle_arena_release(&sw->place.arena);
-  treadle_free(sw->written);
+  treadle_arena_release(&sw->space.tables.arena);
+  treadle_free(sw->work.written);
   treadle_switch_bands_release(sw);
   treadle_free(sw);
 }

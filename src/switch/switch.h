@@ -3,6 +3,7 @@
  *   switch.c    the state machine: modes, arrows, what a user calls
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
+ *   protocol.c  the words by which they do, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_bands.c its fp8 blocks: quantised and dequantised
  *   offload.c   twins in host memory
@@ -25,10 +26,8 @@
 #include "memory/pool.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
+#include "switch/protocol.h"
 #include "switch/prove.h"
-#include "transport/group.h"
-
-enum { TREADLE_DONE_STEP = 8192 }; /* done = epoch * this + 1 + wave; more than TREADLE_MAX_WAVES */
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
  * physical page of each page of the train window, then of the infer window. */
@@ -81,53 +80,92 @@ typedef struct treadle_foreign {
   bool away;            /* what it holds was copied out, and not back yet */
 } treadle_foreign;
 
-struct treadle_switch {
-  treadle_group *group;
-  const treadle_layout *layouts[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
-  treadle_switch_options options;   /* as given */
-  treadle_ground ground;            /* of the plan */
-  treadle_plan *plan;
-  size_t bound_bytes, pool_bound_bytes; /* treadle_switch_bound, treadle_switch_pool_bound */
-  treadle_page_tables place;
-  treadle_pool *pool, *table_pool;
-  void *windows[TREADLE_CLASSES];
-  treadle_shared *pools, *tables; /* by rank: what the others may read */
-  treadle_view *views[2];         /* by mode and rank */
-  treadle_mover mover;
+/* What the options mean (create.c), unchanged since. */
+typedef struct treadle_terms {
+  treadle_switch_options options; /* as given */
   double timeout_seconds;
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
-  treadle_engine_hooks engine;
-  bool binds; /* a rank of the group has an engine */
+} treadle_terms;
 
-  treadle_mode mode;
-  uint64_t version;
-  bool bound;        /* in mode INFER: the ranks have agreed that all engines are bound */
-  bool engine_bound; /* this rank's engine is */
-  bool accumulating; /* gradients */
-  bool apart;        /* from any group: to rejoin one has failed */
-  bool returns;      /* rejoining in mode INFER, it goes to TRAIN by itself: others are there */
-  atomic_flag busy;  /* a thread is in an arrow */
+/* What the ranks have agreed on (agree.c), beside the plan. */
+typedef struct treadle_agreement {
+  treadle_ground ground;                /* of the plan */
+  size_t bound_bytes, pool_bound_bytes; /* treadle_switch_bound, treadle_switch_pool_bound */
+  bool returns; /* rejoining in mode INFER, this rank goes to TRAIN by itself: others are there */
+} treadle_agreement;
 
-  uint8_t *owner;   /* by physical page: treadle_class, or TREADLE_NOBODY */
+/* The pool and its windows (place.c, create.c), and what the others may be read through. */
+typedef struct treadle_space {
+  treadle_page_tables tables;
+  treadle_pool *pool, *table_pool;
+  void *windows[TREADLE_CLASSES];
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
+  treadle_shared *shared_pools, *shared_tables; /* by rank */
+  treadle_view *views[2];                       /* by mode and rank */
+} treadle_space;
+
+/* Who holds which page, and when pages change hands (account.c). */
+typedef struct treadle_books {
+  uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
   int64_t held[TREADLE_CLASSES + 1];
+  treadle_turns turns[2]; /* by the mode that is entered */
+} treadle_books;
+
+/* Who may touch what (guard.c). */
+typedef struct treadle_guards {
   treadle_parking parking; /* of params, while the engine has pages of theirs */
-  bool guards_shared;      /* pages of params that the engine has are read-only */
-  treadle_turns turns[2];  /* by the mode that is entered */
-  treadle_twin twins[TREADLE_TRAIN_CLASSES];
-  TREADLE_ARRAY(treadle_foreign) foreign;
+  bool shared;             /* pages of params that the engine has are read-only */
+} treadle_guards;
+
+/* What runs a direction of the plan (run.c, run_bands.c). */
+typedef struct treadle_work {
+  treadle_mover mover;
   treadle_written *written; /* [ops of the longer direction] */
   treadle_written *bands;   /* [bands of the longer direction] what was really written by each */
   void *scratch_values;     /* of the largest band of both directions, as are */
   uint8_t *scratch_codes;
   float *scratch_scales;
-  treadle_switch_stats stats;
+} treadle_work;
 
-  treadle_fault fault; /* of the next switch */
-  size_t fault_at;     /* which copy, or run of bands */
+/* The inference engine (engine.c). */
+typedef struct treadle_binding {
+  treadle_engine_hooks hooks;
+  bool binds; /* a rank of the group has an engine */
+  bool bound; /* in mode INFER: the ranks have agreed that all engines are bound */
+  bool here;  /* this rank's engine is bound */
+} treadle_binding;
+
+/* What is to go wrong, on purpose (prove.c, inject.c). */
+typedef struct treadle_faults {
+  treadle_fault planted; /* in the next switch */
+  size_t at;             /* which copy, or run of bands */
   treadle_op misplaced;
   treadle_injection injection;
+} treadle_faults;
+
+struct treadle_switch {
+  treadle_group *group;
+  const treadle_layout *layouts[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
+  treadle_plan *plan;
+  treadle_terms terms;
+  treadle_agreement agreed;
+  treadle_space space;
+  treadle_books books;
+  treadle_guards guards;
+  treadle_work work;
+  treadle_binding engine;
+  treadle_faults faults;
+  treadle_twin twins[TREADLE_TRAIN_CLASSES];
+  TREADLE_ARRAY(treadle_foreign) foreign;
+
+  /* The state machine (switch.c, arrows.c). */
+  treadle_mode mode;
+  uint64_t version;
+  bool accumulating; /* gradients */
+  bool apart;        /* from any group: to rejoin one has failed */
+  atomic_flag busy;  /* a thread is in an arrow */
+  treadle_switch_stats stats;
 };
 
 static inline const treadle_direction *treadle_switch_direction(const treadle_switch *sw, treadle_mode to) {
@@ -152,7 +190,7 @@ static inline const char *treadle_class_text(treadle_class which) {
 
 /* Are params rebuilt by the reverse plan? Else they stay on the device, or a twin has them. */
 static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
-  return sw->leaves[TREADLE_PARAMS] && !sw->copied[TREADLE_PARAMS];
+  return sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.copied[TREADLE_PARAMS];
 }
 
 /* ---- epoch.c ---- */

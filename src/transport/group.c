@@ -1,19 +1,16 @@
-/* What all kinds of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather, the outcome.
+/* What all kinds of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather.
  *
  *   1. A word of a line is written by its owner only (but for `waiters`, a count of others), and words that are
  *      waited for only grow.
- *   2. A wait ends: the word came, the epoch failed, the rank left or died, or the time is over.
+ *   2. A wait ends: the word came, what is watched beside it ended it, the rank left or died, or the time is over.
  *   3. A rank that leaves says so in its line before it goes, and says why if it failed. */
 #include "transport/group.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
 
 size_t treadle_control_bytes(int size) {
   return sizeof(treadle_control) + (size_t)size * sizeof(treadle_line);
@@ -69,14 +66,14 @@ void treadle_group_close(treadle_group *group) {
 
 /* ---- Barrier and gather ---- */
 
-treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const char *what) {
+treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *watch, const char *what) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_group_check_rank(group, group->rank, what)); /* who left does not come back */
   uint64_t barrier = ++group->barriers;
   double deadline = treadle_group_deadline(group);
   treadle_group_publish(group, &treadle_group_line(group)->arrived, barrier);
   for (int rank = 0; rank < group->size; rank++)
-    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, epoch, deadline,
+    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, watch, deadline,
                            what));
 out:
   return status;
@@ -84,7 +81,7 @@ out:
 
 treadle_status treadle_group_barrier(treadle_group *group) {
   TREADLE_NEED(group);
-  treadle_status status = treadle_group_meet(group, 0, "barrier");
+  treadle_status status = treadle_group_meet(group, NULL, "barrier");
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;
 }
@@ -97,7 +94,7 @@ treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t 
     return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
                         TREADLE_GROUP_PAYLOAD);
   if (bytes > 0) memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
-  TRY(treadle_group_meet(group, 0, "gather"));
+  TRY(treadle_group_meet(group, NULL, "gather"));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;
@@ -119,54 +116,6 @@ treadle_status treadle_group_gather(treadle_group *group, const void *mine, size
     memcpy((char *)all + (size_t)rank * bytes, treadle_group_said(group, rank), bytes);
 out:
   return status;
-}
-
-/* ---- The outcome ---- */
-
-static uint64_t outcome_of(uint64_t epoch, int rank, int state) {
-  return epoch << OUTCOME_EPOCH | (uint64_t)rank << OUTCOME_RANK | (uint64_t)state;
-}
-
-void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
-  uint64_t open = outcome_of(epoch, 0, TREADLE_OPEN), word = atomic_load(&group->control->outcome);
-  while (word < open && !atomic_compare_exchange_weak(&group->control->outcome, &word, open)) {
-  }
-}
-
-bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
-  uint64_t wanted = outcome_of(epoch, group->rank, state), word = atomic_load(&group->control->outcome);
-  treadle_line *line = treadle_group_line(group);
-  if (atomic_load(&line->left) != TREADLE_LEFT_NOT) return false; /* who left decides nothing */
-  assert(state == TREADLE_FAILED || word >= outcome_of(epoch, 0, TREADLE_OPEN));
-  if (state == TREADLE_FAILED)
-    snprintf(line->failed_message, sizeof line->failed_message, "%s", treadle_error_message());
-  while (word <= outcome_of(epoch, 0, TREADLE_OPEN)) /* older, or open */
-    if (atomic_compare_exchange_weak(&group->control->outcome, &word, wanted)) {
-      treadle_group_ring_all(group);
-      return true;
-    }
-  return (word & 3) == (uint64_t)state && word >> OUTCOME_EPOCH == epoch;
-}
-
-treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
-  uint64_t word = atomic_load(&group->control->outcome);
-  const treadle_line *line = treadle_group_line(group);
-  if (word >> OUTCOME_EPOCH > epoch && atomic_load(&line->verified) < epoch)
-    return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
-                        group->rank);
-  if (atomic_load(&line->left) != TREADLE_LEFT_NOT)
-    return treadle_fail(TREADLE_PEER, "rank %d has left the group: %s", group->rank, line->left_message);
-  if (word >> OUTCOME_EPOCH != epoch || (word & 3) != TREADLE_FAILED) return TREADLE_OK;
-  int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
-  if (rank == group->rank)
-    return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->failed_message);
-  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].failed_message);
-}
-
-bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch) {
-  uint64_t word = atomic_load(&group->control->outcome);
-  return word >> OUTCOME_EPOCH > epoch ||
-         (word >> OUTCOME_EPOCH == epoch && (word & 3) == TREADLE_COMMITTED);
 }
 
 /* ---- Last words ---- */

@@ -2,13 +2,12 @@
  *
  * Each kind of group (self, shared memory between processes, threads of one process for tests) is one
  * file and one row; all give the same things: a control block that all ranks map, in which each rank has a
- * line of words, and the exchange of memory. Everything that waits looks at the outcome word, at the
- * liveness of the rank it waits for and at the time limit, and names that rank. No MPI call is made after
- * the group was created.
+ * line of words, and the exchange of memory. Everything that waits looks at the
+ * liveness of the rank it waits for, at the time limit and at what the caller watches, and names that rank. No MPI call is
+ * made after the group was created. What is said in the words is the business of who uses the group.
  *
  * A rank whose barrier or gather fails has left the group for good: the others are told, and every later
- * call fails at once. A failure inside a switch (an epoch) is told through the outcome word instead; when
- * all ranks have settled it, the group goes on. */
+ * call fails at once. A failure that the caller tells the others by a word of its own is none of the group's. */
 #ifndef TREADLE_TRANSPORT_GROUP_H
 #define TREADLE_TRANSPORT_GROUP_H
 
@@ -19,16 +18,13 @@
 
 enum { TREADLE_GROUP_PAYLOAD = 4096, TREADLE_GROUP_MAX = 1024, TREADLE_GROUP_MESSAGE = 512 };
 
+enum { TREADLE_GROUP_WORDS = 8 };
+
 /* One rank's line of the control block. Words have one writer, the rank itself; but pid and
  * start_time come from whoever makes the group, and `waiters` from those who wait. */
 typedef struct treadle_line {
-  /* Of the switch that runs. */
-  _Alignas(64) _Atomic uint64_t done; /* epoch * 8192 + 1 + finished wave: see switch/ */
-  _Atomic uint64_t way;               /* mode, version and aim with which it enters, */
-  _Atomic uint64_t entered;           /* epochs: the rank has entered it, */
-  _Atomic uint64_t reclaimed;         /* is about to write on pages of the old mode, */
-  _Atomic uint64_t verified;          /* has written every byte once, */
-  _Atomic uint64_t stopped;           /* reads and writes no window of it any more */
+  /* Of who uses the group (switch/protocol.h). */
+  _Alignas(64) _Atomic uint64_t words[TREADLE_GROUP_WORDS];
   /* Of the group. */
   _Alignas(64) _Atomic uint64_t arrived; /* barriers entered */
   _Atomic uint32_t bell;                 /* counts changes of this line; a futex */
@@ -36,22 +32,18 @@ typedef struct treadle_line {
   _Atomic uint32_t left;                 /* TREADLE_LEFT_*  */
   _Atomic int32_t waits_for;             /* 1 + the rank that this one waits for; 0: none */
   _Atomic int32_t pid;
-  _Atomic uint64_t start_time;                /* of the process, against reused pids */
-  _Atomic uint64_t last_words;                /* 1: they stand in payload[0] */
-  char left_message[TREADLE_GROUP_MESSAGE];   /* why, written before left becomes TREADLE_LEFT_FAILED */
-  char failed_message[TREADLE_GROUP_MESSAGE]; /* why an epoch failed, written before the outcome */
-  char payload[2][TREADLE_GROUP_PAYLOAD];     /* what treadle_group_gather gives, two generations */
+  _Atomic uint64_t start_time;              /* of the process, against reused pids */
+  _Atomic uint64_t last_words;              /* 1: they stand in payload[0] */
+  char left_message[TREADLE_GROUP_MESSAGE]; /* why, written before left becomes TREADLE_LEFT_FAILED */
+  char text[TREADLE_GROUP_MESSAGE];         /* beside `words`, of who uses the group */
+  char payload[2][TREADLE_GROUP_PAYLOAD];   /* what treadle_group_gather gives, two generations */
 } treadle_line;
 
 enum { TREADLE_LEFT_NOT = 0, TREADLE_LEFT_CLOSED = 1, TREADLE_LEFT_FAILED = 2 };
 
-/* The one word: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it
- * goes from open to one of the others, once. */
-enum { TREADLE_OPEN = 0, TREADLE_COMMITTED = 1, TREADLE_FAILED = 2 };
-
 typedef struct treadle_control {
-  _Alignas(64) _Atomic uint64_t outcome;
-  treadle_line lines[]; /* one a rank */
+  _Alignas(64) _Atomic uint64_t word; /* of who uses the group: any rank may change it */
+  treadle_line lines[];               /* one a rank */
 } treadle_control;
 
 /* Memory of a rank that the others may read. */
@@ -77,7 +69,6 @@ struct treadle_group {
   double timeout_seconds; /* of each call that waits */
   treadle_control *control;
   uint64_t barriers;                               /* entered by this rank */
-  uint64_t epochs;                                 /* switches entered by this rank, the same on all */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
   void *kind;
@@ -105,16 +96,23 @@ treadle_status treadle_group_check_rank(const treadle_group *group, int rank, co
 /* When a call that begins now has waited long enough, of treadle_clock_seconds(). */
 double treadle_group_deadline(const treadle_group *group);
 
+/* What a wait looks at beside the word: it ends with the status of a look that is not TREADLE_OK. */
+typedef struct treadle_watch {
+  treadle_status (*look)(void *context);
+  void *context;
+} treadle_watch;
+
 /* Waits until *word >= value for a word of the line of `rank`, not longer than until the deadline (a word that is there is
- * seen, whatever the time); the clock is looked at from the begin. A call that waits for several ranks gives each wait the same
- * deadline, that of treadle_group_deadline() when it began. `what` is for the message ("wave 3"). Looks at the outcome of `epoch` (0: does not look): TREADLE_PEER with the failed rank's message when it says
- * failed. TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself,
- * and so on, those too: the last of them holds up all. */
+ * seen, whatever the time); the clock is looked at from the begin. A call that waits for several ranks gives each wait the
+ * same deadline, that of treadle_group_deadline() when it began. `what` is for the message ("wave 3"). watch: NULL: none.
+ * TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself, and so on, those too:
+ * the last of them holds up all. */
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
-                                  uint64_t value, uint64_t epoch, double deadline, const char *what);
+                                  uint64_t value, const treadle_watch *watch, double deadline,
+                                  const char *what);
 
 /* As treadle_group_barrier, but a failure is not final: the caller tells the others. */
-treadle_status treadle_group_meet(treadle_group *group, uint64_t epoch, const char *what);
+treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *watch, const char *what);
 
 /* The two halves of a gather without memory of the caller: says `bytes` bytes and waits for all; what a
  * rank has said can then be read in place until the next call that meets. Collective. */
@@ -123,16 +121,6 @@ const void *treadle_group_said(const treadle_group *group, int rank);
 
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);
-
-/* The outcome word. Open: all ranks are in the epoch. Settle: false when another outcome stands already;
- * for TREADLE_FAILED the present treadle_error_message() is what the others will say. */
-void treadle_outcome_open(treadle_group *group, uint64_t epoch);
-bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
-/* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
- * verified it (so it cannot have been committed), and when this rank has left the group. */
-treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
-/* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
-bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
 
 /* Last words: what a rank has to say to the others when it will not meet them any more, at most TREADLE_GROUP_PAYLOAD bytes. They
  * can be read, also of a group that failed, until it is closed; NULL: the rank says none within the time, or has

@@ -101,7 +101,8 @@ static double spin(const _Atomic uint64_t *word, uint64_t value, double deadline
 }
 
 treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic uint64_t *word,
-                                  uint64_t value, uint64_t epoch, double deadline, const char *what) {
+                                  uint64_t value, const treadle_watch *watch, double deadline,
+                                  const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_line *line = &group->control->lines[rank];
   if (group->delay) group->delay(group->delay_context, what);
@@ -110,7 +111,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
   if (atomic_load(word) >= value) return TREADLE_OK;
   atomic_store(&treadle_group_line(group)->waits_for, rank + 1);
   while (atomic_load(word) < value) {
-    if (epoch) TRY(treadle_outcome_check(group, epoch));
+    if (watch) TRY(watch->look(watch->context));
     if (now >= next_look || now >= deadline) {
       treadle_status gone = treadle_group_check_rank(group, rank, what);
       if (gone == TREADLE_OK) gone = check_alive(group, rank, what);

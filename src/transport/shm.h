@@ -31,7 +31,7 @@ typedef struct treadle_shm {
 
 /* ---- shm_socket.c ---- */
 
-enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 2 };
+enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 3 };
 
 /* What to give to poll() when `left` seconds are left: rounded up, and none when the time is over. */
 int treadle_shm_poll_ms(double left);

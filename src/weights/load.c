@@ -8,9 +8,10 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "memory/copy.h"
+#include "memory/value.h"
 #include "model/stored.h"
 #include "weights/decode.h"
-#include "weights/value.h"
+#include "weights/elements.h"
 
 #include <assert.h>
 #include <string.h>
@@ -62,59 +63,6 @@ out:
 
 /* ---- Generated values ---- */
 
-typedef struct generator {
-  char *window;
-  uint64_t tensor;
-  treadle_dtype dtype;
-  int8_t add;
-  bool near_one;
-} generator;
-
-static uint16_t value_at(const generator *g, int64_t index) {
-  return g->near_one ? treadle_value_near_one(g->tensor, index) : treadle_value_bf16(g->tensor, index);
-}
-
-static void put(const generator *g, char *at, uint16_t bf16) {
-  treadle_dtype dtype = g->dtype;
-  if (g->add) {
-    float value;
-    uint32_t wide = (uint32_t)bf16 << 16;
-    memcpy(&value, &wide, sizeof value);
-    value += (float)g->add;
-    treadle_dtype_convert(at, dtype, &value, TREADLE_FP32, 1);
-    return;
-  }
-  if (dtype == TREADLE_FP32) {
-    uint32_t bits = (uint32_t)bf16 << 16;
-    memcpy(at, &bits, sizeof bits);
-    return;
-  }
-  if (dtype == TREADLE_FP8_E4M3) { /* rounded: 3 bits of fraction */
-    uint8_t fp8 = treadle_fp8_of_float(treadle_bf16_to_float(bf16));
-    memcpy(at, &fp8, sizeof fp8);
-    return;
-  }
-  if (dtype ==
-      TREADLE_FP16) /* 5 bits of exponent with a bias of 15 instead of 127, 10 of fraction instead of 7 */
-    bf16 = (uint16_t)((bf16 & 0x8000) | ((bf16 >> 7 & 0xff) - 112) << 10 | (bf16 & 0x7f) << 3);
-  memcpy(at, &bf16, sizeof bf16);
-}
-
-/* Runs of bf16 without gaps, which are nearly all, go four at a time. */
-static void generate_run(void *context, int64_t index, int64_t at, int64_t step, int64_t count) {
-  const generator *g = context;
-  char *to = g->window + at;
-  int64_t i = 0;
-  bool by_four = g->dtype == TREADLE_BF16 && step == 2 && !g->add && !g->near_one;
-  for (; i < count && (!by_four || (index + i) % 4 != 0); i++)
-    put(g, to + i * step, value_at(g, index + i));
-  for (; i + 4 <= count; i += 4) {
-    uint64_t lanes = treadle_value_lanes(g->tensor, (index + i) >> 2);
-    memcpy(to + i * 2, &lanes, sizeof lanes);
-  }
-  for (; i < count; i++) put(g, to + i * step, value_at(g, index + i));
-}
-
 /* The piece of one of its experts; of all where the tensor is not stacked by treadle. */
 static treadle_piece piece_of(const treadle_tensor *tensor, const treadle_piece *piece, int64_t expert) {
   treadle_piece one = *piece;
@@ -135,9 +83,13 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
   int64_t experts = tensor->by_expert ? piece->box.size[0] : 1;
   for (int64_t e = 0; e < experts; e++) {
     const treadle_piece one = piece_of(tensor, piece, e);
-    generator g = {window, treadle_value_tensor(name_of(model, tensor, &one)), piece->dtype, piece->add,
-                   model->family->kinds[tensor->kind].shifted};
-    treadle_value_each(tensor, one.box.start, one.box.size, one.offset, one.stride, generate_run, &g);
+    treadle_elements elements =
+        treadle_elements_of(tensor, one.box.start, one.box.size, one.offset, one.stride);
+    elements.tensor = treadle_value_tensor(name_of(model, tensor, &one));
+    elements.dtype = piece->dtype;
+    elements.add = piece->add;
+    elements.near_one = model->family->kinds[tensor->kind].shifted;
+    treadle_elements_generate(&elements, window);
   }
 }
 

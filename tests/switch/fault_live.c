@@ -118,7 +118,7 @@ static void plant(life *l) {
   static const treadle_injected what[] = {TREADLE_INJECT_KILL, TREADLE_INJECT_STALL, TREADLE_INJECT_ENOMEM,
                                           TREADLE_INJECT_SLOW};
   const fault_case *c = l->c;
-  l->sw->timeout_seconds = c->limit;
+  l->sw->terms.timeout_seconds = c->limit;
   if (l->rank != c->rank) return;
   l->engine.fail_bind = c->kind == FAULT_BIND;
   l->engine.fail_unbind = c->kind == FAULT_UNBIND;
@@ -143,7 +143,7 @@ static void meet_it(life *l) {
   if (sight->status != TREADLE_OK)
     snprintf(sight->message, sizeof sight->message, "%s", treadle_error_message());
   sight->mode = treadle_switch_mode(l->sw);
-  l->sw->timeout_seconds = PATIENCE;
+  l->sw->terms.timeout_seconds = PATIENCE;
 }
 
 /* Is what the mode holds what it should be? From HOST, where nothing is to be seen, on to TRAIN. */

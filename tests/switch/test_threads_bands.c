@@ -80,7 +80,7 @@ static int play_rank(treadle_group *group, void *context) {
                                     .one_way = one_way,
                                     .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
-  if (!p->stream) sw->mover = TREADLE_MOVER_PLAIN;
+  if (!p->stream) sw->work.mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &before));
   for (uint64_t i = 0; i < 2; i++) {

@@ -21,7 +21,7 @@ typedef struct act {
 static treadle_status make(treadle_group *group, act *a, treadle_switch **sw_p) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_switch_create(group, a->s.train, a->s.infer, &a->options, sw_p));
-  (*sw_p)->mover = TREADLE_MOVER_PLAIN;
+  (*sw_p)->work.mover = TREADLE_MOVER_PLAIN;
   TRY(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(*sw_p)));
 out:
   return status;
@@ -130,9 +130,9 @@ static int late(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
   RANK_OK(make(group, a, &sw));
-  sw->timeout_seconds = 1;
+  sw->terms.timeout_seconds = 1;
   if (group->rank == a->rank) { /* so late that the others have given up */
-    while (treadle_outcome_check(group, group->epochs + 1) == TREADLE_OK)
+    while (treadle_outcome_check(group, treadle_epoch_now(group) + 1) == TREADLE_OK)
       nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
     RANK_FAILS(TREADLE_PEER, "weights stand", treadle_switch_to_infer(sw));
   } else {
@@ -142,7 +142,7 @@ static int late(treadle_group *group, void *context) {
     RANK_TRUE(strstr(treadle_error_message(), "the train weights stand"));
   }
   RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN);
-  sw->timeout_seconds = 60;
+  sw->terms.timeout_seconds = 60;
   RANK_OK(treadle_switch_to_infer(sw)); /* together again */
   RANK_TRUE(scene_holds(a->s.infer, group->rank, treadle_switch_infer_window(sw)));
   RANK_OK(treadle_group_barrier(group));

@@ -36,7 +36,7 @@ static void act_init(act *a, bool alias, bool guard) {
 
 static int make(treadle_group *group, act *a, treadle_switch **sw_p) {
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, sw_p));
-  (*sw_p)->mover = TREADLE_MOVER_PLAIN;
+  (*sw_p)->work.mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(*sw_p)));
   a->switches[group->rank] = *sw_p;
   return 0;
@@ -71,9 +71,9 @@ static right right_to(void *at) {
 /* What the header says of it. */
 static right right_of(const treadle_switch *sw, treadle_class which, bool shared) {
   treadle_mode mode = treadle_switch_mode(sw);
-  bool training = (int)which < TREADLE_TRAIN_CLASSES, leaves = training && sw->leaves[which];
-  if (!sw->options.guard_pages) { /* shared pages, and with them all of params that have left */
-    if (which == TREADLE_PARAMS && leaves && sw->aliased && mode == TREADLE_INFER) return READ;
+  bool training = (int)which < TREADLE_TRAIN_CLASSES, leaves = training && sw->terms.leaves[which];
+  if (!sw->terms.options.guard_pages) { /* shared pages, and with them all of params that have left */
+    if (which == TREADLE_PARAMS && leaves && sw->space.aliased && mode == TREADLE_INFER) return READ;
     if (shared && which == TREADLE_INFER_PARAMS) return READ;
     return shared && mode == TREADLE_INFER ? READ : READ_WRITE;
   }
@@ -89,8 +89,8 @@ static right right_of(const treadle_switch *sw, treadle_class which, bool shared
 
 /* The first page of a window that both windows share, or do not; -1: none. */
 static int64_t page_of(const treadle_switch *sw, treadle_class which, bool shared) {
-  for (int64_t i = 0; i < sw->place.pages[which]; i++)
-    if ((sw->aliased && sw->aliased[sw->place.page[which][i]]) == shared) return i;
+  for (int64_t i = 0; i < sw->space.tables.pages[which]; i++)
+    if ((sw->space.aliased && sw->space.aliased[sw->space.tables.page[which][i]]) == shared) return i;
   return -1;
 }
 
@@ -133,7 +133,7 @@ static int touch(treadle_group *group, void *context) {
   if (check_rights(a, sw)) return 1;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) { /* all of it can be written again */
     volatile char *window = treadle_switch_window(sw, (treadle_class)c, NULL);
-    for (int64_t i = 0; i < sw->place.pages[c]; i++) window[i * SCENE_PAGE] = window[i * SCENE_PAGE];
+    for (int64_t i = 0; i < sw->space.tables.pages[c]; i++) window[i * SCENE_PAGE] = window[i * SCENE_PAGE];
   }
   RANK_OK(treadle_group_barrier(group));
   treadle_switch_destroy(sw);
@@ -188,10 +188,11 @@ static int count_spoiled(const act *a, const treadle_switch *sw, int peer, tread
                          int64_t *count_p) {
   const treadle_switch *owner = a->switches[peer];
   treadle_class which = treadle_class_of(side);
-  for (int64_t i = 0; i < owner->place.pages[which]; i++) {
+  for (int64_t i = 0; i < owner->space.tables.pages[which]; i++) {
     const unsigned char *page =
-        (const unsigned char *)treadle_view_address(&sw->views[side][peer], i * SCENE_PAGE);
-    bool is_nobodys = owner->owner[owner->place.page[which][i]] == TREADLE_NOBODY, spoiled = true;
+        (const unsigned char *)treadle_view_address(&sw->space.views[side][peer], i * SCENE_PAGE);
+    bool is_nobodys = owner->books.owner[owner->space.tables.page[which][i]] == TREADLE_NOBODY,
+         spoiled = true;
     for (int k = 0; k < SCENE_PAGE; k++) spoiled = spoiled && page[k] == PATTERN;
     RANK_TRUE(spoiled == is_nobodys);
     *count_p += spoiled;

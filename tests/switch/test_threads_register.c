@@ -101,7 +101,7 @@ static bool all_hold(const buffer *buffers) {
 static void scribble(const treadle_switch *sw, buffer *buffers, bool infer) {
   for (int i = 0; i < BUFFERS; i++) {
     treadle_class which = buffers[i].which;
-    bool away = sw->leaves[which] ? sw->copied[which] : !infer;
+    bool away = sw->terms.leaves[which] ? sw->terms.copied[which] : !infer;
     if (which == TREADLE_PARAMS || away) memset(buffers[i].memory, SCRIBBLE, buffers[i].bytes);
   }
 }
@@ -144,7 +144,7 @@ static int train(treadle_group *group, void *context) {
   size_t bytes = treadle_layout_window_bytes(a->s.train, group->rank);
   uint8_t *params = calloc(bytes + 1, 1);
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->mover = TREADLE_MOVER_PLAIN;
+  sw->work.mover = TREADLE_MOVER_PLAIN;
   uint8_t *window = treadle_switch_train_window(sw);
   RANK_OK(treadle_layout_load(a->s.train, group->rank, window));
   RANK_OK(treadle_switch_digest(sw, &digest));
@@ -231,7 +231,7 @@ static int refuse(treadle_group *group, void *context) {
   treadle_storage_info one = TREADLE_INIT(treadle_storage_info), next = TREADLE_INIT(treadle_storage_info);
   enum { ROOM = 1 << 20, PAGE = 4096 };
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->mover = TREADLE_MOVER_PLAIN;
+  sw->work.mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_layout_storage(a->s.train, group->rank, 1, &one));
   RANK_OK(treadle_layout_storage(a->s.train, group->rank, 2, &next));
@@ -254,7 +254,7 @@ static int refuse(treadle_group *group, void *context) {
   RANK_FAILS(TREADLE_REFUSED, "in a window of the pool",
              treadle_switch_register(sw, TREADLE_GRADS, 0, treadle_switch_infer_window(sw), 64));
   RANK_FAILS(TREADLE_REFUSED, "lie in the pool",
-             treadle_switch_register(sw, TREADLE_GRADS, 0, treadle_pool_base(sw->pool), 64));
+             treadle_switch_register(sw, TREADLE_GRADS, 0, treadle_pool_base(sw->space.pool), 64));
 
   RANK_FAILS(TREADLE_REFUSED, "only a part of", /* too small */
              treadle_switch_register(sw, TREADLE_PARAMS, offset, room, bytes - 16));
@@ -364,7 +364,7 @@ static int free_early(treadle_group *group, void *context) {
   bool guilty = group->rank == GUILTY;
   const char *words = "that memory is not there any more";
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->mover = TREADLE_MOVER_PLAIN;
+  sw->work.mover = TREADLE_MOVER_PLAIN;
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &digest));
   if (register_all(sw, buffers)) return 1;

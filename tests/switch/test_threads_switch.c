@@ -89,7 +89,7 @@ static int play_rank(treadle_group *group, void *context) {
                                     .timeout_seconds = 100,
                                     .alias = play->alias};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
-  sw->mover = TREADLE_MOVER_PLAIN;
+  sw->work.mover = TREADLE_MOVER_PLAIN;
   char *train = expected(play->p->from.layout, NULL, group->rank),
        *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));

@@ -1,4 +1,4 @@
-/* Groups of one process: barrier, gather, outcome, leaving. Run under TSan too.  ctest: label=threads */
+/* Groups of one process: barrier, gather, leaving. Run under TSan too.  ctest: label=threads */
 #include "test.h"
 #include "transport/ranks.h"
 
@@ -43,32 +43,6 @@ static void test_barrier_orders_memory(void **state) {
   (void)state;
   int shared = -1;
   ranks_as_threads(5, 30, 3, pass_memory, &shared);
-}
-
-/* Exactly one outcome, whoever is first. */
-static int decide(treadle_group *group, void *context) {
-  int *committed = context;
-  for (uint64_t epoch = 1; epoch <= 100; epoch++) {
-    RANK_OK(treadle_group_barrier(group));
-    treadle_outcome_open(group, epoch);
-    bool fails = epoch % 3 == 0 && (uint64_t)group->rank == epoch % 4;
-    if (fails) treadle_fail(TREADLE_DIFFERENT, "epoch %d is bad", (int)epoch);
-    bool mine = treadle_outcome_settle(group, epoch, fails ? TREADLE_FAILED : TREADLE_COMMITTED);
-    treadle_status status = treadle_outcome_check(group, epoch);
-    RANK_TRUE(mine == (fails == (status != TREADLE_OK)));
-    if (status != TREADLE_OK) RANK_TRUE(strstr(treadle_error_message(), "is bad"));
-    committed[group->rank * 128 + (int)epoch] = status == TREADLE_OK;
-    RANK_OK(treadle_group_barrier(group));
-    for (int rank = 0; rank < group->size; rank++)
-      RANK_TRUE(committed[rank * 128 + (int)epoch] == (status == TREADLE_OK));
-  }
-  return 0;
-}
-
-static void test_outcome(void **state) {
-  (void)state;
-  static int committed[4 * 128];
-  ranks_as_threads(4, 30, 9, decide, committed);
 }
 
 static int one_leaves(treadle_group *group, void *context) {
@@ -126,15 +100,18 @@ static int wait_in_a_chain(treadle_group *group, void *context) {
   (void)context;
   group->timeout_seconds = group->rank == 0 ? 0.2 : 30;
   double deadline = treadle_group_deadline(group);
-  if (group->rank == 1) RANK_OK(treadle_group_wait(group, 2, &lines[2].done, 1, 0, deadline, "a word"));
-  if (group->rank == 2) RANK_OK(treadle_group_wait(group, 0, &lines[0].done, 1, 0, deadline, "a word"));
-  if (group->rank == 2) treadle_group_publish(group, &lines[2].done, 1);
+  if (group->rank == 1)
+    RANK_OK(treadle_group_wait(group, 2, &lines[2].words[0], 1, NULL, deadline, "a word"));
+  if (group->rank == 2)
+    RANK_OK(treadle_group_wait(group, 0, &lines[0].words[0], 1, NULL, deadline, "a word"));
+  if (group->rank == 2) treadle_group_publish(group, &lines[2].words[0], 1);
   if (group->rank > 0) return 0;
   while (atomic_load(&lines[1].waits_for) == 0) sched_yield();
-  RANK_FAILS(TREADLE_TIMEOUT, "for rank 1, which waits for rank 2",
-             treadle_group_wait(group, 1, &lines[1].done, 1, 0, treadle_group_deadline(group), "a word"));
+  RANK_FAILS(
+      TREADLE_TIMEOUT, "for rank 1, which waits for rank 2",
+      treadle_group_wait(group, 1, &lines[1].words[0], 1, NULL, treadle_group_deadline(group), "a word"));
   RANK_TRUE(atomic_load(&lines[0].waits_for) == 0);
-  treadle_group_publish(group, &lines[0].done, 1);
+  treadle_group_publish(group, &lines[0].words[0], 1);
   return 0;
 }
 
@@ -209,11 +186,15 @@ static void test_self(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gather),      cmocka_unit_test(test_barrier_orders_memory),
-      cmocka_unit_test(test_outcome),     cmocka_unit_test(test_failure_is_told),
-      cmocka_unit_test(test_timeout),     cmocka_unit_test(test_one_limit),
-      cmocka_unit_test(test_chain),       cmocka_unit_test(test_share),
-      cmocka_unit_test(test_allocations), cmocka_unit_test(test_self),
+      cmocka_unit_test(test_gather),
+      cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout),
+      cmocka_unit_test(test_one_limit),
+      cmocka_unit_test(test_chain),
+      cmocka_unit_test(test_share),
+      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_self),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

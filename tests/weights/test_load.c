@@ -2,9 +2,10 @@
  * generator says, fills are zero, and a digest tells values, places and tensors apart. */
 #include "base/dtype.h"
 #include "base/random.h"
+#include "memory/value.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "weights/value.h"
+#include "weights/elements.h"
 
 #include <jansson.h>
 #include <sys/stat.h>
@@ -272,7 +273,8 @@ static void test_walk(void **state) {
       while (a >= 0 && ++at[a] == size[a]) at[a--] = 0;
       more = a >= 0;
     }
-    treadle_value_each(&tensor, start, size, 100, stride, take_run, &w);
+    const treadle_elements elements = treadle_elements_of(&tensor, start, size, 100, stride);
+    treadle_elements_each(&elements, take_run, &w);
     assert_int_equal(w.next, w.count);
   }
 }

@@ -1,10 +1,9 @@
 /* Values of elements, and their hash: functions of the tensor's name and the canonical index alone, so that
  * any rank can say of any element what it must be. */
-#ifndef TREADLE_WEIGHTS_VALUE_H
-#define TREADLE_WEIGHTS_VALUE_H
+#ifndef TREADLE_MEMORY_VALUE_H
+#define TREADLE_MEMORY_VALUE_H
 
 #include "base/hash.h"
-#include "model/model.h"
 
 #include <string.h>
 
@@ -40,12 +39,5 @@ static inline uint64_t treadle_value_hash(uint64_t tensor, int64_t index, uint32
   uint64_t place = tensor + (uint64_t)index * 0x9e3779b97f4a7c15u;
   return treadle_mix64(place ^ (uint64_t)bits * 0xd6e8feb86659fd93u);
 }
-
-/* Calls `visit` for each run of elements whose canonical indices follow each other: element i of the run
- * has index `index` + i and lies at byte `at` + i * step. The box lies at byte `offset` with these strides.
- */
-typedef void (*treadle_value_visit)(void *context, int64_t index, int64_t at, int64_t step, int64_t count);
-void treadle_value_each(const treadle_tensor *tensor, const int64_t *start, const int64_t *size,
-                        int64_t offset, const int64_t *stride, treadle_value_visit visit, void *context);
 
 #endif

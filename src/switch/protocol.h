@@ -1,0 +1,63 @@
+/* The words by which the ranks of a switch tell each other how far they are (epoch.c and run.c say them), and the outcome.
+ *
+ * A group gives each rank words that it alone writes, one text, and one word for all (transport/group.h); here is what
+ * they mean to a switch. Epochs count up in a group, whichever switch they are of. */
+#ifndef TREADLE_SWITCH_PROTOCOL_H
+#define TREADLE_SWITCH_PROTOCOL_H
+
+#include "plan/plan.h"
+#include "transport/group.h"
+
+/* A rank's words. */
+typedef enum treadle_word {
+  TREADLE_WORD_DONE = 0,  /* treadle_done_of the wave that it finished last */
+  TREADLE_WORD_WAY,       /* mode, version and aim with which it enters, */
+  TREADLE_WORD_ENTERED,   /* epochs: it has entered it, */
+  TREADLE_WORD_RECLAIMED, /* is about to write on pages of the old mode, */
+  TREADLE_WORD_VERIFIED,  /* has written every byte once, */
+  TREADLE_WORD_STOPPED,   /* reads and writes no window of it any more */
+  TREADLE_WORDS
+} treadle_word;
+
+_Static_assert((int)TREADLE_WORDS <= (int)TREADLE_GROUP_WORDS, "a group has as many");
+
+enum { TREADLE_DONE_STEP = 8192 };
+_Static_assert((int)TREADLE_DONE_STEP > (int)TREADLE_MAX_WAVES, "waves of two epochs are no neighbours");
+
+/* Grows from wave to wave and from epoch to epoch. */
+static inline uint64_t treadle_done_of(uint64_t epoch, int32_t wave) {
+  return epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave;
+}
+
+static inline uint64_t treadle_word_of(const treadle_group *group, int rank, treadle_word which) {
+  return atomic_load(&group->control->lines[rank].words[which]);
+}
+
+/* The epoch that this rank is in, or was in last. */
+static inline uint64_t treadle_epoch_now(const treadle_group *group) {
+  return treadle_word_of(group, group->rank, TREADLE_WORD_ENTERED);
+}
+
+/* Says a word of this rank, and wakes who waits for it. */
+void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value);
+
+/* treadle_group_wait and treadle_group_meet, in an epoch: they end when its outcome says failed. 0: none. */
+treadle_status treadle_word_wait(treadle_group *group, int rank, treadle_word which, uint64_t value,
+                                 uint64_t epoch, double deadline, const char *what);
+treadle_status treadle_epoch_meet(treadle_group *group, uint64_t epoch, const char *what);
+
+/* The outcome: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it goes from open to one
+ * of the others, once. */
+enum { TREADLE_OPEN = 0, TREADLE_COMMITTED = 1, TREADLE_FAILED = 2 };
+
+/* Open: all ranks are in the epoch. Settle: false when another outcome stands already; for TREADLE_FAILED the present
+ * treadle_error_message() is what the others will say. */
+void treadle_outcome_open(treadle_group *group, uint64_t epoch);
+bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
+/* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
+ * verified it (so it cannot have been committed), and when this rank has left the group. */
+treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
+/* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
+bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
+
+#endif
