@@ -90,7 +90,7 @@ treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool rou
   treadle_status status;
   if (model->experts == 0) return TREADLE_OK;
   if (given && (!treadle_text_to_int64(given, &redundant) || redundant < 0 || redundant > 1 << 20))
-    REFUSE("layout '%s': redundant=%s is no number of experts", engine->words->text, given);
+    REFUSE("layout '%s': redundant=%s is not a whole number from 0 to 2^20", engine->words->text, given);
   if (given) treadle_normal_number(engine->normal, "redundant", redundant);
   TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "redundant", 1, &honoured));
   if (!honoured) redundant = 0;

@@ -172,7 +172,7 @@ static treadle_status expand(const char *what, const char *text, char *out) {
         continue;
       }
       int64_t times = in_group ? read_times(&after) : 1;
-      if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number", what);
+      if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number from 0 to 2^20", what);
       for (int64_t k = 0; k < times; k++) {
         if (group_length == sizeof group) REFUSE("layout '%s': a group of layout= is too long", what);
         group[group_length++] = *one;
@@ -180,7 +180,7 @@ static treadle_status expand(const char *what, const char *text, char *out) {
       i += (size_t)(after - one);
     }
     int64_t times = read_times(&at);
-    if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number", what);
+    if (times < 0) REFUSE("layout '%s': layout= has a '*' without a number from 0 to 2^20", what);
     if (!repeat(out, &used, group, group_length, times)) REFUSE("layout '%s': layout= is too long", what);
   }
   out[used] = 0;

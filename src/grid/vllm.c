@@ -12,14 +12,9 @@
 static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,
                                      bool *round_robin_p) {
   const char *placement = treadle_words_get(engine->words, "placement");
-  int64_t allowed, uneven, experts = engine->layout->model->experts;
+  int64_t allowed, experts = engine->layout->model->experts;
   treadle_status status;
   *round_robin_p = false;
-  TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "uneven_experts", 1, &uneven));
-  if (!uneven && experts % ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64
-           ", and vLLM loads family %s only so",
-           engine->words->text, experts, ep, engine->layout->model->family->name);
   if (!placement) return TREADLE_OK;
   if (strcmp(placement, "linear") != 0 && strcmp(placement, "round_robin") != 0)
     REFUSE("layout '%s': placement=%s is neither linear nor round_robin", engine->words->text, placement);

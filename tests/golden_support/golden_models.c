@@ -20,12 +20,13 @@ static void set_text(json_t *config, const char *key, const char *value) {
   json_object_set_new(config, key, json_string(value));
 }
 
-/* The vocabulary divides by 64 * heads, so that any tp up to the heads may cut it; the width of experts by every
- * tp there is, 3 and 32 among them. */
+/* There are as many heads as tp cuts. The vocabulary divides by 64 * heads, and the width of experts, shared ones
+ * among them, by heads as well as by 3 and 32. */
 void golden_experts(golden_case *c, int64_t layers, int64_t heads, int64_t experts, int64_t groups) {
-  enum { WIDTH = 96 };
-  golden_llama(c, 64 * heads, 4, layers, heads, 2, WIDTH, false);
-  set_int(c->config, "moe_intermediate_size", WIDTH);
+  int64_t width = 96;
+  while (width % heads != 0) width += 96;
+  golden_llama(c, 64 * heads, 4, layers, heads, 2, width, false);
+  set_int(c->config, "moe_intermediate_size", width);
   set_int(c->config, "num_experts_per_tok", 2);
   if (groups == 0) {
     set_text(c->config, "model_type", "qwen3_moe");

@@ -105,9 +105,9 @@ static void add_layout(golden_case *c, const json_t *layout) {
 
 golden_verdict golden_check_megatron_layers(golden_case *c) {
   int64_t vpp = golden_int(c->item, "vpp", 0), mtp = golden_int(c->item, "mtp_num_layers", 0),
-          layers = golden_int(c->item, "num_layers", 0),
-          first = golden_int(c->item, "num_layers_in_first_pipeline_stage", -1);
-  int64_t last = golden_int(c->item, "num_layers_in_last_pipeline_stage", -1);
+          layers = golden_int(c->item, "num_layers", 0);
+  const json_t *first = json_object_get(c->item, "num_layers_in_first_pipeline_stage"),
+               *last = json_object_get(c->item, "num_layers_in_last_pipeline_stage");
   const json_t *layout = json_object_get(c->item, "pipeline_model_parallel_layout");
   bool tied = json_is_true(json_object_get(c->item, "tied"));
   if (mtp > 0) {
@@ -118,8 +118,9 @@ golden_verdict golden_check_megatron_layers(golden_case *c) {
   c->ranks = golden_int(c->item, "pp", 1);
   snprintf(c->text, sizeof c->text, "megatron:pp=%lld", (long long)c->ranks);
   if (vpp > 0) golden_option(c, "vpp=%lld", (long long)vpp);
-  if (first >= 0) golden_option(c, "first=%lld", (long long)first);
-  if (last >= 0) golden_option(c, "last=%lld", (long long)last);
+  /* As they are, 0 and less among them. */
+  if (json_is_integer(first)) golden_option(c, "first=%lld", (long long)json_integer_value(first));
+  if (json_is_integer(last)) golden_option(c, "last=%lld", (long long)json_integer_value(last));
   if (json_is_true(json_object_get(c->item, "account_for_embedding_in_pipeline_split")))
     golden_option(c, "embedding_split=on");
   if (json_is_true(json_object_get(c->item, "account_for_loss_in_pipeline_split")))

@@ -113,6 +113,7 @@ static const char *const others[] = {
     "{\"model_type\": \"qwen3_5\", \"text_config\": {" SIZES LINEAR "\"mtp_num_hidden_layers\": 1}}",
     "{\"model_type\": \"qwen3_5_moe\", \"text_config\": {" SIZES LINEAR
     "\"shared_expert_intermediate_size\": 8, \"num_experts\": 8, \"mtp_num_hidden_layers\": 1}}",
+    "{\"model_type\": \"gpt_oss\", " SIZES "\"num_local_experts\": 5}",
     "{\"model_type\": \"qwen3_vl_moe\", \"text_config\": {" SIZES
     "\"num_experts\": 8, \"attention_bias\": true}}",
 };
@@ -130,6 +131,45 @@ static void other_families(void **state) {
   }
 }
 
+/* vLLM gives gpt-oss, too, to the first ranks one expert more than to the others (determine_expert_map); its loader
+ * takes them one by one, by number. */
+static void uneven_experts(void **state) {
+  (void)state;
+  enum { H = 16, I = 24, RANKS = 3 };
+  static const int64_t first[RANKS] = {0, 2, 4}, count[RANKS] = {2, 2, 1};
+  treadle_model *model;
+  treadle_layout *layout;
+  json_t *config = json_loads("{\"model_type\": \"gpt_oss\", " SIZES "\"num_local_experts\": 5}", 0, NULL);
+  assert_non_null(config);
+  assert_ok(treadle_model_from_config("config", config, NULL, &model));
+  assert_ok(treadle_layout_create(model, "vllm:dp=3,ep=on", RANKS, &layout));
+  for (int64_t rank = 0; rank < RANKS; rank++) {
+    int found = 0;
+    for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
+      treadle_storage_info info;
+      treadle_run *runs;
+      size_t run_count;
+      assert_ok(treadle_layout_storage(layout, rank, i, &info));
+      if (strcmp(info.name, "model.layers.1.mlp.experts.routed_experts.w2_weight") != 0) continue;
+      assert_int_equal(info.shape[0], count[rank]);
+      assert_int_equal(info.shape[1], H);
+      assert_int_equal(info.shape[2], I);
+      assert_ok(treadle_layout_runs(layout, rank, i, &runs, &run_count));
+      for (size_t k = 0; k < run_count;
+           k++) { /* canonical [E, I, H]: element (e, h, i) is one of the tensor's */
+        int64_t at = runs[k].local_start, e = at / (H * I), h = at / I % H, column = at % I;
+        assert_int_equal(runs[k].start, ((first[rank] + e) * I + column) * H + h);
+      }
+      free(runs);
+      found++;
+    }
+    assert_int_equal(found, 1);
+  }
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  json_decref(config);
+}
+
 static void each_layout_was_made(void **state) {
   (void)state;
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
@@ -140,7 +180,7 @@ static void each_layout_was_made(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(models_of_vllm), cmocka_unit_test(more_models),
-                                     cmocka_unit_test(other_families),
+                                     cmocka_unit_test(other_families), cmocka_unit_test(uneven_experts),
                                      cmocka_unit_test(each_layout_was_made)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,50 @@ static void every_file_agrees(void **state) {
   assert_int_equal(skipped, 0);
 }
 
+/* Files may say what those of tests/golden do not: numbers of experts that no width is made for, sizes that are none. */
+static void other_numbers(void **state) {
+  (void)state;
+  static const struct {
+    const char *file, *cases;
+    int equal, refused, different;
+  } rows[] = {
+      {"vllm_experts.json",
+       "{\"kind\": \"placement\", \"experts\": 10, \"ep\": 5, \"strategy\": \"linear\","
+       " \"ranks\": [[0,1],[2,3],[4,5],[6,7],[8,9]]},"
+       "{\"kind\": \"placement\", \"experts\": 7, \"ep\": 7, \"strategy\": \"linear\","
+       " \"ranks\": [[0],[1],[2],[3],[4],[5],[6]]}",
+       2, 0, 0},
+      {"megatron_layers.json",
+       "{\"num_layers\": 8, \"pp\": 2, \"num_layers_in_last_pipeline_stage\": 0, \"error\": {\"class\": "
+       "\"ValueError\"}},"
+       "{\"num_layers\": 8, \"pp\": 2, \"num_layers_in_last_pipeline_stage\": -1, \"error\": {\"class\": "
+       "\"ValueError\"}},"
+       "{\"num_layers\": 8, \"pp\": 2, \"num_layers_in_first_pipeline_stage\": -3, \"error\": {\"class\": "
+       "\"ValueError\"}},"
+       "{\"num_layers\": 8, \"pp\": 2, \"num_layers_in_first_pipeline_stage\": 4, \"error\": {\"class\": "
+       "\"ValueError\"}}",
+       0, 3, 1},
+  };
+  FILE *nowhere = fopen("/dev/null", "w");
+  assert_non_null(nowhere);
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    const char *folder = test_folder();
+    char path[512];
+    golden_counts counts;
+    snprintf(path, sizeof path, "%s/%s", folder, rows[i].file);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "{\"package\": \"none\", \"cases\": [%s]}", rows[i].cases);
+    fclose(file);
+    assert_true(golden_check_file(path, &golden_library, i == 0 ? stderr : nowhere, &counts));
+    assert_int_equal(counts.equal, rows[i].equal);
+    assert_int_equal(counts.refused, rows[i].refused);
+    assert_int_equal(counts.different, rows[i].different);
+    test_remove(folder);
+  }
+  fclose(nowhere);
+}
+
 /* ---- The checkers see what is wrong: a library that errs in one way at a time -------------------- */
 
 static enum {
@@ -111,7 +155,7 @@ static void errors_are_seen(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_file_agrees),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_file_agrees), cmocka_unit_test(other_numbers),
                                      cmocka_unit_test(errors_are_seen)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

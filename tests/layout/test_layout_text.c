@@ -427,6 +427,65 @@ static const small_config experts = {
         "\"qk_nope_head_dim\": 2, \"qk_rope_head_dim\": 2, \"v_head_dim\": 2, "
         "\"num_nextn_predict_layers\": 1"};
 
+/* Sizes are whole numbers from 1, in every kind of layout: 0 and what is below is refused with key, number and rule. */
+static void sizes(void **state) {
+  (void)state;
+  static const char *const keys[] = {
+      "megatron:tp",
+      "megatron:pp",
+      "megatron:vpp",
+      "megatron:cp",
+      "megatron:dp",
+      "megatron:ep",
+      "megatron:etp",
+      "megatron:pp=2,first",
+      "megatron:pp=2,last",
+      "distopt:pp=2,last",
+      "distopt:bucket_size",
+      "megatron:padded_vocab_size",
+      "vllm:tp",
+      "vllm:pp",
+      "vllm:dp",
+      "vllm:pcp",
+      "vllm:dcp",
+      "sglang:tp",
+      "sglang:pp",
+      "sglang:attn_dp",
+      "sglang:attn_cp",
+      "sglang:tp=2,ep",
+      "sglang:tp=2,moe_dp",
+      "sglang:moe_dense_tp",
+      "fsdp:dp",
+      "fsdp:tp",
+      "fsdp:replicate",
+      "fsdp2:dp",
+      "fsdp2:replicate",
+      "zero1:dp",
+      "zero2:tp",
+      "zero3:dp",
+      "megatron:vocab_divisible_by",
+  };
+  static const char *const numbers[] = {"0", "-0", "-1", "-2", "-1099511627776", "-9223372036854775808"};
+  treadle_model *model = small_model(&experts);
+  treadle_layout *layout;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+      char text[64], part[160];
+      const char *key = strrchr(keys[i], ',') ? strrchr(keys[i], ',') + 1 : strchr(keys[i], ':') + 1;
+      snprintf(text, sizeof text, "%s=%s", keys[i], numbers[k]);
+      snprintf(part, sizeof part, "layout '%s': %s=%s is not a whole number from 1 to 2^40", text, key,
+               numbers[k]);
+      assert_refused(part, treadle_layout_create(model, text, 2, &layout));
+    }
+  assert_refused("redundant=-1 is not a whole number from 0 to 2^20",
+                 treadle_layout_create(model, "vllm:tp=2,ep=on,redundant=-1", 2, &layout));
+  assert_refused("'-3' is not a whole number from 0",
+                 treadle_layout_create(model, "vllm:pp=2,partition=\"5,-3\"", 2, &layout));
+  assert_refused("'*' without a number from 0 to 2^20",
+                 treadle_layout_create(model, "megatron:pp=2,layout=Et*-1|ttL", 2, &layout));
+  treadle_model_close(model);
+}
+
 /* What a family demands is refused with the numbers of its names. */
 static void requirements(void **state) {
   (void)state;
@@ -514,6 +573,7 @@ int main(void) {
       cmocka_unit_test(defaults),
       cmocka_unit_test(wrong_texts_are_refused),
       cmocka_unit_test(long_texts),
+      cmocka_unit_test(sizes),
       cmocka_unit_test(requirements),
       cmocka_unit_test(failing_allocations),
       cmocka_unit_test(wrong_questions),

@@ -157,8 +157,6 @@ static bool read_slots(const oracle_model *m, oracle_options *options, sizes *s,
   if (eplb && (m->E + redundant) % group != 0)
     return oracle_refuse(why, "%lld experts on %lld ranks", (long long)(m->E + redundant),
                          (long long)group);
-  if (m->packed && m->E % group != 0)
-    return oracle_refuse(why, "%lld experts of gpt_oss on %lld ranks", (long long)m->E, (long long)group);
   if (!oracle_slots_make(m, group, redundant, map, slots, why)) return false;
   slots->round_robin =
       placement == 1 && s->ep_on && m->groups > 1 && !redundant_text && !map && s->dp * s->pcp == 1;
