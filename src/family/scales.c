@@ -1,6 +1,6 @@
 /* Block scales: for each kind that fp8 files hold in blocks, a kind of scales beside it, and for each rule of vLLM and
  * SGLang that stores such kinds, a rule that stores their scales in the same way. A family file only names
- * what is quantised. Facts: layouts.md section 4.10. */
+ * what is quantised. docs/rules.md 4.10. */
 #include "family/read.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The buffers of Megatron's distributed optimizer (megatron/core/distributed/param_and_grad_buffer.py,
- * optimizer/distrib_optimizer.py of 0.16.1; facts 10.5, run). Pure arithmetic; everything counts in
+ * optimizer/distrib_optimizer.py of 0.16.1; docs/rules.md 10.5, run). Pure arithmetic; everything counts in
  * elements.
  *
  * A buffer has the parameters of one model chunk, of one parameter dtype (fp8 counts as one), one gradient

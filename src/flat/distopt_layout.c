@@ -1,6 +1,5 @@
 /* distopt: the fp32 main weights of Megatron's distributed optimizer, cut over dp x cp (those of experts over their own
- * data parallel ranks). The grid is Megatron's; distopt.h says how its buffers are laid. Facts: layouts.md sections 10.5,
- * 16.2, 16.8. */
+ * data parallel ranks). The grid is Megatron's; distopt.h says how its buffers are laid. docs/rules.md 10.5. */
 #include "flat/distopt.h"
 #include "flat/flat_grid.h"
 #include "grid/megatron.h"

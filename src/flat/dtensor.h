@@ -1,7 +1,7 @@
 /* DTensor placements and FSDP2 shards: what of a global shape each rank of a device mesh has. Pure
  * arithmetic; boxes are in dimensions of the shape (one axis a dimension), everything counts in elements.
- * (torch/distributed/tensor/placement_types.py, torch/distributed/fsdp/_fully_shard/_fsdp_param.py; facts
- * 10.2, 10.3 and 16.4, run.) */
+ * (torch/distributed/tensor/placement_types.py, torch/distributed/fsdp/_fully_shard/_fsdp_param.py;
+ * docs/rules.md 10.2, 10.3, run.) */
 #ifndef TREADLE_FLAT_DTENSOR_H
 #define TREADLE_FLAT_DTENSOR_H
 
@@ -26,7 +26,7 @@ typedef struct treadle_mesh_place {
  * kinds are refused, as are dimensions that the tensor lacks.
  *
  * Do not ask this for FSDP2 with TP on the same dimension: the placements that torch prints there do not
- * say where the rows are when they do not divide evenly (facts 16.4). treadle_fsdp2_shard knows. */
+ * say where the rows are when they do not divide evenly (docs/rules.md 10.2). treadle_fsdp2_shard knows. */
 treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const treadle_mesh_place *places,
                                      int nplaces, int64_t *local, treadle_strideds *boxes);
 

@@ -61,7 +61,7 @@ typedef struct treadle_flat_unit {
   int fill;      /* what stands in gaps between parameters and in the tail */
 } treadle_flat_unit;
 
-/* An FSDP1 flat parameter (torch/distributed/fsdp/_flat_param.py; facts 10.1, run): the parameters of one
+/* An FSDP1 flat parameter (torch/distributed/fsdp/_flat_param.py; docs/rules.md 10.1, run): the parameters of one
  * wrapped module, in the order that torch registers them. starts[count] becomes the address of each.
  *
  * Without use_orig_params they follow one another, the shard is ceil(n / world), the tail is 0. With it

@@ -1,4 +1,4 @@
-/* fsdp and fsdp2: torch's FullyShardedDataParallel and fully_shard. Facts: layouts.md sections 10.1, 10.2, 16.14. */
+/* fsdp and fsdp2: torch's FullyShardedDataParallel and fully_shard. docs/rules.md 10.1, 10.2. */
 #include "base/dtype.h"
 #include "flat/flat_grid.h"
 #include "flat/modules.h"

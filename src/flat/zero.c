@@ -1,5 +1,5 @@
 /* zero1, zero2, zero3: DeepSpeed's stages. zero1 and zero2 are the fp32 master weights of one parameter group, cut as
- * one buffer; zero3 is each parameter on its own. Facts: layouts.md section 10.4; flat.h. */
+ * one buffer; zero3 is each parameter on its own. docs/rules.md 10.4; flat.h. */
 #include "flat/flat_grid.h"
 #include "flat/modules.h"
 #include "layout/kinds.h"

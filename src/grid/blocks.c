@@ -1,5 +1,5 @@
 /* Grid layouts: fp8 weights are cut on the borders of their blocks, so that the scales of a shard are a cut of the scales.
- * Facts: layouts.md sections 4.10 and 17.5 (vLLM fp8.py, SGLang fp8.py). */
+ * docs/rules.md 4.10 (vLLM fp8.py, SGLang fp8.py). */
 #include "grid/grid_parts.h"
 
 #include "base/divisor.h"

@@ -2,8 +2,8 @@
  *
  * A part's local rows are a range of its dimension 0 (or its local columns one of dimension 1), and a
  * range of a dimension is a few boxes in axes (treadle_box_range). All of this is in the axes of the part, for one
- * expert where there are experts; treadle_part_canonical turns it into canonical boxes. Facts: layouts.md
- * sections 4.1 to 4.5. */
+ * expert where there are experts; treadle_part_canonical turns it into canonical boxes. docs/rules.md
+ * 4.1 to 4.5. */
 #include "grid/grid.h"
 
 #include <assert.h>

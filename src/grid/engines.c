@@ -1,4 +1,4 @@
-/* What the layouts of the generation engines share. Facts: layouts.md sections 2.4, 2.5, 3, 6.2, 6.3 and 17. What is
+/* What the layouts of the generation engines share. docs/rules.md 2.4 to 2.6, 3, 6.2, 6.3. What is
  * left of the ranks is engine replicas, slowest in rank order. */
 #include "grid/engines.h"
 

@@ -1,4 +1,4 @@
-/* megatron: Megatron-core's layouts. Facts: layouts.md sections 1.1, 2.1 to 2.3, 3, 16. */
+/* megatron: Megatron-core's layouts. docs/rules.md 1.1, 2.1 to 2.3, 3, 6.1. */
 #include "grid/megatron.h"
 
 #include "base/checked.h"

@@ -1,4 +1,4 @@
-/* sglang: SGLang's layouts. Facts: layouts.md sections 1.3, 6.3 and 17. tp is all ranks of a stage; attention and experts
+/* sglang: SGLang's layouts. docs/rules.md 1.3, 6.3, 9.2. tp is all ranks of a stage; attention and experts
  * have groups of their own, carved from it. */
 #include "grid/engines.h"
 

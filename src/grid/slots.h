@@ -1,6 +1,6 @@
 /* Slots: which expert of a layer lies where. Each rank of the expert parallel group has some slots in a row; slot s
  * holds logical expert logical[s], or s itself. Redundant experts have several slots.
- * Facts: layouts.md sections 6.1 to 6.3 (vLLM expert_map_manager.py, SGLang eplb). */
+ * docs/rules.md 6.1 to 6.3 (vLLM expert_map_manager.py, SGLang eplb). */
 #ifndef TREADLE_GRID_SLOTS_H
 #define TREADLE_GRID_SLOTS_H
 

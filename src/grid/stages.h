@@ -1,5 +1,5 @@
 /* Pipeline tables: which decoder layers each chunk of each stage has. Model-sized, so tables are fine.
- * Rules: facts of Megatron-core (transformer_block.py get_num_layers_to_build, transformer_layer.py
+ * Rules: docs/rules.md 2.1 to 2.5; Megatron-core (transformer_block.py get_num_layers_to_build, transformer_layer.py
  * get_transformer_layer_offset, pipeline_parallel_layer_layout.py), vLLM and SGLang (distributed/utils.py
  * get_pp_indices). */
 #ifndef TREADLE_GRID_STAGES_H

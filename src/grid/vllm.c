@@ -1,4 +1,4 @@
-/* vllm: vLLM's layouts. Facts: layouts.md sections 1.2, 6.2 and 17. Experts are cut or placed over the flattened group
+/* vllm: vLLM's layouts. docs/rules.md 1.2, 6.2. Experts are cut or placed over the flattened group
  * dp x pcp x tp of a stage. */
 #include "grid/engines.h"
 

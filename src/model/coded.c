@@ -2,7 +2,7 @@
  *
  * fp8: `NAME_scale_inv` belongs to NAME: fp32 [.., ceil(rows / block rows), ceil(cols / block cols)], value = element *
  * scale. MXFP4: a packed canonical [E, in, out] stands as `NAME_blocks` U8 [E, out, in / 32, 16] and `NAME_scales` U8
- * [E, out, in / 32]: 32 values of a row share a scale. Facts: layouts.md sections 4.9 and 4.10 (transformers,
+ * [E, out, in / 32]: 32 values of a row share a scale. docs/rules.md 4.9 and 4.10 (transformers,
  * integrations/mxfp4.py and finegrained_fp8.py). */
 #include "model/match.h"
 

@@ -1,4 +1,4 @@
-/* Block scales of fp8 models: what config.json says of them, and their shapes. Facts: layouts.md section 4.10. */
+/* Block scales of fp8 models: what config.json says of them, and their shapes. docs/rules.md 4.10. */
 #include "model/build.h"
 #include "model/stored.h"
 

@@ -4,7 +4,7 @@
  *
  * MXFP4: 32 values share a byte of scale, and two a byte of code, the even one in its low half; value =
  * E2M1 * 2^(scale - 127). fp8: value = e4m3 * the fp32 scale of its block. Both are rounded to bf16; MXFP4 is exact there.
- * Facts: layouts.md sections 4.9 and 4.10. */
+ * docs/rules.md 4.9 and 4.10. */
 #include "weights/decode.h"
 
 #include "base/alloc.h"

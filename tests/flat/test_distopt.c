@@ -1,4 +1,4 @@
-/* Buffers of the distributed optimizer: the vector of the facts, rules that hold of any, and refusals. */
+/* Buffers of the distributed optimizer: the vector of docs/rules.md 10.5, rules that hold of any, and refusals. */
 #include "test.h"
 
 #include "base/random.h"

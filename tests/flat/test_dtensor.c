@@ -1,5 +1,5 @@
-/* DTensor placements and FSDP2 shards: against lists of rows cut as torch.chunk cuts, the vectors of the
- * facts, and the matrices that others test their resharding with. */
+/* DTensor placements and FSDP2 shards: against lists of rows cut as torch.chunk cuts, the vectors of
+ * docs/rules.md 10.3, and the matrices that others test their resharding with. */
 #include "test.h"
 
 #include "base/random.h"

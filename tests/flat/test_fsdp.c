@@ -1,4 +1,4 @@
-/* fsdp and fsdp2 against plain loops over flattened parameters; the vectors of layouts.md 10 and 13. */
+/* fsdp and fsdp2 against plain loops over flattened parameters; the vectors of docs/rules.md 10.1 and 10.2. */
 #include "flat_truth.h"
 
 #include "test.h"
@@ -108,7 +108,7 @@ static void rows_of_parameters(void **state) {
   }
 }
 
-/* (9, 2) over 4: 3, 3, 3, 0 rows (layouts.md 10.2). */
+/* (9, 2) over 4: 3, 3, 3, 0 rows (docs/rules.md 10.2). */
 static void short_and_empty_shards(void **state) {
   (void)state;
   static const int64_t rows[] = {3, 3, 3, 0};

@@ -20,7 +20,7 @@ static void text_of_parallel(golden_case *c) {
 
 /* Whether SGLang keeps the shared expert with the routed ones: shared_experts_fusion_disable_reason() of the
  * model's class. Only DeepSeek can be ordered to; on a CUDA device DeepSeek-V3 with 256 experts and GLM-4.5 do so
- * by themselves, without expert parallelism and without an all-to-all backend (facts 6.3). */
+ * by themselves, without expert parallelism and without an all-to-all backend (docs/rules.md 6.3). */
 static bool fuses_shared(const golden_case *c) {
   const json_t *options = json_object_get(c->item, "options");
   const char *type = json_string_value(json_object_get(c->config, "model_type"));

@@ -59,7 +59,7 @@ static bool same_shape(const json_t *shape, int ndim, const int64_t *found) {
   return true;
 }
 
-/* The layer inside an MTP layer was renamed after the Megatron-core of the files (facts 7.4): either will
+/* The layer inside an MTP layer was renamed after the Megatron-core of the files (docs/rules.md 7.4): either will
  * do. */
 static bool same_name(const char *golden, const char *found) {
   static const char *const old = ".transformer_layer.", *const new = ".mtp_model_layer.";

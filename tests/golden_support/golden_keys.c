@@ -1,5 +1,5 @@
-/* Megatron's checkpoint keys: which Hugging Face elements stand behind a piece of sharded_state_dict (facts
- * 4, 7 and 16.13). The keys are the same whatever the storage, so the local spec, grouped and sequential
+/* Megatron's checkpoint keys: which Hugging Face elements stand behind a piece of sharded_state_dict (docs/rules.md
+ * 7.9). The keys are the same whatever the storage, so the local spec, grouped and sequential
  * experts and legacy GroupedMLP all come through the same table. */
 #include "golden_support/golden_parts.h"
 

@@ -128,7 +128,7 @@ golden_verdict golden_check_megatron_layers(golden_case *c) {
   if (layout) add_layout(c, layout);
 
   /* Megatron divides by zero for PP2 with both F and Z and VP > 1, although the numbers are good: whoever
-   * takes them is as right as who refuses them (facts 16.6). */
+   * takes them is as right as who refuses them (docs/rules.md 2.1). */
   const char *class = json_string_value(json_object_get(json_object_get(c->item, "error"), "class"));
   if (class && strcmp(class, "ZeroDivisionError") == 0) {
     c->layout = c->subject->open(c->config, c->text, c->ranks);

@@ -274,7 +274,7 @@ static const refusal refusals[] = {
     {4, "megatron:tp=2,pp=2,order=tp--pp", "'' is none of"},
     {4, "megatron:tp=2,pp=2,order=-tp-pp", "'' is none of"},
     {4, "megatron:tp=2,pp=2,order=tp-pp-", "'' is none of"},
-    {8, "megatron:tp=2,cp=2,pp=2,order=tp-cp-ep-pp-dp", "order=tp-cp-ep-pp-dp"}, /* facts 16.1 */
+    {8, "megatron:tp=2,cp=2,pp=2,order=tp-cp-ep-pp-dp", "order=tp-cp-ep-pp-dp"}, /* docs/rules.md 1.1 */
     /* shapes */
     {8, "megatron:tp=8", "12 attention heads are not divisible by tp=8"},
     {5, "vllm:tp=5", "tp=5 and the 4 KV heads must divide one another"},

@@ -1,4 +1,4 @@
-/* The vectors of the facts (layouts.md: section 13, 2.1, 2.4, 2.5, 3 and 17), asked by treadle_layout_runs
+/* The vectors of docs/rules.md (12, 2.1, 2.2, 2.4, 2.5, 3), asked by treadle_layout_runs
  * as a user would. */
 #include "test.h"
 
@@ -13,7 +13,7 @@ static treadle_layout *create(const treadle_model *model, const char *text, int6
   return layout;
 }
 
-/* ---- Rows of fused tensors (section 13) ---- */
+/* ---- Rows of fused tensors (docs/rules.md 12) ---- */
 
 static int32_t storage_of(const treadle_layout *layout, int64_t rank, const char *name) {
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
@@ -25,7 +25,7 @@ static int32_t storage_of(const treadle_layout *layout, int64_t rank, const char
   return -1;
 }
 
-/* The letter of section 13: the first of q_proj, k_proj, gate_proj, ...; "." is padding. */
+/* The letter of docs/rules.md 12: the first of q_proj, k_proj, gate_proj, ...; "." is padding. */
 static char letter_of(const treadle_model *model, int32_t tensor) {
   treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   if (tensor < 0) return '.';
@@ -143,7 +143,7 @@ static void columns(void **state) {
   treadle_model_close(model);
 }
 
-/* ---- Vocabulary padding (section 3) ---- */
+/* ---- Vocabulary padding (docs/rules.md 3) ---- */
 
 typedef struct vocabulary {
   int64_t rows, divisible;
@@ -211,7 +211,7 @@ static void padded_vocabularies(void **state) {
   }
 }
 
-/* Section 17, 9: where ceil64(V) does not divide, SGLang pads to 64 * tp and vLLM refuses. */
+/* docs/rules.md 3: where ceil64(V) does not divide, SGLang pads to 64 * tp and vLLM refuses. */
 static void vocabularies_that_do_not_divide(void **state) {
   (void)state;
   static const struct { int64_t rows, tp, sglang; } cases[] = {{320, 3, 384}, {100, 6, 384}, {200, 5, 320}};
@@ -229,7 +229,7 @@ static void vocabularies_that_do_not_divide(void **state) {
   }
 }
 
-/* ---- Stages (sections 2.1, 2.4, 2.5) ---- */
+/* ---- Stages (docs/rules.md 2.1, 2.2, 2.4, 2.5) ---- */
 
 typedef struct stages_vector {
   int64_t layers, pp;
@@ -245,13 +245,13 @@ static const stages_vector stages_vectors[] = {
      "0-2,15-18 3-6,19-22 7-10,23-26 11-14,27-29"},
     {61, 4, "megatron:pp=4,first=13", "0-12 13-28 29-44 45-60"},
     {8, 4, "megatron:pp=4", "0-1 2-3 4-5 6-7"},
-    {9, 2, "megatron:pp=2,last=3", "0-5 6-8"},                        /* 16.6 */
+    {9, 2, "megatron:pp=2,last=3", "0-5 6-8"},                        /* 2.1 */
     {10, 2, "megatron:pp=2,first=4,last=6,vpp=2", "0-1,5-6 2-4,7-9"}, /* Megatron fails here */
     {12, 4, "megatron:pp=4,first=2,last=2,vpp=2",
      "0-0,6-6 1-2,7-8 3-4,9-10 5-5,11-11"}, /* the closed form */
     {7, 2, "megatron:pp=2,embedding_split=on", "0-2 3-6"},
     {7, 2, "megatron:pp=2,loss_split=on", "0-3 4-6"},
-    /* layout strings, 2.2 and 16.5 */
+    /* layout strings, 2.2 */
     {4, 2, "megatron:pp=2,layout=Ettt|tL", "0-2 3-3"},
     {3, 2, "megatron:pp=2,layout=Et||tt|L", "0-0,1-2 -,-"},
     {4, 2, "megatron:pp=2,layout=|Ett|tt|L", "-,2-3 0-1,-"},
@@ -261,7 +261,7 @@ static const stages_vector stages_vectors[] = {
     {28, 3, "megatron:pp=3,layout=\"Et*9|t*10|t*9,L\"", "0-8 9-18 19-27"},
     {36, 5, "megatron:pp=5,first=6,last=6", "0-5 6-13 14-21 22-29 30-35"},
     {32, 6, "megatron:pp=6,first=4,last=4", "0-3 4-9 10-15 16-21 22-27 28-31"},
-    /* vLLM, 2.4 and 17.7 */
+    /* vLLM, 2.4 */
     {61, 4, "vllm:pp=4", "0-14 15-29 30-45 46-60"},
     {62, 4, "vllm:pp=4", "0-14 15-30 31-46 47-61"},
     {63, 4, "vllm:pp=4", "0-15 16-31 32-47 48-62"},

@@ -1,4 +1,4 @@
-/* Models of real configs have the published numbers of elements, each canonical one once (facts: layouts.md section 12),
+/* Models of real configs have the published numbers of elements, each canonical one once (docs/rules.md 11),
  * and real indices and lists of parameters are theirs. Skipped where the data is not there. */
 #include "test.h"
 

@@ -1,7 +1,7 @@
 /* The oracle of layouts: which canonical element lies where, written down element by element.
  *
  * It is the second opinion that the library's layouts and plans are tested against: plain loops over
- * rows and columns, one function per rule of docs on layouts ("Weight layouts: the facts", whose section
+ * rows and columns, one function per rule of docs/rules.md (its section
  * numbers stand beside each rule), and it shares no code and no header with src/layout, src/plan or
  * src/model. It is slow and big on purpose: every local element is one entry of an array. Models of up to some
  * 1e5 elements.
@@ -60,7 +60,7 @@ typedef struct oracle_tensor { /* a canonical tensor: Hugging Face's name, row-m
 
 typedef struct oracle_model {
   char type[24];                  /* one of the families; kimi_k2 is deepseek_v3, smollm3 stays */
-  int64_t V, H, L, nh, ng, hd, I; /* as in the facts, section 0.2 */
+  int64_t V, H, L, nh, ng, hd, I; /* as in docs/rules.md 0 */
   bool tied, qkv_bias, o_bias, mlp_bias, qk_norm;
   bool wrapped;  /* the config was the text_config of another */
   bool sandwich; /* four norms in a layer: gemma3 */

@@ -1,4 +1,4 @@
-/* fp8 blocks: which tensors have them, their scales, and where engines keep the scales. Facts 4.10 and 17.5. */
+/* fp8 blocks: which tensors have them, their scales, and where engines keep the scales. Rules 4.10. */
 #include "oracle/oracle_parts.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ static bool is_of_blocks(const oracle_model *m, const oracle_storage *s) {
 static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
 
 /* A section is cut in whole blocks; or it is all of the tensor, and no other follows it. vLLM keeps scales of finer
- * blocks for experts that are cut otherwise (17.5), so that each is repeated; of 32 at least, and of whole ones. */
+ * blocks for experts that are cut otherwise (4.10), so that each is repeated; of 32 at least, and of whole ones. */
 static bool choose_blocks(stored *s, bool refines, char *why) {
   int64_t finer = s->model->block[0];
   bool fit = true, whole = true;

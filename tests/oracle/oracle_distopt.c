@@ -1,4 +1,4 @@
-/* Megatron's distributed optimizer: facts 10.5, 16.2, 16.8. A rank has, for each buffer of each chunk, its part
+/* Megatron's distributed optimizer: rules 10.5. A rank has, for each buffer of each chunk, its part
  * of every bucket, one behind the other, as one tensor of fp32 master weights: buffers.0, buffers.1, ... and
  * expert_parallel_buffers.0. Padding inside buckets is padding. The weights themselves, whole on every data
  * parallel rank, are those of the megatron layout and not listed here; persistent buffers of a chunk follow its
@@ -110,10 +110,10 @@ static bool is_fp32(const oracle_megatron *g, int64_t elem_bytes, const char *na
 }
 
 static bool is_expert(const oracle_megatron *g, const char *name) {
-  return g->ep > 1 && strstr(name, ".mlp.experts.") != NULL; /* 16.2 */
+  return g->ep > 1 && strstr(name, ".mlp.experts.") != NULL; /* 10.5 */
 }
 
-/* 16.8: the tied embedding on the first stage and output_layer on the last; with MTP the embedding and its copy,
+/* 10.5: the tied embedding on the first stage and output_layer on the last; with MTP the embedding and its copy,
  * tied or not. */
 static bool is_shared(const oracle_model *m, const oracle_megatron *g, const char *name) {
   if (g->pp == 1) return false;

@@ -1,4 +1,4 @@
-/* The tensors of vLLM and SGLang: attention, MLP, experts, by facts 8 and 9. In which order and on which stage
+/* The tensors of vLLM and SGLang: attention, MLP, experts, by rules 8 and 9. In which order and on which stage
  * they come is said in oracle_vllm.c and oracle_sglang.c. */
 #include "oracle/oracle_engines.h"
 
@@ -142,7 +142,7 @@ static void sections(const oracle_place *at, const oracle_engine *e, const char 
 }
 
 /* 4.8: Qwen3-Next keeps the file's blocks of key heads, which a plain cut by rows does not part; Qwen3.5 has
- * sections, fused to two tensors (in SGLang 0.5.23 as well; the facts speak of a fork that has four). */
+ * sections, fused to two tensors (in SGLang 0.5.23 as well; older forks have four). */
 void oracle_engine_linear(const oracle_place *at, const oracle_engine *e) {
   const oracle_model *m = at->model;
   const oracle_shard cut = e->attention;
@@ -262,7 +262,7 @@ static void expert_weights(const oracle_place *at, const oracle_engine *e, const
   }
 }
 
-/* gpt-oss: the bias of w2 is on MoE tp rank 0, zero elsewhere; 4.9, 17.4. */
+/* gpt-oss: the bias of w2 is on MoE tp rank 0, zero elsewhere; 4.9. */
 static void expert_biases(const oracle_place *at, const oracle_engine *e, const char *name, bool is_w13) {
   const oracle_model *m = at->model;
   const oracle_shard cut = e->moe;

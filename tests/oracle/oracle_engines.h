@@ -1,5 +1,5 @@
-/* What vLLM and SGLang have in common: attention, MLP and expert tensors of a layer (facts 8 and 9), expert
- * placement (facts 6.2, 6.3) and where replicas of an engine sit. */
+/* What vLLM and SGLang have in common: attention, MLP and expert tensors of a layer (rules 8 and 9), expert
+ * placement (rules 6.2, 6.3) and where replicas of an engine sit. */
 #ifndef TREADLE_TESTS_ORACLE_ENGINES_H
 #define TREADLE_TESTS_ORACLE_ENGINES_H
 

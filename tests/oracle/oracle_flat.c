@@ -1,4 +1,4 @@
-/* FSDP1, FSDP2 and ZeRO: facts 10.1, 10.2, 10.4, 14.14. Parameters are those of oracle_modules.h. A rank is
+/* FSDP1, FSDP2 and ZeRO: rules 10.1, 10.2, 10.4. Parameters are those of oracle_modules.h. A rank is
  * t + tp * (d + dp * replica); tensor parallelism cuts first, then the local part is flattened or cut by rows.
  *
  *   fsdp    one tensor for each unit: its part of the flat parameter. First the root unit (what is in no decoder

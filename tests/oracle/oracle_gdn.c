@@ -1,4 +1,4 @@
-/* The rules of linear attention (Gated DeltaNet): facts 4.8. A rank's in_proj is one or more of six sections,
+/* The rules of linear attention (Gated DeltaNet): rules 4.8. A rank's in_proj is one or more of six sections,
  * each cut by heads; where a section's rows are depends on the family. */
 #include "oracle/oracle_parts.h"
 

@@ -1,4 +1,4 @@
-/* Megatron: the tensors of a rank, by the names of facts 7 and in the order of 7.10. */
+/* Megatron: the tensors of a rank, by the names of rules 7 and in the order of 7.10. */
 #include "oracle/oracle_megatron.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ static void up(const oracle_place *at, const oracle_megatron *g, const ranks *r,
   oracle_rule_rows(at, oracle_add(at, from.rows / g->tp, from.cols, "%s", name), from, r->t);
 }
 
-/* 7.3, 16.12; the fused down projection 4.7. The norms of the latents stand before the up projections in TE,
+/* 7.3, 7.10; the fused down projection 4.7. The norms of the latents stand before the up projections in TE,
  * behind all in the local spec. */
 static void mla(const oracle_place *at, const oracle_megatron *g, const ranks *r) {
   const oracle_model *m = at->model;
@@ -93,7 +93,7 @@ static void mla(const oracle_place *at, const oracle_megatron *g, const ranks *r
   vector(at, "self_attention.kv_layernorm.weight", "self_attn.kv_a_layernorm.weight");
 }
 
-/* 7.5, 16.12; out_norm is stored minus 1: 7.8. */
+/* 7.5, 7.10; out_norm is stored minus 1: 7.8. */
 static void linear(const oracle_place *at, const oracle_megatron *g, const ranks *r) {
   const oracle_model *m = at->model;
   const oracle_shard cut = {r->t, g->tp};
@@ -143,7 +143,7 @@ static void expert(const oracle_place *at, const ranks *r, oracle_window w, int 
   if (tensor == FC2_BIAS) oracle_rule_whole(at, w, oracle_expert_bias(at, e, ORACLE_DOWN));
 }
 
-/* 6.1, 7.2, 16.12: E / EP experts of this rank, named by their local numbers. */
+/* 6.1, 7.2, 7.10: E / EP experts of this rank, named by their local numbers. */
 static void experts(const oracle_place *at, const oracle_megatron *g, const ranks *r) {
   const oracle_model *m = at->model;
   static const char *const names[] = {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight",
@@ -217,7 +217,7 @@ static void moe(const oracle_place *at, const oracle_megatron *g, const ranks *r
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Norms stand inside the projections of the TE spec, but for those of MLA and of experts; 7.1 to 7.3, 16.3. */
+/* Norms stand inside the projections of the TE spec, but for those of MLA and of experts; 7.1 to 7.3, 7.9. */
 static void layer(const oracle_place *at, const oracle_megatron *g, const ranks *r) {
   const oracle_model *m = at->model;
   const char *before_mlp =
@@ -259,7 +259,7 @@ static void vocabulary(const oracle_place *at, const oracle_megatron *g, const r
                          oracle_hf(at, "%s", hf), r->t);
 }
 
-/* Persistent buffers come behind all parameters of a chunk; 7.2, 16.3. */
+/* Persistent buffers come behind all parameters of a chunk; 7.2, 7.9. */
 static void buffer(const oracle_place *at) {
   if (at->model->correction_bias && at->model->moe[at->layer])
     vector(at, "mlp.router.expert_bias", "mlp.gate.e_score_correction_bias");
@@ -336,7 +336,7 @@ void oracle_megatron_rank(oracle_layout *layout, const oracle_megatron *g, int64
   }
 }
 
-/* 1.1, 16.1: known words, each once, every size above 1 named; the pipeline groups of both grids the same. */
+/* 1.1: known words, each once, every size above 1 named; the pipeline groups of both grids the same. */
 static bool check_order(const oracle_layout *layout, const oracle_megatron *g, char *why) {
   static const char *const words[] = {"tp", "cp", "ep", "dp", "pp"};
   int seen[5] = {0};
@@ -399,7 +399,7 @@ static bool read_sizes(const oracle_layout *layout, oracle_options *options, ora
   return true;
 }
 
-/* 4.1, 4.3, 4.7, 6.1, 7.5, 16.9, 16.10 */
+/* 4.1, 4.3, 4.7, 6.1, 7.5, 4.9, 7.3 */
 static bool check_cuts(const oracle_model *m, const oracle_megatron *g, char *why) {
   int64_t rows = m->nh * oracle_q_width(m) + 2 * m->ng * m->hd;
   if (!oracle_divides(m->nh, g->tp, "heads", why) || !oracle_check_attention(m, g->tp, why) ||

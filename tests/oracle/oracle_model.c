@@ -67,7 +67,7 @@ static bool list_has(const json_t *list, int64_t number) {
 enum { GQA, MLA, HYBRID }; /* attention */
 enum { DENSE, ALL_MOE, SPARSE_STEP, FIRST_DENSE };
 
-/* What the name of a family says, facts 5. */
+/* What the name of a family says, rules 5. */
 static const struct family {
   const char *type;
   int attention, layers; /* which layers have experts */

@@ -67,12 +67,12 @@ typedef struct oracle_stages {
   int64_t mtp_p, mtp_v; /* the chunk with the MTP layers; -1 without any */
 } oracle_stages;
 
-/* Facts 2.1 and 2.2. Takes pp, vpp, first, last, embedding_split, loss_split and layout. */
+/* Rules 2.1 and 2.2. Takes pp, vpp, first, last, embedding_split, loss_split and layout. */
 bool oracle_stages_megatron(int64_t layers, int64_t mtp, oracle_options *options, oracle_stages *stages,
                             char *why);
-/* Facts 2.4. Takes pp and partition. */
+/* Rules 2.4. Takes pp and partition. */
 bool oracle_stages_vllm(int64_t layers, oracle_options *options, oracle_stages *stages, char *why);
-/* Facts 2.5. Takes pp and partition. */
+/* Rules 2.5. Takes pp and partition. */
 bool oracle_stages_sglang(int64_t layers, oracle_options *options, oracle_stages *stages, char *why);
 void oracle_stages_free(oracle_stages *stages);
 

@@ -1,5 +1,5 @@
 /* The rules: for each row and column of a tensor of a rank, the row and column of a Hugging Face tensor.
- * Section numbers are those of the facts. Linear attention has a file of its own, oracle_gdn.c. */
+ * Section numbers are those of docs/rules.md. Linear attention has a file of its own, oracle_gdn.c. */
 #include "oracle/oracle_parts.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* SGLang: groups (facts 1.3, 17.14), stages (2.5, 17.11, 17.15), layers in the order of named_parameters (9),
- * expert placement (6.3, 17.13) and the draft model (17.17). */
+/* SGLang: groups (rules 1.3), stages (2.5, 2.6), layers in the order of named_parameters (9),
+ * expert placement (6.3) and the draft model (9.3). */
 #include "oracle/oracle_engines.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct sizes {
 
 static bool is_qwen(const oracle_model *m) { return strncmp(m->type, "qwen", 4) == 0; }
 
-/* Qwen2-MoE and Qwen3-MoE ask no list which layers are dense: 17.12. */
+/* Qwen2-MoE and Qwen3-MoE ask no list which layers are dense: 9.1. */
 static bool all_moe(const oracle_model *m) {
   return oracle_is(m, "qwen2_moe") || oracle_is(m, "qwen3_moe");
 }
@@ -65,7 +65,7 @@ static void layer(const oracle_place *at, const oracle_engine *e) {
   if (m->gated && !is_linear) oracle_engine_qk_norms(at, self_attn);
 }
 
-/* A draft's own embedding and head give way to the main model's at run time: 17.17. */
+/* A draft's own embedding and head give way to the main model's at run time: 9.3. */
 static void draft_embedding(const oracle_place *at, const oracle_engine *e) {
   oracle_engine_embedding(at, e, "model.embed_tokens.weight");
   oracle_last(at)->unwritten = true;
@@ -114,13 +114,13 @@ static void draft_of_next(const oracle_place *outer, const oracle_engine *e) {
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-/* These make a head, tied or not, and load nothing into a tied one: 17.11; read for all but Qwen3-MoE. */
+/* These make a head, tied or not, and load nothing into a tied one: 2.6; read for all but Qwen3-MoE. */
 static bool head_whatever(const oracle_model *m) {
   return oracle_is(m, "mixtral") || all_moe(m) || oracle_is(m, "glm4_moe") || oracle_is(m, "qwen3_next") ||
          m->sinks;
 }
 
-/* 17.11, 2.5; Qwen3.5 and SmolLM3 were read. */
+/* 2.6, 2.5; Qwen3.5 and SmolLM3 were read. */
 static bool has_head(const oracle_model *m, int64_t pp, bool is_last) {
   if (oracle_is(m, "llama")) return !m->tied;
   if (head_whatever(m)) return true;
@@ -132,7 +132,7 @@ static bool has_head(const oracle_model *m, int64_t pp, bool is_last) {
 
 static void stage(const oracle_place *at, const oracle_engine *e, const oracle_stages *stages, int64_t p) {
   const oracle_model *m = at->model;
-  bool is_last = p == stages->pp - 1, all = m->sandwich;     /* Gemma-3 ignores PP: 17.15 */
+  bool is_last = p == stages->pp - 1, all = m->sandwich;     /* Gemma-3 ignores PP: 2.5 */
   bool copy = oracle_is(m, "smollm3") && m->tied && is_last; /* its head is the embedding */
   if (p == 0 || all || copy) oracle_engine_embedding(at, e, "model.embed_tokens.weight");
   if (all) oracle_engine_vector(at, "model.norm.weight", "model.norm.weight");
@@ -190,13 +190,13 @@ static bool read_sizes(oracle_options *options, sizes *s, char *why) {
   s->attn_tp = s->tp / (s->attn_dp * s->attn_cp);
   s->moe_tp = s->tp / (s->ep * s->moe_dp);
   bool cut = s->ep > 1 && s->moe_tp != 1;                             /* experts both placed and cut */
-  if (s->moe_dp > 1 && (s->moe_dp != s->attn_cp || cut || s->pp > 1)) /* 17.14 */
+  if (s->moe_dp > 1 && (s->moe_dp != s->attn_cp || cut || s->pp > 1)) /* 1.3 */
     return oracle_refuse(why, "moe_dp %lld needs attn_cp as large, ep 1 or ep * moe_dp == tp, and pp 1",
                          (long long)s->moe_dp);
   return oracle_option_switch(options, "dp_lm_head", &s->head_attn, why);
 }
 
-/* 6.3, 17.13. Mixtral and GLM-4.5 take redundant experts and a map, and do not look at them. */
+/* 6.3. Mixtral and GLM-4.5 take redundant experts and a map, and do not look at them. */
 static bool read_experts(const oracle_model *m, oracle_options *options, sizes *s, oracle_slots *slots,
                          char *why) {
   static const char *const names[] = {"new", "old", NULL};
@@ -219,8 +219,7 @@ static bool read_experts(const oracle_model *m, oracle_options *options, sizes *
            oracle_refuse(why, "options of experts, and the model has none");
   if (s->fused && (m->shared != 1 || oracle_is(m, "deepseek_ocr")))
     return oracle_refuse(why, "shared_fusion with %lld shared experts", (long long)m->shared);
-  if (m->sinks && s->ep > 1)
-    return oracle_refuse(why, "gpt_oss with ep %lld", (long long)s->ep); /* 17.16 */
+  if (m->sinks && s->ep > 1) return oracle_refuse(why, "gpt_oss with ep %lld", (long long)s->ep); /* 9.1 */
   if (oracle_is(m, "mixtral") || oracle_is(m, "glm4_moe") || oracle_is(m, "deepseek_ocr")) {
     if (map) return oracle_refuse(why, "%s is not placed by a map", m->type);
     redundant = 0;
@@ -242,12 +241,12 @@ static bool full_head_tp(const oracle_model *m) {
          oracle_is(m, "smollm3") || m->sandwich;
 }
 
-/* Under attention dp these keep attention on the full tp: 17.10. Gemma-3 reads the full tp as well. */
+/* Under attention dp these keep attention on the full tp: 9.2. Gemma-3 reads the full tp as well. */
 static bool full_attention_tp(const oracle_model *m) {
   return full_embedding_tp(m) || oracle_is(m, "mixtral") || oracle_is(m, "qwen2") || m->sandwich;
 }
 
-/* 17.9 */
+/* 3 */
 static int64_t padded_rows(const oracle_model *m, int64_t tp) {
   int64_t rows = oracle_round_up(m->V, 64);
   return rows % tp == 0 ? rows : oracle_round_up(m->V, 64 * tp);
@@ -280,7 +279,7 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
     e.embedding = whole;
     e.embedding_rows = padded_rows(m, 1);
   }
-  if (m->sandwich) { /* replicated and not padded: 17.15 */
+  if (m->sandwich) { /* replicated and not padded: 9.2 */
     e.embedding = whole;
     e.embedding_rows = m->V;
   }
@@ -294,7 +293,7 @@ static void rank_of(oracle_layout *layout, const sizes *s, const oracle_stages *
   oracle_coordinate(at.rank, "attn_dp", t / (s->attn_tp * s->attn_cp));
   oracle_coordinate(at.rank, "moe_tp", e.moe.t);
   oracle_coordinate(at.rank, "ep", e.ep_rank);
-  int64_t moe_dp = s->attn_cp > s->moe_dp ? attn_cp : t / (s->ep * s->moe_tp); /* 17.14 */
+  int64_t moe_dp = s->attn_cp > s->moe_dp ? attn_cp : t / (s->ep * s->moe_tp); /* 1.3 */
   oracle_coordinate(at.rank, "moe_dp", moe_dp);
   stage(&at, &e, stages, p);
 }

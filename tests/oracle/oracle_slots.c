@@ -1,4 +1,4 @@
-/* Which expert sits where in an engine: facts 6.2, 6.3, 17.6, 17.13. */
+/* Which expert sits where in an engine: rules 6.2, 6.3. */
 #include "oracle/oracle_engines.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The oracle's pipeline tables (facts 2): which stage and chunk has a decoder layer. And the options of a
+/* The oracle's pipeline tables (rules 2): which stage and chunk has a decoder layer. And the options of a
  * layout text, since most of them speak of stages. */
 #include "oracle/oracle_parts.h"
 
@@ -109,7 +109,7 @@ void oracle_stages_free(oracle_stages *stages) {
   stages->p = stages->v = NULL;
 }
 
-/* ---- Megatron: the layout string (facts 2.2, 16.5, 16.6) ------------------------------------- */
+/* ---- Megatron: the layout string (rules 2.2, 2.1) ------------------------------------- */
 
 enum { EXPANDED = 4096 };
 
@@ -199,7 +199,7 @@ static bool stages_of_string(const char *text, int64_t layers, int64_t mtp, int6
          oracle_refuse(why, "layout: 'm' not in the last chunk of a rank");
 }
 
-/* ---- Megatron: numbers of layers (facts 2.1, 16.6) ------------------------------------------- */
+/* ---- Megatron: numbers of layers (rules 2.1) ------------------------------------------- */
 
 /* Step 1: the slots of each stage. */
 static bool count_slots(int64_t layers, int64_t pp, int64_t first, int64_t last, int64_t a, int64_t b,
@@ -277,7 +277,7 @@ bool oracle_stages_megatron(int64_t layers, int64_t mtp, oracle_options *options
   return good;
 }
 
-/* ---- vLLM and SGLang (facts 2.4, 2.5, 17.7, 17.11) ------------------------------------------- */
+/* ---- vLLM and SGLang (rules 2.4, 2.5, 2.6) ------------------------------------------- */
 
 /* A list of numbers "16,15, 15,15" that sum up to layers. */
 static bool read_partition(const char *text, int64_t layers, int64_t pp, int64_t *counts, char *why) {

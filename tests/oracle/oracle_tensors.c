@@ -1,5 +1,5 @@
-/* The canonical tensors of a model, by Hugging Face's names: facts 5. They stand in the order in which
- * transformers' modules register them (a module's own parameters, then those of its children; facts 10.1, run
+/* The canonical tensors of a model, by Hugging Face's names: rules 5. They stand in the order in which
+ * transformers' modules register them (a module's own parameters, then those of its children; rules 10.1, run
  * for Llama, Qwen2, Qwen3 and Mixtral, read for the others), experts one by one. */
 #include "oracle/oracle_parts.h"
 

@@ -1,5 +1,5 @@
-/* vLLM: groups (facts 1.2), stages (2.4, 17.1), layers in the order of named_parameters (8), expert placement
- * (6.2, 17.6) and the draft model (17.17). */
+/* vLLM: groups (rules 1.2), stages (2.4, 2.6), layers in the order of named_parameters (8), expert placement
+ * (6.2) and the draft model (8.2). */
 #include "oracle/oracle_engines.h"
 
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void draft_of_next(const oracle_place *outer, const oracle_engine *e) {
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-/* What of the three stands on every stage: 17.1. */
+/* What of the three stands on every stage: 2.6. */
 static bool embedding_everywhere(const oracle_model *m) {
   return oracle_is(m, "mixtral") || oracle_is(m, "qwen2_moe") || oracle_is(m, "qwen3_moe") || m->halves ||
          m->packed || m->gated || m->sandwich;
@@ -95,7 +95,7 @@ static void stage(const oracle_place *place, const oracle_engine *e, const oracl
   const oracle_place main_model = oracle_in(place, -1, "%s", outer), *at = &main_model;
   bool is_first = p == 0, is_last = p == stages->pp - 1;
   bool ignores_tied =
-      m->mla || oracle_is(m, "glm4_moe") || oracle_is(m, "deepseek_ocr"); /* 17.2; read for GLM */
+      m->mla || oracle_is(m, "glm4_moe") || oracle_is(m, "deepseek_ocr"); /* 2.6; read for GLM */
   bool heads_tied = m->tied && !ignores_tied;
   const char *embedding = m->packed ? "model.embedding.weight" : "model.embed_tokens.weight";
   if (is_first || (is_last && heads_tied) || embedding_everywhere(m))
@@ -127,7 +127,7 @@ static void stage(const oracle_place *place, const oracle_engine *e, const oracl
 
 /* ---- Experts --------------------------------------------------------------------------------- */
 
-/* 6.2, 17.6. Qwen2-MoE and gpt-oss take redundant experts and a map, and do not look at them. */
+/* 6.2. Qwen2-MoE and gpt-oss take redundant experts and a map, and do not look at them. */
 static bool read_slots(const oracle_model *m, oracle_options *options, sizes *s, oracle_slots *slots,
                        char *why) {
   static const char *const placements[] = {"linear", "round_robin", NULL};

@@ -1,4 +1,4 @@
-/* The oracle held against the facts: toy vectors, stage tables, HybridFlow's figure 8, and the cases of
+/* The oracle held against docs/rules.md: toy vectors, stage tables, HybridFlow's figure 8, and the cases of
  * tests/golden. The golden checkers are told to ask the oracle instead of the library. */
 #include "test.h"
 
@@ -66,7 +66,7 @@ static void rows_are(const oracle_layout *layout, int64_t rank, const char *name
   assert_string_equal(text, wanted);
 }
 
-/* ---- Facts 13: toy vectors ------------------------------------------------------------------- */
+/* ---- Rules 12: toy vectors ------------------------------------------------------------------- */
 
 #define TOY                                                                                                \
   "{\"model_type\": \"llama\", \"vocab_size\": 66, \"hidden_size\": 8, \"num_hidden_layers\": 1, "         \
@@ -149,7 +149,7 @@ static void elements_are(const oracle_layout *layout, int64_t rank, const char *
   assert_string_equal(text, wanted);
 }
 
-/* Facts 13: nh 2, ng 1, hd 2; rows 0 to 7 of q_proj are q, gate of head 0, q, gate of head 1. And linear
+/* Rules 12: nh 2, ng 1, hd 2; rows 0 to 7 of q_proj are q, gate of head 0, q, gate of head 1. And linear
  * attention: nk 2, nv 4, dk 1, dv 2, hidden 1. */
 #define TOY_NEXT                                                                                           \
   "{\"model_type\": \"qwen3_next\", \"vocab_size\": 64, \"hidden_size\": 1, \"num_hidden_layers\": 2, "    \
@@ -224,7 +224,7 @@ static oracle_model *model_with_experts(const char *type, int experts) {
   return model_of(config);
 }
 
-/* Facts 6, 13, 17.6, 17.13. */
+/* Rules 6.2, 6.3, 12. */
 static void where_experts_are(void **state) {
   (void)state;
   static const char *const vllm = "model.layers.0.mlp.experts.routed_experts.w13_weight";
@@ -271,7 +271,7 @@ static void where_experts_are(void **state) {
   oracle_model_free(gated);
 }
 
-/* Facts 10.1, 10.2, 10.4: V 3, H 2 and MLP 9; norms of 2, embedding and head of 6 elements. */
+/* Rules 10.1, 10.2, 10.4: V 3, H 2 and MLP 9; norms of 2, embedding and head of 6 elements. */
 #define TOY_FLAT                                                                                           \
   "{\"model_type\": \"llama\", \"vocab_size\": 3, \"hidden_size\": 2, \"num_hidden_layers\": 1, "          \
   "\"num_attention_heads\": 1, \"head_dim\": 2, \"intermediate_size\": 9, \"torch_dtype\": \"float32\"}"
@@ -292,7 +292,7 @@ static void toy_flat(void **state) {
   oracle_layout_free(packed);
   oracle_layout_free(aligned);
 
-  /* facts 13: 9 rows, dp 2, tp 2: the cut by tp comes first */
+  /* rules 10.2: 9 rows, dp 2, tp 2: the cut by tp comes first */
   oracle_layout *both = layout_of(model, "fsdp2:dp=2,tp=2", 4, 1);
   static const char *const rows[] = {"g0 g1 g2", "g5 g6", "g3 g4", "g7 g8"};
   for (int64_t r = 0; r < 4; r++) rows_are(both, r, "model.layers.0.mlp.gate_proj.weight", rows[r]);
@@ -315,7 +315,7 @@ static void toy_flat(void **state) {
   oracle_model_free(model);
 }
 
-/* Facts 10.5: embedding 640 elements (tied, two stages: a bucket of its own) behind all of a layer. */
+/* Rules 10.5: embedding 640 elements (tied, two stages: a bucket of its own) behind all of a layer. */
 static void toy_distopt(void **state) {
   (void)state;
   oracle_model *model =
@@ -338,7 +338,7 @@ static void toy_distopt(void **state) {
   oracle_model_free(model);
 }
 
-/* ---- Facts 2: stages ------------------------------------------------------------------------- */
+/* ---- Rules 2: stages ------------------------------------------------------------------------- */
 
 /* The layers of each (stage, chunk) as "0-3 / 4-7", chunks of stage 0 first; "x": none. */
 static void stages_are(int layers, const char *text, int64_t pp, const char *wanted) {
