@@ -1,4 +1,4 @@
-/* src/family/*.c: the files of families/, and one refusal for each rule of docs/families.md. */
+/* src/family/: the files of families/, and one refusal for each rule of docs/families.md. */
 #include "test.h"
 
 #include "family/family.h"
