@@ -1,4 +1,4 @@
-/* src/grid/*.c: every layout that can be made of the golden files' models agrees with itself
+/* src/grid/: every layout that can be made of the golden files' models agrees with itself
  * (consistent.h): dense and with experts, tied, with MTP layers, views, biases, buffers and expert maps. */
 /* ctest: timeout=600 */
 #include "test.h"
