@@ -22,11 +22,11 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static treadle_status add(const char *path, const treadle_yaml *root, treadle_arena *arena,
-                          family_array *families) {
+static treadle_status add(const char *path, const treadle_yaml *root, const char *folder,
+                          treadle_arena *arena, family_array *families) {
   treadle_family *family;
   treadle_status status;
-  TRY(treadle_family_read(path, root, arena, &family));
+  TRY(treadle_family_read(path, root, folder, arena, &family));
   TRY(treadle_array_push(families, family));
 out:
   return status;
@@ -39,7 +39,7 @@ static treadle_status add_file(const char *folder, const char *name, treadle_are
   const char *path = treadle_arena_format(arena, "%s/%s", folder, name);
   if (!path) return treadle_family_no_memory();
   TRY(treadle_yaml_load(path, arena, &root));
-  TRY(add(path, root, arena, families));
+  TRY(add(path, root, folder, arena, families));
 out:
   return status;
 }
@@ -66,7 +66,7 @@ static treadle_status add_built_in(treadle_arena *arena, family_array *families)
     const char *path = treadle_arena_format(arena, "families/%s", file->name);
     if (!path) return treadle_family_no_memory();
     TRY(treadle_yaml_parse(path, file->text, strlen(file->text), arena, &root));
-    TRY(add(path, root, arena, families));
+    TRY(add(path, root, NULL, arena, families));
   }
 out:
   return status;
@@ -143,7 +143,7 @@ static treadle_status find_built_in(const char *model_type, treadle_arena *arena
     path = treadle_arena_format(arena, "families/%s", file->name);
     if (!path) return treadle_family_no_memory();
     TRY(treadle_yaml_parse(path, file->text, strlen(file->text), arena, &root));
-    TRY(treadle_family_read(path, root, arena, &family));
+    TRY(treadle_family_read(path, root, NULL, arena, &family));
     if (covers(family, model_type)) *family_p = family;
   }
 out:

@@ -168,9 +168,10 @@ typedef struct treadle_family {
 } treadle_family;
 
 /* Builds a family from a parsed file; refuses unknown keys and names, cycles, repeated names, parts that
- * are not kinds. Everything lives in `arena`, and its texts where `root` lives. */
-treadle_status treadle_family_read(const char *path, const treadle_yaml *root, treadle_arena *arena,
-                                   treadle_family **family_p);
+ * are not kinds. Blocks, and families that it extends, are those of `folder`, and those built in where that is NULL or has
+ * none. Everything lives in `arena`, and its texts where `root` lives. */
+treadle_status treadle_family_read(const char *path, const treadle_yaml *root, const char *folder,
+                                   treadle_arena *arena, treadle_family **family_p);
 
 /* All families: of `folder`, or those built in when NULL. */
 treadle_status treadle_family_all(const char *folder, treadle_arena *arena, treadle_family ***families_p,
@@ -197,5 +198,6 @@ typedef struct treadle_family_text {
   const char *text;
 } treadle_family_text;
 extern const treadle_family_text treadle_family_texts[]; /* ended by a NULL name */
+extern const treadle_family_text treadle_block_texts[];  /* of families/blocks/ */
 
 #endif

@@ -41,7 +41,7 @@ treadle_status treadle_family_text_of(const treadle_family_reader *reader, const
 }
 
 const char *treadle_family_place(const treadle_family_reader *reader, const treadle_yaml *node) {
-  return treadle_arena_format(reader->arena, "%s line %d", reader->path, node->line);
+  return treadle_arena_format(reader->arena, "%s line %d", node->file, node->line);
 }
 
 treadle_status treadle_family_condition(const treadle_family_reader *reader, const treadle_yaml *node,

@@ -4,14 +4,16 @@
  * name has at most one {l}; axes are dims or integers; same_as leads to an earlier kind that copies nothing
  * itself. The values are checked later, when a config.json makes the family a model. */
 #include "family/read.h"
+#include "family/assemble.h"
 #include "family/expr.h"
 
 #include <string.h>
 
 static const char *const root_keys[] = {
-    "family",  "model_types",  "config",  "dims",    "layers",          "mtp",    "experts",  "prefixes",
-    "tensors", "mtp_prefixes", "views",   "carried", "stored_prefixes", "packed", "requires", "traits",
-    "outer",   "quantised",    "engines", NULL};
+    "family",          "model_types", "config",   "dims",         "layers",  "mtp",
+    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
+    "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
+    "engines",         "extends",     "blocks",   "conditions",   "changes", NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -304,9 +306,10 @@ out:
   return status;
 }
 
-treadle_status treadle_family_read(const char *path, const treadle_yaml *root, treadle_arena *arena,
-                                   treadle_family **family_p) {
+treadle_status treadle_family_read(const char *path, const treadle_yaml *root, const char *folder,
+                                   treadle_arena *arena, treadle_family **family_p) {
   treadle_family_reader reader = {.path = path, .arena = arena};
+  treadle_assembly assembly = {.reader = &reader, .folder = folder};
   treadle_status status;
   treadle_family *family = treadle_arena_alloc(arena, sizeof *family);
   if (!family) return treadle_family_no_memory();
@@ -314,6 +317,7 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, t
   if (!family->path) return treadle_family_no_memory();
   family->arena = arena;
   reader.family = family;
+  TRY(treadle_family_assemble(&assembly, root, &root));
   TRY(read_head(&reader, root));
   TRY(read_prefixes(&reader, root, "prefixes", &reader.prefixes));
   TRY(read_prefixes(&reader, root, "mtp_prefixes", &reader.mtp_prefixes));

@@ -36,9 +36,10 @@ static inline void treadle_nearest_try(treadle_nearest *nearest, const char *can
   nearest->distance = distance;
 }
 
-/* TREADLE_REFUSED with "PATH line N: " before the message. */
+/* TREADLE_REFUSED with "PATH line N: " before the message: of the file that the node stands in, which may be a block. */
 #define treadle_family_fail(reader, node, format, ...)                                                     \
-  treadle_fail(TREADLE_REFUSED, "%s line %d: " format, (reader)->path, (node)->line, __VA_ARGS__)
+  ((void)(reader),                                                                                         \
+   treadle_fail(TREADLE_REFUSED, "%s line %d: " format, (node)->file, (node)->line, __VA_ARGS__))
 
 treadle_status treadle_family_no_memory(void);
 /* "PATH line N", kept for messages of expressions; NULL: memory is out. */

@@ -19,6 +19,7 @@ enum { LARGEST_FILE = 64 << 20, DEEPEST = 64 };
 typedef struct yaml_reader {
   yaml_parser_t parser;
   const char *what;
+  const char *file; /* the same, in the arena */
   treadle_arena *arena;
 } yaml_reader;
 
@@ -155,6 +156,7 @@ static treadle_status read_node(yaml_reader *reader, const yaml_event_t *event, 
     goto out;
   }
   node->line = line_of(event);
+  node->file = reader->file;
   if (event->type == YAML_SCALAR_EVENT) {
     node->kind = TREADLE_YAML_SCALAR;
     node->text = treadle_arena_copy_text(reader->arena, (const char *)event->data.scalar.value);
@@ -173,11 +175,11 @@ out:
 
 treadle_status treadle_yaml_parse(const char *what, const char *text, size_t length, treadle_arena *arena,
                                   const treadle_yaml **root_p) {
-  yaml_reader reader = {.what = what, .arena = arena};
+  yaml_reader reader = {.what = what, .file = treadle_arena_copy_text(arena, what), .arena = arena};
   yaml_event_t event = {0};
   treadle_yaml *root = NULL;
   treadle_status status;
-  if (!yaml_parser_initialize(&reader.parser)) return no_memory(&reader);
+  if (!reader.file || !yaml_parser_initialize(&reader.parser)) return no_memory(&reader);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, length);
 
   TRY(next(&reader, &event)); /* the stream starts */

@@ -15,6 +15,7 @@ typedef enum treadle_yaml_kind {
 typedef struct treadle_yaml {
   treadle_yaml_kind kind;
   int line;                    /* from 1 */
+  const char *file;            /* what it was read from, as it was named to the parser */
   const char *text;            /* scalar */
   size_t count;                /* list, map */
   struct treadle_yaml **items; /* list: items; map: values */

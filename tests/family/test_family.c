@@ -30,7 +30,7 @@ static treadle_status read_sketch(sketch s, treadle_arena *arena, treadle_family
   treadle_status status;
   snprintf(text, sizeof text, "%s%s%s%s", s.head, s.dims, s.tensors, s.engines);
   TRY(treadle_yaml_parse("small.yaml", text, strlen(text), arena, &root));
-  TRY(treadle_family_read("small.yaml", root, arena, family_p));
+  TRY(treadle_family_read("small.yaml", root, NULL, arena, family_p));
 out:
   return status;
 }

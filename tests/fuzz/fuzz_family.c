@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const treadle_yaml *root;
   treadle_family *family;
   if (treadle_yaml_parse("fuzz.yaml", (const char *)data, size, &arena, &root) == TREADLE_OK &&
-      treadle_family_read("fuzz.yaml", root, &arena, &family) == TREADLE_OK)
+      treadle_family_read("fuzz.yaml", root, NULL, &arena, &family) == TREADLE_OK)
     build(family);
   treadle_arena_release(&arena);
   return 0;

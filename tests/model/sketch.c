@@ -72,7 +72,7 @@ treadle_status sketch_read(const sketch *s, treadle_arena *arena, treadle_family
   treadle_status status;
   write_sketch(s, text);
   TRY(treadle_yaml_parse("small.yaml", text, strlen(text), arena, &root));
-  TRY(treadle_family_read("small.yaml", root, arena, family_p));
+  TRY(treadle_family_read("small.yaml", root, NULL, arena, family_p));
 out:
   return status;
 }

@@ -1,0 +1,105 @@
+/* The order in which a family is put together: what it extends; its blocks, the first ones whole and the others into the
+ * places of the first; what it says itself; its changes; its conditions.
+ *
+ * A place is a line {place: NAME}, in `tensors` or in the rules of an engine. A block that `fills` it puts its own lines
+ * there, behind those of blocks before it. Lists without places (views, packed) are joined. */
+#include "family/assemble.h"
+
+#include <string.h>
+
+static bool has_places(const char *section) {
+  return strcmp(section, "views") != 0 && strcmp(section, "packed") != 0;
+}
+
+/* The position of a place; the count where there is none. */
+static size_t find_place(const treadle_yaml *list, const char *place) {
+  size_t i = 0;
+  while (i < list->count && strcmp(treadle_yaml_text(list->items[i], "place", ""), place) != 0) i++;
+  return i;
+}
+
+static treadle_status fill_section(treadle_assembly *a, treadle_yaml *tree, const char *section,
+                                   const char *place, const treadle_yaml *lines) {
+  treadle_yaml *list = treadle_tree_section(tree, section);
+  size_t at = list ? find_place(list, place) : 0;
+  if (!list || at == list->count)
+    return treadle_family_fail(a->reader, lines, "%s has no {place: %s} for these lines", section, place);
+  return treadle_tree_splice(a, list, at, 0, lines);
+}
+
+/* Puts a block over the tree of those before it. */
+static treadle_status add_block(treadle_assembly *a, treadle_yaml *tree, treadle_yaml *block) {
+  const char *place;
+  treadle_status status;
+  TRY(treadle_family_text_of(a->reader, block, "fills", false, &place));
+  treadle_tree_unset(block, "fills");
+  for (int i = 0; place && treadle_section_names[i]; i++) {
+    const char *section = treadle_section_names[i];
+    const treadle_yaml *lines = treadle_tree_section(block, section);
+    if (lines && has_places(section)) TRY(fill_section(a, tree, section, place, lines));
+  }
+  if (place) {
+    treadle_tree_unset(block, "tensors");
+    treadle_tree_unset(block, "engines");
+  }
+  TRY(treadle_tree_merge(a, tree, block, true));
+out:
+  return status;
+}
+
+static treadle_status add_blocks(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *blocks) {
+  treadle_status status = TREADLE_OK;
+  if (blocks->kind != TREADLE_YAML_LIST || blocks->count > TREADLE_MAX_BLOCKS)
+    return treadle_family_fail(a->reader, blocks, "%s must be a list of at most %d", "blocks",
+                               TREADLE_MAX_BLOCKS);
+  for (size_t i = 0; i < blocks->count; i++) {
+    treadle_yaml *block = NULL;
+    TRY(treadle_block_read(a, blocks->items[i], &block));
+    TRY(add_block(a, tree, block));
+  }
+out:
+  return status;
+}
+
+/* Places that nobody filled, and those that somebody did, go. */
+static void remove_places(treadle_yaml *tree) {
+  for (int i = 0; treadle_section_names[i]; i++) {
+    treadle_yaml *list = treadle_tree_section(tree, treadle_section_names[i]);
+    size_t kept = 0;
+    if (!list) continue;
+    for (size_t k = 0; k < list->count; k++)
+      if (!treadle_yaml_get(list->items[k], "place")) list->items[kept++] = list->items[k];
+    list->count = kept;
+  }
+}
+
+/* A section that a change has emptied is none. */
+static void remove_empty(treadle_yaml *tree) {
+  static const char *const sections[] = {"views", "packed", NULL};
+  for (int i = 0; sections[i]; i++) {
+    const treadle_yaml *list = treadle_tree_section(tree, sections[i]);
+    if (list && !list->count) treadle_tree_unset(tree, sections[i]);
+  }
+}
+
+treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *root,
+                                       const treadle_yaml **whole_p) {
+  treadle_yaml *family, *tree;
+  treadle_status status;
+  TRY(treadle_family_extend(a, root, &family));
+  TRY(treadle_tree_new(a, TREADLE_YAML_MAP, family, &tree));
+  const treadle_yaml *blocks = treadle_yaml_get(family, "blocks"),
+                     *changes = treadle_yaml_get(family, "changes");
+  treadle_tree_unset(family, "blocks");
+  treadle_tree_unset(family, "changes");
+  if (blocks) TRY(add_blocks(a, tree, blocks));
+  TRY(treadle_tree_merge(a, tree, family, true));
+  TRY(treadle_engines_derive(a, tree));
+  if (changes) TRY(treadle_changes_apply(a, tree, changes, NULL));
+  remove_places(tree);
+  remove_empty(tree);
+  TRY(treadle_conditions_apply(a, tree, treadle_yaml_get(root, "conditions")));
+  *whole_p = tree;
+out:
+  return status;
+}
