@@ -2,7 +2,7 @@
  * places of the first; what it says itself; its changes; its conditions.
  *
  * A place is a line {place: NAME}, in `tensors` or in the rules of an engine. A block that `fills` it puts its own lines
- * there, behind those of blocks before it. Lists without places (views, packed) are joined. */
+ * there, behind those of blocks before it; a line that says `to` goes to that place. Lists without places (views, packed) are joined. */
 #include "family/assemble.h"
 
 #include <string.h>
@@ -18,31 +18,48 @@ static size_t find_place(const treadle_yaml *list, const char *place) {
   return i;
 }
 
+/* Puts a block's lines of a section into their places; those that have none are left to be joined. */
 static treadle_status fill_section(treadle_assembly *a, treadle_yaml *tree, const char *section,
-                                   const char *place, const treadle_yaml *lines) {
-  treadle_yaml *list = treadle_tree_section(tree, section);
-  size_t at = list ? find_place(list, place) : 0;
-  if (!list || at == list->count)
-    return treadle_family_fail(a->reader, lines, "%s has no {place: %s} for these lines", section, place);
-  return treadle_tree_splice(a, list, at, 0, lines);
+                                   const char *fills, treadle_yaml *lines) {
+  treadle_yaml *list = treadle_tree_section(tree, section), *one;
+  treadle_status status;
+  size_t kept = 0;
+  TRY(treadle_tree_new(a, TREADLE_YAML_LIST, lines, &one));
+  one->count = 1;
+  for (size_t i = 0; i < lines->count; i++) {
+    treadle_yaml *line = lines->items[i];
+    const char *place = treadle_yaml_text(line, "to", fills);
+    size_t at = list && place ? find_place(list, place) : 0;
+    if (!place) {
+      lines->items[kept++] = line;
+      continue;
+    }
+    if (!list || at == list->count)
+      return treadle_family_fail(a->reader, line, "%s has no {place: %s} for this line", section, place);
+    if (line->kind == TREADLE_YAML_MAP) treadle_tree_unset(line, "to");
+    one->items = &lines->items[i];
+    TRY(treadle_tree_splice(a, list, at, 0, one));
+  }
+  lines->count = kept;
+out:
+  return status;
 }
 
-/* Puts a block over the tree of those before it. */
+/* Puts a block over the tree of those before it, which it may change. */
 static treadle_status add_block(treadle_assembly *a, treadle_yaml *tree, treadle_yaml *block) {
-  const char *place;
+  const char *fills;
   treadle_status status;
-  TRY(treadle_family_text_of(a->reader, block, "fills", false, &place));
+  TRY(treadle_family_text_of(a->reader, block, "fills", false, &fills));
   treadle_tree_unset(block, "fills");
-  for (int i = 0; place && treadle_section_names[i]; i++) {
+  for (int i = 0; treadle_section_names[i]; i++) {
     const char *section = treadle_section_names[i];
-    const treadle_yaml *lines = treadle_tree_section(block, section);
-    if (lines && has_places(section)) TRY(fill_section(a, tree, section, place, lines));
+    treadle_yaml *lines = treadle_tree_section(block, section);
+    if (lines && has_places(section)) TRY(fill_section(a, tree, section, fills, lines));
   }
-  if (place) {
-    treadle_tree_unset(block, "tensors");
-    treadle_tree_unset(block, "engines");
-  }
+  const treadle_yaml *changes = treadle_yaml_get(block, "changes");
+  treadle_tree_unset(block, "changes");
   TRY(treadle_tree_merge(a, tree, block, true));
+  if (changes) TRY(treadle_changes_apply(a, tree, changes, NULL));
 out:
   return status;
 }

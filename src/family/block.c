@@ -1,6 +1,7 @@
 /* One block: a part of families that stands in a file of its own (families/blocks/), or in the family's `blocks`.
  *
- * Its options have a value each unless the family gives another. `$name` in a text stands for the value. Two things are
+ * Its options have a value each unless the family gives another. `$name`, or `${name}` before a letter, in a text
+ * stands for the value. Two things are
  * decided here, while the block is read: a line with `if`, an expression over the options, stands only where it holds;
  * and a line whose `when` becomes true or false by an option loses it, or goes. */
 #include "family/assemble.h"
@@ -9,10 +10,9 @@
 #include <string.h>
 
 static const char *const block_keys[] = {
-    "block",  "fills",   "options",   "conditions", "dims",         "config", "layers",
-    "mtp",    "experts", "prefixes",  "tensors",    "mtp_prefixes", "views",  "stored_prefixes",
-    "packed", "carried", "quantised", "outer",      "requires",     "traits", "engines",
-    NULL};
+    "block",     "fills",    "options",  "conditions",   "dims",    "config",          "layers", "mtp",
+    "experts",   "prefixes", "tensors",  "mtp_prefixes", "views",   "stored_prefixes", "packed", "carried",
+    "quantised", "outer",    "requires", "traits",       "engines", "changes",         NULL};
 
 typedef struct block_reader {
   treadle_assembly *a;
@@ -60,8 +60,9 @@ static treadle_status substitute_text(block_reader *b, treadle_yaml *node) {
   const char *from = node->text, *dollar;
   if (!strchr(from, '$')) return TREADLE_OK;
   while ((dollar = strchr(from, '$'))) {
-    size_t length = name_length(dollar + 1);
-    const char *name = treadle_arena_format(b->a->reader->arena, "%.*s", (int)length, dollar + 1);
+    bool braces = dollar[1] == '{';
+    size_t length = name_length(dollar + 1 + braces);
+    const char *name = treadle_arena_format(b->a->reader->arena, "%.*s", (int)length, dollar + 1 + braces);
     if (!name) goto no_memory;
     const treadle_yaml *value = treadle_yaml_get(b->options, name);
     if (!value) {
@@ -69,7 +70,11 @@ static treadle_status substitute_text(block_reader *b, treadle_yaml *node) {
       goto out;
     }
     treadle_builder_add(&text, "%.*s%s", (int)(dollar - from), from, value->text);
-    from = dollar + 1 + length;
+    from = dollar + 1 + length + braces;
+    if (braces && *from++ != '}') {
+      status = treadle_family_fail(b->a->reader, node, "%.160s: '}' is missing", node->text);
+      goto out;
+    }
   }
   treadle_builder_add(&text, "%s", from);
   node->text = text.text ? treadle_arena_copy_text(b->a->reader->arena, text.text) : NULL;

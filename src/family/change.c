@@ -3,6 +3,7 @@
  *   {in: vllm, name: lm_head.weight, set: {over: head_tp}, unset: [when]}
  *   {in: [vllm, sglang], name: L.mlp.gate.weight, drop: true}
  *   {in: tensors, name: X, after: [LINE, ...]}        or before:, or instead:
+ *   {in: sglang, name: X, ahead_of: Y}                moves the line
  *
  * A line is found by a name as it is written, and must be there; of a line with several names, one will do. `at` and `spec`
  * choose among lines of one name. */
@@ -10,8 +11,8 @@
 
 #include <string.h>
 
-static const char *const change_keys[] = {"in",   "name",  "at",     "spec",    "set", "unset",
-                                          "drop", "after", "before", "instead", NULL};
+static const char *const change_keys[] = {"in",   "name",  "at",     "spec",    "set",      "unset",
+                                          "drop", "after", "before", "instead", "ahead_of", NULL};
 
 static bool has_name(const treadle_yaml *line, const char *name) {
   const treadle_yaml *names = treadle_yaml_get(line, "name");
@@ -79,14 +80,39 @@ out:
   return status;
 }
 
+/* Moves the line at *at_p to right before another one. */
+static treadle_status move_line(treadle_assembly *a, const treadle_yaml *change, const char *ahead_of,
+                                treadle_yaml *list, size_t *at_p) {
+  treadle_yaml *line = list->items[*at_p], *one;
+  size_t to = 0;
+  treadle_status status;
+  while (to < list->count && !has_name(list->items[to], ahead_of)) to++;
+  if (to == list->count || to == *at_p)
+    return treadle_family_fail(a->reader, change, "ahead_of: there is no other line %.160s", ahead_of);
+  if (to == *at_p + 1) return TREADLE_OK; /* where a line that was moved is met again */
+  TRY(treadle_tree_new(a, TREADLE_YAML_LIST, change, &one));
+  one->items = &line;
+  one->count = 1;
+  TRY(treadle_tree_splice(a, list, *at_p, 1, NULL));
+  TRY(treadle_tree_splice(a, list, to - (to > *at_p), 0, one));
+  *at_p -= to > *at_p; /* may wrap below the first: the caller adds one */
+out:
+  return status;
+}
+
 static treadle_status apply_to(treadle_assembly *a, const treadle_yaml *change, const char *name,
                                treadle_yaml *list, bool *found_p) {
-  treadle_status status = TREADLE_OK;
+  const char *ahead_of;
+  treadle_status status;
+  TRY(treadle_family_text_of(a->reader, change, "ahead_of", false, &ahead_of));
   for (size_t i = 0; i < list->count; i++) {
     const treadle_yaml *line = list->items[i];
     if (!has_name(line, name) || !agrees(line, change, "at") || !agrees(line, change, "spec")) continue;
     *found_p = true;
-    TRY(change_line(a, change, list, &i));
+    if (ahead_of)
+      TRY(move_line(a, change, ahead_of, list, &i));
+    else
+      TRY(change_line(a, change, list, &i));
   }
 out:
   return status;

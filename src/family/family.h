@@ -43,6 +43,7 @@ typedef struct treadle_kind {
   int32_t scale_of; /* the block scales of this kind, for models stored in fp8; -1: it is no scale */
   int32_t same_as;  /* kind that this one copies while same_when holds, or -1 */
   const char *same_when;
+  const char *file; /* where it stands: the family's file or that of a block */
   int line;
 } treadle_kind;
 
@@ -57,6 +58,7 @@ typedef struct treadle_view_rule {
   int naxes;
   int8_t axis[TREADLE_MAX_AXES]; /* of the kind */
   int8_t axis_dim[TREADLE_MAX_AXES];
+  const char *file;
   int line;
 } treadle_view_rule;
 
@@ -119,6 +121,7 @@ typedef struct treadle_rule {
   int8_t
       merge; /* a stack of experts is shown with experts and dimension merge - 1 as one; 0: with a dimension more */
   bool scales; /* block scales of the storage tensor before it */
+  const char *file;
   int line;
 } treadle_rule;
 

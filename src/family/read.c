@@ -249,6 +249,7 @@ static treadle_status read_tensor(treadle_family_reader *reader, const treadle_y
   TRY(treadle_family_condition(reader, node, "when", &kind->when));
   TRY(read_same_when(reader, node, kind));
   TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
+  kind->file = node->file;
   kind->line = node->line;
   TRY(treadle_map_put(&reader->kinds, kind->name, family->kind_count));
   family->kind_count++;

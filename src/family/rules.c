@@ -209,6 +209,7 @@ static treadle_status read_rule(treadle_family_reader *reader, const treadle_yam
   bool listed = names && names->kind == TREADLE_YAML_LIST;
   int spec, word;
   treadle_status status;
+  rule->file = node->file;
   rule->line = node->line;
   if (keys == rule_keys && treadle_yaml_get(node, "mtp")) {
     rule->at = TREADLE_AT_MTP_LAYERS;

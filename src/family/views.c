@@ -93,6 +93,7 @@ static treadle_status read_view(treadle_family_reader *reader, const treadle_yam
   TRY(treadle_family_text_of(reader, node, "name", true, &text));
   TRY(treadle_family_expand(reader, node, text, &name));
   view->name = name.text;
+  view->file = node->file;
   view->line = node->line;
   if (treadle_map_get(&reader->kinds, name.text, -1) >= 0 ||
       treadle_map_get(&reader->views, name.text, -1) >= 0)

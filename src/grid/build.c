@@ -31,8 +31,8 @@ static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, cons
   if (rule->experts) {
     used->ep = treadle_mesh_find(&grid->mesh, "ep");
     if (!used->ep || !spec->slots)
-      REFUSE("family %s line %d: %s is of experts, and layout '%s' places none", model->family->name,
-             rule->line, rule->name, layout->text);
+      REFUSE("%s line %d: %s is of experts, and layout '%s' places none", rule->file, rule->line,
+             rule->name, layout->text);
     grid->ep = used->ep;
   }
   for (int p = 0; p < used->nparts; p++) TRY(treadle_model_part(model, rule->parts[p], &used->parts[p]));
@@ -42,8 +42,8 @@ static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, cons
   }
   used->over = treadle_mesh_find(&grid->mesh, rule->over);
   if (!used->over)
-    REFUSE("family %s line %d: %s is cut over '%s', which layout '%s' does not have", model->family->name,
-           rule->line, rule->name, rule->over, layout->text);
+    REFUSE("%s line %d: %s is cut over '%s', which layout '%s' does not have", rule->file, rule->line,
+           rule->name, rule->over, layout->text);
   used->shards = used->over->size;
   if (!rule->pad_vocab) return TREADLE_OK;
   int64_t rows = used->parts[0].shape[0];
@@ -106,8 +106,8 @@ static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
       TRY(treadle_grid_evaluate(layout, spec, rule->name, rule->when, -1, &holds));
     if (!holds) continue;
     if (present < nparts)
-      REFUSE("family %s line %d: the model has %d of the %d parts of %s", model->family->name, rule->line,
-             present, nparts, rule->name);
+      REFUSE("%s line %d: the model has %d of the %d parts of %s", rule->file, rule->line, present, nparts,
+             rule->name);
     treadle_grid_rule *used = &grid->rules[grid->rule_count++];
     *used = (treadle_grid_rule){
         .rule = rule, .shards = 1, .by_layer = by_layer, .nparts = nparts, .also = also};
@@ -187,8 +187,8 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
     TRY(treadle_grid_evaluate(b->layout, b->spec, rule->rule->name, rule->rule->when, layer, &holds));
   if (!holds) return TREADLE_OK;
   if (present < storage->nparts)
-    REFUSE("family %s line %d: layer %d has %d of the %d parts of %s", model->family->name,
-           rule->rule->line, layer, present, storage->nparts, rule->rule->name);
+    REFUSE("%s line %d: layer %d has %d of the %d parts of %s", rule->rule->file, rule->rule->line, layer,
+           present, storage->nparts, rule->rule->name);
   TRY(treadle_cut_shape(b->layout->text, model, rule, storage));
   const treadle_tensor *head = &model->tensors[storage->parts[0]];
   storage->dtype = rule->rule->dtype ? rule->rule->dtype : treadle_layout_dtype(b->layout, head);

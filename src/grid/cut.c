@@ -101,18 +101,18 @@ treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
     bool extra = i >= storage->nparts - rule->also; /* another expert of the same shape */
     if (part->ndim != head->ndim || part->elems / part->shape[0] != head->elems / head->shape[0] ||
         (extra && part->shape[0] != rule->parts[i - rule->also].shape[0]))
-      REFUSE("family %s line %d: %s and %s differ in more than rows and cannot be stacked",
-             model->family->name, rule->rule->line, name_of(model, head), name_of(model, part));
+      REFUSE("%s line %d: %s and %s differ in more than rows and cannot be stacked", rule->rule->file,
+             rule->rule->line, name_of(model, head), name_of(model, part));
     if (cut_of(rule, part) == TREADLE_CUT_HEADS || rule->rule->fuse)
       TRY(check_heads(what, model, rule, part));
     if (rule->rule->fuse && part->axis[0] != head->axis[0])
-      REFUSE("family %s line %d: %s and %s have no common axis to be fused by", model->family->name,
-             rule->rule->line, name_of(model, head), name_of(model, part));
+      REFUSE("%s line %d: %s and %s have no common axis to be fused by", rule->rule->file, rule->rule->line,
+             name_of(model, head), name_of(model, part));
     if (cut_of(rule, part) == TREADLE_CUT_ROWS && !rule->rule->fuse && !rule->padded_rows)
       TRY(check_divides(what, rule, name_of(model, part), "rows", rows_of(part)));
     if (rule->rule->cut == TREADLE_CUT_COLS) {
       if (part->ndim < 2)
-        REFUSE("family %s line %d: %s has no columns to cut", model->family->name, rule->rule->line,
+        REFUSE("%s line %d: %s has no columns to cut", rule->rule->file, rule->rule->line,
                name_of(model, part));
       TRY(check_divides(what, rule, name_of(model, part), "columns", part->shape[1]));
     }

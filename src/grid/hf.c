@@ -23,6 +23,7 @@ static treadle_status make_rules(const treadle_layout *layout, treadle_arena *ar
                            .nparts = 1,
                            .parts = {{k, -1}},
                            .experts = kind->experts,
+                           .file = kind->file,
                            .line = kind->line};
   }
   spec->rules = rules;

@@ -16,9 +16,9 @@ static treadle_status take_axis(const treadle_model *model, const treadle_view_r
   if (part->start[axis] < 0 || part->size[axis] < 1 || part->start[axis] > tensor->axis[axis] ||
       part->size[axis] > tensor->axis[axis] - part->start[axis])
     return treadle_fail(TREADLE_REFUSED,
-                        "family %s line %d: %s takes [%" PRId64 ", +%" PRId64
+                        "%s line %d: %s takes [%" PRId64 ", +%" PRId64
                         ") of axis %s of %s, which has %" PRId64,
-                        model->family->name, view->line, view->name, part->start[axis], part->size[axis],
+                        view->file, view->line, view->name, part->start[axis], part->size[axis],
                         kind->axis_text[axis], kind->name, tensor->axis[axis]);
 out:
   return status;
@@ -49,8 +49,8 @@ treadle_status treadle_model_part(const treadle_model *model, treadle_part_name 
   for (int a = kind->experts; a < tensor->naxes; a++)
     if (!named[a] && part.size[a] != 1)
       return treadle_fail(TREADLE_REFUSED,
-                          "family %s line %d: %s leaves out axis %s of %s, of which it takes %" PRId64,
-                          model->family->name, view ? view->line : kind->line,
+                          "%s line %d: %s leaves out axis %s of %s, of which it takes %" PRId64,
+                          view ? view->file : kind->file, view ? view->line : kind->line,
                           view ? view->name : kind->name, kind->axis_text[a], kind->name, part.size[a]);
   if (kind->scale_of >= 0) { /* rows of heads that blocks do not show, or of query heads */
     const treadle_kind *weight = &model->family->kinds[kind->scale_of];
