@@ -142,11 +142,11 @@ static void uneven_experts(void **state) {
   json_t *config = json_loads("{\"model_type\": \"gpt_oss\", " SIZES "\"num_local_experts\": 5}", 0, NULL);
   assert_non_null(config);
   assert_ok(treadle_model_from_config("config", config, NULL, &model));
-  assert_ok(treadle_layout_create(model, "vllm:dp=3,ep=on", RANKS, &layout));
+  assert_ok(treadle_layout_create(model, "vllm:dp=3,ep=on", RANKS, NULL, &layout));
   for (int64_t rank = 0; rank < RANKS; rank++) {
     int found = 0;
     for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
-      treadle_storage_info info;
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       treadle_run *runs;
       size_t run_count;
       assert_ok(treadle_layout_storage(layout, rank, i, &info));

@@ -475,14 +475,14 @@ static void sizes(void **state) {
       snprintf(text, sizeof text, "%s=%s", keys[i], numbers[k]);
       snprintf(part, sizeof part, "layout '%s': %s=%s is not a whole number from 1 to 2^40", text, key,
                numbers[k]);
-      assert_refused(part, treadle_layout_create(model, text, 2, &layout));
+      assert_refused(part, treadle_layout_create(model, text, 2, NULL, &layout));
     }
   assert_refused("redundant=-1 is not a whole number from 0 to 2^20",
-                 treadle_layout_create(model, "vllm:tp=2,ep=on,redundant=-1", 2, &layout));
+                 treadle_layout_create(model, "vllm:tp=2,ep=on,redundant=-1", 2, NULL, &layout));
   assert_refused("'-3' is not a whole number from 0",
-                 treadle_layout_create(model, "vllm:pp=2,partition=\"5,-3\"", 2, &layout));
+                 treadle_layout_create(model, "vllm:pp=2,partition=\"5,-3\"", 2, NULL, &layout));
   assert_refused("'*' without a number from 0 to 2^20",
-                 treadle_layout_create(model, "megatron:pp=2,layout=Et*-1|ttL", 2, &layout));
+                 treadle_layout_create(model, "megatron:pp=2,layout=Et*-1|ttL", 2, NULL, &layout));
   treadle_model_close(model);
 }
 
