@@ -114,7 +114,7 @@ treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *
   TRY(treadle_engines_derive(a, tree));
   if (changes) TRY(treadle_changes_apply(a, tree, changes, NULL));
   remove_places(tree);
-  remove_empty(tree);
+  if (changes) remove_empty(tree);
   TRY(treadle_conditions_apply(a, tree, treadle_yaml_get(root, "conditions")));
   *whole_p = tree;
 out:

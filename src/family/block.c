@@ -77,7 +77,7 @@ static treadle_status substitute_text(block_reader *b, treadle_yaml *node) {
     }
   }
   treadle_builder_add(&text, "%s", from);
-  node->text = text.text ? treadle_arena_copy_text(b->a->reader->arena, text.text) : NULL;
+  node->text = !text.failed ? treadle_arena_copy_text(b->a->reader->arena, text.text) : NULL;
   if (node->text) goto out;
 no_memory:
   status = treadle_family_no_memory();

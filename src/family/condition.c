@@ -61,8 +61,8 @@ static treadle_status write_out(namer *n, treadle_yaml *node) {
       goto out;
     }
   }
-  if (!changed) goto out;
-  node->text = text.text ? treadle_arena_copy_text(n->a->reader->arena, text.text) : NULL;
+  if (!changed && !text.failed) goto out;
+  node->text = !text.failed ? treadle_arena_copy_text(n->a->reader->arena, text.text) : NULL;
   if (!node->text) status = treadle_family_no_memory();
 out:
   treadle_builder_release(&text);

@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-static const char *const trait_names[] = {"redundant",   "round_robin",    "all_stages", "legacy_experts",
-                                          "stage_needs", "triton_kernels", NULL};
+static const char *const trait_names[] = {"redundant",      "round_robin", "all_stages",
+                                          "legacy_experts", "stage_needs", "triton_kernels",
+                                          "indexer_fusion", NULL};
 static const char *const require_keys[] = {"that", "else", NULL};
 
 /* The engine of a key; refused when the family has no such section. */

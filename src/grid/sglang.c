@@ -15,8 +15,25 @@ static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
 
 typedef struct options {
   int64_t tp, pp, attn_dp, attn_cp, attn_tp, ep, moe_dp, moe_tp, dense_tp;
-  bool deepep, fused, dp_head, triton_kernels, triton_is_default;
+  bool deepep, fused, dp_head, triton_kernels, triton_is_default, indexer_fused;
 } options;
+
+/* The two projections of an indexer are one, or apart (indexer_fusion=off), in families whose trait says that they can be. */
+static treadle_status read_indexer(const treadle_engine *engine, treadle_layout *layout,
+                                   treadle_words *words, bool *fused_p) {
+  const char *value = treadle_words_get(words, "indexer_fusion");
+  int64_t fuses;
+  treadle_status status;
+  TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "indexer_fusion", 0, &fuses));
+  if (value && !fuses)
+    REFUSE("layout '%s': indexer_fusion=%s, and SGLang fuses no indexer of family %s", words->text, value,
+           layout->model->family->name);
+  *fused_p = fuses != 0;
+  if (value) TRY(treadle_words_flag(words, "indexer_fusion", fused_p));
+  if (fuses && !*fused_p) treadle_normal_text(engine->normal, "indexer_fusion", "off");
+out:
+  return status;
+}
 
 /* One of two words; the first where the key is absent. */
 static treadle_status read_choice(treadle_words *words, const char *key, const char *first,
@@ -125,6 +142,8 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_mesh_add(mesh, "embed_tp", o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
   treadle_mesh_add(mesh, "head_tp", o.dp_head && o.attn_dp > 1 ? o.attn_tp : o.tp, 1);
   write_normal(normal, &o);
+  TRY(read_indexer(&engine, layout, words, &o.indexer_fused));
+  treadle_grid_number(&engine.spec, "indexer_fused", o.indexer_fused);
   treadle_grid_number(&engine.spec, "deepep", o.deepep);
   treadle_grid_number(&engine.spec, "shared_fused", o.fused);
   treadle_grid_number(&engine.spec, "triton_kernels", o.triton_kernels);
@@ -138,8 +157,22 @@ out:
   return status;
 }
 
-static const char *const keys[] = {"tp",           "pp",         "attn_dp",   "attn_cp", "ep",
-                                   "moe_dp",       "partition",  "redundant", "map",     "shared_fusion",
-                                   "moe_dense_tp", "dp_lm_head", "a2a",       "moe",     "names",
-                                   "dtype",        NULL};
+static const char *const keys[] = {"tp",
+                                   "pp",
+                                   "attn_dp",
+                                   "attn_cp",
+                                   "ep",
+                                   "moe_dp",
+                                   "partition",
+                                   "redundant",
+                                   "map",
+                                   "shared_fusion",
+                                   "moe_dense_tp",
+                                   "dp_lm_head",
+                                   "a2a",
+                                   "moe",
+                                   "names",
+                                   "dtype",
+                                   "indexer_fusion",
+                                   NULL};
 const treadle_layout_kind treadle_kind_sglang = {"sglang", keys, true, create};

@@ -146,6 +146,23 @@ golden_verdict golden_compare_rank(const golden_case *c, int64_t rank, golden_pa
   return verdict == GOLDEN_EQUAL ? compare_half(c, rank, part, true, list) : verdict;
 }
 
+/* The number of a name of the public files: where the language model is part of a larger one, its names begin otherwise
+ * there than in the family. */
+static int32_t find_tensor(const golden_case *c, const char *name) {
+  static const char *const begins[][2] = {{"model.language_model.", "model."},
+                                          {"language_model.model.", "model."},
+                                          {"language_model.lm_head.", "lm_head."}};
+  int32_t number = c->subject->find(c->layout, name);
+  for (size_t i = 0; number < 0 && i < sizeof begins / sizeof *begins; i++) {
+    char own[256];
+    size_t length = strlen(begins[i][0]);
+    if (strncmp(name, begins[i][0], length) != 0) continue;
+    snprintf(own, sizeof own, "%s%s", begins[i][1], name + length);
+    number = c->subject->find(c->layout, own);
+  }
+  return number;
+}
+
 /* Scales are found by their names but are no canonical tensors: nobody lists or describes them. */
 golden_verdict golden_compare_model(const golden_case *c, const json_t *tensors, golden_part part,
                                     int32_t **numbers_p) {
@@ -157,7 +174,7 @@ golden_verdict golden_compare_model(const golden_case *c, const json_t *tensors,
     const json_t *tensor = json_array_get(tensors, i);
     const char *name = json_string_value(json_array_get(tensor, 0));
     treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
-    numbers[i] = c->subject->find(c->layout, name);
+    numbers[i] = find_tensor(c, name);
     if (numbers[i] < 0) return golden_differ(c, "the model has no %s", name);
     bool described = c->subject->tensor(c->layout, numbers[i], &info);
     if (!described && part != GOLDEN_SCALES) return golden_differ(c, "the model does not know %s", name);
