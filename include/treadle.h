@@ -79,7 +79,8 @@ typedef enum treadle_status {
   TREADLE_PEER = -4,      /* another rank failed, died or runs something else */
   TREADLE_TIMEOUT = -5,   /* a wait took longer than its limit */
   TREADLE_DIFFERENT = -6, /* a check found a difference */
-  TREADLE_STATE = -7      /* a call in the wrong mode */
+  TREADLE_STATE = -7,     /* a call in the wrong mode */
+  TREADLE_CANCELLED = -8  /* who watches the work has said so */
 } treadle_status;
 
 /* The word of a status: "refused", "no memory", ..., "unknown status". Never NULL. */
@@ -88,6 +89,11 @@ const char *treadle_status_text(treadle_status status);
 /* What the last failure in this thread was; "" before the first. Valid until the next failure. One line of at most 1,023 bytes in
  * UTF-8: what it quotes may be any bytes, and control characters and what is no UTF-8 stand there as \xNN. */
 const char *treadle_error_message(void);
+
+/* Who watches long work is called now and then, in the thread that has called the function: what is being done ("plan of
+ * kind"), and how much of it. A result of false ends the work with TREADLE_CANCELLED. `doing` lives as long as the program. It may
+ * not call the objects that are being worked on. */
+typedef bool (*treadle_watcher)(void *context, const char *doing, int64_t done, int64_t total);
 
 /* ---- Element types ----------------------------------------------------------------------------- */
 
@@ -223,6 +229,21 @@ typedef struct treadle_run {
   int8_t add; /* what is stored is the tensor's value plus this */
 } treadle_run;
 
+/* How a layout cuts the model's largest tensor, experts stacked. */
+typedef struct treadle_cut_info {
+  size_t struct_size;
+  const char *tensor; /* Hugging Face's name, with * for experts; lives as long as the model; NULL: the model has no tensor */
+  int ndim;
+  int64_t shape[4];
+  size_t bytes;
+  int64_t parts;
+  int64_t part_shape[4]; /* of the largest part */
+  size_t part_bytes;
+  int64_t holders_min, holders_max; /* how many ranks have a part */
+} treadle_cut_info;
+
+treadle_status treadle_layout_largest_cut(const treadle_layout *layout, treadle_cut_info *info_p);
+
 /* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(); on failure it is NULL. */
 treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage,
                                    treadle_run **runs_p, size_t *count_p);
@@ -282,6 +303,59 @@ int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
+
+/* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
+
+typedef struct treadle_report treadle_report;
+
+typedef struct treadle_report_options {
+  size_t struct_size;
+  size_t page_bytes; /* as in treadle_plan_options */
+  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest of all ranks */
+  /* Device bytes that no rank may exceed; 0: none. One that is too small is an answer: then the cap is the smallest, and
+   * the report does not fit. */
+  size_t budget_bytes;
+  bool alias;    /* as in treadle_plan_options */
+  bool one_rank; /* of `rank` alone, whose very plan is made */
+  int64_t rank;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_report_options;
+
+/* Settles cap and waves as a switch of these layouts would, and measures one rank of each kind, with several threads. Layouts of
+ * the same model and rank count. They must outlive the report. Options may be NULL. On failure *report_p is NULL. Any number of
+ * threads may ask a report. */
+treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
+                                     const treadle_report_options *options, treadle_report **report_p);
+void treadle_report_destroy(treadle_report *report);
+
+typedef struct treadle_report_info {
+  size_t struct_size;
+  int64_t ranks;
+  int32_t kinds;    /* of ranks; 0 for one rank */
+  bool has_inbound; /* treadle_report_inbound can be asked: a report over all ranks, and at most 16 */
+  size_t page_bytes;
+  size_t model_bytes;
+  size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
+  size_t infer_bytes, copied_bytes, aliased_bytes;       /* and these */
+  int32_t waves;
+  size_t cap_bytes, cap_min_bytes;
+  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
+  size_t peak_bytes;           /* the largest */
+  size_t bound_bytes;          /* the bound of the rank with the least room, */
+  int64_t tight_rank;          /* which is this */
+  double inbound_max, inbound_mean; /* received by a rank over model_bytes; the mean of one rank is NaN */
+  /* Sent and received by a rank: the largest over the mean. Above 128 ranks of what is received alone; of one rank NaN. */
+  double link_load;
+  bool fits;               /* without a budget: true */
+  size_t budget_min_bytes; /* the smallest budget */
+} treadle_report_info;
+
+void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
+/* The figures of one rank, but for the digest and, in a report over all ranks, cap and waves. */
+treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
+/* What a rank pulls from each peer: bytes has room for all ranks. */
+treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 
 /* ---- Groups: the ranks that switch together -----------------------------------------------------
  *
