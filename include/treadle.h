@@ -609,6 +609,58 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
  * opened is TREADLE_DIFFERENT. The window may be NULL where it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 
+/* ---- Converting checkpoints ---------------------------------------------------------------------
+ *
+ * From files to files, a few MiB at a time, so that memory does not depend on the model. A conversion that was stopped at any
+ * moment, or cancelled, is taken up by the next one of the same inputs: files stand under their names when they are whole.
+ *
+ * Several processes share one: each opens it, and writes files rank, rank + ranks, ... All have to have ended a step well
+ * before any begins the next, which the caller sees to:
+ *
+ *   treadle_convert_open     everything that can be refused from names, shapes and types
+ *   treadle_convert_compare  copies of one weight in several files are the same (a part on each process); not needed where rank 0
+ *                            says treadle_convert_resumes
+ *   treadle_convert_begin    rank 0: the folder, room on the disk
+ *   treadle_convert_write    the weights (a part on each process)
+ *   treadle_convert_finish   rank 0: what stands beside the weights, what makes the checkpoint be found
+ *
+ * Another order is TREADLE_STATE, and so is anything but closing after a step that has failed. One thread at a time. */
+typedef struct treadle_convert treadle_convert;
+
+typedef struct treadle_convert_options {
+  size_t struct_size;
+  const char *in, *out;  /* folders */
+  const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
+  const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
+  const char *families;  /* as in treadle_model_options */
+  bool trust;            /* copies of 1 MiB and more are not compared */
+  int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
+  treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
+  void *watch_context;
+} treadle_convert_options;
+
+/* Options are copied, and what they point to but for the watcher's context. On failure *convert_p is NULL. Local. */
+treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
+treadle_status treadle_convert_compare(treadle_convert *convert);
+treadle_status treadle_convert_begin(treadle_convert *convert);
+treadle_status treadle_convert_write(treadle_convert *convert);
+treadle_status treadle_convert_finish(treadle_convert *convert);
+void treadle_convert_close(treadle_convert *convert);
+
+/* Rank 0, once opened: was the same conversion begun before, so that its files were compared already? Else false. */
+bool treadle_convert_resumes(const treadle_convert *convert);
+
+typedef struct treadle_convert_figures {
+  size_t struct_size;
+  int64_t bytes_read, bytes_written; /* weights */
+  int64_t tensors;                   /* of all files */
+  int64_t files, resumed;            /* files that this process had to write; those that were there */
+  int64_t skipped, opaque;           /* values of the source that are no weights */
+} treadle_convert_figures;
+
+/* What this process has done so far. */
+void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p); /* else zeros */
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -439,6 +439,46 @@ static void switches(objects *o) {
   assert_ok(treadle_switch_to_train(o->sw));
 }
 
+static void conversions(objects *o) {
+  treadle_convert *convert = NULL;
+  treadle_convert_figures figures = TREADLE_INIT(treadle_convert_figures);
+  char out[64];
+  snprintf(out, sizeof out, "%s/out", o->folder);
+  treadle_convert_options good = {
+      .struct_size = sizeof good, .in = o->folder, .out = out, .from = "hf", .to = "hf"};
+  treadle_convert_options wrong = good;
+  REFUSED(treadle_convert_open(NULL, &convert));
+  REFUSED(treadle_convert_open(&good, NULL));
+  REFUSED_SIZES(wrong, treadle_convert_open(&wrong, &convert));
+  REFUSED_NEWER(treadle_convert_options, treadle_convert_open(newer_p, &convert));
+  const char **const texts[] = {&wrong.in, &wrong.out, &wrong.from, &wrong.to};
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    wrong = good;
+    *texts[i] = NULL;
+    REFUSED(treadle_convert_open(&wrong, &convert));
+    *texts[i] = "";
+    WORKS(assert_true(treadle_convert_open(&wrong, &convert) < 0));
+  }
+  static const int no_pairs[][2] = {{-1, 1}, {1, 1}, {0, -1}, {INT32_MAX, INT32_MIN}, {7, 0}};
+  for (size_t i = 0; i < TEST_COUNT(no_pairs); i++) {
+    wrong = good;
+    wrong.rank = no_pairs[i][0];
+    wrong.ranks = no_pairs[i][1];
+    REFUSED(treadle_convert_open(&wrong, &convert));
+  }
+  assert_null(convert);
+  REFUSED(treadle_convert_compare(NULL));
+  REFUSED(treadle_convert_begin(NULL));
+  REFUSED(treadle_convert_write(NULL));
+  REFUSED(treadle_convert_finish(NULL));
+  GIVES(false, treadle_convert_resumes(NULL));
+  figures.files = 7;
+  NOTHING(treadle_convert_get_figures(NULL, &figures));
+  assert_int_equal(figures.files, 0);
+  NOTHING(treadle_convert_get_figures(convert, NULL));
+  WORKS(treadle_convert_close(NULL));
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -451,8 +491,8 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts,   models, layouts,        pieces,  plans,
-                                             reports, groups, switch_options, switches};
+  static void (*const parts[])(objects *) = {texts,   models, layouts,        pieces,   plans,
+                                             reports, groups, switch_options, switches, conversions};
   objects o;
   int count = 0;
   objects_init(&o);
