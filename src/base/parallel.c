@@ -56,14 +56,15 @@ static int32_t processors(void) {
 }
 
 treadle_status treadle_parallel(int32_t count, treadle_step step, void *context,
-                                void (*told)(void *context, int32_t begun)) {
+                                treadle_status (*told)(void *context, int32_t begun)) {
   loop l = {.step = step, .context = context, .count = count, .lock = PTHREAD_MUTEX_INITIALIZER};
   pthread_t others[THREADS_MAX];
   int32_t made = 0, wanted = processors() < count ? processors() - 1 : count - 1;
   while (made < wanted && pthread_create(&others[made], NULL, work, &l) == 0) made++;
   while (take(&l)) {
     int32_t begun = atomic_load(&l.next);
-    if (told) told(context, begun < count ? begun : count);
+    treadle_status status = told ? told(context, begun < count ? begun : count) : TREADLE_OK;
+    if (status != TREADLE_OK) note_failure(&l, begun, status);
   }
   for (int32_t i = 0; i < made; i++) pthread_join(others[i], NULL);
   return l.status == TREADLE_OK ? TREADLE_OK : treadle_fail(l.status, "%s", l.message);

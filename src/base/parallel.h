@@ -11,9 +11,9 @@ typedef treadle_status (*treadle_step)(void *context, int32_t index);
 
 /* Takes steps 0 to count - 1, this thread and others beside it: one for each processor that the process may use, 16 at
  * most. No step begins after one has failed. The failure of the lowest index is the result, so that it is the same each
- * time, and its message is this thread's. told: called between this thread's steps with how many have begun; may be
- * NULL. */
+ * time, and its message is this thread's. told: called between this thread's steps with how many have begun, and ends the
+ * loop where it fails; may be NULL. */
 treadle_status treadle_parallel(int32_t count, treadle_step step, void *context,
-                                void (*told)(void *context, int32_t begun));
+                                treadle_status (*told)(void *context, int32_t begun));
 
 #endif

@@ -24,7 +24,8 @@ const char *treadle_status_text(treadle_status status) {
               {TREADLE_PEER, "peer"},
               {TREADLE_TIMEOUT, "timeout"},
               {TREADLE_DIFFERENT, "different"},
-              {TREADLE_STATE, "state"}};
+              {TREADLE_STATE, "state"},
+              {TREADLE_CANCELLED, "cancelled"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].status == status) return rows[i].text;
   return "unknown status";

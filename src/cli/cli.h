@@ -131,6 +131,11 @@ int treadle_finish_output(const char *command, int exit_status);
 void treadle_progress_begin(void);
 void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void treadle_progress_end(void);
+/* A treadle_watcher that says so: "plan of kind 3 of 5". */
+bool treadle_progress_watch(void *context, const char *doing, int64_t done, int64_t total);
+
+/* Moved over lower bound; 1 when nothing moved. */
+double treadle_ratio(size_t moved, size_t lower_bound);
 
 /* "70.55 billion", "31.79 million": a number of parameters. */
 typedef struct treadle_count_text {

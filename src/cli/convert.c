@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "convert/convert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,12 +16,14 @@ static const double LONGEST_WAIT = 1e6; /* seconds: files may take processes une
 
 static double begin_seconds;
 
-static void show_progress(int64_t done, int64_t total) {
+static bool show_progress(void *context, const char *doing, int64_t done, int64_t total) {
+  (void)context, (void)doing;
   double seconds = treadle_clock_seconds() - begin_seconds;
   double rate = seconds > 0 ? (double)done / seconds : 0;
   treadle_progress("%s of %s, %.2f GB/s, about %.0f s left", treadle_text_of_size((size_t)done),
                    treadle_text_of_size((size_t)total), rate / 1e9,
                    rate > 0 ? (double)(total - done) / rate : 0.0);
+  return true;
 }
 
 /* What all processes together did; the memory is that of the largest. */
@@ -114,9 +115,11 @@ int treadle_command_convert(const treadle_arguments *arguments) {
   treadle_status status;
   treadle_convert *convert = NULL;
   totals sum = {0};
+  treadle_convert_figures mine = TREADLE_INIT(treadle_convert_figures);
   begin_seconds = treadle_clock_seconds();
   TRY(treadle_session_start_if_launched(&session, "convert", LONGEST_WAIT));
-  const treadle_convert_options options = {.in = arguments->words[0],
+  const treadle_convert_options options = {.struct_size = sizeof options,
+                                           .in = arguments->words[0],
                                            .out = arguments->words[1],
                                            .from = arguments->from,
                                            .to = arguments->to,
@@ -125,9 +128,10 @@ int treadle_command_convert(const treadle_arguments *arguments) {
                                            .trust = arguments->trust,
                                            .rank = session.rank,
                                            .ranks = session.size,
-                                           .progress = session.rank == 0 ? show_progress : NULL};
+                                           .watch = session.rank == 0 ? show_progress : NULL};
   TRY(run_steps(&session, &options, &convert));
-  TRY(sum_figures(&session, treadle_convert_result(convert), &sum));
+  treadle_convert_get_figures(convert, &mine);
+  TRY(sum_figures(&session, &mine, &sum));
   treadle_progress_end();
   double seconds = treadle_clock_seconds() - begin_seconds;
   if (session.rank == 0 && arguments->json)

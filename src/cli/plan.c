@@ -1,19 +1,36 @@
 /* treadle plan: the report of a switch, as text or JSON, and whether it fits a budget. */
 #include "cli/cli.h"
 #include "cli/json_out.h"
-#include "cli/report.h"
 
-#include "base/dtype.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
-#include <string.h>
+enum { JSON_ROW_RANKS = 4096, SHOWN_RANKS = 16 };
 
-enum { JSON_ROW_RANKS = 4096 };
+/* What is printed of. */
+typedef struct plan_view {
+  const treadle_arguments *arguments;
+  treadle_model *model;
+  treadle_layout *from, *to;
+  treadle_report *report;
+  treadle_report_options options; /* of the report */
+  treadle_report_info info;
+  double seconds, processor_seconds; /* for layouts and report */
+  size_t rss_bytes;                  /* growth of the peak resident size meanwhile */
+} plan_view;
+
+static int64_t first_rank(const plan_view *view) { return view->options.one_rank ? view->options.rank : 0; }
+static int64_t end_rank(const plan_view *view) {
+  return view->options.one_rank ? view->options.rank + 1 : view->info.ranks;
+}
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void print_json(const treadle_report *report, const treadle_arguments *arguments) {
+static treadle_status print_json(const plan_view *view) {
+  treadle_status status = TREADLE_OK;
+  const treadle_report_info *report = &view->info;
+  const treadle_arguments *arguments = view->arguments;
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "ranks", report->ranks);
@@ -33,20 +50,20 @@ static void print_json(const treadle_report *report, const treadle_arguments *ar
   treadle_json_out_real(&out, "inbound_max_over_model", report->inbound_max);
   treadle_json_out_real(&out, "inbound_mean_over_model", report->inbound_mean);
   treadle_json_out_real(&out, "link_load_max_over_mean", report->link_load);
-  treadle_json_out_real(&out, "plan_seconds", report->seconds);
-  treadle_json_out_real(&out, "plan_cpu_seconds", report->processor_seconds);
-  treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)report->rss_bytes);
-  treadle_json_out_text(&out, "rank_map", report->rank_map);
+  treadle_json_out_real(&out, "plan_seconds", view->seconds);
+  treadle_json_out_real(&out, "plan_cpu_seconds", view->processor_seconds);
+  treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)view->rss_bytes);
+  treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(view->from, view->to));
   if (arguments->budget_bytes) {
     treadle_json_out_int(&out, "budget", (int64_t)arguments->budget_bytes);
     treadle_json_out_bool(&out, "fits", report->fits);
     treadle_json_out_int(&out, "budget_min", (int64_t)report->budget_min_bytes);
   }
-  if (report->rank >= 0 || report->ranks <= JSON_ROW_RANKS || arguments->by_rank) {
-    int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? report->ranks : first + 1;
+  if (view->options.one_rank || report->ranks <= JSON_ROW_RANKS || arguments->by_rank) {
     treadle_json_out_open(&out, "by_rank", '[');
-    for (int64_t rank = first; rank < end; rank++) {
-      const treadle_plan_info *info = treadle_report_rank(report, rank);
+    for (int64_t rank = first_rank(view); rank < end_rank(view); rank++) {
+      treadle_plan_info one = TREADLE_INIT(treadle_plan_info), *info = &one;
+      TRY(treadle_report_rank(view->report, rank, info));
       treadle_json_out_open(&out, NULL, '{');
       treadle_json_out_int(&out, "rank", rank);
       treadle_json_out_int(&out, "train_bytes", (int64_t)info->from_bytes);
@@ -61,83 +78,56 @@ static void print_json(const treadle_report *report, const treadle_arguments *ar
     treadle_json_out_close(&out, ']');
   }
   treadle_json_out_close(&out, '}');
+out:
+  return status;
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-/* The Hugging Face shape of a box: the product of the sizes of each dimension's axes. */
-static void format_shape(const treadle_tensor *tensor, const treadle_box *box, char *text,
-                         size_t capacity) {
+static void format_shape(int ndim, const int64_t *shape, char *text, size_t capacity) {
   size_t length = 0;
-  for (int dim = 0; dim < tensor->ndim && length < capacity; dim++) {
-    int64_t size = 1;
-    for (int axis = 0; axis < tensor->naxes; axis++)
-      if (tensor->axis_dim[axis] == dim) size *= box->size[axis];
-    int more = snprintf(text + length, capacity - length, "%s%lld", dim ? ", " : "", (long long)size);
-    length += (size_t)more;
-  }
+  *text = 0;
+  for (int dim = 0; dim < ndim && length < capacity; dim++)
+    length += (size_t)snprintf(text + length, capacity - length, "%s%lld", dim ? ", " : "",
+                               (long long)shape[dim]);
 }
 
 /* One line: in how many parts a layout cuts a tensor, and how many ranks have each. */
-static treadle_status print_cut(const char *side, const treadle_layout *layout, int32_t number) {
-  treadle_status status = TREADLE_OK;
-  treadle_cells cells = {0};
-  const treadle_tensor *tensor = &layout->model->tensors[number];
-  treadle_box whole = treadle_box_whole(tensor);
-  TRY(treadle_layout_cells(layout, number, &whole, &cells));
-  int64_t smallest = 0, largest = 0, elems_max = 0;
-  char shape[96] = "";
-  for (size_t i = 0; i < cells.count; i++) {
-    const treadle_cell *cell = &cells.items[i];
-    if (i == 0 || cell->holders < smallest) smallest = cell->holders;
-    if (cell->holders > largest) largest = cell->holders;
-    if (treadle_box_elems(&cell->box) > elems_max) {
-      elems_max = treadle_box_elems(&cell->box);
-      format_shape(tensor, &cell->box, shape, sizeof shape);
-    }
-  }
-  size_t bytes = (size_t)elems_max * treadle_dtype_bytes(treadle_layout_dtype(layout, tensor));
-  printf("  %-15s %zu part%s%s [%s], %s", side, cells.count, cells.count == 1 ? "" : "s",
-         cells.count == 1 ? "" : " of at most", shape, treadle_text_of_size(bytes));
-  printf(smallest == largest ? ", on %lld rank%s each\n" : ", on %lld rank%s or more each\n",
-         (long long)smallest, smallest == 1 ? "" : "s");
-out:
-  treadle_array_release(&cells);
-  return status;
+static void print_cut(const char *side, const treadle_cut_info *cut) {
+  char shape[96];
+  format_shape(cut->ndim, cut->part_shape, shape, sizeof shape);
+  printf("  %-15s %lld part%s%s [%s], %s", side, (long long)cut->parts, cut->parts == 1 ? "" : "s",
+         cut->parts == 1 ? "" : " of at most", shape, treadle_text_of_size(cut->part_bytes));
+  printf(cut->holders_min == cut->holders_max ? ", on %lld rank%s each\n"
+                                              : ", on %lld rank%s or more each\n",
+         (long long)cut->holders_min, cut->holders_min == 1 ? "" : "s");
 }
 
-static treadle_status print_largest(const treadle_report *report) {
-  treadle_status status = TREADLE_OK;
-  const treadle_model *model = report->from->model;
-  int32_t largest = 0;
-  int64_t most = -1;
-  for (int32_t i = 0; i < model->tensor_count; i++) {
-    int64_t bytes = model->tensors[i].elems * (int64_t)treadle_dtype_bytes(model->tensors[i].dtype);
-    if (bytes > most) {
-      most = bytes;
-      largest = i;
-    }
-  }
-  if (most < 0) return TREADLE_OK;
-  const treadle_tensor *tensor = &model->tensors[largest];
-  treadle_box whole = treadle_box_whole(tensor);
-  char shape[96] = "";
-  format_shape(tensor, &whole, shape, sizeof shape);
-  printf("\nlargest tensor    %s [%s], %s\n", treadle_text_shown(tensor->name), shape,
-         treadle_text_of_size((size_t)most));
-  TRY(print_cut("from", report->from, largest));
-  TRY(print_cut("to", report->to, largest));
+static treadle_status print_largest(const plan_view *view) {
+  treadle_status status;
+  treadle_cut_info from = TREADLE_INIT(treadle_cut_info), to = TREADLE_INIT(treadle_cut_info);
+  char shape[96];
+  TRY(treadle_layout_largest_cut(view->from, &from));
+  TRY(treadle_layout_largest_cut(view->to, &to));
+  if (!from.tensor) return TREADLE_OK;
+  format_shape(from.ndim, from.shape, shape, sizeof shape);
+  printf("\nlargest tensor    %s [%s], %s\n", treadle_text_shown(from.tensor), shape,
+         treadle_text_of_size(from.bytes));
+  print_cut("from", &from);
+  print_cut("to", &to);
 out:
   return status;
 }
 
-static void print_ranks(const treadle_report *report) {
-  int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? report->ranks : first + 1;
-  int64_t shown = end - first > TREADLE_SHOWN_RANKS ? first + TREADLE_SHOWN_RANKS : end;
+static treadle_status print_ranks(const plan_view *view) {
+  treadle_status status = TREADLE_OK;
+  int64_t first = first_rank(view), end = end_rank(view),
+          shown = end - first > SHOWN_RANKS ? first + SHOWN_RANKS : end;
   printf("\n%6s %11s %11s %11s %11s %6s %11s %11s %11s %11s\n", "rank", "from", "to", "moved",
          "lower bound", "ratio", "copied", "aliased", "peak", "peak bound");
   for (int64_t rank = first; rank < shown; rank++) {
-    const treadle_plan_info *info = treadle_report_rank(report, rank);
+    treadle_plan_info one = TREADLE_INIT(treadle_plan_info), *info = &one;
+    TRY(treadle_report_rank(view->report, rank, info));
     printf("%6lld %11s %11s %11s %11s %6.3f %11s %11s %11s %11s\n", (long long)rank,
            treadle_text_of_size(info->from_bytes), treadle_text_of_size(info->to_bytes),
            treadle_text_of_size(info->moved_bytes), treadle_text_of_size(info->lower_bound_bytes),
@@ -147,43 +137,53 @@ static void print_ranks(const treadle_report *report) {
   }
   if (shown < end)
     printf("   ... and %lld more, of %d kinds in all; --rank R shows one, --json --by-rank all\n",
-           (long long)(end - shown), (int)report->kinds.count);
+           (long long)(end - shown), (int)view->info.kinds);
+out:
+  return status;
 }
 
-static void print_pairs(const treadle_report *report) {
-  if (!report->pairs || report->ranks < 2) return;
+static treadle_status print_pairs(const plan_view *view) {
+  treadle_status status = TREADLE_OK;
+  size_t inbound[SHOWN_RANKS];
+  int64_t ranks = view->info.ranks;
+  if (!view->info.has_inbound || ranks < 2 || ranks > SHOWN_RANKS) return TREADLE_OK;
   printf("\nbytes by pair: what a rank (row) pulls from another (column)\n      ");
-  for (int64_t peer = 0; peer < report->ranks; peer++) printf(" %10lld", (long long)peer);
+  for (int64_t peer = 0; peer < ranks; peer++) printf(" %10lld", (long long)peer);
   printf("\n");
-  for (int64_t rank = 0; rank < report->ranks; rank++) {
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    TRY(treadle_report_inbound(view->report, rank, inbound));
     printf("%6lld", (long long)rank);
-    for (int64_t peer = 0; peer < report->ranks; peer++) {
-      size_t bytes = report->pairs[rank * report->ranks + peer];
-      printf(" %10s", bytes ? treadle_text_of_size(bytes) : "-");
-    }
+    for (int64_t peer = 0; peer < ranks; peer++)
+      printf(" %10s", inbound[peer] ? treadle_text_of_size(inbound[peer]) : "-");
     printf("\n");
   }
+out:
+  return status;
 }
 
 /* Whether a smaller page would do, as text; tries one, since no rule gives it. */
-static void print_page_advice(const treadle_report *report, const treadle_report_options *given) {
+static void print_page_advice(const plan_view *view) {
   enum { SMALL_PAGE = 64 << 10 };
-  if (report->page_bytes <= SMALL_PAGE) return;
-  treadle_report_options options = *given;
-  treadle_report small;
+  if (view->info.page_bytes <= SMALL_PAGE) return;
+  treadle_report_options options = view->options;
+  treadle_report *report;
+  treadle_report_info small = TREADLE_INIT(treadle_report_info);
   options.page_bytes = SMALL_PAGE;
-  if (!treadle_report_make(report->from->model, &options, &small)) {
-    if (small.fits)
-      printf("  --page-size 64KiB, with which %s is enough\n",
-             treadle_text_of_size(small.budget_min_bytes));
-    else if (small.budget_min_bytes < report->budget_min_bytes)
-      printf("  --page-size 64KiB helps, but still needs %s\n",
-             treadle_text_of_size(small.budget_min_bytes));
-  }
-  treadle_report_release(&small);
+  treadle_status status = treadle_report_create(view->from, view->to, &options, &report);
+  treadle_progress_end();
+  if (status) return;
+  treadle_report_get_info(report, &small);
+  if (small.fits)
+    printf("  --page-size 64KiB, with which %s is enough\n", treadle_text_of_size(small.budget_min_bytes));
+  else if (small.budget_min_bytes < view->info.budget_min_bytes)
+    printf("  --page-size 64KiB helps, but still needs %s\n", treadle_text_of_size(small.budget_min_bytes));
+  treadle_report_destroy(report);
 }
 
-static void print_fit(const treadle_report *report, const treadle_report_options *given) {
+static void print_fit(const plan_view *view) {
+  const treadle_report_info *report = &view->info;
+  const treadle_report_options *given = &view->options;
+  size_t window = report->from_bytes > report->to_bytes ? report->from_bytes : report->to_bytes;
   if (!given->budget_bytes) return;
   printf("\nbudget            %s: %s\n", treadle_text_of_size(given->budget_bytes),
          report->fits ? "fits" : "does not fit");
@@ -192,32 +192,30 @@ static void print_fit(const treadle_report *report, const treadle_report_options
     return;
   }
   printf("  the largest window takes %s, and the cap at least %s. What would make it fit:\n",
-         treadle_text_of_size(report->window_max_bytes), treadle_text_of_size(report->cap_min_bytes));
+         treadle_text_of_size(window), treadle_text_of_size(report->cap_min_bytes));
   printf("  --budget %zu (%s) or more\n", report->budget_min_bytes,
          treadle_text_of_size(report->budget_min_bytes));
   if (given->cap_bytes > report->cap_min_bytes)
     printf("  --cap %zu (%s): the budget is then %s\n", report->cap_min_bytes,
            treadle_text_of_size(report->cap_min_bytes),
-           treadle_text_of_size(report->window_max_bytes + report->cap_min_bytes));
-  print_page_advice(report, given);
-  size_t from = 0, to = 0;
-  for (int32_t kind = 0; kind < (report->rank < 0 ? report->kinds.count : 1); kind++) {
-    if (report->infos[kind].from_bytes > from) from = report->infos[kind].from_bytes;
-    if (report->infos[kind].to_bytes > to) to = report->infos[kind].to_bytes;
-  }
+           treadle_text_of_size(window + report->cap_min_bytes));
+  print_page_advice(view);
   printf("  a larger tp or pp in %s, whose window is the larger one\n",
-         treadle_text_shown(treadle_layout_text(from > to ? report->from : report->to)));
+         treadle_text_shown(
+             treadle_layout_text(report->from_bytes > report->to_bytes ? view->from : view->to)));
 }
 
-static treadle_status print_text(const treadle_report *report, const treadle_report_options *given) {
+static treadle_status print_text(const plan_view *view) {
   treadle_status status = TREADLE_OK;
-  const treadle_model *model = report->from->model;
+  const treadle_report_info *report = &view->info;
+  const treadle_model *model = view->model;
   printf("model             %s, %s parameters, %s\n", treadle_text_shown(treadle_model_family(model)),
          treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
-  printf("from              %s\n", treadle_text_shown(treadle_layout_text(report->from)));
-  printf("to                %s\n", treadle_text_shown(treadle_layout_text(report->to)));
-  printf("ranks             %lld, rank map %s", (long long)report->ranks, report->rank_map);
-  if (report->rank >= 0) printf("; all figures are of rank %lld", (long long)report->rank);
+  printf("from              %s\n", treadle_text_shown(treadle_layout_text(view->from)));
+  printf("to                %s\n", treadle_text_shown(treadle_layout_text(view->to)));
+  printf("ranks             %lld, rank map %s", (long long)report->ranks,
+         treadle_pair_rank_map(view->from, view->to));
+  if (view->options.one_rank) printf("; all figures are of rank %lld", (long long)view->options.rank);
   printf("\n\nmoved             %s (%zu)\n", treadle_text_of_size(report->moved_bytes),
          report->moved_bytes);
   printf("lower bound       %s (%zu), ratio %.3f\n", treadle_text_of_size(report->lower_bound_bytes),
@@ -228,7 +226,7 @@ static treadle_status print_text(const treadle_report *report, const treadle_rep
          treadle_text_of_size(report->copied_bytes), treadle_text_of_size(report->infer_bytes),
          report->infer_bytes ? (double)report->copied_bytes / (double)report->infer_bytes : 0,
          treadle_text_of_size(report->aliased_bytes));
-  if (report->rank < 0)
+  if (!view->options.one_rank)
     printf("inbound           at most %.4g of the model on a rank, on average %.4g\n"
            "link load         the busiest rank has %.4g times the average\n",
            report->inbound_max, report->inbound_mean, report->link_load);
@@ -241,43 +239,56 @@ static treadle_status print_text(const treadle_report *report, const treadle_rep
   printf("peak              %s; least room on rank %lld, which may have %s\n",
          treadle_text_of_size(report->peak_bytes), (long long)report->tight_rank,
          treadle_text_of_size(report->bound_bytes));
-  printf("planned in        %.3g s, %s more memory\n", report->seconds,
-         treadle_text_of_size(report->rss_bytes));
-  TRY(print_largest(report));
-  print_ranks(report);
-  print_pairs(report);
-  print_fit(report, given);
+  printf("planned in        %.3g s, %s more memory\n", view->seconds,
+         treadle_text_of_size(view->rss_bytes));
+  TRY(print_largest(view));
+  TRY(print_ranks(view));
+  TRY(print_pairs(view));
+  print_fit(view);
 out:
+  return status;
+}
+
+/* Model, layouts and report; what the last two took. */
+static treadle_status make(plan_view *view) {
+  treadle_status status;
+  const treadle_arguments *arguments = view->arguments;
+  const treadle_pair_texts texts = {arguments->from, arguments->to, (treadle_rank_map)arguments->rank_map};
+  TRY(treadle_open_model(arguments, arguments->model, true, &view->model));
+  double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
+  size_t rss_begin = treadle_clock_peak_rss_bytes();
+  TRY(treadle_open_layouts(view->model, &texts, arguments->ranks, &view->from, &view->to));
+  TRY(treadle_report_create(view->from, view->to, &view->options, &view->report));
+  view->seconds = treadle_clock_seconds() - begin;
+  view->processor_seconds = treadle_clock_process_seconds() - processor_begin;
+  view->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
+  treadle_report_get_info(view->report, &view->info);
+out:
+  treadle_progress_end();
   return status;
 }
 
 int treadle_command_plan(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
-  treadle_model *model = NULL;
-  treadle_report report = {0};
-  int exit_status;
-  treadle_report_options options = {
-      .from = arguments->from,
-      .to = arguments->to,
-      .ranks = arguments->ranks,
-      .rank = arguments->rank,
-      .rank_map = (treadle_rank_map)arguments->rank_map,
-      .page_bytes = arguments->page_bytes,
-      .cap_bytes = arguments->cap_bytes,
-      .budget_bytes = arguments->budget_bytes,
-      .alias = arguments->alias == 0,
-  };
-  TRY(treadle_open_model(arguments, arguments->model, true, &model));
-  TRY(treadle_report_make(model, &options, &report));
-  if (arguments->json)
-    print_json(&report, arguments);
-  else
-    TRY(print_text(&report, &options));
-out:
-  exit_status = status        ? treadle_report_refusal("plan", status)
-                : report.fits ? TREADLE_EXIT_OK
-                              : TREADLE_EXIT_FAILED;
-  treadle_report_release(&report);
-  treadle_model_close(model);
+  plan_view view = {.arguments = arguments,
+                    .info = TREADLE_INIT(treadle_report_info),
+                    .options = {.struct_size = sizeof view.options,
+                                .page_bytes = arguments->page_bytes,
+                                .cap_bytes = arguments->cap_bytes,
+                                .budget_bytes = arguments->budget_bytes,
+                                .alias = arguments->alias == 0,
+                                .one_rank = arguments->rank >= 0,
+                                .rank = arguments->rank < 0 ? 0 : arguments->rank,
+                                .watch = treadle_progress_watch}};
+  TRY(make(&view));
+  TRY(arguments->json ? print_json(&view) : print_text(&view));
+out:;
+  int exit_status = status           ? treadle_report_refusal("plan", status)
+                    : view.info.fits ? TREADLE_EXIT_OK
+                                     : TREADLE_EXIT_FAILED;
+  treadle_report_destroy(view.report);
+  treadle_layout_destroy(view.from);
+  treadle_layout_destroy(view.to);
+  treadle_model_close(view.model);
   return treadle_finish_output("plan", exit_status);
 }

@@ -57,6 +57,17 @@ void treadle_progress(const char *format, ...) {
   progress_shown = true;
 }
 
+bool treadle_progress_watch(void *context, const char *doing, int64_t done, int64_t total) {
+  (void)context;
+  treadle_progress("%s %lld of %lld", doing, (long long)done, (long long)total);
+  return true;
+}
+
+double treadle_ratio(size_t moved, size_t lower_bound) {
+  if (moved == lower_bound) return 1;
+  return (double)moved / (double)lower_bound; /* infinite when the bound is 0: nothing had to move */
+}
+
 treadle_count_text treadle_count_of(int64_t elems) {
   static const struct {
     double from;

@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
-#include "cli/report.h"
 
 #include <stdlib.h>
 

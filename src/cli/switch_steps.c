@@ -2,7 +2,6 @@
  * out. */
 #include "cli/compare.h"
 #include "cli/hold.h"
-#include "cli/report.h"
 #include "cli/switch_job.h"
 
 #include "base/alloc.h"

@@ -135,7 +135,7 @@ out:
   return status;
 }
 
-treadle_status treadle_convert_finish(treadle_convert *c) {
+treadle_status treadle_convert_finish_folder(treadle_convert *c) {
   treadle_status status = c->target->is_hf ? finish_hf(c) : finish_megatron(c);
   if (status) return treadle_convert_look_again(c, status);
   return treadle_out_folder_finish(&c->folder);

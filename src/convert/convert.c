@@ -3,6 +3,7 @@
 #include "convert/convert.h"
 
 #include "base/hash.h"
+#include "base/sized.h"
 #include "convert/convert_parts.h"
 #include "convert/shards.h"
 #include "io/file.h"
@@ -93,13 +94,48 @@ static void sum_inputs(treadle_convert *c) {
   c->folder.in = treadle_hash_text(realpath(c->options.in, real) ? real : c->options.in, 0);
 }
 
-treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p) {
+static const char *copy_text(treadle_convert *c, const char *text, bool *failed) {
+  const char *copy = text ? treadle_arena_copy_text(&c->arena, text) : NULL;
+  *failed = *failed || (text && !copy);
+  return copy;
+}
+
+/* What was given, in memory of the conversion's own. */
+static treadle_status take_options(treadle_convert *c, const treadle_convert_options *options) {
+  treadle_convert_options *o = &c->options;
+  treadle_status status = treadle_sized_take("treadle_convert_open", "options", options, o, sizeof *o);
+  if (status) return status;
+  const struct {
+    const char *name, **text;
+    bool needed;
+  } texts[] = {{"in", &o->in, true}, {"out", &o->out, true},      {"from", &o->from, true},
+               {"to", &o->to, true}, {"model", &o->model, false}, {"families", &o->families, false}};
+  bool failed = false;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    if (texts[i].needed && !*texts[i].text)
+      return treadle_refuse_null("treadle_convert_open", texts[i].name);
+    *texts[i].text = copy_text(c, *texts[i].text, &failed);
+  }
+  if (failed) return no_memory();
+  if (o->ranks == 0) o->ranks = 1;
+  if (o->ranks < 0 || o->rank < 0 || o->rank >= o->ranks)
+    return treadle_fail(TREADLE_REFUSED, "treadle_convert_open: rank %d of %d: they are numbered from 0",
+                        o->rank, o->ranks);
+  c->watch = (treadle_watch){o->watch, o->watch_context};
+  return TREADLE_OK;
+}
+
+treadle_status treadle_convert_open(const treadle_convert_options *given, treadle_convert **convert_p) {
+  TREADLE_NEED(convert_p);
+  *convert_p = NULL;
+  if (!given) return treadle_refuse_null("treadle_convert_open", "options");
   treadle_status status;
   const treadle_source_kind *kind;
   treadle_convert *c = treadle_alloc(sizeof *c);
-  *convert_p = NULL;
   if (!c) return no_memory();
-  c->options = *options;
+  const treadle_convert_options *options = &c->options;
+  c->folder.lock.fd = -1;
+  TRY(take_options(c, given));
   c->folder = (treadle_out_folder){.path = options->out,
                                    .from = options->from,
                                    .to = options->to,
@@ -143,8 +179,6 @@ void treadle_convert_close(treadle_convert *c) {
   treadle_free(c);
 }
 
-const treadle_convert_figures *treadle_convert_result(const treadle_convert *c) { return &c->figures; }
-
 treadle_status treadle_convert_path(treadle_convert *c, const char *name, const char **path_p) {
   *path_p = treadle_arena_format(&c->arena, "%s/%s", c->options.out, name);
   return *path_p ? TREADLE_OK : no_memory();
@@ -160,11 +194,22 @@ treadle_status treadle_convert_look_again(treadle_convert *c, treadle_status sta
   return treadle_fail(status, "%s", message);
 }
 
-bool treadle_convert_resumes(const treadle_convert *c) { return c->folder.resumed; }
+bool treadle_convert_resumes(const treadle_convert *c) {
+  TREADLE_NEED_OR(c, false);
+  return c->folder.resumed;
+}
+
+void treadle_convert_get_figures(const treadle_convert *c, treadle_convert_figures *figures_p) {
+  static const treadle_convert_figures nothing = {0};
+  TREADLE_NEED_SIZED_ONLY(figures_p);
+  TREADLE_GIVE(figures_p, &nothing);
+  TREADLE_NEED_ONLY(c);
+  TREADLE_GIVE(figures_p, &c->figures);
+}
 
 /* ---- Comparing --------------------------------------------------------------------------------- */
 
-treadle_status treadle_convert_compare(treadle_convert *c) {
+treadle_status treadle_convert_compare_files(treadle_convert *c) {
   treadle_status status = TREADLE_OK;
   const treadle_convert_options *o = &c->options;
   if (!c->source->kind->compare) return TREADLE_OK;

@@ -2,6 +2,7 @@
 #ifndef TREADLE_CONVERT_CONVERT_PARTS_H
 #define TREADLE_CONVERT_CONVERT_PARTS_H
 
+#include "base/watch.h"
 #include "convert/convert.h"
 #include "convert/folder.h"
 #include "convert/inputs.h"
@@ -19,8 +20,20 @@ enum {
   TREADLE_CONVERT_STEP = 4 << 20
 }; /* bytes made at once: what is written comes from the processor's cache */
 
+/* How far a conversion is. */
+typedef enum treadle_convert_step {
+  TREADLE_CONVERT_OPENED = 0,
+  TREADLE_CONVERT_COMPARED,
+  TREADLE_CONVERT_BEGUN, /* rank 0 alone */
+  TREADLE_CONVERT_WRITTEN,
+  TREADLE_CONVERT_FINISHED, /* rank 0 alone */
+  TREADLE_CONVERT_BROKEN
+} treadle_convert_step;
+
 struct treadle_convert {
-  treadle_convert_options options;
+  treadle_convert_step step;
+  treadle_convert_options options; /* with texts of the arena */
+  treadle_watch watch;
   treadle_model *model;
   treadle_checkpoint *carried; /* of a source that is not hf */
   treadle_source *source;
@@ -44,6 +57,12 @@ treadle_status treadle_convert_check_names(treadle_convert *convert);
 /* Do the inputs stand as they were? What the status is then: a failure, or a result, of inputs that have changed is that,
  * and what was written is removed. */
 treadle_status treadle_convert_look_again(treadle_convert *convert, treadle_status status);
+
+/* Parts of steps, without asking whether it is their turn. */
+treadle_status treadle_convert_compare_files(treadle_convert *convert);
+treadle_status treadle_convert_begin_folder(treadle_convert *convert);
+treadle_status treadle_convert_write_files(treadle_convert *convert);
+treadle_status treadle_convert_finish_folder(treadle_convert *convert);
 
 /* The path of a file of OUT. */
 treadle_status treadle_convert_path(treadle_convert *convert, const char *name, const char **path_p);

@@ -82,7 +82,7 @@ static treadle_status write_tensor(treadle_convert *c, treadle_filler *filler, c
                  : treadle_safetensors_append(w->safetensors, made, (size_t)bytes));
     c->done_bytes += bytes;
     c->figures.bytes_written += bytes;
-    if (c->options.progress) c->options.progress(c->done_bytes, c->total_bytes);
+    TRY(treadle_tell(&c->watch, "bytes of files:", c->done_bytes, c->total_bytes));
   }
 out:
   return status;
@@ -211,7 +211,7 @@ out:
   return status;
 }
 
-treadle_status treadle_convert_begin(treadle_convert *c) {
+treadle_status treadle_convert_begin_folder(treadle_convert *c) {
   treadle_status status;
   int64_t bytes = 0;
   TRY(treadle_out_folder_begin(&c->folder));
@@ -234,6 +234,6 @@ out:
   return status;
 }
 
-treadle_status treadle_convert_write(treadle_convert *c) {
+treadle_status treadle_convert_write_files(treadle_convert *c) {
   return treadle_convert_look_again(c, write_files(c));
 }

@@ -44,6 +44,7 @@ void objects_init(objects *o) {
   assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, NULL, &o->wide));
   assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, NULL, &o->foreign));
   assert_ok(treadle_plan_create(o->train, o->infer, 0, NULL, &o->plan));
+  assert_ok(treadle_report_create(o->train, o->infer, NULL, &o->report));
   assert_ok(treadle_group_self(&o->group));
   assert_ok(treadle_group_self(&o->second));
   const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
@@ -67,6 +68,7 @@ void objects_release(objects *o) {
   treadle_group_close(o->group);
   treadle_group_close(o->second);
   treadle_plan_destroy(o->plan);
+  treadle_report_destroy(o->report);
   treadle_layout_destroy(o->train);
   treadle_layout_destroy(o->infer);
   treadle_layout_destroy(o->wide);

@@ -13,6 +13,7 @@ typedef struct objects {
   treadle_layout *train, *infer, *wide; /* wide: of 4 ranks */
   treadle_layout *foreign;              /* of the other model */
   treadle_plan *plan;
+  treadle_report *report;
   treadle_group *group, *second;
   treadle_switch *sw;
   treadle_given_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */

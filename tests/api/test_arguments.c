@@ -258,6 +258,53 @@ static void plans(objects *o) {
   WORKS(treadle_plan_destroy(NULL));
 }
 
+static void reports(objects *o) {
+  treadle_report *report = o->report;
+  treadle_report_info info = TREADLE_INIT(treadle_report_info);
+  treadle_plan_info one = TREADLE_INIT(treadle_plan_info);
+  treadle_cut_info cut = TREADLE_INIT(treadle_cut_info);
+  treadle_report_options given = TREADLE_INIT(treadle_report_options);
+  size_t bytes;
+  REFUSED(treadle_report_create(NULL, o->infer, NULL, &report));
+  assert_null(report);
+  REFUSED(treadle_report_create(o->train, NULL, NULL, &report));
+  REFUSED(treadle_report_create(o->train, o->infer, NULL, NULL));
+  REFUSED(treadle_report_create(o->train, o->foreign, NULL, &report));
+  REFUSED(treadle_report_create(o->train, o->wide, NULL, &report));
+  REFUSED_SIZES(given, treadle_report_create(o->train, o->infer, &given, &report));
+  REFUSED_NEWER(treadle_report_options, treadle_report_create(o->train, o->infer, newer_p, &report));
+  static const size_t sizes[] = {1, 5000, SIZE_MAX, (size_t)1 << 63};
+  for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+    given = (treadle_report_options){.struct_size = sizeof given, .page_bytes = sizes[i]};
+    REFUSED(treadle_report_create(o->train, o->infer, &given, &report));
+  }
+  for (size_t i = 2; i < TEST_COUNT(sizes); i++) {
+    given = (treadle_report_options){.struct_size = sizeof given, .cap_bytes = sizes[i]};
+    REFUSED(treadle_report_create(o->train, o->infer, &given, &report));
+    given = (treadle_report_options){.struct_size = sizeof given, .budget_bytes = sizes[i]};
+    REFUSED(treadle_report_create(o->train, o->infer, &given, &report));
+  }
+  for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
+    given = (treadle_report_options){.struct_size = sizeof given, .one_rank = true, .rank = no_ranks[i]};
+    REFUSED(treadle_report_create(o->train, o->infer, &given, &report));
+    REFUSED(treadle_report_rank(o->report, no_ranks[i], &one));
+    REFUSED(treadle_report_inbound(o->report, no_ranks[i], &bytes));
+  }
+  info.ranks = 7;
+  NOTHING(treadle_report_get_info(NULL, &info));
+  assert_int_equal(info.ranks, 0);
+  NOTHING(treadle_report_get_info(o->report, NULL));
+  REFUSED(treadle_report_rank(NULL, 0, &one));
+  REFUSED(treadle_report_rank(o->report, 0, NULL));
+  REFUSED_SIZES(one, treadle_report_rank(o->report, 0, &one));
+  REFUSED(treadle_report_inbound(NULL, 0, &bytes));
+  REFUSED(treadle_report_inbound(o->report, 0, NULL));
+  REFUSED(treadle_layout_largest_cut(NULL, &cut));
+  REFUSED(treadle_layout_largest_cut(o->train, NULL));
+  REFUSED_SIZES(cut, treadle_layout_largest_cut(o->train, &cut));
+  WORKS(treadle_report_destroy(NULL));
+}
+
 static void groups(objects *o) {
   treadle_group *group = o->group;
   char all[64], name[32];
@@ -392,6 +439,46 @@ static void switches(objects *o) {
   assert_ok(treadle_switch_to_train(o->sw));
 }
 
+static void conversions(objects *o) {
+  treadle_convert *convert = NULL;
+  treadle_convert_figures figures = TREADLE_INIT(treadle_convert_figures);
+  char out[64];
+  snprintf(out, sizeof out, "%s/out", o->folder);
+  treadle_convert_options good = {
+      .struct_size = sizeof good, .in = o->folder, .out = out, .from = "hf", .to = "hf"};
+  treadle_convert_options wrong = good;
+  REFUSED(treadle_convert_open(NULL, &convert));
+  REFUSED(treadle_convert_open(&good, NULL));
+  REFUSED_SIZES(wrong, treadle_convert_open(&wrong, &convert));
+  REFUSED_NEWER(treadle_convert_options, treadle_convert_open(newer_p, &convert));
+  const char **const texts[] = {&wrong.in, &wrong.out, &wrong.from, &wrong.to};
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    wrong = good;
+    *texts[i] = NULL;
+    REFUSED(treadle_convert_open(&wrong, &convert));
+    *texts[i] = "";
+    WORKS(assert_true(treadle_convert_open(&wrong, &convert) < 0));
+  }
+  static const int no_pairs[][2] = {{-1, 1}, {1, 1}, {0, -1}, {INT32_MAX, INT32_MIN}, {7, 0}};
+  for (size_t i = 0; i < TEST_COUNT(no_pairs); i++) {
+    wrong = good;
+    wrong.rank = no_pairs[i][0];
+    wrong.ranks = no_pairs[i][1];
+    REFUSED(treadle_convert_open(&wrong, &convert));
+  }
+  assert_null(convert);
+  REFUSED(treadle_convert_compare(NULL));
+  REFUSED(treadle_convert_begin(NULL));
+  REFUSED(treadle_convert_write(NULL));
+  REFUSED(treadle_convert_finish(NULL));
+  GIVES(false, treadle_convert_resumes(NULL));
+  figures.files = 7;
+  NOTHING(treadle_convert_get_figures(NULL, &figures));
+  assert_int_equal(figures.files, 0);
+  NOTHING(treadle_convert_get_figures(convert, NULL));
+  WORKS(treadle_convert_close(NULL));
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -404,8 +491,8 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts, models, layouts,        pieces,
-                                             plans, groups, switch_options, switches};
+  static void (*const parts[])(objects *) = {texts,   models, layouts,        pieces,   plans,
+                                             reports, groups, switch_options, switches, conversions};
   objects o;
   int count = 0;
   objects_init(&o);

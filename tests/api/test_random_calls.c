@@ -210,6 +210,30 @@ static void call_plans(caller *c) {
   treadle_plan_destroy(made);
 }
 
+static void call_reports(caller *c) {
+  const treadle_report_options options = {.struct_size = struct_size(c, sizeof options),
+                                          .page_bytes = page(c),
+                                          .cap_bytes = size(c),
+                                          .budget_bytes = size(c),
+                                          .alias = below(c, 2),
+                                          .one_rank = below(c, 2),
+                                          .rank = rank(c)};
+  const treadle_report *report = OR_NULL(c, c->o.report);
+  treadle_report *made = NULL;
+  treadle_report_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_plan_info one = {.struct_size = struct_size(c, sizeof one)};
+  treadle_cut_info cut = {.struct_size = struct_size(c, sizeof cut)};
+  size_t bytes;
+  switch (below(c, 5)) {
+  case 0: said(treadle_report_create(layout(c), layout(c), OR_NULL(c, &options), OR_NULL(c, &made))); break;
+  case 1: treadle_report_get_info(report, OR_NULL(c, &info)); break;
+  case 2: said(treadle_report_rank(report, rank(c), OR_NULL(c, &one))); break;
+  case 3: said(treadle_report_inbound(report, rank(c), OR_NULL(c, &bytes))); break;
+  default: said(treadle_layout_largest_cut(layout(c), OR_NULL(c, &cut)));
+  }
+  treadle_report_destroy(made);
+}
+
 static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
@@ -304,7 +328,7 @@ static void call_switches(caller *c) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {call_models, call_layouts,  call_plans,
+  static void (*const parts[])(caller *) = {call_models, call_layouts,  call_plans,   call_reports,
                                             call_groups, call_switches, call_switches};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;

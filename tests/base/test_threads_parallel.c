@@ -21,10 +21,26 @@ static treadle_status step(void *context, int32_t index) {
   return TREADLE_OK;
 }
 
-static void told(void *context, int32_t begun) {
+static treadle_status told(void *context, int32_t begun) {
   seen *s = context;
   assert_true(begun > s->told && begun <= STEPS);
   s->told = begun;
+  return TREADLE_OK;
+}
+
+/* Who is told ends the loop: no step begins afterwards. */
+static treadle_status told_enough(void *context, int32_t begun) {
+  seen *s = context;
+  s->told = begun;
+  return begun < 5 ? TREADLE_OK : treadle_fail(TREADLE_CANCELLED, "enough");
+}
+
+static void who_is_told_ends_it(void **state) {
+  (void)state;
+  seen s = {.refuses_from = STEPS};
+  assert_int_equal(treadle_parallel(STEPS, step, &s, told_enough), TREADLE_CANCELLED);
+  assert_string_equal(treadle_error_message(), "enough");
+  for (int i = s.told + 100; i < STEPS; i++) assert_int_equal(s.taken[i], 0);
 }
 
 static void each_step_once(void **state) {
@@ -53,6 +69,7 @@ static void lowest_failure_is_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_step_once),
-                                     cmocka_unit_test(lowest_failure_is_told)};
+                                     cmocka_unit_test(lowest_failure_is_told),
+                                     cmocka_unit_test(who_is_told_ends_it)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

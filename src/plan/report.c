@@ -1,39 +1,35 @@
-/* The figures of a plan over all ranks.
+/* Reports: the figures of plans over all ranks.
  *
  * The order follows what a switch does when it prepares: cap_min is the largest over ranks, cap follows
  * from it or from the budget, the waves from cap, and where the peak of any rank is then above its bound
  * all ranks take 4096 waves, with which cap_min was found. Ranks are looked at by several threads. */
-#include "cli/report.h"
+#include "plan/report.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/limits.h"
 #include "base/parallel.h"
+#include "base/sized.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "plan/classes.h"
 
 #include <math.h>
-#include <string.h>
 
 static const size_t default_page = (size_t)2 << 20, default_cap = (size_t)256 << 20;
-static const size_t least_page = 4096, most_page = (size_t)1 << 40;
+static const size_t least_page = 4096, most_page = (size_t)1 << 40, most_bytes = (size_t)1 << 60;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t round_up(size_t bytes, size_t page) { return (bytes + page - 1) / page * page; }
 
-double treadle_ratio(size_t moved, size_t lower_bound) {
-  if (moved == lower_bound) return 1;
-  return (double)moved / (double)lower_bound; /* infinite when the bound is 0: nothing had to move */
-}
-
 /* ---- Cap, waves, measures -------------------------------------------------------------------- */
 
-static size_t window_max(const treadle_report *report, int64_t rank) {
-  return max_size(round_up(treadle_layout_window_bytes(report->from, rank), report->page_bytes),
-                  round_up(treadle_layout_window_bytes(report->to, rank), report->page_bytes));
+static void note_windows(treadle_report *report, int64_t rank) {
+  treadle_report_info *info = &report->info;
+  size_t from = treadle_layout_window_bytes(report->from, rank),
+         to = treadle_layout_window_bytes(report->to, rank);
+  info->from_bytes = max_size(info->from_bytes, round_up(from, info->page_bytes));
+  info->to_bytes = max_size(info->to_bytes, round_up(to, info->page_bytes));
 }
 
 /* One step of these loops looks at one kind of ranks; kinds that are like another one come in a turn after it. */
@@ -52,9 +48,9 @@ static bool is_its_turn(const turn *t, int32_t kind) {
   return (t->like && t->like[kind] < kind) == t->second;
 }
 
-static void tell(void *of, int32_t begun) {
+static treadle_status tell(void *of, int32_t begun) {
   const turn *t = of;
-  treadle_progress("%s %d of %d", t->doing, (int)begun, (int)t->count);
+  return treadle_tell(&t->report->watch, t->doing, begun, t->count);
 }
 
 static treadle_status take_turns(turn *t, treadle_step step) {
@@ -70,7 +66,7 @@ static treadle_status lay_ground(void *of, int32_t kind) {
   const turn *t = of;
   treadle_report *report = t->report;
   if (!is_its_turn(t, kind)) return TREADLE_OK;
-  treadle_ground_options terms = {.page_bytes = (int64_t)report->page_bytes,
+  treadle_ground_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
                                   .alias = t->alias,
                                   .cuts_of_all = &report->cuts,
                                   .known = t->alias && t->like &&
@@ -89,8 +85,9 @@ static treadle_status find_cap_min(treadle_report *report, const treadle_report_
   report->ground_count = count;
   TRY(take_turns(&t, lay_ground));
   for (int32_t i = 0; i < count; i++) {
-    report->cap_min_bytes = max_size(report->cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
-    report->window_max_bytes = max_size(report->window_max_bytes, window_max(report, ranks[i]));
+    report->info.cap_min_bytes =
+        max_size(report->info.cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
+    note_windows(report, ranks[i]);
   }
 out:
   return status;
@@ -98,16 +95,17 @@ out:
 
 /* Settles cap from what was given, and whether the budget does. */
 static treadle_status choose_cap(treadle_report *report, const treadle_report_options *options) {
-  size_t least = report->cap_min_bytes, window = report->window_max_bytes, budget = options->budget_bytes;
+  size_t least = report->info.cap_min_bytes, budget = options->budget_bytes;
+  size_t window = max_size(report->info.from_bytes, report->info.to_bytes);
   if (options->cap_bytes && options->cap_bytes < least)
     return treadle_fail(TREADLE_REFUSED, "a cap of %zu bytes is below the smallest possible, %zu (%s)",
                         options->cap_bytes, least, treadle_text_of_size(least));
-  report->fits = true;
-  report->cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(default_cap, least);
-  report->budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
+  report->info.fits = true;
+  report->info.cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(default_cap, least);
+  report->info.budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
   if (!budget) return TREADLE_OK;
-  report->fits = budget >= report->budget_min_bytes;
-  if (!options->cap_bytes) report->cap_bytes = report->fits ? budget - window : least;
+  report->info.fits = budget >= report->info.budget_min_bytes;
+  if (!options->cap_bytes) report->info.cap_bytes = report->info.fits ? budget - window : least;
   return TREADLE_OK;
 }
 
@@ -117,13 +115,13 @@ static treadle_status measure_kind(void *of, int32_t kind) {
   treadle_plan_info *info = &report->infos[kind];
   if (!is_its_turn(t, kind)) return TREADLE_OK;
   treadle_status status =
-      treadle_plan_measure_on(&report->grounds[kind], report->waves, (int64_t)report->cap_bytes,
+      treadle_plan_measure_on(&report->grounds[kind], report->info.waves, (int64_t)report->info.cap_bytes,
                               t->second ? &report->infos[t->like[kind]] : NULL, info);
-  info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->cap_bytes;
+  info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }
 
-/* Measures one rank of each kind with report->waves; says whether all peaks keep their bounds. */
+/* Measures one rank of each kind with report->info.waves; says whether all peaks keep their bounds. */
 static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
   treadle_status status;
   turn t = {report, "plan of kind", report->kinds.count, .like = report->kinds.like};
@@ -137,29 +135,30 @@ out:
 
 static treadle_status measure_pair(void *of, int32_t rank) {
   const turn *t = of;
-  return treadle_plan_add_inbound(t->classes, rank, &t->report->cuts, t->pairs + rank * t->report->ranks);
+  return treadle_plan_add_inbound(t->classes, rank, &t->report->cuts,
+                                  t->pairs + rank * t->report->info.ranks);
 }
 
 /* Bytes by pair: the link load; pairs where they are few. */
 static treadle_status measure_pairs(treadle_report *report) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
-  size_t ranks = (size_t)report->ranks, most = 0;
+  size_t ranks = (size_t)report->info.ranks, most = 0;
   size_t *pairs = treadle_alloc_array(ranks * ranks, sizeof *pairs);
   turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs, .classes = &classes};
   double sum = 0;
   if (!pairs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
-  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->page_bytes, &classes));
+  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->info.page_bytes, &classes));
   TRY(take_turns(&t, measure_pair));
   for (size_t rank = 0; rank < ranks; rank++) {
     size_t load = 0;
     for (size_t by = 0; by < ranks; by++) load += pairs[by * ranks + rank];
-    load = max_size(load, treadle_report_rank(report, (int64_t)rank)->moved_bytes);
+    load = max_size(load, treadle_report_figures(report, (int64_t)rank)->moved_bytes);
     most = max_size(most, load);
     sum += (double)load;
   }
-  report->link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;
-  if (ranks <= TREADLE_SHOWN_RANKS) {
+  report->info.link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;
+  if (ranks <= TREADLE_KEPT_RANKS) {
     report->pairs = pairs;
     pairs = NULL;
   }
@@ -171,58 +170,25 @@ out:
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-const treadle_plan_info *treadle_report_rank(const treadle_report *report, int64_t rank) {
-  return &report->infos[report->rank < 0 ? report->kinds.of[rank] : 0];
-}
-
-static void add_up(treadle_report *report) {
-  int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? report->ranks : first + 1;
-  size_t most = 0;
-  bool begun = false;
-  int64_t room = 0;
-  for (int64_t rank = first; rank < end; rank++) {
-    const treadle_plan_info *info = treadle_report_rank(report, rank);
-    report->moved_bytes += info->moved_bytes;
-    report->lower_bound_bytes += info->lower_bound_bytes;
-    report->resident_bytes += info->resident_bytes;
-    report->infer_bytes += info->infer_bytes;
-    report->copied_bytes += info->copied_bytes;
-    report->aliased_bytes += info->aliased_bytes;
-    report->peak_bytes = max_size(report->peak_bytes, info->peak_bytes);
-    most = max_size(most, info->moved_bytes);
-    int64_t rank_room = (int64_t)info->peak_bound_bytes - (int64_t)info->peak_bytes;
-    if (!begun || rank_room < room) {
-      begun = true;
-      room = rank_room;
-      report->tight_rank = rank;
-      report->bound_bytes = info->peak_bound_bytes;
-    }
-  }
-  double model = (double)report->model_bytes;
-  report->inbound_max = (double)most / model;
-  report->inbound_mean =
-      report->rank < 0 ? (double)report->moved_bytes / (double)report->ranks / model : (double)NAN;
-}
-
 /* Tables are made of the pages of each kind of ranks, and sums of the bytes of all ranks. */
 static treadle_status check_all(const treadle_report *report) {
   const treadle_layout *layouts[] = {report->from, report->to};
-  int64_t page = (int64_t)report->page_bytes, pages = 0, all;
+  int64_t page = (int64_t)report->info.page_bytes, pages = 0, all;
   for (int i = 0; i < 2; i++) {
     int64_t bytes = treadle_layout_window_max(layouts[i]);
     pages += bytes / page + 1;
-    if (!treadle_mul_fits(bytes, report->ranks, &all) || all > TREADLE_MAX_REPORT_BYTES)
+    if (!treadle_mul_fits(bytes, report->info.ranks, &all) || all > TREADLE_MAX_REPORT_BYTES)
       return treadle_fail(TREADLE_REFUSED,
                           "'%s': windows of up to %s on each of %lld ranks are more than 2^62 bytes in all",
                           treadle_layout_text(layouts[i]), treadle_text_of_size((size_t)bytes),
-                          (long long)report->ranks);
+                          (long long)report->info.ranks);
   }
   if (pages * report->kinds.count > TREADLE_MAX_REPORT_PAGES)
     return treadle_fail(
         TREADLE_REFUSED,
         "a report over all ranks: %d kinds of ranks with %lld pages of %s each; at most %lld pages in "
         "all will do: take larger pages (--page-size) or ask for one rank (--rank)",
-        report->kinds.count, (long long)pages, treadle_text_of_size(report->page_bytes),
+        report->kinds.count, (long long)pages, treadle_text_of_size(report->info.page_bytes),
         (long long)TREADLE_MAX_REPORT_PAGES);
   return TREADLE_OK;
 }
@@ -237,17 +203,18 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   TRY(find_cap_min(report, options, report->kinds.first, report->kinds.like, report->kinds.count));
   TRY(choose_cap(report, options));
-  report->waves =
-      treadle_plan_waves(report->from, report->to, (int64_t)report->page_bytes, (int64_t)report->cap_bytes);
+  report->info.waves = treadle_plan_waves(report->from, report->to, (int64_t)report->info.page_bytes,
+                                          (int64_t)report->info.cap_bytes);
   TRY(measure_kinds(report, &bounded));
-  if (!bounded && report->waves != TREADLE_MAX_WAVES) {
-    report->waves = TREADLE_MAX_WAVES;
+  if (!bounded && report->info.waves != TREADLE_MAX_WAVES) {
+    report->info.waves = TREADLE_MAX_WAVES;
     TRY(measure_kinds(report, &bounded));
   }
-  if (report->ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
-  add_up(report);
-  if (report->ranks > TREADLE_PAIR_RANKS)
-    report->link_load = report->inbound_mean > 0 ? report->inbound_max / report->inbound_mean : 1;
+  if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
+  treadle_report_add_up(report);
+  if (report->info.ranks > TREADLE_PAIR_RANKS)
+    report->info.link_load =
+        report->info.inbound_mean > 0 ? report->info.inbound_max / report->info.inbound_mean : 1;
 out:
   return status;
 }
@@ -256,67 +223,82 @@ out:
 static treadle_status report_one(treadle_report *report, const treadle_report_options *options) {
   treadle_status status = TREADLE_OK;
   treadle_plan *plan = NULL;
-  int64_t page = (int64_t)report->page_bytes;
+  int64_t page = (int64_t)report->info.page_bytes;
   treadle_plan_info *info = report->infos = treadle_alloc(sizeof *report->infos);
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   *info = TREADLE_INIT(treadle_plan_info);
 
   TRY(find_cap_min(report, options, &report->rank, NULL, 1));
   TRY(choose_cap(report, options));
-  int64_t cap = (int64_t)report->cap_bytes;
-  report->waves = treadle_plan_waves(report->from, report->to, page, cap);
-  TRY(treadle_plan_make_on(report->grounds, report->waves, cap, &plan));
+  int64_t cap = (int64_t)report->info.cap_bytes;
+  report->info.waves = treadle_plan_waves(report->from, report->to, page, cap);
+  TRY(treadle_plan_make_on(report->grounds, report->info.waves, cap, &plan));
   treadle_plan_get_info(plan, info);
-  if (info->peak_bytes > info->peak_bound_bytes && report->waves != TREADLE_MAX_WAVES) {
+  if (info->peak_bytes > info->peak_bound_bytes && report->info.waves != TREADLE_MAX_WAVES) {
     treadle_plan_destroy(plan);
     plan = NULL;
-    report->waves = TREADLE_MAX_WAVES;
-    TRY(treadle_plan_make_on(report->grounds, report->waves, cap, &plan));
+    report->info.waves = TREADLE_MAX_WAVES;
+    TRY(treadle_plan_make_on(report->grounds, report->info.waves, cap, &plan));
     treadle_plan_get_info(plan, info);
   }
-  report->link_load = (double)NAN;
-  add_up(report);
+  report->info.link_load = (double)NAN;
+  treadle_report_add_up(report);
 out:
   treadle_plan_destroy(plan);
   return status;
 }
 
-treadle_status treadle_report_make(const treadle_model *model, const treadle_report_options *options,
-                                   treadle_report *report) {
-  treadle_status status = TREADLE_OK;
-  double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
-  size_t rss_begin = treadle_clock_peak_rss_bytes();
-  size_t page = options->page_bytes ? options->page_bytes : default_page;
-  const treadle_pair_texts texts = {options->from, options->to, options->rank_map};
-  *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
-
+/* The page size is settled, and windows are to be had. */
+static treadle_status check_options(const treadle_report *report, const treadle_report_options *options) {
+  size_t page = report->info.page_bytes;
+  int64_t ranks = report->info.ranks;
   if (page < least_page || page > most_page || (page & (page - 1)))
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "a page size of %zu bytes: it must be a power of two from %zu to %zu (1 TiB)", page,
-                     least_page, most_page));
-  if (options->rank >= options->ranks)
-    TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
-                     (long long)options->rank, (long long)options->ranks));
-  report->model_bytes = (size_t)treadle_model_bytes(model);
-  TRY(treadle_open_layouts(model, &texts, options->ranks, &report->from, &report->to));
-  report->rank_map = treadle_pair_rank_map(report->from, report->to);
-  TRY(options->rank < 0 ? report_all(report, options) : report_one(report, options));
+    return treadle_fail(TREADLE_REFUSED,
+                        "a page size of %zu bytes: it must be a power of two from %zu to %zu (1 TiB)", page,
+                        least_page, most_page);
+  if (options->cap_bytes > most_bytes || options->budget_bytes > most_bytes)
+    return treadle_fail(TREADLE_REFUSED, "a cap of %zu and a budget of %zu bytes: 2^60 at the most",
+                        options->cap_bytes, options->budget_bytes);
+  if (options->one_rank && (options->rank < 0 || options->rank >= ranks))
+    return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
+                        (long long)options->rank, (long long)ranks);
+  return treadle_plan_check(report->from, report->to, options->one_rank ? options->rank : 0, (int64_t)page);
+}
 
-  report->seconds = treadle_clock_seconds() - begin;
-  report->processor_seconds = treadle_clock_process_seconds() - processor_begin;
-  report->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
+treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
+                                     const treadle_report_options *options, treadle_report **report_p) {
+  TREADLE_NEED(report_p);
+  *report_p = NULL;
+  TREADLE_NEED(from);
+  TREADLE_NEED(to);
+  treadle_status status;
+  treadle_report_options o;
+  treadle_report *report = treadle_alloc(sizeof *report);
+  if (!report) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
+  TRY(TREADLE_TAKE(options, &o));
+  report->from = from;
+  report->to = to;
+  report->watch = (treadle_watch){o.watch, o.watch_context};
+  report->rank = o.one_rank ? o.rank : -1;
+  report->info = (treadle_report_info){.struct_size = sizeof report->info,
+                                       .ranks = treadle_layout_ranks(from),
+                                       .page_bytes = o.page_bytes ? o.page_bytes : default_page,
+                                       .model_bytes = (size_t)treadle_model_bytes(from->model)};
+  TRY(check_options(report, &o));
+  TRY(o.one_rank ? report_one(report, &o) : report_all(report, &o));
+  *report_p = report;
+  report = NULL;
 out:
-  treadle_progress_end();
+  treadle_report_destroy(report);
   return status;
 }
 
-void treadle_report_release(treadle_report *report) {
+void treadle_report_destroy(treadle_report *report) {
+  if (!report) return;
   treadle_kinds_release(&report->kinds);
   for (int32_t i = 0; i < report->ground_count; i++) treadle_ground_release(&report->grounds[i]);
   treadle_free(report->grounds);
   treadle_free(report->infos);
   treadle_free(report->pairs);
-  treadle_layout_destroy(report->from);
-  treadle_layout_destroy(report->to);
-  *report = (treadle_report){0};
+  treadle_free(report);
 }

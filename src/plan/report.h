@@ -1,0 +1,35 @@
+/* The figures of plans over all ranks, or of one rank.
+ *
+ * One rank of each kind is measured (plan/kinds.h). Bytes by pair follow from a rank's number: they are measured rank by
+ * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. */
+#ifndef TREADLE_PLAN_REPORT_H
+#define TREADLE_PLAN_REPORT_H
+
+#include "base/watch.h"
+#include "plan/kinds.h"
+#include "plan/plan.h"
+
+enum {
+  TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
+  TREADLE_KEPT_RANKS = 16   /* up to so many, the matrix of pairs is kept */
+};
+
+struct treadle_report {
+  const treadle_layout *from, *to;
+  treadle_watch watch;
+  int64_t rank;             /* -1: all */
+  treadle_kinds kinds;      /* of ranks; none for one rank */
+  treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
+  treadle_ground *grounds;  /* what they were measured on; [count] */
+  int32_t ground_count;
+  treadle_cuts_of_all cuts; /* parts that the plans have looked at */
+  size_t *pairs;            /* [ranks * ranks], row by receiver; NULL above TREADLE_KEPT_RANKS */
+  treadle_report_info info;
+};
+
+/* The figures of a rank of the report. */
+const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank);
+/* Adds up those of all ranks. */
+void treadle_report_add_up(treadle_report *report);
+
+#endif

@@ -1,0 +1,82 @@
+/* What a report says: sums over ranks, one rank, one pair. */
+#include "base/sized.h"
+#include "plan/report.h"
+
+#include <math.h>
+#include <string.h>
+
+const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank) {
+  return &report->infos[report->rank < 0 ? report->kinds.of[rank] : 0];
+}
+
+void treadle_report_add_up(treadle_report *report) {
+  treadle_report_info *sum = &report->info;
+  int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? sum->ranks : first + 1;
+  size_t most = 0;
+  int64_t least_room = INT64_MAX;
+  for (int64_t rank = first; rank < end; rank++) {
+    const treadle_plan_info *info = treadle_report_figures(report, rank);
+    sum->moved_bytes += info->moved_bytes;
+    sum->lower_bound_bytes += info->lower_bound_bytes;
+    sum->resident_bytes += info->resident_bytes;
+    sum->infer_bytes += info->infer_bytes;
+    sum->copied_bytes += info->copied_bytes;
+    sum->aliased_bytes += info->aliased_bytes;
+    if (info->peak_bytes > sum->peak_bytes) sum->peak_bytes = info->peak_bytes;
+    if (info->moved_bytes > most) most = info->moved_bytes;
+    int64_t room = (int64_t)info->peak_bound_bytes - (int64_t)info->peak_bytes;
+    if (room < least_room) {
+      least_room = room;
+      sum->tight_rank = rank;
+      sum->bound_bytes = info->peak_bound_bytes;
+    }
+  }
+  double model = (double)sum->model_bytes;
+  sum->inbound_max = (double)most / model;
+  sum->inbound_mean =
+      report->rank < 0 ? (double)sum->moved_bytes / (double)sum->ranks / model : (double)NAN;
+  sum->kinds = report->kinds.count;
+  sum->has_inbound = report->pairs != NULL;
+}
+
+/* ---- What users ask ---------------------------------------------------------------------------- */
+
+void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p) {
+  static const treadle_report_info nothing = {0};
+  TREADLE_NEED_SIZED_ONLY(info_p);
+  TREADLE_GIVE(info_p, &nothing);
+  TREADLE_NEED_ONLY(report);
+  TREADLE_GIVE(info_p, &report->info);
+}
+
+static treadle_status check_rank(const treadle_report *report, int64_t rank) {
+  if (report->rank >= 0 && rank != report->rank)
+    return treadle_fail(TREADLE_REFUSED, "rank %lld: this report is of rank %lld alone", (long long)rank,
+                        (long long)report->rank);
+  if (rank >= 0 && rank < report->info.ranks) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0", (long long)rank,
+                      (long long)report->info.ranks);
+}
+
+treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p) {
+  treadle_status status;
+  TREADLE_NEED(report);
+  TREADLE_NEED_SIZED(info_p);
+  TRY(check_rank(report, rank));
+  TREADLE_GIVE(info_p, treadle_report_figures(report, rank));
+out:
+  return status;
+}
+
+treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes) {
+  treadle_status status;
+  TREADLE_NEED(report);
+  TREADLE_NEED(bytes);
+  TRY(check_rank(report, rank));
+  if (!report->pairs)
+    return treadle_fail(TREADLE_REFUSED, "bytes by pair are kept in reports over all ranks, %d at most",
+                        TREADLE_KEPT_RANKS);
+  memcpy(bytes, report->pairs + rank * report->info.ranks, (size_t)report->info.ranks * sizeof *bytes);
+out:
+  return status;
+}
