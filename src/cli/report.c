@@ -17,7 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-static const size_t default_page = (size_t)2 << 20, default_cap = (size_t)256 << 20;
 static const size_t least_page = 4096, most_page = (size_t)1 << 40;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
@@ -111,7 +110,7 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
     return treadle_fail(TREADLE_REFUSED, "a cap of %zu bytes is below the smallest possible, %zu (%s)",
                         options->cap_bytes, least, treadle_text_of_size(least));
   report->fits = true;
-  report->cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(default_cap, least);
+  report->cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(TREADLE_DEFAULT_CAP, least);
   report->budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
   if (!budget) return TREADLE_OK;
   report->fits = budget >= report->budget_min_bytes;
@@ -293,7 +292,7 @@ treadle_status treadle_report_make(const treadle_model *model, const treadle_rep
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
-  size_t page = options->page_bytes ? options->page_bytes : default_page;
+  size_t page = options->page_bytes ? options->page_bytes : TREADLE_DEFAULT_PAGE;
   *report = (treadle_report){.ranks = options->ranks, .rank = options->rank, .page_bytes = page};
 
   if (page < least_page || page > most_page || (page & (page - 1)))

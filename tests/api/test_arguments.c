@@ -263,9 +263,13 @@ static void switch_options(objects *o) {
   }
   static const size_t sizes[] = {SIZE_MAX, (size_t)1 << 63, ((size_t)1 << 63) + 4096};
   for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
-    const treadle_switch_options wrong[] = {{.page_bytes = sizes[i]},      {.cap_bytes = sizes[i]},
-                                            {.budget_bytes = sizes[i]},    {.grads_bytes = sizes[i]},
-                                            {.optimizer_bytes = sizes[i]}, {.kv_block_bytes = sizes[i]}};
+    const treadle_switch_options wrong[] = {{.page_bytes = sizes[i]},
+                                            {.cap_bytes = sizes[i]},
+                                            {.budget_bytes = sizes[i]},
+                                            {.grads_bytes = sizes[i]},
+                                            {.optimizer_bytes = sizes[i]},
+                                            {.kv_block_bytes = sizes[i]},
+                                            {.memory = {.kind = (treadle_memory_kind)9}}};
     for (size_t k = 0; k < TEST_COUNT(wrong); k++)
       REFUSED(treadle_switch_create(o->second, o->train, o->infer, &wrong[k], &sw));
   }
