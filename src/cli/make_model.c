@@ -15,7 +15,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "layout/layout.h"
-#include "memory/copy.h"
+#include "memory/device.h"
 #include "memory/limits.h"
 #include "model/stored.h"
 
@@ -159,7 +159,7 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
       const treadle_op op = store_op(model, &pieces.items[p], &place);
       const treadle_view from = {.base = (char *)(uintptr_t)window},
                          to = {.base = (char *)(uintptr_t)place.stored->data};
-      treadle_copy_op(&op, &from, &to, TREADLE_MOVER_PLAIN);
+      treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
     }
   *tensors_p = checkpoint.tensors;
   *count_p = checkpoint.count;

@@ -70,7 +70,8 @@ static treadle_status load(treadle_job *job) {
     if (train_bytes) memcpy(job->train_copy, treadle_switch_train_window(job->sw), train_bytes);
     /* A direct cut of the file, as the infer window is arranged. */
     TRY(treadle_layout_load_from(job->infer, job->train, rank,
-                                 treadle_switch_plan(job->sw)->arrangement.shift, job->infer_copy));
+                                 treadle_switch_plan(job->sw)->arrangement.shift, treadle_device_host(),
+                                 job->infer_copy));
   }
 out:
   return status;

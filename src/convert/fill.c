@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "convert/kept.h"
-#include "memory/copy.h"
+#include "memory/device.h"
 #include "weights/decode.h"
 
 #include <inttypes.h>
@@ -33,13 +33,13 @@ int64_t treadle_fill_end(const treadle_out_tensor *tensor, int64_t at, int64_t m
 
 /* Rows that are dense on both sides are memcpy's work: what is copied is written to a file at once, from the cache. The
  * rest is the fast kernel's. */
-static treadle_mover choose_mover(const treadle_op *op) {
+static const treadle_device *choose_device(const treadle_op *op) {
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
-  if (op->from_dtype != op->to_dtype || op->add) return treadle_copy_choose();
+  if (op->from_dtype != op->to_dtype || op->add) return treadle_device_host();
   for (int d = 0; d < op->ndim; d++)
     if (op->size[d] > 1 && op->to_stride[d] == size)
-      return op->from_stride[d] == size ? TREADLE_MOVER_PLAIN : treadle_copy_choose();
-  return TREADLE_MOVER_PLAIN;
+      return op->from_stride[d] == size ? treadle_device_plain() : treadle_device_host();
+  return treadle_device_plain();
 }
 
 /* Do the elements lie one behind the other, in the same order on both sides? */
@@ -109,15 +109,16 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
     f->read_bytes += op.elems * (place->coded ? 1 : (int64_t)treadle_dtype_bytes(place->dtype));
     if (place->coded) { /* the source has cut it to the part */
       op.ndim = (uint8_t)f->source->model->tensors[piece->tensor].naxes;
-      TRY(treadle_decode_place(&place->stored, &op, buffer));
+      TRY(treadle_decode_place(&place->stored, &op, treadle_device_host(), buffer));
       TRY(touch_coded(f, &place->stored));
       continue;
     }
     const treadle_view source = {.base = (char *)(uintptr_t)(place->data + from)}, to = {.base = buffer};
+    const treadle_device *device = choose_device(&op);
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;
     else
-      treadle_copy_op(&op, &source, &to, choose_mover(&op));
+      device->ops->copy(device, &op, &source, &to);
     TRY(treadle_source_touch(f->source, source.base, reach));
   }
   if (left)

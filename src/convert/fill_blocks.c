@@ -3,7 +3,7 @@
 #include "convert/fill.h"
 
 #include "base/alloc.h"
-#include "memory/quantise.h"
+#include "memory/device.h"
 
 #include <assert.h>
 
@@ -64,6 +64,7 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
   treadle_status status;
   const band b = band_at(tensor, low);
   const int64_t columns = tensor->columns, wide = tensor->block[1], each = (int64_t)sizeof(float);
+  const treadle_device *device = treadle_device_host();
   const char *values;
   treadle_out_tensor of = *tensor;
   of.making = TREADLE_MADE_OF_VALUES;
@@ -76,9 +77,9 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
     int64_t at = i * wide, size = columns - at < wide ? columns - at : wide;
     const treadle_matrix to = {f->codes + at, columns, 1},
                          from = {(char *)(uintptr_t)values + at * each, columns * each, each};
-    treadle_quantise_block(to, &f->scales[i], from, TREADLE_FP32, b.rows, size, treadle_copy_choose());
+    device->ops->quantise(device, to, &f->scales[i], from, TREADLE_FP32, b.rows, size);
   }
-  treadle_copy_fence();
+  device->ops->fence(device);
   *bytes_p = tensor->making == TREADLE_MADE_CODES ? (const char *)f->codes : (const char *)f->scales;
 out:
   return status;

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "memory/copy.h"
+#include "memory/device.h"
 
 #include <string.h>
 
@@ -58,7 +58,7 @@ static void gather(const treadle_file_box *place, int8_t add, treadle_dtype dtyp
     stride *= op.size[a];
   }
   const treadle_view from = {.base = (char *)(uintptr_t)place->data}, to = {.base = values};
-  treadle_copy_op(&op, &from, &to, TREADLE_MOVER_PLAIN);
+  treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
 }
 
 treadle_status treadle_kept_take(treadle_source *source, int32_t index, treadle_file_box *place) {

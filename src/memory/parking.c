@@ -6,6 +6,7 @@
 #include "memory/parking.h"
 
 #include "base/text.h"
+#include "memory/pool.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-enum { TABLE = 2 << 20 }; /* tables are moved whole where both addresses begin at this */
+enum { TABLE = TREADLE_HUGE_PAGE }; /* tables are moved whole where both addresses begin at this */
 
 treadle_status treadle_parking_init(treadle_parking *parking, void *window, size_t bytes) {
   *parking = (treadle_parking){.window = window, .bytes = bytes};

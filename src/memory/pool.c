@@ -35,7 +35,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { HUGE_PAGE = 2 << 20, SPARE_MAPPINGS = 1024 };
+enum { SPARE_MAPPINGS = 1024 };
 
 typedef struct window {
   char *base;
@@ -51,16 +51,16 @@ struct treadle_pool {
   window *windows;
 };
 
-static bool wants_huge(int64_t page_bytes) { return page_bytes % HUGE_PAGE == 0; }
+static bool wants_huge(int64_t page_bytes) { return page_bytes % TREADLE_HUGE_PAGE == 0; }
 
 /* An address range without memory that begins at 2 MiB. */
 static treadle_status reserve(size_t bytes, char **base_p) {
-  size_t room = bytes + HUGE_PAGE;
+  size_t room = bytes + TREADLE_HUGE_PAGE;
   char *start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
     return treadle_fail(TREADLE_NO_MEMORY, "no address range of %s: %s", treadle_text_of_size(bytes),
                         strerror(errno));
-  char *base = start + (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+  char *base = start + (TREADLE_HUGE_PAGE - (uintptr_t)start % TREADLE_HUGE_PAGE) % TREADLE_HUGE_PAGE;
   if (base > start) munmap(start, (size_t)(base - start));
   munmap(base + bytes, room - bytes - (size_t)(base - start));
   *base_p = base;
@@ -270,7 +270,7 @@ treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, const void **
     munmap(base, bytes);
     goto out;
   }
-  if (bytes % HUGE_PAGE == 0) madvise(base, bytes, MADV_HUGEPAGE);
+  if (bytes % TREADLE_HUGE_PAGE == 0) madvise(base, bytes, MADV_HUGEPAGE);
   populate(base, bytes);
   *base_p = base;
 out:

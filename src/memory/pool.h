@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The processor's large pages: where windows and pools begin, so that they may be made of these. */
+enum { TREADLE_HUGE_PAGE = 2 << 20 };
+
 typedef struct treadle_pool treadle_pool;
 
 /* Creates and touches `pages` pages. Refused when pages * page_bytes is over budget_bytes; page_bytes is a

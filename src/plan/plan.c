@@ -13,8 +13,6 @@
 
 enum { ALGORITHM = 3 }; /* part of the digest: raise it when the same inputs give other plans */
 
-static const int64_t default_page = 2 << 20, default_cap = 256 << 20;
-
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
@@ -200,7 +198,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   treadle_plan_options o;
   status = TREADLE_TAKE(options, &o);
   if (status) return status;
-  int64_t page = o.page_bytes ? (int64_t)o.page_bytes : default_page, cap = (int64_t)o.cap_bytes;
+  int64_t page = o.page_bytes ? (int64_t)o.page_bytes : TREADLE_DEFAULT_PAGE, cap = (int64_t)o.cap_bytes;
   const treadle_ground_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_ground ground = {0};
   if (o.cap_bytes > (size_t)1 << 60)
@@ -208,7 +206,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
                         treadle_text_of_size(o.cap_bytes));
   TRY(treadle_ground_create(from, to, rank, &terms, &ground));
   int64_t cap_min = ground.cap_min_bytes;
-  if (cap == 0) cap = largest(default_cap, cap_min);
+  if (cap == 0) cap = largest(TREADLE_DEFAULT_CAP, cap_min);
   if (cap < cap_min) {
     status = treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 ": a cap of %s is less than cap_min, %s",
                           rank, treadle_text_of_size((size_t)cap), treadle_text_of_size((size_t)cap_min));

@@ -25,6 +25,8 @@
 #include "move/move.h"
 
 enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
+/* Where nothing is said: pages, and the cap where cap_min is not larger. */
+enum { TREADLE_DEFAULT_PAGE = 2 << 20, TREADLE_DEFAULT_CAP = 256 << 20 };
 
 typedef struct treadle_direction {
   treadle_op_array ops; /* by wave; in a wave: own, then others' by distance, then fills, then twins */

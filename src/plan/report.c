@@ -15,7 +15,6 @@
 
 #include <math.h>
 
-static const size_t default_page = (size_t)2 << 20, default_cap = (size_t)256 << 20;
 static const size_t least_page = 4096, most_page = (size_t)1 << 40, most_bytes = (size_t)1 << 60;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
@@ -101,7 +100,7 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
     return treadle_fail(TREADLE_REFUSED, "a cap of %zu bytes is below the smallest possible, %zu (%s)",
                         options->cap_bytes, least, treadle_text_of_size(least));
   report->info.fits = true;
-  report->info.cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(default_cap, least);
+  report->info.cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(TREADLE_DEFAULT_CAP, least);
   report->info.budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
   if (!budget) return TREADLE_OK;
   report->info.fits = budget >= report->info.budget_min_bytes;
@@ -282,7 +281,7 @@ treadle_status treadle_report_create(const treadle_layout *from, const treadle_l
   report->rank = o.one_rank ? o.rank : -1;
   report->info = (treadle_report_info){.struct_size = sizeof report->info,
                                        .ranks = treadle_layout_ranks(from),
-                                       .page_bytes = o.page_bytes ? o.page_bytes : default_page,
+                                       .page_bytes = o.page_bytes ? o.page_bytes : TREADLE_DEFAULT_PAGE,
                                        .model_bytes = (size_t)treadle_model_bytes(from->model)};
   TRY(check_options(report, &o));
   TRY(o.one_rank ? report_one(report, &o) : report_all(report, &o));

@@ -20,8 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_PAGE = 2 << 20, DEFAULT_CAP = 256 << 20 };
-
 /* ---- Agreeing ---- */
 
 typedef struct verdict {
@@ -64,7 +62,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
 
 size_t treadle_switch_page_bytes(const treadle_switch_options *options) {
-  return options->page_bytes ? options->page_bytes : DEFAULT_PAGE;
+  return options->page_bytes ? options->page_bytes : TREADLE_DEFAULT_PAGE;
 }
 
 static treadle_status check_options(const treadle_switch_options *options) {
@@ -281,7 +279,8 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   *cap_p = 0;
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
   if (cap == 0)
-    cap = budget > 0 ? larger(budget - largest_base(group, mine->leaves), 0) : larger(DEFAULT_CAP, cap_min);
+    cap = budget > 0 ? larger(budget - largest_base(group, mine->leaves), 0)
+                     : larger(TREADLE_DEFAULT_CAP, cap_min);
   *cap_p = cap;
   TRY(check_budget(group, mine, cap_min));
   if (cap < cap_min)

@@ -86,11 +86,14 @@ out:
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
-  TRY(treadle_pool_create(sw->space.tables.physical, plan->page_bytes, (int64_t)sw->agreed.pool_bound_bytes,
-                          &sw->space.pool));
+  const treadle_device_ops *device = sw->device.ops;
+  TRY(device->create(&sw->device, sw->space.tables.physical, plan->page_bytes,
+                     (int64_t)sw->agreed.pool_bound_bytes, &sw->space.pool));
+  sw->space.base = device->base(sw->space.pool);
+  sw->space.bytes = (size_t)(sw->space.tables.physical * plan->page_bytes);
   for (int c = 0; c < TREADLE_CLASSES; c++)
-    TRY(treadle_pool_map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
-                         &sw->space.windows[c]));
+    TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
+                    &sw->space.windows[c]));
   TRY(treadle_twins_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
@@ -139,9 +142,15 @@ out:
   return status;
 }
 
-static treadle_status share_one(treadle_switch *sw, const treadle_pool *pool, treadle_shared *all) {
+static treadle_status share_pool(treadle_switch *sw) {
+  return sw->group->ops->share(sw->group, sw->device.ops->export(sw->space.pool), sw->space.base,
+                               sw->space.bytes, sw->space.shared_pools);
+}
+
+static treadle_status share_tables(treadle_switch *sw) {
+  const treadle_pool *pool = sw->space.table_pool;
   return sw->group->ops->share(sw->group, treadle_pool_descriptor(pool), treadle_pool_base(pool),
-                               treadle_pool_bytes(pool), all);
+                               treadle_pool_bytes(pool), sw->space.shared_tables);
 }
 
 /* The way back reads the others' infer windows as they have arranged them. */
@@ -160,8 +169,8 @@ out:
 
 static treadle_status share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->space.pool, sw->space.shared_pools)));
-  TRY(treadle_switch_agree(sw->group, share_one(sw, sw->space.table_pool, sw->space.shared_tables)));
+  TRY(treadle_switch_agree(sw->group, share_pool(sw)));
+  TRY(treadle_switch_agree(sw->group, share_tables(sw)));
   TRY(treadle_switch_agree(sw->group, make_views(sw)));
   TRY(treadle_switch_agree(sw->group, place_peers(sw)));
 out:
@@ -201,10 +210,10 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
-                         .work.mover = treadle_copy_choose(),
                          .terms.timeout_seconds = group->timeout_seconds,
                          .busy = ATOMIC_FLAG_INIT};
   resolve(sw, &o, &engine);
+  TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_switch_agree(group, arrange(sw)));
   demand = treadle_room_exact(sw);

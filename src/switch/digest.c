@@ -16,7 +16,8 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
   treadle_status status = treadle_foreign_show(sw);
   if (status != TREADLE_OK) return status;
-  return treadle_digest_add(sw->layouts[side], sw->group->rank, sw->space.windows[treadle_class_of(side)],
+  return treadle_digest_add(sw->layouts[side], sw->group->rank, &sw->device,
+                            sw->space.windows[treadle_class_of(side)],
                             side == TREADLE_INFER ? &sw->plan->arrangement : NULL, turn, sums);
 }
 

@@ -7,39 +7,36 @@
  *
  * Params that leave are closed to writers as a whole, by parking their page tables (memory/parking.h): with pages of
  * 4 KiB mprotect took four times as long as the rest of a switch that copies 4 % of its bytes. Where params stay, shared
- * pages alone are protected, run by run, by mprotect. */
+ * pages alone are protected, run by run. */
 #include "switch/switch.h"
-
-#include <string.h>
-#include <sys/mman.h>
 
 enum { PATTERN = 0xa5 };
 
 void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
   if (!sw->terms.options.guard_pages) return;
-  char *base = treadle_pool_base(sw->space.pool);
-  memset(base + physical * sw->plan->page_bytes, PATTERN, (size_t)sw->plan->page_bytes);
+  sw->device.ops->fill(&sw->device, sw->space.base + physical * sw->plan->page_bytes, PATTERN,
+                       (size_t)sw->plan->page_bytes);
 }
 
 /* How a window may be used in the present mode. */
-static int use_of(const treadle_switch *sw, int which) {
-  const int both = PROT_READ | PROT_WRITE;
+static treadle_access use_of(const treadle_switch *sw, int which) {
+  const treadle_access both = TREADLE_ACCESS_BOTH;
   switch (sw->mode) {
-  case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : PROT_NONE;
+  case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : TREADLE_ACCESS_NONE;
   case TREADLE_FORWARD:
-    if (which == TREADLE_PARAMS) return PROT_READ;
-    return which < TREADLE_TRAIN_CLASSES && !sw->terms.leaves[which] ? both : PROT_NONE;
+    if (which == TREADLE_PARAMS) return TREADLE_ACCESS_READ;
+    return which < TREADLE_TRAIN_CLASSES && !sw->terms.leaves[which] ? both : TREADLE_ACCESS_NONE;
   case TREADLE_INFER:
     if (which >= TREADLE_TRAIN_CLASSES) return both;
-    return sw->terms.leaves[which] ? PROT_NONE : both;
+    return sw->terms.leaves[which] ? TREADLE_ACCESS_NONE : both;
   case TREADLE_LOST:
   case TREADLE_HOST: break;
   }
-  return PROT_NONE;
+  return TREADLE_ACCESS_NONE;
 }
 
 /* Runs of shared pages of a window. */
-static void protect_shared(const treadle_switch *sw, treadle_class which, int use) {
+static void protect_shared(const treadle_switch *sw, treadle_class which, treadle_access use) {
   size_t page = (size_t)sw->plan->page_bytes;
   int64_t count = sw->space.tables.pages[which];
   const int32_t *table = sw->space.tables.page[which];
@@ -47,7 +44,8 @@ static void protect_shared(const treadle_switch *sw, treadle_class which, int us
     for (end = i; end < count && sw->space.aliased[table[end]]; end++) {
     }
     if (end > i)
-      mprotect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page, use);
+      sw->device.ops->protect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page,
+                              use);
   }
 }
 
@@ -58,7 +56,7 @@ static bool closes_all(const treadle_switch *sw) {
 
 treadle_status treadle_guard_create(treadle_switch *sw) {
   if (!sw->space.aliased) return TREADLE_OK;
-  protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+  protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
   if (!closes_all(sw)) return TREADLE_OK;
   return treadle_parking_init(&sw->guards.parking, sw->space.windows[TREADLE_PARAMS],
                               (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->plan->page_bytes));
@@ -75,19 +73,19 @@ static void settle_shared(treadle_switch *sw) {
     else
       treadle_parking_open(&sw->guards.parking);
   } else if (guards) { /* the whole window was opened as the mode says */
-    if (infer && !sw->terms.leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, PROT_READ);
+    if (infer && !sw->terms.leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, TREADLE_ACCESS_READ);
   } else if (infer != sw->guards.shared) {
-    protect_shared(sw, TREADLE_PARAMS, infer ? PROT_READ : PROT_READ | PROT_WRITE);
+    protect_shared(sw, TREADLE_PARAMS, infer ? TREADLE_ACCESS_READ : TREADLE_ACCESS_BOTH);
   }
   sw->guards.shared = infer;
-  if (guards && infer) protect_shared(sw, TREADLE_INFER_PARAMS, PROT_READ);
+  if (guards && infer) protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
 }
 
 void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
     if (sw->space.windows[c])
-      mprotect(sw->space.windows[c], (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes),
-               use_of(sw, c));
+      sw->device.ops->protect(sw->space.windows[c],
+                              (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes), use_of(sw, c));
   if (sw->space.aliased) settle_shared(sw);
   for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
     if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);

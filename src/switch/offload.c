@@ -11,13 +11,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "memory/copy_stream.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-enum { PIECE = 2 << 20 };
 
 /* ---- Memory ---- */
 
@@ -110,21 +107,13 @@ void treadle_twins_release(treadle_switch *sw) {
 
 /* ---- Copying ---- */
 
-/* Like memcpy, at the speed of memory: by pieces, whose four streams stay near each other. */
-void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes) {
-  size_t whole = bytes / PIECE * PIECE, rest = bytes - whole;
-  if (sw->work.mover != TREADLE_MOVER_STREAM) {
-    memcpy(to, from, bytes);
-    return;
-  }
-  treadle_stream_rows(to, PIECE, from, PIECE, PIECE, bytes / PIECE);
-  treadle_stream_rows((char *)to + whole, rest, (const char *)from + whole, rest, rest, 1);
+static void copy(const treadle_switch *sw, void *to, const void *from, size_t bytes) {
+  sw->device.ops->move(&sw->device, to, from, bytes);
 }
 
 /* Pages of params, gradients and optimizer state follow each other in the pool. */
 static char *device_of(const treadle_switch *sw, treadle_class which) {
-  return (char *)treadle_pool_base(sw->space.pool) +
-         (int64_t)sw->space.tables.page[which][0] * sw->plan->page_bytes;
+  return sw->space.base + (int64_t)sw->space.tables.page[which][0] * sw->plan->page_bytes;
 }
 
 /* Copies pages begin..end - 1 of params between window and twin. */
@@ -132,7 +121,7 @@ static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out
   size_t page = (size_t)sw->plan->page_bytes, at = (size_t)begin * page,
          bytes = (size_t)(end - begin) * page;
   char *device = device_of(sw, TREADLE_PARAMS) + at, *host = sw->twins[TREADLE_PARAMS].base + at;
-  treadle_twin_copy(sw, out ? host : device, out ? device : host, bytes);
+  copy(sw, out ? host : device, out ? device : host, bytes);
   *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += bytes;
 }
 
@@ -149,10 +138,10 @@ void treadle_offload(treadle_switch *sw, treadle_class which) {
   if (which == TREADLE_PARAMS) {
     for (int64_t page = 0; sw->twins[which].base && page < sw->space.tables.pages[which]; page++)
       fill_page(sw, page);
-    treadle_copy_fence();
+    sw->device.ops->fence(&sw->device);
   } else if (twin->base && sw->books.owner[sw->space.tables.page[which][0]] == which) {
-    treadle_twin_copy(sw, twin->base, device_of(sw, which), twin->bytes);
-    treadle_copy_fence();
+    copy(sw, twin->base, device_of(sw, which), twin->bytes);
+    sw->device.ops->fence(&sw->device);
     sw->stats.offloaded_bytes += twin->bytes;
   }
   treadle_account_leave(sw, which);
@@ -182,10 +171,10 @@ void treadle_load(treadle_switch *sw, treadle_class which) {
   if (which == TREADLE_PARAMS && twin->base) {
     load_params(sw);
   } else if (twin->base && sw->books.owner[sw->space.tables.page[which][0]] != which) {
-    treadle_twin_copy(sw, device_of(sw, which), twin->base, twin->bytes);
+    copy(sw, device_of(sw, which), twin->base, twin->bytes);
     sw->stats.loaded_bytes += twin->bytes;
   }
-  treadle_copy_fence();
+  sw->device.ops->fence(&sw->device);
   treadle_account_take(sw, which);
   treadle_account_tell(sw);
   sw->stats.load_seconds += treadle_clock_seconds() - begin;
@@ -211,6 +200,6 @@ void treadle_twin_fill(treadle_switch *sw, int32_t wave) {
       if (physical < sw->space.tables.pages[TREADLE_PARAMS]) fill_page(sw, physical);
     }
   }
-  treadle_copy_fence();
+  sw->device.ops->fence(&sw->device);
   sw->stats.offload_seconds += treadle_clock_seconds() - begin;
 }

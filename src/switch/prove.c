@@ -84,13 +84,19 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
 }
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
+  enum { MOST = 512 };
+  uint64_t words[MOST];
   const int64_t page_bytes = sw->plan->page_bytes;
-  char *base = treadle_pool_base(sw->space.pool);
   if (sw->mode == TREADLE_LOST) return;
   for (int64_t page = 0; page < sw->space.tables.physical; page++) {
-    uint64_t *words = (uint64_t *)(void *)(base + page * page_bytes);
     bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
-    for (int64_t i = 0; spare && i < page_bytes / 8; i++) words[i] = treadle_mix64(seed + (uint64_t)i);
+    char *at = sw->space.base + page * page_bytes;
+    for (int64_t i = 0; spare && i < page_bytes / 8; i += MOST) {
+      int64_t count = page_bytes / 8 - i < MOST ? page_bytes / 8 - i : MOST;
+      for (int64_t k = 0; k < count; k++) words[k] = treadle_mix64(seed + (uint64_t)(i + k));
+      sw->device.ops->move(&sw->device, at + i * 8, words, (size_t)count * 8);
+    }
     seed += (uint64_t)page_bytes;
   }
+  sw->device.ops->fence(&sw->device);
 }

@@ -26,7 +26,7 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
   if ((uintptr_t)memory % ALIGNMENT)
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes",
                         treadle_class_text(which), memory, ALIGNMENT);
-  if (overlap(memory, bytes, treadle_pool_base(sw->space.pool), treadle_pool_bytes(sw->space.pool)))
+  if (overlap(memory, bytes, sw->space.base, sw->space.bytes))
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in the pool", treadle_class_text(which),
                         memory);
   for (int c = 0; c < TREADLE_CLASSES; c++)
@@ -140,14 +140,14 @@ static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
   double begin = treadle_clock_seconds();
   for (size_t i = 0; i < sw->foreign.count; i++) {
     treadle_foreign *foreign = &sw->foreign.items[i];
-    char *there = which == TREADLE_PARAMS ? (char *)treadle_pool_base(sw->space.pool) + foreign->offset
-                                          : foreign->twin;
+    char *there = which == TREADLE_PARAMS ? sw->space.base + foreign->offset : foreign->twin;
     if (foreign->which != which || !there || (!out && !foreign->away)) continue;
-    treadle_twin_copy(sw, out ? there : foreign->memory, out ? foreign->memory : there, foreign->bytes);
+    sw->device.ops->move(&sw->device, out ? there : foreign->memory, out ? foreign->memory : there,
+                         foreign->bytes);
     foreign->away = out;
     *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += foreign->bytes;
   }
-  treadle_copy_fence();
+  sw->device.ops->fence(&sw->device);
   *(out ? &sw->stats.offload_seconds : &sw->stats.load_seconds) += treadle_clock_seconds() - begin;
 }
 

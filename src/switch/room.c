@@ -15,7 +15,7 @@
 
 _Static_assert(sizeof(treadle_demand) <= TREADLE_GROUP_PAYLOAD, "said at once");
 
-enum { TABLE_SHARE = 512, ALIGNMENT = 2 << 20 };
+enum { TABLE_SHARE = 512, ALIGNMENT = TREADLE_HUGE_PAGE };
 
 /* What a rank takes beside all that is counted: the system's own books, buffers of files that are read. */
 static const uint64_t SPARE = 1 << 20;
@@ -160,7 +160,7 @@ static treadle_demand demand_of(const treadle_switch *sw) {
 /* Of a rank that has its memory. */
 static treadle_demand rejoining(const treadle_switch *sw) {
   treadle_demand d = demand_of(sw);
-  d.shared = treadle_pool_bytes(sw->space.pool) + treadle_pool_bytes(sw->space.table_pool);
+  d.shared = sw->space.bytes + treadle_pool_bytes(sw->space.table_pool);
   return d;
 }
 

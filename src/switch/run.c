@@ -77,7 +77,7 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   const treadle_view *own = &sw->space.views[to][group->rank];
   const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.views[old][op->source];
-  treadle_copy_op(op, from, own, sw->work.mover);
+  sw->device.ops->copy(&sw->device, op, from, own);
   sw->work.written[position].mark += treadle_op_mark(op);
   sw->work.written[position].times++;
   treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
@@ -104,7 +104,12 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    *treadle_view_address(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to) ^= 0x10;
+    char *at = treadle_view_address(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to),
+         byte;
+    sw->device.ops->move(&sw->device, &byte, at, 1);
+    byte ^= 0x10;
+    sw->device.ops->move(&sw->device, at, &byte, 1);
+    sw->device.ops->fence(&sw->device);
     injection->what = TREADLE_INJECT_NOTHING;
     return;
   }
@@ -128,7 +133,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
       carry_out(sw, to, op, (size_t)i);
   }
   treadle_switch_bands_run(sw, to, wave, true);
-  treadle_copy_fence();
+  sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
 out:

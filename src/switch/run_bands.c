@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "memory/quantise.h"
 
 #include <inttypes.h>
 
@@ -21,23 +20,22 @@ treadle_status treadle_switch_bands_create(treadle_switch *sw) {
   size_t codes = (size_t)larger(a->scratch_codes, b->scratch_codes);
   size_t scales = (size_t)larger(a->scratch_scales, b->scratch_scales);
   sw->work.bands = treadle_alloc_array(count + 1, sizeof *sw->work.bands);
-  sw->work.scratch_values = treadle_alloc(values + 1);
-  sw->work.scratch_codes = treadle_alloc(codes + 1);
-  sw->work.scratch_scales = treadle_alloc_array(scales + 1, sizeof *sw->work.scratch_scales);
+  const treadle_device *device = &sw->device;
+  sw->work.scratch_values = device->ops->scratch(device, values);
+  sw->work.scratch_codes = device->ops->scratch(device, codes);
+  sw->work.scratch_scales = device->ops->scratch(device, scales * sizeof *sw->work.scratch_scales);
   if (!sw->work.bands || !sw->work.scratch_values || !sw->work.scratch_codes || !sw->work.scratch_scales)
     return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  memset(sw->work.bands, 0, (count + 1) * sizeof *sw->work.bands); /* touched, as is all scratch */
-  memset(sw->work.scratch_values, 0, values + 1);
-  memset(sw->work.scratch_codes, 0, codes + 1);
-  memset(sw->work.scratch_scales, 0, (scales + 1) * sizeof *sw->work.scratch_scales);
+  memset(sw->work.bands, 0, (count + 1) * sizeof *sw->work.bands); /* touched */
   return TREADLE_OK;
 }
 
 void treadle_switch_bands_release(treadle_switch *sw) {
   treadle_free(sw->work.bands);
-  treadle_free(sw->work.scratch_values);
-  treadle_free(sw->work.scratch_codes);
-  treadle_free(sw->work.scratch_scales);
+  const treadle_device *device = &sw->device;
+  if (sw->work.scratch_values) device->ops->scratch_release(device, sw->work.scratch_values);
+  if (sw->work.scratch_codes) device->ops->scratch_release(device, sw->work.scratch_codes);
+  if (sw->work.scratch_scales) device->ops->scratch_release(device, sw->work.scratch_scales);
 }
 
 /* ---- Codes and scales, between a window and scratch ---- */
@@ -55,7 +53,7 @@ static void copy_codes(const treadle_switch *sw, const treadle_band *band, const
   *(write ? op.from_stride : op.to_stride) = band->columns;
   *(write ? &op.to : &op.from) = band->codes;
   *(write ? &op.from : &op.to) = (int64_t)band->code_row * band->columns + band->code_column;
-  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->work.mover);
+  sw->device.ops->copy(&sw->device, &op, write ? &scratch : window, write ? window : &scratch);
 }
 
 static void copy_scales(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
@@ -67,7 +65,7 @@ static void copy_scales(const treadle_switch *sw, const treadle_band *band, cons
   *(write ? op.to_stride : op.from_stride) = band->scale_stride;
   *(write ? op.from_stride : op.to_stride) = each;
   *(write ? &op.to : &op.from) = band->scales;
-  treadle_copy_op(&op, write ? &scratch : window, write ? window : &scratch, sw->work.mover);
+  sw->device.ops->copy(&sw->device, &op, write ? &scratch : window, write ? window : &scratch);
 }
 
 /* ---- Bands ---- */
@@ -98,23 +96,23 @@ static bool find_values(const treadle_view *window, const treadle_band *band, co
 /* Codes and scales of values, or the other way round, block by block. */
 static void make_blocks(const treadle_switch *sw, const treadle_band *band, treadle_matrix values,
                         treadle_matrix codes) {
+  const treadle_device *device = &sw->device;
   treadle_dtype dtype = (treadle_dtype)band->value_dtype;
   int64_t column = 0;
   for (int64_t block = 0; column < band->columns; block++) {
     int64_t columns = band->block_columns - (block == 0 ? band->skip : 0);
     if (columns > band->columns - column) columns = band->columns - column;
     treadle_matrix of_values = values, of_codes = codes;
+    float *scale = &sw->work.scratch_scales[block];
     of_values.base = (char *)values.base + column * values.column_stride;
     of_codes.base = (char *)codes.base + column;
     if (band->quantises)
-      treadle_quantise_block(of_codes, &sw->work.scratch_scales[block], of_values, dtype, band->rows,
-                             columns, sw->work.mover);
+      device->ops->quantise(device, of_codes, scale, of_values, dtype, band->rows, columns);
     else
-      treadle_dequantise_block(of_values, dtype, of_codes, sw->work.scratch_scales[block], band->rows,
-                               columns, sw->work.mover);
+      device->ops->dequantise(device, of_values, dtype, of_codes, scale, band->rows, columns);
     column += columns;
   }
-  treadle_copy_fence();
+  sw->device.ops->fence(&sw->device);
 }
 
 /* ---- Planted faults ---- */
@@ -124,8 +122,12 @@ static bool is_spoiled(const treadle_switch *sw, treadle_fault fault, size_t run
 }
 
 static void spoil_scale(treadle_switch *sw, const treadle_direction *direction, const treadle_band *run) {
-  if (is_spoiled(sw, TREADLE_FAULT_BAND_SCALE, (size_t)(run - direction->bands.items)))
-    sw->work.scratch_scales[0] *= 2;
+  const treadle_device *device = &sw->device;
+  float scale;
+  if (!is_spoiled(sw, TREADLE_FAULT_BAND_SCALE, (size_t)(run - direction->bands.items))) return;
+  device->ops->move(device, &scale, sw->work.scratch_scales, sizeof scale);
+  scale *= 2;
+  device->ops->move(device, sw->work.scratch_scales, &scale, sizeof scale);
 }
 
 /* ---- Waves ---- */
@@ -150,9 +152,9 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   if (band->quantises) {
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
-      treadle_copy_op(&op, &sw->space.views[old][op.source], &scratch, sw->work.mover);
+      sw->device.ops->copy(&sw->device, &op, &sw->space.views[old][op.source], &scratch);
     }
-    if (!has_values) treadle_copy_fence();
+    if (!has_values) sw->device.ops->fence(&sw->device);
     make_blocks(sw, band, values, codes);
     spoil_scale(sw, direction, run);
     if (!has_codes) copy_codes(sw, band, own, true);
@@ -160,12 +162,12 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   } else {
     if (!has_codes) copy_codes(sw, band, from, false);
     copy_scales(sw, band, from, false);
-    treadle_copy_fence();
+    sw->device.ops->fence(&sw->device);
     spoil_scale(sw, direction, run);
     make_blocks(sw, band, values, codes);
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
-      treadle_copy_op(&op, &scratch, own, sw->work.mover);
+      sw->device.ops->copy(&sw->device, &op, &scratch, own);
     }
   }
 }

@@ -128,7 +128,7 @@ treadle_status treadle_switch_trim(treadle_switch *sw) {
   if (atomic_flag_test_and_set(&sw->busy))
     return treadle_fail(TREADLE_STATE,
                         "trim: a switch is running, in another thread or around this callback");
-  treadle_status status = treadle_pool_trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
+  treadle_status status = sw->device.ops->trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
   atomic_flag_clear(&sw->busy);
   return status;
 }
@@ -188,7 +188,7 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
   TREADLE_GIVE(stats_p, &stats);
   TREADLE_NEED_ONLY(sw);
   stats = sw->stats;
-  stats.pool_bytes = treadle_pool_held_bytes(sw->space.pool);
+  stats.pool_bytes = sw->device.ops->held_bytes(sw->space.pool);
   TREADLE_GIVE(stats_p, &stats);
 }
 
@@ -196,7 +196,7 @@ void treadle_switch_destroy(treadle_switch *sw) {
   if (!sw) return;
   treadle_switch_unshare(sw);
   treadle_guard_release(sw);
-  treadle_pool_destroy(sw->space.pool);
+  if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);
   treadle_plan_destroy(sw->plan);
   treadle_ground_release(&sw->agreed.ground);

@@ -21,9 +21,8 @@
 #ifndef TREADLE_SWITCH_SWITCH_H
 #define TREADLE_SWITCH_SWITCH_H
 
-#include "memory/copy.h"
+#include "memory/device.h"
 #include "memory/parking.h"
-#include "memory/pool.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
 #include "switch/protocol.h"
@@ -98,7 +97,9 @@ typedef struct treadle_agreement {
 /* The pool and its windows (place.c, create.c), and what the others may be read through. */
 typedef struct treadle_space {
   treadle_page_tables tables;
-  treadle_pool *pool, *table_pool;
+  treadle_pool *pool, *table_pool; /* table_pool: of host memory */
+  char *base;                      /* all pages of the pool, in physical order */
+  size_t bytes;                    /* of them */
   void *windows[TREADLE_CLASSES];
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
   treadle_shared *shared_pools, *shared_tables; /* by rank */
@@ -120,7 +121,6 @@ typedef struct treadle_guards {
 
 /* What runs a direction of the plan (run.c, run_bands.c). */
 typedef struct treadle_work {
-  treadle_mover mover;
   treadle_written *written; /* [ops of the longer direction] */
   treadle_written *bands;   /* [bands of the longer direction] what was really written by each */
   void *scratch_values;     /* of the largest band of both directions, as are */
@@ -146,6 +146,7 @@ typedef struct treadle_faults {
 
 struct treadle_switch {
   treadle_group *group;
+  treadle_device device;            /* of the pool and its windows */
   const treadle_layout *layouts[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
   treadle_plan *plan;
   treadle_terms terms;
@@ -288,7 +289,6 @@ treadle_status treadle_twins_create(treadle_switch *sw);
 void treadle_twins_release(treadle_switch *sw);
 /* Host memory, touched; NULL: none, and the message says of what. */
 void *treadle_twin_memory(size_t bytes, const char *what);
-void treadle_twin_copy(const treadle_switch *sw, void *to, const void *from, size_t bytes);
 /* The class leaves the device: copied to its twin, or dropped where it has none. */
 void treadle_offload(treadle_switch *sw, treadle_class which);
 /* The class comes back: what of its window is not its own is copied from the twin. */

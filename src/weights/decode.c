@@ -123,7 +123,7 @@ static uint16_t *decode_box(const decoder *d, const walk *w, int axis, int64_t a
 
 /* One slab: `w` has its sizes, `to` is where its first element goes. */
 static void copy_slab(const decoder *d, const walk *w, const treadle_op *whole, int64_t at, int64_t to,
-                      uint16_t *slab, char *window) {
+                      uint16_t *slab, const treadle_device *device, char *window) {
   treadle_op op = *whole;
   int64_t step = sizeof *slab;
   decode_box(d, w, 0, at, slab);
@@ -138,12 +138,12 @@ static void copy_slab(const decoder *d, const walk *w, const treadle_op *whole, 
     op.elems *= w->size[i];
   }
   const treadle_view from_view = {.base = (char *)slab}, to_view = {.base = window};
-  treadle_copy_op(&op, &from_view, &to_view, treadle_copy_choose());
+  device->ops->copy(device, &op, &from_view, &to_view);
 }
 
 /* Splits axis by axis, the slowest first, until a slab fits. */
 static void split(const decoder *d, const walk *w, int axis, const treadle_op *op, int64_t at, int64_t to,
-                  uint16_t *slab, char *window) {
+                  uint16_t *slab, const treadle_device *device, char *window) {
   int64_t inner = 1;
   for (int i = axis + 1; i < w->naxes; i++) inner *= w->size[i];
   int64_t most = SLAB_ELEMS / inner;
@@ -153,13 +153,14 @@ static void split(const decoder *d, const walk *w, int axis, const treadle_op *o
     int64_t first_to = to + i * op->to_stride[w->axis[axis]];
     part.size[axis] = most > 1 ? (left < most ? left : most) : 1;
     if (most > 0)
-      copy_slab(d, &part, op, first_at, first_to, slab, window);
+      copy_slab(d, &part, op, first_at, first_to, slab, device, window);
     else
-      split(d, &part, axis + 1, op, first_at, first_to, slab, window);
+      split(d, &part, axis + 1, op, first_at, first_to, slab, device, window);
   }
 }
 
-treadle_status treadle_decode_place(const treadle_stored_place *place, const treadle_op *op, char *window) {
+treadle_status treadle_decode_place(const treadle_stored_place *place, const treadle_op *op,
+                                    const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   decoder *d = treadle_alloc(sizeof *d);
   uint16_t *slab = treadle_alloc_array(SLAB_ELEMS, sizeof *slab);
@@ -167,7 +168,7 @@ treadle_status treadle_decode_place(const treadle_stored_place *place, const tre
     TRY(treadle_fail(TREADLE_NO_MEMORY, "tensor '%s': no memory to decode it", place->stored->name));
   start(place, d);
   const walk w = order_axes(place, op->ndim);
-  split(d, &w, 0, op, place->at, op->to, slab, window);
+  split(d, &w, 0, op, place->at, op->to, slab, device, window);
 out:
   treadle_free(slab);
   treadle_free(d);

@@ -4,8 +4,9 @@
 #include "memory/value.h"
 #include "weights/elements.h"
 
-treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, const char *window,
-                                  const treadle_arrangement *arrangement, int64_t turn, uint64_t *sums) {
+treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, const treadle_device *device,
+                                  const char *window, const treadle_arrangement *arrangement, int64_t turn,
+                                  uint64_t *sums) {
   treadle_status status = TREADLE_OK;
   treadle_cells cells = {0};
   const treadle_model *model = layout->model;
@@ -31,7 +32,7 @@ treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, co
         elements.tensor = treadle_value_tensor(model->entries[entry].name);
         elements.dtype = cell->dtype;
         elements.add = cell->add;
-        sums[entry] += treadle_elements_hash(&elements, window);
+        sums[entry] += device->ops->hash(device, &elements, window);
         box.start[0]++;
         at += stride[0];
       }

@@ -7,7 +7,6 @@
 #include "weights/load.h"
 #include "base/argument.h"
 #include "base/dtype.h"
-#include "memory/copy.h"
 #include "memory/value.h"
 #include "model/stored.h"
 #include "weights/decode.h"
@@ -39,7 +38,8 @@ static treadle_op make_op(const treadle_tensor *tensor, const treadle_piece *pie
   return op;
 }
 
-static treadle_status load_piece(const treadle_model *model, const treadle_piece *piece, char *window) {
+static treadle_status load_piece(const treadle_model *model, const treadle_piece *piece,
+                                 const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
   treadle_stored_place place;
@@ -53,9 +53,9 @@ static treadle_status load_piece(const treadle_model *model, const treadle_piece
     bool as_it_is =
         place.coding == TREADLE_CODED_FP8 && piece->dtype == TREADLE_FP8_E4M3; /* beside its scales */
     if (place.coding == TREADLE_CODED_PLAIN || as_it_is)
-      treadle_copy_op(&op, &from, &to, treadle_copy_choose());
+      device->ops->copy(device, &op, &from, &to);
     else
-      TRY(treadle_decode_place(&place, &op, window));
+      TRY(treadle_decode_place(&place, &op, device, window));
   }
 out:
   return status;
@@ -78,7 +78,8 @@ static const char *name_of(const treadle_model *model, const treadle_tensor *ten
   return model->entries[tensor->first_entry + (tensor->by_expert ? one->box.start[0] : 0)].name;
 }
 
-static void generate_piece(const treadle_model *model, const treadle_piece *piece, char *window) {
+static void generate_piece(const treadle_model *model, const treadle_piece *piece,
+                           const treadle_device *device, char *window) {
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
   int64_t experts = tensor->by_expert ? piece->box.size[0] : 1;
   for (int64_t e = 0; e < experts; e++) {
@@ -89,28 +90,32 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
     elements.dtype = piece->dtype;
     elements.add = piece->add;
     elements.near_one = model->family->kinds[tensor->kind].shifted;
-    treadle_elements_generate(&elements, window);
+    device->ops->generate(device, &elements, window);
   }
 }
 
-static void fill_piece(const treadle_piece *piece, char *window) {
-  int64_t each = (int64_t)treadle_dtype_bytes(piece->dtype), count = piece->box.size[0];
-  if (piece->stride[0] == each) {
-    memset(window + piece->offset, 0, (size_t)(count * each));
-    return;
-  }
-  for (int64_t i = 0; i < count; i++)
-    memset(window + piece->offset + i * piece->stride[0], 0, (size_t)each);
+static void fill_piece(const treadle_piece *piece, const treadle_device *device, char *window) {
+  const treadle_op op = {.source = -1,
+                         .ndim = 1,
+                         .to_dtype = (uint8_t)piece->dtype,
+                         .to = piece->offset,
+                         .size = {piece->box.size[0]},
+                         .to_stride = {piece->stride[0]},
+                         .elems = piece->box.size[0]};
+  const treadle_view to = {.base = window};
+  device->ops->copy(device, &op, NULL, &to);
 }
 
-treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece, char *window) {
-  if (model->checkpoint) return load_piece(model, piece, window);
-  generate_piece(model, piece, window);
+treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece,
+                                   const treadle_device *device, char *window) {
+  if (model->checkpoint) return load_piece(model, piece, device, window);
+  generate_piece(model, piece, device, window);
   return TREADLE_OK;
 }
 
 treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
-                                        int64_t rank, const int64_t *shift, void *window) {
+                                        int64_t rank, const int64_t *shift, const treadle_device *device,
+                                        void *window) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   if (rank < 0 || rank >= layout->ranks)
@@ -121,13 +126,13 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
     const treadle_piece *piece = &pieces.items[i];
     char *base = (char *)window + (shift ? shift[piece->storage] : 0);
     if (piece->tensor < 0)
-      fill_piece(piece, base);
+      fill_piece(piece, device, base);
     else if (treadle_load_is_blocks(layout, source, piece))
-      TRY(treadle_load_blocks(layout, piece, base));
+      TRY(treadle_load_blocks(layout, piece, device, base));
     else
-      TRY(treadle_load_values(layout->model, piece, base));
+      TRY(treadle_load_values(layout->model, piece, device, base));
   }
-  treadle_copy_fence();
+  device->ops->fence(device);
 out:
   if (status != TREADLE_NO_MEMORY) { /* what was cut off meanwhile may look like anything */
     treadle_status unchanged = treadle_checkpoint_unchanged(layout->model->checkpoint);
@@ -140,5 +145,5 @@ out:
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
   TREADLE_NEED(layout);
   if (treadle_layout_window_bytes(layout, rank) > 0) TREADLE_NEED(window);
-  return treadle_layout_load_from(layout, NULL, rank, NULL, window);
+  return treadle_layout_load_from(layout, NULL, rank, NULL, treadle_device_host(), window);
 }

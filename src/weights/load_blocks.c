@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "layout/blocks.h"
-#include "memory/quantise.h"
 #include "model/stored.h"
 
 #include <inttypes.h>
@@ -39,10 +38,14 @@ bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *
   return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
 }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* Canonical values of a block, quantised; what comes back of them where that is wanted. */
 static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, bool back,
                                  block *b) {
   treadle_status status = TREADLE_OK;
+  const treadle_device *host = treadle_device_plain();
   int64_t each = (int64_t)sizeof(float);
   b->boxes.count = 0;
   TRY(treadle_rectangle_boxes(blocks, &b->of, &b->boxes));
@@ -54,37 +57,58 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
       piece.offset += piece.box.start[a] * piece.stride[a];
     }
     piece.offset -= (b->of.row * b->of.columns + b->of.column) * each;
-    TRY(treadle_load_values(model, &piece, (char *)b->values));
+    TRY(treadle_load_values(model, &piece, host, (char *)b->values));
   }
-  treadle_copy_fence();
+  host->ops->fence(host);
   const treadle_matrix values = {b->values, b->of.columns * each, each},
                        codes = {b->codes, b->of.columns, 1};
-  treadle_quantise_block(codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns,
-                         TREADLE_MOVER_PLAIN);
-  if (back)
-    treadle_dequantise_block(values, TREADLE_FP32, codes, b->scale, b->of.rows, b->of.columns,
-                             TREADLE_MOVER_PLAIN);
+  host->ops->quantise(host, codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns);
+  if (back) host->ops->dequantise(host, values, TREADLE_FP32, codes, &b->scale, b->of.rows, b->of.columns);
 out:
   return status;
 }
 
 /* What of a block the spot has. */
-static void put_block(const block *b, const treadle_spot *spot, const treadle_piece *piece, char *window) {
+static void put_block(const block *b, const treadle_spot *spot, const treadle_piece *piece,
+                      const treadle_device *device, char *window) {
   const treadle_rectangle *of = &spot->of;
-  for (int64_t row = 0; row < b->of.rows; row++)
-    for (int64_t column = 0; column < b->of.columns; column++) {
-      int64_t r = b->of.row + row, c = b->of.column + column, at = row * b->of.columns + column;
-      if (r < of->row || r >= of->row + of->rows || c < of->column || c >= of->column + of->columns)
-        continue;
-      char *to = window + treadle_spot_offset(spot, r, c);
-      if (piece->dtype == TREADLE_FP8_E4M3)
-        *(uint8_t *)to = b->codes[at];
-      else
-        treadle_dtype_convert_add(to, piece->dtype, &b->values[at], TREADLE_FP32, piece->add, 1);
-    }
+  bool codes = piece->dtype == TREADLE_FP8_E4M3;
+  int64_t each = codes ? 1 : (int64_t)sizeof *b->values;
+  int64_t row = larger(b->of.row, of->row), column = larger(b->of.column, of->column);
+  int64_t rows = smaller(b->of.row + b->of.rows, of->row + of->rows) - row;
+  int64_t columns = smaller(b->of.column + b->of.columns, of->column + of->columns) - column;
+  const treadle_op op = {.from_dtype = codes ? TREADLE_FP8_E4M3 : TREADLE_FP32,
+                         .to_dtype = (uint8_t)piece->dtype,
+                         .add = codes ? 0 : piece->add,
+                         .ndim = 2,
+                         .size = {rows, columns},
+                         .elems = rows * columns,
+                         .from = ((row - b->of.row) * b->of.columns + column - b->of.column) * each,
+                         .from_stride = {b->of.columns * each, each},
+                         .to = treadle_spot_offset(spot, row, column),
+                         .to_stride = {spot->row_stride, spot->column_stride}};
+  const treadle_view from = {.base = codes ? (char *)(uintptr_t)b->codes : (char *)(uintptr_t)b->values},
+                     to = {.base = window};
+  device->ops->copy(device, &op, &from, &to);
 }
 
-treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_piece *piece, char *window) {
+/* The scale of a block, at its place. */
+static void put_scale(const block *b, int64_t at, treadle_dtype dtype, const treadle_device *device,
+                      char *window) {
+  const treadle_op op = {.from_dtype = TREADLE_FP32,
+                         .to_dtype = (uint8_t)dtype,
+                         .ndim = 1,
+                         .size = {1},
+                         .elems = 1,
+                         .from_stride = {(int64_t)sizeof b->scale},
+                         .to = at,
+                         .to_stride = {(int64_t)treadle_dtype_bytes(dtype)}};
+  const treadle_view from = {.base = (char *)(uintptr_t)&b->scale}, to = {.base = window};
+  device->ops->copy(device, &op, &from, &to);
+}
+
+treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_piece *piece,
+                                   const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = layout->model;
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
@@ -110,10 +134,9 @@ treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_p
         b->of = treadle_blocks_band(&blocks, of->expert, down, across, 1);
         TRY(make_block(model, &blocks, !scales && piece->dtype != TREADLE_FP8_E4M3, b));
         if (scales)
-          treadle_dtype_convert(window + treadle_spot_offset(spot, down, across), piece->dtype, &b->scale,
-                                TREADLE_FP32, 1);
+          put_scale(b, treadle_spot_offset(spot, down, across), piece->dtype, device, window);
         else
-          put_block(b, spot, piece, window);
+          put_block(b, spot, piece, device, window);
       }
   }
 out:

@@ -373,7 +373,8 @@ static void switch_options(objects *o) {
         {.struct_size = sizeof(treadle_switch_options), .budget_bytes = sizes[i]},
         {.struct_size = sizeof(treadle_switch_options), .grads_bytes = sizes[i]},
         {.struct_size = sizeof(treadle_switch_options), .optimizer_bytes = sizes[i]},
-        {.struct_size = sizeof(treadle_switch_options), .kv_block_bytes = sizes[i]}};
+        {.struct_size = sizeof(treadle_switch_options), .kv_block_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .memory = {.kind = (treadle_memory_kind)9}}};
     for (size_t k = 0; k < TEST_COUNT(wrong); k++)
       REFUSED(treadle_switch_create(o->second, o->train, o->infer, &wrong[k], &sw));
   }

@@ -274,7 +274,9 @@ static void make_switch(caller *c) {
                                           .host = below(c, 2),
                                           .kv_block_bytes = size(c),
                                           .alias = below(c, 2),
-                                          .guard_pages = below(c, 2)};
+                                          .guard_pages = below(c, 2),
+                                          .memory.kind = often(c) ? TREADLE_MEMORY_HOST
+                                                                  : (treadle_memory_kind)any_enum(c)};
   treadle_switch *made = NULL;
   treadle_status status = treadle_switch_create(OR_NULL(c, c->o.second), layout(c), layout(c),
                                                 OR_NULL(c, &options), OR_NULL(c, &made));

@@ -183,7 +183,7 @@ static int be_frugal(treadle_group *group, void *context) {
   treadle_switch *sw;
   static _Alignas(64) char own[SCENE_RANKS][8192];
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_register(sw, TREADLE_OPTIMIZER, 0, own[group->rank], sizeof own[0]));
   RANK_OK(treadle_group_barrier(group));

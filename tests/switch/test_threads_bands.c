@@ -57,7 +57,9 @@ static bool holds(const treadle_layout *layout, const treadle_layout *source, in
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   bool same = true;
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted || treadle_layout_load_from(layout, source, rank, NULL, wanted) != TREADLE_OK) abort();
+  if (!wanted ||
+      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
+    abort();
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank) && same; i++) {
     if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) abort();
     same =
@@ -80,7 +82,7 @@ static int play_rank(treadle_group *group, void *context) {
                                     .one_way = one_way,
                                     .timeout_seconds = 100};
   RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
-  if (!p->stream) sw->work.mover = TREADLE_MOVER_PLAIN;
+  if (!p->stream) sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &before));
   for (uint64_t i = 0; i < 2; i++) {

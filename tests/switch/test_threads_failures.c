@@ -21,7 +21,7 @@ typedef struct act {
 static treadle_status make(treadle_group *group, act *a, treadle_switch **sw_p) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_switch_create(group, a->s.train, a->s.infer, &a->options, sw_p));
-  (*sw_p)->work.mover = TREADLE_MOVER_PLAIN;
+  (*sw_p)->device = *treadle_device_plain();
   TRY(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(*sw_p)));
 out:
   return status;
@@ -204,6 +204,12 @@ static int refused(treadle_group *group, void *context) {
   a.options = good;
   if (group->rank == 2) a.options.page_bytes = 7;
   bad += try_options(group, &a, TREADLE_REFUSED, "rank 2: switch: page size 7");
+  a.options = good;
+  a.options.memory.kind = TREADLE_MEMORY_CUDA;
+  bad += try_options(group, &a, TREADLE_REFUSED, "none of kind 'cuda'");
+  a.options = good;
+  if (group->rank == 1) a.options.memory.device = 1;
+  bad += try_options(group, &a, TREADLE_REFUSED, "rank 1: memory of kind 'host' has one device, 0");
   a.options = good;
   if (group->rank == 3) a.s.infer = a.s.other;
   bad += try_options(group, &a, TREADLE_REFUSED, NULL);

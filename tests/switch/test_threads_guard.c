@@ -36,7 +36,7 @@ static void act_init(act *a, bool alias, bool guard) {
 
 static int make(treadle_group *group, act *a, treadle_switch **sw_p) {
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, sw_p));
-  (*sw_p)->work.mover = TREADLE_MOVER_PLAIN;
+  (*sw_p)->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(*sw_p)));
   a->switches[group->rank] = *sw_p;
   return 0;

@@ -109,7 +109,7 @@ static int live_through(treadle_group *group, void *context) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   size_t host_bytes = 0, kv;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   (void)treadle_switch_window(sw, TREADLE_KV, &kv);
   RANK_TRUE(!a->options.alias || sw->plan->arrangement.pages > 0);
@@ -212,7 +212,7 @@ static int train(treadle_group *group, void *context) {
   char *params = calloc(bytes + 4, 1);
   uint32_t *grads = calloc(GRADS, 1), *optimizer = calloc(OPTIMIZER + 3, 1);
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, rank, treadle_switch_train_window(sw)));
   memcpy(params, treadle_switch_train_window(sw), bytes);
   for (uint32_t cycle = 0; cycle < 10; cycle++) {
@@ -298,7 +298,7 @@ static int use_engines(treadle_group *group, void *context) {
   options.engine = group->rank == 3 && a->turn != 3 ? NULL : &hooks; /* one may have none */
   bool has = options.engine;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
 
   e.sw = sw;
@@ -349,7 +349,7 @@ static int fail_and_stand(treadle_group *group, void *context) {
   treadle_switch *sw;
   uint64_t digest, again;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   uint32_t *optimizer = treadle_switch_window(sw, TREADLE_OPTIMIZER, NULL);
   for (uint32_t i = 0; i < OPTIMIZER / 4; i++) optimizer[i] = i * 2654435761u + (uint32_t)group->rank;
@@ -452,7 +452,7 @@ static int refuse(treadle_group *group, void *context) {
 
   o = a->options;
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_FAILS(TREADLE_STATE, "without host memory", treadle_switch_to_host(sw));
   treadle_switch_accumulate(sw, true);

@@ -144,7 +144,7 @@ static int train(treadle_group *group, void *context) {
   size_t bytes = treadle_layout_window_bytes(a->s.train, group->rank);
   uint8_t *params = calloc(bytes + 1, 1);
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   uint8_t *window = treadle_switch_train_window(sw);
   RANK_OK(treadle_layout_load(a->s.train, group->rank, window));
   RANK_OK(treadle_switch_digest(sw, &digest));
@@ -231,7 +231,7 @@ static int refuse(treadle_group *group, void *context) {
   treadle_storage_info one = TREADLE_INIT(treadle_storage_info), next = TREADLE_INIT(treadle_storage_info);
   enum { ROOM = 1 << 20, PAGE = 4096 };
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_layout_storage(a->s.train, group->rank, 1, &one));
   RANK_OK(treadle_layout_storage(a->s.train, group->rank, 2, &next));
@@ -364,7 +364,7 @@ static int free_early(treadle_group *group, void *context) {
   bool guilty = group->rank == GUILTY;
   const char *words = "that memory is not there any more";
   RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &a->options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &digest));
   if (register_all(sw, buffers)) return 1;

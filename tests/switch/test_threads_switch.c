@@ -38,7 +38,9 @@ static bool holds(const treadle_layout *layout, int rank, const treadle_plan *pl
 /* source: where the values come from, which may be fp8 blocks; NULL: the checkpoint. */
 static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
   char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted || treadle_layout_load_from(layout, source, rank, NULL, wanted) != TREADLE_OK) abort();
+  if (!wanted ||
+      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
+    abort();
   return wanted;
 }
 
@@ -89,7 +91,7 @@ static int play_rank(treadle_group *group, void *context) {
                                     .timeout_seconds = 100,
                                     .alias = play->alias};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
-  sw->work.mover = TREADLE_MOVER_PLAIN;
+  sw->device = *treadle_device_plain();
   char *train = expected(play->p->from.layout, NULL, group->rank),
        *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));

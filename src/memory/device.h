@@ -1,0 +1,83 @@
+/* Devices: the memory that windows lie in, and who works on it. One table of functions for each kind; nothing outside of
+ * memory/ reads or writes through a window's pointer but by these.
+ *
+ *   host         RAM, by whatever this processor is best served with
+ *   host, plain  the same by plain loops: the twin that tests compare with, and what a sanitizer sees through
+ *
+ * Addresses in windows, pools and scratch are the device's. Where a function says host memory, it may be given that too:
+ * files, buffers, twins. Work on a device is done in the order in which it was asked for; others see it after a fence. */
+#ifndef TREADLE_MEMORY_DEVICE_H
+#define TREADLE_MEMORY_DEVICE_H
+
+#include "memory/elements.h"
+#include "memory/pool.h"
+#include "memory/quantise.h"
+#include "memory/view.h"
+#include "move/move.h"
+
+typedef struct treadle_device_ops treadle_device_ops;
+
+/* A device that is in use; a plain value. */
+typedef struct treadle_device {
+  const treadle_device_ops *ops;
+  int number;   /* among those of its kind */
+  void *stream; /* on which work is done; NULL: the kind has none */
+} treadle_device;
+
+typedef enum treadle_access {
+  TREADLE_ACCESS_NONE = 0,
+  TREADLE_ACCESS_READ,
+  TREADLE_ACCESS_BOTH
+} treadle_access;
+
+struct treadle_device_ops {
+  const char *name;
+
+  /* Pages: what memory/pool.h says of each. */
+  treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes,
+                           int64_t budget_bytes, treadle_pool **pool_p);
+  void (*destroy)(treadle_pool *pool);
+  void *(*base)(const treadle_pool *pool);
+  size_t (*held_bytes)(const treadle_pool *pool);
+  treadle_status (*map)(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+  treadle_status (*trim)(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
+  /* Who may use a part of a window; the mapping of the whole pool stays as it is. */
+  void (*protect)(void *at, size_t bytes, treadle_access access);
+
+  /* A pool as others may have it: a descriptor, which stays the pool's; and theirs, mapped read only and whole. */
+  int (*export)(const treadle_pool *pool);
+  treadle_status (*import)(int descriptor, size_t bytes, const void **base_p);
+  void (*unimport)(const void *base, size_t bytes);
+
+  /* Memory beside pools, touched and zero; NULL: there is none. */
+  void *(*scratch)(const treadle_device *device, size_t bytes);
+  void (*scratch_release)(const treadle_device *device, void *scratch);
+
+  /* Ops and blocks (memory/copy.h, quantise.h). `from` may be host memory; `scale` is where it lies. */
+  void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_view *from,
+               const treadle_view *to);
+  void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
+                   treadle_dtype dtype, int64_t rows, int64_t columns);
+  void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
+                     treadle_matrix codes, const float *scale, int64_t rows, int64_t columns);
+  void (*fence)(const treadle_device *device);
+
+  /* Bytes, between windows and host memory either way. */
+  void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
+  void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
+  /* The first byte that differs from host memory, or `bytes`. */
+  size_t (*compare)(const treadle_device *device, const void *at, const void *with, size_t bytes);
+
+  /* Elements (memory/elements.h). */
+  void (*generate)(const treadle_device *device, const treadle_elements *elements, void *window);
+  uint64_t (*hash)(const treadle_device *device, const treadle_elements *elements, const void *window);
+};
+
+/* What is asked for; NULL: host. Kinds that this library has not are refused by name. */
+treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p);
+
+/* Host memory: windows that are the caller's, files, buffers. */
+const treadle_device *treadle_device_host(void);
+const treadle_device *treadle_device_plain(void);
+
+#endif

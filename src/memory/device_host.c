@@ -1,0 +1,147 @@
+/* Host memory as a device. Pools are files without a name (pool.c); work is done at once, by the thread that asks. */
+#include "memory/device_host.h"
+
+#include "base/alloc.h"
+#include "memory/copy.h"
+#include "memory/copy_stream.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- Pages ---- */
+
+static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
+                             int64_t budget_bytes, treadle_pool **pool_p) {
+  (void)device;
+  return treadle_pool_create(pages, page_bytes, budget_bytes, pool_p);
+}
+
+static void protect(void *at, size_t bytes, treadle_access access) {
+  static const int uses[] = {[TREADLE_ACCESS_NONE] = PROT_NONE,
+                             [TREADLE_ACCESS_READ] = PROT_READ,
+                             [TREADLE_ACCESS_BOTH] = PROT_READ | PROT_WRITE};
+  mprotect(at, bytes, uses[access]);
+}
+
+static void *scratch(const treadle_device *device, size_t bytes) {
+  (void)device;
+  void *memory = treadle_alloc(bytes + 1);
+  if (memory) memset(memory, 0, bytes + 1);
+  return memory;
+}
+
+static void scratch_release(const treadle_device *device, void *memory) {
+  (void)device;
+  treadle_free(memory);
+}
+
+/* ---- Ops and blocks ---- */
+
+static void copy_fast(const treadle_device *device, const treadle_op *op, const treadle_view *from,
+                      const treadle_view *to) {
+  (void)device;
+  treadle_copy_op(op, from, to, TREADLE_MOVER_STREAM);
+}
+
+static void copy_plain(const treadle_device *device, const treadle_op *op, const treadle_view *from,
+                       const treadle_view *to) {
+  (void)device;
+  treadle_copy_op(op, from, to, TREADLE_MOVER_PLAIN);
+}
+
+static void quantise_fast(const treadle_device *device, treadle_matrix codes, float *scale,
+                          treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
+  (void)device;
+  treadle_quantise_block(codes, scale, values, dtype, rows, columns, TREADLE_MOVER_STREAM);
+}
+
+static void quantise_plain(const treadle_device *device, treadle_matrix codes, float *scale,
+                           treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
+  (void)device;
+  treadle_quantise_block(codes, scale, values, dtype, rows, columns, TREADLE_MOVER_PLAIN);
+}
+
+static void dequantise_fast(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
+                            treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
+  (void)device;
+  treadle_dequantise_block(values, dtype, codes, *scale, rows, columns, TREADLE_MOVER_STREAM);
+}
+
+static void dequantise_plain(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
+                             treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
+  (void)device;
+  treadle_dequantise_block(values, dtype, codes, *scale, rows, columns, TREADLE_MOVER_PLAIN);
+}
+
+static void fence(const treadle_device *device) {
+  (void)device;
+  treadle_copy_fence();
+}
+
+/* ---- Bytes ---- */
+
+/* Like memcpy, at the speed of memory: by pieces, whose four streams stay near each other. */
+static void move_fast(const treadle_device *device, void *to, const void *from, size_t bytes) {
+  enum { PIECE = 2 << 20 };
+  size_t whole = bytes / PIECE * PIECE, rest = bytes - whole;
+  (void)device;
+  treadle_stream_rows(to, PIECE, from, PIECE, PIECE, bytes / PIECE);
+  treadle_stream_rows((char *)to + whole, rest, (const char *)from + whole, rest, rest, 1);
+}
+
+static void move_plain(const treadle_device *device, void *to, const void *from, size_t bytes) {
+  (void)device;
+  memcpy(to, from, bytes);
+}
+
+static void fill(const treadle_device *device, void *at, int byte, size_t bytes) {
+  (void)device;
+  memset(at, byte, bytes);
+}
+
+static size_t compare(const treadle_device *device, const void *at, const void *with, size_t bytes) {
+  enum { BLOCK = 1 << 16 };
+  const char *a = at, *b = with;
+  (void)device;
+  for (size_t i = 0; i < bytes; i += BLOCK) {
+    size_t count = bytes - i < BLOCK ? bytes - i : BLOCK;
+    if (memcmp(a + i, b + i, count) == 0) continue;
+    while (a[i] == b[i]) i++;
+    return i;
+  }
+  return bytes;
+}
+
+/* ---- Elements ---- */
+
+static void generate(const treadle_device *device, const treadle_elements *elements, void *window) {
+  (void)device;
+  treadle_elements_generate(elements, window);
+}
+
+static uint64_t hash(const treadle_device *device, const treadle_elements *elements, const void *window) {
+  (void)device;
+  return treadle_elements_hash(elements, window);
+}
+
+/* What both rows have alike. */
+#define HOST                                                                                               \
+  .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,                            \
+  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .trim = treadle_pool_trim,               \
+  .protect = protect, .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                  \
+  .unimport = treadle_pool_unmap_peer, .scratch = scratch, .scratch_release = scratch_release,             \
+  .fence = fence, .fill = fill, .compare = compare, .generate = generate, .hash = hash
+
+const treadle_device_ops treadle_host_fast_ops = {.name = "host",
+                                                  HOST,
+                                                  .copy = copy_fast,
+                                                  .quantise = quantise_fast,
+                                                  .dequantise = dequantise_fast,
+                                                  .move = move_fast};
+
+const treadle_device_ops treadle_host_plain_ops = {.name = "host, plain",
+                                                   HOST,
+                                                   .copy = copy_plain,
+                                                   .quantise = quantise_plain,
+                                                   .dequantise = dequantise_plain,
+                                                   .move = move_plain};
