@@ -51,3 +51,5 @@ fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'
 echo "what was planted was found"
+
+tools/draw-waves | cmp - docs/waves.svg # the picture is what its script draws
