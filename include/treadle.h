@@ -413,7 +413,7 @@ void treadle_group_close(treadle_group *group); /* local; peers that still wait 
  *   optimizer   offload_train_optimizer on  copied out and back
  *                                       off (default) stays
  *
- * examples/training_engine.c does all of this. */
+ * examples/04_training_engine.c does all of this. */
 typedef struct treadle_switch treadle_switch;
 
 /* What the device holds for whom. */

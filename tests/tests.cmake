@@ -83,7 +83,9 @@ foreach(source IN LISTS test_scripts)
   get_filename_component(name ${source} NAME_WE)
   treadle_add_test(${name} ${source} bash ${source})
 endforeach()
-treadle_add_test(ladder ${CMAKE_SOURCE_DIR}/tools/check-ladder ${CMAKE_SOURCE_DIR}/tools/check-ladder)
+foreach(check ladder references words)
+  treadle_add_test(${check} ${CMAKE_SOURCE_DIR}/tools/check-${check} ${CMAKE_SOURCE_DIR}/tools/check-${check})
+endforeach()
 
 file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/tools/*.c)
 foreach(source IN LISTS tool_sources)
@@ -109,7 +111,7 @@ foreach(source IN LISTS fuzz_sources)
   endif()
 endforeach()
 
-# Whole commands in one process, whose ranks meet without MPI (commands/call.c).
+# Whole commands in one process, whose ranks meet without MPI (tests/fuzz/commands/call.c).
 file(GLOB command_fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/commands/*.c)
 treadle_program(fuzz_commands FOLDER tests SOURCES ${command_fuzz_sources} LINK treadle_cli ${helpers})
 target_include_directories(fuzz_commands PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)

@@ -1,4 +1,4 @@
-/* The table of layout kinds. A new kind is one file and one row of kinds.c. */
+/* The table of layout kinds. A new kind is one file and one row in layout.c. */
 #ifndef TREADLE_LAYOUT_KINDS_H
 #define TREADLE_LAYOUT_KINDS_H
 

@@ -4,8 +4,8 @@
  *   what has rank r?        treadle_layout_pieces
  *   who has this box?       treadle_layout_cells, and treadle_cell_* for the ranks that hold a cell
  *
- * Every kind of layout (grid.c: Megatron, vLLM, SGLang, Hugging Face; flat_grid.c: FSDP, ZeRO, the distributed
- * optimizer; given.c: explicit pieces) fills the table treadle_layout_ops. A new kind is one file and one row in kinds.c.
+ * Every kind of layout (grid/grid.c: Megatron, vLLM, SGLang, Hugging Face; flat/flat_grid.c: FSDP, ZeRO, the distributed
+ * optimizer; given.c: explicit pieces) fills the table treadle_layout_ops. A new kind is one file and one row in layout.c.
  *
  * A piece is a box of one tensor and where its elements lie in the rank's window. A fill is a piece without
  * a tensor. A cell is a box of one tensor that all of its holders have alike; the cells of a tensor are

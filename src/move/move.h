@@ -30,7 +30,7 @@ typedef struct treadle_op {
 
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
-/* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (bands.h): its values lie in
+/* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (plan/bands.h): its values lie in
  * scratch memory in between, row-major, rows x columns of value_dtype. Bands of one wave that are alike, but for lying one
  * step further each, are one run: the first of them, and how many there are. Runs of several waves may share their parts. */
 typedef struct treadle_band {

@@ -16,7 +16,7 @@
  *   room.c      whether there is memory for it
  *   create.c    how they make their memory
  *   inject.c    faults on purpose, for tests and the command
- *   digest.c, load.c, prove.c
+ *   digest.c, prove.c
  */
 #ifndef TREADLE_SWITCH_SWITCH_H
 #define TREADLE_SWITCH_SWITCH_H

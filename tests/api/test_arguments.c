@@ -325,7 +325,7 @@ static void groups(objects *o) {
     REFUSED(treadle_group_open(name, 0, 2, no_seconds[i], &group));
     REFUSED(treadle_group_open(name, 1, 2, no_seconds[i], &group));
   }
-  REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: test_group_mpi.c */
+  REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: transport/test_group_mpi.c */
   GIVES(-1, treadle_group_rank(NULL));
   GIVES(-1, treadle_group_size(NULL));
   REFUSED(treadle_group_barrier(NULL));

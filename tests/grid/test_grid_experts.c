@@ -1,5 +1,5 @@
 /* src/grid/: every layout that can be made of the golden files' models agrees with itself
- * (consistent.h): dense and with experts, tied, with MTP layers, views, biases, buffers and expert maps. */
+ * (layout/consistent.h): dense and with experts, tied, with MTP layers, views, biases, buffers and expert maps. */
 /* ctest: timeout=600 */
 #include "test.h"
 

@@ -1,5 +1,5 @@
 /* Explicit pieces, from a program and from a file: the same as a grid layout where they say the same, and
- * the dense cases of other projects that only pieces can express (T numbers: conformance.md). What cannot
+ * the dense cases of other projects that only pieces can express (T numbers: docs/rules.md 13). What cannot
  * be: test_given_refused.c. */
 /* ctest: timeout=600 */
 #include "test.h"

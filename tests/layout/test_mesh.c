@@ -155,7 +155,7 @@ static void groups_of(const treadle_layout *infer, int64_t ranks, int64_t first,
 static const group_row group_rows[] = {
     /* HybridFlow, figure 8 (T1), counted from 0 here */
     {"T1", 8, "megatron:tp=4", "vllm:tp=2", TREADLE_BEST, "[0,2][1,3][4,6][5,7]"},
-    /* MindSpeed-RL 2.0.0: strided (behaviours.md 4.5 a: world; tp, pp of training, tp of generation) */
+    /* MindSpeed-RL 2.0.0: strided (world; tp, pp of training, tp of generation) */
     {"8; 4,1,2", 8, "megatron:tp=4", "vllm:tp=2", TREADLE_STRIDED, "[0,2][1,3][4,6][5,7]"},
     {"8; 4,2,2", 8, "megatron:tp=4,pp=2", "vllm:tp=2", TREADLE_STRIDED, "[0,2][1,3][4,6][5,7]"},
     {"8; 4,1,1", 8, "megatron:tp=4", "vllm:tp=1", TREADLE_STRIDED, "[0][1][2][3][4][5][6][7]"},

@@ -1,4 +1,4 @@
-/* Plans through the library: cases that papers and other projects state (T numbers: conformance.md), the
+/* Plans through the library: cases that papers and other projects state (T numbers: docs/rules.md 13), the
  * peak bound over real shapes, digests, determinism, and failing allocations. */
 /* ctest: timeout=600 */
 #include "test.h"

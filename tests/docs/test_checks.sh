@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# tools/check-references and tools/check-words find what they are for: mistakes planted in a copy of the tree.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fresh() { # a tree without mistakes
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/tools" "$work/tree/docs/decisions" "$work/tree/src/io" "$work/tree/tests/io" "$work/tree/tests/oracle" \
+           "$work/tree/include"
+  cat > "$work/tree/src/io/look.h" <<'END'
+/* Looks; look.c says how. docs/rules.md 1.2 and docs/page.md, "What it is". */
+typedef struct treadle_file_box { int size; } treadle_file_box;
+END
+  echo '/* see io/look.h, decision 0001 */' > "$work/tree/src/io/look.c"
+  echo '/* 1.2: what rank r has; T9 */' > "$work/tree/tests/oracle/oracle.c"
+  printf '# Rules\n\n## 1. A\n\n### 1.2 B\n\n| T9 | x |\n' > "$work/tree/docs/rules.md"
+  printf '# Page\n\n## What it is\n\nRead [rules](rules.md#12-b), `io/look`, `treadle_file_box`.\n' > "$work/tree/docs/page.md"
+  echo '# A decision' > "$work/tree/docs/decisions/0001-a.md"
+  printf '# Glossary\n\n| word | meaning |\n|---|---|\n| **file**, **box** | x |\n\n## To be renamed\n' > "$work/tree/docs/glossary.md"
+}
+fails() { # CHECK TEXT: it fails, and says so
+  if tools/"$1" "$work/tree" > "$work/said"; then echo "$1 did not find: $2"; exit 1; fi
+  if ! grep -qF -- "$2" "$work/said"; then echo "$1 did not say: $2"; cat "$work/said"; exit 1; fi
+}
+plant() { # FILE LINE CHECK TEXT
+  fresh
+  echo "$2" >> "$work/tree/$1"
+  fails "$3" "$4"
+}
+
+fresh
+tools/check-references "$work/tree"
+tools/check-words "$work/tree"
+
+plant src/io/look.c '/* see gone.c */' check-references 'gone.c: no such file'
+plant src/io/look.c '/* see plan/look.h */' check-references 'plan/look.h: no such file'
+plant src/io/look.c '/* docs/rules.md 1.2 and 1.3 */' check-references 'docs/rules.md 1.3: no such section'
+plant src/io/look.c '/* docs/page.md section 2 */' check-references 'docs/page.md: has no numbered sections'
+plant src/io/look.c '/* docs/page.md, "What it was" */' check-references 'no such heading'
+plant src/io/look.c '/* decision 0002 */' check-references 'decision 0002: no such page'
+plant src/io/look.c '/* T16 */' check-references 'T16: no such case'
+plant tests/oracle/oracle.c '/* 1.4: more */' check-references 'docs/rules.md 1.4: no such section'
+plant docs/page.md 'See `io/gone`.' check-references 'io/gone: no such file or folder'
+plant docs/page.md 'Call `treadle_file_gone`.' check-references 'treadle_file_gone: nothing of that name'
+plant docs/page.md '[x](rules.md#13-c)' check-references 'no such heading'
+plant src/io/look.h 'typedef struct treadle_file_kind { int a; } treadle_file_kind;' check-words 'does not have: kind'
+plant docs/glossary.md '| `treadle_gone` | x | `treadle_come` |' check-words 'no type treadle_gone is left'
+fresh
+sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
+fails check-words 'the word "box" has two meanings'
+echo "what was planted was found"
+
+tools/draw-waves | cmp - docs/waves.svg # the picture is what its script draws
