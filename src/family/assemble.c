@@ -90,7 +90,24 @@ static void remove_places(treadle_yaml *tree) {
   }
 }
 
-/* A section that a change has emptied is none. */
+/* {megatron: none}: the family has no such engine, whatever its blocks say. */
+static void remove_engines(treadle_yaml *tree) {
+  static const char *const maps[] = {"traits", "requires", "outer", "engines",
+                                     NULL}; /* engines last: it is asked */
+  const treadle_yaml *engines = treadle_yaml_get(tree, "engines");
+  if (!engines || engines->kind != TREADLE_YAML_MAP) return;
+  for (size_t i = engines->count; i-- > 0;) {
+    const char *name = engines->keys[i];
+    if (engines->items[i]->kind != TREADLE_YAML_SCALAR || strcmp(engines->items[i]->text, "none") != 0)
+      continue;
+    for (int k = 0; maps[k]; k++) {
+      treadle_yaml *map = treadle_tree_get(tree, maps[k]);
+      if (map && map->kind == TREADLE_YAML_MAP) treadle_tree_unset(map, name);
+    }
+  }
+}
+
+/* Lists of which an option, or a change, has left nothing are none. */
 static void remove_empty(treadle_yaml *tree) {
   static const char *const sections[] = {"views", "packed", NULL};
   for (int i = 0; sections[i]; i++) {
@@ -114,7 +131,8 @@ treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *
   TRY(treadle_engines_derive(a, tree));
   if (changes) TRY(treadle_changes_apply(a, tree, changes, NULL));
   remove_places(tree);
-  if (changes) remove_empty(tree);
+  if (blocks) remove_empty(tree);
+  remove_engines(tree);
   TRY(treadle_conditions_apply(a, tree, treadle_yaml_get(root, "conditions")));
   *whole_p = tree;
 out:

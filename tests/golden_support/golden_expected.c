@@ -77,6 +77,7 @@ static bool ends_in(const char *name, const char *end) {
 
 static bool is_compared(golden_part part, bool derived, const treadle_storage_info *info) {
   if (part == GOLDEN_SCALES) return !derived && ends_in(info->name, "_scale_inv");
+  if (part == GOLDEN_MAIN) return info->derived == derived && info->chunk == 0;
   return info->derived == derived && (part == GOLDEN_ALL || info->chunk == 1);
 }
 

@@ -100,9 +100,9 @@ typedef struct golden_list {
   size_t count;
 } golden_list;
 
-/* Which of the subject's storage tensors are compared: all, those of the draft model (chunk 1), or the
+/* Which of the subject's storage tensors are compared: all, those of the draft model (chunk 1), all but those, or the
  * block scales of fp8 weights. */
-typedef enum golden_part { GOLDEN_ALL, GOLDEN_DRAFT, GOLDEN_SCALES } golden_part;
+typedef enum golden_part { GOLDEN_ALL, GOLDEN_DRAFT, GOLDEN_MAIN, GOLDEN_SCALES } golden_part;
 
 golden_expected *golden_expect(golden_list *list, const char *name, int32_t chunk, const json_t *shape);
 void golden_list_release(golden_list *list);
@@ -130,6 +130,7 @@ golden_verdict golden_check_megatron_map(golden_case *c);
 golden_verdict golden_check_megatron_params(golden_case *c);
 golden_verdict golden_check_engine_params(golden_case *c);
 golden_verdict golden_check_engine_draft(golden_case *c);
+golden_verdict golden_check_engine_main(golden_case *c);
 golden_verdict golden_check_engine_scales(golden_case *c);
 golden_verdict golden_check_engine_experts(golden_case *c);
 golden_verdict golden_check_megatron_layers(golden_case *c);

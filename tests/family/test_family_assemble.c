@@ -1,0 +1,195 @@
+/* src/family/assemble.c and what it calls: families made of others, of blocks and of changes; and one refusal for each rule,
+ * with file and line. */
+#include "test.h"
+
+#include "family/family.h"
+
+#include <string.h>
+
+static const char *folder;
+
+static void write_file(const char *name, const char *text) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  folder = test_folder();
+  char command[300];
+  snprintf(command, sizeof command, "mkdir '%s/blocks'", folder);
+  return system(command);
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  test_remove(folder);
+  return 0;
+}
+
+/* Reads x.yaml, which extends what is built in. */
+static treadle_status read_x(treadle_arena *arena, const char *text, treadle_family **family_p) {
+  char whole[4000];
+  snprintf(whole, sizeof whole, "family: x\nmodel_types: [x]\n%s", text);
+  write_file("x.yaml", whole);
+  return treadle_family_find(folder, "x", arena, family_p);
+}
+
+static void refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *message;
+  } rows[] = {
+      /* extends */
+      {"extends: x\n", "x.yaml line 3: extends: x goes in a circle"},
+      {"extends: lama\n", "x.yaml line 3: there is no family file 'lama'; the nearest is 'llama'"},
+      {"extends: ../llama\n", "x.yaml line 3: there is no family file '../llama'"},
+      {"extends: [llama]\n", "x.yaml line 3: extends must be a text"},
+      /* blocks */
+      {"blocks: gqa\n", "x.yaml line 3: blocks must be a list"},
+      {"blocks: [gqb]\n", "x.yaml line 3: there is no block 'gqb'; the nearest is 'gqa'"},
+      {"blocks: [[gqa]]\n", "x.yaml line 3: blocks are names"},
+      {"blocks: [decoder, {block: gqa, biassed: true}]\n",
+       "x.yaml line 3: the block has no option 'biassed'; the nearest is 'bias'"},
+      {"blocks: [gqa]\n",
+       "families/blocks/gqa.yaml line 15: tensors has no {place: attention} for this line"},
+      {"extends: llama\nblocks: [{fills: roof, tensors: [{name: a, shape: [H]}]}]\n",
+       "x.yaml line 4: tensors has no {place: roof} for this line"},
+      {"extends: llama\nblocks: [{block: mla, instead: gqb}]\n",
+       "x.yaml line 4: instead: gqb, which is no block of the family that is extended"},
+      {"extends: llama\nblocks: [{fills: mlp, tensors: [{name: $moe, shape: [H]}]}]\n",
+       "x.yaml line 4: the block has no option 'moe'"},
+      {"extends: llama\nblocks: [{fills: mlp, options: {a: true}, tensors: [{if: b, name: c, shape: "
+       "[H]}]}]\n",
+       "the block has no option 'b'; the nearest is 'a'"},
+      {"extends: llama\nblocks: [{fills: mlp, fill: mlp}]\n", "x.yaml line 4: unknown key 'fill'"},
+      /* engines that are others' */
+      {"extends: llama\nengines:\n  sglang: {as: vlm}\n",
+       "x.yaml line 5: as: vlm has no rules of its own here"},
+      {"extends: llama\nengines:\n  sglang: {as: vllm, over: tp}\n",
+       "x.yaml line 5: over must be a map of texts, from and to"},
+      {"extends: llama\nengines:\n  sglang: {as: vllm, mesh: tp}\n", "x.yaml line 5: unknown key 'mesh'"},
+      /* changes */
+      {"extends: llama\nchanges: [{in: vllm, name: L.sinks, drop: true}]\n",
+       "x.yaml line 4: nothing to change: vllm has no line L.sinks"},
+      {"extends: llama\nchanges: [{in: vlm, name: L.sinks, drop: true}]\n",
+       "x.yaml line 4: in: there is no section 'vlm'"},
+      {"extends: llama\nchanges: [{name: lm_head.weight, drop: true}]\n", "x.yaml line 4: in is missing"},
+      {"extends: llama\nchanges: [{in: vllm, drop: true}]\n", "x.yaml line 4: name is missing"},
+      {"extends: llama\nchanges: [{in: vllm, name: lm_head.weight}]\n",
+       "x.yaml line 4: the change of lm_head.weight says nothing to change"},
+      {"extends: llama\nchanges: [{in: vllm, name: lm_head.weight, unset: [over]}]\n",
+       "x.yaml line 4: unset: the line has no over"},
+      {"extends: llama\nchanges: [{in: vllm, name: lm_head.weight, ahead_of: model.nrm.weight}]\n",
+       "x.yaml line 4: ahead_of: there is no other line model.nrm.weight"},
+      {"extends: llama\nchanges: [{in: vllm, name: lm_head.weight, sets: {over: tp}}]\n",
+       "x.yaml line 4: unknown key 'sets'; the nearest is 'set'"},
+      {"extends: llama\nchanges: [{in: tensors, name: lm_head.weight, drop: true}]\n",
+       "no tensor is named lm_head.weight"},
+      /* conditions */
+      {"extends: llama\nconditions: {early: l < 2}\n", "x.yaml line 4: condition early is used nowhere"},
+      {"extends: llama\nconditions: {never: l < 0}\n",
+       "x.yaml line 4: condition never is never true: l < 0"},
+      {"extends: llama\nconditions:\n  early: l < 2\n  never: early and l > 4 and tp > 1\n",
+       "x.yaml line 6: condition never is never true: (l < 2) and l > 4 and tp > 1"},
+      {"extends: llama\nconditions: {H: l < 2}\n", "x.yaml line 4: condition H has the name of a dim"},
+      {"extends: llama\nconditions: {a-b: l < 2}\n",
+       "x.yaml line 4: 'a-b' cannot be the name of a condition"},
+      {"extends: llama\nconditions: {early: l <}\n", "x.yaml line 4: l <: a value is missing at the end"},
+      {"extends: llama\nconditions: [early]\n",
+       "x.yaml line 4: conditions must be a map of names to conditions"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    treadle_arena arena = {0};
+    treadle_family *family;
+    assert_refused(rows[i].message, read_x(&arena, rows[i].text, &family));
+    treadle_arena_release(&arena);
+  }
+}
+
+/* A condition that grows as it is written out. */
+static void long_conditions(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family *family;
+  char text[2000] = "extends: llama\nconditions:\n  c0: l > 1 and l > 2 and l > 3\n";
+  for (int i = 1; i < 20; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "  c%d: c%d or c%d\n", i, i - 1, i - 1);
+  assert_refused("written out, the condition is longer than 4000 characters",
+                 read_x(&arena, text, &family));
+  treadle_arena_release(&arena);
+}
+
+static void circles(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family *family;
+  write_file("y.yaml", "family: y\nmodel_types: [y]\nextends: x\n");
+  assert_refused("x.yaml line 3: extends: y goes in a circle", read_x(&arena, "extends: y\n", &family));
+  treadle_arena_release(&arena);
+  char path[300];
+  snprintf(path, sizeof path, "%s/y.yaml", folder);
+  assert_int_equal(remove(path), 0);
+}
+
+static const treadle_rule *find_rule(const treadle_family *family, const char *engine, const char *name) {
+  const treadle_engine_rules *rules = treadle_family_engine(family, engine);
+  for (int32_t i = 0; rules && i < rules->count; i++)
+    if (rules->rules[i].name && strcmp(rules->rules[i].name, name) == 0) return &rules->rules[i];
+  return NULL;
+}
+
+/* What comes of a family that extends another, with a block of the folder in the place of one that is built in. */
+static void put_together(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family *family;
+  write_file(
+      "blocks/mlp.yaml",
+      "block: mlp\nfills: mlp\noptions: {width: 4, where: true, bias: false}\ndims: {I: $width}\ntensors:\n"
+      "  - {name: L.wide.weight, shape: [I, H], when: $where}\n"
+      "  - {if: bias, name: L.wide.bias, shape: [I]}\nengines:\n"
+      "  megatron: [{name: D.wide.weight, of: [L.wide.weight], cut: rows}]\n"
+      "  vllm: [{name: W.wide.weight, of: [L.wide.weight], cut: rows}]\n"
+      "  sglang: {as: vllm, over: {tp: dense_tp}, names: {W.: S.sg_}}\n");
+  assert_ok(read_x(
+      &arena,
+      "extends: llama\nblocks:\n  - {block: mlp, bias: false, width: 6, where: early}\n"
+      "conditions: {early: l < 2, late: not early}\nengines: {megatron: none}\nrequires: {sglang: []}\n"
+      "changes:\n"
+      "  - {in: [vllm, sglang], name: model.norm.weight, ahead_of: lm_head.weight}\n"
+      "  - {in: vllm, name: lm_head.weight, set: {at: every, when: late}, unset: [pad]}\n"
+      "  - {in: sglang, name: lm_head.weight, before: [{name: twice.weight, at: every,\n"
+      "     of: [model.norm.weight]}]}\n",
+      &family));
+  assert_null(treadle_family_engine(family, "megatron"));
+  const treadle_rule *rule = find_rule(family, "vllm", "lm_head.weight");
+  assert_int_equal(rule->at, TREADLE_AT_EVERY);
+  assert_string_equal(rule->when, "not (l < 2)");
+  assert_false(rule->pad_vocab);
+  assert_non_null(strstr(rule->file, "families/blocks/decoder.yaml"));
+  assert_non_null(find_rule(family, "sglang", "twice.weight"));
+  assert_string_equal(find_rule(family, "vllm", "model.layers.{l}.wide.weight")->over, "tp");
+  rule = find_rule(family, "sglang", "model.layers.{l}.sg_wide.weight");
+  assert_non_null(rule);
+  assert_string_equal(rule->over, "dense_tp");
+  for (int32_t i = 0; i < family->kind_count; i++) {
+    assert_null(strstr(family->kinds[i].name, "wide.bias"));
+    assert_null(strstr(family->kinds[i].name, "up_proj"));
+    if (strstr(family->kinds[i].name, "wide.weight")) assert_string_equal(family->kinds[i].when, "l < 2");
+  }
+  treadle_arena_release(&arena);
+  char path[300];
+  snprintf(path, sizeof path, "%s/blocks/mlp.yaml", folder);
+  assert_int_equal(remove(path), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(long_conditions),
+                                     cmocka_unit_test(circles), cmocka_unit_test(put_together)};
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
