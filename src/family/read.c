@@ -77,6 +77,47 @@ static treadle_status check_dim_name(void *context, const char *name) {
   return TREADLE_OK;
 }
 
+/* What `when`, `over` and `named` ask layouts for: a dim of such a name would be two things. */
+static const char *const reserved_names[] = {"l",
+                                             "mtp",
+                                             "tp",
+                                             "pp",
+                                             "pcp",
+                                             "dp",
+                                             "cp",
+                                             "ep",
+                                             "etp",
+                                             "edp",
+                                             "attn_tp",
+                                             "attn_cp",
+                                             "attn_dp",
+                                             "moe_tp",
+                                             "moe_dp",
+                                             "dense_tp",
+                                             "head_tp",
+                                             "embed_tp",
+                                             "shared_tp",
+                                             "redundant",
+                                             "ep_on",
+                                             "eplb",
+                                             "deepep",
+                                             "grouped",
+                                             "stacked",
+                                             "legacy",
+                                             "old_names",
+                                             "sequential",
+                                             "shared_fused",
+                                             "mla_fused",
+                                             "triton_kernels",
+                                             "indexer_fused",
+                                             NULL};
+
+static bool is_reserved(const char *name) {
+  int i = 0;
+  while (reserved_names[i] && strcmp(reserved_names[i], name) != 0) i++;
+  return reserved_names[i] != NULL;
+}
+
 static treadle_status read_dims(treadle_family_reader *reader, const treadle_yaml *root) {
   treadle_family *family = reader->family;
   const treadle_yaml *dims = treadle_yaml_get(root, "dims");
@@ -92,6 +133,9 @@ static treadle_status read_dims(treadle_family_reader *reader, const treadle_yam
     const treadle_yaml *item = dims->items[i];
     if (!treadle_expr_is_name(dims->keys[i]))
       return treadle_family_fail(reader, item, "'%s' cannot be the name of a dim", dims->keys[i]);
+    if (is_reserved(dims->keys[i]))
+      return treadle_family_fail(reader, item, "'%s' cannot be the name of a dim: it is one of layouts",
+                                 dims->keys[i]);
     TRY(treadle_family_text_of(reader, dims, dims->keys[i], true, &family->dim_texts[i]));
     const char *what = treadle_family_place(reader, item);
     if (!what) return treadle_family_no_memory();

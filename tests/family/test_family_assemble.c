@@ -100,6 +100,8 @@ static void refused(void **state) {
       {"extends: llama\nconditions: {a-b: l < 2}\n",
        "x.yaml line 4: 'a-b' cannot be the name of a condition"},
       {"extends: llama\nconditions: {early: l <}\n", "x.yaml line 4: l <: a value is missing at the end"},
+      {"extends: llama\ndims: {attn_tp: 2}\n",
+       "x.yaml line 4: 'attn_tp' cannot be the name of a dim: it is one of layouts"},
       {"extends: llama\nconditions: [early]\n",
        "x.yaml line 4: conditions must be a map of names to conditions"},
   };
