@@ -112,6 +112,9 @@ typedef struct treadle_model treadle_model;
 typedef struct treadle_model_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
+  /* Not 0: the model of another config, of the same structure and at most so many elements: fewer layers, experts, words and
+   * heads, narrower matrices; without weights. For layouts of models that no machine here could hold. */
+  int64_t scale_down;
 } treadle_model_options;
 
 /* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
@@ -232,7 +235,8 @@ typedef struct treadle_run {
 /* How a layout cuts the model's largest tensor, experts stacked. */
 typedef struct treadle_cut_info {
   size_t struct_size;
-  const char *tensor; /* Hugging Face's name, with * for experts; lives as long as the model; NULL: the model has no tensor */
+  const char *
+      tensor; /* Hugging Face's name, with * for experts; lives as long as the model; NULL: the model has no tensor */
   int ndim;
   int64_t shape[4];
   size_t bytes;
@@ -340,10 +344,10 @@ typedef struct treadle_report_info {
   size_t infer_bytes, copied_bytes, aliased_bytes;       /* and these */
   int32_t waves;
   size_t cap_bytes, cap_min_bytes;
-  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
-  size_t peak_bytes;           /* the largest */
-  size_t bound_bytes;          /* the bound of the rank with the least room, */
-  int64_t tight_rank;          /* which is this */
+  size_t from_bytes, to_bytes;      /* the largest windows, rounded up to pages */
+  size_t peak_bytes;                /* the largest */
+  size_t bound_bytes;               /* the bound of the rank with the least room, */
+  int64_t tight_rank;               /* which is this */
   double inbound_max, inbound_mean; /* received by a rank over model_bytes; the mean of one rank is NaN */
   /* Sent and received by a rank: the largest over the mean. Above 128 ranks of what is received alone; of one rank NaN. */
   double link_load;
@@ -668,7 +672,8 @@ typedef struct treadle_convert_figures {
 } treadle_convert_figures;
 
 /* What this process has done so far. */
-void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p); /* else zeros */
+void treadle_convert_get_figures(const treadle_convert *convert,
+                                 treadle_convert_figures *figures_p); /* else zeros */
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

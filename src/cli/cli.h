@@ -90,9 +90,10 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
  * standard error tells what was changed. */
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p);
-/* The small config itself; *config_p is ended by json_decref(). */
-treadle_status treadle_scaled_config(const treadle_arguments *arguments, const char *path, bool say,
-                                     struct json_t **config_p);
+/* That line, of a model that was scaled down. */
+void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model);
+/* The parameters that --scale-down allows; 0: it is not given. */
+treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p);
 
 /* Makes two layouts. The rank map is of the one that is not for training, else of `to`. What is there, also after a failure,
  * the caller destroys. */

@@ -4,7 +4,7 @@
 #include "cli/json_out.h"
 
 #include "base/text.h"
-#include "memory/limits.h"
+#include "treadle_tools.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -180,50 +180,47 @@ static void ask_cores(doctor_answer *answer) {
 
 static const char *const lacking = "treadle plan --model ... says what a switch takes on each rank";
 
+static treadle_limit_info limit_of(treadle_limit_kind kind) {
+  treadle_limit_info limit = TREADLE_INIT(treadle_limit_info);
+  (void)treadle_machine_limit(kind, &limit);
+  return limit;
+}
+
 /* What the machine has, and below, what limits this process. */
 static void ask_memory(doctor_answer *answer) {
-  treadle_limits limits;
-  treadle_limits_read("", &limits);
-  for (int32_t i = 0; i < limits.count; i++) {
-    const treadle_limit *limit = &limits.memory[i];
-    if (limit->id != 0) continue;
-    SAY(answer->found, "%s of memory, %s available", treadle_text_of_size(limit->bytes),
-        treadle_text_of_size(limit->left));
-    if (limit->left >= 1024 * mib) return;
-  }
+  treadle_limit_info limit = limit_of(TREADLE_OF_MACHINE);
+  if (limit.limited)
+    SAY(answer->found, "%s of memory, %s available", treadle_text_of_size(limit.bytes),
+        treadle_text_of_size(limit.left));
+  else
+    SAY(answer->found, "the system does not tell");
+  if (limit.limited && limit.left >= 1024 * mib) return;
   answer->level = WARNING;
-  if (!answer->found[0]) SAY(answer->found, "the system does not tell");
   SAY(answer->advice, "%s", lacking);
 }
 
 /* The control group that leaves least, of all that this process lies in. */
 static void ask_control_group(doctor_answer *answer) {
-  treadle_limits limits;
-  const treadle_limit *tightest = NULL;
-  treadle_limits_read("", &limits);
-  for (int32_t i = 0; i < limits.count; i++)
-    if (limits.memory[i].id != 0 && (!tightest || limits.memory[i].left < tightest->left))
-      tightest = &limits.memory[i];
-  if (!tightest) {
+  treadle_limit_info limit = limit_of(TREADLE_OF_GROUP);
+  if (!limit.limited) {
     SAY(answer->found, "no control group limits the memory");
     return;
   }
-  SAY(answer->found, "%s: %s of %s left", tightest->text, treadle_text_of_size(tightest->left),
-      treadle_text_of_size(tightest->bytes));
-  if (tightest->left >= 1024 * mib) return;
+  SAY(answer->found, "%s: %s of %s left", limit.text, treadle_text_of_size(limit.left),
+      treadle_text_of_size(limit.bytes));
+  if (limit.left >= 1024 * mib) return;
   answer->level = WARNING;
   SAY(answer->advice, "%s; a container gets more with --memory", lacking);
 }
 
 static void ask_addresses(doctor_answer *answer) {
-  treadle_limits limits;
-  treadle_limits_read("", &limits);
-  if (!limits.has_addresses) {
+  treadle_limit_info limit = limit_of(TREADLE_OF_ADDRESSES);
+  if (!limit.limited) {
     SAY(answer->found, "addresses are unlimited");
     return;
   }
-  SAY(answer->found, "%s: %s of %s left", limits.addresses.text,
-      treadle_text_of_size(limits.addresses.left), treadle_text_of_size(limits.addresses.bytes));
+  SAY(answer->found, "%s: %s of %s left", limit.text, treadle_text_of_size(limit.left),
+      treadle_text_of_size(limit.bytes));
   answer->level = WARNING;
   SAY(answer->advice, "each rank maps the memory of all ranks of its machine: ulimit -v unlimited");
 }

@@ -5,53 +5,57 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "io/json.h"
-#include "model/stored.h"
-
-#include <string.h>
+#include "treadle_tools.h"
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static treadle_status print_json(const treadle_model *model) {
+static treadle_status print_tensor_json(treadle_json_out *out, const treadle_model *model, int32_t number) {
+  treadle_status status;
+  treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
+  TRY(treadle_model_tensor(model, number, &tensor));
+  treadle_json_out_open(out, NULL, '{');
+  treadle_json_out_text(out, "name", tensor.name);
+  treadle_json_out_open(out, "shape", '[');
+  for (int dim = 0; dim < tensor.ndim; dim++) treadle_json_out_int(out, NULL, tensor.shape[dim]);
+  treadle_json_out_close(out, ']');
+  treadle_json_out_text(out, "dtype", treadle_dtype_name(tensor.dtype));
+  treadle_json_out_close(out, '}');
+out:
+  return status;
+}
+
+static treadle_status print_json(const treadle_model *model, const treadle_model_info *info) {
   treadle_status status = TREADLE_OK;
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
-  treadle_json_out_text(&out, "family", treadle_model_family(model));
-  treadle_json_out_int(&out, "layers", model->layers);
-  treadle_json_out_int(&out, "elems", treadle_model_elems(model));
-  treadle_json_out_int(&out, "bytes", treadle_model_bytes(model));
+  treadle_json_out_text(&out, "family", info->family);
+  treadle_json_out_int(&out, "layers", info->layers);
+  treadle_json_out_int(&out, "elems", info->elems);
+  treadle_json_out_int(&out, "bytes", info->bytes);
   treadle_json_out_bool(&out, "weights", treadle_model_has_weights(model));
   treadle_json_out_open(&out, "dims", '{');
-  for (int32_t i = 0; i < model->family->dim_count; i++) {
+  for (int32_t i = 0; i < info->dims; i++) {
+    const char *name;
     int64_t value;
-    bool found;
-    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], NULL, &value, &found));
-    if (found) treadle_json_out_int(&out, model->family->dim_names[i], value);
+    TRY(treadle_model_dim(model, i, &name, &value));
+    if (name) treadle_json_out_int(&out, name, value);
   }
   treadle_json_out_close(&out, '}');
   treadle_json_out_open(&out, "files", '[');
-  for (int32_t i = 0; model->checkpoint && i < model->checkpoint->file_count; i++)
-    treadle_json_out_text(&out, NULL, model->checkpoint->files[i]);
+  for (int32_t i = 0; i < info->files; i++) treadle_json_out_text(&out, NULL, treadle_model_file(model, i));
   treadle_json_out_close(&out, ']');
-  treadle_json_out_int(&out, "mtp_layers", model->mtp_layers);
-  treadle_json_out_int(&out, "carried", model->files ? model->files->carried_count : 0);
-  treadle_json_out_int(&out, "skipped", model->files ? model->files->skipped_count : 0);
+  treadle_json_out_int(&out, "mtp_layers", info->mtp_layers);
+  treadle_json_out_int(&out, "carried", info->carried);
+  treadle_json_out_int(&out, "skipped", info->skipped);
   treadle_json_out_open(&out, "tensors", '[');
-  for (int32_t i = 0; i < model->entry_count; i++) {
-    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
-    TRY(treadle_model_tensor(model, i, &tensor));
-    treadle_json_out_open(&out, NULL, '{');
-    treadle_json_out_text(&out, "name", tensor.name);
-    treadle_json_out_open(&out, "shape", '[');
-    for (int dim = 0; dim < tensor.ndim; dim++) treadle_json_out_int(&out, NULL, tensor.shape[dim]);
-    treadle_json_out_close(&out, ']');
-    treadle_json_out_text(&out, "dtype", treadle_dtype_name(tensor.dtype));
-    treadle_json_out_close(&out, '}');
-  }
+  for (int32_t i = 0; i < info->tensors; i++) TRY(print_tensor_json(&out, model, i));
   treadle_json_out_close(&out, ']');
   treadle_json_out_open(&out, "tied", '{');
-  for (int32_t i = 0; i < model->alias_count; i++)
-    treadle_json_out_text(&out, model->aliases[i].name, model->tensors[model->aliases[i].tensor].name);
+  for (int32_t i = info->tensors; i < treadle_model_tensor_count(model); i++) {
+    treadle_tensor_info tied = TREADLE_INIT(treadle_tensor_info);
+    TRY(treadle_model_tensor(model, i, &tied));
+    treadle_json_out_text(&out, tied.name, tied.same_as);
+  }
   treadle_json_out_close(&out, '}');
   treadle_json_out_close(&out, '}');
 out:
@@ -61,42 +65,36 @@ out:
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 /* One line a kind: how often it is there, in which shape, and what all of them take. */
-static void print_kinds(const treadle_model *model) {
+static treadle_status print_kinds(const treadle_model *model, const treadle_model_info *info) {
+  treadle_status status = TREADLE_OK;
   printf("\n%-48s %6s  %-24s %-5s %12s\n", "tensor", "count", "shape", "type", "all");
-  for (int32_t kind = 0; kind < model->family->kind_count; kind++) {
-    const treadle_tensor *one = NULL;
-    int32_t count = 0;
-    size_t bytes = 0;
-    bool mixed = false;
-    for (int32_t i = 0; i < model->tensor_count; i++) {
-      const treadle_tensor *tensor = &model->tensors[i];
-      if (tensor->kind != kind) continue;
-      if (!one) one = tensor;
-      mixed = mixed || tensor->dtype != one->dtype;
-      bytes += (size_t)tensor->elems * treadle_dtype_bytes(tensor->dtype);
-      count++;
-    }
-    if (!one) continue;
-    char shape[96] = "[";
-    size_t length = 1;
-    for (int dim = 0; dim < one->ndim && length < sizeof shape; dim++)
-      length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "",
-                                 (long long)one->shape[dim]);
-    if (length + 1 < sizeof shape) memcpy(shape + length, "]", 2);
-    printf("%-48s %6d  %-24s %-5s %12s\n", treadle_text_shown(model->family->kinds[kind].name), (int)count,
-           shape, mixed ? "mixed" : treadle_dtype_name(one->dtype), treadle_text_of_size(bytes));
+  for (int32_t i = 0; i < info->kinds; i++) {
+    treadle_kind_info kind = TREADLE_INIT(treadle_kind_info);
+    char shape[96] = "";
+    size_t length = 0;
+    TRY(treadle_model_kind(model, i, &kind));
+    if (!kind.count) continue;
+    for (int dim = 0; dim < kind.ndim && length < sizeof shape; dim++)
+      length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "[",
+                                 (long long)kind.shape[dim]);
+    if (length < sizeof shape) snprintf(shape + length, sizeof shape - length, length ? "]" : "[]");
+    printf("%-48s %6d  %-24s %-5s %12s\n", treadle_text_shown(kind.name), (int)kind.count, shape,
+           kind.dtype ? treadle_dtype_name(kind.dtype) : "mixed", treadle_text_of_size((size_t)kind.bytes));
   }
-  for (int32_t i = 0; i < model->alias_count; i++)
-    printf("%-48s        tied: the same as %s\n", treadle_text_shown(model->aliases[i].name),
-           treadle_text_shown(model->tensors[model->aliases[i].tensor].name));
+  for (int32_t i = info->tensors; i < treadle_model_tensor_count(model); i++) {
+    treadle_tensor_info tied = TREADLE_INIT(treadle_tensor_info);
+    TRY(treadle_model_tensor(model, i, &tied));
+    printf("%-48s        tied: the same as %s\n", treadle_text_shown(tied.name),
+           treadle_text_shown(tied.same_as));
+  }
+out:
+  return status;
 }
 
 static void print_types(const treadle_model *model) {
   static const treadle_dtype dtypes[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16, TREADLE_FP8_E4M3};
   for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
-    int64_t elems = 0;
-    for (int32_t i = 0; i < model->tensor_count; i++)
-      if (model->tensors[i].dtype == dtypes[d]) elems += model->tensors[i].elems;
+    int64_t elems = treadle_model_elems_of(model, dtypes[d]);
     if (elems)
       printf("%-14s %lld elements, %s\n", treadle_dtype_name(dtypes[d]), (long long)elems,
              treadle_text_of_size((size_t)elems * treadle_dtype_bytes(dtypes[d])));
@@ -104,38 +102,37 @@ static void print_types(const treadle_model *model) {
 }
 
 /* What the files hold besides canonical tensors. */
-static void print_others(const treadle_files *files) {
-  if (files->stacked_count)
-    printf("stacked        %d tensors, as transformers has them\n", (int)files->stacked_count);
-  if (files->scale_count) printf("scales         %d tensors, of fp8 blocks\n", (int)files->scale_count);
-  for (int32_t i = 0; i < files->carried_count && i < 1; i++)
-    printf("carried        %d tensors of other parts: %s, ...\n", (int)files->carried_count,
-           treadle_text_shown(files->carried[i]->name));
-  for (int32_t i = 0; i < files->skipped_count && i < 1; i++)
-    printf("skipped        %d buffers: %s%s\n", (int)files->skipped_count,
-           treadle_text_shown(files->skipped[i]->name), files->skipped_count > 1 ? ", ..." : "");
+static void print_others(const treadle_model_info *info) {
+  if (info->stacked) printf("stacked        %d tensors, as transformers has them\n", (int)info->stacked);
+  if (info->scales) printf("scales         %d tensors, of fp8 blocks\n", (int)info->scales);
+  if (info->carried)
+    printf("carried        %d tensors of other parts: %s, ...\n", (int)info->carried,
+           treadle_text_shown(info->carried_first));
+  if (info->skipped)
+    printf("skipped        %d buffers: %s%s\n", (int)info->skipped, treadle_text_shown(info->skipped_first),
+           info->skipped > 1 ? ", ..." : "");
 }
 
-static treadle_status print_text(const treadle_model *model) {
+static treadle_status print_text(const treadle_model *model, const treadle_model_info *info) {
   treadle_status status = TREADLE_OK;
-  printf("family         %s (%s)\n", treadle_text_shown(model->family->name),
-         treadle_text_shown(model->family->path));
-  printf("parameters     %lld in %d tensors, %s\n", (long long)model->elems, (int)model->entry_count,
-         treadle_text_of_size((size_t)model->bytes));
+  printf("family         %s (%s)\n", treadle_text_shown(info->family),
+         treadle_text_shown(info->family_path));
+  printf("parameters     %lld in %d tensors, %s\n", (long long)info->elems, (int)info->tensors,
+         treadle_text_of_size((size_t)info->bytes));
   print_types(model);
   printf("config         ");
-  for (int32_t i = 0; i < model->family->dim_count; i++) {
+  for (int32_t i = 0; i < info->dims; i++) {
+    const char *name;
     int64_t value;
-    bool found;
-    TRY(treadle_model_lookup((void *)(uintptr_t)model, model->family->dim_names[i], NULL, &value, &found));
-    if (found) printf("%s=%lld ", treadle_text_shown(model->family->dim_names[i]), (long long)value);
+    TRY(treadle_model_dim(model, i, &name, &value));
+    if (name) printf("%s=%lld ", treadle_text_shown(name), (long long)value);
   }
   printf("\n");
-  if (!model->checkpoint) printf("files          none: a config.json alone\n");
-  for (int32_t i = 0; model->checkpoint && i < model->checkpoint->file_count; i++)
-    printf("%-14s %s\n", i ? "" : "files", treadle_text_shown(model->checkpoint->files[i]));
-  if (model->files) print_others(model->files);
-  print_kinds(model);
+  if (!treadle_model_has_weights(model)) printf("files          none: a config.json alone\n");
+  for (int32_t i = 0; i < info->files; i++)
+    printf("%-14s %s\n", i ? "" : "files", treadle_text_shown(treadle_model_file(model, i)));
+  print_others(info);
+  TRY(print_kinds(model, info));
 out:
   return status;
 }
@@ -144,7 +141,9 @@ int treadle_command_inspect(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
   TRY(treadle_open_model(arguments, arguments->words[0], true, &model));
-  TRY(arguments->json ? print_json(model) : print_text(model));
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_model_get_info(model, &info);
+  TRY(arguments->json ? print_json(model, &info) : print_text(model, &info));
 out:;
   int exit_status = status ? treadle_report_refusal("inspect", status) : TREADLE_EXIT_OK;
   treadle_model_close(model);

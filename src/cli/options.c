@@ -75,7 +75,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "folder of family files, instead of those built in",
    TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
-  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
+  {"json", "", "one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
   {"help", "", "this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "transport/mpi.h"
+#include "treadle_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>

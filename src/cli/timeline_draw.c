@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "io/file.h"
-#include "io/file_look.h"
+#include "treadle_tools.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -262,14 +261,8 @@ static void draw(FILE *file, const treadle_timeline *t, const char *title, tread
 
 /* ---- The file ---- */
 
-/* Asks as the system will be asked, with a file that is taken back: the picture comes when all is done. */
 treadle_status treadle_timeline_check(const char *path) {
-  treadle_file_writer *writer = NULL;
-  treadle_status status;
-  TRY(treadle_file_may_write(path));
-  TRY(treadle_file_writer_create(path, &writer));
-out:
-  treadle_file_writer_destroy(writer);
+  treadle_status status = treadle_output_ask(path); /* the picture comes when all is done */
   return status ? treadle_fail_in(status, "--timeline: ") : TREADLE_OK;
 }
 
@@ -283,7 +276,7 @@ treadle_status treadle_timeline_write(const treadle_timeline *t, const char *pat
   bool good = file && !ferror(file);
   good = file && fclose(file) == 0 && good;
   if (!good) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a picture", path));
-  TRY(treadle_file_write(path, text, length));
+  TRY(treadle_output_write(path, text, length));
 out:
   free(text);
   return status ? treadle_fail_in(status, "--timeline: ") : TREADLE_OK;

@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "model/build.h"
 #include "model/config.h"
+#include "model/scaled.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -147,6 +148,13 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   bool is_folder = false;
   treadle_status status;
   TRY(TREADLE_TAKE(options, &o));
+  if (o.scale_down < 0)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be scaled down to %" PRId64 " elements", path,
+                     o.scale_down));
+  if (o.scale_down) {
+    TRY(treadle_model_open_config(path, path, &o, model_p));
+    goto out;
+  }
   TRY(find_config(path, &arena, &config_path, &is_folder));
   TRY(treadle_json_load(config_path, &config));
   if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));

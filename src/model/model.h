@@ -70,6 +70,7 @@ struct treadle_model {
   const char *path;
   treadle_family *family;
   struct json_t *config;
+  const char *changes; /* to a config, by scaling it down; NULL: it is as it was */
   int64_t *dim_values; /* of the family's dims */
   int32_t dim_known;   /* how many have a value: all, once the model is made */
   int32_t layers;      /* decoder layers */

@@ -1,9 +1,12 @@
 /* Starting and stopping MPI. */
-#include "transport/mpi.h"
+#include "base/argument.h"
+#include "treadle_tools.h"
 
 #include <mpi.h>
 
 treadle_status treadle_mpi_start(int *rank_p, int *size_p) {
+  TREADLE_NEED(rank_p);
+  TREADLE_NEED(size_p);
   int running = 0;
   if (MPI_Initialized(&running) != MPI_SUCCESS || (!running && MPI_Init(NULL, NULL) != MPI_SUCCESS))
     return treadle_fail(TREADLE_SYSTEM, "MPI does not start");

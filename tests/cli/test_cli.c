@@ -412,6 +412,22 @@ static void family_lists_and_shows(void **state) {
     command_release(&show);
   }
   command_release(&list);
+  json_t *root = command_json(0, 0, "family list --json"), *family,
+         *rows = json_object_get(root, "families");
+  size_t i, seen = 0;
+  json_array_foreach(rows, i, family) {
+    assert_int_equal(json_object_size(family), 4);
+    assert_true(json_integer_value(json_object_get(family, "tensors")) > 0);
+    assert_true(json_array_size(json_object_get(family, "engines")) > 0);
+    if (strcmp(json_string_value(json_object_get(family, "family")), "qwen3") != 0) continue;
+    seen++;
+    assert_string_equal(json_string_value(json_array_get(json_object_get(family, "model_types"), 0)),
+                        "qwen3");
+  }
+  assert_int_equal(seen, 1);
+  json_decref(root);
+  command_result refused = command_run("family show llama --json");
+  command_expect(&refused, 2, "--json is of family list", 1);
 }
 
 static void inspect_totals(void **state) {

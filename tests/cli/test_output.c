@@ -294,7 +294,7 @@ static void numbers_are_refused_with_their_limits(void **state) {
   }
   command_result result =
       command_run("make-model '%s/wide' --hidden 9223372036854775744", command_folder());
-  command_expect(&result, 2, "--hidden is 9223372036854775744", 1);
+  command_expect(&result, 2, "hidden is 9223372036854775744", 1);
   command_release(&result);
 }
 
