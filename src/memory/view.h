@@ -18,6 +18,13 @@ static inline char *treadle_view_address(const treadle_view *view, int64_t at) {
   return view->base + ((int64_t)view->table[page] << view->page_shift) + in_page;
 }
 
+/* Where byte `at` of the window lies in the pool that its table is of. */
+static inline int64_t treadle_view_place(const treadle_view *view, int64_t at) {
+  if (!view->table) return at;
+  return ((int64_t)view->table[at >> view->page_shift] << view->page_shift) +
+         (at & (((int64_t)1 << view->page_shift) - 1));
+}
+
 /* How many of the `wanted` bytes from `at` on are contiguous in memory. */
 static inline int64_t treadle_view_extent(const treadle_view *view, int64_t at, int64_t wanted) {
   if (!view->table) return wanted;

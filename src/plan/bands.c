@@ -137,7 +137,7 @@ out:
 /* Emits rows [row, end) of a box in one expert. */
 static treadle_status emit_rows(treadle_band_walk *w, const treadle_blocks *blocks, const treadle_box *box,
                                 int64_t expert, int64_t row, int64_t end, int32_t wave,
-                                treadle_band_emit emit, void *context) {
+                                treadle_step_emit emit, void *context) {
   treadle_status status = TREADLE_OK;
   const treadle_rectangle rows = {expert, row, end - row, 0, blocks->columns};
   if (treadle_bands_plain(blocks)) {
@@ -167,8 +167,9 @@ static void rows_of(const treadle_blocks *blocks, const treadle_box *box, int64_
   }
 }
 
-treadle_status treadle_bands_cut(treadle_band_walk *w, int32_t tensor, const treadle_box *box,
-                                 treadle_band_emit emit, void *context) {
+static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit emit,
+                          void *context) {
+  treadle_band_walk *w = self;
   treadle_status status = TREADLE_OK;
   const treadle_tensor *t = &model_of(w)->tensors[tensor];
   const treadle_blocks blocks = treadle_blocks_of(model_of(w), tensor);
@@ -271,3 +272,29 @@ int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cel
   int64_t n = cell->holders;
   return treadle_cell_rank(w->from, cell, ((int64_t)(begin % (uint64_t)n) + k) % n);
 }
+
+/* ---- The step ---- */
+
+static treadle_making making(const void *self, const treadle_piece *piece) {
+  const treadle_band_walk *w = self;
+  if (model_of(w)->tensors[piece->tensor].scale_of >= 0 && !w->from->fp8) return TREADLE_MAKING_ELSEWHERE;
+  if (treadle_is_quantised(w->from, piece)) return TREADLE_MAKING_TENSOR;
+  if (!treadle_is_dequantised(w->from, w->to, piece)) return TREADLE_MAKING_COPIES;
+  return w->to->fp8 ? TREADLE_MAKING_CODED
+                    : TREADLE_MAKING_PIECE; /* all are made of the codes where there are any */
+}
+
+static treadle_status make_piece(void *self, const treadle_piece *piece, const treadle_boxes *boxes) {
+  return treadle_bands_dequantise(self, piece, boxes);
+}
+
+static treadle_status make_tensor(void *self, int32_t tensor) {
+  return treadle_bands_quantise(self, tensor);
+}
+
+const treadle_step treadle_bands_step = {.name = "fp8 blocks",
+                                         .takes = treadle_is_banded,
+                                         .cut = cut,
+                                         .making = making,
+                                         .make_piece = make_piece,
+                                         .make_tensor = make_tensor};

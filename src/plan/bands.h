@@ -22,6 +22,7 @@
 
 #include "layout/seen.h"
 #include "plan/direction.h"
+#include "plan/step.h"
 
 /* A box whose values this rank does not hold, and a cell that has it. */
 typedef struct treadle_band_wish {
@@ -86,17 +87,8 @@ void treadle_band_walk_init(treadle_band_walk *walk, const treadle_classes *clas
                             treadle_sink *sink);
 void treadle_band_walk_release(treadle_band_walk *walk);
 
-/* Cuts a box of weights or scales where the wave of its bands changes, and calls `emit` for each part. */
-typedef treadle_status (*treadle_band_emit)(void *context, const treadle_box *box, int32_t wave);
-treadle_status treadle_bands_cut(treadle_band_walk *walk, int32_t tensor, const treadle_box *box,
-                                 treadle_band_emit emit, void *context);
-
-/* Quantises all codes of a tensor in the rank's window of `to`, scales with them; further copies in the window are
- * ops that copy the first. */
-treadle_status treadle_bands_quantise(treadle_band_walk *walk, int32_t tensor);
-
-/* Dequantises the boxes of a piece. All pieces of a tensor come together, since the scale of a block counts once. */
-treadle_status treadle_bands_dequantise(treadle_band_walk *walk, const treadle_piece *piece,
-                                        const treadle_boxes *boxes);
+/* The step of fp8 blocks; its self is a treadle_band_walk. All pieces of a tensor come together, since the scale of a block counts
+ * once; further copies of codes in the window are ops that copy the first. */
+extern const treadle_step treadle_bands_step;
 
 #endif

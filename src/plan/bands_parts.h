@@ -7,6 +7,12 @@
 
 static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Quantises all codes of a tensor in the rank's window of `to`, scales with them (bands_quantise.c). */
+treadle_status treadle_bands_quantise(treadle_band_walk *walk, int32_t tensor);
+/* Dequantises the boxes of a piece (bands_dequantise.c). */
+treadle_status treadle_bands_dequantise(treadle_band_walk *walk, const treadle_piece *piece,
+                                        const treadle_boxes *boxes);
+
 /* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
 treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor);
 /* The wave of a band: that of its first element, on every rank and both ways. *end_p: bands down..*end_p - 1 are known to have

@@ -27,6 +27,8 @@ typedef struct walk {
   int64_t rank;
   treadle_sink *sink;
   treadle_band_walk bands;
+  const treadle_step *step;   /* of the tensor at hand */
+  void *self;                 /* the step's */
   const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
   treadle_pieces pieces;
@@ -116,39 +118,74 @@ typedef struct emission {
   const source *from;
 } emission;
 
-static treadle_status emit_band(void *context, const treadle_box *box, int32_t wave) {
-  const emission *to = context;
+static treadle_status emit_part(void *context, const treadle_box *box, int32_t wave) {
+  emission *to = context;
   return emit(to->walk, box, wave, to->from);
 }
 
 /* Cuts a box by waves. */
 static treadle_status emit_waves(walk *w, const treadle_box *box, const source *from) {
+  emission to = {w, from};
+  return w->step->cut(w->self, w->piece->tensor, box, emit_part, &to);
+}
+
+/* ---- The step of copies ---- */
+
+static bool takes_all(const treadle_layout *from, const treadle_layout *to, int32_t tensor) {
+  (void)from, (void)to, (void)tensor;
+  return true;
+}
+
+static treadle_making by_copies(const void *self, const treadle_piece *piece) {
+  (void)self, (void)piece;
+  return TREADLE_MAKING_COPIES;
+}
+
+/* By rows of w->common. */
+static treadle_status cut_rows(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit take,
+                               void *context) {
   treadle_status status = TREADLE_OK;
-  if (treadle_is_banded(w->from, w->to, w->piece->tensor)) {
-    emission to = {w, from};
-    return treadle_bands_cut(&w->bands, w->piece->tensor, box, emit_band, &to);
-  }
+  walk *w = self;
   const treadle_common *common = &w->common;
   int64_t last[TREADLE_MAX_AXES];
+  (void)tensor;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) last[a] = box->start[a] + box->size[a] - 1;
   int64_t row = treadle_common_row(common, box->start), last_row = treadle_common_row(common, last);
   while (row <= last_row) {
     int64_t end;
     int32_t wave = treadle_common_wave(common, w->classes->waves, row, &end);
     if (end > last_row && row <= treadle_common_row(common, box->start)) { /* all of it in one wave */
-      TRY(emit(w, box, wave, from));
+      TRY(take(context, box, wave));
       break;
     }
     w->waves.count = 0;
     TRY(treadle_box_range(&common->box, 0, common->last_row_axis, row, end, &w->waves));
     for (size_t i = 0; i < w->waves.count; i++) {
       treadle_box part;
-      if (treadle_box_meet(&w->waves.items[i], box, &part)) TRY(emit(w, &part, wave, from));
+      if (treadle_box_meet(&w->waves.items[i], box, &part)) TRY(take(context, &part, wave));
     }
     row = end;
   }
 out:
   return status;
+}
+
+static const treadle_step copies_step = {.name = "copies",
+                                         .takes = takes_all,
+                                         .by_cells = true,
+                                         .alone = true,
+                                         .cut = cut_rows,
+                                         .making = by_copies};
+
+static const treadle_step *const steps[] = {&treadle_bands_step, &copies_step};
+
+/* Turns to the step of a tensor. */
+static void choose_step(walk *w, int32_t tensor) {
+  void *const selves[] = {&w->bands, w};
+  size_t i = 0;
+  while (!steps[i]->takes(w->from, w->to, tensor)) i++;
+  w->step = steps[i];
+  w->self = selves[i];
 }
 
 /* ---- Sources ---- */
@@ -243,24 +280,13 @@ static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cel
   return treadle_classes_common(w->classes, tensor, turned ? to : from, turned ? from : to);
 }
 
-/* A piece whose values are dequantised on their way, or whose waves alone are wanted (bands.h); *done_p is false where it
- * is copied as others are. */
-static treadle_status take_banded(walk *w, const treadle_piece *piece, bool *done_p) {
+/* What no copy within the window has is the step's to make. */
+static treadle_status make_piece(walk *w, const treadle_piece *piece, treadle_making making) {
   treadle_status status = TREADLE_OK;
-  *done_p = true;
-  if (w->sink->no_sources) {
-    const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
-    return emit_waves(w, &piece->box, &none);
-  }
-  if (!treadle_is_dequantised(w->from, w->to, piece)) {
-    *done_p = false;
-    return TREADLE_OK;
-  }
   w->rest.count = 0;
   TRY(treadle_array_push(&w->rest, piece->box));
-  if (!w->to->fp8) /* else all are made of the codes */
-    TRY(take_held(w, &piece->box, &w->values, &w->near_values, true));
-  TRY(treadle_bands_dequantise(&w->bands, piece, &w->rest));
+  if (making == TREADLE_MAKING_PIECE) TRY(take_held(w, &piece->box, &w->values, &w->near_values, true));
+  TRY(w->step->make_piece(w->self, piece, &w->rest));
 out:
   return status;
 }
@@ -269,11 +295,12 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
   w->done.count = w->to_cells.count = 0;
-  if (treadle_is_banded(w->from, w->to, piece->tensor)) {
-    bool done;
-    TRY(take_banded(w, piece, &done));
-    if (done) return TREADLE_OK;
+  if (w->sink->no_sources && !w->step->by_cells) {
+    const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
+    return emit_waves(w, &piece->box, &none);
   }
+  treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
+  if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
   TRY(treadle_layout_cells(w->to, piece->tensor, &piece->box, &w->to_cells));
   for (size_t i = 0; i < w->to_cells.count; i++) {
     treadle_box wanted;
@@ -304,13 +331,13 @@ out:
 /* All pieces of a tensor, which stand in w->copies. */
 static treadle_status take_tensor(walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
-  bool made = false; /* codes and scales are made of values, all at once */
+  bool made = false;
   w->held.count = w->values.count = 0;
+  choose_step(w, tensor);
   if (!w->sink->no_sources) {
-    if (w->to->model->tensors[tensor].scale_of >= 0 && !w->from->fp8) return TREADLE_OK;
+    if (w->step->making(w->self, &w->copies.items[0]) == TREADLE_MAKING_ELSEWHERE) return TREADLE_OK;
     TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
-    if (w->sink->own_only && (w->held.count == 0 || treadle_is_banded(w->from, w->to, tensor)))
-      return TREADLE_OK;
+    if (w->sink->own_only && (w->held.count == 0 || !w->step->alone)) return TREADLE_OK;
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
@@ -320,10 +347,10 @@ static treadle_status take_tensor(walk *w, int32_t tensor) {
   }
   for (size_t i = 0; i < w->copies.count; i++) {
     const treadle_piece *piece = &w->copies.items[i];
-    if (w->sink->no_sources || !treadle_is_quantised(w->from, piece)) {
+    if (w->sink->no_sources || w->step->making(w->self, piece) != TREADLE_MAKING_TENSOR) {
       TRY(take_piece(w, piece));
     } else if (!made) {
-      TRY(treadle_bands_quantise(&w->bands, tensor));
+      TRY(w->step->make_tensor(w->self, tensor));
       made = true;
     }
   }
@@ -345,15 +372,15 @@ static treadle_status last_wave(walk *w, const treadle_piece *piece, int32_t *wa
     corner.start[a] += corner.size[a] - 1;
     corner.size[a] = 1;
   }
-  if (treadle_is_banded(w->from, w->to, piece->tensor))
-    return treadle_bands_cut(&w->bands, piece->tensor, &corner, note_wave, wave_p);
-  w->to_cells.count = w->from_cells.count = 0;
-  TRY(treadle_layout_cells(w->to, piece->tensor, &corner, &w->to_cells));
-  TRY(treadle_layout_cells(w->from, piece->tensor, &corner, &w->from_cells));
-  assert(w->to_cells.count == 1 && w->from_cells.count == 1);
-  treadle_common class = common_of(w, piece->tensor, &w->from_cells.items[0], &w->to_cells.items[0]);
-  int64_t end;
-  *wave_p = treadle_common_wave(&class, w->classes->waves, treadle_common_row(&class, corner.start), &end);
+  choose_step(w, piece->tensor);
+  if (w->step->by_cells) {
+    w->to_cells.count = w->from_cells.count = 0;
+    TRY(treadle_layout_cells(w->to, piece->tensor, &corner, &w->to_cells));
+    TRY(treadle_layout_cells(w->from, piece->tensor, &corner, &w->from_cells));
+    assert(w->to_cells.count == 1 && w->from_cells.count == 1);
+    w->common = common_of(w, piece->tensor, &w->from_cells.items[0], &w->to_cells.items[0]);
+  }
+  TRY(w->step->cut(w->self, piece->tensor, &corner, note_wave, wave_p));
 out:
   return status;
 }

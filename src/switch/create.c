@@ -110,7 +110,7 @@ static const int32_t *table_of(const treadle_tables *tables) {
 
 /* A rank's tables lead to pages of its pool, whatever it has written there. */
 static treadle_status check_tables(const treadle_switch *sw, int rank) {
-  const treadle_tables *tables = sw->space.shared_tables[rank].base;
+  const treadle_tables *tables = sw->far.tables[rank];
   size_t bytes = sw->space.shared_tables[rank].bytes;
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good = room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
@@ -130,7 +130,7 @@ static treadle_status make_views(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size; rank++) {
     TRY(check_tables(sw, rank));
-    const treadle_tables *tables = sw->space.shared_tables[rank].base;
+    const treadle_tables *tables = sw->far.tables[rank];
     treadle_view view = {.base = (char *)(uintptr_t)sw->space.shared_pools[rank].base,
                          .page_shift = shift_of(sw->plan->page_bytes)};
     view.table = table_of(tables);
@@ -142,22 +142,28 @@ out:
   return status;
 }
 
-static treadle_status share_pool(treadle_switch *sw) {
-  return sw->group->ops->share(sw->group, sw->device.ops->export(sw->space.pool), sw->space.base,
-                               sw->space.bytes, sw->space.shared_pools);
+static treadle_status publish_pool(treadle_switch *sw) {
+  const treadle_offer offer = {.device = &sw->device,
+                               .descriptor = sw->device.ops->export(sw->space.pool),
+                               .base = sw->space.base,
+                               .bytes = sw->space.bytes};
+  return sw->group->link->publish(sw->group, &offer, sw->space.shared_pools);
 }
 
-static treadle_status share_tables(treadle_switch *sw) {
+static treadle_status publish_tables(treadle_switch *sw) {
   const treadle_pool *pool = sw->space.table_pool;
-  return sw->group->ops->share(sw->group, treadle_pool_descriptor(pool), treadle_pool_base(pool),
-                               treadle_pool_bytes(pool), sw->space.shared_tables);
+  const treadle_offer offer = {.device = treadle_device_host(),
+                               .descriptor = treadle_pool_descriptor(pool),
+                               .base = treadle_pool_base(pool),
+                               .bytes = treadle_pool_bytes(pool)};
+  return sw->group->link->publish(sw->group, &offer, sw->space.shared_tables);
 }
 
 /* The way back reads the others' infer windows as they have arranged them. */
 static treadle_status place_peers(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
-    const treadle_tables *tables = sw->space.shared_tables[rank].base;
+    const treadle_tables *tables = sw->far.tables[rank];
     if (rank == sw->group->rank) continue;
     TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
                                  tables->pages[TREADLE_INFER]));
@@ -169,10 +175,12 @@ out:
 
 static treadle_status share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_switch_agree(sw->group, share_pool(sw)));
-  TRY(treadle_switch_agree(sw->group, share_tables(sw)));
+  TRY(treadle_switch_agree(sw->group, publish_pool(sw)));
+  TRY(treadle_switch_agree(sw->group, publish_tables(sw)));
+  TRY(treadle_switch_agree(sw->group, treadle_far_tables(sw)));
   TRY(treadle_switch_agree(sw->group, make_views(sw)));
   TRY(treadle_switch_agree(sw->group, place_peers(sw)));
+  TRY(treadle_switch_agree(sw->group, treadle_far_staging(sw)));
 out:
   return status;
 }
@@ -258,8 +266,10 @@ static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
 }
 
 void treadle_switch_unshare(treadle_switch *sw) {
-  if (sw->space.shared_pools) sw->group->ops->unshare(sw->group, sw->space.shared_pools);
-  if (sw->space.shared_tables) sw->group->ops->unshare(sw->group, sw->space.shared_tables);
+  treadle_far_release(sw);
+  if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
+  if (sw->space.shared_tables)
+    sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
 }
 
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {

@@ -37,6 +37,13 @@ treadle_status treadle_epoch_meet(treadle_group *group, uint64_t epoch, const ch
   return treadle_group_meet(group, &watch, what);
 }
 
+treadle_status treadle_epoch_fetch(treadle_group *group, treadle_fetch *fetch, uint64_t epoch,
+                                   const char *what) {
+  in_epoch in = {group, epoch};
+  const treadle_watch watch = {look, &in};
+  return treadle_link_fetch(group, fetch, &watch, treadle_group_deadline(group), what);
+}
+
 /* ---- The outcome ---- */
 
 static uint64_t outcome_of(uint64_t epoch, int rank, int state) {

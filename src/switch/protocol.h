@@ -6,7 +6,7 @@
 #define TREADLE_SWITCH_PROTOCOL_H
 
 #include "plan/plan.h"
-#include "transport/group.h"
+#include "transport/link.h"
 
 /* A rank's words. */
 typedef enum treadle_word {
@@ -41,10 +41,12 @@ static inline uint64_t treadle_epoch_now(const treadle_group *group) {
 /* Says a word of this rank, and wakes who waits for it. */
 void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value);
 
-/* treadle_group_wait and treadle_group_meet, in an epoch: they end when its outcome says failed. 0: none. */
+/* treadle_group_wait, treadle_group_meet and treadle_link_fetch, in an epoch: they end when its outcome says failed. 0: none. */
 treadle_status treadle_word_wait(treadle_group *group, int rank, treadle_word which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
 treadle_status treadle_epoch_meet(treadle_group *group, uint64_t epoch, const char *what);
+treadle_status treadle_epoch_fetch(treadle_group *group, treadle_fetch *fetch, uint64_t epoch,
+                                   const char *what);
 
 /* The outcome: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it goes from open to one
  * of the others, once. */

@@ -72,12 +72,21 @@ static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
   return status;
 }
 
-static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
+static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
+                                size_t position) {
+  treadle_status status = TREADLE_OK;
   const treadle_group *group = sw->group;
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   const treadle_view *own = &sw->space.views[to][group->rank];
   const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.views[old][op->source];
-  sw->device.ops->copy(&sw->device, op, from, own);
+  if (treadle_far_is(sw, op->source)) {
+    treadle_op near = *op;
+    treadle_view staged;
+    TRY(treadle_far_take(sw, old, &near, &staged));
+    sw->device.ops->copy(&sw->device, &near, &staged, own);
+  } else {
+    sw->device.ops->copy(&sw->device, op, from, own);
+  }
   sw->work.written[position].mark += treadle_op_mark(op);
   sw->work.written[position].times++;
   treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
@@ -88,13 +97,20 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
     sw->stats.copied_bytes += bytes;
   if (op->source >= 0 && op->source != group->rank)
     sw->stats.pulled_bytes += (size_t)op->elems * treadle_dtype_narrower_bytes(from_dtype, to_dtype);
+out:
+  return status;
 }
 
 /* The one place where a planted fault of a copy lives; those of bands are in run_bands.c. */
-static void carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op, size_t position) {
-  if (sw->faults.planted == TREADLE_FAULT_DROP) return;
-  carry_out(sw, to, sw->faults.planted == TREADLE_FAULT_MISPLACE ? &sw->faults.misplaced : op, position);
-  if (sw->faults.planted == TREADLE_FAULT_DOUBLE) carry_out(sw, to, op, position);
+static treadle_status carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op,
+                                        size_t position) {
+  treadle_status status = TREADLE_OK;
+  if (sw->faults.planted == TREADLE_FAULT_DROP) return TREADLE_OK;
+  TRY(carry_out(sw, to, sw->faults.planted == TREADLE_FAULT_MISPLACE ? &sw->faults.misplaced : op,
+                position));
+  if (sw->faults.planted == TREADLE_FAULT_DOUBLE) TRY(carry_out(sw, to, op, position));
+out:
+  return status;
 }
 
 /* One byte of what this wave has copied is flipped, where that was asked for. */
@@ -124,15 +140,15 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
   if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN) treadle_twin_fill(sw, wave);
   TRY(treadle_account_wave(sw, to, wave, epoch));
-  treadle_switch_bands_run(sw, to, wave, false);
+  TRY(treadle_switch_bands_run(sw, to, wave, false));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
     if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == (size_t)i)
-      carry_out_spoiled(sw, to, op, (size_t)i);
+      TRY(carry_out_spoiled(sw, to, op, (size_t)i));
     else
-      carry_out(sw, to, op, (size_t)i);
+      TRY(carry_out(sw, to, op, (size_t)i));
   }
-  treadle_switch_bands_run(sw, to, wave, true);
+  TRY(treadle_switch_bands_run(sw, to, wave, true));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));

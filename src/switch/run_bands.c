@@ -38,12 +38,27 @@ void treadle_switch_bands_release(treadle_switch *sw) {
   if (sw->work.scratch_scales) device->ops->scratch_release(device, sw->work.scratch_scales);
 }
 
-/* ---- Codes and scales, between a window and scratch ---- */
+/* ---- Between a window and scratch ---- */
 
-static void copy_codes(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
-                       bool write) {
+/* What a rank has in its window of mode `old` goes to scratch; window: that one, where it can be read in place. */
+static treadle_status bring(treadle_switch *sw, treadle_mode old, treadle_op op, const treadle_view *window,
+                            const treadle_view *scratch) {
+  treadle_status status = TREADLE_OK;
+  treadle_view staged;
+  bool far = treadle_far_is(sw, op.source);
+  if (far) TRY(treadle_far_take(sw, old, &op, &staged));
+  sw->device.ops->copy(&sw->device, &op, far ? &staged : window, scratch);
+out:
+  return status;
+}
+
+/* Of the band at hand, whose blocks are read from `source`, or written to this rank's window (-1). */
+static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const treadle_band *band,
+                                 const treadle_view *window, int32_t source) {
+  bool write = source < 0;
   const treadle_view scratch = {.base = (char *)sw->work.scratch_codes};
-  treadle_op op = {.from_dtype = TREADLE_FP8_E4M3,
+  treadle_op op = {.source = write ? sw->group->rank : source,
+                   .from_dtype = TREADLE_FP8_E4M3,
                    .to_dtype = TREADLE_FP8_E4M3,
                    .ndim = 2,
                    .size = {band->code_rows, band->code_columns},
@@ -53,19 +68,28 @@ static void copy_codes(const treadle_switch *sw, const treadle_band *band, const
   *(write ? op.from_stride : op.to_stride) = band->columns;
   *(write ? &op.to : &op.from) = band->codes;
   *(write ? &op.from : &op.to) = (int64_t)band->code_row * band->columns + band->code_column;
-  sw->device.ops->copy(&sw->device, &op, write ? &scratch : window, write ? window : &scratch);
+  if (!write) return bring(sw, old, op, window, &scratch);
+  sw->device.ops->copy(&sw->device, &op, &scratch, window);
+  return TREADLE_OK;
 }
 
-static void copy_scales(const treadle_switch *sw, const treadle_band *band, const treadle_view *window,
-                        bool write) {
+static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const treadle_band *band,
+                                  const treadle_view *window, int32_t source) {
+  bool write = source < 0;
   const treadle_view scratch = {.base = (char *)sw->work.scratch_scales};
   int64_t each = (int64_t)sizeof(float), blocks = treadle_band_blocks(band);
-  treadle_op op = {
-      .from_dtype = TREADLE_FP32, .to_dtype = TREADLE_FP32, .ndim = 1, .size = {blocks}, .elems = blocks};
+  treadle_op op = {.source = write ? sw->group->rank : source,
+                   .from_dtype = TREADLE_FP32,
+                   .to_dtype = TREADLE_FP32,
+                   .ndim = 1,
+                   .size = {blocks},
+                   .elems = blocks};
   *(write ? op.to_stride : op.from_stride) = band->scale_stride;
   *(write ? op.from_stride : op.to_stride) = each;
   *(write ? &op.to : &op.from) = band->scales;
-  sw->device.ops->copy(&sw->device, &op, write ? &scratch : window, write ? window : &scratch);
+  if (!write) return bring(sw, old, op, window, &scratch);
+  sw->device.ops->copy(&sw->device, &op, &scratch, window);
+  return TREADLE_OK;
 }
 
 /* ---- Bands ---- */
@@ -133,8 +157,9 @@ static void spoil_scale(treadle_switch *sw, const treadle_direction *direction, 
 /* ---- Waves ---- */
 
 /* Band `position` of a run. */
-static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                      const treadle_band *run, int32_t position) {
+static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                                const treadle_band *run, int32_t position) {
+  treadle_status status = TREADLE_OK;
   const treadle_band at = treadle_band_at(run, position), *band = &at;
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
   const treadle_op first = treadle_band_part_at(run, &parts[0], position);
@@ -145,23 +170,27 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
   const treadle_view *from = band->twin ? own : &sw->space.views[old][parts[0].op.source];
   treadle_matrix values = {sw->work.scratch_values, band->columns * size, size};
   treadle_matrix codes = {sw->work.scratch_codes, band->columns, 1};
-  bool has_values = find_values(band->quantises ? from : own, band, &first, &values);
+  const int32_t source = parts[0].op.source;
+  bool far = treadle_far_is(sw, source);
+  bool has_values =
+      !(band->quantises && far) && find_values(band->quantises ? from : own, band, &first, &values);
   bool cut = band->code_rows < band->rows || band->code_columns < band->columns;
   bool has_codes =
-      !cut && find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
+      !cut && (band->quantises || !far) &&
+      find_matrix(band->quantises ? own : from, band->codes, band->code_stride, 1, band, &codes);
   if (band->quantises) {
     for (int64_t i = 0; i < band->parts && !has_values; i++) {
       const treadle_op op = treadle_band_part_at(run, &parts[i], position);
-      sw->device.ops->copy(&sw->device, &op, &sw->space.views[old][op.source], &scratch);
+      TRY(bring(sw, old, op, &sw->space.views[old][op.source], &scratch));
     }
     if (!has_values) sw->device.ops->fence(&sw->device);
     make_blocks(sw, band, values, codes);
     spoil_scale(sw, direction, run);
-    if (!has_codes) copy_codes(sw, band, own, true);
-    copy_scales(sw, band, own, true);
+    if (!has_codes) TRY(copy_codes(sw, old, band, own, -1));
+    TRY(copy_scales(sw, old, band, own, -1));
   } else {
-    if (!has_codes) copy_codes(sw, band, from, false);
-    copy_scales(sw, band, from, false);
+    if (!has_codes) TRY(copy_codes(sw, old, band, from, source));
+    TRY(copy_scales(sw, old, band, from, source));
     sw->device.ops->fence(&sw->device);
     spoil_scale(sw, direction, run);
     make_blocks(sw, band, values, codes);
@@ -170,29 +199,37 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
       sw->device.ops->copy(&sw->device, &op, &scratch, own);
     }
   }
+out:
+  return status;
 }
 
-static void carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                          size_t position, int32_t wave) {
+static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                                    size_t position, int32_t wave) {
+  treadle_status status = TREADLE_OK;
   const treadle_band *band = &direction->bands.items[position];
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
-  for (int32_t i = 0; i < band->count; i++) carry_out(sw, to, direction, band, i);
+  for (int32_t i = 0; i < band->count; i++) TRY(carry_out(sw, to, direction, band, i));
   sw->work.bands[position].mark += treadle_band_mark(band, parts);
   sw->work.bands[position].times++;
   sw->work.bands[position].wave = wave;
   sw->stats.copied_bytes += (size_t)treadle_band_written(band, parts);
   sw->stats.pulled_bytes += (size_t)treadle_band_moved(band, parts);
+out:
+  return status;
 }
 
-void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
+treadle_status treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
+  treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1]; i++)
     if (direction->bands.items[i].twin == twin && !is_spoiled(sw, TREADLE_FAULT_BAND_DROP, (size_t)i) &&
         !is_spoiled(sw, TREADLE_FAULT_BAND_LATE, (size_t)i))
-      carry_out_run(sw, to, direction, (size_t)i, wave);
+      TRY(carry_out_run(sw, to, direction, (size_t)i, wave));
   if (sw->faults.planted == TREADLE_FAULT_BAND_LATE && wave == sw->plan->waves - 1 &&
       direction->bands.items[sw->faults.at].twin == twin)
-    carry_out_run(sw, to, direction, sw->faults.at, wave);
+    TRY(carry_out_run(sw, to, direction, sw->faults.at, wave));
+out:
+  return status;
 }
 
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,

@@ -6,6 +6,7 @@
  *   protocol.c  the words by which they do, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_bands.c its fp8 blocks: quantised and dequantised
+ *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
  *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
@@ -106,6 +107,14 @@ typedef struct treadle_space {
   treadle_view *views[2];                       /* by mode and rank */
 } treadle_space;
 
+/* What stands for memory that cannot be read in place (far.c). */
+typedef struct treadle_far {
+  const treadle_tables **tables; /* by rank: in place, or a copy */
+  void **copies;
+  char *staging;       /* NULL: all windows are read in place */
+  treadle_part *parts; /* of a fetch */
+} treadle_far;
+
 /* Who holds which page, and when pages change hands (account.c). */
 typedef struct treadle_books {
   uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
@@ -152,6 +161,7 @@ struct treadle_switch {
   treadle_terms terms;
   treadle_agreement agreed;
   treadle_space space;
+  treadle_far far;
   treadle_books books;
   treadle_guards guards;
   treadle_work work;
@@ -255,11 +265,23 @@ const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int3
 treadle_status treadle_switch_bands_create(treadle_switch *sw);
 void treadle_switch_bands_release(treadle_switch *sw);
 /* Carries out the bands of a wave: those that read what this rank has written in it (twin), or the others. */
-void treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
+treadle_status treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
 /* Adds what bands have written to *sum_p; fails when one did not do it once, in its own
  * wave. */
 treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
                                           uint64_t *sum_p);
+
+/* ---- far.c ---- */
+
+/* Must that rank's windows be fetched from? */
+bool treadle_far_is(const treadle_switch *sw, int32_t rank);
+/* After all have published their tables: sw->far.tables. */
+treadle_status treadle_far_tables(treadle_switch *sw);
+/* Room for what ops read of far ranks. */
+treadle_status treadle_far_staging(treadle_switch *sw);
+void treadle_far_release(treadle_switch *sw);
+/* Fetches what an op reads of the window that a far rank has of mode `old`; the op then reads *view_p. */
+treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op, treadle_view *view_p);
 
 /* ---- place.c ---- */
 

@@ -22,6 +22,7 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
   treadle_group *group = treadle_alloc(sizeof *group);
   if (!group) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   *group = (treadle_group){.ops = ops,
+                           .link = ops->link,
                            .rank = rank,
                            .size = size,
                            .timeout_seconds = timeout_seconds,

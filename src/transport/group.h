@@ -2,7 +2,7 @@
  *
  * Each kind of group (self, shared memory between processes, threads of one process for tests) is one
  * file and one row; all give the same things: a control block that all ranks map, in which each rank has a
- * line of words, and the exchange of memory. Everything that waits looks at the
+ * line of words, and a link by which memory is read (link.h). Everything that waits looks at the
  * liveness of the rank it waits for, at the time limit and at what the caller watches, and names that rank. No MPI call is
  * made after the group was created. What is said in the words is the business of who uses the group.
  *
@@ -46,25 +46,18 @@ typedef struct treadle_control {
   treadle_line lines[];               /* one a rank */
 } treadle_control;
 
-/* Memory of a rank that the others may read. */
-typedef struct treadle_shared {
-  const void *base; /* NULL: none */
-  size_t bytes;
-} treadle_shared;
+typedef struct treadle_link treadle_link; /* link.h */
 
 typedef struct treadle_group_ops {
   const char *name;
-  /* Every rank gives a descriptor, where it has mapped it, and its size; gets those of all ranks, mapped
-   * read only; its own as it is. Collective. On failure `all` is empty. */
-  treadle_status (*share)(treadle_group *group, int descriptor, const void *base, size_t bytes,
-                          treadle_shared *all);
-  void (*unshare)(treadle_group *group, treadle_shared *all); /* local */
+  const treadle_link *link;                      /* how its ranks read each other's memory */
   bool (*alive)(treadle_group *group, int rank); /* is that rank's process (or thread) still there? */
   void (*destroy)(treadle_group *group);         /* ends `kind` and the control block */
 } treadle_group_ops;
 
 struct treadle_group {
   const treadle_group_ops *ops;
+  const treadle_link *link;
   int rank, size;
   double timeout_seconds; /* of each call that waits */
   treadle_control *control;
@@ -92,6 +85,9 @@ void treadle_group_ring_all(treadle_group *group);
 
 /* TREADLE_PEER when the rank has left the group, with its message when it failed. */
 treadle_status treadle_group_check_rank(const treadle_group *group, int rank, const char *what);
+
+/* The same, and TREADLE_PEER when it has died. */
+treadle_status treadle_group_look(treadle_group *group, int rank, const char *what);
 
 /* When a call that begins now has waited long enough, of treadle_clock_seconds(). */
 double treadle_group_deadline(const treadle_group *group);

@@ -1,5 +1,5 @@
 /* One rank, this process: the smallest group. Its memory is shared with nobody. */
-#include "transport/group.h"
+#include "transport/link.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static treadle_status self_share(treadle_group *group, int descriptor, const void *base, size_t bytes,
-                                 treadle_shared *all) {
-  (void)group, (void)descriptor;
-  all[0] = (treadle_shared){base, bytes};
+static treadle_status self_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
+  (void)group;
+  all[0] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
   return TREADLE_OK;
 }
 
-static void self_unshare(treadle_group *group, treadle_shared *all) {
-  (void)group;
+static void self_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+  (void)group, (void)device;
   all[0] = (treadle_shared){0};
 }
+
+static const treadle_link self_link = {"self", self_publish, self_withdraw, NULL, NULL, NULL, NULL};
 
 static bool self_alive(treadle_group *group, int rank) {
   (void)group, (void)rank;
@@ -26,7 +27,7 @@ static bool self_alive(treadle_group *group, int rank) {
 
 static void self_destroy(treadle_group *group) { free(group->control); }
 
-static const treadle_group_ops self_ops = {"self", self_share, self_unshare, self_alive, self_destroy};
+static const treadle_group_ops self_ops = {"self", &self_link, self_alive, self_destroy};
 
 treadle_status treadle_group_self(treadle_group **group_p) {
   TREADLE_NEED(group_p);

@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
-#include "memory/pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,13 +78,6 @@ static bool shm_alive(treadle_group *group, int rank) {
 
 /* ---- The table ---- */
 
-static void shm_unshare(treadle_group *group, treadle_shared *all) {
-  for (int rank = 0; rank < group->size; rank++) {
-    if (rank != group->rank) treadle_pool_unmap_peer(all[rank].base, all[rank].bytes);
-    all[rank] = (treadle_shared){0};
-  }
-}
-
 static void release(treadle_shm *shm) {
   for (int i = 0; i < shm->size; i++) {
     if (shm->sockets && shm->sockets[i] >= 0) close(shm->sockets[i]);
@@ -101,8 +93,7 @@ static void release(treadle_shm *shm) {
 
 static void shm_destroy(treadle_group *group) { release(group->kind); }
 
-static const treadle_group_ops shm_ops = {"shared memory", treadle_shm_share, shm_unshare, shm_alive,
-                                          shm_destroy};
+static const treadle_group_ops shm_ops = {"shared memory", &treadle_shm_link, shm_alive, shm_destroy};
 
 treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
                                   treadle_group **group_p) {

@@ -1,6 +1,6 @@
 /* Ranks as threads of one process, for tests: the same table, the same control block, and memory at the
  * addresses of its owner, so that a race on a byte is a race on one address and TSan finds it. */
-#include "transport/group.h"
+#include "transport/link.h"
 
 #include "base/alloc.h"
 
@@ -13,12 +13,11 @@ typedef struct common { /* of all groups of one call */
   atomic_int users;
 } common;
 
-static treadle_status threads_share(treadle_group *group, int descriptor, const void *base, size_t bytes,
-                                    treadle_shared *all) {
+static treadle_status threads_publish(treadle_group *group, const treadle_offer *mine,
+                                      treadle_shared *all) {
   treadle_status status = TREADLE_OK;
   common *c = group->kind;
-  (void)descriptor;
-  c->shared[group->rank] = (treadle_shared){base, bytes};
+  c->shared[group->rank] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
   TRY(treadle_group_barrier(group));
   memcpy(all, c->shared, (size_t)group->size * sizeof *all);
   TRY(treadle_group_barrier(group)); /* all have read: the next call may write */
@@ -26,9 +25,13 @@ out:
   return status;
 }
 
-static void threads_unshare(treadle_group *group, treadle_shared *all) {
+static void threads_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+  (void)device;
   memset(all, 0, (size_t)group->size * sizeof *all);
 }
+
+static const treadle_link threads_link = {"threads", threads_publish, threads_withdraw, NULL, NULL, NULL,
+                                          NULL};
 
 static bool threads_alive(treadle_group *group, int rank) {
   (void)group, (void)rank;
@@ -44,8 +47,7 @@ static void release(common *c) {
 
 static void threads_destroy(treadle_group *group) { release(group->kind); }
 
-static const treadle_group_ops threads_ops = {"threads", threads_share, threads_unshare, threads_alive,
-                                              threads_destroy};
+static const treadle_group_ops threads_ops = {"threads", &threads_link, threads_alive, threads_destroy};
 
 treadle_status treadle_group_threads(int size, double timeout_seconds, treadle_group **groups) {
   treadle_status status = TREADLE_OK;

@@ -71,6 +71,11 @@ static treadle_status check_alive(treadle_group *group, int rank, const char *wh
                       (int)atomic_load(&group->control->lines[rank].pid));
 }
 
+treadle_status treadle_group_look(treadle_group *group, int rank, const char *what) {
+  treadle_status gone = treadle_group_check_rank(group, rank, what);
+  return gone == TREADLE_OK ? check_alive(group, rank, what) : gone;
+}
+
 /* Names the rank that was waited for; as long as that one waits for another itself, that one too. */
 static treadle_status time_is_over(const treadle_group *group, int rank, double waited, const char *what) {
   char chain[LINKS * 40] = "";
@@ -113,8 +118,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
   while (atomic_load(word) < value) {
     if (watch) TRY(watch->look(watch->context));
     if (now >= next_look || now >= deadline) {
-      treadle_status gone = treadle_group_check_rank(group, rank, what);
-      if (gone == TREADLE_OK) gone = check_alive(group, rank, what);
+      treadle_status gone = treadle_group_look(group, rank, what);
       if (atomic_load(word) >= value) break; /* its last word before it went */
       TRY(gone);
       if (now >= deadline) {

@@ -3,14 +3,14 @@
  *   group_shm.c   the table, the control block, liveness
  *   shm_meet.c    how the ranks find each other, and those who join
  *   shm_hub.c     rank 0, who takes them in
- *   shm_share.c   handing descriptors around through the hub
+ *   shm_share.c   the link: handing descriptors around through the hub
  *   shm_socket.c  messages with descriptors on local sockets, with time limits
  *
  * The sockets stay open for the life of the group; they carry descriptors, never weights. */
 #ifndef TREADLE_TRANSPORT_SHM_H
 #define TREADLE_TRANSPORT_SHM_H
 
-#include "transport/group.h"
+#include "transport/link.h"
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -26,7 +26,7 @@ typedef struct treadle_shm {
   int control_descriptor;
   size_t control_bytes;
   treadle_control *control;
-  uint64_t shares; /* calls of share so far */
+  uint64_t shares; /* calls of publish so far */
 } treadle_shm;
 
 /* ---- shm_socket.c ---- */
@@ -88,7 +88,6 @@ uint64_t treadle_shm_start_time(pid_t pid);
 
 /* ---- shm_share.c ---- */
 
-treadle_status treadle_shm_share(treadle_group *group, int descriptor, const void *base, size_t bytes,
-                                 treadle_shared *all);
+extern const treadle_link treadle_shm_link;
 
 #endif

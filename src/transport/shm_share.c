@@ -5,7 +5,6 @@
 #include "transport/shm.h"
 
 #include "base/clock.h"
-#include "memory/pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,11 +87,12 @@ out:
   return status;
 }
 
-static treadle_status map_all(int rank, int size, const int *descriptors, treadle_shared *all) {
+static treadle_status map_all(int rank, int size, const treadle_device *device, const int *descriptors,
+                              treadle_shared *all) {
   treadle_status status = TREADLE_OK;
   for (int peer = 0; peer < size; peer++)
     if (peer != rank) {
-      status = treadle_pool_map_peer(descriptors[peer], all[peer].bytes, &all[peer].base);
+      status = device->ops->import(descriptors[peer], all[peer].bytes, &all[peer].base);
       if (status != TREADLE_OK) return treadle_fail_in(status, "rank %d: ", peer);
     }
   return status;
@@ -120,8 +120,15 @@ out:
   return status;
 }
 
-treadle_status treadle_shm_share(treadle_group *group, int descriptor, const void *base, size_t bytes,
-                                 treadle_shared *all) {
+static void shm_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+  for (int rank = 0; rank < group->size; rank++) {
+    if (rank != group->rank) device->ops->unimport(all[rank].base, all[rank].bytes);
+    all[rank] = (treadle_shared){0};
+  }
+}
+
+/* Each rank maps by the functions of its own device: all have the same. */
+static treadle_status shm_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
   treadle_status status = TREADLE_OK;
   treadle_shm *shm = group->kind;
   double deadline = treadle_clock_seconds() + group->timeout_seconds;
@@ -132,22 +139,24 @@ treadle_status treadle_shm_share(treadle_group *group, int descriptor, const voi
     all[rank] = (treadle_shared){0};
   }
   if (own == 0) {
-    shm->received[0] = descriptor;
-    all[0].bytes = bytes;
+    shm->received[0] = mine->descriptor;
+    all[0].bytes = mine->bytes;
     status = share_as_hub(shm, shm->received, all, deadline);
   } else {
-    status = share_as_peer(shm, own, descriptor, bytes, shm->received, all, deadline);
+    status = share_as_peer(shm, own, mine->descriptor, mine->bytes, shm->received, all, deadline);
   }
   if (status != TREADLE_OK) {
     treadle_group_fail(group);
     goto out;
   }
-  all[own] = (treadle_shared){base, bytes};
-  TRY(map_all(own, group->size, shm->received,
+  all[own] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
+  TRY(map_all(own, group->size, mine->device, shm->received,
               all)); /* this rank's trouble alone; the messages are all done */
 out:
   for (int rank = 0; rank < group->size; rank++)
-    if (shm->received[rank] >= 0 && shm->received[rank] != descriptor) close(shm->received[rank]);
-  if (status != TREADLE_OK) group->ops->unshare(group, all);
+    if (shm->received[rank] >= 0 && shm->received[rank] != mine->descriptor) close(shm->received[rank]);
+  if (status != TREADLE_OK) shm_withdraw(group, mine->device, all);
   return status;
 }
+
+const treadle_link treadle_shm_link = {"shared memory", shm_publish, shm_withdraw, NULL, NULL, NULL, NULL};

@@ -232,5 +232,5 @@ static void test_finer_blocks(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_finer_blocks),
                                      cmocka_unit_test(test_planted_faults)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return RANKS_OVER_LINKS(tests);
 }

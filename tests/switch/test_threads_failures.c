@@ -347,5 +347,5 @@ int main(void) {
       cmocka_unit_test(test_allocations),
       cmocka_unit_test(test_no_allocation),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return RANKS_OVER_LINKS(tests);
 }

@@ -430,5 +430,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_ten_cycles),
                                      cmocka_unit_test(test_ten_cycles_alias),
                                      cmocka_unit_test(test_refusals), cmocka_unit_test(test_freed_early)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return RANKS_OVER_LINKS(tests);
 }

@@ -140,5 +140,5 @@ static void test_pairs(void **state) {
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return RANKS_OVER_LINKS(tests);
 }

@@ -31,6 +31,8 @@ void ranks_delay(void *context, const char *where) {
 
 /* ---- Threads ---- */
 
+const treadle_link *ranks_link;
+
 typedef struct thread {
   pthread_t id;
   treadle_group *group;
@@ -53,6 +55,7 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
   assert_non_null(threads);
   assert_ok(treadle_group_threads(size, timeout_seconds, groups));
   for (int rank = 0; rank < size; rank++) {
+    if (ranks_link) groups[rank]->link = ranks_link;
     threads[rank] = (thread){.group = groups[rank], .body = body, .context = context};
     threads[rank].random.state = delays + (uint64_t)rank;
     if (delays) {

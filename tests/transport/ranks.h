@@ -2,7 +2,8 @@
 #ifndef TREADLE_TESTS_RANKS_H
 #define TREADLE_TESTS_RANKS_H
 
-#include "transport/group.h"
+#include "transport/far.h"
+#include "transport/link.h"
 
 /* What a rank does; 0 is good. In a process it may not use cmocka's checks: they belong to the parent. */
 typedef int (*ranks_body)(treadle_group *group, void *context);
@@ -10,6 +11,14 @@ typedef int (*ranks_body)(treadle_group *group, void *context);
 /* `size` threads with a group each (closed afterwards); fails the test unless all return 0. With `delays`,
  * every wait is preceded by a random pause made from that seed. */
 void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_body body, void *context);
+
+/* The link of groups that are made by ranks_as_threads; NULL: their own. */
+extern const treadle_link *ranks_link;
+/* Runs the tests of a program over each link: its own, far, pairs (far.h). */
+#define RANKS_OVER_LINKS(tests)                                                                            \
+  (cmocka_run_group_tests(tests, NULL, NULL) +                                                             \
+   (ranks_link = &far_link, cmocka_run_group_tests_name("over a far link", tests, NULL, NULL)) +           \
+   (ranks_link = &pair_link, cmocka_run_group_tests_name("over pairs", tests, NULL, NULL)))
 
 /* What a rank of its own process does before it has a group. */
 typedef int (*ranks_process)(const char *name, int rank, int size, void *context);

@@ -58,8 +58,10 @@ static int share(const char *name, int rank, int size, void *context) {
     int64_t pages = (rank + round) % 4;
     RANK_OK(treadle_pool_create(pages, 4096, 1 << 20, &pool));
     if (pages > 0) memset(treadle_pool_base(pool), 10 + rank, (size_t)pages * 4096);
-    RANK_OK(group->ops->share(group, treadle_pool_descriptor(pool), treadle_pool_base(pool),
-                              treadle_pool_bytes(pool), all));
+    RANK_OK(group->link->publish(group,
+                                 &(treadle_offer){treadle_device_host(), treadle_pool_descriptor(pool),
+                                                  treadle_pool_base(pool), treadle_pool_bytes(pool)},
+                                 all));
     RANK_OK(treadle_group_barrier(group));
     for (int peer = 0; peer < size; peer++) {
       size_t bytes = (size_t)((peer + round) % 4) * 4096;
@@ -68,7 +70,7 @@ static int share(const char *name, int rank, int size, void *context) {
     }
     RANK_TRUE(all[rank].base == treadle_pool_base(pool));
     RANK_OK(treadle_group_barrier(group));
-    group->ops->unshare(group, all);
+    group->link->withdraw(group, treadle_device_host(), all);
     treadle_pool_destroy(pool);
   }
   treadle_group_close(group);
@@ -167,7 +169,10 @@ static int dies_in_share(const char *name, int rank, int size, void *context) {
   RANK_OK(treadle_pool_create(1, 4096, 4096, &pool));
   if (rank == *victim) raise(SIGKILL);
   RANK_FAILS(TREADLE_PEER, "",
-             group->ops->share(group, treadle_pool_descriptor(pool), treadle_pool_base(pool), 4096, all));
+             group->link->publish(group,
+                                  &(treadle_offer){treadle_device_host(), treadle_pool_descriptor(pool),
+                                                   treadle_pool_base(pool), 4096},
+                                  all));
   treadle_pool_destroy(pool);
   treadle_group_close(group);
   return 0;

@@ -126,13 +126,16 @@ static int share_words(treadle_group *group, void *context) {
   for (int i = 0; i < 20; i++) {
     int64_t *mine = &words[group->rank];
     *mine = i * 10 + group->rank;
-    RANK_OK(group->ops->share(group, -1, group->rank == 3 ? NULL : mine,
-                              group->rank == 3 ? 0 : sizeof *mine, all));
+    const treadle_offer offer = {.device = treadle_device_host(),
+                                 .descriptor = -1,
+                                 .base = group->rank == 3 ? NULL : mine,
+                                 .bytes = group->rank == 3 ? 0 : sizeof *mine};
+    RANK_OK(group->link->publish(group, &offer, all));
     for (int rank = 0; rank < group->size; rank++) {
       RANK_TRUE(all[rank].bytes == (rank == 3 ? 0 : sizeof *mine));
       if (rank != 3) RANK_TRUE(*(const int64_t *)all[rank].base == i * 10 + rank);
     }
-    group->ops->unshare(group, all);
+    group->link->withdraw(group, treadle_device_host(), all);
     RANK_OK(treadle_group_barrier(group));
   }
   return 0;
@@ -178,7 +181,8 @@ static void test_self(void **state) {
   assert_refused("at most 4096", treadle_group_gather(group, &mine, 4097, &all));
   treadle_group_close(group);
   assert_ok(treadle_group_self(&group));
-  assert_ok(group->ops->share(group, -1, &mine, sizeof mine, &shared));
+  const treadle_offer offer = {treadle_device_host(), -1, &mine, sizeof mine};
+  assert_ok(group->link->publish(group, &offer, &shared));
   assert_ptr_equal(shared.base, &mine);
   treadle_group_close(group);
   treadle_group_close(NULL);
