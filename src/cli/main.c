@@ -101,12 +101,9 @@ static const treadle_command commands[] = {
         .words_max = 2,
         .summary = "convert a checkpoint from one layout to another",
         .text =
-            "Reads hf (safetensors), megatron:... (its legacy archives, one for each tp, pp and ep rank) "
-            "and "
-            "torch_dist\n"
-            "(Megatron's distributed checkpoints); writes hf and megatron:... into OUT, a new or empty "
-            "folder. "
-            "Types\n"
+            "Reads and writes hf (safetensors), megatron:... (its legacy archives, one for each tp, pp and "
+            "ep rank)\n"
+            "and torch_dist (Megatron's distributed checkpoints); OUT is a new or empty folder. Types\n"
             "change where a layout says dtype=. What stands beside the weights of a Hugging Face model is "
             "carried\n"
             "along, so that the way back gives the same bytes. Run it alone, or under mpirun to share the "

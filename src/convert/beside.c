@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "io/file.h"
+#include "io/torch.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -113,6 +114,34 @@ out:
   return status;
 }
 
+/* What Megatron opens a distributed checkpoint by: the metadata, which formats it is in, and what is no tensor. */
+static treadle_status write_dist(treadle_convert *c) {
+  static const char FORMATS[] = "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
+                                "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
+  treadle_status status;
+  treadle_pickle pickle = {0};
+  treadle_torch_writer *common = NULL;
+  int64_t iteration = c->source->iteration;
+  const treadle_torch_extra extras[] = {{.name = "iteration", .integer = iteration < 0 ? 0 : iteration},
+                                        {.name = "checkpoint_version", .is_real = true, .real = 3.0}};
+  treadle_record begun = {.bytes = -1};
+  const char *path, *names[TREADLE_DIST_BESIDE];
+  for (int i = 0; i < TREADLE_DIST_BESIDE; i++)
+    TRY(treadle_target_dist_beside(c->target, i, &c->arena, &names[i]));
+  begun.path = names[0];
+  TRY(treadle_convert_path(c, begun.path, &path));
+  TRY(treadle_out_folder_note(&c->folder, &begun));
+  TRY(treadle_torch_create(path, NULL, 0, extras, 2, &common));
+  TRY(treadle_torch_finish(common));
+  TRY(treadle_target_dist_metadata(c->target, &pickle));
+  TRY(write_bytes(c, names[1], pickle.bytes, pickle.count));
+  TRY(write_text(c, names[2], FORMATS));
+out:
+  treadle_torch_writer_destroy(common);
+  treadle_pickle_release(&pickle);
+  return status;
+}
+
 static treadle_status finish_megatron(treadle_convert *c) {
   treadle_status status = TREADLE_OK;
   const treadle_record begun = {.path = "hf/" TREADLE_SHARDS_FILE, .bytes = -1};
@@ -128,6 +157,7 @@ static treadle_status finish_megatron(treadle_convert *c) {
   TRY(treadle_out_folder_note(&c->folder, &begun));
   if (c->model->checkpoint) TRY(treadle_shards_write(shards, c->model->checkpoint));
   snprintf(latest, sizeof latest, c->source->iteration < 0 ? "release" : "%" PRId64, c->source->iteration);
+  if (c->target->is_dist) TRY(write_dist(c));
   TRY(treadle_inputs_check(&c->inputs));
   TRY(write_text(c, "latest_checkpointed_iteration.txt", latest));
 out:

@@ -89,6 +89,7 @@ static void sum_inputs(treadle_convert *c) {
   uint64_t hash = treadle_hash_text(c->source->layout->text, c->model->digest);
   hash = treadle_hash_text(c->target->layout->text, hash);
   hash = treadle_hash_text(TREADLE_VERSION, hash);
+  hash = treadle_hash_more(hash, c->target->is_dist); /* whose layout is called megatron, too */
   hash = treadle_hash_more(hash, c->options.trust);
   c->folder.digest = treadle_inputs_digest(&c->inputs, hash);
   c->folder.in = treadle_hash_text(realpath(c->options.in, real) ? real : c->options.in, 0);

@@ -58,6 +58,11 @@ treadle_status treadle_convert_check_names(treadle_convert *c) {
   TRY(add(&n, beside, "model.safetensors.index.json", "the index"));
   if (target->is_hf) goto out;
   TRY(add(&n, beside, TREADLE_SHARDS_FILE, "the list of shards"));
+  for (int i = 0; target->is_dist && i < TREADLE_DIST_BESIDE; i++) {
+    const char *path;
+    TRY(treadle_target_dist_beside(target, i, &c->arena, &path));
+    TRY(add(&n, "", path, "what Megatron opens the checkpoint by"));
+  }
   TRY(add(&n, "", "latest_checkpointed_iteration.txt", "the mark of the last checkpoint"));
 out:
   treadle_map_release(&n.map);

@@ -6,6 +6,7 @@
  * experts have one key, `experts.experts.`, with an axis of experts; what linear attention fuses stands part by part,
  * in_proj under `KEY.query`, `KEY.key` and so on, conv1d likewise, each part whole. The vocabulary is padded as the
  * writer wanted. */
+#include "convert/dist_keys.h"
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
@@ -44,34 +45,6 @@ static treadle_status no_memory(const char *path) {
 }
 
 /* ---- Keys -------------------------------------------------------------------------------------- */
-
-/* `NAME.weight12` of an expert, without the number; -1 where the name is of none. */
-static int64_t take_expert(char *key, size_t room) {
-  static const char EXPERTS[] = ".experts.linear_fc";
-  char *at = strstr(key, EXPERTS), *digits = key + strlen(key), rest[300];
-  while (digits > key && digits[-1] >= '0' && digits[-1] <= '9') digits--;
-  int64_t expert;
-  if (!at || !treadle_text_to_int64(digits, &expert)) return -1;
-  *digits = 0;
-  snprintf(rest, sizeof rest, "%s", at);
-  snprintf(at, room - (size_t)(at - key), ".experts%s", rest);
-  return expert;
-}
-
-/* `decoder.layers.7.NAME` without the number; -1 where there is none. */
-static int64_t take_layer(char *key) {
-  static const char LAYERS[] = "decoder.layers.";
-  int64_t layer;
-  char number[24], *at = key + strlen(LAYERS);
-  if (!treadle_text_starts(key, LAYERS)) return -1;
-  size_t digits = strspn(at, "0123456789");
-  if (!digits || digits >= sizeof number || at[digits] != '.') return -1;
-  memcpy(number, at, digits);
-  number[digits] = 0;
-  if (!treadle_text_to_int64(number, &layer)) return -1;
-  memmove(at, at + digits + 1, strlen(at + digits + 1) + 1);
-  return layer;
-}
 
 static treadle_dist_tensor *find_key(const dist_state *state, const char *key) {
   int64_t at = treadle_map_get(&state->keys, key, -1);
@@ -148,10 +121,10 @@ static treadle_status match_storage(treadle_source *source, const char *folder, 
   dist_part part = {0};
   TRY(treadle_layout_storage(source->layout, 0, number, &info));
   snprintf(key, sizeof key, "%s", info.name);
-  int64_t expert = take_expert(key, sizeof key);
+  int64_t expert = treadle_dist_take_expert(key, sizeof key);
   storage->count = find_parts(state, key, found);
   if (storage->count == 0) {
-    int64_t layer = take_layer(key);
+    int64_t layer = treadle_dist_take_layer(key);
     if (layer >= 0) part.lead[part.leads++] = layer;
     storage->count = find_parts(state, key, found);
   }

@@ -94,9 +94,13 @@ treadle_status treadle_target_open(const treadle_model *model, bool from_own,
   TRY(treadle_words_parse(text, &target->arena, &words));
   TRY(mark_carried(target));
   target->is_hf = strcmp(words.kind, "hf") == 0;
-  if (!target->is_hf && strcmp(words.kind, "megatron") != 0)
-    TRY(treadle_fail(TREADLE_REFUSED, "--to '%s': checkpoints are written as hf or megatron", text));
-  TRY(target->is_hf ? treadle_target_open_hf(target) : treadle_target_open_megatron(target, iteration));
+  target->is_dist = strcmp(words.kind, "torch_dist") == 0;
+  if (!target->is_hf && !target->is_dist && strcmp(words.kind, "megatron") != 0)
+    TRY(treadle_fail(TREADLE_REFUSED, "--to '%s': checkpoints are written as hf, megatron or torch_dist",
+                     text));
+  TRY(target->is_hf     ? treadle_target_open_hf(target)
+      : target->is_dist ? treadle_target_open_dist(target, iteration)
+                        : treadle_target_open_megatron(target, iteration));
   *target_p = target;
   target = NULL;
 out:
@@ -115,9 +119,9 @@ void treadle_target_close(treadle_target *target) {
 treadle_status treadle_target_file(const treadle_target *target, int32_t number, treadle_out_file *file) {
   *file = (treadle_out_file){.path = target->paths[number]};
   treadle_status status = target->is_hf ? treadle_target_hf_file(target, number, file)
-                          : number < target->world.file_count
-                              ? treadle_target_megatron_file(target, number, file)
-                              : carried_file(target, file);
+                          : number >= target->world.file_count ? carried_file(target, file)
+                          : target->is_dist ? treadle_target_dist_file(target, number, file)
+                                            : treadle_target_megatron_file(target, number, file);
   if (status != TREADLE_OK) treadle_out_file_release(file);
   return status;
 }

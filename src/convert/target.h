@@ -10,9 +10,14 @@
 
 #include "convert/world.h"
 #include "io/safetensors.h"
+#include "io/torch_dist.h"
 #include "model/stored.h"
 
-typedef enum treadle_out_kind { TREADLE_OUT_SAFETENSORS, TREADLE_OUT_TORCH } treadle_out_kind;
+typedef enum treadle_out_kind {
+  TREADLE_OUT_SAFETENSORS,
+  TREADLE_OUT_TORCH,
+  TREADLE_OUT_DIST
+} treadle_out_kind;
 
 typedef enum treadle_making {
   TREADLE_MADE_OF_VALUES, /* canonical values, cut and cast */
@@ -38,8 +43,9 @@ typedef struct treadle_out_file {
   treadle_out_tensor *tensors;
   int32_t count;
   treadle_pieces pieces;
-  const treadle_header *header; /* to be written as it is; NULL: made */
-  int64_t bytes;                /* of all tensors */
+  const treadle_header *header;   /* to be written as it is; NULL: made */
+  const treadle_dist_part *parts; /* of torch_dist: what each tensor is a chunk of */
+  int64_t bytes;                  /* of all tensors */
   treadle_arena arena;
 } treadle_out_file;
 
@@ -69,11 +75,14 @@ struct treadle_target {
   const treadle_checkpoint
       *carried;     /* where carried tensors have their bytes, beside the model's own; may be NULL */
   const char *text; /* of the layout */
-  bool is_hf;
+  bool is_hf, is_dist;
   bool from_own; /* the model's own files are the source */
   /* Megatron */
   treadle_world world;
   const char *folder; /* "release", "iter_0000012" */
+  /* torch_dist: by first_item, as the files have them */
+  treadle_dist_part *dist_parts;
+  int32_t *dist_numbers; /* of the storage tensors */
   /* Hugging Face: the model's own files when they are known, else shards of at most 5 GB */
   treadle_header *headers; /* by file; text NULL: to be made */
   int32_t *first_item;     /* by file, and one more */
@@ -83,9 +92,9 @@ struct treadle_target {
   int32_t *own_first; /* [count + 1] into own_pieces, by tensor */
   bool as_they_are;   /* own files keep all names and types, headers included */
   bool decodes;       /* coded values are written as what they mean */
-  /* Both */
+  /* All */
   int32_t
-      file_count; /* weights first; then, with Megatron, hf/carried.safetensors where something is carried */
+      file_count; /* weights first; then, but for hf, hf/carried.safetensors where something is carried */
   const char **paths;
   treadle_arena arena;
 };
@@ -99,6 +108,13 @@ void treadle_target_close(treadle_target *target);
 /* What file `number` consists of; ended by treadle_out_file_release(). */
 treadle_status treadle_target_file(const treadle_target *target, int32_t number, treadle_out_file *file);
 void treadle_out_file_release(treadle_out_file *file);
+
+enum { TREADLE_DIST_BESIDE = 3 };
+/* What stands beside the files of a torch_dist target: common.pt, .metadata, metadata.json. */
+treadle_status treadle_target_dist_beside(const treadle_target *target, int which, treadle_arena *arena,
+                                          const char **path_p);
+/* What `.metadata` of a torch_dist target says; treadle_pickle_release() ends it. */
+treadle_status treadle_target_dist_metadata(const treadle_target *target, treadle_pickle *pickle);
 
 /* The index of a Hugging Face target, as text; NULL where it is one file without an index. treadle_free() ends it. */
 treadle_status treadle_target_index(const treadle_target *target, const char *source_index, char **text_p);

@@ -33,12 +33,13 @@ out:
   return status;
 }
 
-/* The pieces of a window, by storage tensor; those of stacked experts are cut expert by expert. */
-static treadle_status megatron_pieces(const treadle_target *target, int64_t rank, int32_t count,
-                                      treadle_out_file *file) {
+/* The pieces of the tensors of a file, of a rank's window; those of stacked experts are cut expert by expert. place: by
+ * storage tensor, where in the file it is; -1: it is not. */
+static treadle_status add_pieces(const treadle_target *target, int64_t rank, const int32_t *place,
+                                 treadle_out_file *file) {
   treadle_status status;
   treadle_pieces window = {0};
-  int32_t storages;
+  int32_t storages, count = file->count;
   int64_t *next = treadle_alloc_array((size_t)count + 1, sizeof *next);
   const treadle_storage *all = treadle_layout_storages(target->layout, rank, &storages);
   if (!next) return no_memory(file->path);
@@ -50,7 +51,9 @@ static treadle_status megatron_pieces(const treadle_target *target, int64_t rank
       int64_t experts = storage->by_expert ? piece->box.size[0] : 1;
       int64_t slot = storage->by_expert ? (piece->offset - storage->offset) / storage->slot_stride : 0;
       for (int64_t e = 0; e < experts; e++) {
-        int32_t number = storage->public_first + (int32_t)(slot + e) * storage->run + storage->run_at;
+        int32_t number =
+            place[storage->public_first + (int32_t)(slot + e) * storage->run + storage->run_at];
+        if (number < 0) continue;
         if (pass == 0) {
           file->tensors[number].piece_count++;
           continue;
@@ -81,20 +84,23 @@ out:
   return status;
 }
 
-treadle_status treadle_target_megatron_file(const treadle_target *target, int32_t number,
-                                            treadle_out_file *file) {
-  treadle_status status;
-  int64_t rank = target->world.ranks[number];
-  file->kind = TREADLE_OUT_TORCH;
-  file->count = treadle_layout_storage_count(target->layout, rank);
-  file->tensors = treadle_arena_alloc_array(&file->arena, (size_t)file->count, sizeof *file->tensors);
-  if (!file->tensors) return no_memory(file->path);
+treadle_status treadle_target_list_rank(const treadle_target *target, int64_t rank, const int32_t *numbers,
+                                        int32_t count, treadle_out_file *file) {
+  treadle_status status = TREADLE_OK;
+  int32_t all = treadle_layout_storage_count(target->layout, rank);
+  int32_t *place = treadle_alloc_array((size_t)all + 1, sizeof *place);
+  file->count = count;
+  file->tensors = treadle_arena_alloc_array(&file->arena, (size_t)count, sizeof *file->tensors);
+  if (!file->tensors || !place) TRY(no_memory(file->path));
+  for (int32_t n = 0; n < all; n++) place[n] = -1;
   const char *entry = "model";
   int32_t chunk = -1;
-  for (int32_t n = 0; n < file->count; n++) {
+  for (int32_t n = 0; n < count; n++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     treadle_out_tensor *out = &file->tensors[n];
-    TRY(treadle_layout_storage(target->layout, rank, n, &info));
+    int32_t number = numbers ? numbers[n] : n;
+    place[number] = n;
+    TRY(treadle_layout_storage(target->layout, rank, number, &info));
     if (target->world.chunked && info.chunk != chunk)
       entry = treadle_arena_format(&file->arena, "model%d", chunk = info.chunk);
     out->entry = entry;
@@ -108,7 +114,16 @@ treadle_status treadle_target_megatron_file(const treadle_target *target, int32_
     if (!entry || !out->about.name) TRY(no_memory(file->path));
     file->bytes += (int64_t)info.bytes;
   }
-  TRY(megatron_pieces(target, rank, file->count, file));
+  TRY(add_pieces(target, rank, place, file));
 out:
+  treadle_free(place);
   return status;
+}
+
+treadle_status treadle_target_megatron_file(const treadle_target *target, int32_t number,
+                                            treadle_out_file *file) {
+  int64_t rank = target->world.ranks[number];
+  file->kind = TREADLE_OUT_TORCH;
+  return treadle_target_list_rank(target, rank, NULL, treadle_layout_storage_count(target->layout, rank),
+                                  file);
 }

@@ -11,6 +11,14 @@ treadle_status treadle_target_open_megatron(treadle_target *target, int64_t iter
 treadle_status treadle_target_megatron_file(const treadle_target *target, int32_t number,
                                             treadle_out_file *file);
 
+/* The storage tensors `numbers` of a rank, in this order, as tensors of a file. NULL: all that the rank has. */
+treadle_status treadle_target_list_rank(const treadle_target *target, int64_t rank, const int32_t *numbers,
+                                        int32_t count, treadle_out_file *file);
+/* torch_dist (target_dist.c), on one rank of a megatron layout. */
+treadle_status treadle_target_open_dist(treadle_target *target, int64_t iteration);
+treadle_status treadle_target_dist_file(const treadle_target *target, int32_t number,
+                                        treadle_out_file *file);
+
 /* The files that the model came in, and what they consist of (target_own.c). */
 treadle_status treadle_target_take_own(treadle_target *target);
 

@@ -4,7 +4,7 @@
 #include "convert/convert_parts.h"
 #include "convert/fill.h"
 #include "io/file_sum.h"
-#include "io/torch.h"
+#include "io/torch_dist.h"
 
 #include <string.h>
 
@@ -12,9 +12,10 @@ enum { TENSOR_OVERHEAD = 1 << 10 }; /* bytes that a tensor takes in a file besid
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out"); }
 
-/* The two kinds of files as one. */
+/* The kinds of files as one. */
 typedef struct writer {
   treadle_torch_writer *torch;
+  treadle_dist_writer *dist;
   treadle_safetensors_writer *safetensors;
 } writer;
 
@@ -39,6 +40,18 @@ static treadle_status create_torch(const treadle_convert *c, const char *path, c
 out:
   treadle_free(tensors);
   return status;
+}
+
+static treadle_status append(writer *w, const void *bytes, size_t count) {
+  return w->torch  ? treadle_torch_append(w->torch, bytes, count)
+         : w->dist ? treadle_dist_append(w->dist, bytes, count)
+                   : treadle_safetensors_append(w->safetensors, bytes, count);
+}
+
+static treadle_status finish(writer *w) {
+  return w->torch  ? treadle_torch_finish(w->torch)
+         : w->dist ? treadle_dist_finish(w->dist)
+                   : treadle_safetensors_finish(w->safetensors);
 }
 
 static treadle_status create_safetensors(const char *path, const treadle_out_file *file, writer *w) {
@@ -78,8 +91,7 @@ static treadle_status write_tensor(treadle_convert *c, treadle_filler *filler, c
     const char *made;
     TRY(treadle_fill(filler, file, tensor, at, end, c->buffer, &made));
     if (n->on) TRY(count(c, n, made, bytes));
-    TRY(w->torch ? treadle_torch_append(w->torch, made, (size_t)bytes)
-                 : treadle_safetensors_append(w->safetensors, made, (size_t)bytes));
+    TRY(append(w, made, (size_t)bytes));
     c->done_bytes += bytes;
     c->figures.bytes_written += bytes;
     TRY(treadle_tell(&c->watch, "bytes of files:", c->done_bytes, c->total_bytes));
@@ -94,6 +106,8 @@ static treadle_status note_whole(treadle_convert *c, int32_t number, const write
   treadle_record record = {.path = c->target->paths[number], .unsettled_bytes = n->bytes};
   if (w->torch)
     treadle_torch_writer_sum(w->torch, &record.bytes, &record.sum);
+  else if (w->dist)
+    treadle_dist_writer_sum(w->dist, &record.bytes, &record.sum);
   else
     treadle_safetensors_writer_sum(w->safetensors, &record.bytes, &record.sum);
   if (n->bytes) {
@@ -118,16 +132,18 @@ static treadle_status write_file(treadle_convert *c, int32_t number) {
   TRY(treadle_target_file(c->target, number, &file));
   TRY(treadle_out_folder_note(&c->folder, &begun));
   TRY(treadle_out_folder_make(&c->folder, file.path));
-  TRY(file.kind == TREADLE_OUT_TORCH ? create_torch(c, path, &file, &w)
-                                     : create_safetensors(path, &file, &w));
+  TRY(file.kind == TREADLE_OUT_TORCH  ? create_torch(c, path, &file, &w)
+      : file.kind == TREADLE_OUT_DIST ? treadle_dist_create(path, file.parts, file.count, &w.dist)
+                                      : create_safetensors(path, &file, &w));
   for (int32_t i = 0; i < file.count; i++) TRY(write_tensor(c, &filler, &file, &file.tensors[i], &w, &n));
   TRY(treadle_inputs_intact(&c->inputs));
-  TRY(w.torch ? treadle_torch_finish(w.torch) : treadle_safetensors_finish(w.safetensors));
+  TRY(finish(&w));
   TRY(note_whole(c, number, &w, &n));
   c->figures.bytes_read += filler.read_bytes;
 out:
   treadle_file_sums_release(&n.sums);
   treadle_torch_writer_destroy(w.torch);
+  treadle_dist_writer_destroy(w.dist);
   treadle_safetensors_writer_destroy(w.safetensors);
   treadle_filler_release(&filler);
   treadle_out_file_release(&file);

@@ -55,4 +55,35 @@ const char *treadle_torch_dist_file(const treadle_torch_dist *dist, int32_t numb
 treadle_status treadle_torch_dist_parse(const char *what, const void *image, size_t bytes,
                                         const char *skipped, treadle_torch_dist **dist_p);
 
+/* Writing: a file of chunks, each an archive of its own, one behind the other; and, once all files are there, the metadata
+ * that says where they are. Both follow from the same chunks, so that who writes the one need not have written the other. */
+typedef struct treadle_dist_part {
+  const char *key; /* of the global tensor */
+  treadle_dtype dtype;
+  int ndim;
+  int64_t shape[8];           /* of the global tensor */
+  int64_t offset[8], size[8]; /* of the chunk */
+} treadle_dist_part;
+
+typedef struct treadle_dist_writer treadle_dist_writer;
+/* Create, append the bytes of all parts one after the other in pieces of any size, finish, as with treadle_torch_create(). */
+treadle_status treadle_dist_create(const char *path, const treadle_dist_part *parts, int32_t count,
+                                   treadle_dist_writer **writer_p);
+treadle_status treadle_dist_append(treadle_dist_writer *writer, const void *bytes, size_t count);
+treadle_status treadle_dist_finish(treadle_dist_writer *writer);
+/* After finish: treadle_file_writer_sum(). */
+void treadle_dist_writer_sum(const treadle_dist_writer *writer, int64_t *bytes_p, uint64_t *sum_p);
+void treadle_dist_writer_destroy(treadle_dist_writer *writer);
+
+typedef struct treadle_dist_written { /* a file of parts */
+  const char *path;                   /* from the folder of the metadata */
+  const treadle_dist_part *parts;
+  int32_t count;
+} treadle_dist_written;
+
+/* The pickle of `.metadata`; parts of one key follow one another, in one file or from one to the next. treadle_pickle_release()
+ * ends it. */
+treadle_status treadle_dist_metadata_make(const char *what, const treadle_dist_written *files,
+                                          int32_t count, treadle_pickle *pickle);
+
 #endif

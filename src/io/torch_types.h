@@ -22,4 +22,9 @@ const treadle_torch_type *treadle_torch_type_of_safetensors(const char *safetens
  * bytes pass 2^62. */
 bool treadle_torch_measure(const treadle_torch_type *type, treadle_torch_tensor *tensor);
 
+/* The pickle of an archive whose top is one tensor, over storage 0 of *bytes_p bytes. Of the tensor, entry, name (for
+ * messages), dtype, ndim and shape count. */
+treadle_status treadle_torch_pickle_alone(const char *what, const treadle_torch_tensor *tensor,
+                                          treadle_pickle *pickle, size_t *bytes_p);
+
 #endif

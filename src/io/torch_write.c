@@ -121,6 +121,23 @@ static treadle_status check_tensor(const char *path, treadle_torch_tensor *tenso
   return TREADLE_OK;
 }
 
+treadle_status treadle_torch_pickle_alone(const char *what, const treadle_torch_tensor *given,
+                                          treadle_pickle *pickle, size_t *bytes_p) {
+  const treadle_torch_type *type = NULL;
+  treadle_torch_tensor tensor = *given;
+  said memo = {0};
+  treadle_status status;
+  TRY(check_tensor(what, &tensor, &type));
+  treadle_pickle_op(pickle, (char)0x80);
+  treadle_pickle_op(pickle, 2); /* the protocol */
+  add_tensor(pickle, &memo, &tensor, type, 0);
+  treadle_pickle_op(pickle, '.');
+  *bytes_p = tensor.bytes;
+  if (pickle->failed) status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its pickle", what);
+out:
+  return status;
+}
+
 static treadle_status make_pickle(treadle_torch_writer *writer, const treadle_torch_tensor *tensors,
                                   const treadle_torch_extra *extras, int32_t extra_count,
                                   treadle_pickle *pickle) {

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "io/file.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,6 +50,13 @@ treadle_status treadle_zip_check(const char *what, const treadle_zip_entry *entr
  * destroy ends the writer, and without finish leaves nothing behind. */
 typedef struct treadle_zip_writer treadle_zip_writer;
 treadle_status treadle_zip_create(const char *path, treadle_zip_writer **writer_p);
+/* The same into a file that the caller writes, from byte `base` on, where the next byte of that file goes: finish ends the
+ * archive and not the file. file NULL: nothing is written, and treadle_zip_skip() stands for append. */
+treadle_status treadle_zip_create_in(const char *what, treadle_file_writer *file, int64_t base,
+                                     treadle_zip_writer **writer_p);
+treadle_status treadle_zip_skip(treadle_zip_writer *writer, size_t count);
+/* Bytes of the archive so far. */
+int64_t treadle_zip_bytes(const treadle_zip_writer *writer);
 /* Names are not compared: the caller gives each once. */
 treadle_status treadle_zip_begin(treadle_zip_writer *writer, const char *name, size_t bytes);
 treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes, size_t count);

@@ -33,7 +33,9 @@ typedef struct written {
 } written;
 
 struct treadle_zip_writer {
-  treadle_file_writer *file;
+  treadle_file_writer *file; /* NULL: bytes are only counted */
+  bool lent;                 /* the file is the caller's */
+  int64_t base;              /* where in it the archive begins */
   const char *path;
   uint64_t at; /* bytes so far, those in the buffer included */
   unsigned char *buffer;
@@ -44,13 +46,18 @@ struct treadle_zip_writer {
 };
 
 static treadle_status flush(treadle_zip_writer *writer) {
-  treadle_status status = treadle_file_writer_append(writer->file, writer->buffer, writer->buffered);
+  treadle_status status = TREADLE_OK;
+  if (writer->file) status = treadle_file_writer_append(writer->file, writer->buffer, writer->buffered);
   writer->buffered = 0;
   return status;
 }
 
 static treadle_status put(treadle_zip_writer *writer, const void *bytes, size_t count) {
   treadle_status status = TREADLE_OK;
+  if (!writer->file) {
+    writer->at += count;
+    return TREADLE_OK;
+  }
   if (count > BUFFER_BYTES - writer->buffered) TRY(flush(writer));
   if (count >= BUFFER_BYTES) {
     TRY(treadle_file_writer_append(writer->file, bytes, count));
@@ -67,28 +74,41 @@ out:
  * is patched went in as one. */
 static treadle_status patch(treadle_zip_writer *writer, uint64_t at, const void *bytes, size_t count) {
   uint64_t filed = writer->at - writer->buffered;
-  if (at < filed) return treadle_file_writer_patch(writer->file, (int64_t)at, bytes, count);
+  if (!writer->file) return TREADLE_OK;
+  if (at < filed) return treadle_file_writer_patch(writer->file, writer->base + (int64_t)at, bytes, count);
   memcpy(writer->buffer + (at - filed), bytes, count);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_zip_create_in(const char *what, treadle_file_writer *file, int64_t base,
+                                     treadle_zip_writer **writer_p) {
+  treadle_zip_writer *writer = treadle_alloc(sizeof *writer);
+  *writer_p = NULL;
+  if (writer) {
+    writer->file = file;
+    writer->lent = true;
+    writer->base = base;
+    writer->path = treadle_arena_copy_text(&writer->arena, what);
+    if (file) writer->buffer = treadle_alloc(BUFFER_BYTES);
+  }
+  if (!writer || !writer->path || (file && !writer->buffer)) {
+    treadle_zip_destroy(writer);
+    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to write it", what);
+  }
+  *writer_p = writer;
   return TREADLE_OK;
 }
 
 treadle_status treadle_zip_create(const char *path, treadle_zip_writer **writer_p) {
   treadle_status status;
-  treadle_zip_writer *writer = treadle_alloc(sizeof *writer);
+  treadle_file_writer *file = NULL;
   *writer_p = NULL;
-  if (writer) {
-    writer->path = treadle_arena_copy_text(&writer->arena, path);
-    writer->buffer = treadle_alloc(BUFFER_BYTES);
-  }
-  if (!writer || !writer->path || !writer->buffer) {
-    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to write it", path);
-    goto out;
-  }
-  TRY(treadle_file_writer_create(path, &writer->file));
-  *writer_p = writer;
-  writer = NULL;
+  TRY(treadle_file_writer_create(path, &file));
+  TRY(treadle_zip_create_in(path, file, 0, writer_p));
+  (*writer_p)->lent = false;
+  file = NULL;
 out:
-  treadle_zip_destroy(writer);
+  treadle_file_writer_destroy(file);
   return status;
 }
 
@@ -164,6 +184,17 @@ treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes,
   return put(writer, bytes, count);
 }
 
+treadle_status treadle_zip_skip(treadle_zip_writer *writer, size_t count) {
+  if (writer->file || count > writer->left)
+    return treadle_fail(TREADLE_STATE, "%s: %zu bytes skipped of an entry that lacks %llu", writer->path,
+                        count, (unsigned long long)writer->left);
+  writer->left -= count;
+  writer->at += count;
+  return TREADLE_OK;
+}
+
+int64_t treadle_zip_bytes(const treadle_zip_writer *writer) { return (int64_t)writer->at; }
+
 static treadle_status put_record(treadle_zip_writer *writer, const written *entry) {
   bool large = entry->bytes >= ZIP_IN_64, far = entry->at >= ZIP_IN_64;
   unsigned char record[ZIP_CENTRAL_BYTES], extra[LONGEST_EXTRA], *to = record, *more = extra;
@@ -235,7 +266,7 @@ treadle_status treadle_zip_finish(treadle_zip_writer *writer) {
   for (size_t i = 0; i < writer->entries.count; i++) TRY(put_record(writer, &writer->entries.items[i]));
   TRY(put_end(writer, directory_at));
   TRY(flush(writer));
-  TRY(treadle_file_writer_commit(writer->file));
+  if (!writer->lent) TRY(treadle_file_writer_commit(writer->file));
 out:
   return status;
 }
@@ -246,7 +277,7 @@ void treadle_zip_sum(const treadle_zip_writer *writer, int64_t *bytes_p, uint64_
 
 void treadle_zip_destroy(treadle_zip_writer *writer) {
   if (!writer) return;
-  treadle_file_writer_destroy(writer->file);
+  if (!writer->lent) treadle_file_writer_destroy(writer->file);
   treadle_array_release(&writer->entries);
   treadle_arena_release(&writer->arena);
   treadle_free(writer->buffer);

@@ -39,25 +39,33 @@ static const char latent[] =
 /* ---- Round trips ------------------------------------------------------------------------------- */
 
 static const struct {
-  const char *config, *layouts[6];
+  const char *config, *layouts[7];
   int shards;
   bool copies;
 } trips[] = {
-    {tied, {"megatron:tp=2,pp=2", "megatron:pp=2,vpp=2", "megatron"}, 0, true},
-    {untied, {"megatron:tp=4,pp=2", "megatron:first=1,pp=2", "megatron:tp=2,spec=local"}, 3, false},
-    {half, {"megatron:tp=2,pp=4", "megatron:vocab_divisible_by=1"}, 2, true},
+    {tied,
+     {"megatron:tp=2,pp=2", "megatron:pp=2,vpp=2", "megatron", "torch_dist", "torch_dist:spec=local"},
+     0,
+     true},
+    {untied,
+     {"megatron:tp=4,pp=2", "megatron:first=1,pp=2", "megatron:tp=2,spec=local",
+      "torch_dist:padded_vocab_size=1000"},
+     3,
+     false},
+    {half, {"megatron:tp=2,pp=4", "megatron:vocab_divisible_by=1", "torch_dist"}, 2, true},
     {experts,
      {"megatron:tp=2,pp=2,ep=2", "megatron:tp=2,ep=4,etp=1", "megatron:pp=2,vpp=2,ep=8",
-      "megatron:tp=2,ep=2,experts=sequential"},
+      "megatron:tp=2,ep=2,experts=sequential", "torch_dist"},
      2,
      false},
     {mixture,
      {"megatron:tp=2,experts=legacy", "megatron:tp=2,pp=2,ep=4,etp=1,experts=legacy",
-      "megatron:tp=2,ep=2,experts=stacked"},
+      "megatron:tp=2,ep=2,experts=stacked", "torch_dist"},
      0,
      false},
     {latent,
-     {"megatron:tp=2,pp=2,ep=2,last=1", "megatron:tp=4,ep=2,etp=1", "megatron:mla_down_proj_fusion=on"},
+     {"megatron:tp=2,pp=2,ep=2,last=1", "megatron:tp=4,ep=2,etp=1", "megatron:mla_down_proj_fusion=on",
+      "torch_dist"},
      2,
      true},
 };
@@ -66,7 +74,7 @@ static void there_and_back(void **state) {
   (void)state;
   for (size_t i = 0; i < TEST_COUNT(trips); i++) {
     conversion_make("hf", trips[i].config, trips[i].shards, trips[i].copies);
-    for (int k = 0; k < 6 && trips[i].layouts[k]; k++) {
+    for (int k = 0; k < 7 && trips[i].layouts[k]; k++) {
       conversion_run("hf", trips[i].layouts[k], "hf", "there");
       conversion_run(trips[i].layouts[k], "hf", "there", "back");
       if (conversion_shell("diff -r '%s' '%s' >&2", conversion_at("hf"), conversion_at("back")))

@@ -1,7 +1,11 @@
-/* treadle convert from torch_dist checkpoints. */
+/* treadle convert from torch_dist checkpoints, and to them. */
 #include "cli/conversion.h"
 
+#include "base/alloc.h"
+#include "base/crc.h"
+#include "base/dtype.h"
 #include "io/file.h"
+#include "io/torch_dist.h"
 #include "test.h"
 
 #define RECORDED TREADLE_SOURCE_DIR "/tests/data/convert"
@@ -88,9 +92,81 @@ static void parts_must_be_complete(void **state) {
   command_release(&result);
 }
 
+/* All of a global tensor, row-major, chunk by chunk. */
+static uint32_t sum_tensor(const treadle_dist_tensor *tensor) {
+  size_t each = treadle_dtype_bytes(tensor->dtype);
+  char *all = treadle_alloc(tensor->bytes + 1);
+  assert_non_null(all);
+  for (int32_t c = 0; c < tensor->chunk_count; c++) {
+    const treadle_dist_chunk *chunk = &tensor->chunks[c];
+    for (size_t i = 0; i < chunk->bytes / each; i++) {
+      int64_t left = (int64_t)i, from = 0, to = 0, stride = 1;
+      for (int d = tensor->ndim - 1; d >= 0; d--) {
+        int64_t at = left % chunk->size[d];
+        from += at * chunk->strides[d];
+        to += (chunk->offset[d] + at) * stride;
+        stride *= tensor->shape[d];
+        left /= chunk->size[d];
+      }
+      memcpy(all + (size_t)to * each, (const char *)chunk->data + (size_t)from * each, each);
+    }
+  }
+  uint32_t sum = treadle_crc32(0, all, tensor->bytes);
+  treadle_free(all);
+  return sum;
+}
+
+/* What is written has the keys, shapes and values of the recorded checkpoint, but for how the tensors are cut. */
+static void distributed_checkpoints_are_written(void **state) {
+  (void)state;
+  static const char *const names[] = {"moe", "latent"};
+  for (size_t i = 0; i < TEST_COUNT(names); i++) {
+    char path[400];
+    treadle_torch_dist *wanted, *written;
+    snprintf(path, sizeof path, "%s/%s", RECORDED, names[i]);
+    conversion_remove("dist");
+    command_result result = read_recorded(names[i], names[i], "torch_dist", "dist");
+    command_expect(&result, 0, "", 0);
+    command_release(&result);
+    conversion_run("torch_dist", "hf", "dist", "back");
+    result = read_recorded(names[i], names[i], "hf", "hf");
+    command_expect(&result, 0, "", 0);
+    command_release(&result);
+    same_tensors(conversion_at("hf"), conversion_at("back"));
+    assert_ok(treadle_torch_dist_open(path, "_extra_state", &wanted));
+    snprintf(path, sizeof path, "%s/release", conversion_at("dist"));
+    assert_ok(treadle_torch_dist_open(path, NULL, &written));
+    int32_t compared = 0;
+    for (int32_t k = 0; k < wanted->count; k++) {
+      const treadle_dist_tensor *a = &wanted->tensors[k], *b = NULL;
+      if (strncmp(a->key, "optimizer.", 10) == 0) continue;
+      for (int32_t n = 0; n < written->count && !b; n++)
+        if (strcmp(written->tensors[n].key, a->key) == 0) b = &written->tensors[n];
+      if (!b) fail_msg("%s: %s is not written", names[i], a->key);
+      assert_int_equal(a->dtype, b->dtype);
+      assert_int_equal(a->ndim, b->ndim);
+      assert_memory_equal(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+      if (sum_tensor(a) != sum_tensor(b)) fail_msg("%s: %s differs", names[i], a->key);
+      compared++;
+    }
+    assert_int_equal(compared, written->count);
+    treadle_torch_dist_close(wanted);
+    treadle_torch_dist_close(written);
+  }
+}
+
+static void parts_are_not_written(void **state) {
+  (void)state;
+  command_result result = read_recorded("gdn", "gdn", "torch_dist", "result");
+  command_expect(&result, 2,
+                 "experts one by one and linear attention are read from torch_dist, and not written", 1);
+  command_release(&result);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(distributed_checkpoints_are_read),
-                                     cmocka_unit_test(another_models_are_refused),
-                                     cmocka_unit_test(parts_must_be_complete)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(distributed_checkpoints_are_read),
+      cmocka_unit_test(distributed_checkpoints_are_written), cmocka_unit_test(parts_are_not_written),
+      cmocka_unit_test(another_models_are_refused), cmocka_unit_test(parts_must_be_complete)};
   return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

@@ -59,7 +59,7 @@ static void refusals(void **state) {
   conversion_remove("result");
   conversion_refused(2, "there is no such file", "hf", "megatron", "none", "result");
   conversion_refused(2, "are read as hf, megatron or torch_dist", "vllm:tp=2", "hf", "hf", "result");
-  conversion_refused(2, "are written as hf or megatron", "hf", "vllm:tp=2", "hf", "result");
+  conversion_refused(2, "are written as hf, megatron or torch_dist", "hf", "vllm:tp=2", "hf", "result");
   conversion_refused(2, "not divisible by ep=3", "hf", "megatron:ep=3", "hf", "result");
   conversion_refused(2, "has no experts", "hf", "megatron:ep=2", "dense", "result");
   conversion_refused(2, "has 4 folders mp_rank_*, and megatron:tp=2 has 2", "megatron:tp=2", "hf", "there",

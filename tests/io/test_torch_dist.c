@@ -216,11 +216,102 @@ static void checks_many_chunks(void **state) {
   treadle_free(chunks);
 }
 
+/* ---- Writing ---- */
+
+static const treadle_dist_part parts[] = {
+    {.key = "a", .dtype = TREADLE_BF16, .ndim = 2, .shape = {2, 70}, .size = {1, 70}},
+    {.key = "a", .dtype = TREADLE_BF16, .ndim = 2, .shape = {2, 70}, .offset = {1}, .size = {1, 70}},
+    {.key = "empty", .dtype = TREADLE_FP32, .ndim = 1},
+    {.key = "scalar", .dtype = TREADLE_FP32},
+    {.key = "codes", .dtype = TREADLE_FP8_E4M3, .ndim = 1, .shape = {5}, .size = {5}},
+};
+enum { PARTS = sizeof parts / sizeof *parts, PART_BYTES = 2 * 140 + 4 + 5 };
+
+static treadle_status write_parts(const char *folder, size_t step, int32_t split, size_t lacking) {
+  treadle_status status;
+  char path[300];
+  unsigned char bytes[PART_BYTES];
+  treadle_dist_writer *writer = NULL;
+  treadle_pickle pickle = {0};
+  const treadle_dist_written files[] = {{"one.distcp", parts, split},
+                                        {"two.distcp", parts + split, PARTS - split}};
+  for (size_t i = 0; i < PART_BYTES; i++) bytes[i] = (unsigned char)i;
+  for (size_t f = 0, at = 0; f < 2; f++) {
+    size_t end = f == 1 ? PART_BYTES - lacking : split == 1 ? 140 : 280;
+    snprintf(path, sizeof path, "%s/%s", folder, files[f].path);
+    TRY(treadle_dist_create(path, files[f].parts, files[f].count, &writer));
+    for (size_t some; at < end; at += some) {
+      some = end - at < step ? end - at : step;
+      TRY(treadle_dist_append(writer, bytes + at, some));
+    }
+    TRY(treadle_dist_finish(writer));
+    treadle_dist_writer_destroy(writer);
+    writer = NULL;
+  }
+  TRY(treadle_dist_metadata_make("files", files, 2, &pickle));
+  snprintf(path, sizeof path, "%s/.metadata", folder);
+  TRY(treadle_file_write(path, pickle.bytes, pickle.count));
+out:
+  treadle_dist_writer_destroy(writer);
+  treadle_pickle_release(&pickle);
+  return status;
+}
+
+/* In pieces of any size; a tensor in one file or in two. */
+static void writes(void **state) {
+  (void)state;
+  static const size_t steps[] = {1, 7, 140, 1000};
+  for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+    for (int32_t split = 1; split < 3; split++) {
+      const char *folder = test_folder();
+      treadle_torch_dist *dist;
+      size_t at = 0;
+      assert_ok(write_parts(folder, steps[s], split, 0));
+      assert_ok(treadle_torch_dist_open(folder, NULL, &dist));
+      assert_int_equal(dist->count, 4);
+      for (int32_t t = 0, part = 0; t < dist->count; t++) {
+        const treadle_dist_tensor *tensor = &dist->tensors[t];
+        assert_string_equal(tensor->key, parts[part].key);
+        assert_int_equal(tensor->dtype, parts[part].dtype);
+        assert_int_equal(tensor->ndim, parts[part].ndim);
+        assert_memory_equal(tensor->shape, parts[part].shape, sizeof tensor->shape);
+        for (int32_t c = 0; c < tensor->chunk_count; c++, part++) {
+          const unsigned char *data = tensor->chunks[c].data;
+          assert_int_equal(tensor->chunks[c].offset[0], parts[part].offset[0]);
+          assert_true(tensor->chunks[c].contiguous);
+          for (size_t i = 0; i < tensor->chunks[c].bytes; i++)
+            assert_int_equal(data[i], (unsigned char)at++);
+        }
+      }
+      assert_int_equal(at, PART_BYTES);
+      treadle_torch_dist_close(dist);
+      test_remove(folder);
+    }
+}
+
+static void wrong_writes(void **state) {
+  (void)state;
+  const char *folder = test_folder();
+  char path[300];
+  treadle_dist_writer *writer;
+  static const char zeros[200];
+  assert_fails(TREADLE_STATE, "'codes' lacks 3 bytes", write_parts(folder, 50, 2, 3));
+  snprintf(path, sizeof path, "%s/two.distcp", folder);
+  assert_false(treadle_file_exists(path));
+  assert_ok(treadle_dist_create(path, parts, 1, &writer));
+  assert_fails(TREADLE_STATE, "60 bytes more", treadle_dist_append(writer, zeros, 200));
+  treadle_dist_writer_destroy(writer);
+  assert_false(treadle_file_exists(path));
+  TEST_EACH_ALLOCATION(write_parts(folder, 50, 2, 0));
+  test_remove(folder);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads),           cmocka_unit_test(fails_without_memory),
       cmocka_unit_test(survives_damage), cmocka_unit_test(checks_files),
       cmocka_unit_test(checks_chunks),   cmocka_unit_test(checks_many_chunks),
+      cmocka_unit_test(writes),          cmocka_unit_test(wrong_writes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void hash_text(uint64_t *hash, const char *text) {
 
 /* One storage tensor: name, shape, place and runs. Fields one by one: structs have holes. */
 static void digest_storage(const void *layout, int64_t rank, int32_t number, uint64_t *hash) {
-  treadle_storage_info info;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   treadle_run *runs = NULL;
   size_t count = 0;
   if (!golden_library.storage(layout, rank, number, &info) ||
