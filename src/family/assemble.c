@@ -90,6 +90,17 @@ static void remove_places(treadle_yaml *tree) {
   }
 }
 
+/* A trait whose value is none is not there, whatever the family that is extended says. */
+static void remove_traits(treadle_yaml *tree) {
+  const treadle_yaml *traits = treadle_yaml_get(tree, "traits");
+  for (size_t e = 0; traits && e < traits->count; e++) {
+    treadle_yaml *map = traits->items[e];
+    for (size_t i = map->kind == TREADLE_YAML_MAP ? map->count : 0; i-- > 0;)
+      if (strcmp(treadle_yaml_text(map, map->keys[i], ""), "none") == 0)
+        treadle_tree_unset(map, map->keys[i]);
+  }
+}
+
 /* {megatron: none}: the family has no such engine, whatever its blocks say. */
 static void remove_engines(treadle_yaml *tree) {
   static const char *const maps[] = {"traits", "requires", "outer", "engines",
@@ -133,6 +144,7 @@ treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *
   remove_places(tree);
   if (blocks) remove_empty(tree);
   remove_engines(tree);
+  remove_traits(tree);
   TRY(treadle_conditions_apply(a, tree, treadle_yaml_get(root, "conditions")));
   *whole_p = tree;
 out:

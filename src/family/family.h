@@ -58,6 +58,7 @@ typedef struct treadle_view_rule {
   int naxes;
   int8_t axis[TREADLE_MAX_AXES]; /* of the kind */
   int8_t axis_dim[TREADLE_MAX_AXES];
+  bool key_heads; /* of keys or values: no axis of it counts query heads */
   const char *file;
   int line;
 } treadle_view_rule;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const view_keys[] = {"name", "of", "take", "shape", NULL};
+static const char *const view_keys[] = {"name", "of", "take", "shape", "key_heads", NULL};
 
 /* The axis of a kind by its text; the first, which counts experts, has no name here. */
 static treadle_status find_axis(const treadle_family_reader *reader, const treadle_yaml *node,
@@ -100,6 +100,7 @@ static treadle_status read_view(treadle_family_reader *reader, const treadle_yam
     return treadle_family_fail(reader, node, "%s stands twice", name.text);
   TRY(treadle_family_text_of(reader, node, "of", true, &text));
   TRY(treadle_family_kind(reader, node, text, &view->kind));
+  TRY(treadle_family_flag(reader, node, "key_heads", &view->key_heads));
   TRY(read_takes(reader, node, view));
   const treadle_yaml *shape = treadle_yaml_get(node, "shape");
   const treadle_kind *kind = &reader->family->kinds[view->kind];

@@ -26,7 +26,7 @@ static void axes_of(const treadle_part_shape *part, int dim, int *first_p, int *
 static bool has_query_heads(const treadle_part_shape *part) {
   int first, last;
   axes_of(part, 0, &first, &last);
-  return last - first >= 2;
+  return last - first >= 2 && !part->key_heads;
 }
 
 static int64_t rows_of(const treadle_part_shape *part) { return part->shape[0]; }

@@ -63,6 +63,7 @@ typedef struct treadle_part_shape {
   int8_t of_axis[TREADLE_MAX_AXES];                        /* of the tensor */
   int64_t elems;                                           /* of one expert */
   int64_t start[TREADLE_MAX_AXES], size[TREADLE_MAX_AXES]; /* by axis of the tensor: what of it is taken */
+  bool key_heads; /* its heads are those of keys or values, whatever axes it has */
   bool rows_only; /* heads are not to be seen in it: where they are cut, its rows are */
 } treadle_part_shape;
 

@@ -36,6 +36,7 @@ treadle_status treadle_model_part(const treadle_model *model, treadle_part_name 
   for (int i = 0; view && i < view->takes; i++) TRY(take_axis(model, view, i, &part));
   part.ndim = view ? view->ndim : tensor->ndim - kind->experts;
   part.naxes = view ? view->naxes : tensor->naxes - kind->experts;
+  part.key_heads = view && view->key_heads;
   for (int d = 0; d < part.ndim; d++) part.shape[d] = 1;
   for (int a = 0; a < part.naxes; a++) {
     int of = view ? view->axis[a] : a + kind->experts;
