@@ -303,6 +303,8 @@ treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
 /* The number of a storage tensor of the to-window, as treadle_layout_find. */
 int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
+/* Is this page of the to-window one of the from-window, too (alias)? Else, as for a page that is none: false. */
+bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */

@@ -51,6 +51,15 @@ int32_t treadle_plan_find(const treadle_plan *plan, const char *name) {
   return treadle_layout_find(plan->to, plan->rank, name);
 }
 
+bool treadle_plan_shares(const treadle_plan *plan, int64_t page) {
+  TREADLE_NEED_OR(plan, false);
+  if (page < 0 || page >= plan->to_pages)
+    return treadle_fail(TREADLE_REFUSED, "page %lld is none of the window's %lld", (long long)page,
+                        (long long)plan->to_pages),
+           false;
+  return plan->arrangement.from_of && plan->arrangement.from_of[page] >= 0;
+}
+
 /* ---- Cutting ops ---- */
 
 typedef enum part { KEPT, DROPPED, MIXED } part;

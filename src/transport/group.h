@@ -12,6 +12,8 @@
 #ifndef TREADLE_TRANSPORT_GROUP_H
 #define TREADLE_TRANSPORT_GROUP_H
 
+#include "treadle_testing.h" /* treadle_group_last_words and what is with it */
+
 #include "base/status.h"
 
 #include <stdatomic.h>
@@ -133,12 +135,6 @@ bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
 /* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
 bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
-
-/* Last words: what a rank has to say to the others when it will not meet them any more, at most TREADLE_GROUP_PAYLOAD bytes. They
- * can be read, also of a group that failed, until it is closed; NULL: the rank says none within the time, or has
- * died before it did. */
-void treadle_group_last_words(treadle_group *group, const void *words, size_t bytes);
-const void *treadle_group_hear(treadle_group *group, int rank, double seconds);
 
 /* For tests: makes `size` groups that live in one process, one for each thread. Memory is shared at the
  * addresses of its owner, so that TSan sees who reads it. */
