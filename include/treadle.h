@@ -28,7 +28,21 @@
  * that was there, and sets that again when the last model is closed. A program that sets its own meanwhile hands on from it.
  *
  * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
- * local. Objects may be read by several threads, but changed by one at a time. */
+ * local.
+ *
+ * Who must outlive whom, whose texts live how long, and which threads may call:
+ *
+ *   model    needs nothing. Its texts live as long as it does. It never changes: any number of threads may ask it.
+ *   layout   needs its model. Its texts, and infos but for those of the model, live as long as it does. Never changes.
+ *   plan     needs its two layouts. Never changes.
+ *   report   needs its two layouts. Never changes.
+ *   group    needs nothing. One thread at a time; rank and size may be asked by any.
+ *   switch   needs its group and its two layouts; the caller's registered memory and what hooks point to must be there, too.
+ *            One thread at a time changes it: an arrow beside another is refused. Windows may be used by any thread, as modes say.
+ *   convert  needs nothing: options are copied. One thread at a time.
+ *
+ * An object is ended by one thread, when no other uses it. Options are looked at during the call alone, but for callbacks and
+ * their contexts. */
 #ifndef TREADLE_H
 #define TREADLE_H
 
@@ -127,7 +141,7 @@ void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
   size_t struct_size;
-  const char *name;    /* Hugging Face's name */
+  const char *name;    /* Hugging Face's name; lives as long as the model, as does */
   const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
   int ndim;
   int64_t shape[4];
@@ -139,7 +153,7 @@ typedef struct treadle_tensor_info {
 int32_t treadle_model_tensor_count(const treadle_model *model); /* else -1 */
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
                                     treadle_tensor_info *info_p);
-const char *treadle_model_family(const treadle_model *model); /* else NULL */
+const char *treadle_model_family(const treadle_model *model); /* lives as long as the model; else NULL */
 int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
 int64_t treadle_model_bytes(const treadle_model *model);      /* else -1 */
 bool treadle_model_has_weights(const treadle_model *model);   /* else false */
@@ -303,6 +317,8 @@ treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
 /* The number of a storage tensor of the to-window, as treadle_layout_find. */
 int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
+/* Is this page of the to-window one of the from-window, too (alias)? Else, as for a page that is none: false. */
+bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */

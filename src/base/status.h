@@ -16,6 +16,9 @@ treadle_status treadle_fail(treadle_status status, const char *format, ...)
 treadle_status treadle_fail_in(treadle_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Ends a function that has nothing to end: the input breaks a rule, in these words. */
+#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
+
 /* Each function has one label `out:` which ends everything, and one variable `status`. */
 #define TRY(call)                                                                                          \
   do {                                                                                                     \

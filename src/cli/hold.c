@@ -3,7 +3,6 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "switch/switch.h"
 
 #include <string.h>
 
@@ -75,7 +74,8 @@ treadle_status treadle_hold_check(const treadle_switch *sw, const treadle_switch
     for (size_t i = 0; i < bytes / 8 && !dropped; i++)
       if (words[i] != word_at(rank, c, i))
         return treadle_fail(TREADLE_DIFFERENT, "rank %lld: %s, byte %zu of the %s is not what it was",
-                            (long long)rank, when, i * 8, treadle_class_text(c));
+                            (long long)rank, when, i * 8,
+                            c == TREADLE_GRADS ? "gradients" : "optimizer state");
   }
   return TREADLE_OK;
 }

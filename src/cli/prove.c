@@ -4,8 +4,7 @@
 
 #include "base/alloc.h"
 #include "cli/compare.h"
-#include "switch/inject.h"
-#include "switch/prove.h"
+#include "treadle_testing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,12 +115,12 @@ static treadle_status prove(const treadle_prove_input *input, size_t i) {
   treadle_switch_noise(sw, (uint64_t)fault);
   TRY(plant(input, sw, fault, start, &victim));
   if (victim < 0) {
-    if (session->rank == 0 && !treadle_fault_is_of_bands(fault))
+    if (session->rank == 0 && fault < TREADLE_FAULT_BAND_DROP)
       fprintf(input->file, "prove: no rank has %s that could be %s\n", what, name);
     goto out;
   }
   if (faults[i].slow != TREADLE_POINTS && session->rank != victim)
-    treadle_switch_inject(sw, (treadle_injection){TREADLE_INJECT_SLOW, faults[i].slow, 0});
+    (void)treadle_switch_inject(sw, (treadle_injection){TREADLE_INJECT_SLOW, faults[i].slow, 0});
   outcome caught;
   bool bound = false;
   TRY(spoil(input, sw, victim, fault == TREADLE_FAULT_BAND_SCALE, &caught, &bound));

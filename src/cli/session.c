@@ -22,11 +22,13 @@ typedef struct verdict {
 
 treadle_status treadle_session_start(treadle_session *session, const char *command,
                                      double timeout_seconds) {
-  *session = (treadle_session){.command = command, .size = 1};
+  *session = (treadle_session){.command = command,
+                               .size = 1,
+                               .timeout_seconds =
+                                   timeout_seconds > DEFAULT_TIMEOUT ? timeout_seconds : DEFAULT_TIMEOUT};
   treadle_status status = treadle_mpi_start(&session->rank, &session->size);
   if (!status) /* ranks may read files for as long as they like: a short limit is for switches */
-    status = treadle_group_mpi(NULL, timeout_seconds > DEFAULT_TIMEOUT ? timeout_seconds : DEFAULT_TIMEOUT,
-                               &session->group);
+    status = treadle_group_mpi(NULL, session->timeout_seconds, &session->group);
   session->said = status != TREADLE_OK;
   if (status && session->rank == 0)
     fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));

@@ -10,8 +10,9 @@
 typedef struct treadle_session {
   const char *command;
   int rank, size;
-  treadle_group *group; /* NULL before the ranks have met */
-  bool said;            /* the failure at hand is known to all ranks, and rank 0 has said it */
+  double timeout_seconds; /* of the group, once the ranks have met */
+  treadle_group *group;   /* NULL before the ranks have met */
+  bool said;              /* the failure at hand is known to all ranks, and rank 0 has said it */
 } treadle_session;
 
 /* Starts MPI and joins the ranks. What goes wrong here is said by rank 0, if there is one. Collective. */

@@ -11,8 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "plan/plan.h"
-#include "switch/prove.h"
 
 #include <math.h>
 #include <string.h>
@@ -159,11 +157,14 @@ out:
 static treadle_status prove(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   treadle_session *session = &job->session;
-  int64_t cap_min = 0;
+  const treadle_plan_options plain = {.struct_size = sizeof plain, .page_bytes = job->plan.page_bytes};
+  treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
+  treadle_plan *plan = NULL;
   double largest = 0;
-  TRY(treadle_session_agree(session, treadle_plan_cap_min(job->train, job->infer, session->rank,
-                                                          (int64_t)job->plan.page_bytes, &cap_min)));
-  TRY(treadle_job_largest(job, (double)cap_min, &largest));
+  TRY(treadle_session_agree(session,
+                            treadle_plan_create(job->train, job->infer, session->rank, &plain, &plan)));
+  treadle_plan_get_info(plan, &info);
+  TRY(treadle_job_largest(job, (double)info.cap_min_bytes, &largest));
   treadle_prove_input input = {.session = session,
                                .train = job->train,
                                .infer = job->infer,
@@ -177,6 +178,7 @@ static treadle_status prove(treadle_job *job) {
   job->sw = NULL;
   TRY(treadle_prove_faults(&input));
 out:
+  treadle_plan_destroy(plan);
   return status;
 }
 

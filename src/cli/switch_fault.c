@@ -10,8 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "switch/digest.h"
-#include "switch/switch.h"
+#include "treadle_tools.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -21,6 +20,8 @@
 #include <unistd.h>
 
 /* ---- The option ---- */
+
+enum { MOST_WAVES = 4096 }; /* that a switch has */
 
 static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt"};
 
@@ -43,7 +44,7 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
     return TREADLE_OK;
   }
   if (strncmp(field, "wave=", 5) == 0) {
-    if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value > TREADLE_MAX_WAVES)
+    if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value > MOST_WAVES)
       return refuse(text, "the wave is no number from 0");
     fault->injection.wave = (int32_t)value;
     fault->injection.point = TREADLE_AT_WAVE;
@@ -134,20 +135,29 @@ typedef struct last_words {
   char message[1024];
 } last_words;
 
+/* Tensors of the checkpoint, without tied ones. */
+static size_t count_entries(const treadle_model *model) {
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_model_get_info(model, &info);
+  return (size_t)info.tensors;
+}
+
 /* Names the entry whose digest changed, where one did. */
 static treadle_status find_corrupt(treadle_job *job, const uint64_t *before) {
   treadle_status status = TREADLE_OK;
-  const treadle_model *model = job->model;
-  uint64_t *after = treadle_alloc_array((size_t)model->entry_count + 1, sizeof *after);
+  size_t entries = count_entries(job->model);
+  uint64_t *after = treadle_alloc_array(entries + 1, sizeof *after);
   if (!after) return treadle_fail(TREADLE_NO_MEMORY, "no memory for digests");
   for (int turn = 0; turn < job->session.size && job->plan.lossless; turn++) {
     TRY(treadle_switch_digest_entries(job->sw, turn, after));
-    for (int32_t i = 0; i < model->entry_count; i++)
-      if (after[i] != before[i])
-        TRY(treadle_fail(
-            TREADLE_DIFFERENT,
-            "the digest of tensor '%s' is %016llx instead of %016llx after the switch to infer",
-            model->entries[i].name, (unsigned long long)after[i], (unsigned long long)before[i]));
+    for (size_t i = 0; i < entries; i++) {
+      treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
+      if (after[i] == before[i]) continue;
+      TRY(treadle_model_tensor(job->model, (int32_t)i, &tensor));
+      TRY(treadle_fail(TREADLE_DIFFERENT,
+                       "the digest of tensor '%s' is %016llx instead of %016llx after the switch to infer",
+                       tensor.name, (unsigned long long)after[i], (unsigned long long)before[i]));
+    }
   }
 out:
   treadle_free(after);
@@ -164,7 +174,7 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
   treadle_switch *sw = job->sw;
   int rank = job->session.rank;
   uint64_t before = digest_of(sw, job->train, rank);
-  uint64_t *entries = treadle_alloc_array((size_t)job->model->entry_count + 1, sizeof *entries);
+  uint64_t *entries = treadle_alloc_array(count_entries(job->model) + 1, sizeof *entries);
   bool corrupts = fault->injection.what == TREADLE_INJECT_CORRUPT;
   if (!entries) own->status = treadle_fail(TREADLE_NO_MEMORY, "no memory for digests");
   if (!own->status) own->status = treadle_switch_digest_entries(sw, 0, entries);
@@ -172,8 +182,8 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
   double begin = treadle_clock_seconds();
   bool goes = !own->status;
   if (goes) {
-    if (rank == fault->rank) treadle_switch_inject(sw, fault->injection);
-    own->status = treadle_switch_to_infer(sw);
+    if (rank == fault->rank) own->status = treadle_switch_inject(sw, fault->injection);
+    if (!own->status) own->status = treadle_switch_to_infer(sw);
   }
   if (corrupts && !own->status) own->status = find_corrupt(job, entries);
   if (goes && !corrupts && !own->status)
@@ -182,7 +192,7 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
   snprintf(own->message, sizeof own->message, "%s", own->status ? treadle_error_message() : "");
   treadle_mode mode = treadle_switch_mode(sw);
   if (mode == TREADLE_HOST || (mode == TREADLE_INFER && corrupts)) (void)treadle_switch_to_train(sw);
-  if (mode == TREADLE_INFER && !corrupts && holds_params(job)) (void)treadle_arrow_return(sw);
+  if (mode == TREADLE_INFER && !corrupts && holds_params(job)) (void)treadle_switch_return(sw);
   own->unchanged = treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
   treadle_job_figures(job, &own->figures);
   treadle_free(entries);
@@ -199,11 +209,12 @@ static bool is_gone(const treadle_fault_spec *fault, int rank) {
 static void report_all(treadle_job *job, const treadle_fault_spec *fault, const last_words *own,
                        double patience) {
   treadle_group *group = job->session.group;
-  treadle_rank_figures *figures = treadle_alloc_array((size_t)group->size, sizeof *figures);
+  int size = treadle_group_size(group), self = treadle_group_rank(group);
+  treadle_rank_figures *figures = treadle_alloc_array((size_t)size, sizeof *figures);
   treadle_fault_report seen = {.injected = job->arguments->fault, .digest_unchanged = true};
-  for (int rank = 0; rank < group->size; rank++) {
+  for (int rank = 0; rank < size; rank++) {
     if (is_gone(fault, rank)) continue;
-    const last_words *words = rank == group->rank ? own : treadle_group_hear(group, rank, patience);
+    const last_words *words = rank == self ? own : treadle_group_hear(group, rank, patience);
     seen.survivors++;
     seen.digest_unchanged = seen.digest_unchanged && words && words->unchanged;
     if (!words) continue;
@@ -231,19 +242,20 @@ _Noreturn void treadle_job_fault(treadle_job *job) {
   job->sw = NULL;
   own.leaked = count_leaks();
   int lowest = is_gone(fault, 0) ? 1 : 0;
-  double limit = job->options.timeout_seconds > 0 ? job->options.timeout_seconds : group->timeout_seconds;
+  double limit =
+      job->options.timeout_seconds > 0 ? job->options.timeout_seconds : job->session.timeout_seconds;
   double patience = 3 * limit + 5;
   treadle_progress_end();
   if (rank != lowest) {
-    treadle_group_last_words(group, &own, sizeof own);
+    (void)treadle_group_last_words(group, &own, sizeof own);
     (void)treadle_group_hear(group, lowest,
                              2 * patience); /* a launcher may end all of us when the first leaves */
     _exit(TREADLE_EXIT_FAILED);
   }
   report_all(job, fault, &own, patience);
   fflush(NULL);
-  pid_t stopped = (pid_t)atomic_load(&group->control->lines[fault->rank].pid);
+  pid_t stopped = (pid_t)treadle_group_process(group, fault->rank);
   if (fault->injection.what == TREADLE_INJECT_STALL && stopped > 0) kill(stopped, SIGKILL);
-  treadle_group_last_words(group, &own, sizeof own);
+  (void)treadle_group_last_words(group, &own, sizeof own);
   _exit(TREADLE_EXIT_FAILED);
 }

@@ -12,7 +12,7 @@
 #include "cli/session.h"
 #include "cli/switch_report.h"
 #include "cli/timeline.h"
-#include "switch/inject.h"
+#include "treadle_testing.h"
 
 typedef struct treadle_fault_spec { /* of --fault */
   treadle_injection injection;

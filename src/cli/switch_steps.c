@@ -7,8 +7,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "plan/plan.h"
-#include "weights/load.h"
 
 #include <string.h>
 
@@ -69,9 +67,7 @@ static treadle_status load(treadle_job *job) {
   if (job->arguments->check) {
     if (train_bytes) memcpy(job->train_copy, treadle_switch_train_window(job->sw), train_bytes);
     /* A direct cut of the file, as the infer window is arranged. */
-    TRY(treadle_layout_load_from(job->infer, job->train, rank,
-                                 treadle_switch_plan(job->sw)->arrangement.shift, treadle_device_host(),
-                                 job->infer_copy));
+    TRY(treadle_plan_expect(treadle_switch_plan(job->sw), job->infer_copy));
   }
 out:
   return status;
@@ -217,11 +213,11 @@ out:
  * written, and are not copied by a switch. */
 static void copy_again(const treadle_job *job) {
   const treadle_plan *plan = treadle_switch_plan(job->sw);
-  const int32_t *shared = plan->arrangement.from_of;
-  size_t bytes, page = (size_t)plan->page_bytes;
+  size_t bytes, page = job->plan.page_bytes;
   char *window = treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
-  for (size_t i = 0, end; i < (size_t)plan->to_pages; i = end + 1) {
-    for (end = i; end < (size_t)plan->to_pages && (!shared || shared[end] < 0); end++) {
+  size_t pages = (bytes + page - 1) / page;
+  for (size_t i = 0, end; i < pages; i = end + 1) {
+    for (end = i; end < pages && !treadle_plan_shares(plan, (int64_t)end); end++) {
     }
     size_t first = i * page, last = end * page < bytes ? end * page : bytes;
     if (last > first) memcpy(window + first, (const char *)job->infer_copy + first, last - first);

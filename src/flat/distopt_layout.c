@@ -7,8 +7,6 @@
 
 #include <inttypes.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 typedef struct options {
   treadle_megatron_options megatron;
   int64_t bucket_size; /* 0: one bucket */

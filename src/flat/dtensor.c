@@ -4,8 +4,6 @@
 
 #include <inttypes.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 static treadle_status check_shape(const int64_t *shape, int ndim) {
   if (ndim < 1 || ndim > TREADLE_MAX_AXES)
     REFUSE("a tensor of %d dimensions; 1 to %d are possible", ndim, TREADLE_MAX_AXES);

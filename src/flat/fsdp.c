@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 typedef struct options {
   bool orig_params, by_layer;
 } options;

@@ -6,8 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* ---- Tensor parallel ---- */
 
 /* How Hugging Face's plans cut what a kind is the weight or bias of: rows ("colwise": output features) or columns

@@ -6,8 +6,6 @@
 
 #include <inttypes.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* Finer blocks have this side at least, and are made of whole ones: a matrix with a part of a block at its end keeps
  * the scale of a whole one in the file, and the loader's shares of the scales do not add up (vLLM
  * refine_fp8_moe_block_shape, RoutedExperts). Blocks that are this small themselves, which no public file has, are cut

@@ -9,8 +9,6 @@
 #include <assert.h>
 #include <inttypes.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* The axes of a dimension, first and last; last < first when the part lacks it. */
 static void axes_of(const treadle_part_shape *part, int dim, int *first_p, int *last_p) {
   *first_p = part->naxes;

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 enum { VOCABULARY_UNIT = 64, MAX_PARTITION = 4096 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }

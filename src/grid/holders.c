@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
 
 static const treadle_storage *storage_of(const treadle_grid *grid, const treadle_holder *holder) {

@@ -8,8 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 static const char default_order[] = "tp-cp-ep-dp-pp";
 
 typedef treadle_megatron_options options;

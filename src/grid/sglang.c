@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* Where the usual padding does not divide: to a multiple of 64 * shards. */
 static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
   int64_t padded = treadle_engine_rows(context, rows, shards), unit = 64 * shards;

@@ -6,8 +6,6 @@
 
 #include <inttypes.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 enum { MAX_SLOTS = 1 << 20 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }

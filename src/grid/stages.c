@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* Tables are made of stages: of no more than a model could fill. */
 static treadle_status check_stages(const char *what, int64_t stages, int64_t per_stage) {
   int64_t count;

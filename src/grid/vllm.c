@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
-
 /* placement=round_robin counts where the family allows it, without redundant experts and where ranks exchange no
  * tokens, as they do with dp and pcp (the default backend of that puts the experts in order). */
 static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,

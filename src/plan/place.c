@@ -51,6 +51,15 @@ int32_t treadle_plan_find(const treadle_plan *plan, const char *name) {
   return treadle_layout_find(plan->to, plan->rank, name);
 }
 
+bool treadle_plan_shares(const treadle_plan *plan, int64_t page) {
+  TREADLE_NEED_OR(plan, false);
+  if (page < 0 || page >= plan->to_pages)
+    return treadle_fail(TREADLE_REFUSED, "page %lld is none of the window's %lld", (long long)page,
+                        (long long)plan->to_pages),
+           false;
+  return plan->arrangement.from_of && plan->arrangement.from_of[page] >= 0;
+}
+
 /* ---- Cutting ops ---- */
 
 typedef enum part { KEPT, DROPPED, MIXED } part;
@@ -150,12 +159,6 @@ static int by_begin(const void *a, const void *b) {
   return (x->end > y->end) - (x->end < y->end);
 }
 
-#define REFUSE(...)                                                                                        \
-  do {                                                                                                     \
-    status = treadle_fail(TREADLE_REFUSED, __VA_ARGS__);                                                   \
-    goto out;                                                                                              \
-  } while (0)
-
 static treadle_status check_shifts(const treadle_plan *plan, int64_t peer, const treadle_storage *storages,
                                    const int64_t *shift, int32_t count, int64_t to_pages) {
   treadle_status status = TREADLE_OK;
@@ -168,26 +171,30 @@ static treadle_status check_shifts(const treadle_plan *plan, int64_t peer, const
     int64_t begin = storages[i].offset + shift[i], end = next < count ? storages[next].offset : window;
     for (int32_t k = i + 1; k < next; k++)
       if (shift[k] != shift[i])
-        REFUSE("plan: rank %" PRId64 ": storage tensors %d and %d of rank %" PRId64
-               " lie expert by expert, and are moved by %" PRId64 " and %" PRId64 " bytes",
-               plan->rank, i, k, peer, shift[i], shift[k]);
+        TRY(treadle_fail(TREADLE_REFUSED,
+                         "plan: rank %" PRId64 ": storage tensors %d and %d of rank %" PRId64
+                         " lie expert by expert, and are moved by %" PRId64 " and %" PRId64 " bytes",
+                         plan->rank, i, k, peer, shift[i], shift[k]));
     if (shift[i] % ALIGNMENT != 0)
-      REFUSE("plan: rank %" PRId64 ": storage tensor %d of rank %" PRId64 " is moved by %" PRId64
-             " bytes, no multiple of %d",
-             plan->rank, i, peer, shift[i], ALIGNMENT);
+      TRY(treadle_fail(TREADLE_REFUSED,
+                       "plan: rank %" PRId64 ": storage tensor %d of rank %" PRId64 " is moved by %" PRId64
+                       " bytes, no multiple of %d",
+                       plan->rank, i, peer, shift[i], ALIGNMENT));
     end += shift[i];
     if (begin < 0 || end > room)
-      REFUSE("plan: rank %" PRId64 ": storage tensor %d of rank %" PRId64 " lies at %" PRId64 " to %" PRId64
-             " of a window of %" PRId64 " bytes",
-             plan->rank, i, peer, begin, end, room);
+      TRY(treadle_fail(TREADLE_REFUSED,
+                       "plan: rank %" PRId64 ": storage tensor %d of rank %" PRId64 " lies at %" PRId64
+                       " to %" PRId64 " of a window of %" PRId64 " bytes",
+                       plan->rank, i, peer, begin, end, room));
     if (begin < end) places[places_count++] = (stretch){begin, end};
   }
   if (places_count > 1) qsort(places, (size_t)places_count, sizeof *places, by_begin);
   for (int32_t i = 1; i < places_count; i++)
     if (places[i].begin < places[i - 1].end)
-      REFUSE("plan: rank %" PRId64 ": two storage tensors of rank %" PRId64 " have byte %" PRId64
-             " of its window",
-             plan->rank, peer, places[i].begin);
+      TRY(treadle_fail(TREADLE_REFUSED,
+                       "plan: rank %" PRId64 ": two storage tensors of rank %" PRId64 " have byte %" PRId64
+                       " of its window",
+                       plan->rank, peer, places[i].begin));
 out:
   treadle_free(places);
   return status;
@@ -198,13 +205,18 @@ treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const 
   treadle_status status = TREADLE_OK;
   int32_t storage_count = 0;
   if (peer < 0 || peer >= plan->to->ranks || peer == plan->rank)
-    REFUSE("plan: rank %" PRId64 " has no peer %" PRId64 " of %" PRId64, plan->rank, peer, plan->to->ranks);
+    TRY(treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " has no peer %" PRId64 " of %" PRId64,
+                     plan->rank, peer, plan->to->ranks));
   if (plan->placed && plan->placed[peer])
-    REFUSE("plan: rank %" PRId64 ": the window of rank %" PRId64 " is placed already", plan->rank, peer);
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "plan: rank %" PRId64 ": the window of rank %" PRId64 " is placed already", plan->rank,
+                     peer));
   const treadle_storage *storages = treadle_layout_storages(plan->to, peer, &storage_count);
   if (count != storage_count)
-    REFUSE("plan: rank %" PRId64 ": rank %" PRId64 " says where %d storage tensors lie, and has %d",
-           plan->rank, peer, count, storage_count);
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "plan: rank %" PRId64 ": rank %" PRId64
+                     " says where %d storage tensors lie, and has %d",
+                     plan->rank, peer, count, storage_count));
   if (shift) TRY(check_shifts(plan, peer, storages, shift, count, to_pages));
   if (!plan->placed) plan->placed = treadle_alloc((size_t)plan->to->ranks);
   if (!plan->placed) TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"));

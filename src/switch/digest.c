@@ -1,10 +1,9 @@
 /* The digest of what a switch has, over all ranks. */
-#include "switch/digest.h"
 
+#include "weights/digest.h"
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "switch/switch.h"
-#include "weights/digest.h"
 
 #include <string.h>
 
@@ -24,6 +23,11 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
 treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums) {
   enum { MOST = TREADLE_GROUP_PAYLOAD / sizeof(uint64_t) };
   treadle_status status = TREADLE_OK;
+  TREADLE_NEED(sw);
+  TREADLE_NEED(sums);
+  if (turn < 0)
+    return treadle_fail(TREADLE_REFUSED, "treadle_switch_digest_entries: turn %lld: from 0",
+                        (long long)turn);
   treadle_group *group = sw->group;
   size_t count = (size_t)sw->layouts[0]->model->entry_count;
   double group_timeout = group->timeout_seconds;

@@ -1,4 +1,5 @@
 /* What goes wrong outside treadle, on purpose. */
+#include "base/argument.h"
 #include "switch/switch.h"
 
 #include <signal.h>
@@ -7,11 +8,22 @@
 static const char *const names[] = {"entry",     "offload", "wave", "commit",
                                     "committed", "bind",    "kv",   "load"};
 
-const char *treadle_point_text(treadle_point point) { return names[point]; }
+const char *treadle_point_text(treadle_point point) {
+  return (int)point >= 0 && (int)point < TREADLE_POINTS ? names[point] : "(none)";
+}
 
-void treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
+treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
+  treadle_status status;
+  TREADLE_NEED(sw);
+  TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_CORRUPT + 1));
+  TRY(treadle_check_enum(__func__, "point", (long long)injection.point, TREADLE_POINTS));
+  if (injection.wave < 0)
+    return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
+                        (int)injection.wave);
   if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
   sw->faults.injection = injection;
+out:
+  return status;
 }
 
 treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave) {

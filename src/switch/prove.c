@@ -3,6 +3,7 @@
  * A misplaced copy is written one element beside its place, where that stays inside the window and on the
  * pages that the copy touches anyway: the fault must be caught by coverage, not by luck of what it
  * overwrites. */
+#include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "switch/switch.h"
@@ -76,16 +77,25 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
 }
 
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
+  treadle_status status;
+  TREADLE_NEED(sw);
+  TRY(TREADLE_CHECK_ENUM(fault, TREADLE_FAULT_BAND_SCALE + 1));
+  if (rank < 0 || rank >= sw->group->size)
+    return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d", rank,
+                        sw->group->size);
   if (rank != sw->group->rank) return TREADLE_OK;
   sw->faults.planted = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
   if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
   return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
+out:
+  return status;
 }
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   enum { MOST = 512 };
   uint64_t words[MOST];
+  TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->plan->page_bytes;
   if (sw->mode == TREADLE_LOST) return;
   for (int64_t page = 0; page < sw->space.tables.physical; page++) {

@@ -118,6 +118,23 @@ treadle_status treadle_switch_to_forward(treadle_switch *sw) {
 
 treadle_status treadle_switch_to_host(treadle_switch *sw) { return enter_mode(sw, TREADLE_HOST, __func__); }
 
+treadle_status treadle_switch_return(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  if (atomic_flag_test_and_set(&sw->busy))
+    return treadle_fail(TREADLE_STATE,
+                        "return: a switch is running, in another thread or around this callback");
+  bool can = sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw);
+  treadle_status status =
+      can ? treadle_arrow_return(sw)
+          : treadle_fail(TREADLE_STATE,
+                         "return: in mode %s, with params that %s: only from infer, where a "
+                         "twin or the device has them",
+                         treadle_mode_text(sw->mode),
+                         treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
+  atomic_flag_clear(&sw->busy);
+  return status;
+}
+
 void treadle_switch_accumulate(treadle_switch *sw, bool begun) {
   TREADLE_NEED_ONLY(sw);
   sw->accumulating = begun;

@@ -121,8 +121,21 @@ out:
 
 /* ---- Last words ---- */
 
-void treadle_group_last_words(treadle_group *group, const void *words, size_t bytes) {
+treadle_status treadle_group_last_words(treadle_group *group, const void *words, size_t bytes) {
+  TREADLE_NEED(group);
+  if (bytes > 0) TREADLE_NEED(words);
+  if (bytes > TREADLE_GROUP_PAYLOAD)
+    return treadle_fail(TREADLE_REFUSED, "treadle_group_last_words: %zu bytes; at most %d", bytes,
+                        TREADLE_GROUP_PAYLOAD);
   treadle_line *line = treadle_group_line(group);
-  memcpy(line->payload[0], words, bytes < TREADLE_GROUP_PAYLOAD ? bytes : TREADLE_GROUP_PAYLOAD);
+  if (bytes > 0) memcpy(line->payload[0], words, bytes);
   treadle_group_publish(group, &line->last_words, 1);
+  return TREADLE_OK;
+}
+
+int treadle_group_process(const treadle_group *group, int rank) {
+  TREADLE_NEED_OR(group, -1);
+  if (rank >= 0 && rank < group->size) return (int)atomic_load(&group->control->lines[rank].pid);
+  treadle_fail(TREADLE_REFUSED, "treadle_group_process: rank %d is none of the %d", rank, group->size);
+  return -1;
 }

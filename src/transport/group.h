@@ -11,6 +11,8 @@
 #ifndef TREADLE_TRANSPORT_GROUP_H
 #define TREADLE_TRANSPORT_GROUP_H
 
+#include "treadle_testing.h" /* treadle_group_last_words and what is with it */
+
 #include "base/status.h"
 
 #include <stdatomic.h>
@@ -117,12 +119,6 @@ const void *treadle_group_said(const treadle_group *group, int rank);
 
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);
-
-/* Last words: what a rank has to say to the others when it will not meet them any more, at most TREADLE_GROUP_PAYLOAD bytes. They
- * can be read, also of a group that failed, until it is closed; NULL: the rank says none within the time, or has
- * died before it did. */
-void treadle_group_last_words(treadle_group *group, const void *words, size_t bytes);
-const void *treadle_group_hear(treadle_group *group, int rank, double seconds);
 
 /* For tests: makes `size` groups that live in one process, one for each thread. Memory is shared at the
  * addresses of its owner, so that TSan sees who reads it. */

@@ -13,6 +13,7 @@
  * wherever it was. A limit is of a call: a barrier that waits for one rank after the other has one deadline for all. */
 #include "transport/group.h"
 
+#include "base/argument.h"
 #include "base/clock.h"
 
 #include <limits.h>
@@ -136,12 +137,22 @@ out:
 }
 
 const void *treadle_group_hear(treadle_group *group, int rank, double seconds) {
+  TREADLE_NEED_OR(group, NULL);
+  if (TREADLE_CHECK_SECONDS(seconds)) return NULL;
+  if (rank < 0 || rank >= group->size) {
+    treadle_fail(TREADLE_REFUSED, "treadle_group_hear: rank %d is none of the %d", rank, group->size);
+    return NULL;
+  }
   treadle_line *line = &group->control->lines[rank];
   double now = treadle_clock_seconds(), end = now + seconds;
   while (atomic_load(&line->last_words) == 0) {
     bool alive = group->ops->alive(group, rank);
     if (atomic_load(&line->last_words)) break; /* before it went */
-    if (!alive || !(now < end)) return NULL;
+    if (!alive || !(now < end)) {
+      treadle_fail(alive ? TREADLE_TIMEOUT : TREADLE_PEER, "rank %d has said no last words%s", rank,
+                   alive ? " in time" : ", and is gone");
+      return NULL;
+    }
     sleep_on(line, &line->last_words, 1, end - now);
     now = treadle_clock_seconds();
   }

@@ -45,6 +45,8 @@ void objects_init(objects *o) {
   assert_ok(treadle_layout_create(o->other, "vllm:tp=1", 1, NULL, &o->foreign));
   assert_ok(treadle_plan_create(o->train, o->infer, 0, NULL, &o->plan));
   assert_ok(treadle_report_create(o->train, o->infer, NULL, &o->report));
+  assert_ok(treadle_families_open(NULL, &o->families));
+  assert_ok(treadle_family_check_open(o->config, NULL, &o->check));
   assert_ok(treadle_group_self(&o->group));
   assert_ok(treadle_group_self(&o->second));
   const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
@@ -67,6 +69,8 @@ void objects_release(objects *o) {
   treadle_switch_destroy(o->sw);
   treadle_group_close(o->group);
   treadle_group_close(o->second);
+  treadle_families_close(o->families);
+  treadle_family_check_close(o->check);
   treadle_plan_destroy(o->plan);
   treadle_report_destroy(o->report);
   treadle_layout_destroy(o->train);
@@ -88,8 +92,11 @@ static void strip_comments(char *text) {
   }
 }
 
-void objects_each_function(void (*visit)(void *context, const char *name), void *context) {
-  FILE *file = fopen(TREADLE_SOURCE_DIR "/include/treadle.h", "r");
+static void each_function_of(const char *header, void (*visit)(void *context, const char *name),
+                             void *context) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/include/%s", TREADLE_SOURCE_DIR, header);
+  FILE *file = fopen(path, "r");
   assert_non_null(file);
   static char text[1 << 18];
   size_t length = fread(text, 1, sizeof text - 1, file);
@@ -107,4 +114,9 @@ void objects_each_function(void (*visit)(void *context, const char *name), void 
     *end = next;
     at = end;
   }
+}
+
+void objects_each_function(void (*visit)(void *context, const char *name), void *context) {
+  static const char *const headers[] = {"treadle.h", "treadle_tools.h", "treadle_testing.h"};
+  for (size_t i = 0; i < TEST_COUNT(headers); i++) each_function_of(headers[i], visit, context);
 }

@@ -1,9 +1,10 @@
-/* One of each object of treadle.h, for tests of arguments: a small llama of one rank and its folder, and which names of
+/* One of each object of the public headers, for tests of arguments: a small llama of one rank and its folder, and which names of
  * functions the header has. */
 #ifndef TREADLE_TESTS_OBJECTS_H
 #define TREADLE_TESTS_OBJECTS_H
 
-#include "treadle.h"
+#include "treadle_testing.h"
+#include "treadle_tools.h"
 
 enum { OBJECTS_PAGE = 4096, OBJECTS_PIECES = 16 };
 
@@ -15,6 +16,8 @@ typedef struct objects {
   treadle_plan *plan;
   treadle_report *report;
   treadle_group *group, *second;
+  treadle_families *families;
+  treadle_family_check *check;
   treadle_switch *sw;
   treadle_given_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
@@ -25,7 +28,7 @@ typedef struct objects {
 void objects_init(objects *o);
 void objects_release(objects *o);
 
-/* Calls visit(context, name) for every function that treadle.h declares. */
+/* Calls visit(context, name) for every function that the public headers declare. */
 void objects_each_function(void (*visit)(void *context, const char *name), void *context);
 
 #endif

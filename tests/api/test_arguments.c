@@ -1,4 +1,4 @@
-/* Every function of treadle.h with every argument that is none: a status says refused, a value is what the header documents,
+/* Every function of the public headers with every argument that is none: a status says refused, a value is what the header documents,
  * and there is a message. At the end each function that the header declares has been called here. */
 #include "api/objects.h"
 #include "base/status.h"
@@ -9,7 +9,7 @@
 
 /* ---- Checks; each notes which function it was ---- */
 
-static char called[200][64];
+static char called[300][64];
 static size_t called_count;
 
 static void note(const char *call) {
@@ -480,6 +480,177 @@ static void conversions(objects *o) {
   WORKS(treadle_convert_close(NULL));
 }
 
+/* ---- treadle_tools.h ---- */
+
+static const int32_t no_numbers[] = {-1, INT32_MIN, 1 << 20, INT32_MAX};
+
+static void families(objects *o) {
+  treadle_families *families = o->families;
+  treadle_family_info info = TREADLE_INIT(treadle_family_info);
+  treadle_family_check *check = o->check;
+  treadle_family_check_info found = TREADLE_INIT(treadle_family_check_info);
+  treadle_family_check_options given = TREADLE_INIT(treadle_family_check_options);
+  char *text;
+  REFUSED(treadle_families_open(NULL, NULL));
+  WORKS(assert_true(treadle_families_open("/nothing/at/all", &families) < 0));
+  note("treadle_families_open(");
+  assert_null(families);
+  GIVES(-1, treadle_families_count(NULL));
+  REFUSED(treadle_families_get(NULL, 0, &info));
+  REFUSED(treadle_families_get(o->families, 0, NULL));
+  REFUSED_SIZES(info, treadle_families_get(o->families, 0, &info));
+  GIVES(-1, treadle_families_find(NULL, "llama"));
+  GIVES(-1, treadle_families_find(o->families, NULL));
+  GIVES(-1, treadle_families_find(o->families, "no such family"));
+  REFUSED(treadle_families_text(NULL, 0, &text));
+  REFUSED(treadle_families_text(o->families, 0, NULL));
+  for (size_t i = 0; i < TEST_COUNT(no_numbers); i++) {
+    REFUSED(treadle_families_get(o->families, no_numbers[i], &info));
+    REFUSED(treadle_families_text(o->families, no_numbers[i], &text));
+    assert_null(text);
+  }
+  WORKS(treadle_families_close(NULL));
+  REFUSED(treadle_family_check_open(NULL, NULL, &check));
+  assert_null(check);
+  REFUSED(treadle_family_check_open(o->config, NULL, NULL));
+  REFUSED_SIZES(given, treadle_family_check_open(o->config, &given, &check));
+  REFUSED_NEWER(treadle_family_check_options, treadle_family_check_open(o->config, newer_p, &check));
+  given.scale_down = -1;
+  REFUSED(treadle_family_check_open(o->config, &given, &check));
+  found.names = 7;
+  NOTHING(treadle_family_check_get_info(NULL, &found));
+  assert_int_equal(found.names, 0);
+  NOTHING(treadle_family_check_get_info(o->check, NULL));
+  GIVES(NULL, treadle_family_check_model(NULL));
+  WORKS(treadle_family_check_close(NULL));
+}
+
+static void inspection(objects *o) {
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_kind_info kind = TREADLE_INIT(treadle_kind_info);
+  treadle_model *model = NULL;
+  const treadle_model_options smaller = {.struct_size = sizeof smaller, .scale_down = -1};
+  const char *name;
+  int64_t value;
+  REFUSED(treadle_model_open(o->config, &smaller, &model));
+  info.tensors = 7;
+  NOTHING(treadle_model_get_info(NULL, &info));
+  assert_int_equal(info.tensors, 0);
+  NOTHING(treadle_model_get_info(o->model, NULL));
+  REFUSED(treadle_model_dim(NULL, 0, &name, &value));
+  REFUSED(treadle_model_dim(o->model, 0, NULL, &value));
+  REFUSED(treadle_model_dim(o->model, 0, &name, NULL));
+  GIVES(NULL, treadle_model_file(NULL, 0));
+  GIVES(-1, treadle_model_elems_of(NULL, TREADLE_BF16));
+  REFUSED(treadle_model_kind(NULL, 0, &kind));
+  REFUSED(treadle_model_kind(o->model, 0, NULL));
+  REFUSED_SIZES(kind, treadle_model_kind(o->model, 0, &kind));
+  for (size_t i = 0; i < TEST_COUNT(no_numbers); i++) {
+    REFUSED(treadle_model_dim(o->model, no_numbers[i], &name, &value));
+    assert_null(name);
+    GIVES(NULL, treadle_model_file(o->model, no_numbers[i]));
+    REFUSED(treadle_model_kind(o->model, no_numbers[i], &kind));
+  }
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    GIVES(-1, treadle_model_elems_of(o->model, (treadle_dtype)no_enums[i]));
+}
+
+static void made(objects *o) {
+  treadle_model *model = o->model;
+  treadle_make_options given = TREADLE_INIT(treadle_make_options);
+  char folder[64];
+  snprintf(folder, sizeof folder, "%s/made", o->folder);
+  REFUSED(treadle_make_model(NULL, NULL, &model));
+  assert_null(model);
+  REFUSED(treadle_make_model(folder, NULL, NULL));
+  REFUSED_SIZES(given, treadle_make_model(folder, &given, &model));
+  REFUSED_NEWER(treadle_make_options, treadle_make_model(folder, newer_p, &model));
+  const treadle_make_options wrong[] = {{.layers = -1},
+                                        {.hidden = 63},
+                                        {.hidden = -64},
+                                        {.hidden = INT64_MAX / 64 * 64},
+                                        {.vocab = INT64_MIN},
+                                        {.vocab = INT64_MAX},
+                                        {.layers = INT64_MAX},
+                                        {.scale_down = 100},
+                                        {.scale_down = -1, .config = o->config},
+                                        {.config = "/nothing/at/all"},
+                                        {.model_type = "no such family"},
+                                        {.model_type = "\xff"},
+                                        {.dtype = TREADLE_FP8_E4M3},
+                                        {.dtype = (treadle_dtype)99},
+                                        {.dtype = (treadle_dtype)-1}};
+  for (size_t i = 0; i < TEST_COUNT(wrong); i++) {
+    given = wrong[i];
+    given.struct_size = sizeof given;
+    REFUSED(treadle_make_model(folder, &given, &model));
+    assert_null(model);
+    assert_int_equal(access(folder, F_OK), -1);
+  }
+  REFUSED(treadle_make_model(o->folder, NULL, &model)); /* there is a model */
+}
+
+static void machine(objects *o) {
+  treadle_limit_info info = TREADLE_INIT(treadle_limit_info);
+  int rank;
+  REFUSED(treadle_machine_limit(TREADLE_OF_MACHINE, NULL));
+  REFUSED_SIZES(info, treadle_machine_limit(TREADLE_OF_MACHINE, &info));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    REFUSED(treadle_machine_limit((treadle_limit_kind)no_enums[i], &info));
+  REFUSED(treadle_mpi_start(NULL, &rank));
+  REFUSED(treadle_mpi_start(&rank, NULL));
+  WORKS(treadle_mpi_stop()); /* it does not run */
+  REFUSED(treadle_output_ask(NULL));
+  REFUSED(treadle_output_ask(o->folder));
+  REFUSED(treadle_output_write(NULL, "x", 1));
+  REFUSED(treadle_output_write("/tmp/treadle-no-output", NULL, 1));
+  REFUSED(treadle_output_write(o->folder, "x", 1));
+}
+
+/* ---- treadle_testing.h ---- */
+
+static void planted(objects *o) {
+  uint64_t sums[OBJECTS_PIECES];
+  treadle_injection injection = {TREADLE_INJECT_KILL, TREADLE_AT_WAVE, 0};
+  REFUSED(treadle_plan_expect(NULL, o->memory));
+  REFUSED(treadle_plan_expect(o->plan, NULL));
+  GIVES(false, treadle_plan_shares(NULL, 0));
+  GIVES(false, treadle_plan_shares(o->plan, -1));
+  GIVES(false, treadle_plan_shares(o->plan, INT64_MAX));
+  NOTHING(treadle_switch_noise(NULL, 1));
+  REFUSED(treadle_switch_digest_entries(NULL, 0, sums));
+  REFUSED(treadle_switch_digest_entries(o->sw, 0, NULL));
+  REFUSED(treadle_switch_digest_entries(o->sw, -1, sums));
+  REFUSED(treadle_switch_plant(NULL, TREADLE_FAULT_DROP, 0, 0));
+  REFUSED(treadle_switch_plant(o->sw, TREADLE_FAULT_DROP, -1, 0));
+  REFUSED(treadle_switch_plant(o->sw, TREADLE_FAULT_DROP, 1, 0));
+  REFUSED(treadle_switch_inject(NULL, injection));
+  injection.wave = -1;
+  REFUSED(treadle_switch_inject(o->sw, injection));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    REFUSED(treadle_switch_plant(o->sw, (treadle_fault)no_enums[i], 0, 0));
+    injection = (treadle_injection){(treadle_injected)no_enums[i], TREADLE_AT_WAVE, 0};
+    REFUSED(treadle_switch_inject(o->sw, injection));
+    injection = (treadle_injection){TREADLE_INJECT_KILL, (treadle_point)no_enums[i], 0};
+    REFUSED(treadle_switch_inject(o->sw, injection));
+    WORKS(assert_string_equal(treadle_point_text((treadle_point)no_enums[i]), "(none)"));
+  }
+  note("treadle_point_text(");
+  REFUSED(treadle_switch_return(NULL));
+  GIVES(TREADLE_STATE, treadle_switch_return(o->sw)); /* in mode TRAIN */
+  REFUSED(treadle_group_last_words(NULL, "x", 1));
+  REFUSED(treadle_group_last_words(o->second, NULL, 1));
+  REFUSED(treadle_group_last_words(o->second, o->memory, 4097));
+  GIVES(NULL, treadle_group_hear(NULL, 0, 1));
+  GIVES(NULL, treadle_group_hear(o->second, -1, 1));
+  GIVES(NULL, treadle_group_hear(o->second, 1, 1));
+  for (size_t i = 0; i < TEST_COUNT(no_seconds); i++)
+    GIVES(NULL, treadle_group_hear(o->second, 0, no_seconds[i]));
+  GIVES(-1, treadle_group_process(NULL, 0));
+  GIVES(-1, treadle_group_process(o->second, -1));
+  GIVES(-1, treadle_group_process(o->second, 1));
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -487,13 +658,14 @@ static void look_up(void *context, const char *name) {
   ++*count;
   for (size_t i = 0; i < called_count; i++)
     if (strcmp(called[i], name) == 0) return;
-  fail_msg("%s is in treadle.h, and no argument of it is tried here", name);
+  fail_msg("%s is in a public header, and no argument of it is tried here", name);
 }
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts,   models, layouts,        pieces,   plans,
-                                             reports, groups, switch_options, switches, conversions};
+  static void (*const parts[])(objects *) = {texts,    models,     layouts,        pieces,   plans,
+                                             reports,  groups,     switch_options, switches, conversions,
+                                             families, inspection, made,           machine,  planted};
   objects o;
   int count = 0;
   objects_init(&o);

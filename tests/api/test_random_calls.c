@@ -234,6 +234,92 @@ static void call_reports(caller *c) {
   treadle_report_destroy(made);
 }
 
+static void call_tools(caller *c) {
+  treadle_family_info family = {.struct_size = struct_size(c, sizeof family)};
+  treadle_family_check_info found = {.struct_size = struct_size(c, sizeof found)};
+  treadle_model_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_kind_info kind = {.struct_size = struct_size(c, sizeof kind)};
+  treadle_limit_info limit = {.struct_size = struct_size(c, sizeof limit)};
+  const treadle_families *families = OR_NULL(c, c->o.families);
+  const treadle_family_check *check = OR_NULL(c, c->o.check);
+  const char *name;
+  char *text_of = NULL;
+  int64_t value;
+  int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
+  switch (below(c, 13)) {
+  case 0: treadle_families_count(families); break;
+  case 1: said(treadle_families_get(families, at, OR_NULL(c, &family))); break;
+  case 2: treadle_families_find(families, text(c)); break;
+  case 3: said(treadle_families_text(families, at, OR_NULL(c, &text_of))); break;
+  case 4: treadle_family_check_get_info(check, OR_NULL(c, &found)); break;
+  case 5: treadle_family_check_model(check); break;
+  case 6: treadle_model_get_info(model(c), OR_NULL(c, &info)); break;
+  case 7: said(treadle_model_dim(model(c), at, OR_NULL(c, &name), OR_NULL(c, &value))); break;
+  case 8: treadle_model_file(model(c), at); break;
+  case 9: treadle_model_elems_of(model(c), (treadle_dtype)any_enum(c)); break;
+  case 10: said(treadle_model_kind(model(c), at, OR_NULL(c, &kind))); break;
+  case 11:
+    if (below(c, 20) == 0) said(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
+    break;
+  default: treadle_point_text((treadle_point)any_enum(c));
+  }
+  free(text_of);
+}
+
+/* Faults of the machine would end this program: those that slow it down or leave no memory. */
+static void call_testing(caller *c) {
+  static const treadle_injected milder[] = {TREADLE_INJECT_NOTHING, TREADLE_INJECT_ENOMEM,
+                                            (treadle_injected)-1, (treadle_injected)77};
+  const treadle_injection injection = {ONE_OF(c, milder), (treadle_point)any_enum(c), (int32_t)number(c)};
+  uint64_t sums[OBJECTS_PIECES];
+  treadle_group *group = OR_NULL(c, c->o.second);
+  int which = often(c) ? 0 : (int)number(c);
+  switch (below(c, 9)) {
+  case 0: treadle_switch_noise(sw(c), (uint64_t)number(c)); break;
+  case 1: said(treadle_switch_digest_entries(sw(c), number(c), OR_NULL(c, sums))); break;
+  case 2: said(treadle_switch_plant(sw(c), (treadle_fault)any_enum(c), which, (uint64_t)number(c))); break;
+  case 3: said(treadle_switch_inject(sw(c), injection)); break;
+  case 4: said(treadle_switch_return(sw(c))); break;
+  case 5: said(treadle_group_last_words(group, OR_NULL(c, c->window), size(c))); break;
+  case 6: treadle_group_hear(group, which, seconds(c)); break;
+  case 7: treadle_group_process(group, which); break;
+  default:
+    if (often(c))
+      treadle_plan_shares(plan(c), number(c));
+    else
+      said(treadle_plan_expect(plan(c), OR_NULL(c, c->window)));
+  }
+}
+
+static void call_conversions(caller *c) {
+  char out[64];
+  snprintf(out, sizeof out, "%s/out", c->o.folder);
+  const treadle_convert_options options = {.struct_size = struct_size(c, sizeof options),
+                                           .in = OR_NULL(c, c->o.folder),
+                                           .out = OR_NULL(c, out),
+                                           .from = text(c),
+                                           .to = text(c),
+                                           .model = below(c, 2) ? c->o.config : NULL,
+                                           .rank = often(c) ? 0 : (int)number(c),
+                                           .ranks = often(c) ? (int)below(c, 3) : (int)number(c)};
+  treadle_convert *made = NULL;
+  treadle_convert_figures figures = {.struct_size = struct_size(c, sizeof figures)};
+  if (below(c, 20)) return;
+  said(treadle_convert_open(OR_NULL(c, &options), OR_NULL(c, &made)));
+  for (int i = 0; i < 6; i++) {
+    treadle_convert *one = OR_NULL(c, made);
+    switch (below(c, 6)) {
+    case 0: said(treadle_convert_compare(one)); break;
+    case 1: said(treadle_convert_begin(one)); break;
+    case 2: said(treadle_convert_write(one)); break;
+    case 3: said(treadle_convert_finish(one)); break;
+    case 4: treadle_convert_resumes(one); break;
+    default: treadle_convert_get_figures(one, OR_NULL(c, &figures));
+    }
+  }
+  treadle_convert_close(made);
+}
+
 static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
@@ -330,8 +416,9 @@ static void call_switches(caller *c) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {call_models, call_layouts,  call_plans,   call_reports,
-                                            call_groups, call_switches, call_switches};
+  static void (*const parts[])(caller *) = {call_models,   call_layouts, call_plans,       call_reports,
+                                            call_tools,    call_testing, call_conversions, call_groups,
+                                            call_switches, call_switches};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

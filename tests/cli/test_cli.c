@@ -412,7 +412,7 @@ static void family_lists_and_shows(void **state) {
     command_release(&show);
   }
   command_release(&list);
-  json_t *root = command_json(0, 0, "family list --json"), *family,
+  json_t *root = command_json(0, 0, "family list"), *family,
          *rows = json_object_get(root, "families");
   size_t i, seen = 0;
   json_array_foreach(rows, i, family) {

@@ -28,7 +28,21 @@
  * that was there, and sets that again when the last model is closed. A program that sets its own meanwhile hands on from it.
  *
  * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
- * local. Objects may be read by several threads, but changed by one at a time. */
+ * local.
+ *
+ * Who must outlive whom, whose texts live how long, and which threads may call:
+ *
+ *   model    needs nothing. Its texts live as long as it does. It never changes: any number of threads may ask it.
+ *   layout   needs its model. Its texts, and infos but for those of the model, live as long as it does. Never changes.
+ *   plan     needs its two layouts. Never changes.
+ *   report   needs its two layouts. Never changes.
+ *   group    needs nothing. One thread at a time; rank and size may be asked by any.
+ *   switch   needs its group and its two layouts; the caller's registered memory and what hooks point to must be there, too.
+ *            One thread at a time changes it: an arrow beside another is refused. Windows may be used by any thread, as modes say.
+ *   convert  needs nothing: options are copied. One thread at a time.
+ *
+ * An object is ended by one thread, when no other uses it. Options are looked at during the call alone, but for callbacks and
+ * their contexts. */
 #ifndef TREADLE_H
 #define TREADLE_H
 
@@ -79,7 +93,8 @@ typedef enum treadle_status {
   TREADLE_PEER = -4,      /* another rank failed, died or runs something else */
   TREADLE_TIMEOUT = -5,   /* a wait took longer than its limit */
   TREADLE_DIFFERENT = -6, /* a check found a difference */
-  TREADLE_STATE = -7      /* a call in the wrong mode */
+  TREADLE_STATE = -7,     /* a call in the wrong mode */
+  TREADLE_CANCELLED = -8  /* who watches the work has said so */
 } treadle_status;
 
 /* The word of a status: "refused", "no memory", ..., "unknown status". Never NULL. */
@@ -88,6 +103,11 @@ const char *treadle_status_text(treadle_status status);
 /* What the last failure in this thread was; "" before the first. Valid until the next failure. One line of at most 1,023 bytes in
  * UTF-8: what it quotes may be any bytes, and control characters and what is no UTF-8 stand there as \xNN. */
 const char *treadle_error_message(void);
+
+/* Who watches long work is called now and then, in the thread that has called the function: what is being done ("plan of
+ * kind"), and how much of it. A result of false ends the work with TREADLE_CANCELLED. `doing` lives as long as the program. It may
+ * not call the objects that are being worked on. */
+typedef bool (*treadle_watcher)(void *context, const char *doing, int64_t done, int64_t total);
 
 /* ---- Element types ----------------------------------------------------------------------------- */
 
@@ -106,6 +126,9 @@ typedef struct treadle_model treadle_model;
 typedef struct treadle_model_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
+  /* Not 0: the model of another config, of the same structure and at most so many elements: fewer layers, experts, words and
+   * heads, narrower matrices; without weights. For layouts of models that no machine here could hold. */
+  int64_t scale_down;
 } treadle_model_options;
 
 /* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
@@ -118,7 +141,7 @@ void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
   size_t struct_size;
-  const char *name;    /* Hugging Face's name */
+  const char *name;    /* Hugging Face's name; lives as long as the model, as does */
   const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
   int ndim;
   int64_t shape[4];
@@ -130,7 +153,7 @@ typedef struct treadle_tensor_info {
 int32_t treadle_model_tensor_count(const treadle_model *model); /* else -1 */
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
                                     treadle_tensor_info *info_p);
-const char *treadle_model_family(const treadle_model *model); /* else NULL */
+const char *treadle_model_family(const treadle_model *model); /* lives as long as the model; else NULL */
 int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
 int64_t treadle_model_bytes(const treadle_model *model);      /* else -1 */
 bool treadle_model_has_weights(const treadle_model *model);   /* else false */
@@ -223,6 +246,22 @@ typedef struct treadle_run {
   int8_t add; /* what is stored is the tensor's value plus this */
 } treadle_run;
 
+/* How a layout cuts the model's largest tensor, experts stacked. */
+typedef struct treadle_cut_info {
+  size_t struct_size;
+  const char *
+      tensor; /* Hugging Face's name, with * for experts; lives as long as the model; NULL: the model has no tensor */
+  int ndim;
+  int64_t shape[4];
+  size_t bytes;
+  int64_t parts;
+  int64_t part_shape[4]; /* of the largest part */
+  size_t part_bytes;
+  int64_t holders_min, holders_max; /* how many ranks have a part */
+} treadle_cut_info;
+
+treadle_status treadle_layout_largest_cut(const treadle_layout *layout, treadle_cut_info *info_p);
+
 /* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(); on failure it is NULL. */
 treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage,
                                    treadle_run **runs_p, size_t *count_p);
@@ -278,10 +317,65 @@ treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
                                     treadle_storage_info *info_p);
 /* The number of a storage tensor of the to-window, as treadle_layout_find. */
 int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
+/* Is this page of the to-window one of the from-window, too (alias)? Else, as for a page that is none: false. */
+bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
 /* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* The plan as text: a line an operation, in waves. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
+
+/* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
+
+typedef struct treadle_report treadle_report;
+
+typedef struct treadle_report_options {
+  size_t struct_size;
+  size_t page_bytes; /* as in treadle_plan_options */
+  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest of all ranks */
+  /* Device bytes that no rank may exceed; 0: none. One that is too small is an answer: then the cap is the smallest, and
+   * the report does not fit. */
+  size_t budget_bytes;
+  bool alias;    /* as in treadle_plan_options */
+  bool one_rank; /* of `rank` alone, whose very plan is made */
+  int64_t rank;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_report_options;
+
+/* Settles cap and waves as a switch of these layouts would, and measures one rank of each kind, with several threads. Layouts of
+ * the same model and rank count. They must outlive the report. Options may be NULL. On failure *report_p is NULL. Any number of
+ * threads may ask a report. */
+treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
+                                     const treadle_report_options *options, treadle_report **report_p);
+void treadle_report_destroy(treadle_report *report);
+
+typedef struct treadle_report_info {
+  size_t struct_size;
+  int64_t ranks;
+  int32_t kinds;    /* of ranks; 0 for one rank */
+  bool has_inbound; /* treadle_report_inbound can be asked: a report over all ranks, and at most 16 */
+  size_t page_bytes;
+  size_t model_bytes;
+  size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
+  size_t infer_bytes, copied_bytes, aliased_bytes;       /* and these */
+  int32_t waves;
+  size_t cap_bytes, cap_min_bytes;
+  size_t from_bytes, to_bytes;      /* the largest windows, rounded up to pages */
+  size_t peak_bytes;                /* the largest */
+  size_t bound_bytes;               /* the bound of the rank with the least room, */
+  int64_t tight_rank;               /* which is this */
+  double inbound_max, inbound_mean; /* received by a rank over model_bytes; the mean of one rank is NaN */
+  /* Sent and received by a rank: the largest over the mean. Above 128 ranks of what is received alone; of one rank NaN. */
+  double link_load;
+  bool fits;               /* without a budget: true */
+  size_t budget_min_bytes; /* the smallest budget */
+} treadle_report_info;
+
+void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
+/* The figures of one rank, but for the digest and, in a report over all ranks, cap and waves. */
+treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
+/* What a rank pulls from each peer: bytes has room for all ranks. */
+treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 
 /* ---- Groups: the ranks that switch together -----------------------------------------------------
  *
@@ -534,6 +628,59 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
  * values made by a hash of tensor and canonical index. A file that became shorter, or was written to, since the model was
  * opened is TREADLE_DIFFERENT. The window may be NULL where it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
+
+/* ---- Converting checkpoints ---------------------------------------------------------------------
+ *
+ * From files to files, a few MiB at a time, so that memory does not depend on the model. A conversion that was stopped at any
+ * moment, or cancelled, is taken up by the next one of the same inputs: files stand under their names when they are whole.
+ *
+ * Several processes share one: each opens it, and writes files rank, rank + ranks, ... All have to have ended a step well
+ * before any begins the next, which the caller sees to:
+ *
+ *   treadle_convert_open     everything that can be refused from names, shapes and types
+ *   treadle_convert_compare  copies of one weight in several files are the same (a part on each process); not needed where rank 0
+ *                            says treadle_convert_resumes
+ *   treadle_convert_begin    rank 0: the folder, room on the disk
+ *   treadle_convert_write    the weights (a part on each process)
+ *   treadle_convert_finish   rank 0: what stands beside the weights, what makes the checkpoint be found
+ *
+ * Another order is TREADLE_STATE, and so is anything but closing after a step that has failed. One thread at a time. */
+typedef struct treadle_convert treadle_convert;
+
+typedef struct treadle_convert_options {
+  size_t struct_size;
+  const char *in, *out;  /* folders */
+  const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
+  const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
+  const char *families;  /* as in treadle_model_options */
+  bool trust;            /* copies of 1 MiB and more are not compared */
+  int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
+  treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
+  void *watch_context;
+} treadle_convert_options;
+
+/* Options are copied, and what they point to but for the watcher's context. On failure *convert_p is NULL. Local. */
+treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
+treadle_status treadle_convert_compare(treadle_convert *convert);
+treadle_status treadle_convert_begin(treadle_convert *convert);
+treadle_status treadle_convert_write(treadle_convert *convert);
+treadle_status treadle_convert_finish(treadle_convert *convert);
+void treadle_convert_close(treadle_convert *convert);
+
+/* Rank 0, once opened: was the same conversion begun before, so that its files were compared already? Else false. */
+bool treadle_convert_resumes(const treadle_convert *convert);
+
+typedef struct treadle_convert_figures {
+  size_t struct_size;
+  int64_t bytes_read, bytes_written; /* weights */
+  int64_t tensors;                   /* of all files */
+  int64_t files, resumed;            /* files that this process had to write; those that were there */
+  int64_t skipped, opaque;           /* values of the source that are no weights */
+} treadle_convert_figures;
+
+/* What this process has done so far. */
+void treadle_convert_get_figures(const treadle_convert *convert,
+                                 treadle_convert_figures *figures_p); /* else zeros */
 
 #pragma GCC visibility pop
 #ifdef __cplusplus
