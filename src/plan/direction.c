@@ -291,6 +291,29 @@ out:
   return status;
 }
 
+/* Where only what this rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it. */
+static treadle_status narrow(walk *w, treadle_box *box, bool *any_p) {
+  treadle_status status;
+  const treadle_box whole = *box;
+  const int32_t *found;
+  size_t count;
+  *any_p = false;
+  TRY(treadle_near_find(&w->near_held, &whole, SIZE_MAX, &found, &count));
+  for (size_t k = 0; k < count; k++) {
+    treadle_box part;
+    if (!treadle_box_meet(&whole, &w->held.items[found[k]].box, &part)) continue;
+    for (int a = 0; *any_p && a < TREADLE_MAX_AXES; a++) {
+      int64_t end = box->start[a] + box->size[a], part_end = part.start[a] + part.size[a];
+      if (box->start[a] < part.start[a]) part.start[a] = box->start[a];
+      part.size[a] = (end > part_end ? end : part_end) - part.start[a];
+    }
+    *box = part;
+    *any_p = true;
+  }
+out:
+  return status;
+}
+
 static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
@@ -305,8 +328,12 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   for (size_t i = 0; i < w->to_cells.count; i++) {
     treadle_box wanted;
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
+    treadle_box looked_at = wanted;
+    bool any = true;
+    if (w->sink->own_only) TRY(narrow(w, &looked_at, &any));
+    if (!any) continue;
     w->from_cells.count = 0;
-    TRY(treadle_layout_cells(w->from, piece->tensor, &wanted, &w->from_cells));
+    TRY(treadle_layout_cells(w->from, piece->tensor, &looked_at, &w->from_cells));
     TRY(treadle_cuts_add(&w->sink->cuts, w->from_cells.count));
     for (size_t k = 0; k < w->from_cells.count; k++) {
       treadle_box box;

@@ -34,6 +34,11 @@ const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, i
   return &ground->arrangements[best];
 }
 
+const treadle_page_life *treadle_ground_known_plain(const treadle_ground *ground, int32_t waves) {
+  const treadle_known_lives *known = ground->options.like ? &ground->options.like->known[1] : NULL;
+  return known && known->waves == waves ? known->plain_to : NULL;
+}
+
 const treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves) {
   const treadle_ground *like = ground->options.like;
   for (int i = 0; like && i < 2; i++)
@@ -85,7 +90,7 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
     ground->cap_min[i] = (physical - largest(plain->from_pages, plain->to_pages)) * page_bytes;
   }
   if (ground->options.known) {
-    ground->known[0] = (treadle_known_lives){lives.from, TREADLE_MAX_WAVES};
+    ground->known[0] = (treadle_known_lives){.from = lives.from, .waves = TREADLE_MAX_WAVES};
     lives.from = NULL;
   }
 out:
@@ -150,6 +155,11 @@ treadle_status treadle_ground_create(const treadle_layout *from, const treadle_l
       ground->count += a->pages > 0;
     }
   }
+  const treadle_ground *like = options->like;
+  if (like && ground->count == 1) { /* the plain windows are cut alike: what was played there holds here */
+    ground->cap_min_bytes = ground->cap_min[0] = like->cap_min[0];
+    goto out;
+  }
   /* With params kept no page is shared but for aliased ones, which are more than the padding: no cap is needed. */
   if (!options->keep_params) TRY(play(ground, &classes));
   ground->cap_min_bytes = ground->cap_min[0];
@@ -165,6 +175,9 @@ out:
 
 void treadle_ground_release(treadle_ground *ground) {
   for (int32_t i = 0; i < ground->count; i++) treadle_arrangement_release(&ground->arrangements[i]);
-  for (int i = 0; i < 2; i++) treadle_free(ground->known[i].from);
+  for (int i = 0; i < 2; i++) {
+    treadle_free(ground->known[i].from);
+    treadle_free(ground->known[i].plain_to);
+  }
   *ground = (treadle_ground){0};
 }

@@ -96,19 +96,42 @@ out:
   return status;
 }
 
-/* Both directions, for pages alone. known: those of the from-window; NULL: they are not. */
+/* Both directions, for pages alone. known, known_to: those of the windows; NULL: they are not. */
 static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes,
-                                 const treadle_page_life *known, treadle_lives *lives) {
+                                 const treadle_page_life *known, const treadle_page_life *known_to,
+                                 treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
   forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
-  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+  if (known_to)
+    memcpy(lives->to, known_to, (size_t)lives->to_count * sizeof *known_to);
+  else
+    TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
   if (known)
     memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
   else if (!plan->keep_params)
     TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
 out:
+  return status;
+}
+
+/* For ranks whose windows are cut alike, and in which nothing is moved: the pages of a to-window as its layout has it. */
+static treadle_status keep_plain(const treadle_plan *plan, const treadle_classes *classes,
+                                 treadle_page_life **to_p) {
+  treadle_status status;
+  treadle_lives lives = {0};
+  treadle_page_sink sink;
+  TRY(treadle_lives_create(0, plan->plain_to_pages, &lives));
+  sink = treadle_page_sink_make(lives.to, plan->page_bytes, NULL);
+  sink.sink.cuts.all = plan->cuts_of_all;
+  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &sink.sink));
+  treadle_lives_settle(&lives);
+  treadle_free(*to_p);
+  *to_p = lives.to;
+  lives.to = NULL;
+out:
+  treadle_lives_release(&lives);
   return status;
 }
 
@@ -149,7 +172,8 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
   if (like)
-    TRY(walk_pages(&plan, &classes, treadle_ground_known(ground, waves), &lives));
+    TRY(walk_pages(&plan, &classes, treadle_ground_known(ground, waves),
+                   arrangement->pages == 0 ? treadle_ground_known_plain(ground, waves) : NULL, &lives));
   else
     TRY(walk_all(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
@@ -158,9 +182,12 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
   if (ground->options.known) {
-    treadle_free(ground->known[1].from);
-    ground->known[1] = (treadle_known_lives){lives.from, waves};
+    treadle_known_lives *known = &ground->known[1];
+    treadle_free(known->from);
+    known->from = lives.from;
+    known->waves = waves;
     lives.from = NULL;
+    TRY(keep_plain(&plan, &classes, &known->plain_to));
   }
 out:
   treadle_lives_release(&lives);

@@ -128,9 +128,9 @@ typedef struct treadle_ground_options {
                                         `known`, which lives longer; NULL: none */
 } treadle_ground_options;
 
-/* The lives of a from-window's pages with a number of waves. */
+/* The lives of a from-window's pages with a number of waves, and those of a to-window's that nothing is moved in. */
 typedef struct treadle_known_lives {
-  struct treadle_page_life *from; /* NULL: not known */
+  struct treadle_page_life *from, *plain_to; /* NULL: not known */
   int32_t waves;
 } treadle_known_lives;
 
@@ -153,6 +153,9 @@ void treadle_ground_release(treadle_ground *ground);
 
 /* What a ground that is like this one knows of the from-window's pages with so many waves; NULL: nothing. */
 const struct treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves);
+
+/* The same of the to-window as its layout has it; only of waves that were measured last. */
+const struct treadle_page_life *treadle_ground_known_plain(const treadle_ground *ground, int32_t waves);
 
 /* Without alias and without looking for the smallest cap. */
 treadle_status treadle_ground_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,

@@ -252,10 +252,12 @@ static bool same_figures(const treadle_plan_info *a, const treadle_plan_info *b)
          a->copied_bytes == b->copied_bytes && a->aliased_bytes == b->aliased_bytes;
 }
 
-/* Every rank has the figures of the one that stands for its kind, which were found with what is known of kinds before. */
-static void check_kinds(const treadle_layout *from, const treadle_layout *to, int64_t page,
-                        const char *what) {
+/* Every rank has the figures of the one that stands for its kind, which were found with what is known of kinds before. The
+ * result is how many kinds alias nothing and have their pages from another kind. */
+static int check_kinds(const treadle_layout *from, const treadle_layout *to, int64_t page,
+                       const char *what) {
   treadle_kinds kinds;
+  int taken_over = 0;
   assert_ok(treadle_kinds_create_paired(from, to, &kinds));
   treadle_plan_info *infos = calloc((size_t)kinds.count, sizeof *infos);
   treadle_ground *grounds = calloc((size_t)kinds.count, sizeof *grounds);
@@ -272,6 +274,8 @@ static void check_kinds(const treadle_layout *from, const treadle_layout *to, in
       assert_ok(treadle_plan_measure_on(&grounds[k], again ? 50 : 7, page * 40,
                                         like < k ? &infos[like] : NULL, &infos[k]));
     if (like < k) assert_non_null(treadle_ground_known(&grounds[k], 50));
+    if (like < k) assert_non_null(treadle_ground_known_plain(&grounds[k], 50));
+    taken_over += like < k && grounds[k].count == 1;
   }
   for (int64_t r = 0; r < from->ranks; r++) {
     treadle_ground ground = ground_of(from, to, r, page, true);
@@ -289,6 +293,30 @@ static void check_kinds(const treadle_layout *from, const treadle_layout *to, in
   treadle_kinds_release(&kinds);
   free(infos);
   free(grounds);
+  return taken_over;
+}
+
+/* Sharded data parallel: of hardly any rank do both windows hold the same page, and where they might is other for each. */
+static void kinds_of_flat_ranks(void **state) {
+  (void)state;
+  static const char *const texts[][2] = {
+      {"zero3", "vllm:tp=2"},  {"zero3:dtype=bf16", "vllm:tp=4"}, {"fsdp2", "vllm:tp=2"},
+      {"fsdp", "sglang:tp=2"}, {"zero1:dtype=bf16", "vllm:tp=2"}, {"vllm:tp=4", "zero3"}};
+  enum { RANKS = 16 };
+  treadle_model *model = small_model(&small);
+  int taken_over = 0;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (int64_t page = 64; page <= 4096; page *= 8) {
+      treadle_layout *from, *to;
+      assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &from));
+      assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &to));
+      taken_over += check_kinds(from, to, page, texts[i][0]);
+      treadle_layout_destroy(from);
+      treadle_layout_destroy(to);
+    }
+  print_message("%d kinds took their pages from others\n", taken_over);
+  assert_true(taken_over > 20);
+  treadle_model_close(model);
 }
 
 static void kinds_of_ranks(void **state) {
@@ -330,8 +358,9 @@ static void failing_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_pages),    cmocka_unit_test(wrong_places),
-      cmocka_unit_test(fp8_blocks),     cmocka_unit_test(options_count),
-      cmocka_unit_test(kinds_of_ranks), cmocka_unit_test(failing_allocations)};
+      cmocka_unit_test(wrong_pages),        cmocka_unit_test(wrong_places),
+      cmocka_unit_test(fp8_blocks),         cmocka_unit_test(options_count),
+      cmocka_unit_test(kinds_of_ranks),     cmocka_unit_test(kinds_of_flat_ranks),
+      cmocka_unit_test(failing_allocations)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
