@@ -251,6 +251,9 @@ static void plans(objects *o) {
   REFUSED(treadle_plan_storage(o->plan, -1, &storage));
   REFUSED(treadle_plan_storage(o->plan, INT32_MAX, &storage));
   GIVES(-1, treadle_plan_find(NULL, "x"));
+  GIVES(false, treadle_plan_shares(NULL, 0));
+  GIVES(false, treadle_plan_shares(o->plan, -1));
+  GIVES(false, treadle_plan_shares(o->plan, INT64_MAX));
   GIVES(-1, treadle_plan_find(o->plan, NULL));
   GIVES(-1, treadle_plan_find(o->plan, "no such tensor"));
   REFUSED(treadle_plan_print(NULL, stdout));

@@ -31,7 +31,7 @@ static int remove_folder(void **state) {
   return 0;
 }
 
-/* Reads x.yaml, which extends what is built in. */
+/* Reads a family that extends what is built in. */
 static treadle_status read_x(treadle_arena *arena, const char *text, treadle_family **family_p) {
   char whole[4000];
   snprintf(whole, sizeof whole, "family: x\nmodel_types: [x]\n%s", text);

@@ -308,8 +308,8 @@ static void kinds_of_flat_ranks(void **state) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     for (int64_t page = 64; page <= 4096; page *= 8) {
       treadle_layout *from, *to;
-      assert_ok(treadle_layout_create(model, texts[i][0], RANKS, &from));
-      assert_ok(treadle_layout_create(model, texts[i][1], RANKS, &to));
+      assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &from));
+      assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &to));
       taken_over += check_kinds(from, to, page, texts[i][0]);
       treadle_layout_destroy(from);
       treadle_layout_destroy(to);

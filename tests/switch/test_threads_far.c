@@ -15,8 +15,11 @@ typedef struct act {
 static void act_init(act *a) {
   *a = (act){0};
   scene_init(&a->s);
-  a->options = (treadle_switch_options){
-      .page_bytes = SCENE_PAGE, .cap_bytes = (size_t)a->s.cap_min, .timeout_seconds = 60};
+  a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
+
+                                        .page_bytes = SCENE_PAGE,
+                                        .cap_bytes = (size_t)a->s.cap_min,
+                                        .timeout_seconds = 60};
 }
 
 static int there_and_back(treadle_group *group, void *context) {

@@ -32,7 +32,7 @@ static float value_at(treadle_dtype dtype, const char *at) {
   return value;
 }
 
-/* What a generated element must be, from the words of value.h alone. */
+/* What a generated element must be, from the words of memory/elements.h alone. */
 static float wanted_value(const treadle_tensor *tensor, int64_t index) {
   uint64_t hash =
       treadle_mix64(treadle_hash_text(tensor->name, 0) + (uint64_t)index / 4) >> (index % 4 * 16);

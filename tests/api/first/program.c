@@ -1,4 +1,4 @@
-/* A program of the first header whose structs say their size: test_first_header.sh compiles it with the copy of that header
+/* A program of the first header whose structs say their size: a test compiles it with the copy of that header
  * beside it, and runs it with the library of today. Arguments: a config.json. */
 #include "treadle.h"
 

@@ -433,7 +433,7 @@ void treadle_group_close(treadle_group *group); /* local; peers that still wait 
  *   optimizer   offload_train_optimizer on  copied out and back
  *                                       off (default) stays
  *
- * examples/training_engine.c does all of this. */
+ * examples/04_training_engine.c does all of this. */
 typedef struct treadle_switch treadle_switch;
 
 /* What the device holds for whom. */
@@ -491,6 +491,14 @@ typedef struct treadle_engine_hooks {
                       aliased then, and they cannot be what keeps the training weights (keep=host, or params stay) */
 } treadle_engine_hooks;
 
+/* The memory that the pool and its windows are made of. */
+typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
+typedef struct treadle_memory {
+  treadle_memory_kind kind; /* host; others are refused by name, as this library has none of them */
+  int device;               /* among those of its kind; host: 0 */
+  void *stream;             /* on which work is done; host: NULL */
+} treadle_memory;
+
 typedef struct treadle_switch_options {
   size_t struct_size;
   size_t page_bytes;      /* as in treadle_plan_options */
@@ -522,6 +530,7 @@ typedef struct treadle_switch_options {
   /* Memory that the caller will take besides, on this rank, while the switch is there: it counts when creation asks whether
    * there is enough. */
   size_t other_bytes;
+  treadle_memory memory;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
