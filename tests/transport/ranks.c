@@ -121,3 +121,16 @@ void ranks_as_processes(int size, double limit, ranks_process body, void *contex
   free(ids);
   if (late) fail_msg("%d of %d ranks were still there after %.0f s", late, size, limit);
 }
+
+int ranks_over_links(const struct CMUnitTest *tests, size_t count) {
+  static const struct {
+    const char *name;
+    const treadle_link *link; /* NULL: its own */
+  } links[] = {{"over its own link", NULL}, {"over a far link", &far_link}, {"over pairs", &pair_link}};
+  int failed = 0;
+  for (size_t i = 0; i < TEST_COUNT(links); i++) {
+    ranks_link = links[i].link;
+    failed += _cmocka_run_group_tests(links[i].name, tests, count, NULL, NULL);
+  }
+  return failed;
+}

@@ -2,6 +2,7 @@
 #ifndef TREADLE_TESTS_RANKS_H
 #define TREADLE_TESTS_RANKS_H
 
+#include "test.h"
 #include "transport/far.h"
 #include "transport/link.h"
 
@@ -15,10 +16,8 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
 /* The link of groups that are made by ranks_as_threads; NULL: their own. */
 extern const treadle_link *ranks_link;
 /* Runs the tests of a program over each link: its own, far, pairs (far.h). */
-#define RANKS_OVER_LINKS(tests)                                                                            \
-  (cmocka_run_group_tests(tests, NULL, NULL) +                                                             \
-   (ranks_link = &far_link, cmocka_run_group_tests_name("over a far link", tests, NULL, NULL)) +           \
-   (ranks_link = &pair_link, cmocka_run_group_tests_name("over pairs", tests, NULL, NULL)))
+#define RANKS_OVER_LINKS(tests) ranks_over_links(tests, TEST_COUNT(tests))
+int ranks_over_links(const struct CMUnitTest *tests, size_t count);
 
 /* What a rank of its own process does before it has a group. */
 typedef int (*ranks_process)(const char *name, int rank, int size, void *context);
