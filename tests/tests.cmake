@@ -44,6 +44,15 @@ function(treadle_add_test name source)
   add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" RUN_SERIAL ${alone}
                        PROCESSORS ${ranks} SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+  foreach(label IN LISTS labels) # tests_mpi, tests_threads: what is needed to run those of a label alone
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+      add_dependencies(tests_${label} treadle_command)
+    endif()
+    if(TARGET ${name})
+      add_dependencies(tests_${label} ${name})
+    endif()
+  endforeach()
   set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
 endfunction()
 

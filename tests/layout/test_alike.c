@@ -60,7 +60,7 @@ static void check_places(const treadle_layout *from, const treadle_layout *to) {
 
 static void random_pairs(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 300; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(300); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     check_shares(p.from.layout, p.to.layout);
@@ -73,7 +73,7 @@ static void random_pairs(void **state) {
 /* The pieces of a storage tensor are those that all pieces have of it. */
 static void pieces_of_one_storage(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 60; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(60); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     const treadle_layout *layout = seed % 2 ? p.from.layout : p.to.layout;

@@ -154,7 +154,7 @@ static void check_case(uint64_t seed) {
 
 static void test_random_boxes(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= CASES; seed++) check_case(only_seed ? only_seed : seed);
+  for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++) check_case(only_seed ? only_seed : seed);
 }
 
 /* Rows of the stream kernel: every head, tail and gap around its block sizes. */
