@@ -99,9 +99,9 @@ static int take_descriptors(struct msghdr *header, int *descriptors, int room) {
 }
 
 treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int *descriptors,
-                                   int descriptor_room, int *descriptor_count_p, double deadline,
-                                   const char *who) {
+                                   int *descriptor_count_p, double deadline, const char *who) {
   treadle_status status = TREADLE_OK;
+  int descriptor_room = descriptor_count_p ? *descriptor_count_p : 0;
   _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))];
   struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header;
