@@ -122,11 +122,11 @@ out:
   return status;
 }
 
-static treadle_status check_metadata(const char *what, const json_t *metadata) {
+static treadle_status check_metadata(const char *what, json_t *metadata) {
   const char *key;
   json_t *value;
   bool good = json_is_object(metadata);
-  json_object_foreach((json_t *)metadata, key, value) good = good && json_is_string(value);
+  json_object_foreach(metadata, key, value) good = good && json_is_string(value);
   return good ? TREADLE_OK : treadle_fail(TREADLE_REFUSED, "%s: __metadata__ is not texts by name", what);
 }
 
