@@ -92,8 +92,9 @@ static treadle_status map_all(int rank, int size, const treadle_device *device, 
   treadle_status status = TREADLE_OK;
   for (int peer = 0; peer < size; peer++)
     if (peer != rank) {
-      status = device->ops->import(descriptors[peer], all[peer].bytes, &all[peer].base);
+      status = device->ops->import(descriptors[peer], all[peer].bytes, &all[peer].mapping);
       if (status != TREADLE_OK) return treadle_fail_in(status, "rank %d: ", peer);
+      all[peer].base = all[peer].mapping;
     }
   return status;
 }
@@ -122,7 +123,7 @@ out:
 
 static void shm_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
   for (int rank = 0; rank < group->size; rank++) {
-    if (rank != group->rank) device->ops->unimport(all[rank].base, all[rank].bytes);
+    device->ops->unimport(all[rank].mapping, all[rank].bytes);
     all[rank] = (treadle_shared){0};
   }
 }
