@@ -140,7 +140,7 @@ static void copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
     step *= w->size[i];
     op.elems *= w->size[i];
   }
-  const treadle_view from_view = {.base = (char *)d->slab}, to_view = {.base = d->window};
+  const treadle_view from_view = treadle_view_of(d->slab), to_view = treadle_view_of(d->window);
   d->device->ops->copy(d->device, &op, &from_view, &to_view);
 }
 
