@@ -113,7 +113,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
       TRY(touch_coded(f, &place->stored));
       continue;
     }
-    const treadle_view source = {.base = (char *)(uintptr_t)(place->data + from)}, to = {.base = buffer};
+    const treadle_view source = {.base = place->data + from}, to = treadle_view_of(buffer);
     const treadle_device *device = choose_device(&op);
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;

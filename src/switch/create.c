@@ -131,7 +131,8 @@ static treadle_status make_views(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     TRY(check_tables(sw, rank));
     const treadle_tables *tables = sw->far.tables[rank];
-    treadle_view view = {.base = (char *)(uintptr_t)sw->space.shared_pools[rank].base,
+    treadle_view view = {.base = sw->space.shared_pools[rank].base,
+                         .into = rank == sw->group->rank ? sw->space.base : NULL,
                          .page_shift = shift_of(sw->plan->page_bytes)};
     view.table = table_of(tables);
     sw->space.views[TREADLE_TRAIN][rank] = view;

@@ -120,8 +120,7 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    char *at = treadle_view_address(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to),
-         byte;
+    char *at = treadle_view_into(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to), byte;
     sw->device.ops->move(&sw->device, &byte, at, 1);
     byte ^= 0x10;
     sw->device.ops->move(&sw->device, at, &byte, 1);

@@ -33,7 +33,8 @@ static void side_init(side *s, treadle_random *random, bool paged) {
     s->table[i] = s->table[k];
     s->table[k] = t;
   }
-  s->view = (treadle_view){.base = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
+  s->view = (treadle_view){
+      .base = s->base, .into = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
 }
 
 /* Strides that hold what is inside, with gaps now and then; `order` has the dimensions from slow to fast. */
