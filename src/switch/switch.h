@@ -1,6 +1,7 @@
 /* The switch, inside: what its files share. The essay is in switch.c.
  *
  *   switch.c    the state machine: modes, arrows, what a user calls
+ *   helm.c      who may change a switch now: start, test, wait, cancel; what others may read meanwhile
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
  *   protocol.c  the words by which they do, and the outcome
@@ -28,6 +29,8 @@
 #include "switch/inject.h"
 #include "switch/protocol.h"
 #include "switch/prove.h"
+
+#include <pthread.h>
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
  * physical page of each page of the train window, then of the infer window. */
@@ -153,6 +156,23 @@ typedef struct treadle_faults {
   treadle_injection injection;
 } treadle_faults;
 
+enum { TREADLE_HELM_MESSAGE = 1024 };
+
+/* Who is at the switch now (helm.c). All of it is under the lock but for `cancelled`, which whoever runs the arrow looks at. */
+typedef struct treadle_helm {
+  pthread_mutex_t lock;
+  bool taken;    /* a call changes the switch, or an arrow was started and nobody has waited for it */
+  bool arrow;    /* it is an arrow that has not ended */
+  bool started;  /* by treadle_switch_start, on the way to `aim`, */
+  bool waited;   /* a thread is in treadle_switch_wait for it */
+  pthread_t who; /* the thread that runs it */
+  treadle_mode aim;
+  treadle_status result; /* of a started arrow that has ended, and its message */
+  char message[TREADLE_HELM_MESSAGE];
+  treadle_switch_stats stats; /* as they were told last, for other threads */
+  atomic_bool cancelled;
+} treadle_helm;
+
 struct treadle_switch {
   treadle_group *group;
   treadle_device device;            /* of the pool and its windows */
@@ -171,12 +191,12 @@ struct treadle_switch {
   TREADLE_ARRAY(treadle_foreign) foreign;
 
   /* The state machine (switch.c, arrows.c). */
-  treadle_mode mode;
-  uint64_t version;
+  _Atomic treadle_mode mode; /* any thread may read both */
+  _Atomic uint64_t version;
   bool accumulating; /* gradients */
   bool apart;        /* from any group: to rejoin one has failed */
-  atomic_flag busy;  /* a thread is in an arrow */
   treadle_switch_stats stats;
+  treadle_helm *helm; /* apart, since to read a switch takes its lock */
 };
 
 static inline const treadle_direction *treadle_switch_direction(const treadle_switch *sw, treadle_mode to) {
@@ -203,6 +223,30 @@ static inline const char *treadle_class_text(treadle_class which) {
 static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
   return sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.copied[TREADLE_PARAMS];
 }
+
+/* ---- switch.c ---- */
+
+/* Can that mode be entered from the present one? */
+treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim);
+/* Enters it, in this thread, which has the helm; it was checked. */
+treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim);
+/* Ends a switch that nobody uses. */
+void treadle_switch_release(treadle_switch *sw);
+
+/* ---- helm.c ---- */
+
+/* A call that changes the switch, and no arrow, begins and ends; TREADLE_STATE where another is under way, or an arrow. `what` is
+ * for the message. */
+treadle_status treadle_helm_take(treadle_switch *sw, const char *what);
+void treadle_helm_leave(treadle_switch *sw);
+treadle_helm *treadle_helm_create(void); /* NULL: memory is out */
+void treadle_helm_destroy(treadle_helm *helm);
+/* A whole arrow in this thread. */
+treadle_status treadle_helm_go(treadle_switch *sw, treadle_mode aim);
+/* TREADLE_CANCELLED when the arrow that this thread runs was cancelled. */
+treadle_status treadle_helm_check(const treadle_switch *sw);
+/* What stats say now is what other threads get. */
+void treadle_helm_tell(treadle_switch *sw);
 
 /* ---- epoch.c ---- */
 
@@ -311,14 +355,15 @@ treadle_status treadle_twins_create(treadle_switch *sw);
 void treadle_twins_release(treadle_switch *sw);
 /* Host memory, touched; NULL: none, and the message says of what. */
 void *treadle_twin_memory(size_t bytes, const char *what);
-/* The class leaves the device: copied to its twin, or dropped where it has none. */
-void treadle_offload(treadle_switch *sw, treadle_class which);
+/* The class leaves the device: copied to its twin, or dropped where it has none. It fails when the arrow was cancelled: then the
+ * class has not left. */
+treadle_status treadle_offload(treadle_switch *sw, treadle_class which);
 /* The class comes back: what of its window is not its own is copied from the twin. */
 void treadle_load(treadle_switch *sw, treadle_class which);
 /* The twin of params: nothing of it is up to date; it gets the pages that wave `wave` reclaims, or (wave -1) all that it has
  * not. */
 void treadle_twin_begin(treadle_switch *sw);
-void treadle_twin_fill(treadle_switch *sw, int32_t wave);
+treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
 
 /* ---- register.c ---- */
 
