@@ -537,6 +537,11 @@ typedef struct treadle_switch_options {
    * there is enough. */
   size_t other_bytes;
   treadle_memory memory;
+  /* A plan of this rank, which was made before and looked at: the switch runs that one, or is refused in words. It is from `train`
+   * to `infer`, or layouts that say the same of the same model; page_bytes and cap_bytes are 0 or the plan's, alias is the plan's, and
+   * params leave the device unless it has keep_params. Every rank gives its own, all with one page size, cap and number of waves (a
+   * report over all ranks has those that a switch would choose), or none does. NULL: the switch makes one. Not kept. */
+  const treadle_plan *plan;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool

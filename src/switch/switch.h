@@ -15,6 +15,7 @@
  *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
+ *   given.c     one that was made before
  *   room.c      whether there is memory for it
  *   create.c    how they make their memory
  *   inject.c    faults on purpose, for tests and the command
@@ -83,9 +84,20 @@ typedef struct treadle_foreign {
   bool away;            /* what it holds was copied out, and not back yet */
 } treadle_foreign;
 
+/* What must be found again in the plan that the switch makes, where one was given (given.c). */
+typedef struct treadle_given_plan {
+  bool is; /* was one given? */
+  int32_t waves;
+  int64_t physical_pages;
+  uint64_t digest;
+  size_t ops[2], bands[2]; /* forward, back */
+  uint64_t coverage[2];
+} treadle_given_plan;
+
 /* What the options mean (create.c), unchanged since. */
 typedef struct treadle_terms {
-  treadle_switch_options options; /* as given */
+  treadle_switch_options options; /* as given; of the plan that was given, where they left it open */
+  treadle_given_plan given;
   double timeout_seconds;
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
@@ -270,6 +282,13 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
+
+/* ---- given.c ---- */
+
+/* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
+treadle_status treadle_given_take(treadle_switch *sw);
+/* Is sw->plan the one that was given? */
+treadle_status treadle_given_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
