@@ -210,7 +210,10 @@ static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const t
   treadle_status status = TREADLE_OK;
   const treadle_band *band = &direction->bands.items[position];
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
-  for (int32_t i = 0; i < band->count; i++) TRY(carry_out(sw, to, direction, band, i));
+  for (int32_t i = 0; i < band->count; i++) {
+    TRY(treadle_helm_check(sw));
+    TRY(carry_out(sw, to, direction, band, i));
+  }
   sw->work.bands[position].mark += treadle_band_mark(band, parts);
   sw->work.bands[position].times++;
   sw->work.bands[position].wave = wave;
