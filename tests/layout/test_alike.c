@@ -14,9 +14,9 @@ static void check_shares(const treadle_layout *from, const treadle_layout *to) {
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     int64_t bytes = 0, bound;
     assert_ok(treadle_alike_take(&alike, rank));
-    for (size_t i = 0; i < alike.holdings[TREADLE_TO].count; i++) {
+    for (size_t i = 0; i < alike.holdings[TREADLE_TO].list.count; i++) {
       const treadle_share *share;
-      int32_t tensor = alike.holdings[TREADLE_TO].items[i].tensor;
+      int32_t tensor = alike.holdings[TREADLE_TO].list.items[i].tensor;
       if (tensor < 0) continue;
       assert_ok(treadle_alike_share(&alike, tensor, &share));
       bytes += share->inbound_bytes;
