@@ -5,6 +5,7 @@
  *   block.c       one block: its options, its conditional lines, an engine that is another's
  *   assemble.c    the order of all this; blocks put into the places of a skeleton
  *   change.c      changes: of single lines
+ *   layer_dims.c  dims that have other values in some layers
  *   condition.c   conditions: names for them
  *   tree.c        trees that are edited, files that are found
  *
@@ -33,7 +34,7 @@ extern const char *const treadle_section_names[];
 treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *root,
                                        const treadle_yaml **whole_p);
 
-/* ---- extend.c, block.c, change.c, condition.c ---- */
+/* ---- extend.c, block.c, change.c, layer_dims.c, condition.c ---- */
 
 /* Puts the keys of `child` over those of `parent`. Lists of requirements are appended with `append`, else replaced. */
 treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, const treadle_yaml *child,
@@ -47,6 +48,8 @@ treadle_status treadle_engines_derive(treadle_assembly *a, treadle_yaml *tree);
 /* Applies a list of changes to the sections of a tree; `only`: all are about this list, and do not say in. */
 treadle_status treadle_changes_apply(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *changes,
                                      treadle_yaml *only);
+/* Writes out what layer_dims makes of dims, tensors, views and rules. */
+treadle_status treadle_layer_dims_apply(treadle_assembly *a, treadle_yaml *tree);
 /* Writes named conditions out wherever a condition stands. Of those in `own`, each must be used. */
 treadle_status treadle_conditions_apply(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *own);
 
@@ -66,6 +69,9 @@ treadle_status treadle_tree_splice(treadle_assembly *a, treadle_yaml *list, size
 treadle_yaml *treadle_tree_get(treadle_yaml *map, const char *key);
 /* The list of a section; NULL where there is none. */
 treadle_yaml *treadle_tree_section(treadle_yaml *tree, const char *name);
+
+/* How long the word is that a text begins with: letters, digits and '_', a digit never first. 0: none. */
+size_t treadle_word_length(const char *text);
 
 /* Reads NAME.yaml of the families (block: of blocks/): of the folder, and where it has none, of those built in. */
 treadle_status treadle_family_load(treadle_assembly *a, const treadle_yaml *at, const char *name,

@@ -12,14 +12,6 @@
 
 enum { MAX_NAMES = 6, MAX_VALUES = 16, MAX_TRIES = 200000 };
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-
-static size_t word_length(const char *text) {
-  size_t length = 0;
-  while (is_letter(text[length]) || (length && text[length] >= '0' && text[length] <= '9')) length++;
-  return length;
-}
-
 typedef struct namer {
   treadle_assembly *a;
   const treadle_yaml *conditions;
@@ -41,7 +33,7 @@ static treadle_status write_out(namer *n, treadle_yaml *node) {
   treadle_status status = TREADLE_OK;
   bool list = false, changed = false;
   for (const char *c = node->text; *c;) {
-    size_t length = word_length(c);
+    size_t length = treadle_word_length(c);
     bool name = length && !list && (c == node->text || c[-1] != '.');
     int64_t found = name ? find(n, c, length) : -1;
     if (length) list = length == 2 && strncmp(c, "in", 2) == 0;
@@ -111,7 +103,7 @@ static bool may_hold(const char *text) {
   trial t = {.values = {0, 1, 2, 3}, .values_count = 4};
   for (const char *c = text; *c; c++) {
     int64_t value = 0;
-    if (*c < '0' || *c > '9' || (c > text && word_length(c - 1))) continue;
+    if (*c < '0' || *c > '9' || (c > text && treadle_word_length(c - 1))) continue;
     while (*c >= '0' && *c <= '9' && value < INT64_MAX / 20) value = value * 10 + *c++ - '0';
     for (int64_t near = -1; near <= 1; near++) add_value(&t, value + near);
     if (!*c) break;

@@ -166,6 +166,8 @@ typedef struct treadle_family {
   const char **carried; /* beginnings of names of what is no part of the language model */
   int32_t stored_prefix_count;
   const char **stored_prefixes, **stored_instead; /* names may begin with `instead` in files */
+  int32_t require_count;
+  treadle_require *requirements; /* of every model, whatever the layout */
   int32_t engine_count;
   treadle_engine_rules *engines;
   treadle_arena *arena;

@@ -177,13 +177,29 @@ out:
   return status;
 }
 
+treadle_status treadle_family_expand_marked(const treadle_family_reader *reader, const treadle_yaml *node,
+                                            const char *text, treadle_name *name_p, const char **key_p) {
+  const char *mark = strchr(text, '@'), *plain = text;
+  treadle_status status;
+  if (mark) plain = treadle_arena_format(reader->arena, "%.*s", (int)(mark - text), text);
+  if (!plain) return treadle_family_no_memory();
+  if (mark && !treadle_expr_is_name(mark + 1))
+    return treadle_family_fail(reader, node, "name %.200s: a word is wanted behind '@'", text);
+  TRY(treadle_family_expand(reader, node, plain, name_p));
+  *key_p = mark ? treadle_arena_format(reader->arena, "%s%s", name_p->text, mark) : name_p->text;
+  if (!*key_p) return treadle_family_no_memory();
+out:
+  return status;
+}
+
 treadle_status treadle_family_part(const treadle_family_reader *reader, const treadle_yaml *node,
                                    const char *text, treadle_part_name *part_p) {
   treadle_name name;
+  const char *key;
   treadle_status status;
-  TRY(treadle_family_expand(reader, node, text, &name));
-  *part_p = (treadle_part_name){(int32_t)treadle_map_get(&reader->kinds, name.text, -1),
-                                (int32_t)treadle_map_get(&reader->views, name.text, -1)};
+  TRY(treadle_family_expand_marked(reader, node, text, &name, &key));
+  *part_p = (treadle_part_name){(int32_t)treadle_map_get(&reader->kinds, key, -1),
+                                (int32_t)treadle_map_get(&reader->views, key, -1)};
   if (part_p->view >= 0) part_p->kind = reader->family->views[part_p->view].kind;
   if (part_p->kind >= 0) return TREADLE_OK;
   treadle_nearest nearest = treadle_nearest_to(name.text);
@@ -191,8 +207,7 @@ treadle_status treadle_family_part(const treadle_family_reader *reader, const tr
     treadle_nearest_try(&nearest, reader->family->kinds[i].name);
   for (int32_t i = 0; i < reader->family->view_count; i++)
     treadle_nearest_try(&nearest, reader->family->views[i].name);
-  return treadle_family_fail(reader, node, "no tensor is named %s; the nearest is %s", name.text,
-                             nearest.best);
+  return treadle_family_fail(reader, node, "no tensor is named %s; the nearest is %s", key, nearest.best);
 out:
   return status;
 }

@@ -10,10 +10,11 @@
 #include <string.h>
 
 static const char *const root_keys[] = {
-    "family",          "model_types", "config",   "dims",         "layers",  "mtp",
-    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
-    "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
-    "engines",         "extends",     "blocks",   "conditions",   "changes", NULL};
+    "family", "model_types", "config",          "dims",       "layers",
+    "mtp",    "experts",     "prefixes",        "tensors",    "mtp_prefixes",
+    "views",  "carried",     "stored_prefixes", "packed",     "requires",
+    "traits", "outer",       "quantised",       "engines",    "extends",
+    "blocks", "conditions",  "changes",         "layer_dims", NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -273,7 +274,7 @@ static treadle_status read_tensor(treadle_family_reader *reader, const treadle_y
   treadle_family *family = reader->family;
   treadle_kind *kind = &family->kinds[family->kind_count];
   const treadle_yaml *names = treadle_yaml_get(node, "name");
-  const char *name;
+  const char *name, *key;
   treadle_status status;
   TRY(treadle_family_check_keys(reader, node, tensor_keys));
   if (names && names->kind == TREADLE_YAML_LIST) {
@@ -282,11 +283,13 @@ static treadle_status read_tensor(treadle_family_reader *reader, const treadle_y
   } else {
     TRY(treadle_family_text_of(reader, node, "name", true, &name));
   }
-  TRY(treadle_family_expand(reader, node, name, &kind->full_name));
+  TRY(treadle_family_expand_marked(reader, node, name, &kind->full_name, &key));
   kind->name = kind->full_name.text;
   kind->in_layer = kind->full_name.in_layer;
-  if (treadle_map_get(&reader->kinds, kind->name, -1) >= 0)
-    return treadle_family_fail(reader, node, "tensor %s stands twice", kind->name);
+  if (treadle_map_get(&reader->kinds, key, -1) >= 0)
+    return treadle_family_fail(reader, node, "tensor %s stands twice", key);
+  if (key != kind->name && !kind->in_layer)
+    return treadle_family_fail(reader, node, "%s is in no layer, and cannot differ by layer", key);
   TRY(read_experts(reader, node, kind));
   TRY(read_shape(reader, node, kind));
   TRY(treadle_family_dtype(reader, node, &kind->dtype));
@@ -295,7 +298,7 @@ static treadle_status read_tensor(treadle_family_reader *reader, const treadle_y
   TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
   kind->file = node->file;
   kind->line = node->line;
-  TRY(treadle_map_put(&reader->kinds, kind->name, family->kind_count));
+  TRY(treadle_map_put(&reader->kinds, key, family->kind_count));
   family->kind_count++;
 out:
   return status;

@@ -59,6 +59,10 @@ treadle_status treadle_family_check_list(const treadle_family_reader *reader, co
 /* Expands the prefix of a tensor name. */
 treadle_status treadle_family_expand(const treadle_family_reader *reader, const treadle_yaml *node,
                                      const char *text, treadle_name *name_p);
+/* The same of NAME or NAME@WORD: of several tensors with one name, each in layers of its own, all but one have a word behind
+ * it. *key_p is the expanded name with the word, which no other line has. */
+treadle_status treadle_family_expand_marked(const treadle_family_reader *reader, const treadle_yaml *node,
+                                            const char *text, treadle_name *name_p, const char **key_p);
 /* The position of a kind by its name as written in the file. */
 treadle_status treadle_family_kind(const treadle_family_reader *reader, const treadle_yaml *node,
                                    const char *text, int32_t *kind_p);

@@ -40,25 +40,34 @@ out:
   return status;
 }
 
+static treadle_status read_requirement(treadle_family_reader *reader, const treadle_yaml *node,
+                                       treadle_require *require) {
+  treadle_status status;
+  TRY(treadle_family_check_keys(reader, node, require_keys));
+  TRY(treadle_family_condition(reader, node, "that", &require->that));
+  if (!require->that) return treadle_family_fail(reader, node, "%s is missing", "that");
+  TRY(treadle_family_text_of(reader, node, "else", true, &require->otherwise));
+out:
+  return status;
+}
+
+/* Those of engines, and those of the model, whatever the engine. */
 static treadle_status read_requirements(treadle_family_reader *reader, const treadle_yaml *map) {
   treadle_status status = TREADLE_OK;
   for (size_t e = 0; e < map->count; e++) {
     const treadle_yaml *list = map->items[e];
     treadle_engine_rules *engine = NULL;
-    TRY(find_engine(reader, map, map->keys[e], &engine));
+    bool of_model = strcmp(map->keys[e], "model") == 0;
+    if (!of_model) TRY(find_engine(reader, map, map->keys[e], &engine));
     if (list->kind != TREADLE_YAML_LIST)
       return treadle_family_fail(reader, list, "requires: %s must be a list", map->keys[e]);
-    engine->requirements =
-        treadle_arena_alloc_array(reader->arena, list->count + 1, sizeof *engine->requirements);
-    if (!engine->requirements) return treadle_family_no_memory();
-    for (size_t i = 0; i < list->count; i++) {
-      treadle_require *require = &engine->requirements[engine->require_count];
-      TRY(treadle_family_check_keys(reader, list->items[i], require_keys));
-      TRY(treadle_family_condition(reader, list->items[i], "that", &require->that));
-      if (!require->that) return treadle_family_fail(reader, list->items[i], "%s is missing", "that");
-      TRY(treadle_family_text_of(reader, list->items[i], "else", true, &require->otherwise));
-      engine->require_count++;
-    }
+    treadle_require *requirements =
+        treadle_arena_alloc_array(reader->arena, list->count + 1, sizeof *requirements);
+    if (!requirements) return treadle_family_no_memory();
+    for (size_t i = 0; i < list->count; i++)
+      TRY(read_requirement(reader, list->items[i], &requirements[i]));
+    *(of_model ? &reader->family->requirements : &engine->requirements) = requirements;
+    *(of_model ? &reader->family->require_count : &engine->require_count) = (int32_t)list->count;
   }
 out:
   return status;

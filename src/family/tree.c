@@ -92,6 +92,14 @@ treadle_yaml *treadle_tree_section(treadle_yaml *tree, const char *name) {
   return list && list->kind == TREADLE_YAML_LIST ? list : NULL;
 }
 
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+size_t treadle_word_length(const char *text) {
+  size_t length = 0;
+  while (is_letter(text[length]) || (length && text[length] >= '0' && text[length] <= '9')) length++;
+  return length;
+}
+
 /* ---- Files ------------------------------------------------------------------------------------- */
 
 static bool is_plain(const char *name) {

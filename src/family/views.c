@@ -91,13 +91,12 @@ static treadle_status read_view(treadle_family_reader *reader, const treadle_yam
   treadle_status status;
   TRY(treadle_family_check_keys(reader, node, view_keys));
   TRY(treadle_family_text_of(reader, node, "name", true, &text));
-  TRY(treadle_family_expand(reader, node, text, &name));
-  view->name = name.text;
+  TRY(treadle_family_expand_marked(reader, node, text, &name, &view->name));
   view->file = node->file;
   view->line = node->line;
-  if (treadle_map_get(&reader->kinds, name.text, -1) >= 0 ||
-      treadle_map_get(&reader->views, name.text, -1) >= 0)
-    return treadle_family_fail(reader, node, "%s stands twice", name.text);
+  if (treadle_map_get(&reader->kinds, view->name, -1) >= 0 ||
+      treadle_map_get(&reader->views, view->name, -1) >= 0)
+    return treadle_family_fail(reader, node, "%s stands twice", view->name);
   TRY(treadle_family_text_of(reader, node, "of", true, &text));
   TRY(treadle_family_kind(reader, node, text, &view->kind));
   TRY(treadle_family_flag(reader, node, "key_heads", &view->key_heads));

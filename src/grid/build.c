@@ -81,6 +81,19 @@ static void number_run(const treadle_grid_rule *before, treadle_grid_rule *rule)
     rule->run = before->run;
 }
 
+/* Does the condition of a rule hold, in any layer where it speaks of them? */
+static treadle_status holds_anywhere(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                     const treadle_rule *rule, bool by_layer, int64_t *holds_p) {
+  const treadle_model *model = layout->model;
+  int64_t layers = by_layer ? model->layers + model->mtp_layers : 0;
+  treadle_status status = TREADLE_OK;
+  *holds_p = !rule->when;
+  for (int64_t layer = by_layer ? 0 : -1; rule->when && layer < layers && !*holds_p; layer++)
+    TRY(treadle_grid_evaluate(layout, spec, rule->name, rule->when, layer, holds_p));
+out:
+  return status;
+}
+
 /* Keeps the rules of this spec whose condition holds and whose parts the model has. */
 static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
                                    const treadle_grid_spec *spec) {
@@ -95,13 +108,12 @@ static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
     const treadle_rule *rule = &spec->rules[i];
     bool marker = rule->at == TREADLE_AT_MTP_LAYERS,
          by_layer = rule->when && treadle_expr_names(rule->when, "l");
-    int64_t holds = 1;
+    int64_t holds;
     if (rule->spec && (!spec->spec || strcmp(rule->spec, spec->spec) != 0)) continue;
     int also = fused ? rule->also : 0, nparts = rule->nparts - rule->also + also;
     int present = count_parts(model, rule, nparts);
     if ((present == 0 && !marker) || (rule->scales && !layout->fp8)) continue;
-    if (rule->when && !by_layer)
-      TRY(treadle_grid_evaluate(layout, spec, rule->name, rule->when, -1, &holds));
+    TRY(holds_anywhere(layout, spec, rule, by_layer, &holds));
     if (!holds) continue;
     if (present < nparts)
       REFUSE("%s line %d: the model has %d of the %d parts of %s", rule->file, rule->line, present, nparts,

@@ -342,6 +342,7 @@ treadle_status treadle_model_fill(treadle_model *model) {
   TRY(treadle_config_dtype(model->config, inner, &b.dtype));
   TRY(treadle_making_dims(&b));
   TRY(treadle_making_layers(&b));
+  TRY(treadle_making_require(&b));
   TRY(treadle_making_experts(&b));
   TRY(treadle_model_read_blocks(model));
   TRY(add_everything(&b));

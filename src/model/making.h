@@ -28,5 +28,7 @@ treadle_status treadle_making_evaluate(treadle_model_making *b, const char *role
 treadle_status treadle_making_dims(treadle_model_making *b);
 treadle_status treadle_making_layers(treadle_model_making *b);
 treadle_status treadle_making_experts(treadle_model_making *b);
+/* Refuses a model that the family does not speak of. */
+treadle_status treadle_making_require(treadle_model_making *b);
 
 #endif

@@ -99,6 +99,20 @@ out:
   return status;
 }
 
+treadle_status treadle_making_require(treadle_model_making *b) {
+  const treadle_family *family = b->model->family;
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < family->require_count; i++) {
+    int64_t holds;
+    TRY(treadle_making_evaluate(b, "requires", "", family->requirements[i].that, &holds));
+    if (!holds)
+      return treadle_fail(TREADLE_REFUSED, "%s (%s)", family->requirements[i].otherwise,
+                          family->requirements[i].that);
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_making_experts(treadle_model_making *b) {
   treadle_model *model = b->model;
   treadle_status status = TREADLE_OK;

@@ -56,7 +56,7 @@ static void refused(void **state) {
       {"blocks: [decoder, {block: gqa, biassed: true}]\n",
        "x.yaml line 3: the block has no option 'biassed'; the nearest is 'bias'"},
       {"blocks: [gqa]\n",
-       "families/blocks/gqa.yaml line 15: tensors has no {place: attention} for this line"},
+       "families/blocks/gqa.yaml line 16: tensors has no {place: attention} for this line"},
       {"extends: llama\nblocks: [{fills: roof, tensors: [{name: a, shape: [H]}]}]\n",
        "x.yaml line 4: tensors has no {place: roof} for this line"},
       {"extends: llama\nblocks: [{block: mla, instead: gqb}]\n",

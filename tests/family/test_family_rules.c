@@ -187,6 +187,8 @@ static void refused_tails(void **state) {
   sketch_refused("else is missing", s.tail = "requires: {sglang: [{that: 1}]}\n");
   sketch_refused("unknown key 'thta'; the nearest is 'that'",
                  s.tail = "requires: {sglang: [{thta: 1, else: x}]}\n");
+  sketch_refused("requires: model must be a list", s.tail = "requires: {model: {that: 1, else: x}}\n");
+  sketch_refused("else is missing", s.tail = "requires: {model: [{that: 1}]}\n");
   sketch_refused("outer must be a map of engines", s.tail = "outer: [sglang]\n");
   sketch_refused("there is no engine section 'vllm'", s.tail = "outer: {vllm: x.}\n");
   sketch_refused("sglang must be a text", s.tail = "outer: {sglang: [x.]}\n");

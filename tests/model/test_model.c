@@ -307,6 +307,38 @@ static void lookup(void **state) {
   treadle_model_close(model);
 }
 
+#define GEMMA                                                                                              \
+  "{\"model_type\": \"gemma4_text\", \"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 4, "   \
+  "\"num_hidden_layers\": 8, \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true%s}"
+
+/* Where layer_types is absent, every sixth layer has full attention, and the last one always; heads have other sizes there
+ * and no values. Models with what the family does not speak of are refused. */
+static void shapes_of_layers(void **state) {
+  (void)state;
+  treadle_model *model;
+  char text[1000];
+  snprintf(text, sizeof text, GEMMA, ", \"hidden_size_per_layer_input\": 0");
+  assert_ok(make(text, &model));
+  for (int32_t l = 0; l < 8; l++) {
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
+    char name[100];
+    bool full = l == 5 || l == 7;
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.k_proj.weight", (int)l);
+    assert_ok(treadle_model_tensor(model, (int32_t)treadle_map_get(&model->by_name, name, -1), &info));
+    assert_int_equal(info.shape[0], full ? 512 : 4 * 256);
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.weight", (int)l);
+    assert_int_equal(treadle_map_get(&model->by_name, name, -1) < 0, full);
+  }
+  treadle_model_close(model);
+  snprintf(text, sizeof text, GEMMA, "");
+  assert_refused(
+      "of Gemma 4, models with inputs for each layer or with layers that share keys and values (E2B, "
+      "E4B) are not known (per_layer == 0 and",
+      make(text, &model));
+  snprintf(text, sizeof text, GEMMA, ", \"hidden_size_per_layer_input\": 0, \"num_kv_shared_layers\": 2");
+  assert_refused("of Gemma 4, models with inputs for each layer", make(text, &model));
+}
+
 #define HYBRID                                                                                             \
   "{\"model_type\": \"qwen3_next\", \"vocab_size\": 20, \"hidden_size\": 8, \"num_attention_heads\": "     \
   "4, "                                                                                                    \
@@ -418,10 +450,11 @@ static void without_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(totals),          cmocka_unit_test(published),     cmocka_unit_test(refusals),
-      cmocka_unit_test(kinds_of_layers), cmocka_unit_test(too_large),     cmocka_unit_test(dtypes),
-      cmocka_unit_test(order),           cmocka_unit_test(lookup),        cmocka_unit_test(digests),
-      cmocka_unit_test(defaults),        cmocka_unit_test(without_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(totals),           cmocka_unit_test(published),
+                                     cmocka_unit_test(refusals),         cmocka_unit_test(kinds_of_layers),
+                                     cmocka_unit_test(shapes_of_layers), cmocka_unit_test(too_large),
+                                     cmocka_unit_test(dtypes),           cmocka_unit_test(order),
+                                     cmocka_unit_test(lookup),           cmocka_unit_test(digests),
+                                     cmocka_unit_test(defaults),         cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,14 @@ static const char NEXT[] =
     " \"layer_types\": [\"a\", \"a\", \"a\", \"b\", \"a\", \"a\", \"a\", \"b\", \"a\", \"a\", \"a\", "
     "\"b\"]}";
 
+static const char GEMMA[] =
+    "{\"model_type\": \"gemma4_text\", \"vocab_size\": 5000, \"hidden_size\": 512, \"num_hidden_layers\": "
+    "12,"
+    " \"num_attention_heads\": 16, \"num_key_value_heads\": 8, \"num_global_key_value_heads\": 2, "
+    "\"head_dim\": 64,"
+    " \"global_head_dim\": 512, \"attention_k_eq_v\": true, \"intermediate_size\": 512,"
+    " \"hidden_size_per_layer_input\": 0}";
+
 static json_t *parse(const char *text) {
   json_t *config;
   assert_ok(treadle_json_parse("config", text, strlen(text), &config));
@@ -71,6 +79,12 @@ static void structure(void **state) {
   assert_int_equal(json_array_size(json_object_get(small, "layer_types")), 4);
   assert_int_equal(field(small, "num_attention_heads"), 4 * field(small, "num_key_value_heads"));
   assert_int_equal(field(small, "linear_num_value_heads"), 2 * field(small, "linear_num_key_heads"));
+  json_decref(small);
+
+  small = scale(GEMMA, 2000000); /* heads of both sorts shrink */
+  assert_int_equal(field(small, "num_hidden_layers"), 2);
+  assert_true(field(small, "global_head_dim") <= 64);
+  assert_int_equal(field(small, "num_global_key_value_heads"), 2);
   json_decref(small);
 
   small = scale(DEEPSEEK, (int64_t)1 << 40); /* small enough as it is */
