@@ -7,6 +7,7 @@
  *   sum      = product { ("+" | "-") product }
  *   product  = primary { ("*" | "/" | "%") primary }    primary = number | name | "true" | "false" | "(" choice
  * ")"
+ * A name may be that of a field of an object, OBJECT.FIELD.
  *
  * An absent name makes everything it takes part in absent, up to the next "??" or the end. A side that
  * does not count (right of "1 or", of "0 and", of a left side that is there) is parsed with `live` off:
@@ -129,8 +130,20 @@ static treadle_status parse_number(parser *p, value *value_p) {
   return TREADLE_OK;
 }
 
-static treadle_status take_name(parser *p, char name[MAX_NAME]) {
+/* Names with dots between them: a field of an object. In a list (`word`) the last may be what it has at a place, a word or a
+ * number. */
+static treadle_status take_path(parser *p, bool word, char name[MAX_NAME]) {
   size_t length = name_length(p->at);
+  while (p->at[length] == '.') {
+    const char *next = p->at + length + 1;
+    size_t more = name_length(next);
+    if (word && more == 0) more = strspn(next, "0123456789");
+    if (more == 0) {
+      p->at = next;
+      return fail_here(p, "a word is missing");
+    }
+    length += 1 + more;
+  }
   if (length >= MAX_NAME)
     return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a name is longer than %d", p->what, p->text,
                         MAX_NAME - 1);
@@ -138,23 +151,6 @@ static treadle_status take_name(parser *p, char name[MAX_NAME]) {
   name[length] = 0;
   p->at += length;
   return TREADLE_OK;
-}
-
-/* A name, or a name and a word with a dot between them. */
-static treadle_status take_list_name(parser *p, char name[MAX_NAME]) {
-  char word[MAX_NAME];
-  treadle_status status;
-  TRY(take_name(p, name));
-  if (*p->at != '.') return TREADLE_OK;
-  p->at++;
-  if (!is_letter(*p->at)) return fail_here(p, "a word is missing");
-  TRY(take_name(p, word));
-  if (strlen(name) + 1 + strlen(word) >= MAX_NAME)
-    return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a name is longer than %d", p->what, p->text,
-                        MAX_NAME - 1);
-  strcat(strcat(name, "."), word);
-out:
-  return status;
 }
 
 /* "in" was taken: is the number in the list that comes next? An absent list holds nothing. */
@@ -166,7 +162,7 @@ static treadle_status parse_member(parser *p, value *value_p) {
   skip_space(p);
   if (!is_letter(*p->at) || is_reserved(p->at, name_length(p->at)))
     return fail_here(p, "the name of a list is missing");
-  TRY(take_list_name(p, name));
+  TRY(take_path(p, true, name));
   if (p->visit || !p->live || value_p->absent) return TREADLE_OK;
   TRY(p->lookup(p->context, name, &member, &value_p->number, &found));
   if (!found) value_p->number = 0;
@@ -177,7 +173,7 @@ out:
 static treadle_status parse_name(parser *p, value *value_p) {
   char name[MAX_NAME];
   treadle_status status;
-  TRY(take_name(p, name));
+  TRY(take_path(p, false, name));
   if (p->visit) return p->visit(p->context, name);
   if (!p->live) return TREADLE_OK;
 

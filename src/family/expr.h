@@ -6,6 +6,8 @@
  * and 0
  *   l in mlp_only_layers                     is the number in a list of a config? 0 where the list is absent
  *   l in layer_types.full_attention          is this the word at the number's place in a list of words?
+ *   l in compress_ratios.4                   is this the number at its place in a list of numbers?
+ *   linear_attn_config.num_heads             a field of an object; lists too
  *
  * Names are looked up through the caller, so the same expressions serve config fields, shapes and
  * conditions of a layout. */
@@ -17,7 +19,8 @@
 #include <stdint.h>
 
 /* Finds a name. TREADLE_OK with *found_p false when it is absent. With `member`, the name is that of a list, and the
- * value is whether *member is in it; with NAME.WORD, whether the list has WORD at place *member. */
+ * value is whether *member is in it; with NAME.WORD, whether the list has WORD, or the number, at place *member. Names may
+ * lead through objects: NAME.NAME. */
 typedef treadle_status (*treadle_lookup)(void *context, const char *name, const int64_t *member,
                                          int64_t *value_p, bool *found_p);
 

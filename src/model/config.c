@@ -1,6 +1,7 @@
 /* Fields of a config.json. Whatever is not plainly what it should be is refused: 4096.0, "4096", -1. */
 #include "model/config.h"
 #include "base/dtype.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,11 +16,27 @@ static treadle_status refuse(const char *name, const json_t *field, const char *
   return status;
 }
 
+/* What a name means, through objects: *rest_p is what is left of it behind the last one. NULL: absent or null. */
+static const json_t *look_up(const json_t *config, const char *name, const char **rest_p) {
+  const json_t *field = config;
+  *rest_p = name;
+  while (json_is_object(field) && **rest_p) {
+    size_t length = strcspn(*rest_p, ".");
+    char word[64]; /* longer ones are none of an expression */
+    snprintf(word, sizeof word, "%.*s", (int)length, *rest_p);
+    field = json_object_get(field, word);
+    *rest_p += length + ((*rest_p)[length] == '.');
+  }
+  return json_is_null(field) ? NULL : field;
+}
+
 treadle_status treadle_config_number(const json_t *config, const char *name, int64_t *value_p,
                                      bool *found_p) {
-  const json_t *field = json_object_get(config, name);
-  *found_p = field && !json_is_null(field);
+  const char *rest;
+  const json_t *field = look_up(config, name, &rest);
+  *found_p = field != NULL;
   if (!*found_p) return TREADLE_OK;
+  if (*rest) return refuse(name, field, "an object with such a field");
   if (json_is_boolean(field)) {
     *value_p = json_is_true(field);
     return TREADLE_OK;
@@ -31,28 +48,33 @@ treadle_status treadle_config_number(const json_t *config, const char *name, int
   return TREADLE_OK;
 }
 
-/* NAME.WORD: has the list NAME the word at this place? */
-static treadle_status has_word(const json_t *config, const char *name, const char *word, int64_t place,
-                               bool *is_member_p, bool *found_p) {
-  char list[64];
-  snprintf(list, sizeof list, "%.*s", (int)(word - 1 - name), name);
-  const json_t *field = json_object_get(config, list);
-  *found_p = field && !json_is_null(field);
-  if (!*found_p) return TREADLE_OK;
-  const json_t *item = place < 0 ? NULL : json_array_get(field, (size_t)place);
-  *is_member_p = item && json_is_string(item) && strcmp(json_string_value(item), word) == 0;
-  return json_is_array(field) && (!item || json_is_string(item)) ? TREADLE_OK
-                                                                 : refuse(list, field, "a list of words");
+/* Does the list have the word, or the number, at this place? */
+static treadle_status has_at(const char *name, const json_t *list, const char *word, int64_t place,
+                             bool *is_member_p) {
+  bool number = *word >= '0' && *word <= '9';
+  const json_t *item = place < 0 ? NULL : json_array_get(list, (size_t)place);
+  const char *wanted = number ? "a list of whole numbers" : "a list of words";
+  if (!json_is_array(list) || (item && !(number ? json_is_integer(item) : json_is_string(item))))
+    return refuse(name, list, wanted);
+  int64_t value = 0;
+  if (number && !treadle_text_to_int64(word, &value)) return refuse(name, list, wanted);
+  *is_member_p =
+      item && (number ? json_integer_value(item) == value : strcmp(json_string_value(item), word) == 0);
+  return TREADLE_OK;
 }
 
 treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
                                      bool *is_member_p, bool *found_p) {
-  const char *dot = strchr(name, '.');
+  const char *word;
+  const json_t *field = look_up(config, name, &word);
   *is_member_p = false;
-  if (dot) return has_word(config, name, dot + 1, member, is_member_p, found_p);
-  const json_t *field = json_object_get(config, name);
-  *found_p = field && !json_is_null(field);
+  *found_p = field != NULL;
   if (!*found_p) return TREADLE_OK;
+  if (*word) {
+    char list[64];
+    snprintf(list, sizeof list, "%.*s", (int)(word - 1 - name), name);
+    return has_at(list, field, word, member, is_member_p);
+  }
   bool good = json_is_array(field);
   for (size_t i = 0; good && i < json_array_size(field); i++) {
     const json_t *item = json_array_get(field, i);

@@ -8,10 +8,12 @@
 
 #define TREADLE_MAX_SIZE ((int64_t)1 << 40) /* of any number in a config, and so of any axis */
 
-/* A whole number from 0 to TREADLE_MAX_SIZE, or a boolean as 0 or 1. *found_p false: absent or null. */
+/* A whole number from 0 to TREADLE_MAX_SIZE, or a boolean as 0 or 1. *found_p false: absent or null. Here and below, a name
+ * may be OBJECT.FIELD. */
 treadle_status treadle_config_number(const json_t *config, const char *name, int64_t *value_p,
                                      bool *found_p);
-/* Is `member` in a list of whole numbers? With NAME.WORD: does WORD stand at place `member` of a list of words?
+/* Is `member` in a list of whole numbers? With NAME.WORD: does WORD, or a number in its place, stand
+ * at place `member` of the list?
  * *found_p false: absent or null. */
 treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
                                      bool *is_member_p, bool *found_p);

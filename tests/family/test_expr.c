@@ -9,12 +9,12 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   static const struct {
     const char *name;
     int64_t value;
-  } names[] = {{"a", 12}, {"b", 4}, {"c", 5}, {"big", INT64_MAX}, {"yes", 1}, {"no", 0}};
+  } names[] = {{"a", 12}, {"b", 4}, {"c", 5}, {"big", INT64_MAX}, {"yes", 1}, {"no", 0}, {"o.a", 3}};
   int *calls = context;
   if (calls) ++*calls;
   *found_p = false;
   if (member) {
-    bool words = strcmp(name, "places.word") == 0; /* the word is at place 5 */
+    bool words = strcmp(name, "places.word") == 0 || strcmp(name, "o.places.4") == 0; /* at place 5 */
     *found_p = words || strcmp(name, "odd") == 0;
     *value_p = words ? *member == 5 : *member % 2 != 0;
     return TREADLE_OK;
@@ -47,6 +47,10 @@ static void values(void **state) {
               {"c in absent", 0},
               {"c in places.word and not b in places.word", 1},
               {"c in places.other", 0},
+              {"c in o.places.4", 1},
+              {"b + 1 in o.places.4 and not b in o.places.4", 1},
+              {"o.a * 2", 6},
+              {"o.gone ?? a", 12},
               {"not 1 + b in odd", 0},
               {"1 - 2", -1},
               {"a - 2 * c", 2},
@@ -127,6 +131,10 @@ static void refusals(void **state) {
               {"a < b < c", "an operator is missing at '< c'"},
               {"a ? b", "an operator is missing at '? b'"},
               {"a = b", "an operator is missing at '= b'"},
+              {"o.", "a word is missing at the end"},
+              {"o.4", "a word is missing at '4'"},
+              {"o..a", "a word is missing at '.a'"},
+              {"a in o.", "a word is missing at the end"},
               {"3a", "a number goes on at 'a'"},
               {"-1", "a value is missing at '-1'"},
               {"1.0", "an operator is missing at '.0'"},

@@ -374,6 +374,8 @@ static void kinds_of_layers(void **state) {
   }
   snprintf(text, sizeof text, HYBRID, ", \"layer_types\": [1, 2]");
   assert_refused("layer_types is [1,2], not a list of words", make(text, &model));
+  snprintf(text, sizeof text, HYBRID, ", \"layer_types\": {\"full_attention\": 3}");
+  assert_refused("layer_types.full_attention is 3, not a list of whole numbers", make(text, &model));
 }
 
 /* Equal models have equal digests; each of these changes gives another. */
