@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "plan/kinds.h"
+#include "plan/one_rank.h"
 #include "plan/plan.h"
 
 #include <inttypes.h>
@@ -109,8 +110,8 @@ static treadle_status measure_all(const treadle_layout *from, const treadle_layo
   for (int32_t k = 0; k < kinds.count && !status; k++) {
     int64_t cap_min;
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-    status = treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &cap_min);
-    if (!status) status = treadle_plan_measure(from, to, kinds.first[k], PAGE, cost_p->waves, &info);
+    status = one_rank_cap_min(from, to, kinds.first[k], PAGE, &cap_min);
+    if (!status) status = one_rank_figures(from, to, kinds.first[k], PAGE, cost_p->waves, &info);
   }
   treadle_kinds_release(&kinds);
 out:

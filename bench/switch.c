@@ -22,6 +22,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "plan/one_rank.h"
 #include "plan/plan.h"
 
 #include <inttypes.h>
@@ -316,7 +317,7 @@ static void prepare(bench *b) {
   b->infer_buffer = allocate(b->infer_bytes, 1);
   b->plans = allocate((size_t)b->size, sizeof *b->plans);
   for (int rank = 0; rank < b->size; rank++)
-    MUST(treadle_plan_make(b->train, b->infer, rank, PAGE, 1, 0, &b->plans[rank]));
+    MUST(one_rank_plan(b->train, b->infer, rank, PAGE, 1, 0, &b->plans[rank]));
   for (int i = 0; i < STEPS; i++)
     b->seconds[i] = allocate((size_t)(WARM_UP + b->options.rounds), sizeof *b->seconds[i]);
   MUST(treadle_layout_load(b->train, b->rank, b->train_buffer));

@@ -92,8 +92,3 @@ void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value) {
   begin_value(out, key, false);
   fputs(value ? "true" : "false", out->file);
 }
-
-void treadle_json_out_null(treadle_json_out *out, const char *key) {
-  begin_value(out, key, false);
-  fputs("null", out->file);
-}

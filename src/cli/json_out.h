@@ -26,6 +26,5 @@ void treadle_json_out_text(treadle_json_out *out, const char *key, const char *t
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);
 void treadle_json_out_real(treadle_json_out *out, const char *key, double value); /* NaN, infinity: null */
 void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value);
-void treadle_json_out_null(treadle_json_out *out, const char *key);
 
 #endif

@@ -157,9 +157,3 @@ treadle_status treadle_zero12_unit(const int64_t *numels, int64_t count, int64_t
   const rounding to = {"ZeRO-1/2 group", 1, pad};
   return unit_of(&to, numels, count, world, starts, unit_p);
 }
-
-treadle_span treadle_zero3_span(int64_t numel, int64_t world, int64_t rank) {
-  return treadle_span_chunk((treadle_span){0, numel}, world, rank);
-}
-
-int64_t treadle_zero3_stored(int64_t numel, int64_t world) { return numel / world + (numel % world != 0); }

@@ -83,13 +83,6 @@ treadle_status treadle_fsdp1_unit(const int64_t *numels, int64_t count, int64_t 
 treadle_status treadle_zero12_unit(const int64_t *numels, int64_t count, int64_t world, int64_t *starts,
                                    treadle_flat_unit *unit_p);
 
-/* ZeRO-3 (deepspeed/runtime/zero/partition_parameters.py; read, not run): each parameter on its own. Rank
- * r has the r-th ceil(n / world) elements of its row-major order, stored with zeros up to that many
- * (treadle_zero3_stored). Parameters below the persistence threshold are stored so too. world is smaller
- * than the data parallel group with MiCS; hpZ adds copies, the shards stay. */
-treadle_span treadle_zero3_span(int64_t numel, int64_t world, int64_t rank);
-int64_t treadle_zero3_stored(int64_t numel, int64_t world);
-
 static inline treadle_span treadle_flat_shard(const treadle_flat_unit *unit, int64_t rank) {
   return (treadle_span){rank * unit->shard, (rank + 1) * unit->shard};
 }

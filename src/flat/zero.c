@@ -1,5 +1,7 @@
 /* zero1, zero2, zero3: DeepSpeed's stages. zero1 and zero2 are the fp32 master weights of one parameter group, cut as
- * one buffer; zero3 is each parameter on its own. docs/rules.md 10.4; flat.h. */
+ * one buffer. zero3 is each parameter on its own: rank r has the r-th ceil(n / world) elements of its row-major order, stored with
+ * zeros up to that many, parameters below the persistence threshold too (DeepSpeed, runtime/zero/partition_parameters.py; read,
+ * not run). world is smaller than the data parallel group with MiCS; hpZ adds copies, the shards stay. docs/rules.md 10.4; flat.h. */
 #include "flat/flat_grid.h"
 #include "flat/modules.h"
 #include "layout/kinds.h"

@@ -165,6 +165,17 @@ typedef struct stage_build {
   storage_array storages;
 } stage_build;
 
+/* Are all parts of a storage tensor fp8 codes, whose scales have a rule beside its own? Engines hold what is made of weights, and
+ * what is fused with others that have no scales, as values. */
+static bool holds_codes(const treadle_model *model, const treadle_rule *rule,
+                        const treadle_storage *storage) {
+  bool all = rule->nparts > 0 && !rule->fuse && !rule->derived;
+  for (int p = 0; p < rule->nparts; p++)
+    if (storage->parts[p] >= 0)
+      all = all && rule->parts[p].view < 0 && model->tensors[storage->parts[p]].scale >= 0;
+  return all;
+}
+
 /* The storage tensor of a rule in a layer, without a place; *there_p false: the layer has none. */
 static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t layer, int32_t local_layer,
                                    treadle_storage *storage, bool *there_p) {
@@ -203,7 +214,8 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
   const treadle_tensor *head = &model->tensors[storage->parts[0]];
   storage->dtype = rule->rule->dtype ? rule->rule->dtype : treadle_layout_dtype(b->layout, head);
   if (b->spec->dtype && !rule->rule->buffer) storage->dtype = b->spec->dtype;
-  if (storage->derived && storage->dtype == TREADLE_FP8_E4M3) /* engines make it of dequantised values */
+  if (storage->dtype == TREADLE_FP8_E4M3 &&
+      !holds_codes(b->layout->model, rule->rule, storage)) /* dequantised values */
     storage->dtype = head->dtype == TREADLE_FP8_E4M3 ? TREADLE_BF16 : head->dtype;
   TRY(treadle_storage_measure(b->layout, rule->rule->name, storage));
   if (rule->ep) {

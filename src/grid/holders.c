@@ -129,7 +129,8 @@ treadle_status treadle_grid_list_holders(treadle_layout *layout, treadle_grid *g
     int64_t covered;
     grid->region_first[t + 1] =
         first + make_regions(grid, grid->holders + base, count, grid->regions + first, base, &covered);
-    if (count == 0 && tensor->scale_of >= 0 && !layout->fp8) { /* no scales here */
+    bool coded = layout->fp8 && tensor->scale_of >= 0 && grid->dtypes[tensor->scale_of] == TREADLE_FP8_E4M3;
+    if (count == 0 && tensor->scale_of >= 0 && !coded) { /* values have no scales */
       grid->dtypes[t] = tensor->dtype;
       continue;
     }

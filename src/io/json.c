@@ -30,17 +30,3 @@ out:
   treadle_free(text);
   return status;
 }
-
-treadle_status treadle_json_int(const char *what, const json_t *object, const char *key, int64_t low,
-                                int64_t high, int64_t *value_p) {
-  const json_t *field = json_object_get(object, key);
-  if (!field) return treadle_fail(TREADLE_REFUSED, "%s: '%s' is missing", what, key);
-  if (!json_is_integer(field))
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a whole number", what, key);
-  int64_t value = json_integer_value(field);
-  if (value < low || value > high)
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", what,
-                        key, value, low, high);
-  *value_p = value;
-  return TREADLE_OK;
-}

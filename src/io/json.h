@@ -11,8 +11,4 @@ treadle_status treadle_json_load(const char *path, json_t **root_p);
 /* length bytes at text; `what` names the source in messages. */
 treadle_status treadle_json_parse(const char *what, const char *text, size_t length, json_t **root_p);
 
-/* An integer field in [low, high] of an object; TREADLE_REFUSED with `what` and the key otherwise. */
-treadle_status treadle_json_int(const char *what, const json_t *object, const char *key, int64_t low,
-                                int64_t high, int64_t *value_p);
-
 #endif

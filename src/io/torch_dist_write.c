@@ -12,24 +12,13 @@
 #include <string.h>
 
 struct treadle_dist_writer {
+  treadle_zip_filler archive; /* of part next - 1 */
   treadle_file_writer *file;
-  const char *path;
   const treadle_dist_part *parts; /* the caller's */
   int32_t count, next;
-  treadle_zip_writer *zip; /* of part next - 1; NULL: none is begun */
-  size_t left;             /* bytes that it lacks */
-  int64_t at;              /* where the next archive begins */
+  int64_t at; /* where the next archive begins */
   treadle_arena arena;
 };
-
-static treadle_status put_entry(treadle_zip_writer *zip, const char *name, const void *bytes,
-                                size_t count) {
-  treadle_status status;
-  TRY(treadle_zip_begin(zip, name, count));
-  TRY(treadle_zip_append(zip, bytes, count));
-out:
-  return status;
-}
 
 /* An archive up to its data, of *bytes_p bytes. */
 static treadle_status begin_part(treadle_zip_writer *zip, const char *path, const treadle_dist_part *part,
@@ -40,8 +29,8 @@ static treadle_status begin_part(treadle_zip_writer *zip, const char *path, cons
       .entry = part->key, .name = part->key, .dtype = part->dtype, .ndim = part->ndim};
   memcpy(tensor.shape, part->size, sizeof tensor.shape);
   TRY(treadle_torch_pickle_alone(path, &tensor, &pickle, bytes_p));
-  TRY(put_entry(zip, "archive/data.pkl", pickle.bytes, pickle.count));
-  TRY(put_entry(zip, "archive/byteorder", "little", 6));
+  TRY(treadle_zip_put(zip, "archive/data.pkl", pickle.bytes, pickle.count));
+  TRY(treadle_zip_put(zip, "archive/byteorder", "little", 6));
   TRY(treadle_zip_begin(zip, "archive/data/0", *bytes_p));
 out:
   treadle_pickle_release(&pickle);
@@ -50,7 +39,7 @@ out:
 
 static treadle_status end_part(treadle_zip_writer *zip) {
   treadle_status status;
-  TRY(put_entry(zip, "archive/version", "3\n", 2));
+  TRY(treadle_zip_put(zip, "archive/version", "3\n", 2));
   TRY(treadle_zip_finish(zip));
 out:
   return status;
@@ -59,18 +48,19 @@ out:
 /* ---- Files ------------------------------------------------------------------------------------- */
 
 /* Ends the part that has all of its bytes, and begins the next one, until one has any. */
-static treadle_status next_part(treadle_dist_writer *writer) {
+static treadle_status next_part(treadle_zip_filler *archive) {
+  treadle_dist_writer *writer = (treadle_dist_writer *)archive;
   treadle_status status = TREADLE_OK;
-  while (writer->left == 0) {
-    if (writer->zip) {
-      TRY(end_part(writer->zip));
-      writer->at += treadle_zip_bytes(writer->zip);
-      treadle_zip_destroy(writer->zip);
-      writer->zip = NULL;
+  while (archive->left == 0) {
+    if (archive->zip) {
+      TRY(end_part(archive->zip));
+      writer->at += treadle_zip_bytes(archive->zip);
+      treadle_zip_destroy(archive->zip);
+      archive->zip = NULL;
     }
     if (writer->next == writer->count) break;
-    TRY(treadle_zip_create_in(writer->path, writer->file, writer->at, &writer->zip));
-    TRY(begin_part(writer->zip, writer->path, &writer->parts[writer->next++], &writer->left));
+    TRY(treadle_zip_create_in(archive->path, writer->file, writer->at, &archive->zip));
+    TRY(begin_part(archive->zip, archive->path, &writer->parts[writer->next++], &archive->left));
   }
 out:
   return status;
@@ -81,15 +71,16 @@ treadle_status treadle_dist_create(const char *path, const treadle_dist_part *pa
   treadle_status status;
   treadle_dist_writer *writer = treadle_alloc(sizeof *writer);
   *writer_p = NULL;
-  if (writer) writer->path = treadle_arena_copy_text(&writer->arena, path);
-  if (!writer || !writer->path) {
+  if (writer) writer->archive.path = treadle_arena_copy_text(&writer->arena, path);
+  if (!writer || !writer->archive.path) {
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to write it", path);
     goto out;
   }
+  writer->archive.next = next_part;
   writer->parts = parts;
   writer->count = count;
   TRY(treadle_file_writer_create(path, &writer->file));
-  TRY(next_part(writer));
+  TRY(next_part(&writer->archive));
   *writer_p = writer;
   writer = NULL;
 out:
@@ -98,26 +89,13 @@ out:
 }
 
 treadle_status treadle_dist_append(treadle_dist_writer *writer, const void *bytes, size_t count) {
-  const unsigned char *from = bytes;
-  treadle_status status = TREADLE_OK;
-  while (count) {
-    size_t some = count < writer->left ? count : writer->left;
-    if (!some)
-      return treadle_fail(TREADLE_STATE, "%s: %zu bytes more than its tensors have", writer->path, count);
-    TRY(treadle_zip_append(writer->zip, from, some));
-    from += some;
-    count -= some;
-    writer->left -= some;
-    TRY(next_part(writer));
-  }
-out:
-  return status;
+  return treadle_zip_fill(&writer->archive, bytes, count);
 }
 
 treadle_status treadle_dist_finish(treadle_dist_writer *writer) {
-  if (writer->zip)
-    return treadle_fail(TREADLE_STATE, "%s: '%s' lacks %zu bytes", writer->path,
-                        writer->parts[writer->next - 1].key, writer->left);
+  if (writer->archive.zip)
+    return treadle_fail(TREADLE_STATE, "%s: '%s' lacks %zu bytes", writer->archive.path,
+                        writer->parts[writer->next - 1].key, writer->archive.left);
   return treadle_file_writer_commit(writer->file);
 }
 
@@ -127,7 +105,7 @@ void treadle_dist_writer_sum(const treadle_dist_writer *writer, int64_t *bytes_p
 
 void treadle_dist_writer_destroy(treadle_dist_writer *writer) {
   if (!writer) return;
-  treadle_zip_destroy(writer->zip);
+  treadle_zip_destroy(writer->archive.zip);
   treadle_file_writer_destroy(writer->file);
   treadle_arena_release(&writer->arena);
   treadle_free(writer);

@@ -16,11 +16,9 @@
 #include <string.h>
 
 struct treadle_torch_writer {
-  treadle_zip_writer *zip;
-  const char *path;
-  size_t *bytes; /* of each tensor */
+  treadle_zip_filler archive; /* its last entry is of tensor next - 1 */
+  size_t *bytes;              /* of each tensor */
   int32_t count, next;
-  size_t left; /* bytes that tensor next - 1 lacks */
   treadle_arena arena;
 };
 
@@ -150,7 +148,7 @@ static treadle_status make_pickle(treadle_torch_writer *writer, const treadle_to
   for (int32_t i = 0; i < writer->count; i++) {
     const treadle_torch_type *type = NULL;
     treadle_torch_tensor tensor = tensors[i];
-    TRY(check_tensor(writer->path, &tensor, &type));
+    TRY(check_tensor(writer->archive.path, &tensor, &type));
     if (!i || strcmp(tensors[i - 1].entry, tensor.entry) != 0) {
       if (i) treadle_pickle_op(pickle, 'u');
       treadle_pickle_text(pickle, tensor.entry);
@@ -172,28 +170,20 @@ static treadle_status make_pickle(treadle_torch_writer *writer, const treadle_to
   treadle_pickle_op(pickle, 'u');
   treadle_pickle_op(pickle, '.');
   if (pickle->failed)
-    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its pickle", writer->path);
-out:
-  return status;
-}
-
-static treadle_status put_entry(treadle_torch_writer *writer, const char *name, const void *bytes,
-                                size_t count) {
-  treadle_status status;
-  TRY(treadle_zip_begin(writer->zip, name, count));
-  TRY(treadle_zip_append(writer->zip, bytes, count));
+    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its pickle", writer->archive.path);
 out:
   return status;
 }
 
 /* Begins the next storage, and those after it that are empty. */
-static treadle_status next_storage(treadle_torch_writer *writer) {
+static treadle_status next_storage(treadle_zip_filler *archive) {
+  treadle_torch_writer *writer = (treadle_torch_writer *)archive;
   char name[32];
   treadle_status status = TREADLE_OK;
-  while (!writer->left && writer->next < writer->count) {
+  while (!archive->left && writer->next < writer->count) {
     snprintf(name, sizeof name, "archive/data/%d", writer->next);
-    writer->left = writer->bytes[writer->next++];
-    TRY(treadle_zip_begin(writer->zip, name, writer->left));
+    archive->left = writer->bytes[writer->next++];
+    TRY(treadle_zip_begin(archive->zip, name, archive->left));
   }
 out:
   return status;
@@ -207,19 +197,20 @@ treadle_status treadle_torch_create(const char *path, const treadle_torch_tensor
   treadle_torch_writer *writer = treadle_alloc(sizeof *writer);
   *writer_p = NULL;
   if (writer) {
-    writer->path = treadle_arena_copy_text(&writer->arena, path);
+    writer->archive.path = treadle_arena_copy_text(&writer->arena, path);
+    writer->archive.next = next_storage;
     writer->bytes = treadle_arena_alloc_array(&writer->arena, (size_t)count, sizeof *writer->bytes);
     writer->count = count;
   }
-  if (!writer || !writer->path || !writer->bytes) {
+  if (!writer || !writer->archive.path || !writer->bytes) {
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %d tensors", path, count);
     goto out;
   }
   TRY(make_pickle(writer, tensors, extras, extra_count, &pickle));
-  TRY(treadle_zip_create(path, &writer->zip));
-  TRY(put_entry(writer, "archive/data.pkl", pickle.bytes, pickle.count));
-  TRY(put_entry(writer, "archive/byteorder", "little", 6));
-  TRY(next_storage(writer));
+  TRY(treadle_zip_create(path, &writer->archive.zip));
+  TRY(treadle_zip_put(writer->archive.zip, "archive/data.pkl", pickle.bytes, pickle.count));
+  TRY(treadle_zip_put(writer->archive.zip, "archive/byteorder", "little", 6));
+  TRY(next_storage(&writer->archive));
   *writer_p = writer;
   writer = NULL;
 out:
@@ -229,39 +220,25 @@ out:
 }
 
 treadle_status treadle_torch_append(treadle_torch_writer *writer, const void *bytes, size_t count) {
-  const unsigned char *from = bytes;
-  treadle_status status = TREADLE_OK;
-  while (count) {
-    size_t some = count < writer->left ? count : writer->left;
-    if (!some) {
-      status = treadle_fail(TREADLE_STATE, "%s: %zu bytes more than its tensors have", writer->path, count);
-      goto out;
-    }
-    TRY(treadle_zip_append(writer->zip, from, some));
-    from += some;
-    count -= some;
-    writer->left -= some;
-    TRY(next_storage(writer));
-  }
-out:
-  return status;
+  return treadle_zip_fill(&writer->archive, bytes, count);
 }
 
 treadle_status treadle_torch_finish(treadle_torch_writer *writer) {
   treadle_status status;
-  TRY(put_entry(writer, "archive/version", "3\n", 2)); /* refused while a storage lacks bytes */
-  TRY(treadle_zip_finish(writer->zip));
+  TRY(treadle_zip_put(writer->archive.zip, "archive/version", "3\n",
+                      2)); /* refused while a storage lacks bytes */
+  TRY(treadle_zip_finish(writer->archive.zip));
 out:
   return status;
 }
 
 void treadle_torch_writer_sum(const treadle_torch_writer *writer, int64_t *bytes_p, uint64_t *sum_p) {
-  treadle_zip_sum(writer->zip, bytes_p, sum_p);
+  treadle_zip_sum(writer->archive.zip, bytes_p, sum_p);
 }
 
 void treadle_torch_writer_destroy(treadle_torch_writer *writer) {
   if (!writer) return;
-  treadle_zip_destroy(writer->zip);
+  treadle_zip_destroy(writer->archive.zip);
   treadle_arena_release(&writer->arena);
   treadle_free(writer);
 }

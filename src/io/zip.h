@@ -60,9 +60,23 @@ int64_t treadle_zip_bytes(const treadle_zip_writer *writer);
 /* Names are not compared: the caller gives each once. */
 treadle_status treadle_zip_begin(treadle_zip_writer *writer, const char *name, size_t bytes);
 treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes, size_t count);
+/* A whole entry. */
+treadle_status treadle_zip_put(treadle_zip_writer *writer, const char *name, const void *bytes,
+                               size_t count);
 treadle_status treadle_zip_finish(treadle_zip_writer *writer);
 /* After finish: treadle_file_writer_sum(). */
 void treadle_zip_sum(const treadle_zip_writer *writer, int64_t *bytes_p, uint64_t *sum_p);
 void treadle_zip_destroy(treadle_zip_writer *writer);
+
+/* Entries that are filled one behind the other, by bytes that come in any portions. */
+typedef struct treadle_zip_filler treadle_zip_filler;
+struct treadle_zip_filler {
+  const char *path;
+  treadle_zip_writer *zip; /* NULL: none is begun */
+  size_t left;             /* bytes that its last entry lacks */
+  /* The last entry has all of its bytes: begins others, in this archive or the next, until one lacks any or none is left. */
+  treadle_status (*next)(treadle_zip_filler *filler);
+};
+treadle_status treadle_zip_fill(treadle_zip_filler *filler, const void *bytes, size_t count);
 
 #endif

@@ -184,6 +184,32 @@ treadle_status treadle_zip_append(treadle_zip_writer *writer, const void *bytes,
   return put(writer, bytes, count);
 }
 
+treadle_status treadle_zip_put(treadle_zip_writer *writer, const char *name, const void *bytes,
+                               size_t count) {
+  treadle_status status;
+  TRY(treadle_zip_begin(writer, name, count));
+  TRY(treadle_zip_append(writer, bytes, count));
+out:
+  return status;
+}
+
+treadle_status treadle_zip_fill(treadle_zip_filler *filler, const void *bytes, size_t count) {
+  const unsigned char *from = bytes;
+  treadle_status status = TREADLE_OK;
+  while (count) {
+    size_t some = count < filler->left ? count : filler->left;
+    if (!some)
+      return treadle_fail(TREADLE_STATE, "%s: %zu bytes more than its tensors have", filler->path, count);
+    TRY(treadle_zip_append(filler->zip, from, some));
+    from += some;
+    count -= some;
+    filler->left -= some;
+    TRY(filler->next(filler));
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_zip_skip(treadle_zip_writer *writer, size_t count) {
   if (writer->file || count > writer->left)
     return treadle_fail(TREADLE_STATE, "%s: %zu bytes skipped of an entry that lacks %llu", writer->path,

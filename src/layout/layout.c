@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 }; /* bytes, of each storage tensor in a window */
-
 static const treadle_layout_kind *const kinds[] = {
     &treadle_kind_hf,    &treadle_kind_megatron, &treadle_kind_vllm,  &treadle_kind_sglang,
     &treadle_kind_fsdp,  &treadle_kind_fsdp2,    &treadle_kind_zero1, &treadle_kind_zero2,
@@ -211,8 +209,9 @@ treadle_status treadle_storage_place(const treadle_layout *layout, const char *n
                                      treadle_storage *storage, int64_t count, int64_t *end) {
   int64_t each, all, behind;
   storage->offset = *end;
-  if (treadle_round_up_fits(storage->bytes, ALIGNMENT, &each) && treadle_mul_fits(each, count, &all) &&
-      treadle_add_fits(*end, all, &behind) && behind <= TREADLE_MAX_WINDOW_BYTES) {
+  if (treadle_round_up_fits(storage->bytes, TREADLE_STORAGE_ALIGNMENT, &each) &&
+      treadle_mul_fits(each, count, &all) && treadle_add_fits(*end, all, &behind) &&
+      behind <= TREADLE_MAX_WINDOW_BYTES) {
     *end = behind;
     return TREADLE_OK;
   }

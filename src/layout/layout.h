@@ -19,6 +19,8 @@
 #include "layout/box.h"
 #include "layout/mesh.h"
 
+enum { TREADLE_STORAGE_ALIGNMENT = 64 /* bytes, of each storage tensor in a window */ };
+
 typedef struct treadle_piece {
   int32_t tensor;  /* canonical; -1: a fill */
   int32_t storage; /* which storage tensor of the rank's window */

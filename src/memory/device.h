@@ -65,8 +65,6 @@ struct treadle_device_ops {
   /* Bytes, between windows and host memory either way. */
   void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
-  /* The first byte that differs from host memory, or `bytes`. */
-  size_t (*compare)(const treadle_device *device, const void *at, const void *with, size_t bytes);
 
   /* Elements (memory/elements.h). */
   void (*generate)(const treadle_device *device, const treadle_elements *elements, void *window);

@@ -99,19 +99,6 @@ static void fill(const treadle_device *device, void *at, int byte, size_t bytes)
   memset(at, byte, bytes);
 }
 
-static size_t compare(const treadle_device *device, const void *at, const void *with, size_t bytes) {
-  enum { BLOCK = 1 << 16 };
-  const char *a = at, *b = with;
-  (void)device;
-  for (size_t i = 0; i < bytes; i += BLOCK) {
-    size_t count = bytes - i < BLOCK ? bytes - i : BLOCK;
-    if (memcmp(a + i, b + i, count) == 0) continue;
-    while (a[i] == b[i]) i++;
-    return i;
-  }
-  return bytes;
-}
-
 /* ---- Elements ---- */
 
 static void generate(const treadle_device *device, const treadle_elements *elements, void *window) {
@@ -130,7 +117,7 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
   .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .trim = treadle_pool_trim,               \
   .protect = protect, .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                  \
   .unimport = treadle_pool_unmap_peer, .scratch = scratch, .scratch_release = scratch_release,             \
-  .fence = fence, .fill = fill, .compare = compare, .generate = generate, .hash = hash
+  .fence = fence, .fill = fill, .generate = generate, .hash = hash
 
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   HOST,

@@ -129,12 +129,4 @@ treadle_status treadle_model_for_files(const char *what, struct json_t *config,
                                        const treadle_model_options *options,
                                        const treadle_checkpoint *checkpoint, treadle_model **model_p);
 
-/* Compares the model with a checkpoint's index: names that are missing and names left over, and, where
- * shapes are known, shapes (a line among the missing). Both lists as texts, a name a line; empty when all
- * is well. Stored copies of tied tensors, rotary_emb.inv_freq buffers, what is carried and scales of fp8 weights are
- * neither. stored.h has more to say. */
-treadle_status treadle_model_compare(const treadle_model *model, const treadle_checkpoint *checkpoint,
-                                     treadle_arena *arena, const char **missing_p, const char **left_over_p,
-                                     int32_t *differences_p);
-
 #endif

@@ -31,22 +31,6 @@ out:
   return status;
 }
 
-treadle_status treadle_model_compare(const treadle_model *model, const treadle_checkpoint *checkpoint,
-                                     treadle_arena *arena, const char **missing_p, const char **left_over_p,
-                                     int32_t *differences_p) {
-  treadle_files files = {0};
-  treadle_status status;
-  TRY(treadle_files_match(model, checkpoint, arena, &files));
-  *differences_p = files.missing_count + files.left_over_count;
-  *missing_p = treadle_arena_copy_text(arena, files.missing.text ? files.missing.text : "");
-  *left_over_p = treadle_arena_copy_text(arena, files.left_over.text ? files.left_over.text : "");
-  if (!*missing_p || !*left_over_p)
-    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for the differences of %s", model->path);
-out:
-  treadle_files_release(&files);
-  return status;
-}
-
 /* ---- Refusing ---------------------------------------------------------------------------------- */
 
 /* "; 12 are missing: a, b, ..." with at most 8 of the lines. */

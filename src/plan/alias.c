@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, LOOK_AHEAD = 16 /* units among which the next one is chosen */ };
+enum { LOOK_AHEAD = 16 /* units among which the next one is chosen */ };
 
 typedef struct unit {
   int32_t first, count;  /* storages */
@@ -139,7 +139,7 @@ static treadle_status count_votes(unit *of, const treadle_own_runs *runs, int64_
       of->turn = place > 0 ? place : 0;
     }
     vote one = {remainder_of(place, page_bytes), whole_pages(from, from + part.bytes, page_bytes)};
-    if (one.bytes > 0 && one.remainder % ALIGNMENT == 0) TRY(treadle_array_push(list, one));
+    if (one.bytes > 0 && one.remainder % TREADLE_STORAGE_ALIGNMENT == 0) TRY(treadle_array_push(list, one));
   }
   if (list->count > 1) qsort(list->items, list->count, sizeof *list->items, by_remainder);
   size_t kept = 0;

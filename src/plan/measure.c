@@ -17,18 +17,6 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
   return waves > TREADLE_MAX_WAVES ? TREADLE_MAX_WAVES : (int32_t)waves;
 }
 
-treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int64_t *cap_min_p) {
-  treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground = {0};
-  TRY(treadle_ground_create(from, to, rank, &options, &ground));
-  *cap_min_p = ground.cap_min_bytes;
-out:
-  treadle_ground_release(&ground);
-  return status;
-}
-
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) {
   static const treadle_plan_info nothing = {0};
   TREADLE_NEED_SIZED_ONLY(info_p);
@@ -192,17 +180,6 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
 out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);
-  return status;
-}
-
-treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p) {
-  treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground;
-  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, info_p));
-out:
   return status;
 }
 

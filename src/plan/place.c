@@ -13,8 +13,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { ALIGNMENT = 64 };
-
 /* Where storages that are moved by `shift` have the byte at `offset`. */
 static int64_t place_in(const treadle_storage *storages, int32_t count, const int64_t *shift,
                         int64_t offset) {
@@ -175,11 +173,11 @@ static treadle_status check_shifts(const treadle_plan *plan, int64_t peer, const
                          "plan: rank %" PRId64 ": storage tensors %d and %d of rank %" PRId64
                          " lie expert by expert, and are moved by %" PRId64 " and %" PRId64 " bytes",
                          plan->rank, i, k, peer, shift[i], shift[k]));
-    if (shift[i] % ALIGNMENT != 0)
+    if (shift[i] % TREADLE_STORAGE_ALIGNMENT != 0)
       TRY(treadle_fail(TREADLE_REFUSED,
                        "plan: rank %" PRId64 ": storage tensor %d of rank %" PRId64 " is moved by %" PRId64
                        " bytes, no multiple of %d",
-                       plan->rank, i, peer, shift[i], ALIGNMENT));
+                       plan->rank, i, peer, shift[i], TREADLE_STORAGE_ALIGNMENT));
     end += shift[i];
     if (begin < 0 || end > room)
       TRY(treadle_fail(TREADLE_REFUSED,

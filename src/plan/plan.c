@@ -169,19 +169,6 @@ out:
   return status;
 }
 
-treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
-                                 treadle_plan **plan_p) {
-  treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground;
-  *plan_p = NULL;
-  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_make_on(&ground, waves, cap_bytes, plan_p));
-out:
-  return status;
-}
-
 int64_t treadle_plan_bound(const treadle_plan *plan) {
   int64_t pages = plan->keep_params ? plan->from_pages + plan->plain_to_pages
                                     : largest(plan->from_pages, plan->plain_to_pages);

@@ -171,24 +171,11 @@ treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves,
 treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
                                        const treadle_plan_info *like, treadle_plan_info *info_p);
 
-/* The next three are without alias and kept params.
- * Makes the plan with a given number of waves; cap_bytes is only noted, cap_min_bytes stays 0. */
-treadle_status treadle_plan_make(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                 int64_t page_bytes, int32_t waves, int64_t cap_bytes,
-                                 treadle_plan **plan_p);
-
 /* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                   int64_t page_bytes);
 /* Does every value come back the same? */
 bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to);
-
-/* The smallest cap of one rank: its peak at 4096 waves minus its larger window. */
-treadle_status treadle_plan_cap_min(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int64_t *cap_min_p);
-
-treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    int64_t page_bytes, int32_t waves, treadle_plan_info *info_p);
 
 /* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair; all: of a report, or
  * NULL. */

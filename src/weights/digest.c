@@ -2,7 +2,7 @@
 #include "weights/digest.h"
 
 #include "memory/value.h"
-#include "weights/elements.h"
+#include "weights/box_elements.h"
 
 treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, const treadle_device *device,
                                   const char *window, const treadle_arrangement *arrangement, int64_t turn,

@@ -9,8 +9,8 @@
 #include "base/dtype.h"
 #include "memory/value.h"
 #include "model/stored.h"
+#include "weights/box_elements.h"
 #include "weights/decode.h"
-#include "weights/elements.h"
 
 #include <assert.h>
 #include <string.h>

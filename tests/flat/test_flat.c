@@ -200,12 +200,6 @@ static void zero_by_hand(void **state) {
   assert_int_equal(unit.fill, 0);
   assert_ok(treadle_zero12_unit(toy, 4, 13, starts, &unit)); /* 26 is one */
   assert_int_equal(unit.total, 26);
-
-  assert_int_equal(treadle_zero3_stored(15, 4), 4);
-  assert_int_equal(treadle_zero3_span(15, 4, 3).low, 12);
-  assert_int_equal(treadle_zero3_span(15, 4, 3).high, 15);
-  assert_int_equal(treadle_zero3_stored(1, 4), 1);
-  assert_int_equal(treadle_zero3_span(1, 4, 2).high - treadle_zero3_span(1, 4, 2).low, 0);
 }
 
 static void refused_units(void **state) {

@@ -65,34 +65,13 @@ static void loads_files(void **state) {
   assert_null(root);
   assert_ok(treadle_file_write(path, "{\"a\": 7}", 8));
   TEST_EACH_ALLOCATION((json_decref(root), root = NULL, treadle_json_load(path, &root)));
-  int64_t a = 0;
-  assert_ok(treadle_json_int(path, root, "a", 0, 10, &a));
-  assert_int_equal(a, 7);
+  assert_int_equal(json_integer_value(json_object_get(root, "a")), 7);
   json_decref(root);
   test_remove(folder);
 }
 
-static void integer_fields(void **state) {
-  (void)state;
-  json_t *root = NULL;
-  int64_t value = 77;
-  static const char text[] = "{\"n\": 5, \"r\": 5.0, \"s\": \"5\", \"b\": true, \"z\": null}";
-  assert_ok(treadle_json_parse("config.json", text, strlen(text), &root));
-  assert_refused("config.json: 'm' is missing", treadle_json_int("config.json", root, "m", 0, 9, &value));
-  assert_refused("config.json: 'n' is 5, not in [6, 9]",
-                 treadle_json_int("config.json", root, "n", 6, 9, &value));
-  assert_refused("not in [0, 4]", treadle_json_int("config.json", root, "n", 0, 4, &value));
-  for (const char *key = "rsbz"; *key; key++)
-    assert_refused("is not a whole number", treadle_json_int("x", root, (char[]){*key, 0}, 0, 9, &value));
-  assert_refused("is missing", treadle_json_int("x", NULL, "n", 0, 9, &value));
-  assert_int_equal(value, 77);
-  assert_ok(treadle_json_int("x", root, "n", 5, 5, &value));
-  assert_int_equal(value, 5);
-  json_decref(root);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(takes_documents), cmocka_unit_test(refuses),
-                                     cmocka_unit_test(loads_files), cmocka_unit_test(integer_fields)};
+                                     cmocka_unit_test(loads_files)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

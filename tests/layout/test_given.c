@@ -2,6 +2,7 @@
  * the dense cases of other projects that only pieces can express (T numbers: docs/rules.md 13). What cannot
  * be: test_given_refused.c. */
 /* ctest: timeout=600 */
+#include "plan/one_rank.h"
 #include "test.h"
 
 #include "plan/small.h"
@@ -351,7 +352,7 @@ static void assert_rows(const treadle_layout *from, const treadle_layout *to, co
   int64_t columns = from->model->tensors[t].ndim > 1 ? from->model->tensors[t].shape[1] : 1,
           low = INT64_MAX, high = 0;
   int64_t elems = 0, offset = 0;
-  assert_ok(treadle_plan_make(from, to, rank, 4096, 1, 1 << 20, &plan));
+  assert_ok(one_rank_plan(from, to, rank, 4096, 1, 1 << 20, &plan));
   for (int32_t s = 0; s < treadle_layout_storage_count(to, rank); s++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(to, rank, s, &info));

@@ -29,13 +29,9 @@ static void test_bytes(void **state) {
       device->ops->fill(device, to, 0x5a, BYTES + 64);
       device->ops->move(device, at, source, bytes);
       device->ops->fence(device);
-      assert_int_equal(device->ops->compare(device, at, source, bytes), bytes);
+      if (bytes > 0) assert_memory_equal(at, source, bytes);
       for (char *byte = to; byte < to + BYTES + 64; byte++)
         if (byte < at || byte >= at + bytes) assert_int_equal(*byte, 0x5a);
-      if (bytes == 0) continue;
-      size_t wrong = (size_t)treadle_random_below(&random, (int64_t)bytes);
-      at[wrong] ^= 1;
-      assert_int_equal(device->ops->compare(device, at, source, bytes), wrong);
     }
   }
   free(from);

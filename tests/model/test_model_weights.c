@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "model/model.h"
+#include "model/stored.h"
 
 #define SHARED TREADLE_SOURCE_DIR "/../shared/data"
 
@@ -232,17 +233,16 @@ static void compare_index(const char *folder, int tensors) {
   treadle_model *model;
   treadle_checkpoint *checkpoint;
   treadle_arena arena = {0};
-  const char *missing, *left_over;
-  int32_t count;
+  treadle_files files = {0};
   snprintf(path, sizeof path, "%s/config.json", folder);
   assert_ok(treadle_model_open(path, NULL, &model));
   snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
   assert_ok(treadle_checkpoint_open_index(path, &checkpoint));
   assert_int_equal(checkpoint->count, tensors);
-  assert_ok(treadle_model_compare(model, checkpoint, &arena, &missing, &left_over, &count));
-  assert_string_equal(missing, "");
-  assert_string_equal(left_over, "");
-  assert_int_equal(count, 0);
+  assert_ok(treadle_files_match(model, checkpoint, &arena, &files));
+  assert_int_equal(files.missing_count, 0);
+  assert_int_equal(files.left_over_count, 0);
+  treadle_files_release(&files);
 
   /* One layer more, and its tensors are missing. */
   json_t *config = json_deep_copy(model->config);
@@ -250,11 +250,13 @@ static void compare_index(const char *folder, int tensors) {
   int32_t layer_tensors = model->tensor_count / model->layers; /* those outside are fewer */
   treadle_model_close(model);
   assert_ok(treadle_model_from_config("more", config, NULL, &model));
-  assert_ok(treadle_model_compare(model, checkpoint, &arena, &missing, &left_over, &count));
-  assert_int_equal(count, layer_tensors);
+  files = (treadle_files){0};
+  assert_ok(treadle_files_match(model, checkpoint, &arena, &files));
+  assert_int_equal(files.missing_count, layer_tensors);
   snprintf(path, sizeof path, "model.layers.%d.self_attn.q_proj.weight\n", model->layers - 1);
-  assert_ptr_equal(strstr(missing, path), missing);
-  assert_string_equal(left_over, "");
+  assert_ptr_equal(strstr(files.missing.text, path), files.missing.text);
+  assert_int_equal(files.left_over_count, 0);
+  treadle_files_release(&files);
   json_decref(config);
   treadle_model_close(model);
   treadle_checkpoint_close(checkpoint);

@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "layout/agree.h"
 #include "model/model.h"
+#include "plan/one_rank.h"
 
 #include "test.h"
 
@@ -161,7 +162,7 @@ static void make_plans(play *player, bool cap_min) {
   int64_t cap = 0;
   for (int64_t r = 0; r < p->ranks; r++) {
     int64_t own;
-    if (treadle_plan_cap_min(p->from.layout, p->to.layout, r, PAIR_PAGE, &own) != TREADLE_OK)
+    if (one_rank_cap_min(p->from.layout, p->to.layout, r, PAIR_PAGE, &own) != TREADLE_OK)
       fail_msg("%s: %s", pair_describe(p), treadle_error_message());
     cap = largest(cap, own);
   }
@@ -171,7 +172,7 @@ static void make_plans(play *player, bool cap_min) {
     again = false;
     for (int64_t r = 0; r < p->ranks; r++) {
       treadle_plan *plan;
-      if (treadle_plan_make(p->from.layout, p->to.layout, r, PAIR_PAGE, waves, cap, &plan) != TREADLE_OK)
+      if (one_rank_plan(p->from.layout, p->to.layout, r, PAIR_PAGE, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
       if (plan->physical_pages * PAIR_PAGE > largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + cap)

@@ -1,6 +1,7 @@
 /* Small models, played pairs, and explicit pieces with their own truth: plain loops over rows and columns.
  */
 #include "plan/small.h"
+#include "plan/one_rank.h"
 
 #include "base/dtype.h"
 #include "layout/agree.h"
@@ -252,7 +253,7 @@ int64_t small_apply_pieces(const treadle_model *model, int64_t ranks, const smal
   }
   for (int64_t r = 0; r < ranks; r++) {
     treadle_plan *plan;
-    assert_ok(treadle_plan_make(a, b, r, 4096, waves, 1 << 20, &plan));
+    assert_ok(one_rank_plan(a, b, r, 4096, waves, 1 << 20, &plan));
     for (size_t i = 0; i < plan->forward.ops.count; i++) {
       const treadle_op *op = &plan->forward.ops.items[i];
       const uint8_t *source = op->source < 0 ? NULL : op->twin ? windows[r].to : windows[op->source].from;

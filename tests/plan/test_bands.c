@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "memory/quantise.h"
+#include "plan/one_rank.h"
 #include "plan/plan.h"
 #include "test.h"
 
@@ -301,14 +302,14 @@ static size_t play_pair(const treadle_model *model, const truth *known, const tr
   int64_t cap = 0, own;
   snprintf(p.text, sizeof p.text, "%s to %s, %" PRId64 " ranks", from->text, to->text, p.count);
   for (int64_t r = 0; r < p.count; r++) {
-    if (treadle_plan_cap_min(from, to, r, PAGE, &own) != TREADLE_OK)
+    if (one_rank_cap_min(from, to, r, PAGE, &own) != TREADLE_OK)
       fail_msg("%s: %s", p.text, treadle_error_message());
     cap = largest(cap, own);
   }
   p.ranks = calloc((size_t)(uint32_t)p.count, sizeof *p.ranks);
   for (int64_t r = 0; r < p.count; r++) {
     rank_state *state = &p.ranks[r];
-    if (treadle_plan_make(from, to, r, PAGE, seed % 3 ? TREADLE_MAX_WAVES : 40, cap, &state->plan) !=
+    if (one_rank_plan(from, to, r, PAGE, seed % 3 ? TREADLE_MAX_WAVES : 40, cap, &state->plan) !=
         TREADLE_OK)
       fail_msg("%s: %s", p.text, treadle_error_message());
     const treadle_plan *plan = state->plan;
@@ -461,7 +462,7 @@ static void test_scales_count_once(void **state) {
   treadle_plan *plan;
   assert_ok(treadle_layout_create(model, "hf:root=2", 15, NULL, &from));
   assert_ok(treadle_layout_create(model, "distopt:pp=3,layout=\"Et*3||L\",bucket_size=945", 15, NULL, &to));
-  assert_ok(treadle_plan_make(from, to, 1, PAGE, 40, 1 << 20, &plan));
+  assert_ok(one_rank_plan(from, to, 1, PAGE, 40, 1 << 20, &plan));
   assert_int_equal(plan->forward.moved_bytes, 665); /* 673 where two blocks count twice */
   assert_int_equal(plan->forward.lower_bound_bytes, 665);
   treadle_plan_destroy(plan);
@@ -472,7 +473,7 @@ static void test_scales_count_once(void **state) {
 
 static treadle_status make_once(const treadle_layout *from, const treadle_layout *to) {
   treadle_plan *plan;
-  treadle_status status = treadle_plan_make(from, to, 1, PAGE, 40, 1 << 20, &plan);
+  treadle_status status = one_rank_plan(from, to, 1, PAGE, 40, 1 << 20, &plan);
   if (status == TREADLE_OK) treadle_plan_destroy(plan);
   return status;
 }

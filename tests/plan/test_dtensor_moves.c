@@ -1,5 +1,6 @@
 /* The resharding matrices of others (conformance T9, NCCL's M2N, and T12, torchstore), moved: DTensor placements of one
  * tensor as explicit pieces, planned, copied, and compared bit for bit with a direct cut. */
+#include "plan/one_rank.h"
 #include "test.h"
 
 #include "layout/placed.h"
@@ -88,7 +89,7 @@ static void move(const treadle_layout *from, const treadle_layout *to, int64_t r
   for (int64_t r = 0; r < ranks; r++) {
     treadle_plan *plan;
     char *got = window(to, r, false), *wanted = window(to, r, true);
-    assert_ok(treadle_plan_make(from, to, r, 4096, 64, 1 << 20, &plan));
+    assert_ok(one_rank_plan(from, to, r, 4096, 64, 1 << 20, &plan));
     assert_int_equal(plan->forward.moved_bytes, plan->forward.lower_bound_bytes);
     for (size_t i = 0; i < plan->forward.ops.count; i++) {
       const treadle_op *op = &plan->forward.ops.items[i];

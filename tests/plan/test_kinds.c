@@ -1,6 +1,7 @@
 /* Kinds of ranks: every rank has the figures of the one that stands for its kind, by measuring each.
  * ctest: timeout=600 */
 #include "plan/kinds.h"
+#include "plan/one_rank.h"
 #include "plan/pairs.h"
 
 #include "test.h"
@@ -28,15 +29,15 @@ static int32_t check_kinds(const treadle_layout *from, const treadle_layout *to,
   for (int32_t k = 0; k < kinds.count; k++) {
     assert_int_equal(kinds.of[kinds.first[k]], k);
     assert_true(k == 0 || kinds.first[k] > kinds.first[k - 1]);
-    assert_ok(treadle_plan_measure(from, to, kinds.first[k], PAGE, waves, &infos[k]));
-    assert_ok(treadle_plan_cap_min(from, to, kinds.first[k], PAGE, &caps[k]));
+    assert_ok(one_rank_figures(from, to, kinds.first[k], PAGE, waves, &infos[k]));
+    assert_ok(one_rank_cap_min(from, to, kinds.first[k], PAGE, &caps[k]));
   }
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     int64_t cap;
     int32_t kind = kinds.of[rank];
-    assert_ok(treadle_plan_measure(from, to, rank, PAGE, waves, &info));
-    assert_ok(treadle_plan_cap_min(from, to, rank, PAGE, &cap));
+    assert_ok(one_rank_figures(from, to, rank, PAGE, waves, &info));
+    assert_ok(one_rank_cap_min(from, to, rank, PAGE, &cap));
     if (!same_figures(&info, &infos[kind]) || cap != caps[kind])
       fail_msg("%s: rank %" PRId64 " is not as rank %" PRId64
                ": moved %zu and %zu, peak %zu and %zu, cap_min %" PRId64 " and %" PRId64,
@@ -188,8 +189,8 @@ static void many_ranks(void **state) {
     assert_int_equal(kinds.count, rows[i].kinds);
     int64_t first = kinds.first[kinds.of[rows[i].other]];
     assert_true(first < rows[i].other);
-    assert_ok(treadle_plan_measure(from, to, first, PAGE, WAVES, &one));
-    assert_ok(treadle_plan_measure(from, to, rows[i].other, PAGE, WAVES, &other));
+    assert_ok(one_rank_figures(from, to, first, PAGE, WAVES, &one));
+    assert_ok(one_rank_figures(from, to, rows[i].other, PAGE, WAVES, &other));
     assert_true(same_figures(&one, &other));
     treadle_kinds_release(&kinds);
     treadle_layout_destroy(from);

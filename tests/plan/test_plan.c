@@ -1,6 +1,7 @@
 /* Plans through the library: cases that papers and other projects state (T numbers: docs/rules.md 13), the
  * peak bound over real shapes, digests, determinism, and failing allocations. */
 /* ctest: timeout=600 */
+#include "plan/one_rank.h"
 #include "test.h"
 
 #include "plan/classes.h"
@@ -206,7 +207,7 @@ static void check_pair(const treadle_model *model, int64_t ranks, const char *fr
   treadle_layout *from = create(model, from_text, ranks), *to = create(model, to_text, ranks);
   int64_t of_rank, worst = 0;
   for (int64_t r = 0; r < ranks; r++) {
-    assert_ok(treadle_plan_cap_min(from, to, r, (int64_t)page, &of_rank));
+    assert_ok(one_rank_cap_min(from, to, r, (int64_t)page, &of_rank));
     if ((size_t)of_rank > cap_min) cap_min = (size_t)of_rank, worst = r;
   }
   cap = cap_min > 256 * mib ? cap_min : 256 * mib;
@@ -420,8 +421,8 @@ static void what_a_plan_tells(void **state) {
       treadle_plan_info made = TREADLE_INIT(treadle_plan_info), measured = TREADLE_INIT(treadle_plan_info);
       treadle_classes classes;
       size_t inbound[4], without[4] = {0}, pulled = 0, stored = 0;
-      assert_ok(treadle_plan_make(from, to, r, 4096, 9, 40960, &plan));
-      assert_ok(treadle_plan_measure(from, to, r, 4096, 9, &measured));
+      assert_ok(one_rank_plan(from, to, r, 4096, 9, 40960, &plan));
+      assert_ok(one_rank_figures(from, to, r, 4096, 9, &measured));
       assert_ok(treadle_classes_create(from, to, 4096, &classes));
       assert_ok(treadle_plan_add_inbound(&classes, r, NULL, without));
       treadle_classes_release(&classes);
@@ -565,7 +566,7 @@ static treadle_status try_plan(const treadle_layout *from, const treadle_layout 
 
 static treadle_status try_measure(const treadle_layout *from, const treadle_layout *to) {
   treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-  return treadle_plan_measure(from, to, 1, 4096, 7, &info);
+  return one_rank_figures(from, to, 1, 4096, 7, &info);
 }
 
 static void failing_allocations(void **state) {

@@ -1,5 +1,6 @@
 /* A small fixed model and pair of layouts. */
 #include "switch/scene.h"
+#include "plan/one_rank.h"
 
 #include "test.h"
 
@@ -24,7 +25,7 @@ void scene_init(scene *s) {
   s->cap_min = 0;
   for (int rank = 0; rank < SCENE_RANKS; rank++) {
     int64_t cap_min;
-    assert_ok(treadle_plan_cap_min(s->train, s->infer, rank, SCENE_PAGE, &cap_min));
+    assert_ok(one_rank_cap_min(s->train, s->infer, rank, SCENE_PAGE, &cap_min));
     if (cap_min > s->cap_min) s->cap_min = cap_min;
   }
 }

@@ -1,6 +1,7 @@
 /* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: label=threads timeout=900 */
+#include "plan/one_rank.h"
 #include "switch/prove.h"
 #include "switch/switch.h"
 #include "test.h"
@@ -137,7 +138,7 @@ static void play_all(const char *text, const char *const texts[][2], size_t coun
     assert_ok(treadle_layout_create(model, texts[i][0], RANKS, NULL, &train));
     assert_ok(treadle_layout_create(model, texts[i][1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
-      assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
+      assert_ok(one_rank_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
     }
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -208,7 +209,7 @@ static void test_planted_faults(void **state) {
     assert_ok(treadle_layout_create(model, texts[0], RANKS, NULL, &train));
     assert_ok(treadle_layout_create(model, texts[1], RANKS, NULL, &infer));
     for (int rank = 0; rank < RANKS; rank++) {
-      assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
+      assert_ok(one_rank_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
     }
     s.p = (play){train, infer, (size_t)cap, true};

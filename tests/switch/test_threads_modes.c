@@ -1,6 +1,7 @@
 /* The life of the memory: what lies on the device in each mode for each combination of flags, by the books and by the
  * pool's file; training state that goes and comes for ten cycles; engines that do not bind; wrong orders.
  * ctest: label=threads timeout=900 */
+#include "plan/one_rank.h"
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -24,7 +25,7 @@ static void set_infer(act *a, treadle_layout *infer) {
   a->cap_min = 0;
   for (int rank = 0; rank < SCENE_RANKS; rank++) {
     int64_t cap_min;
-    assert_ok(treadle_plan_cap_min(a->s.train, infer, rank, SCENE_PAGE, &cap_min));
+    assert_ok(one_rank_cap_min(a->s.train, infer, rank, SCENE_PAGE, &cap_min));
     if (cap_min > a->cap_min) a->cap_min = cap_min;
   }
   a->options.cap_bytes = (size_t)a->cap_min;

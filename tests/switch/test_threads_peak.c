@@ -2,6 +2,7 @@
  * (st_blocks), and what the process takes besides (anonymous memory), with the smallest cap and with 256
  * MiB, under a budget of exactly the bound. One page less is refused on every rank before anything is made.
  * ctest: timeout=600 */
+#include "plan/one_rank.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -92,7 +93,7 @@ static void test_grid(void **state) {
     assert_ok(treadle_layout_create(model, grid[i][1], RANKS, NULL, &infer));
     for (int64_t rank = 0; rank < RANKS; rank++) {
       int64_t own;
-      assert_ok(treadle_plan_cap_min(train, infer, rank, PAGE, &own));
+      assert_ok(one_rank_cap_min(train, infer, rank, PAGE, &own));
       if ((size_t)own > cap_min) cap_min = (size_t)own;
       size_t a = whole_pages(treadle_layout_window_bytes(train, rank));
       size_t b = whole_pages(treadle_layout_window_bytes(infer, rank));

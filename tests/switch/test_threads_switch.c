@@ -1,6 +1,7 @@
 /* The whole switch with ranks as threads: random pairs of layouts, delays at every wait. All memory is seen
  * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
  * page is written again.  test_threads_switch [SEED] ctest: label=threads timeout=900 */
+#include "plan/one_rank.h"
 #include "plan/pairs.h"
 #include "switch/switch.h"
 #include "test.h"
@@ -111,7 +112,7 @@ static int play_rank(treadle_group *group, void *context) {
 static int64_t largest_cap_min(const pair *p) {
   int64_t largest = 1, cap_min;
   for (int64_t rank = 0; rank < p->ranks; rank++) {
-    assert_ok(treadle_plan_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
+    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
     if (cap_min > largest) largest = cap_min;
   }
   return largest;

@@ -5,7 +5,7 @@
 #include "memory/value.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "weights/elements.h"
+#include "weights/box_elements.h"
 
 #include <jansson.h>
 #include <sys/stat.h>

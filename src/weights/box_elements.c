@@ -1,5 +1,5 @@
 /* Which elements of its tensor a box is. */
-#include "weights/elements.h"
+#include "weights/box_elements.h"
 
 treadle_elements treadle_elements_of(const treadle_tensor *tensor, const int64_t *start,
                                      const int64_t *size, int64_t offset, const int64_t *stride) {

@@ -1,6 +1,6 @@
 /* Boxes of tensors as elements of a window. */
-#ifndef TREADLE_WEIGHTS_ELEMENTS_H
-#define TREADLE_WEIGHTS_ELEMENTS_H
+#ifndef TREADLE_WEIGHTS_BOX_ELEMENTS_H
+#define TREADLE_WEIGHTS_BOX_ELEMENTS_H
 
 #include "memory/elements.h"
 #include "model/model.h"
