@@ -236,9 +236,12 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
  * name. Else, as for a name that is none there: -1. */
 int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name);
 
+/* What padding holds, in the place of a tensor's number. */
+enum { TREADLE_FILL_ZEROS = -1, TREADLE_FILL_MINUS_INFINITY = -2 };
+
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
- * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
- * zeros. An element of an array: this struct is frozen. */
+ * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; below 0 it is a fill, TREADLE_FILL_ZEROS
+ * or another one. An element of an array: this struct is frozen. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;

@@ -181,6 +181,23 @@ void treadle_layout_destroy(treadle_layout *layout) {
   treadle_free(layout);
 }
 
+treadle_op treadle_fill_op(const treadle_piece *fill) {
+  treadle_op op = {.source = -1,
+                   .from_dtype = (uint8_t)fill->dtype,
+                   .to_dtype = (uint8_t)fill->dtype,
+                   .tensor = fill->tensor,
+                   .storage = fill->storage,
+                   .to = fill->offset,
+                   .elems = treadle_box_elems(&fill->box)};
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    if (a > 0 && fill->box.size[a] == 1) continue;
+    op.size[op.ndim] = fill->box.size[a];
+    op.from_stride[op.ndim] = op.to_stride[op.ndim] = fill->stride[a];
+    op.ndim++;
+  }
+  return op;
+}
+
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor) {
   if (layout->dtypes) return layout->dtypes[tensor - layout->model->tensors];
   if (tensor->scale >= 0 && layout->fp8) return TREADLE_FP8_E4M3;
