@@ -116,7 +116,8 @@ typedef enum treadle_dtype {
   TREADLE_FP32,
   TREADLE_BF16,
   TREADLE_FP16,
-  TREADLE_FP8_E4M3 /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_FP8_E4M3, /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_INT32     /* of tables that no layout casts */
 } treadle_dtype;
 
 /* ---- The model: canonical tensors -------------------------------------------------------------- */

@@ -148,6 +148,13 @@ static treadle_status read_value(treadle_family_reader *reader, const treadle_ya
   TRY(read_word(reader, node, "add", adds, 1, &add));
   TRY(treadle_family_dtype(reader, node, &rule->dtype));
   rule->add = (int8_t)(add - 1);
+  for (int i = 0; i < rule->nparts; i++) {
+    const treadle_kind *kind = &reader->family->kinds[rule->parts[i].kind];
+    bool integers = kind->dtype == TREADLE_INT32;
+    if (rule->dtype == TREADLE_INT32 || (integers && (rule->nparts > 1 || rule->add || rule->dtype)))
+      return treadle_family_fail(
+          reader, node, "%s: integers stay what they are, alone and in tensors of them", rule->name);
+  }
   for (int i = 0; rule->add && i < rule->nparts; i++)
     reader->family->kinds[rule->parts[i].kind].shifted = true;
 out:

@@ -68,7 +68,7 @@ static const treadle_layout_kind *find_kind(const char *name, const char **neare
 static treadle_status read_dtype(treadle_layout *layout, treadle_words *words,
                                  const treadle_layout_kind *kind) {
   const char *text = treadle_words_get(words, "dtype");
-  if (text && !treadle_dtype_parse(text, &layout->dtype))
+  if (text && (!treadle_dtype_parse(text, &layout->dtype) || layout->dtype == TREADLE_INT32))
     return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16, fp8",
                         words->text, text);
   bool asked = layout->dtype == TREADLE_FP8_E4M3;

@@ -134,7 +134,7 @@ static void run_all(run_function *blocks, int add, char *to, size_t to_bytes, co
 static void run_cast(treadle_cast cast, void *to, const void *from, size_t count, bool stream) {
   if (treadle_cast_is_copy(cast))
     memcpy(to, from, count * treadle_vector_bytes(cast.to));
-  else
+  else /* of values: integers are only copied */
     run_all(runs[cast.to][cast.from][cast.add != 0], cast.add, to, treadle_vector_bytes(cast.to), from,
             treadle_vector_bytes(cast.from), count, stream);
 }
