@@ -68,7 +68,7 @@ typedef struct run_ops {
 static void run_op(const bench *b, const void *context) {
   const run_ops *r = context;
   const treadle_view from = {.base = b->from, .table = b->table, .page_shift = PAGE_SHIFT};
-  const treadle_view to = {.base = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
+  const treadle_view to = {.base = b->to, .into = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
   treadle_op op = r->op;
   for (int64_t i = 0; i < r->times; i++) {
     treadle_copy_op(&op, &from, &to, r->mover);
@@ -148,8 +148,9 @@ static void run_blocks(const bench *b, const void *context) {
     for (int64_t column = 0; column < WIDTH; column += SIDE) {
       float scale = 0.01f;
       int64_t at = row * WIDTH + column;
-      treadle_matrix values = {(q->back ? b->to : b->from) + at * each, WIDTH * each, each};
-      treadle_matrix codes = {(q->back ? b->from : b->to) + at, WIDTH, 1};
+      treadle_matrix values =
+          treadle_matrix_of((q->back ? b->to : b->from) + at * each, WIDTH * each, each);
+      treadle_matrix codes = treadle_matrix_of((q->back ? b->from : b->to) + at, WIDTH, 1);
       if (q->back)
         treadle_dequantise_block(values, q->dtype, codes, scale, SIDE, SIDE, treadle_copy_choose());
       else

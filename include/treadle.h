@@ -36,9 +36,12 @@
  *   layout   needs its model. Its texts, and infos but for those of the model, live as long as it does. Never changes.
  *   plan     needs its two layouts. Never changes.
  *   report   needs its two layouts. Never changes.
- *   group    needs nothing. One thread at a time; rank and size may be asked by any.
+ *   group    needs nothing. One thread at a time; rank and size may be asked by any. A switch that was started uses it until it
+ *            was waited for.
  *   switch   needs its group and its two layouts; the caller's registered memory and what hooks point to must be there, too.
- *            One thread at a time changes it: an arrow beside another is refused. Windows may be used by any thread, as modes say.
+ *            One thread at a time changes it: what would do so beside an arrow is refused (TREADLE_STATE). Any thread may at any
+ *            time cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and the plan. Windows may
+ *            be used by any thread, as modes say.
  *   convert  needs nothing: options are copied. One thread at a time.
  *
  * An object is ended by one thread, when no other uses it. Options are looked at during the call alone, but for callbacks and
@@ -94,7 +97,7 @@ typedef enum treadle_status {
   TREADLE_TIMEOUT = -5,   /* a wait took longer than its limit */
   TREADLE_DIFFERENT = -6, /* a check found a difference */
   TREADLE_STATE = -7,     /* a call in the wrong mode */
-  TREADLE_CANCELLED = -8  /* who watches the work has said so */
+  TREADLE_CANCELLED = -8  /* who watches the work, or treadle_switch_cancel, has said so */
 } treadle_status;
 
 /* The word of a status: "refused", "no memory", ..., "unknown status". Never NULL. */
@@ -484,7 +487,9 @@ typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_
 /* The inference engine in this process. `bind` is called in mode INFER, after the switch was committed and before
  * there is a KV cache: the engine may keep the address of the window, which never changes. `unbind` is called
  * before the bytes of the window go. A status that is not TREADLE_OK undoes the switch: see
- * treadle_switch_to_infer. Neither may call the switch. */
+ * treadle_switch_to_infer. Both are called in the thread that runs the arrow: that of treadle_switch_to_infer, or the one that
+ * treadle_switch_start has made. Of the switch they may call what any thread may at any time, treadle_switch_cancel, too; all else
+ * is refused. */
 typedef struct treadle_engine_hooks {
   size_t struct_size;
   void *context;
@@ -528,13 +533,19 @@ typedef struct treadle_switch_options {
   bool guard_pages; /* a help for debugging: bytes that a mode does not hold are spoiled, and their windows
                             cannot be touched */
   const treadle_engine_hooks *engine; /* copied; NULL: none */
-  /* Called with the device bytes of each class whenever they change; for pictures. */
+  /* Called with the device bytes of each class whenever they change, in the thread that changes them, as hooks are; for
+   * pictures. */
   void (*watch)(void *context, const size_t bytes[TREADLE_CLASSES]);
   void *watch_context;
   /* Memory that the caller will take besides, on this rank, while the switch is there: it counts when creation asks whether
    * there is enough. */
   size_t other_bytes;
   treadle_memory memory;
+  /* A plan of this rank, which was made before and looked at: the switch runs that one, or is refused in words. It is from `train`
+   * to `infer`, or layouts that say the same of the same model; page_bytes and cap_bytes are 0 or the plan's, alias is the plan's, and
+   * params leave the device unless it has keep_params. Every rank gives its own, all with one page size, cap and number of waves (a
+   * report over all ranks has those that a switch would choose), or none does. NULL: the switch makes one. Not kept. */
+  const treadle_plan *plan;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
@@ -547,6 +558,8 @@ typedef struct treadle_switch_options {
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
                                      const treadle_layout *infer, const treadle_switch_options *options,
                                      treadle_switch **switch_p);
+/* A switch that was started is cancelled and waited for. Does nothing while another call changes the switch, or from a callback of
+ * an arrow. Local. */
 void treadle_switch_destroy(treadle_switch *sw);
 
 /* Takes the switch to another group of as many ranks, after one of the old group died: this rank keeps its memory
@@ -564,7 +577,8 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
-treadle_mode treadle_switch_mode(const treadle_switch *sw);  /* else TREADLE_LOST */
+/* While an arrow runs: that from which it goes, until the ranks have committed. */
+treadle_mode treadle_switch_mode(const treadle_switch *sw); /* else TREADLE_LOST */
 /* How many switches to INFER were committed. */
 uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
@@ -582,7 +596,8 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
 
-/* Gradients are being accumulated: while this is so (begun), a switch to INFER is refused, since it would lose them. Local. */
+/* Gradients are being accumulated: while this is so (begun), a switch to INFER is refused, since it would lose them. Does nothing
+ * while an arrow runs. Local. */
 void treadle_switch_accumulate(treadle_switch *sw, bool begun);
 
 /* The arrows. Entering the mode one is in does nothing; an arrow that is not there is refused, and both modes
@@ -601,6 +616,33 @@ treadle_status treadle_switch_to_infer(treadle_switch *sw);
 treadle_status treadle_switch_to_train(treadle_switch *sw);
 treadle_status treadle_switch_to_forward(treadle_switch *sw);
 treadle_status treadle_switch_to_host(treadle_switch *sw);
+
+/* The same beside the caller: treadle_switch_to_infer is treadle_switch_start(sw, TREADLE_INFER) and treadle_switch_wait, but that
+ * it runs in the caller's thread and needs no other. Some ranks may start an arrow and others call it.
+ *
+ * start   makes a thread that takes the arrow, and returns. An arrow that is not there is refused at once, as is a second start.
+ *         From here until wait has returned the group is the switch's; all that would change the switch is refused, and windows
+ *         may be used only where both modes hold them. Hooks and `watch` are called in that thread, in which signals to the
+ *         process are blocked. TREADLE_SYSTEM: there is no thread to be had, and nothing has begun.
+ * test    does not block: *done_p says whether the arrow has ended. How, wait says.
+ * wait    blocks until it has ended, and returns what treadle_switch_to_* would, with its message in this thread. Every start
+ *         needs one wait (or treadle_switch_destroy). Without a start, a second time, in two threads and from a callback of the
+ *         arrow: TREADLE_STATE.
+ * cancel  from any thread, callbacks too: the arrow that runs, whoever started or called it, is to end. It does not block. TREADLE_OK
+ *         says that the arrow was told, again after the first time; TREADLE_STATE that none runs: before start, after the end.
+ *
+ * An arrow that was told ends with TREADLE_CANCELLED on this rank and TREADLE_PEER on the others, and all stands as after any other
+ * failure of that arrow (above). It looks for that wherever it waits for others and between copies, so it ends within a tenth of a
+ * second and the time of a copy of 64 MiB, or of a class of registered memory. Where the ranks have committed already it is too late:
+ * the arrow ends as ever, with TREADLE_OK; but while engines bind, only binding fails. Arrows that need no other rank can be
+ * cancelled on the way to HOST; the others are done before they would look.
+ *
+ * Progress: stats are told after each wave. copied_bytes and filled_bytes go from 0 to copied_bytes of treadle_plan_get_info, and to
+ * the rest of infer_bytes that is not aliased. Local, but for what the arrow does. */
+treadle_status treadle_switch_start(treadle_switch *sw, treadle_mode mode);
+treadle_status treadle_switch_test(treadle_switch *sw, bool *done_p);
+treadle_status treadle_switch_wait(treadle_switch *sw);
+treadle_status treadle_switch_cancel(treadle_switch *sw);
 
 /* Gives pages of the pool that no class holds now back to the system; they are asked for again when they are next
  * written, which makes that switch slower. Local. */
@@ -629,6 +671,7 @@ typedef struct treadle_switch_stats {
   size_t foreign_bytes; /* registered by the caller: stay where they are */
 } treadle_switch_stats;
 
+/* As they were after the last wave, or the last call that changed the switch, all of one moment; pool_bytes are asked for now. */
 void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p); /* else zeros */
 
 /* A sum over all canonical elements, each once, of a hash of tensor, index and value: the same in every

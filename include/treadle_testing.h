@@ -54,11 +54,12 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
 
 typedef enum treadle_injected {
   TREADLE_INJECT_NOTHING = 0,
-  TREADLE_INJECT_KILL,   /* SIGKILL to this process */
-  TREADLE_INJECT_STALL,  /* SIGSTOP to this process */
-  TREADLE_INJECT_ENOMEM, /* memory is out */
-  TREADLE_INJECT_SLOW,   /* this rank waits until the switch has failed, two seconds at most */
-  TREADLE_INJECT_CORRUPT /* one byte of the first copy is flipped after it was made; at waves alone */
+  TREADLE_INJECT_KILL,    /* SIGKILL to this process */
+  TREADLE_INJECT_STALL,   /* SIGSTOP to this process */
+  TREADLE_INJECT_ENOMEM,  /* memory is out */
+  TREADLE_INJECT_SLOW,    /* this rank waits until the switch has failed, two seconds at most */
+  TREADLE_INJECT_CORRUPT, /* one byte of the first copy is flipped after it was made; at waves alone */
+  TREADLE_INJECT_CANCEL   /* treadle_switch_cancel is called */
 } treadle_injected;
 
 /* Where, in the order in which a switch to INFER comes by. */

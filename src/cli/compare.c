@@ -54,18 +54,23 @@ static treadle_status format_place(const treadle_layout *layout, const treadle_m
   return TREADLE_OK;
 }
 
-/* Words the difference at byte `at` of a storage tensor whose bytes are `is`. */
+/* Byte `at` of a storage tensor whose bytes are `is`. */
+typedef struct difference {
+  int32_t storage;
+  const char *is, *wanted;
+  size_t at;
+} difference;
+
 static treadle_status say_difference(const treadle_layout *layout, const treadle_model *model, int64_t rank,
-                                     int32_t storage, const char *is, const char *wanted, size_t at,
-                                     const char *when) {
+                                     const difference *d, const char *when) {
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   char place[384], value[48], wanted_value[48];
   treadle_status status = TREADLE_OK;
-  TRY(treadle_layout_storage(layout, rank, storage, &info));
-  size_t each = treadle_dtype_bytes(info.dtype), elem = at / each;
-  TRY(format_place(layout, model, rank, storage, (int64_t)elem, place, sizeof place));
-  format_value(info.dtype, is + elem * each, value, sizeof value);
-  format_value(info.dtype, wanted + elem * each, wanted_value, sizeof wanted_value);
+  TRY(treadle_layout_storage(layout, rank, d->storage, &info));
+  size_t each = treadle_dtype_bytes(info.dtype), elem = d->at / each;
+  TRY(format_place(layout, model, rank, d->storage, (int64_t)elem, place, sizeof place));
+  format_value(info.dtype, d->is + elem * each, value, sizeof value);
+  format_value(info.dtype, d->wanted + elem * each, wanted_value, sizeof wanted_value);
   status = treadle_fail(TREADLE_DIFFERENT,
                         "rank %lld: %s, the first difference is %s, element %zu of %s: %s instead of %s",
                         (long long)rank, when, place, elem, info.name, value, wanted_value);
@@ -82,10 +87,10 @@ treadle_status treadle_compare_window(const treadle_layout *layout, const treadl
     treadle_status status = plan ? treadle_plan_storage(plan, storage, &info)
                                  : treadle_layout_storage(layout, rank, storage, &info);
     if (status) return status;
-    const char *is = (const char *)window + info.offset_bytes,
-               *should = (const char *)wanted + info.offset_bytes;
-    size_t at = first_difference(is, should, info.bytes);
-    if (at < info.bytes) return say_difference(layout, model, rank, storage, is, should, at, when);
+    difference d = {storage, (const char *)window + info.offset_bytes,
+                    (const char *)wanted + info.offset_bytes, 0};
+    d.at = first_difference(d.is, d.wanted, info.bytes);
+    if (d.at < info.bytes) return say_difference(layout, model, rank, &d, when);
   }
   return TREADLE_OK;
 }

@@ -113,7 +113,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
       TRY(touch_coded(f, &place->stored));
       continue;
     }
-    const treadle_view source = {.base = (char *)(uintptr_t)(place->data + from)}, to = {.base = buffer};
+    const treadle_view source = {.base = place->data + from}, to = treadle_view_of(buffer);
     const treadle_device *device = choose_device(&op);
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;
@@ -133,7 +133,8 @@ static void pad_part(const treadle_piece *piece, const treadle_strided *part, ch
   fill.box = part->box;
   fill.offset = part->offset;
   const treadle_op op = treadle_fill_op(&fill);
-  treadle_copy_op(&op, NULL, &(treadle_view){.base = buffer}, TREADLE_MOVER_PLAIN);
+  const treadle_view to = treadle_view_of(buffer);
+  treadle_copy_op(&op, NULL, &to, TREADLE_MOVER_PLAIN);
 }
 
 treadle_status treadle_fill(treadle_filler *f, const treadle_out_file *file,

@@ -75,8 +75,8 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
                    &values));
   for (int64_t i = 0; i < b.across; i++) {
     int64_t at = i * wide, size = columns - at < wide ? columns - at : wide;
-    const treadle_matrix to = {f->codes + at, columns, 1},
-                         from = {(char *)(uintptr_t)values + at * each, columns * each, each};
+    const treadle_matrix to = treadle_matrix_of(f->codes + at, columns, 1),
+                         from = {values + at * each, NULL, columns * each, each};
     device->ops->quantise(device, to, &f->scales[i], from, TREADLE_FP32, b.rows, size);
   }
   device->ops->fence(device);

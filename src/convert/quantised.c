@@ -10,11 +10,11 @@
 static const char KEY[] = "quantization_config";
 static const char SPACE[] = " \t\r\n";
 
-static bool is_quantised(const json_t *config) {
+static bool is_quantised(json_t *config) {
   const char *name;
   json_t *inner;
   if (json_is_object(json_object_get(config, KEY))) return true;
-  json_object_foreach((json_t *)(uintptr_t)config, name, inner) {
+  json_object_foreach(config, name, inner) {
     if (json_is_object(json_object_get(inner, KEY))) return true;
   }
   return false;

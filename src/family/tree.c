@@ -38,14 +38,22 @@ out:
   return status;
 }
 
+/* The place of a key in a map; its count where it has none such. */
+static size_t place_of(const treadle_yaml *map, const char *key) {
+  size_t at = 0;
+  while (at < map->count && strcmp(map->keys[at], key) != 0) at++;
+  return at;
+}
+
 treadle_yaml *treadle_tree_get(treadle_yaml *map, const char *key) {
-  return (treadle_yaml *)(uintptr_t)treadle_yaml_get(map, key);
+  if (!map || map->kind != TREADLE_YAML_MAP) return NULL;
+  size_t at = place_of(map, key);
+  return at < map->count ? map->items[at] : NULL;
 }
 
 treadle_status treadle_tree_set(treadle_assembly *a, treadle_yaml *map, const char *key,
                                 treadle_yaml *value) {
-  size_t at = 0, count = map->count;
-  while (at < count && strcmp(map->keys[at], key) != 0) at++;
+  size_t at = place_of(map, key), count = map->count;
   if (at == count) {
     treadle_yaml **items = treadle_arena_alloc_array(a->reader->arena, count + 1, sizeof *items);
     const char **keys = treadle_arena_alloc_array(a->reader->arena, count + 1, sizeof *keys);

@@ -110,19 +110,26 @@ treadle_status treadle_strided_clip(const treadle_strided *from, treadle_span ad
 
 /* ---- Units --------------------------------------------------------------------------------------- */
 
-static treadle_status unit_of(const char *what, const int64_t *numels, int64_t count, int64_t world,
-                              int64_t align, int64_t pad, int64_t *starts, treadle_flat_unit *unit_p) {
+/* How a system rounds: where each parameter begins, and where the unit ends. In elements. */
+typedef struct rounding {
+  const char *what; /* for messages */
+  int64_t align, pad;
+} rounding;
+
+static treadle_status unit_of(const rounding *to, const int64_t *numels, int64_t count, int64_t world,
+                              int64_t *starts, treadle_flat_unit *unit_p) {
+  const char *what = to->what;
   if (world < 1) return treadle_fail(TREADLE_REFUSED, "%s over %" PRId64 " ranks", what, world);
   int64_t at = 0, total;
   for (int64_t i = 0; i < count; i++) {
     if (numels[i] < 0)
       return treadle_fail(TREADLE_REFUSED, "%s: parameter %" PRId64 " has %" PRId64 " elements", what, i,
                           numels[i]);
-    if (!treadle_round_up(at, align, &starts[i]) || __builtin_add_overflow(starts[i], numels[i], &at))
+    if (!treadle_round_up(at, to->align, &starts[i]) || __builtin_add_overflow(starts[i], numels[i], &at))
       return treadle_fail(TREADLE_REFUSED, "%s: the parameters up to %" PRId64 " do not fit 63 bits", what,
                           i);
   }
-  if (!treadle_round_up(at, pad, &total))
+  if (!treadle_round_up(at, to->pad, &total))
     return treadle_fail(TREADLE_REFUSED, "%s: %" PRId64 " elements padded to %" PRId64 " ranks do not fit",
                         what, at, world);
   *unit_p = (treadle_flat_unit){.used = at, .shard = total / world, .total = total};
@@ -135,8 +142,8 @@ treadle_status treadle_fsdp1_unit(const int64_t *numels, int64_t count, int64_t 
   if (elem_bytes < 1 || ALIGN_BYTES % elem_bytes != 0)
     return treadle_fail(TREADLE_REFUSED, "FSDP1 unit: elements of %" PRId64 " bytes do not divide %d bytes",
                         elem_bytes, ALIGN_BYTES);
-  treadle_status status = unit_of("FSDP1 unit", numels, count, world,
-                                  use_orig_params ? ALIGN_BYTES / elem_bytes : 1, world, starts, unit_p);
+  const rounding to = {"FSDP1 unit", use_orig_params ? ALIGN_BYTES / elem_bytes : 1, world};
+  treadle_status status = unit_of(&to, numels, count, world, starts, unit_p);
   if (status == TREADLE_OK && use_orig_params) unit_p->fill = ALIGNED_FILL;
   return status;
 }
@@ -147,7 +154,8 @@ treadle_status treadle_zero12_unit(const int64_t *numels, int64_t count, int64_t
   int64_t pad;
   if (__builtin_mul_overflow(world, NCCL_START_ALIGNMENT, &pad))
     return treadle_fail(TREADLE_REFUSED, "ZeRO-1/2 group over %" PRId64 " ranks", world);
-  return unit_of("ZeRO-1/2 group", numels, count, world, 1, pad, starts, unit_p);
+  const rounding to = {"ZeRO-1/2 group", 1, pad};
+  return unit_of(&to, numels, count, world, starts, unit_p);
 }
 
 treadle_span treadle_zero3_span(int64_t numel, int64_t world, int64_t rank) {

@@ -191,6 +191,10 @@ static int64_t flat_cell_find(const treadle_layout *layout, const treadle_cell *
   return treadle_grid_ops.cell_find(layout, cell, rank);
 }
 
+static const treadle_form *flat_forms(const treadle_layout *layout) {
+  return treadle_flat_of(layout)->forms;
+}
+
 static const treadle_mesh *flat_mesh(const treadle_layout *layout) { return treadle_grid_ops.mesh(layout); }
 
 static void flat_destroy(treadle_layout *layout) { treadle_grid_ops.destroy(layout); }
@@ -199,6 +203,8 @@ static const treadle_layout_ops flat_ops = {
     .pieces = treadle_flat_pieces,
     .pieces_in = treadle_flat_pieces_in,
     .pieces_of = treadle_flat_pieces_of,
+    .forms = flat_forms,
+    .bundles_of = treadle_flat_bundles_of,
     .cells = flat_cells,
     .cell_rank = flat_cell_rank,
     .cell_find = flat_cell_find,

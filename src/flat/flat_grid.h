@@ -62,6 +62,7 @@ typedef struct treadle_flat_grid {
   treadle_grid grid; /* first, so that this is a grid too */
   treadle_flat_stage *stages;
   int64_t window_bytes_max;
+  treadle_form *forms; /* by tensor; NULL: a unit has several parameters, or a tensor several */
 } treadle_flat_grid;
 
 /* Gives a layout an empty flat grid, which the layout ends. */
@@ -115,11 +116,16 @@ treadle_flat_param_of(const treadle_flat_stage *stage, const treadle_storage *st
   return &stage->params[storage->public_first + number * storage->run + storage->run_at];
 }
 
+/* When the grid is built: notes which tensors lie alike, where each parameter is a unit of its own (forms.c). */
+treadle_status treadle_flat_make_forms(treadle_layout *layout);
+
 /* What a rank has (pieces.c): of all, of one storage tensor, of one tensor. */
 treadle_status treadle_flat_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
 treadle_status treadle_flat_pieces_in(const treadle_layout *layout, int64_t rank, int32_t unit,
                                       treadle_pieces *pieces);
 treadle_status treadle_flat_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                       treadle_pieces *pieces);
+treadle_status treadle_flat_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                       treadle_pieces *pieces);
 
 #endif

@@ -137,6 +137,7 @@ static treadle_status create_fsdp2(treadle_layout *layout, treadle_words *words,
   TRY(treadle_flat_start(layout, &flat));
   TRY(treadle_modules_read(layout, words, true, &flat->grid, &spec, normal));
   TRY(treadle_grid_build(layout, &flat->grid, &spec));
+  TRY(treadle_flat_make_forms(layout));
 out:
   return status;
 }

@@ -114,7 +114,8 @@ treadle_status treadle_modules_read(treadle_layout *layout, treadle_words *words
   treadle_mesh_add(&spec->mesh, "replicate", replicate, tp * dp);
   treadle_mesh_add(&spec->mesh, "pp", 1, 1);
   treadle_mesh_add(&spec->mesh, "ep", 1, 1);
-  TRY(treadle_stages_engine(words->text, model->layers, 1, NULL, 0, false, &grid->arena, &spec->chunks));
+  TRY(treadle_stages_engine(words->text, model->layers, &(treadle_engine_stages){.pp = 1}, &grid->arena,
+                            &spec->chunks));
   spec->chunks.items[0].mtp = model->mtp_layers > 0;
   TRY(make_rules(model, tp, &grid->arena, spec));
   TRY(treadle_slots_for_all(model->experts, 1, model->layers + model->mtp_layers, &grid->arena,

@@ -189,3 +189,59 @@ out:
   clipper_release(&c);
   return status;
 }
+
+/* ---- Experts that lie alike as one ---- */
+
+/* The grid's pieces of a tensor, of which each has all experts from the first one on. */
+static bool all_have_experts(const clipper *c, const treadle_form *form) {
+  for (size_t i = 0; i < c->whole.count; i++) {
+    const treadle_piece *piece = &c->whole.items[i];
+    const treadle_storage *storage = treadle_flat_grid_storage(c->flat, c->stage_number, piece->storage);
+    if (!storage->by_expert || piece->box.size[0] != form->experts || piece->box.start[0] != 0 ||
+        piece->offset - storage->offset >= storage->slot_stride)
+      return false;
+  }
+  return true;
+}
+
+treadle_status treadle_flat_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                       treadle_pieces *pieces) {
+  treadle_status status = TREADLE_OK;
+  clipper c = clipper_of(layout, rank);
+  const treadle_form *form = &c.flat->forms[tensor];
+  const treadle_flat_use *unit = &c.stage->units[form->storage];
+  int64_t range = treadle_flat_range(unit, c.at);
+  const treadle_span own = {range * unit->shard, (range + 1) * unit->shard};
+  size_t before = pieces->count;
+  TRY(treadle_grid_ops.pieces_of(layout, rank, tensor, &c.whole));
+  int32_t gap = first_gap(c.stage, form->storage, own.low);
+  bool gaps = gap < c.stage->gap_count && c.stage->gaps[gap].unit == form->storage &&
+              c.stage->gaps[gap].span.low < own.high;
+  bool as_one = form->experts > 1 && !gaps && all_have_experts(&c, form);
+  for (size_t i = 0; as_one && i < c.whole.count; i++) {
+    treadle_piece piece = c.whole.items[i];
+    const treadle_storage *storage = treadle_flat_grid_storage(c.flat, c.stage_number, piece.storage);
+    piece.box.size[0] = 1;
+    TRY(push_clipped(&c, &piece, treadle_flat_param_of(c.stage, storage, 0), piece.offset - storage->offset,
+                     pieces));
+  }
+  for (size_t i = before; as_one && i < pieces->count; i++) {
+    pieces->items[i].box.size[0] = form->experts;
+    pieces->items[i].stride[0] = form->distance;
+  }
+  if (!as_one) {
+    const treadle_grid *grid = &c.flat->grid;
+    const treadle_holder *holder = &grid->holders[grid->holder_first[tensor]];
+    const treadle_storage *storage = treadle_flat_grid_storage(c.flat, c.stage_number, holder->storage);
+    TRY(clip_pieces(&c, NULL, pieces));
+    for (int64_t e = 0; e < (storage->by_expert ? storage->slots : 1); e++) {
+      const treadle_flat_param *param = treadle_flat_param_of(c.stage, storage, e);
+      TRY(push_gaps(&c, param->unit, own, pieces));
+    }
+  }
+  if (pieces->count - before > 1)
+    qsort(pieces->items + before, pieces->count - before, sizeof *pieces->items, by_offset);
+out:
+  clipper_release(&c);
+  return status;
+}

@@ -57,6 +57,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   TRY(treadle_flat_start(layout, &flat));
   TRY(treadle_modules_read(layout, words, false, &flat->grid, &spec, normal));
   TRY(treadle_grid_build(layout, &flat->grid, &spec));
+  if (each) TRY(treadle_flat_make_forms(layout));
 out:
   return status;
 }

@@ -46,20 +46,25 @@ static treadle_rank_set seat_set(const treadle_grid *grid, const treadle_cell *c
 
 static int64_t slots_of(const treadle_cell *cell) { return cell->slots ? cell->slots : 1; }
 
+/* Experts that follow each other in slots of a rank. */
+typedef struct experts {
+  int64_t first, count, stride;
+} experts;
+
 /* Appends a cell: a part of a shard, of all of the tensor or of some experts. */
 static treadle_status push_cell(const treadle_layout *layout, const treadle_cell *like,
-                                const treadle_part_shape *shape, const treadle_part *part, int64_t size,
-                                int64_t expert, int64_t count, int64_t slot_stride,
-                                const treadle_box *wanted, treadle_cells *cells) {
+                                const treadle_part_shape *shape, const treadle_part *part,
+                                const experts *of, const treadle_box *wanted, treadle_cells *cells) {
   const treadle_grid *grid = treadle_grid_of(layout);
   treadle_cell cell = *like;
   treadle_box common;
+  int64_t size = (int64_t)treadle_dtype_bytes(cell.dtype);
   treadle_part_canonical(shape, part, &cell.box, cell.stride);
   for (int a = 0; a < TREADLE_MAX_AXES; a++) cell.stride[a] *= size;
-  if (count > 0) {
-    cell.box.start[0] = expert;
-    cell.box.size[0] = count;
-    cell.stride[0] = slot_stride;
+  if (of) {
+    cell.box.start[0] = of->first;
+    cell.box.size[0] = of->count;
+    cell.stride[0] = of->stride;
   }
   if (!treadle_box_meet(&cell.box, wanted, &common)) return TREADLE_OK;
   if (cells->count >= TREADLE_MAX_CELLS) return treadle_refuse_cells(layout, cell.tensor);
@@ -73,7 +78,7 @@ static treadle_status push_cell(const treadle_layout *layout, const treadle_cell
 /* The cells of one part of one shard: one for each rank of ep or, with an expert map, each expert. */
 static treadle_status push_expert_cells(const treadle_layout *layout, treadle_cell *cell,
                                         const treadle_storage *storage, const treadle_part_shape *shape,
-                                        const treadle_part *part, int64_t size, const treadle_box *box,
+                                        const treadle_part *part, const treadle_box *box,
                                         treadle_cells *cells) {
   treadle_status status = TREADLE_OK;
   const treadle_slots *slots = treadle_grid_of(layout)->slots[storage->layer];
@@ -81,16 +86,17 @@ static treadle_status push_expert_cells(const treadle_layout *layout, treadle_ce
   if (!slots->logical) {
     cell->slots = 1;
     for (int64_t r = treadle_slots_rank(slots, first); r <= treadle_slots_rank(slots, last); r++) {
+      const experts of = {treadle_slots_first(slots, r), treadle_slots_on(slots, r), storage->slot_stride};
       cell->slot = r;
-      TRY(push_cell(layout, cell, shape, part, size, treadle_slots_first(slots, r),
-                    treadle_slots_on(slots, r), storage->slot_stride, box, cells));
+      TRY(push_cell(layout, cell, shape, part, &of, box, cells));
     }
     return TREADLE_OK;
   }
   for (int64_t expert = first; expert <= last; expert++) {
+    const experts of = {expert, 1, storage->slot_stride};
     cell->slot = slots->first[expert];
     cell->slots = slots->first[expert + 1] - slots->first[expert];
-    TRY(push_cell(layout, cell, shape, part, size, expert, 1, storage->slot_stride, box, cells));
+    TRY(push_cell(layout, cell, shape, part, &of, box, cells));
   }
 out:
   return status;
@@ -123,10 +129,10 @@ static treadle_status region_cells(const treadle_layout *layout, int32_t tensor,
                            .shard = shard,
                            .shard_repeat = repeat};
       if (rule->ep && !one_more) {
-        TRY(push_expert_cells(layout, &cell, storage, shape, part, size, box, cells));
+        TRY(push_expert_cells(layout, &cell, storage, shape, part, box, cells));
       } else {
         if (one_more) part->offset += storage->slots * storage->slot_stride / size;
-        TRY(push_cell(layout, &cell, shape, part, size, 0, 0, 0, box, cells));
+        TRY(push_cell(layout, &cell, shape, part, NULL, box, cells));
       }
     }
   }

@@ -153,22 +153,28 @@ out:
   return status;
 }
 
-/* Elements [low, high) of axes first..last of `box` as parts. The local tensor has element `low` at `offset`. */
-static treadle_status push_range(const treadle_part_shape *part_shape, const treadle_box *box, int first,
-                                 int last, int64_t low, int64_t high, int64_t offset, const int64_t *stride,
+/* Elements [low, high) of axes first..last. */
+typedef struct range {
+  int first, last;
+  int64_t low, high;
+} range;
+
+/* A range of `box` as parts. The local tensor has its first element at `offset`. */
+static treadle_status push_range(const treadle_part_shape *part_shape, const treadle_box *box,
+                                 const range *of, int64_t offset, const int64_t *stride,
                                  treadle_parts *parts) {
   treadle_status status = TREADLE_OK;
   treadle_box room[2 * TREADLE_MAX_AXES]; /* more than a range has, so that nothing is allocated */
   treadle_boxes boxes = {room, 0, 2 * TREADLE_MAX_AXES};
-  TRY(treadle_box_range(box, first, last, low, high, &boxes));
+  TRY(treadle_box_range(box, of->first, of->last, of->low, of->high, &boxes));
   assert(boxes.items == room);
   for (size_t i = 0; i < boxes.count; i++) {
     treadle_part part = {.box = boxes.items[i]};
     int64_t position = 0;
-    for (int a = first; a <= last; a++)
+    for (int a = of->first; a <= of->last; a++)
       position = position * box->size[a] + boxes.items[i].start[a] - box->start[a];
-    int64_t step = last >= first ? stride[last] : 0;
-    part.offset = offset + (position - low) * step;
+    int64_t step = of->last >= of->first ? stride[of->last] : 0;
+    part.offset = offset + (position - of->low) * step;
     for (int a = 0; a < part_shape->naxes; a++) part.stride[a] = stride[a];
     TRY(treadle_array_push(parts, part));
   }
@@ -237,7 +243,8 @@ static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_st
     box.start[0] = edges[i][0];
     box.size[0] = edges[i][1];
     int64_t offset = (edges[i][0] * block + from - low) * row;
-    TRY(push_range(part, &box, first + 1, last, from - begin, to - begin, offset, stride, parts));
+    const range of = {first + 1, last, from - begin, to - begin};
+    TRY(push_range(part, &box, &of, offset, stride, parts));
   }
 out:
   return status;
@@ -269,23 +276,23 @@ static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_stor
   for (int i = begin; i < position && !rule->rule->beside; i++)
     offset += room_rows(rule, &rule->parts[i]) * row_elems(&rule->parts[i], width);
   if (rule->rule->beside) offset = columns_beside(rule, position);
-  int first, last;
-  axes_of(part, by_columns ? 1 : 0, &first, &last);
-  int64_t rows = local_rows(rule, part), low = 0, high = rows_of(part);
+  range of = {.low = 0, .high = rows_of(part)};
+  axes_of(part, by_columns ? 1 : 0, &of.first, &of.last);
+  int64_t rows = local_rows(rule, part);
   if (by_columns) {
-    low = part->shape[1] / rule->shards * shard;
-    high = low + part->shape[1] / rule->shards;
+    of.low = part->shape[1] / rule->shards * shard;
+    of.high = of.low + part->shape[1] / rule->shards;
   } else if (cut_of(rule, part) == TREADLE_CUT_ROWS) {
-    low = rows * shard < high ? rows * shard : high;
-    high = low + rows < high ? low + rows : high;
+    of.low = rows * shard < of.high ? rows * shard : of.high;
+    of.high = of.low + rows < of.high ? of.low + rows : of.high;
   } else if (cut_of(rule, part) == TREADLE_CUT_HEADS) {
     int64_t groups = part->axis[0];
     bool repeated = rule->shards > groups && !has_query_heads(part);
-    low = repeated ? shard / (rule->shards / groups) * rows : rows * shard;
-    high = low + rows;
+    of.low = repeated ? shard / (rule->shards / groups) * rows : rows * shard;
+    of.high = of.low + rows;
   }
   treadle_box whole = whole_part(part);
-  return push_range(part, &whole, first, last, low, high, offset, stride, parts);
+  return push_range(part, &whole, &of, offset, stride, parts);
 }
 
 treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,

@@ -53,10 +53,10 @@ static treadle_status place_all(treadle_engine *engine, const treadle_slots *slo
 /* Redundant experts begin again with expert 0. */
 static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_t redundant) {
   int64_t experts = engine->layout->model->experts;
+  const treadle_slots_spec spec = {.what = engine->words->text, .experts = experts, .ep = ep};
   const treadle_slots *slots = NULL;
   treadle_status status;
-  TRY(treadle_slots_again(engine->words->text, 0, experts, ep, experts + redundant, &engine->grid->arena,
-                          &slots));
+  TRY(treadle_slots_again(&spec, 0, experts + redundant, &engine->grid->arena, &slots));
   TRY(place_all(engine, slots));
 out:
   return status;
@@ -65,16 +65,21 @@ out:
 static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wanted) {
   const treadle_model *model = engine->layout->model;
   const char *path = treadle_words_get(engine->words, "map");
-  int64_t layers = model->layers + model->mtp_layers;
+  const treadle_slots_spec spec = {.what = engine->words->text,
+                                   .experts = model->experts,
+                                   .ep = ep,
+                                   .layers = model->layers + model->mtp_layers,
+                                   .mtp = model->mtp_layers,
+                                   .count = wanted};
   treadle_status status;
   if (*path != '@' || !path[1])
     REFUSE("layout '%s': map=%s; a file is named with map=@FILE", engine->words->text, path);
   engine->spec.slots =
-      treadle_arena_alloc_array(&engine->grid->arena, (size_t)layers, sizeof *engine->spec.slots);
+      treadle_arena_alloc_array(&engine->grid->arena, (size_t)spec.layers, sizeof *engine->spec.slots);
   if (!engine->spec.slots) return no_memory();
   treadle_normal_text(engine->normal, "map", path);
-  TRY(treadle_slots_read(engine->words->text, path + 1, model->experts, ep, layers, model->mtp_layers,
-                         wanted, &engine->grid->arena, engine->spec.slots, &engine->layout->digest));
+  TRY(treadle_slots_read(&spec, path + 1, &engine->grid->arena, engine->spec.slots,
+                         &engine->layout->digest));
 out:
   return status;
 }
@@ -170,8 +175,9 @@ treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last)
   if (remainder_last && pp > layout->model->layers && !repeated)
     REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp,
            layout->model->layers);
-  TRY(treadle_stages_engine(words->text, layout->model->layers, pp, partition, partition_count,
-                            remainder_last, &engine->grid->arena, &engine->spec.chunks));
+  const treadle_engine_stages stages = {pp, partition, partition_count, remainder_last};
+  TRY(treadle_stages_engine(words->text, layout->model->layers, &stages, &engine->grid->arena,
+                            &engine->spec.chunks));
   if (repeated) TRY(repeat_stages(engine));
   TRY(require_stages(engine));
   if (layout->model->mtp_layers > 0)

@@ -52,7 +52,8 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   /* With a root every rank is a stage and the root's stage has everything; else there is one stage. */
   int64_t stages = root_text ? layout->ranks : 1;
   treadle_mesh_add(&spec.mesh, "pp", stages, 1);
-  TRY(treadle_stages_engine(words->text, model->layers, 1, NULL, 0, false, &grid->arena, &spec.chunks));
+  TRY(treadle_stages_engine(words->text, model->layers, &(treadle_engine_stages){.pp = 1}, &grid->arena,
+                            &spec.chunks));
   spec.chunks.stages = (int32_t)stages;
   spec.chunks.items[0].stage = (int32_t)root;
   spec.chunks.items[0].mtp = model->mtp_layers > 0;

@@ -32,7 +32,7 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
       *value_p = scope->spec->numbers[i].value;
       return TREADLE_OK;
     }
-  return treadle_model_lookup((void *)(uintptr_t)scope->layout->model, name, member, value_p, found_p);
+  return treadle_model_lookup(scope->layout->model, name, member, value_p, found_p);
 }
 
 void treadle_grid_number(treadle_grid_spec *spec, const char *name, int64_t value) {

@@ -51,53 +51,54 @@ static treadle_status invert(const char *what, int64_t layer, treadle_slots *slo
   return TREADLE_OK;
 }
 
-treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t experts, int64_t ep,
-                                 const int32_t *logical, int64_t count, treadle_arena *arena,
-                                 const treadle_slots **slots_p) {
+treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, const int32_t *logical,
+                                 int64_t count, treadle_arena *arena, const treadle_slots **slots_p) {
+  int64_t experts = spec->experts;
   treadle_slots *slots = treadle_arena_alloc(arena, sizeof *slots);
   int32_t *copy = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *copy);
   if (!slots || !copy) return no_memory();
-  *slots = (treadle_slots){.experts = experts, .ep = ep, .count = count, .logical = copy, .hash = 1};
+  *slots = (treadle_slots){.experts = experts, .ep = spec->ep, .count = count, .logical = copy, .hash = 1};
   for (int64_t s = 0; s < count; s++) {
     if (logical[s] < 0 || logical[s] >= experts)
       REFUSE("layout '%s': the expert map of layer %" PRId64 " gives slot %" PRId64
              " expert %d, which is none of %" PRId64,
-             what, layer, s, (int)logical[s], experts);
+             spec->what, layer, s, (int)logical[s], experts);
     copy[s] = logical[s];
     slots->hash = treadle_hash_more(slots->hash, (uint64_t)logical[s]);
   }
   *slots_p = slots;
-  return invert(what, layer, slots, arena);
+  return invert(spec->what, layer, slots, arena);
 }
 
-treadle_status treadle_slots_again(const char *what, int64_t layer, int64_t experts, int64_t ep,
-                                   int64_t count, treadle_arena *arena, const treadle_slots **slots_p) {
+treadle_status treadle_slots_again(const treadle_slots_spec *spec, int64_t layer, int64_t count,
+                                   treadle_arena *arena, const treadle_slots **slots_p) {
   int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
   if (!logical) return no_memory();
-  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % experts);
-  return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
+  for (int64_t s = 0; s < count; s++) logical[s] = (int32_t)(s % spec->experts);
+  return treadle_slots_map(spec, layer, logical, count, arena, slots_p);
 }
 
 treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_arena *arena,
                                          const treadle_slots **slots_p) {
+  const treadle_slots_spec spec = {.what = "round robin", .experts = experts, .ep = ep};
   int32_t *logical = treadle_arena_alloc_array(arena, (size_t)experts + 1, sizeof *logical);
   int64_t slot = 0;
   if (!logical) return no_memory();
   for (int64_t rank = 0; rank < ep; rank++)
     for (int64_t expert = rank; expert < experts; expert += ep) logical[slot++] = (int32_t)expert;
-  return treadle_slots_map("round robin", 0, experts, ep, logical, experts, arena, slots_p);
+  return treadle_slots_map(&spec, 0, logical, experts, arena, slots_p);
 }
 
 /* ---- Files ---- */
 
-static treadle_status read_list(const char *what, const char *path, const json_t *list, int64_t layer,
-                                int64_t experts, int64_t ep, int64_t wanted, treadle_arena *arena,
-                                const treadle_slots **slots_p) {
+static treadle_status read_list(const treadle_slots_spec *spec, const char *path, const json_t *list,
+                                int64_t layer, treadle_arena *arena, const treadle_slots **slots_p) {
+  const char *what = spec->what;
   int64_t count = (int64_t)json_array_size(list);
   if (!json_is_array(list)) REFUSE("layout '%s': %s: layer %" PRId64 " is no list", what, path, layer);
-  if (count < 1 || count > MAX_SLOTS || count % ep != 0 || (wanted && count != wanted))
+  if (count < 1 || count > MAX_SLOTS || count % spec->ep != 0 || (spec->count && count != spec->count))
     REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots; %s%" PRId64 " is needed", what, path,
-           layer, count, wanted ? "" : "a multiple of ep = ", wanted ? wanted : ep);
+           layer, count, spec->count ? "" : "a multiple of ep = ", spec->count ? spec->count : spec->ep);
   int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
   if (!logical) return no_memory();
   for (int64_t s = 0; s < count; s++) {
@@ -109,16 +110,17 @@ static treadle_status read_list(const char *what, const char *path, const json_t
     if (value < 0 || value > INT32_MAX)
       REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds expert %" PRId64
              ", which is none of %" PRId64,
-             what, path, s, layer, value, experts);
+             what, path, s, layer, value, spec->experts);
     logical[s] = (int32_t)value;
   }
-  return treadle_slots_map(what, layer, experts, ep, logical, count, arena, slots_p);
+  return treadle_slots_map(spec, layer, logical, count, arena, slots_p);
 }
 
-treadle_status treadle_slots_parse(const char *what, const char *path, const json_t *root, int64_t experts,
-                                   int64_t ep, int64_t layers, int64_t mtp, int64_t count,
+treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *path, const json_t *root,
                                    treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p) {
   treadle_status status = TREADLE_OK;
+  const char *what = spec->what;
+  int64_t layers = spec->layers, mtp = spec->mtp;
   const json_t *lists = json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
   size_t given = json_array_size(lists);
   if (!json_is_array(lists))
@@ -136,9 +138,9 @@ treadle_status treadle_slots_parse(const char *what, const char *path, const jso
     if (again)
       slots[layer] = slots[0];
     else if (!list)
-      TRY(treadle_slots_again(what, layer, experts, ep, slots[0]->count, arena, &slots[layer]));
+      TRY(treadle_slots_again(spec, layer, slots[0]->count, arena, &slots[layer]));
     else
-      TRY(read_list(what, path, list, layer, experts, ep, count, arena, &slots[layer]));
+      TRY(read_list(spec, path, list, layer, arena, &slots[layer]));
     if (slots[layer]->count != slots[0]->count)
       REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots, layer 0 has %" PRId64, what, path,
              layer, slots[layer]->count, slots[0]->count);
@@ -148,13 +150,12 @@ out:
   return status;
 }
 
-treadle_status treadle_slots_read(const char *what, const char *path, int64_t experts, int64_t ep,
-                                  int64_t layers, int64_t mtp, int64_t count, treadle_arena *arena,
+treadle_status treadle_slots_read(const treadle_slots_spec *spec, const char *path, treadle_arena *arena,
                                   const treadle_slots **slots, uint64_t *digest_p) {
   json_t *root = NULL;
   treadle_status status;
   TRY(treadle_json_load(path, &root));
-  TRY(treadle_slots_parse(what, path, root, experts, ep, layers, mtp, count, arena, slots, digest_p));
+  TRY(treadle_slots_parse(spec, path, root, arena, slots, digest_p));
 out:
   json_decref(root);
   return status;

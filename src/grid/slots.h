@@ -20,6 +20,14 @@ typedef struct treadle_slots {
   uint64_t hash;          /* of the map; 0: none */
 } treadle_slots;
 
+/* What is wanted of maps. */
+typedef struct treadle_slots_spec {
+  const char *what; /* the layout, for messages */
+  int64_t experts, ep;
+  int64_t layers, mtp; /* of files: all layers, the last of which are MTP layers */
+  int64_t count;       /* of files: slots of all ranks; 0: any number that ep divides */
+} treadle_slots_spec;
+
 /* The first count % ep ranks have one slot more than the others. */
 static inline int64_t treadle_slots_first(const treadle_slots *slots, int64_t rank) {
   int64_t base = slots->count / slots->ep, more = slots->count % slots->ep;
@@ -43,24 +51,20 @@ treadle_status treadle_slots_for_all(int64_t experts, int64_t ep, int64_t layers
 /* Rank r has experts r, r + ep, r + 2 ep, ... */
 treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_arena *arena,
                                          const treadle_slots **slots_p);
-/* As `logical` says, which is copied. Refused when an expert has no slot or a number is none; `what` names the layout and
- * layer. */
-treadle_status treadle_slots_map(const char *what, int64_t layer, int64_t experts, int64_t ep,
-                                 const int32_t *logical, int64_t count, treadle_arena *arena,
-                                 const treadle_slots **slots_p);
+/* As `logical` [count] says, which is copied. Refused when an expert has no slot or a number is none; `layer` is for messages. */
+treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, const int32_t *logical,
+                                 int64_t count, treadle_arena *arena, const treadle_slots **slots_p);
 /* `count` slots: every expert in order, and then the first ones again. */
-treadle_status treadle_slots_again(const char *what, int64_t layer, int64_t experts, int64_t ep,
-                                   int64_t count, treadle_arena *arena, const treadle_slots **slots_p);
+treadle_status treadle_slots_again(const treadle_slots_spec *spec, int64_t layer, int64_t count,
+                                   treadle_arena *arena, const treadle_slots **slots_p);
 /* Maps of a file: a JSON list per layer, or {"physical_to_logical_map": [[...], ...]}; one list holds for all
- * layers, otherwise there is one for each of `layers`, of which the last `mtp` are MTP layers, or of more: those of MTP layers
- * that the model leaves out. Without lists of their own, MTP layers have the experts in order. `count` slots are wanted; 0: any
- * number that ep divides. *slots_p: [layers]. */
-treadle_status treadle_slots_read(const char *what, const char *path, int64_t experts, int64_t ep,
-                                  int64_t layers, int64_t mtp, int64_t count, treadle_arena *arena,
+ * layers, otherwise there is one for each layer, or of more: those of MTP layers that the model leaves out. Without lists of
+ * their own, MTP layers have the experts in order. slots: [layers]. */
+treadle_status treadle_slots_read(const treadle_slots_spec *spec, const char *path, treadle_arena *arena,
                                   const treadle_slots **slots, uint64_t *digest_p);
 /* The same of a file that is read already; `path` is for messages. */
-treadle_status treadle_slots_parse(const char *what, const char *path, const struct json_t *root,
-                                   int64_t experts, int64_t ep, int64_t layers, int64_t mtp, int64_t count,
-                                   treadle_arena *arena, const treadle_slots **slots, uint64_t *digest_p);
+treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *path,
+                                   const struct json_t *root, treadle_arena *arena,
+                                   const treadle_slots **slots, uint64_t *digest_p);
 
 #endif

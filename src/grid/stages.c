@@ -276,20 +276,21 @@ out:
 
 /* ---- Engines ---- */
 
-treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t pp, const int64_t *partition,
-                                     int partition_count, bool remainder_last, treadle_arena *arena,
-                                     treadle_chunks *chunks_p) {
+treadle_status treadle_stages_engine(const char *what, int64_t layers, const treadle_engine_stages *options,
+                                     treadle_arena *arena, treadle_chunks *chunks_p) {
   treadle_status status = TREADLE_OK;
+  int64_t pp = options->pp;
+  bool given = options->partition_count > 0;
   TRY(check_stages(what, pp, 1));
-  if (partition_count > 0 && partition_count != pp)
-    REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, partition_count, pp);
+  if (given && options->partition_count != pp)
+    REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, options->partition_count, pp);
   TRY(make_chunks(pp, 1, arena, chunks_p));
   int64_t next = 0, remainder = layers % pp;
   for (int64_t p = 0; p < pp; p++) {
     int64_t count = layers / pp;
-    if (partition_count > 0)
-      count = partition[p];
-    else if (remainder_last)
+    if (given)
+      count = options->partition[p];
+    else if (options->remainder_last)
       count += p >= pp - remainder;
     else
       count += p < pp - 1 && p >= pp - 1 - remainder;

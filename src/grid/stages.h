@@ -36,11 +36,17 @@ typedef struct treadle_megatron_stages {
 treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle_megatron_stages *options,
                                        treadle_arena *arena, treadle_chunks *chunks_p);
 
-/* The engines: contiguous stages. partition: layers of each stage, or count 0; the remainder of an even
- * split goes to the second-to-last stages backwards (vLLM) or to the last ones (SGLang). */
-treadle_status treadle_stages_engine(const char *what, int64_t layers, int64_t pp, const int64_t *partition,
-                                     int partition_count, bool remainder_last, treadle_arena *arena,
-                                     treadle_chunks *chunks_p);
+typedef struct treadle_engine_stages {
+  int64_t pp;
+  const int64_t *partition; /* layers of each stage */
+  int partition_count;      /* 0: as even as can be */
+  bool remainder_last;      /* what is left over goes to the last stages (SGLang); else, from the
+                               second-to-last one backwards (vLLM) */
+} treadle_engine_stages;
+
+/* The engines: contiguous stages. */
+treadle_status treadle_stages_engine(const char *what, int64_t layers, const treadle_engine_stages *options,
+                                     treadle_arena *arena, treadle_chunks *chunks_p);
 /* Appends a chunk to the last stage: the draft model, which has the MTP layers. */
 treadle_status treadle_stages_add_draft(treadle_arena *arena, treadle_chunks *chunks);
 

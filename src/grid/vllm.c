@@ -31,7 +31,7 @@ out:
 /* Decode context parallelism moves no weight; vLLM takes it where it spans copies of KV heads (config/model.py,
  * config/parallel.py). Latent attention has one KV head. */
 static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int64_t pcp) {
-  void *model = (void *)(uintptr_t)engine->layout->model; /* only read */
+  const treadle_model *model = engine->layout->model;
   const char *text = engine->words->text;
   int64_t dcp, heads, groups;
   bool has_heads, has_groups;

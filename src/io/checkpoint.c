@@ -307,8 +307,8 @@ static treadle_status take_header(treadle_checkpoint *checkpoint, const char *wh
   memcpy(text, header->text, header->length);
   mapping->header = (treadle_header){file, text, header->length, header->data_bytes};
   checkpoint->files[checkpoint->file_count++] = file;
-  TRY(treadle_safetensors_read_header(what, text, header->length, NULL, header->data_bytes, arena,
-                                      &mapping->tensors, &mapping->count));
+  TRY(treadle_safetensors_read_header(what, &mapping->header, NULL, arena, &mapping->tensors,
+                                      &mapping->count));
   checkpoint->count += mapping->count;
 out:
   return status;

@@ -29,6 +29,7 @@ enum { ROWS = 32 };
 typedef struct row {
   atomic_uintptr_t begin, end; /* whole pages; begin 0: empty */
   atomic_bool lost;
+  void *image;
   char *path;
   treadle_file_stamp stamp;
 } row;
@@ -116,11 +117,12 @@ static row *free_row(void) {
   return &fresh->rows[0];
 }
 
-static bool add_row(const void *image, size_t bytes, char *path, const treadle_file_stamp *stamp) {
+static bool add_row(void *image, size_t bytes, char *path, const treadle_file_stamp *stamp) {
   uintptr_t page = page_bytes();
   pthread_mutex_lock(&lock);
   row *r = free_row();
   if (r) {
+    r->image = image;
     r->path = path;
     r->stamp = *stamp;
     atomic_store(&r->lost, false);
@@ -138,8 +140,8 @@ void treadle_file_unmap(const void *image, size_t bytes) {
   if (!image) return;
   pthread_mutex_lock(&lock);
   row *r = find((uintptr_t)image);
-  munmap((void *)(uintptr_t)image, bytes);
   if (r) {
+    munmap(r->image, bytes);
     atomic_store(&r->begin, 0);
     path = r->path;
     r->path = NULL;

@@ -41,12 +41,12 @@ typedef struct treadle_items {
 } treadle_items;
 
 typedef struct treadle_call {
-  const treadle_value *callee;    /* mostly a GLOBAL; NULL in a PERSISTENT */
-  const treadle_value *arguments; /* mostly a TUPLE */
-  const treadle_value *keywords;  /* of NEWOBJ_EX, else NULL */
-  const treadle_value *state;     /* of BUILD, the last one; NULL: none */
-  treadle_items pairs;            /* set as in a dict */
-  treadle_items appended;         /* appended as to a list or set */
+  treadle_value *callee;    /* mostly a GLOBAL; NULL in a PERSISTENT */
+  treadle_value *arguments; /* mostly a TUPLE */
+  treadle_value *keywords;  /* of NEWOBJ_EX, else NULL */
+  treadle_value *state;     /* of BUILD, the last one; NULL: none */
+  treadle_items pairs;      /* set as in a dict */
+  treadle_items appended;   /* appended as to a list or set */
 } treadle_call;
 
 struct treadle_value {

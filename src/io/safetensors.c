@@ -122,11 +122,11 @@ out:
   return status;
 }
 
-static treadle_status check_metadata(const char *what, const json_t *metadata) {
+static treadle_status check_metadata(const char *what, json_t *metadata) {
   const char *key;
   json_t *value;
   bool good = json_is_object(metadata);
-  json_object_foreach((json_t *)metadata, key, value) good = good && json_is_string(value);
+  json_object_foreach(metadata, key, value) good = good && json_is_string(value);
   return good ? TREADLE_OK : treadle_fail(TREADLE_REFUSED, "%s: __metadata__ is not texts by name", what);
 }
 
@@ -175,22 +175,21 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(((const treadle_stored *)a)->name, ((const treadle_stored *)b)->name);
 }
 
-treadle_status treadle_safetensors_read_header(const char *what, const char *header, size_t length,
-                                               const unsigned char *data, size_t data_bytes,
-                                               treadle_arena *arena, treadle_stored **tensors_p,
-                                               int32_t *count_p) {
+treadle_status treadle_safetensors_read_header(const char *what, const treadle_header *header,
+                                               const unsigned char *data, treadle_arena *arena,
+                                               treadle_stored **tensors_p, int32_t *count_p) {
   json_t *root = NULL, *entry;
   const char *name;
   extent *extents = NULL;
   int32_t count = 0;
   treadle_status status;
-  if (length > LARGEST_HEADER) {
-    status = treadle_fail(TREADLE_REFUSED, "%s: a header of %zu bytes; at most %d are read", what, length,
-                          LARGEST_HEADER);
+  if (header->length > LARGEST_HEADER) {
+    status = treadle_fail(TREADLE_REFUSED, "%s: a header of %zu bytes; at most %d are read", what,
+                          header->length, LARGEST_HEADER);
     goto out;
   }
-  TRY(treadle_json_parse(what, header, length, &root));
-  if (!json_is_object(root) || header[0] != '{') {
+  TRY(treadle_json_parse(what, header->text, header->length, &root));
+  if (!json_is_object(root) || header->text[0] != '{') {
     status = treadle_fail(TREADLE_REFUSED, "%s: the header is not a JSON object that begins with {", what);
     goto out;
   }
@@ -210,7 +209,7 @@ treadle_status treadle_safetensors_read_header(const char *what, const char *hea
     extents[count].tensor = &tensors[count];
     count++;
   }
-  TRY(check_order(what, extents, count, data_bytes));
+  TRY(check_order(what, extents, count, header->data_bytes));
   for (int32_t i = 0; i < count; i++) {
     treadle_stored *tensor = &tensors[extents[i].tensor - tensors];
     tensor->begin = (size_t)extents[i].begin;
@@ -238,7 +237,7 @@ treadle_status treadle_safetensors_parse(const char *what, const void *image, si
     return treadle_fail(TREADLE_REFUSED, "%s: a header of %" PRIu64 " bytes in a file of %zu", what, length,
                         bytes);
   const unsigned char *data = start + TREADLE_HEADER_LENGTH_BYTES + length;
-  return treadle_safetensors_read_header(
-      what, (const char *)start + TREADLE_HEADER_LENGTH_BYTES, (size_t)length, data,
-      bytes - TREADLE_HEADER_LENGTH_BYTES - (size_t)length, arena, tensors_p, count_p);
+  const treadle_header header = {what, (const char *)start + TREADLE_HEADER_LENGTH_BYTES, (size_t)length,
+                                 bytes - TREADLE_HEADER_LENGTH_BYTES - (size_t)length};
+  return treadle_safetensors_read_header(what, &header, data, arena, tensors_p, count_p);
 }

@@ -26,11 +26,10 @@ treadle_status treadle_safetensors_make_header(const char *path, const treadle_s
 /* Checks the caller's struct of a tensor to be written, and sets what follows from it: dtype_text, elems, bytes. */
 treadle_status treadle_safetensors_settle(const char *path, treadle_stored *tensor);
 
-/* Checks a header of `length` bytes in front of data_bytes bytes of data. The tensors lie in the arena,
- * sorted by name; their data is NULL where `data` is. */
-treadle_status treadle_safetensors_read_header(const char *what, const char *header, size_t length,
-                                               const unsigned char *data, size_t data_bytes,
-                                               treadle_arena *arena, treadle_stored **tensors_p,
-                                               int32_t *count_p);
+/* Checks a header; its file is not looked at. The tensors lie in the arena, sorted by name; their data is NULL where
+ * `data` is. */
+treadle_status treadle_safetensors_read_header(const char *what, const treadle_header *header,
+                                               const unsigned char *data, treadle_arena *arena,
+                                               treadle_stored **tensors_p, int32_t *count_p);
 
 #endif

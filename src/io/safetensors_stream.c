@@ -20,8 +20,7 @@ static treadle_status check_header(const char *path, const treadle_stored *order
   treadle_map names = {0};
   int32_t found = 0;
   treadle_status status;
-  TRY(treadle_safetensors_read_header(path, header->text, header->length, NULL, header->data_bytes, arena,
-                                      &checked, &found));
+  TRY(treadle_safetensors_read_header(path, header, NULL, arena, &checked, &found));
   for (int32_t i = 0; i < found; i++) TRY(treadle_map_put(&names, checked[i].name, i));
   size_t at = 0;
   for (int32_t i = 0; i < count; i++) {

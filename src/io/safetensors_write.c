@@ -101,9 +101,9 @@ treadle_status treadle_safetensors_write(const char *path, const treadle_stored 
   }
   if (count) qsort(order, (size_t)count, sizeof *order, compare_for_file);
   TRY(treadle_safetensors_make_header(path, order, count, &header, &data_bytes));
-  TRY(treadle_safetensors_read_header(path, header.text + TREADLE_HEADER_LENGTH_BYTES,
-                                      header.length - TREADLE_HEADER_LENGTH_BYTES, NULL, data_bytes, &arena,
-                                      &checked, &count));
+  const treadle_header made = {path, header.text + TREADLE_HEADER_LENGTH_BYTES,
+                               header.length - TREADLE_HEADER_LENGTH_BYTES, data_bytes};
+  TRY(treadle_safetensors_read_header(path, &made, NULL, &arena, &checked, &count));
   parts[0] = (treadle_file_part){header.text, header.length};
   for (int32_t i = 0; i < count; i++) parts[i + 1] = (treadle_file_part){order[i].data, order[i].bytes};
   TRY(treadle_file_write_parts(path, parts, (size_t)count + 1));

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define ZLIB_CONST /* what is unpacked is only read */
 #include <zlib.h>
 
 enum { LARGEST_TEXT = 1 << 28, STEP = 1 << 20 };
@@ -44,7 +45,7 @@ static bool is_gzip(const void *bytes, size_t count) {
 /* Members of gzip, one behind the other, to the end of the file. zlib's own gzread would pass over what is none. */
 static treadle_status unpack(const char *path, const char *packed, size_t bytes, treadle_arena *arena,
                              unpacked *out) {
-  z_stream z = {.next_in = (Bytef *)(uintptr_t)packed, .avail_in = (uInt)bytes};
+  z_stream z = {.next_in = (const Bytef *)packed, .avail_in = (uInt)bytes};
   treadle_status status = TREADLE_OK;
   if (inflateInit2(&z, MAX_WBITS + 16) != Z_OK)
     return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to unpack it", path);

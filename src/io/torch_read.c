@@ -17,7 +17,7 @@ static treadle_status no_memory(const char *what) {
 }
 
 typedef TREADLE_ARRAY(treadle_torch_tensor) tensor_list;
-typedef TREADLE_ARRAY(const treadle_value *) value_list;
+typedef TREADLE_ARRAY(treadle_value *) value_list;
 
 static bool ends_with(const char *text, const char *end) {
   size_t length = strlen(text), end_length = strlen(end);
@@ -69,9 +69,9 @@ out:
 }
 
 /* Puts a value on the list of those to look at, once. */
-static treadle_status visit(value_list *list, const treadle_value *value) {
+static treadle_status visit(value_list *list, treadle_value *value) {
   if (!value || value->kind < TREADLE_VALUE_TUPLE || value->seen) return TREADLE_OK;
-  ((treadle_value *)value)->seen = true; /* the values are the archive's own */
+  value->seen = true;
   return treadle_array_push(list, value);
 }
 
@@ -84,7 +84,7 @@ out:
 
 /* Counts the calls in a value that are neither tensors nor ordered dicts. Each value is looked at once,
  * whatever holds it, so that values that hold themselves, or one another many times, end as well. */
-static treadle_status count_opaque(const treadle_value *value, int64_t *count_p) {
+static treadle_status count_opaque(treadle_value *value, int64_t *count_p) {
   value_list list = {0};
   bool v3;
   treadle_status status;
@@ -123,7 +123,7 @@ static treadle_status read_top(const treadle_torch_archive *a, const treadle_tor
   }
   for (uint32_t i = 0; i < torch->top->count; i += 2) {
     const char *key = treadle_value_text(torch->top->values[i]);
-    const treadle_value *value = torch->top->values[i + 1];
+    treadle_value *value = torch->top->values[i + 1];
     if (key && holds_tensors(key, options->entry)) {
       if (treadle_pairs_get(torch->top, key) != value) {
         status = treadle_fail(TREADLE_REFUSED, "%s: has '%s' twice", a->what, key);

@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#define ZLIB_CONST /* what is unpacked is only read */
 #include <zlib.h>
 
 enum { LONGEST_COMMENT = 0xffff };
@@ -266,7 +267,7 @@ const treadle_zip_entry *treadle_zip_find(const treadle_zip *zip, const char *na
 
 /* Unpacks into a block of the size that the header says, so a lie about it ends there. */
 static treadle_status unpack(const char *what, const treadle_zip_entry *entry, unsigned char *content) {
-  z_stream stream = {.next_in = (unsigned char *)entry->data,
+  z_stream stream = {.next_in = entry->data,
                      .avail_in = (uInt)entry->stored_bytes,
                      .next_out = content,
                      .avail_out = (uInt)entry->bytes};

@@ -26,11 +26,8 @@ treadle_status treadle_alike_create(const treadle_layout *from, const treadle_la
   *alike = (treadle_alike){.layouts = {from, to}, .share_capacity = 256};
   alike->kin = treadle_alloc_array(tensors + 1, sizeof *alike->kin);
   alike->shares = treadle_alloc_array(alike->share_capacity, sizeof *alike->shares);
-  for (int side = 0; side < TREADLE_SIDES; side++) {
-    alike->at[side] = treadle_alloc_array(tensors + 1, sizeof *alike->at[side]);
-    if (alike->at[side]) memset(alike->at[side], -1, tensors * sizeof *alike->at[side]);
-  }
-  if (!alike->kin || !alike->shares || !alike->at[TREADLE_FROM] || !alike->at[TREADLE_TO]) {
+  for (int side = 0; side < TREADLE_SIDES; side++) alike->holdings[side].layout = alike->layouts[side];
+  if (!alike->kin || !alike->shares) {
     treadle_alike_release(alike);
     return no_memory();
   }
@@ -49,8 +46,7 @@ void treadle_alike_release(treadle_alike *alike) {
   treadle_free(alike->kin);
   treadle_free(alike->shares);
   for (int side = 0; side < TREADLE_SIDES; side++) {
-    treadle_free(alike->at[side]);
-    treadle_array_release(&alike->holdings[side]);
+    treadle_holdings_release(&alike->holdings[side]);
     treadle_array_release(&alike->pieces[side]);
     treadle_near_release(&alike->near[side]);
   }
@@ -62,21 +58,6 @@ void treadle_alike_release(treadle_alike *alike) {
 }
 
 /* ---- Holdings ---- */
-
-/* A piece, counted from `start` on each axis and from `offset` in memory. */
-static uint64_t hash_piece(uint64_t seed, const treadle_piece *piece, const int64_t *start,
-                           int64_t offset) {
-  int64_t numbers[3 * TREADLE_MAX_AXES + 2];
-  int count = 0;
-  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
-    numbers[count++] = piece->box.start[a] - start[a];
-    numbers[count++] = piece->box.size[a];
-    numbers[count++] = piece->box.size[a] > 1 ? piece->stride[a] : 0;
-  }
-  numbers[count++] = piece->offset - offset;
-  numbers[count++] = (int64_t)piece->dtype;
-  return treadle_hash_bytes(numbers, sizeof numbers, seed);
-}
 
 static treadle_status refuse_cuts(const treadle_alike *alike) {
   return treadle_fail(TREADLE_REFUSED,
@@ -98,32 +79,11 @@ treadle_status treadle_alike_check(const treadle_alike *alike, int64_t places) {
 }
 
 static treadle_status take_side(treadle_alike *alike, int side, int64_t rank) {
-  static const int64_t origin[TREADLE_MAX_AXES];
   treadle_status status = TREADLE_OK;
   treadle_holdings *holdings = &alike->holdings[side];
-  treadle_pieces *pieces = &alike->pieces[side];
-  int32_t *at = alike->at[side];
-  for (size_t i = 0; i < holdings->count; i++)
-    if (holdings->items[i].tensor >= 0) at[holdings->items[i].tensor] = -1;
-  holdings->count = pieces->count = 0;
   alike->placed[side] = false;
-  uint64_t window = treadle_layout_window_bytes(alike->layouts[side], rank);
-  TRY(treadle_layout_pieces(alike->layouts[side], rank, pieces));
-  TRY(count_cuts(alike, pieces->count));
-  for (size_t i = 0; i < pieces->count; i++) {
-    const treadle_piece *piece = &pieces->items[i];
-    bool more = piece->tensor >= 0 && at[piece->tensor] >= 0;
-    if (!more) {
-      if (piece->tensor >= 0) at[piece->tensor] = (int32_t)holdings->count;
-      TRY(treadle_array_push(holdings, ((treadle_holding){piece->tensor, piece->offset, 0})));
-    }
-    treadle_holding *holding = &holdings->items[more ? (size_t)at[piece->tensor] : holdings->count - 1];
-    holding->pieces = hash_piece(holding->pieces, piece, origin, holding->offset);
-    window = treadle_hash_more(window, (uint64_t)piece->offset);
-    window =
-        treadle_hash_more(window, (uint64_t)piece->storage << 32 | (uint32_t)(holding - holdings->items));
-  }
-  alike->window[side] = window;
+  TRY(treadle_holdings_take(holdings, rank));
+  TRY(count_cuts(alike, holdings->list.count + holdings->pieces.count));
   alike->place[side] = treadle_layout_place(alike->layouts[side], rank);
   alike->placed[side] = true;
 out:
@@ -155,31 +115,35 @@ static uint64_t hash_absolute(uint64_t hash, const treadle_pieces *pieces) {
   return hash;
 }
 
-/* How the pieces of one layout lie, and how the cells of both cut them: what waves and pages follow from. */
-static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint64_t *hash_p) {
+/* How the pieces of one layout lie, and how the cells of both cut them: what waves and pages follow from. Of experts that are
+ * one piece the cells of the first one tell all. *around_p: what they are made of lies around them, too. */
+static treadle_status hash_cuts(treadle_alike *alike, int side, int32_t t, uint64_t *hash_p,
+                                bool *around_p) {
   treadle_status status = TREADLE_OK;
   const treadle_layout *own = alike->layouts[side], *other = alike->layouts[!side];
   const treadle_tensor *tensor = &own->model->tensors[t];
+  const treadle_form *forms = treadle_layout_forms(own);
+  bool as_one = forms && forms[t].experts > 1;
   const treadle_pieces *pieces = &alike->pieces[side];
+  *around_p = false;
   uint64_t hash = treadle_hash_more((uint64_t)tensor->naxes, (uint64_t)tensor->ndim);
   for (int a = 0; a < tensor->naxes; a++) hash = treadle_hash_more(hash, (uint64_t)tensor->axis_dim[a]);
   hash = treadle_hash_more(hash, treadle_layout_dtype(own, tensor));
   hash = treadle_hash_more(hash, treadle_layout_dtype(other, tensor));
   for (size_t i = 0; i < pieces->count; i++) {
     const treadle_piece *piece = &pieces->items[i];
-    hash = hash_piece(hash, piece, piece->box.start, piece->offset);
+    hash = treadle_piece_hash(hash, piece, piece->box.start, piece->offset);
     if (treadle_is_banded(own, other, t)) {
       hash = treadle_hash_more(hash, treadle_blocks_phase(own->model, piece));
-      if (treadle_blocks_cut(own->model, piece)) { /* what it is made of lies around it, too */
-        hash = hash_absolute(hash, pieces);
-        hash = hash_absolute(hash, &alike->pieces[!side]);
-      }
+      *around_p = *around_p || treadle_blocks_cut(own->model, piece);
     }
+    treadle_box first = piece->box;
+    if (as_one) first.size[0] = 1;
     alike->own_cells.count = 0;
-    TRY(treadle_layout_cells(own, t, &piece->box, &alike->own_cells));
+    TRY(treadle_layout_cells(own, t, &first, &alike->own_cells));
     for (size_t k = 0; k < alike->own_cells.count; k++) {
-      treadle_box wanted, common;
-      const treadle_box *cell = &alike->own_cells.items[k].box;
+      treadle_box wanted, common, *cell = &alike->own_cells.items[k].box;
+      if (as_one) cell->size[0] = piece->box.size[0];
       if (!treadle_box_meet(cell, &piece->box, &wanted)) continue;
       alike->other_cells.count = 0;
       TRY(treadle_layout_cells(other, t, &wanted, &alike->other_cells));
@@ -262,25 +226,6 @@ static int by_offset(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static treadle_status fill_share(treadle_alike *alike, int32_t t, treadle_share *share) {
-  treadle_status status = TREADLE_OK;
-  int64_t back_bytes;
-  for (int side = 0; side < TREADLE_SIDES; side++) {
-    treadle_pieces *pieces = &alike->pieces[side];
-    pieces->count = 0;
-    TRY(treadle_layout_pieces_of(alike->layouts[side], alike->rank, t, pieces));
-    if (pieces->count > 1) qsort(pieces->items, pieces->count, sizeof *pieces->items, by_offset);
-    TRY(treadle_near_make(&alike->near[side], pieces));
-  }
-  for (int side = 0; side < TREADLE_SIDES; side++) TRY(hash_cuts(alike, side, t, &share->cuts[side]));
-  TRY(hash_pairs(alike, &share->pairs));
-  share->common = 0;
-  TRY(hash_rests(alike, TREADLE_FROM, t, &share->common, &back_bytes));
-  TRY(hash_rests(alike, TREADLE_TO, t, &share->common, &share->inbound_bytes));
-out:
-  return status;
-}
-
 static treadle_share *find_share(const treadle_alike *alike, uint64_t key) {
   size_t mask = alike->share_capacity - 1, at = (size_t)key & mask;
   while (alike->shares[at].key != 0 && alike->shares[at].key != key) at = (at + 1) & mask;
@@ -300,22 +245,71 @@ static treadle_status grow_shares(treadle_alike *alike) {
   return TREADLE_OK;
 }
 
+static treadle_status add_share(treadle_alike *alike, const treadle_share *share) {
+  if (2 * (alike->share_count + 1) > alike->share_capacity) {
+    treadle_status status = grow_shares(alike);
+    if (status != TREADLE_OK) return status;
+  }
+  *find_share(alike, share->key) = *share;
+  alike->share_count++;
+  return TREADLE_OK;
+}
+
+static uint64_t hash_holding(const treadle_alike *alike, int side, int32_t tensor) {
+  const treadle_holdings *holdings = &alike->holdings[side];
+  return holdings->at[tensor] >= 0 ? holdings->list.items[holdings->at[tensor]].pieces : 0;
+}
+
+/* hash_cuts, once for all ranks that hold the same in this layout: cuts[0], and whether `common` is needed. */
+static treadle_status find_cuts(treadle_alike *alike, int side, int32_t t, uint64_t *cuts_p) {
+  treadle_status status = TREADLE_OK;
+  bool around;
+  uint64_t key = treadle_hash_more(alike->kin[t] + (uint64_t)side + 1, hash_holding(alike, side, t));
+  treadle_share found = *find_share(alike, key ? key : 1);
+  if (found.key == 0) {
+    found = (treadle_share){.key = key ? key : 1};
+    TRY(hash_cuts(alike, side, t, &found.cuts[0], &around));
+    found.common = around;
+    TRY(add_share(alike, &found));
+  }
+  *cuts_p = found.cuts[0];
+  if (found.common)
+    *cuts_p = hash_absolute(hash_absolute(*cuts_p, &alike->pieces[side]), &alike->pieces[!side]);
+out:
+  return status;
+}
+
+static treadle_status fill_share(treadle_alike *alike, int32_t t, treadle_share *share) {
+  treadle_status status = TREADLE_OK;
+  int64_t back_bytes;
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    treadle_pieces *pieces = &alike->pieces[side];
+    pieces->count = 0;
+    TRY(treadle_layout_bundles_of(alike->layouts[side], alike->rank, t, pieces));
+    if (pieces->count > 1) qsort(pieces->items, pieces->count, sizeof *pieces->items, by_offset);
+    TRY(treadle_near_make(&alike->near[side], pieces));
+  }
+  for (int side = 0; side < TREADLE_SIDES; side++) TRY(find_cuts(alike, side, t, &share->cuts[side]));
+  TRY(hash_pairs(alike, &share->pairs));
+  share->common = 0;
+  TRY(hash_rests(alike, TREADLE_FROM, t, &share->common, &back_bytes));
+  TRY(hash_rests(alike, TREADLE_TO, t, &share->common, &share->inbound_bytes));
+out:
+  return status;
+}
+
 treadle_status treadle_alike_share(treadle_alike *alike, int32_t tensor, const treadle_share **share_p) {
   treadle_status status = TREADLE_OK;
   uint64_t key = alike->kin[tensor];
-  for (int side = 0; side < TREADLE_SIDES; side++) {
-    int32_t at = alike->at[side][tensor];
-    key = treadle_hash_more(key, at >= 0 ? alike->holdings[side].items[at].pieces : 0);
-  }
+  for (int side = 0; side < TREADLE_SIDES; side++)
+    key = treadle_hash_more(key, hash_holding(alike, side, tensor));
   if (key == 0) key = 1;
-  treadle_share *share = find_share(alike, key);
+  const treadle_share *share = find_share(alike, key);
   if (share->key == 0) {
-    TRY(fill_share(alike, tensor, share));
-    share->key = key;
-    if (2 * ++alike->share_count > alike->share_capacity) {
-      TRY(grow_shares(alike));
-      share = find_share(alike, key);
-    }
+    treadle_share made = {.key = key};
+    TRY(fill_share(alike, tensor, &made));
+    TRY(add_share(alike, &made));
+    share = find_share(alike, key);
   }
   *share_p = share;
 out:

@@ -8,17 +8,10 @@
 #ifndef TREADLE_LAYOUT_ALIKE_H
 #define TREADLE_LAYOUT_ALIKE_H
 
+#include "layout/holdings.h"
 #include "layout/near.h"
 
 enum { TREADLE_FROM, TREADLE_TO, TREADLE_SIDES };
-
-typedef struct treadle_holding { /* what a rank has of one tensor in one layout */
-  int32_t tensor;                /* -1: a fill */
-  int64_t offset;                /* of its first piece */
-  uint64_t pieces;               /* equal: the same boxes, laid alike from the first piece on */
-} treadle_holding;
-
-typedef TREADLE_ARRAY(treadle_holding) treadle_holdings;
 
 /* What a rank has of one tensor in both layouts. */
 typedef struct treadle_share {
@@ -36,10 +29,8 @@ typedef struct treadle_alike {
   int64_t rank;                  /* the rank at hand */
   uint64_t place[TREADLE_SIDES]; /* its places */
   bool placed[TREADLE_SIDES];
-  treadle_holdings holdings[TREADLE_SIDES]; /* of the rank at hand, in the order of its windows */
-  uint64_t window[TREADLE_SIDES];           /* its size, and where which holding has a piece */
-  int32_t *at[TREADLE_SIDES];               /* by tensor: its holding, -1 when there is none */
-  treadle_share *shares;                    /* an open hash table */
+  treadle_holdings holdings[TREADLE_SIDES]; /* of the rank at hand */
+  treadle_share *shares; /* an open hash table; how one layout's pieces are cut is there, too */
   size_t share_count, share_capacity;
   int64_t cuts;                         /* parts that were looked at, of all ranks so far */
   treadle_pieces pieces[TREADLE_SIDES]; /* room to work in */

@@ -108,10 +108,10 @@ static treadle_status score_map(treadle_alike *alike, treadle_places *places, sc
     if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
       bytes = 0;
       TRY(treadle_alike_take(alike, places[i].rank));
-      for (size_t k = 0; k < alike->holdings[TREADLE_TO].count; k++) {
+      for (size_t k = 0; k < alike->holdings[TREADLE_TO].list.count; k++) {
         const treadle_share *share;
-        if (alike->holdings[TREADLE_TO].items[k].tensor < 0) continue;
-        TRY(treadle_alike_share(alike, alike->holdings[TREADLE_TO].items[k].tensor, &share));
+        if (alike->holdings[TREADLE_TO].list.items[k].tensor < 0) continue;
+        TRY(treadle_alike_share(alike, alike->holdings[TREADLE_TO].list.items[k].tensor, &share));
         bytes += share->inbound_bytes;
       }
     }

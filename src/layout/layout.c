@@ -389,6 +389,21 @@ treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t ra
   return layout->ops->pieces_of(layout, rank, tensor, pieces);
 }
 
+const treadle_form *treadle_layout_forms(const treadle_layout *layout) {
+  return layout->ops->forms ? layout->ops->forms(layout) : NULL;
+}
+
+treadle_status treadle_layout_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                         treadle_pieces *pieces) {
+  if (!treadle_layout_forms(layout)) return treadle_layout_pieces_of(layout, rank, tensor, pieces);
+  size_t kept = pieces->count;
+  treadle_status status = layout->ops->bundles_of(layout, rank, tensor, pieces);
+  for (size_t i = kept; i < pieces->count; i++)
+    if (pieces->items[i].tensor >= 0) pieces->items[kept++] = pieces->items[i];
+  pieces->count = kept;
+  return status;
+}
+
 treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                     treadle_cells *cells) {
   return layout->ops->cells(layout, tensor, box, cells);

@@ -76,6 +76,17 @@ typedef struct treadle_storage {
   uint64_t flat_place;  /* flat layouts: equal where two lie alike in units that are cut alike */
 } treadle_storage;
 
+/* How a tensor lies in the windows of a layout that has many tensors in few forms. */
+typedef struct treadle_form {
+  int32_t
+      like; /* the first tensor that lies in each rank's window as this one does, but for where it begins */
+  int32_t storage; /* its first storage tensor */
+  int64_t at;      /* where that begins, in bytes */
+  int64_t
+      experts; /* so many experts with a storage tensor each, cut alike and at one distance; 1: not so */
+  int64_t distance; /* bytes */
+} treadle_form;
+
 typedef struct treadle_layout_ops {
   treadle_status (*pieces)(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
   /* of one storage tensor of the window; NULL: they are looked for among all pieces */
@@ -83,6 +94,11 @@ typedef struct treadle_layout_ops {
                               treadle_pieces *pieces);
   treadle_status (*pieces_of)(const treadle_layout *layout, int64_t rank, int32_t tensor,
                               treadle_pieces *pieces);
+  /* By tensor, NULL where nothing is said; and for layouts that say it, the pieces of one tensor and the fills of its storage
+   * tensors, by address. Those of experts that lie alike are one piece. */
+  const treadle_form *(*forms)(const treadle_layout *layout);
+  treadle_status (*bundles_of)(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                               treadle_pieces *pieces);
   treadle_status (*cells)(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                           treadle_cells *cells);
   int64_t (*cell_rank)(const treadle_layout *layout, const treadle_cell *cell, int64_t holder);
@@ -144,6 +160,12 @@ void treadle_piece_lists_release(treadle_piece_lists *lists);
 /* Appends the pieces of one tensor on a rank. */
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                         treadle_pieces *pieces);
+/* The forms of all tensors; NULL: the layout says nothing of them. */
+const treadle_form *treadle_layout_forms(const treadle_layout *layout);
+/* treadle_layout_pieces_of for figures: experts that lie and are cut alike are one piece where there are forms, whose cells
+ * are those of its first expert over and over. Fills are left out. */
+treadle_status treadle_layout_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                         treadle_pieces *pieces);
 /* Appends the cells of a tensor that meet `box`, ascending; cell.box is the whole cell. */
 treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                     treadle_cells *cells);

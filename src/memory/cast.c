@@ -54,15 +54,20 @@ typedef void run_function(char *to, const char *from, size_t count, int add, boo
 
 /* Whole blocks. */
 TREADLE_VECTOR_PART void run(treadle_dtype to_dtype, treadle_dtype from_dtype, bool adds, char *to,
-                             const char *from, size_t count, int added, bool stream) {
+                             const char *from, size_t count, int added) {
   size_t to_step = BLOCK * treadle_vector_bytes(to_dtype),
          from_step = BLOCK * treadle_vector_bytes(from_dtype);
   __m256 add = _mm256_set1_ps((float)added);
-  if (!stream) {
-    for (size_t i = 0; i < count; i += BLOCK, to += to_step, from += from_step)
-      block(to_dtype, from_dtype, adds, to, from, add, false);
-    return;
-  }
+  for (size_t i = 0; i < count; i += BLOCK, to += to_step, from += from_step)
+    block(to_dtype, from_dtype, adds, to, from, add, false);
+}
+
+/* The same, past the cache. */
+TREADLE_VECTOR_PART void stream_run(treadle_dtype to_dtype, treadle_dtype from_dtype, bool adds, char *to,
+                                    const char *from, size_t count, int added) {
+  size_t to_step = BLOCK * treadle_vector_bytes(to_dtype),
+         from_step = BLOCK * treadle_vector_bytes(from_dtype);
+  __m256 add = _mm256_set1_ps((float)added);
   for (size_t i = 0; i < count; i += BLOCK, to += to_step, from += from_step) {
 #pragma GCC unroll 2
     for (size_t line = 0; line < from_step; line += LINE) _mm_prefetch(from + line + AHEAD, _MM_HINT_T0);
@@ -70,14 +75,16 @@ TREADLE_VECTOR_PART void run(treadle_dtype to_dtype, treadle_dtype from_dtype, b
   }
 }
 
-#define RUN(name, to_dtype, from_dtype)                                                                    \
+#define RUN_ONE(name, to_dtype, from_dtype, adds)                                                          \
   TREADLE_VECTOR_CODE static void name(char *to, const char *from, size_t count, int add, bool stream) {   \
-    run(to_dtype, from_dtype, false, to, from, count, add, stream);                                        \
-  }                                                                                                        \
-  TREADLE_VECTOR_CODE static void name##_add(char *to, const char *from, size_t count, int add,            \
-                                             bool stream) {                                                \
-    run(to_dtype, from_dtype, true, to, from, count, add, stream);                                         \
+    if (stream)                                                                                            \
+      stream_run(to_dtype, from_dtype, adds, to, from, count, add);                                        \
+    else                                                                                                   \
+      run(to_dtype, from_dtype, adds, to, from, count, add);                                               \
   }
+#define RUN(name, to_dtype, from_dtype)                                                                    \
+  RUN_ONE(name, to_dtype, from_dtype, false)                                                               \
+  RUN_ONE(name##_add, to_dtype, from_dtype, true)
 #define RUNS(name, to_dtype)                                                                               \
   RUN(name##_fp32, to_dtype, TREADLE_FP32)                                                                 \
   RUN(name##_bf16, to_dtype, TREADLE_BF16)                                                                 \
@@ -110,10 +117,16 @@ static void run_part(run_function *blocks, int add, char *to, size_t to_bytes, c
   memcpy(to, out, to_bytes);
 }
 
-/* The parts of a cast come one by one: a struct on the stack is written by halves and read whole, which
- * processors cannot forward (a tenth of a block's time in quantise.c). */
-static void run_all(run_function *blocks, int add, char *to, size_t to_bytes, const char *from,
-                    size_t from_bytes, size_t count, bool stream) {
+static void run_cast(treadle_cast cast, void *to_p, const void *from_p, size_t count, bool stream) {
+  if (treadle_cast_is_copy(cast)) {
+    memcpy(to_p, from_p, count * treadle_vector_bytes(cast.to));
+    return;
+  }
+  run_function *blocks = runs[cast.to][cast.from][cast.add != 0];
+  int add = cast.add;
+  char *to = to_p;
+  const char *from = from_p;
+  size_t to_bytes = treadle_vector_bytes(cast.to), from_bytes = treadle_vector_bytes(cast.from);
   stream &= count * to_bytes >= NO_STREAM && (uintptr_t)to % to_bytes == 0;
   if (stream) { /* up to the first whole line */
     size_t head = (LINE - (uintptr_t)to % LINE) % LINE / to_bytes;
@@ -129,14 +142,6 @@ static void run_all(run_function *blocks, int add, char *to, size_t to_bytes, co
   if (rest > 0)
     run_part(blocks, add, to + whole * to_bytes, rest * to_bytes, from + whole * from_bytes,
              rest * from_bytes);
-}
-
-static void run_cast(treadle_cast cast, void *to, const void *from, size_t count, bool stream) {
-  if (treadle_cast_is_copy(cast))
-    memcpy(to, from, count * treadle_vector_bytes(cast.to));
-  else /* of values: integers are only copied */
-    run_all(runs[cast.to][cast.from][cast.add != 0], cast.add, to, treadle_vector_bytes(cast.to), from,
-            treadle_vector_bytes(cast.from), count, stream);
 }
 
 void treadle_cast_run(treadle_cast cast, void *to, const void *from, size_t count) {

@@ -50,7 +50,7 @@ static void copy_run(const treadle_route *route, int64_t to, int64_t from, int64
   const treadle_view *to_view = route->to_view, *from_view = route->from_view;
   while (bytes > 0) {
     int64_t part = treadle_view_extent(from_view, from, treadle_view_extent(to_view, to, bytes));
-    move_rows(route->mover, treadle_view_address(to_view, to), 0, treadle_view_address(from_view, from), 0,
+    move_rows(route->mover, treadle_view_into(to_view, to), 0, treadle_view_address(from_view, from), 0,
               (size_t)part, 1);
     to += part;
     from += part;
@@ -75,7 +75,7 @@ static void copy_rows(const treadle_route *route, int64_t to, int64_t to_stride,
     int64_t count = rows_within(route->to_view, to, to_stride, row, rows);
     if (count > 0) count = rows_within(route->from_view, from, from_stride, row, count);
     if (count > 0) {
-      move_rows(route->mover, treadle_view_address(route->to_view, to), (size_t)to_stride,
+      move_rows(route->mover, treadle_view_into(route->to_view, to), (size_t)to_stride,
                 treadle_view_address(route->from_view, from), (size_t)from_stride, (size_t)row,
                 (size_t)count);
     } else {
@@ -97,7 +97,7 @@ static void cast_run(const treadle_route *route, int64_t to, int64_t from, int64
         treadle_view_extent(route->from_view, from, count * route->from_bytes) / route->from_bytes;
     part = treadle_view_extent(route->to_view, to, part * route->to_bytes) / route->to_bytes;
     if (part > 0) {
-      treadle_route_cast(route, treadle_view_address(route->to_view, to),
+      treadle_route_cast(route, treadle_view_into(route->to_view, to),
                          treadle_view_address(route->from_view, from), (size_t)part);
     } else {
       char in[4], out[4];
@@ -180,7 +180,7 @@ static void descend(const walk *w, int d, int64_t to, int64_t from) {
 static void zero_run(const treadle_view *view, int64_t at, int64_t bytes) {
   while (bytes > 0) {
     int64_t part = treadle_view_extent(view, at, bytes);
-    memset(treadle_view_address(view, at), 0, (size_t)part);
+    memset(treadle_view_into(view, at), 0, (size_t)part);
     at += part;
     bytes -= part;
   }

@@ -83,11 +83,11 @@ static void scatter(const treadle_view *view, int64_t at, int64_t stride, int64_
     for (int64_t i = 0; i < count; i++)
       treadle_view_write(view, at + i * stride, (const char *)buffer + i * each, each);
   else if (each == 1)
-    scatter_1(treadle_view_address(view, at), buffer, stride, count);
+    scatter_1(treadle_view_into(view, at), buffer, stride, count);
   else if (each == 2)
-    scatter_2(treadle_view_address(view, at), buffer, stride, count);
+    scatter_2(treadle_view_into(view, at), buffer, stride, count);
   else
-    scatter_4(treadle_view_address(view, at), buffer, stride, count);
+    scatter_4(treadle_view_into(view, at), buffer, stride, count);
 }
 
 void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_stride, int64_t from,
@@ -98,7 +98,7 @@ void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_strid
     const void *dense =
         gather(route->from_view, from + i * from_stride, from_stride, route->from_bytes, part, in);
     if (to_stride == route->to_bytes && together(route->to_view, at, to_stride, route->to_bytes, part)) {
-      treadle_route_cast(route, treadle_view_address(route->to_view, at), dense, (size_t)part);
+      treadle_route_cast(route, treadle_view_into(route->to_view, at), dense, (size_t)part);
       continue;
     }
     if (!treadle_cast_is_copy(route->cast)) {
@@ -159,7 +159,7 @@ static void write_tile(const treadle_route *route, const treadle_plane *plane, i
     }
     if (plane->to_column == route->to_bytes && route->mover == TREADLE_MOVER_STREAM &&
         treadle_view_extent(route->to_view, at, bytes) == bytes)
-      treadle_stream_lines(treadle_view_address(route->to_view, at), from, (size_t)bytes);
+      treadle_stream_lines(treadle_view_into(route->to_view, at), from, (size_t)bytes);
     else
       scatter(route->to_view, at, plane->to_column, route->to_bytes, columns, from);
   }

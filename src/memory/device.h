@@ -46,8 +46,8 @@ struct treadle_device_ops {
 
   /* A pool as others may have it: a descriptor, which stays the pool's; and theirs, mapped read only and whole. */
   int (*export)(const treadle_pool *pool);
-  treadle_status (*import)(int descriptor, size_t bytes, const void **base_p);
-  void (*unimport)(const void *base, size_t bytes);
+  treadle_status (*import)(int descriptor, size_t bytes, void **base_p);
+  void (*unimport)(void *base, size_t bytes);
 
   /* Memory beside pools, touched and zero; NULL: there is none. */
   void *(*scratch)(const treadle_device *device, size_t bytes);

@@ -255,7 +255,7 @@ out:
   return status;
 }
 
-treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, const void **base_p) {
+treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, void **base_p) {
   treadle_status status = TREADLE_OK;
   char *base = NULL;
   *base_p = NULL;
@@ -277,6 +277,6 @@ out:
   return status;
 }
 
-void treadle_pool_unmap_peer(const void *base, size_t bytes) {
-  if (base && bytes > 0) munmap((void *)(uintptr_t)base, bytes);
+void treadle_pool_unmap_peer(void *base, size_t bytes) {
+  if (base && bytes > 0) munmap(base, bytes);
 }

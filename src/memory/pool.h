@@ -43,7 +43,7 @@ treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uin
 
 /* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer.
  */
-treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, const void **base_p);
-void treadle_pool_unmap_peer(const void *base, size_t bytes);
+treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, void **base_p);
+void treadle_pool_unmap_peer(void *base, size_t bytes);
 
 #endif

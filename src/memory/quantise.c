@@ -95,7 +95,7 @@ static void read_row(float *to, treadle_matrix from, treadle_cast cast, int64_t 
 static void write_row(treadle_matrix to, treadle_cast cast, int64_t row, const float *from, int64_t columns,
                       treadle_mover mover) {
   _Alignas(64) char buffer[BLOCK * sizeof(float)];
-  char *begin = treadle_matrix_row(to, row);
+  char *begin = treadle_matrix_into(to, row);
   size_t each = treadle_dtype_bytes(cast.to);
   cast_row(cast, buffer, from, columns, mover);
   if (to.column_stride != (int64_t)each)

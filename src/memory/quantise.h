@@ -21,11 +21,23 @@
 /* Values in memory, wherever they lie; strides in bytes, of any sign. Contiguous memory: a block in a window
  * of pages is brought into a buffer, or taken from one, by treadle_copy_op(). */
 typedef struct treadle_matrix {
-  void *base;
+  const void *base;
+  void *into; /* the same where it may be written; NULL: it is only read */
   int64_t row_stride, column_stride;
 } treadle_matrix;
 
-/* 1 to 128 rows and columns. `from` is any type, and only read. The plain mover is the twin of the other, whose
+/* One that may be written. */
+static inline treadle_matrix treadle_matrix_of(void *memory, int64_t row_stride, int64_t column_stride) {
+  return (treadle_matrix){memory, memory, row_stride, column_stride};
+}
+/* The same from a place on that is so many bytes away. */
+static inline treadle_matrix treadle_matrix_at(treadle_matrix matrix, int64_t bytes) {
+  matrix.base = (const char *)matrix.base + bytes;
+  if (matrix.into) matrix.into = (char *)matrix.into + bytes;
+  return matrix;
+}
+
+/* 1 to 128 rows and columns. `from` is any type. The plain mover is the twin of the other, whose
  * stores are seen by others after treadle_copy_fence(). */
 void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix from,
                             treadle_dtype from_dtype, int64_t rows, int64_t columns, treadle_mover mover);

@@ -18,7 +18,7 @@ bool treadle_quantise_fast_takes(treadle_matrix values, treadle_dtype dtype, tre
 }
 
 static bool whole_lines(treadle_matrix to, int64_t row_bytes) {
-  return ((uintptr_t)to.base % LINE | (uint64_t)to.row_stride % LINE | (uint64_t)row_bytes % LINE) == 0;
+  return ((uintptr_t)to.into % LINE | (uint64_t)to.row_stride % LINE | (uint64_t)row_bytes % LINE) == 0;
 }
 
 /* ---- The loops ---- */
@@ -68,7 +68,7 @@ TREADLE_VECTOR_PART void encode(treadle_dtype dtype, treadle_matrix codes, tread
   const __m256 by = _mm256_set1_ps(scale);
   bool stream = whole_lines(codes, columns);
   for (int64_t row = 0; row < rows; row++) {
-    char *to = treadle_matrix_row(codes, row);
+    char *to = treadle_matrix_into(codes, row);
     const char *from = treadle_matrix_row(values, row);
     for (int64_t column = 0; column < columns; column += STEP) {
       __m256 value[4];
@@ -103,7 +103,7 @@ TREADLE_VECTOR_PART void decode(treadle_dtype dtype, treadle_matrix values, trea
   const __m256 by = _mm256_set1_ps(scale * 256), nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
   bool stream = whole_lines(values, columns * each);
   for (int64_t row = 0; row < rows; row++) {
-    char *to = treadle_matrix_row(values, row);
+    char *to = treadle_matrix_into(values, row);
     const char *from = treadle_matrix_row(codes, row);
     treadle_matrix_prefetch(codes, row, rows, columns);
     for (int64_t column = 0; column < columns; column += STEP) {

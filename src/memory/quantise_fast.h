@@ -5,8 +5,11 @@
 
 #include "memory/quantise.h"
 
-static inline char *treadle_matrix_row(treadle_matrix matrix, int64_t row) {
-  return (char *)matrix.base + row * matrix.row_stride;
+static inline const char *treadle_matrix_row(treadle_matrix matrix, int64_t row) {
+  return (const char *)matrix.base + row * matrix.row_stride;
+}
+static inline char *treadle_matrix_into(treadle_matrix matrix, int64_t row) {
+  return (char *)matrix.into + row * matrix.row_stride;
 }
 
 /* Fetches `bytes` of a row that comes some rows after this one, where there is one: rows of a block are far apart, and the

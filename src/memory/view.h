@@ -1,5 +1,6 @@
 /* A view: a window seen through its page table. Byte b of the window is at base + table[b / page] * page + b
- * % page. An extent is a range of the window that is contiguous in memory too. */
+ * % page. An extent is a range of the window that is contiguous in memory too. What may only be read, such as the windows of
+ * other ranks and mapped files, has a base, and nowhere to write. */
 #ifndef TREADLE_MEMORY_VIEW_H
 #define TREADLE_MEMORY_VIEW_H
 
@@ -7,15 +8,15 @@
 #include <string.h>
 
 typedef struct treadle_view {
-  char *base;
+  const char *base;
+  char *into;           /* the same where it may be written; NULL: it is only read */
   const int32_t *table; /* NULL: the window is contiguous at base */
   int page_shift;       /* log2 of the page size, with a table */
 } treadle_view;
 
-static inline char *treadle_view_address(const treadle_view *view, int64_t at) {
-  if (!view->table) return view->base + at;
-  int64_t page = at >> view->page_shift, in_page = at & (((int64_t)1 << view->page_shift) - 1);
-  return view->base + ((int64_t)view->table[page] << view->page_shift) + in_page;
+/* Contiguous memory that may be written. */
+static inline treadle_view treadle_view_of(void *memory) {
+  return (treadle_view){.base = memory, .into = memory};
 }
 
 /* Where byte `at` of the window lies in the pool that its table is of. */
@@ -23,6 +24,13 @@ static inline int64_t treadle_view_place(const treadle_view *view, int64_t at) {
   if (!view->table) return at;
   return ((int64_t)view->table[at >> view->page_shift] << view->page_shift) +
          (at & (((int64_t)1 << view->page_shift) - 1));
+}
+
+static inline const char *treadle_view_address(const treadle_view *view, int64_t at) {
+  return view->base + treadle_view_place(view, at);
+}
+static inline char *treadle_view_into(const treadle_view *view, int64_t at) {
+  return view->into + treadle_view_place(view, at);
 }
 
 /* How many of the `wanted` bytes from `at` on are contiguous in memory. */
@@ -47,7 +55,7 @@ static inline void treadle_view_write(const treadle_view *view, int64_t at, cons
                                       int64_t bytes) {
   for (int64_t done = 0; done < bytes;) {
     int64_t part = treadle_view_extent(view, at + done, bytes - done);
-    memcpy(treadle_view_address(view, at + done), (const char *)buffer + done, (size_t)part);
+    memcpy(treadle_view_into(view, at + done), (const char *)buffer + done, (size_t)part);
     done += part;
   }
 }

@@ -128,11 +128,11 @@ out:
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
-static const char *format_name(const treadle_model *model, int32_t kind, int32_t layer, int64_t expert) {
+static const char *format_name(treadle_model *model, int32_t kind, int32_t layer, int64_t expert) {
   char text[320];
   treadle_name_format(&model->family->kinds[kind].full_name, layer, model->layers, layer, expert, text,
                       sizeof text);
-  return treadle_arena_copy_text((treadle_arena *)(uintptr_t)&model->arena, text);
+  return treadle_arena_copy_text(&model->arena, text);
 }
 
 static treadle_status name_once(treadle_model *model, const char *name, int32_t entry) {

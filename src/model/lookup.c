@@ -53,9 +53,8 @@ out:
   return status;
 }
 
-treadle_status treadle_model_lookup(void *context, const char *name, const int64_t *member,
+treadle_status treadle_model_lookup(const treadle_model *model, const char *name, const int64_t *member,
                                     int64_t *value_p, bool *found_p) {
-  const treadle_model *model = context;
   treadle_status status = treadle_model_look_up(model, name, member, value_p, found_p);
   return status == TREADLE_OK ? status : treadle_fail_in(status, "%s: ", model->path);
 }

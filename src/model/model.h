@@ -112,10 +112,10 @@ treadle_status treadle_model_part(const treadle_model *model, treadle_part_name 
                                   treadle_part_shape *part_p);
 
 /* The value of a name in expressions of this model: dims, then config fields (numbers and booleans), then "mtp",
- * the number of MTP layers; TREADLE_OK and *found_p false when there is none. A treadle_lookup with the model
- * as context. */
-treadle_status treadle_model_lookup(void *model, const char *name, const int64_t *member, int64_t *value_p,
-                                    bool *found_p);
+ * the number of MTP layers; TREADLE_OK and *found_p false when there is none. What treadle_lookup (family/expr.h) says of a
+ * member holds here. */
+treadle_status treadle_model_lookup(const treadle_model *model, const char *name, const int64_t *member,
+                                    int64_t *value_p, bool *found_p);
 
 /* Builds the model of a config without files: the test's door. `what` names the config in messages. All
  * tensors have the config's dtype: its dtype or torch_dtype, fp32 when it says neither, as torch does. The

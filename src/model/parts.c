@@ -3,16 +3,21 @@
 
 #include <inttypes.h>
 
+/* A treadle_lookup; context: where the model's address is. */
+static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,
+                              bool *found_p) {
+  const treadle_model *const *model = context;
+  return treadle_model_lookup(*model, name, member, value_p, found_p);
+}
+
 static treadle_status take_axis(const treadle_model *model, const treadle_view_rule *view, int take,
                                 treadle_part_shape *part) {
   const treadle_kind *kind = &model->family->kinds[view->kind];
   const treadle_tensor *tensor = &model->tensors[model->first_tensor[view->kind]];
   int axis = view->take_axis[take];
   treadle_status status;
-  TRY(treadle_expr_evaluate(view->name, view->take_start[take], treadle_model_lookup,
-                            (void *)(uintptr_t)model, &part->start[axis]));
-  TRY(treadle_expr_evaluate(view->name, view->take_size[take], treadle_model_lookup,
-                            (void *)(uintptr_t)model, &part->size[axis]));
+  TRY(treadle_expr_evaluate(view->name, view->take_start[take], look_up, &model, &part->start[axis]));
+  TRY(treadle_expr_evaluate(view->name, view->take_size[take], look_up, &model, &part->size[axis]));
   if (part->start[axis] < 0 || part->size[axis] < 1 || part->start[axis] > tensor->axis[axis] ||
       part->size[axis] > tensor->axis[axis] - part->start[axis])
     return treadle_fail(TREADLE_REFUSED,

@@ -179,13 +179,12 @@ static int64_t choose_padding(const unit *of, const votes *list, int64_t end, in
   return padding;
 }
 
-/* Of the next units, the one that the end suits best: moves it to the front. */
+/* Of the next units, the one that the end suits best: moves it to the front and places it, behind its padding. */
 static treadle_status choose_next(const treadle_own_runs *runs, int64_t page_bytes, int64_t thrift,
-                                  int64_t end, unit *next, size_t count, votes *list, int64_t *padding_p) {
+                                  int64_t end, unit *next, size_t count, votes *list) {
   treadle_status status = TREADLE_OK;
   size_t best = 0;
-  int64_t least = INT64_MAX;
-  *padding_p = 0;
+  int64_t least = INT64_MAX, place = end;
   for (size_t i = 0; i < count && i < LOOK_AHEAD && next[i].turn >= 0 && least > 0; i++) {
     int64_t misses, padding;
     TRY(count_votes(&next[i], runs, page_bytes, list));
@@ -193,12 +192,13 @@ static treadle_status choose_next(const treadle_own_runs *runs, int64_t page_byt
     if (misses < least) {
       least = misses;
       best = i;
-      *padding_p = padding;
+      place = end + padding;
     }
   }
   unit chosen = next[best];
   memmove(next + 1, next, best * sizeof *next);
   *next = chosen;
+  next->place = place;
 out:
   return status;
 }
@@ -207,16 +207,15 @@ static treadle_status place_units(treadle_arrangement *a, const treadle_own_runs
                                   int64_t thrift, units *list) {
   treadle_status status = TREADLE_OK;
   votes of_unit = {0};
-  int64_t end = 0, padding = 0;
+  int64_t end = 0;
   for (size_t u = 0; u < list->count; u++) TRY(count_votes(&list->items[u], runs, page_bytes, &of_unit));
   if (list->count > 1) qsort(list->items, list->count, sizeof *list->items, by_turn);
   a->shift = treadle_alloc_array((size_t)a->storage_count + 1, sizeof *a->shift);
   if (!a->shift) TRY(no_memory());
   for (size_t u = 0; u < list->count; u++) {
     unit *of = &list->items[u];
-    TRY(choose_next(runs, page_bytes, thrift, end, of, list->count - u, &of_unit, &padding));
-    a->padding_bytes += padding;
-    of->place = end + padding;
+    TRY(choose_next(runs, page_bytes, thrift, end, of, list->count - u, &of_unit));
+    a->padding_bytes += of->place - end;
     end = of->place + of->bytes;
     for (int32_t i = 0; i < of->count; i++) a->shift[of->first + i] = of->place - of->offset;
   }

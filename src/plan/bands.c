@@ -134,21 +134,20 @@ out:
   return status;
 }
 
-/* Emits rows [row, end) of a box in one expert. */
+/* Emits whole rows of a box. */
 static treadle_status emit_rows(treadle_band_walk *w, const treadle_blocks *blocks, const treadle_box *box,
-                                int64_t expert, int64_t row, int64_t end, int32_t wave,
-                                treadle_step_emit emit, void *context) {
+                                const treadle_rectangle *rows, int32_t wave, treadle_step_emit emit,
+                                void *context) {
   treadle_status status = TREADLE_OK;
-  const treadle_rectangle rows = {expert, row, end - row, 0, blocks->columns};
   if (treadle_bands_plain(blocks)) {
     treadle_box part = *box;
-    if (blocks->first_row) part.start[0] = expert, part.size[0] = 1;
-    part.start[blocks->first_row] = row;
-    part.size[blocks->first_row] = end - row;
+    if (blocks->first_row) part.start[0] = rows->expert, part.size[0] = 1;
+    part.start[blocks->first_row] = rows->row;
+    part.size[blocks->first_row] = rows->rows;
     return emit(context, &part, wave);
   }
   w->boxes.count = 0;
-  TRY(treadle_rectangle_boxes(blocks, &rows, &w->boxes));
+  TRY(treadle_rectangle_boxes(blocks, rows, &w->boxes));
   for (size_t i = 0; i < w->boxes.count; i++) {
     treadle_box part;
     if (treadle_box_meet(&w->boxes.items[i], box, &part)) TRY(emit(context, &part, wave));
@@ -199,8 +198,9 @@ static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, tr
         if (blocks.first_row) same.start[0] = e, same.size[0] = 1;
         same_wave = wave;
       } else {
-        TRY(emit_rows(w, &blocks, box, e, row, treadle_smaller(end * blocks.high, last + 1), wave, emit,
-                      context));
+        int64_t row_end = treadle_smaller(end * blocks.high, last + 1);
+        const treadle_rectangle rows = {e, row, row_end - row, 0, blocks.columns};
+        TRY(emit_rows(w, &blocks, box, &rows, wave, emit, context));
       }
       row = end * blocks.high;
       wave = next;
@@ -213,11 +213,10 @@ out:
 
 /* ---- Bands ---- */
 
-/* A copy between `box`, which lies at these strides, and its place in the scratch of `of`. */
 treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,
-                                     const treadle_box *box, treadle_dtype value,
-                                     treadle_dtype window_dtype, int64_t offset, const int64_t *stride,
-                                     bool to_scratch) {
+                                     const treadle_box *box, const treadle_piece *piece,
+                                     treadle_dtype value, bool to_scratch) {
+  int64_t offset = treadle_box_offset(box, &piece->box, piece->stride, piece->offset);
   int64_t size = (int64_t)treadle_dtype_bytes(value), at = 0, scratch[TREADLE_MAX_AXES] = {0};
   treadle_band_part part = {.op = {.tensor = w->tensor, .elems = treadle_box_elems(box)}};
   for (int a = 0; a < w->blocks.tensor->naxes; a++) {
@@ -226,12 +225,12 @@ treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_r
     at += box->start[a] * scratch[a];
   }
   at -= (of->row * of->columns + of->column) * size;
-  part.op.from_dtype = (uint8_t)(to_scratch ? window_dtype : value);
-  part.op.to_dtype = (uint8_t)(to_scratch ? value : window_dtype);
+  part.op.from_dtype = (uint8_t)(to_scratch ? piece->dtype : value);
+  part.op.to_dtype = (uint8_t)(to_scratch ? value : piece->dtype);
   part.op.from = to_scratch ? offset : at;
   part.op.to = to_scratch ? at : offset;
-  treadle_op_set_dims(&part.op, box, w->blocks.tensor->naxes, to_scratch ? stride : scratch,
-                      to_scratch ? scratch : stride);
+  treadle_op_set_dims(&part.op, box, w->blocks.tensor->naxes, to_scratch ? piece->stride : scratch,
+                      to_scratch ? scratch : piece->stride);
   return part;
 }
 

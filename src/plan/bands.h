@@ -32,11 +32,9 @@ typedef struct treadle_band_wish {
 
 /* Values of a box, where they are read. */
 typedef struct treadle_band_source {
-  treadle_box box, base; /* what is taken; of the piece or cell that lies at `offset` */
-  int64_t rank, offset;
-  int64_t stride[TREADLE_MAX_AXES];
-  treadle_dtype dtype;
-  int8_t add;
+  treadle_box box;     /* what is taken */
+  treadle_piece piece; /* of this one, on `rank` */
+  int64_t rank;
 } treadle_band_source;
 
 /* Another rank that codes of the tensor at hand are read from, and what it has of one expert. */

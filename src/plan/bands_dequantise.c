@@ -137,9 +137,7 @@ static treadle_status dequantise_columns(treadle_band_walk *w, const treadle_pie
   for (size_t i = 0; i < w->boxes.count; i++) {
     treadle_box met;
     if (!treadle_box_meet(&w->boxes.items[i], box, &met)) continue;
-    treadle_band_part part = treadle_bands_part(
-        w, of, &met, piece->dtype, piece->dtype,
-        treadle_box_offset(&met, &piece->box, piece->stride, piece->offset), piece->stride, false);
+    treadle_band_part part = treadle_bands_part(w, of, &met, piece, piece->dtype, false);
     part.op.source = (int32_t)columns->rank;
     part.op.twin = columns->twin;
     part.op.add = piece->add;

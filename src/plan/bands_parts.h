@@ -23,11 +23,10 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
 static inline bool treadle_bands_plain(const treadle_blocks *blocks) {
   return blocks->first_column - blocks->first_row == 1;
 }
-/* A copy between a window and the scratch of a band. */
+/* A copy between a box of a piece and its place in the scratch of `of`, whose values are of type `value`. */
 treadle_band_part treadle_bands_part(const treadle_band_walk *w, const treadle_rectangle *of,
-                                     const treadle_box *box, treadle_dtype value,
-                                     treadle_dtype window_dtype, int64_t offset, const int64_t *stride,
-                                     bool to_scratch);
+                                     const treadle_box *box, const treadle_piece *piece,
+                                     treadle_dtype value, bool to_scratch);
 /* What two rectangles of one expert share; no rows or columns, or fewer, where that is nothing. */
 treadle_rectangle treadle_bands_meet(const treadle_rectangle *a, const treadle_rectangle *b);
 /* A band without parts and wave. */

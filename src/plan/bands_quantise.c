@@ -23,13 +23,13 @@ static int64_t choose_for_all(const treadle_band_walk *w, int64_t expert) {
   return treadle_bands_holder(w, first, expert, 0);
 }
 
-static treadle_status add_source(treadle_band_walk *w, const treadle_box *box, int64_t rank,
-                                 treadle_dtype dtype, int8_t add, const treadle_box *base, int64_t offset,
-                                 const int64_t *stride) {
-  treadle_band_source source = {
-      .box = *box, .base = *base, .rank = rank, .offset = offset, .dtype = dtype, .add = add};
-  memcpy(source.stride, stride, sizeof source.stride);
-  return treadle_array_push(&w->sources, source);
+/* What a rank has of a cell. */
+static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *cell, int64_t rank) {
+  const int64_t *stride;
+  treadle_piece piece = {.tensor = cell->tensor, .dtype = cell->dtype, .add = cell->add, .box = cell->box};
+  piece.offset = treadle_cell_locate(from, cell, treadle_cell_find(from, cell, rank), &stride);
+  memcpy(piece.stride, stride, sizeof piece.stride);
+  return piece;
 }
 
 /* The parts of a band from the sources at hand. */
@@ -44,12 +44,11 @@ static treadle_status make_parts(treadle_band_walk *w, const treadle_rectangle *
       const treadle_band_source *source = &w->sources.items[i];
       treadle_box box;
       if (!treadle_box_meet(&w->boxes.items[k], &source->box, &box)) continue;
-      treadle_band_part part = treadle_bands_part(
-          w, of, &box, value, source->dtype,
-          treadle_box_offset(&box, &source->base, source->stride, source->offset), source->stride, true);
+      treadle_band_part part = treadle_bands_part(w, of, &box, &source->piece, value, true);
       part.op.source = (int32_t)source->rank;
-      part.op.add = (int8_t)-source->add;
-      if (treadle_bands_plain(&w->blocks)) part.step = w->blocks.high * source->stride[w->blocks.first_row];
+      part.op.add = (int8_t)-source->piece.add;
+      if (treadle_bands_plain(&w->blocks))
+        part.step = w->blocks.high * source->piece.stride[w->blocks.first_row];
       elems += part.op.elems;
       TRY(treadle_array_push(&w->part_boxes, box));
       TRY(treadle_array_push(&w->parts, part));
@@ -72,9 +71,10 @@ static treadle_status take_own(treadle_band_walk *w, const treadle_rectangle *of
     w->spare.count = 0;
     for (size_t i = 0; i < w->rest.count; i++) {
       treadle_box part;
-      if (treadle_box_meet(&w->rest.items[i], &piece->box, &part))
-        TRY(add_source(w, &part, w->rank, piece->dtype, piece->add, &piece->box, piece->offset,
-                       piece->stride));
+      if (treadle_box_meet(&w->rest.items[i], &piece->box, &part)) {
+        const treadle_band_source own = {part, *piece, w->rank};
+        TRY(treadle_array_push(&w->sources, own));
+      }
       TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
     }
     treadle_boxes swap = w->rest;
@@ -103,9 +103,8 @@ static treadle_status take_others(treadle_band_walk *w, const treadle_rectangle 
     const treadle_cell *cell = &w->wanted.items[i].cell;
     if (i > 0 && treadle_cell_find(w->from, cell, rank) < 0)
       rank = treadle_bands_holder(w, cell, of->expert, 0);
-    const int64_t *stride;
-    int64_t offset = treadle_cell_locate(w->from, cell, treadle_cell_find(w->from, cell, rank), &stride);
-    TRY(add_source(w, &w->wanted.items[i].box, rank, cell->dtype, cell->add, &cell->box, offset, stride));
+    const treadle_band_source source = {w->wanted.items[i].box, piece_of(w->from, cell, rank), rank};
+    TRY(treadle_array_push(&w->sources, source));
   }
 out:
   return status;
@@ -277,7 +276,7 @@ static int64_t alike_bands(const treadle_band_walk *w, const treadle_rectangle *
   if (!treadle_bands_plain(b) || of->rows < b->high || of->row < codes->of.row) return 1;
   last = treadle_smaller(last, (scales->of.row + scales->of.rows) * b->high);
   for (size_t i = 0; i < w->sources.count; i++)
-    end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].base, axis, of->row, &last);
+    end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].piece.box, axis, of->row, &last);
   for (size_t i = 0; i < w->held.count && !simple; i++) end_at(&w->held.items[i].box, axis, of->row, &last);
   return last / b->high > down ? last / b->high - down : 1;
 }

@@ -32,9 +32,9 @@ static treadle_status hash_window(treadle_alike *alike, const treadle_classes *c
                                   signatures *hash, uint64_t *common) {
   treadle_status status = TREADLE_OK;
   const treadle_holdings *holdings = &alike->holdings[side];
-  uint64_t plain = alike->window[side], paired = plain;
-  for (size_t i = 0; i < holdings->count; i++) {
-    const treadle_holding *holding = &holdings->items[i];
+  uint64_t plain = holdings->window, paired = plain;
+  for (size_t i = 0; i < holdings->list.count; i++) {
+    const treadle_holding *holding = &holdings->list.items[i];
     uint64_t data = ~holding->pieces, pairs = 0; /* a fill */
     if (holding->tensor >= 0) {
       const treadle_share *share;
@@ -42,11 +42,12 @@ static treadle_status hash_window(treadle_alike *alike, const treadle_classes *c
       TRY(treadle_alike_share(alike, holding->tensor, &share));
       data =
           share->cuts[side] ^ treadle_mix64((uint64_t)position->before << 32 | (uint32_t)position->count);
-      if (side == TREADLE_TO || alike->at[TREADLE_TO][holding->tensor] < 0)
+      if (side == TREADLE_TO || alike->holdings[TREADLE_TO].at[holding->tensor] < 0)
         *common += treadle_mix64(share->common);
       if (side == TREADLE_TO &&
           !treadle_is_banded(alike->layouts[TREADLE_FROM], alike->layouts[TREADLE_TO], holding->tensor))
-        pairs = treadle_hash_more(share->pairs, (uint64_t)alike->at[TREADLE_FROM][holding->tensor]);
+        pairs =
+            treadle_hash_more(share->pairs, (uint64_t)alike->holdings[TREADLE_FROM].at[holding->tensor]);
     }
     plain = treadle_hash_more(plain, data);
     paired = treadle_hash_more(paired, data ^ pairs);

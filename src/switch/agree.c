@@ -54,6 +54,7 @@ typedef struct figures {     /* what a rank says of itself */
   int64_t cap_min;
   uint64_t page_bytes, cap_bytes, budget_bytes; /* options */
   uint64_t one_way, leaves, copied, host, alias;
+  int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
 } figures;
 
@@ -90,9 +91,10 @@ static treadle_status check_options(const treadle_switch_options *options) {
   return TREADLE_OK;
 }
 
-static treadle_status check(const treadle_switch *sw) {
+static treadle_status check(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->terms.options;
+  TRY(treadle_given_take(sw));
   TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
@@ -145,6 +147,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->one_way = options->one_way;
   mine->host = options->host;
   mine->alias = options->alias;
+  mine->waves = sw->terms.given.waves;
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
@@ -175,11 +178,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
     const figures *f = treadle_group_said(group, rank);
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
         f->budget_bytes != mine->budget_bytes || f->one_way != mine->one_way || f->leaves != mine->leaves ||
-        f->copied != mine->copied || f->host != mine->host || f->alias != mine->alias)
+        f->copied != mine->copied || f->host != mine->host || f->alias != mine->alias ||
+        f->waves != mine->waves)
       return treadle_fail(TREADLE_REFUSED,
                           "switch: ranks %d and %d were given different options (page size, cap, budget, "
-                          "one_way, alias or what is "
-                          "offloaded and kept)",
+                          "one_way, alias, what is offloaded and kept, or the waves of a plan)",
                           rank, group->rank);
     if (!modes_agree(sw, f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
@@ -305,6 +308,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.ground, waves, cap, &sw->plan));
+  TRY(treadle_given_check(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
 out:
@@ -348,11 +352,19 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   proposal own = {0};
-  int32_t waves = treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
+  int32_t waves = sw->terms.given.is
+                      ? sw->terms.given.waves
+                      : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
   TRY(treadle_switch_agree(group, make_plan(sw, cap, waves, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (!anyone_over(group)) goto out;
+  if (sw->terms.given.is)
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
+        "make it with a larger cap or with more waves",
+        (int)waves, waves == 1 ? "" : "s"));
   TRY(treadle_switch_agree(group, make_plan(sw, cap, TREADLE_MAX_WAVES, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));

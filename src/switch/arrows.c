@@ -30,12 +30,15 @@ static void come(treadle_switch *sw, bool leaving, bool staying) {
   }
 }
 
-static void go(treadle_switch *sw, bool leaving, bool staying) {
+static treadle_status go(treadle_switch *sw, bool leaving, bool staying) {
+  treadle_status status = TREADLE_OK;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
     treadle_foreign_out(sw, (treadle_class)c);
-    treadle_offload(sw, (treadle_class)c);
+    TRY(treadle_offload(sw, (treadle_class)c));
   }
+out:
+  return status;
 }
 
 static void leave_all(treadle_switch *sw) {
@@ -92,10 +95,10 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     come(sw, false, true);
   } else {
     treadle_twin_begin(sw);
-    go(sw, true, false);
+    TRY(go(sw, true, false));
   }
   TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
-  treadle_twin_fill(sw, -1);
+  TRY(treadle_twin_fill(sw, -1));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
 out:
@@ -232,16 +235,26 @@ out:
 
 /* ---- The others: local ---- */
 
+/* All that is on the device goes; a failure on the way leaves the old mode. */
+static treadle_status leave_for_host(treadle_switch *sw, treadle_mode old) {
+  treadle_status status = TREADLE_OK;
+  treadle_twin_begin(sw);
+  if (old == TREADLE_TRAIN) treadle_foreign_out(sw, TREADLE_PARAMS);
+  TRY(go(sw, old == TREADLE_TRAIN, true));
+  TRY(treadle_offload(sw, TREADLE_PARAMS));
+out:
+  if (status == TREADLE_OK) return TREADLE_OK;
+  come(sw, old == TREADLE_TRAIN, true);
+  return say(status, stands, old);
+}
+
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
+  treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   treadle_mode old = sw->mode;
-  treadle_status status = treadle_foreign_check(sw);
-  if (status != TREADLE_OK) return status;
+  TRY(treadle_foreign_check(sw));
   if (aim == TREADLE_HOST) {
-    treadle_twin_begin(sw);
-    if (old == TREADLE_TRAIN) treadle_foreign_out(sw, TREADLE_PARAMS);
-    go(sw, old == TREADLE_TRAIN, true);
-    treadle_offload(sw, TREADLE_PARAMS);
+    TRY(leave_for_host(sw, old));
   } else {
     if (old == TREADLE_HOST) {
       treadle_load(sw, TREADLE_PARAMS);
@@ -251,5 +264,6 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   }
   sw->mode = aim;
   sw->stats.seconds = treadle_clock_seconds() - begin;
-  return TREADLE_OK;
+out:
+  return status;
 }

@@ -131,7 +131,8 @@ static treadle_status make_views(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     TRY(check_tables(sw, rank));
     const treadle_tables *tables = sw->far.tables[rank];
-    treadle_view view = {.base = (char *)(uintptr_t)sw->space.shared_pools[rank].base,
+    treadle_view view = {.base = sw->space.shared_pools[rank].base,
+                         .into = rank == sw->group->rank ? sw->space.base : NULL,
                          .page_shift = shift_of(sw->plan->page_bytes)};
     view.table = table_of(tables);
     sw->space.views[TREADLE_TRAIN][rank] = view;
@@ -215,11 +216,12 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_demand demand;
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
   treadle_switch *sw = treadle_alloc(sizeof *sw);
-  TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw ? TREADLE_OK : no_memory()));
+  treadle_helm *helm = treadle_helm_create();
+  TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
                          .terms.timeout_seconds = group->timeout_seconds,
-                         .busy = ATOMIC_FLAG_INIT};
+                         .helm = helm};
   resolve(sw, &o, &engine);
   TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));
@@ -230,13 +232,16 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(share(sw));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
+  treadle_helm_tell(sw);
   *switch_p = sw;
 out:
   if (status != TREADLE_OK) {
-    if (sw && sw->group)
-      treadle_switch_destroy(sw);
-    else
+    if (sw && sw->group) {
+      treadle_switch_release(sw);
+    } else {
+      treadle_helm_destroy(helm);
       treadle_free(sw);
+    }
   }
   group->timeout_seconds = group_timeout;
   return status;
@@ -272,10 +277,8 @@ void treadle_switch_unshare(treadle_switch *sw) {
     sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
 }
 
-treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
+static treadle_status join(treadle_switch *sw, treadle_group *group) {
   treadle_status status = TREADLE_OK;
-  TREADLE_NEED(sw);
-  TREADLE_NEED(group);
   double group_timeout = group->timeout_seconds;
   treadle_plan *old = sw->plan;
   treadle_demand demand;
@@ -299,5 +302,15 @@ out:
   treadle_plan_destroy(sw->apart ? sw->plan : old);
   if (sw->apart) sw->plan = old;
   group->timeout_seconds = group_timeout;
+  return status;
+}
+
+treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
+  TREADLE_NEED(sw);
+  TREADLE_NEED(group);
+  treadle_status status = treadle_helm_take(sw, "rejoin");
+  if (status != TREADLE_OK) return status;
+  status = join(sw, group);
+  treadle_helm_leave(sw);
   return status;
 }

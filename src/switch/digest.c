@@ -20,14 +20,9 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
                             side == TREADLE_INFER ? &sw->plan->arrangement : NULL, turn, sums);
 }
 
-treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums) {
+static treadle_status digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums) {
   enum { MOST = TREADLE_GROUP_PAYLOAD / sizeof(uint64_t) };
   treadle_status status = TREADLE_OK;
-  TREADLE_NEED(sw);
-  TREADLE_NEED(sums);
-  if (turn < 0)
-    return treadle_fail(TREADLE_REFUSED, "treadle_switch_digest_entries: turn %lld: from 0",
-                        (long long)turn);
   treadle_group *group = sw->group;
   size_t count = (size_t)sw->layouts[0]->model->entry_count;
   double group_timeout = group->timeout_seconds;
@@ -48,9 +43,20 @@ out:
   return status;
 }
 
-treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
+treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums) {
   TREADLE_NEED(sw);
-  TREADLE_NEED(digest_p);
+  TREADLE_NEED(sums);
+  if (turn < 0)
+    return treadle_fail(TREADLE_REFUSED, "treadle_switch_digest_entries: turn %lld: from 0",
+                        (long long)turn);
+  treadle_status status = treadle_helm_take(sw, "digest");
+  if (status != TREADLE_OK) return status;
+  status = digest_entries(sw, turn, sums);
+  treadle_helm_leave(sw);
+  return status;
+}
+
+static treadle_status digest(treadle_switch *sw, uint64_t *digest_p) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   size_t count = (size_t)sw->layouts[0]->model->entry_count;
@@ -67,5 +73,15 @@ treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
 out:
   treadle_free(sums);
   group->timeout_seconds = group_timeout;
+  return status;
+}
+
+treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
+  TREADLE_NEED(sw);
+  TREADLE_NEED(digest_p);
+  treadle_status status = treadle_helm_take(sw, "digest");
+  if (status != TREADLE_OK) return status;
+  status = digest(sw, digest_p);
+  treadle_helm_leave(sw);
   return status;
 }

@@ -9,6 +9,7 @@ static treadle_status call_bind(treadle_switch *sw) {
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
   if (!engine->bind) return TREADLE_OK;
+  treadle_helm_tell(sw);
   double begin = treadle_clock_seconds();
   status = engine->bind(engine->context, sw->space.windows[TREADLE_INFER_PARAMS],
                         sw->space.tables.bytes[TREADLE_INFER_PARAMS]);

@@ -50,7 +50,7 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode) {
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
-  TRY(treadle_epoch_meet(group, epoch, what));
+  TRY(treadle_epoch_meet(sw, epoch, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
@@ -65,7 +65,7 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
   uint64_t epoch = treadle_epoch_now(group) + 1;
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   treadle_outcome_open(group, epoch);
-  return treadle_outcome_check(group, epoch);
+  return treadle_epoch_check(sw, epoch);
 }
 
 /* ---- Committing ---- */
@@ -82,9 +82,8 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
   treadle_group *group = sw->group;
   treadle_mode aim = (treadle_mode)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status =
-      treadle_word_wait(group, rank, TREADLE_WORD_VERIFIED, epoch, epoch, deadline, what);
-  if (status == TREADLE_OK || !has_waves(sw, aim) ||
+  treadle_status status = treadle_word_wait(sw, rank, TREADLE_WORD_VERIFIED, epoch, epoch, deadline, what);
+  if (status == TREADLE_OK || status == TREADLE_CANCELLED || !has_waves(sw, aim) ||
       treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
     return status;
   uint64_t done = treadle_word_of(group, rank, TREADLE_WORD_DONE);
@@ -100,6 +99,7 @@ treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   treadle_group *group = sw->group;
   uint64_t epoch = treadle_epoch_now(group);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
+  TRY(treadle_helm_check(sw)); /* from the next word on this rank alone cannot take it back */
   treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
   if (sw->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, deadline, what));
@@ -113,15 +113,16 @@ out:
 
 /* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
  * answer: then this group cannot go on. One may have waited for it in vain already, so this is a part of the limit. */
-static bool wait_until_stopped(treadle_group *group, uint64_t epoch) {
+static bool wait_until_stopped(const treadle_switch *sw, uint64_t epoch) {
   bool all = true;
+  treadle_group *group = sw->group;
   double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
   group->timeout_seconds = part < limit ? part : limit;
   double deadline = treadle_group_deadline(group); /* of the wait for all of them */
   for (int rank = 0; rank < group->size; rank++) {
     if (treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
       continue; /* comes late, and will find the outcome */
-    if (treadle_word_wait(group, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
+    if (treadle_word_wait(sw, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
                           "the end of a failed switch") != TREADLE_OK)
       all = false;
   }
@@ -145,7 +146,7 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
       treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
-  bool together = wait_until_stopped(group, epoch);
+  bool together = wait_until_stopped(sw, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);
   treadle_fail(status, "%s", message);
   if (!together) treadle_group_fail(group);

@@ -119,7 +119,7 @@ static treadle_status flush(gathering *g) {
                          .parts = sw->far.parts,
                          .count = g->count,
                          .to = sw->far.staging + g->begun};
-  TRY(treadle_epoch_fetch(sw->group, &fetch, treadle_epoch_now(sw->group), "a fetch"));
+  TRY(treadle_epoch_fetch(sw, &fetch, treadle_epoch_now(sw->group), "a fetch"));
   g->begun = g->bytes;
   g->count = 0;
 out:

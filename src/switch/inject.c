@@ -15,13 +15,15 @@ const char *treadle_point_text(treadle_point point) {
 treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
   treadle_status status;
   TREADLE_NEED(sw);
-  TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_CORRUPT + 1));
+  TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_CANCEL + 1));
   TRY(treadle_check_enum(__func__, "point", (long long)injection.point, TREADLE_POINTS));
   if (injection.wave < 0)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
                         (int)injection.wave);
+  TRY(treadle_helm_take(sw, "inject"));
   if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
   sw->faults.injection = injection;
+  treadle_helm_leave(sw);
 out:
   return status;
 }
@@ -36,9 +38,12 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int
   if (what == TREADLE_INJECT_KILL) raise(SIGKILL);
   if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
   if (what == TREADLE_INJECT_STALL) return TREADLE_OK;
+  if (what == TREADLE_INJECT_CANCEL) {
+    (void)treadle_switch_cancel(sw);
+    return treadle_helm_check(sw);
+  }
   if (what == TREADLE_INJECT_SLOW) {
-    for (int ms = 0;
-         ms < 2000 && treadle_outcome_check(sw->group, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
+    for (int ms = 0; ms < 2000 && treadle_epoch_check(sw, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
       nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     return TREADLE_OK;
   }

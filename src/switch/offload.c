@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+static const size_t PART_BYTES = (size_t)64 << 20; /* of a copy that can be cancelled in between */
+
 /* ---- Memory ---- */
 
 bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which) {
@@ -116,6 +118,19 @@ static char *device_of(const treadle_switch *sw, treadle_class which) {
   return sw->space.base + (int64_t)sw->space.tables.page[which][0] * sw->plan->page_bytes;
 }
 
+/* To the twin, a part at a time: whoever cancels the switch need not wait for all of it. */
+static treadle_status copy_out(const treadle_switch *sw, char *to, const char *from, size_t bytes) {
+  treadle_status status = TREADLE_OK;
+  for (size_t at = 0, part; at < bytes; at += part) {
+    part = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+    TRY(treadle_helm_check(sw));
+    copy(sw, to + at, from + at, part);
+  }
+out:
+  sw->device.ops->fence(&sw->device);
+  return status;
+}
+
 /* Copies pages begin..end - 1 of params between window and twin. */
 static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out) {
   size_t page = (size_t)sw->plan->page_bytes, at = (size_t)begin * page,
@@ -125,28 +140,34 @@ static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out
   *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += bytes;
 }
 
-static void fill_page(treadle_switch *sw, int64_t page) {
+static treadle_status fill_page(treadle_switch *sw, int64_t page) {
+  treadle_status status = TREADLE_OK;
   uint8_t *has = &sw->twins[TREADLE_PARAMS].has[page];
-  if (*has || sw->books.owner[page] != TREADLE_PARAMS) return;
+  if (*has || sw->books.owner[page] != TREADLE_PARAMS) return TREADLE_OK;
+  TRY(treadle_helm_check(sw));
   copy_params(sw, page, page + 1, true);
   *has = 1;
+out:
+  return status;
 }
 
-void treadle_offload(treadle_switch *sw, treadle_class which) {
+treadle_status treadle_offload(treadle_switch *sw, treadle_class which) {
+  treadle_status status = TREADLE_OK;
   const treadle_twin *twin = &sw->twins[which];
   double begin = treadle_clock_seconds();
   if (which == TREADLE_PARAMS) {
-    for (int64_t page = 0; sw->twins[which].base && page < sw->space.tables.pages[which]; page++)
-      fill_page(sw, page);
-    sw->device.ops->fence(&sw->device);
+    for (int64_t page = 0; twin->base && page < sw->space.tables.pages[which]; page++)
+      TRY(fill_page(sw, page));
   } else if (twin->base && sw->books.owner[sw->space.tables.page[which][0]] == which) {
-    copy(sw, twin->base, device_of(sw, which), twin->bytes);
-    sw->device.ops->fence(&sw->device);
+    TRY(copy_out(sw, twin->base, device_of(sw, which), twin->bytes));
     sw->stats.offloaded_bytes += twin->bytes;
   }
+  sw->device.ops->fence(&sw->device);
   treadle_account_leave(sw, which);
   treadle_account_tell(sw);
+out:
   sw->stats.offload_seconds += treadle_clock_seconds() - begin;
+  return status;
 }
 
 /* Is it the infer window's too, with the same bytes? */
@@ -187,19 +208,22 @@ void treadle_twin_begin(treadle_switch *sw) {
   if (twin->has) memset(twin->has, 0, (size_t)sw->space.tables.pages[TREADLE_PARAMS]);
 }
 
-void treadle_twin_fill(treadle_switch *sw, int32_t wave) {
+treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave) {
+  treadle_status status = TREADLE_OK;
   const treadle_turns *turns = &sw->books.turns[TREADLE_INFER];
-  if (!sw->terms.copied[TREADLE_PARAMS]) return;
+  if (!sw->terms.copied[TREADLE_PARAMS]) return TREADLE_OK;
   double begin = treadle_clock_seconds();
   if (wave < 0) {
     for (int64_t page = 0; page < sw->space.tables.pages[TREADLE_PARAMS]; page++)
-      if (!sw->space.aliased || !sw->space.aliased[page]) fill_page(sw, page);
+      if (!sw->space.aliased || !sw->space.aliased[page]) TRY(fill_page(sw, page));
   } else {
     for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
       int32_t physical = sw->space.tables.page[TREADLE_INFER_PARAMS][turns->page[i]];
-      if (physical < sw->space.tables.pages[TREADLE_PARAMS]) fill_page(sw, physical);
+      if (physical < sw->space.tables.pages[TREADLE_PARAMS]) TRY(fill_page(sw, physical));
     }
   }
+out:
   sw->device.ops->fence(&sw->device);
   sw->stats.offload_seconds += treadle_clock_seconds() - begin;
+  return status;
 }

@@ -1,5 +1,5 @@
 /* The words of a switch, and its outcome: one word for all ranks, decided by compare-and-swap. */
-#include "switch/protocol.h"
+#include "switch/switch.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -14,34 +14,34 @@ void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value) 
 }
 
 typedef struct in_epoch {
-  treadle_group *group;
+  const treadle_switch *sw;
   uint64_t epoch;
 } in_epoch;
 
 static treadle_status look(void *context) {
   const in_epoch *in = context;
-  return treadle_outcome_check(in->group, in->epoch);
+  return treadle_epoch_check(in->sw, in->epoch);
 }
 
-treadle_status treadle_word_wait(treadle_group *group, int rank, treadle_word which, uint64_t value,
+treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_word which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what) {
-  in_epoch in = {group, epoch};
+  in_epoch in = {sw, epoch};
   const treadle_watch watch = {look, &in};
-  return treadle_group_wait(group, rank, &group->control->lines[rank].words[which], value,
+  return treadle_group_wait(sw->group, rank, &sw->group->control->lines[rank].words[which], value,
                             epoch ? &watch : NULL, deadline, what);
 }
 
-treadle_status treadle_epoch_meet(treadle_group *group, uint64_t epoch, const char *what) {
-  in_epoch in = {group, epoch};
+treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what) {
+  in_epoch in = {sw, epoch};
   const treadle_watch watch = {look, &in};
-  return treadle_group_meet(group, &watch, what);
+  return treadle_group_meet(sw->group, &watch, what);
 }
 
-treadle_status treadle_epoch_fetch(treadle_group *group, treadle_fetch *fetch, uint64_t epoch,
+treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
                                    const char *what) {
-  in_epoch in = {group, epoch};
+  in_epoch in = {sw, epoch};
   const treadle_watch watch = {look, &in};
-  return treadle_link_fetch(group, fetch, &watch, treadle_group_deadline(group), what);
+  return treadle_link_fetch(sw->group, fetch, &watch, treadle_group_deadline(sw->group), what);
 }
 
 /* ---- The outcome ---- */
@@ -82,6 +82,11 @@ treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
   if (rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->text);
   return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].text);
+}
+
+treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch) {
+  treadle_status status = treadle_helm_check(sw);
+  return status == TREADLE_OK ? treadle_outcome_check(sw->group, epoch) : status;
 }
 
 bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch) {

@@ -41,11 +41,12 @@ static inline uint64_t treadle_epoch_now(const treadle_group *group) {
 /* Says a word of this rank, and wakes who waits for it. */
 void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value);
 
-/* treadle_group_wait, treadle_group_meet and treadle_link_fetch, in an epoch: they end when its outcome says failed. 0: none. */
-treadle_status treadle_word_wait(treadle_group *group, int rank, treadle_word which, uint64_t value,
+/* treadle_group_wait, treadle_group_meet and treadle_link_fetch of a switch's group, in an epoch: they end as
+ * treadle_epoch_check does. 0: none. */
+treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_word which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
-treadle_status treadle_epoch_meet(treadle_group *group, uint64_t epoch, const char *what);
-treadle_status treadle_epoch_fetch(treadle_group *group, treadle_fetch *fetch, uint64_t epoch,
+treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what);
+treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
                                    const char *what);
 
 /* The outcome: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it goes from open to one
@@ -59,6 +60,8 @@ bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
 /* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
  * verified it (so it cannot have been committed), and when this rank has left the group. */
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
+/* May this rank go on with the epoch? TREADLE_CANCELLED when its switch was cancelled; else what treadle_outcome_check says. */
+treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch);
 /* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
 bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
 

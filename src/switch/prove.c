@@ -76,6 +76,13 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
   return TREADLE_OK;
 }
 
+static treadle_status plant(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
+  sw->faults.planted = TREADLE_FAULT_NONE;
+  if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
+  if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
+  return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
+}
+
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
   treadle_status status;
   TREADLE_NEED(sw);
@@ -84,10 +91,9 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d", rank,
                         sw->group->size);
   if (rank != sw->group->rank) return TREADLE_OK;
-  sw->faults.planted = TREADLE_FAULT_NONE;
-  if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
-  if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
-  return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
+  TRY(treadle_helm_take(sw, "plant"));
+  status = plant(sw, fault, seed);
+  treadle_helm_leave(sw);
 out:
   return status;
 }
@@ -97,7 +103,7 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   uint64_t words[MOST];
   TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->plan->page_bytes;
-  if (sw->mode == TREADLE_LOST) return;
+  if (sw->mode == TREADLE_LOST || treadle_helm_take(sw, "noise") != TREADLE_OK) return;
   for (int64_t page = 0; page < sw->space.tables.physical; page++) {
     bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
     char *at = sw->space.base + page * page_bytes;
@@ -109,4 +115,5 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
     seed += (uint64_t)page_bytes;
   }
   sw->device.ops->fence(&sw->device);
+  treadle_helm_leave(sw);
 }

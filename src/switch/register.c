@@ -115,12 +115,11 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
   TREADLE_NEED(sw);
   if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
     return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
-  if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE,
-                        "register: a switch is running, in another thread or around this callback");
-  treadle_status status =
+  treadle_status status = treadle_helm_take(sw, "register");
+  if (status != TREADLE_OK) return status;
+  status =
       add_memory(sw, (treadle_foreign){.which = which, .offset = offset, .memory = memory, .bytes = bytes});
-  atomic_flag_clear(&sw->busy);
+  treadle_helm_leave(sw);
   return status;
 }
 

@@ -56,7 +56,7 @@ static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank)
-      TRY(treadle_word_wait(group, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
+      TRY(treadle_word_wait(sw, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
@@ -64,10 +64,10 @@ out:
 
 /* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must
  * count the weights as lost, so a rank that does not go on takes it back. */
-static treadle_status announce_reclaim(treadle_switch *sw, uint64_t epoch) {
+static treadle_status announce_reclaim(const treadle_switch *sw, uint64_t epoch) {
   _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
   atomic_store(reclaimed, epoch); /* nobody waits for it */
-  treadle_status status = treadle_outcome_check(sw->group, epoch);
+  treadle_status status = treadle_epoch_check(sw, epoch);
   if (status != TREADLE_OK) atomic_store(reclaimed, 0);
   return status;
 }
@@ -120,8 +120,7 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    char *at = treadle_view_address(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to),
-         byte;
+    char *at = treadle_view_into(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to), byte;
     sw->device.ops->move(&sw->device, &byte, at, 1);
     byte ^= 0x10;
     sw->device.ops->move(&sw->device, at, &byte, 1);
@@ -134,15 +133,17 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
 static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  TRY(treadle_outcome_check(sw->group, epoch));
+  TRY(treadle_epoch_check(sw, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
   TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
   if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
-  if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN) treadle_twin_fill(sw, wave);
+  if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN)
+    TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
   TRY(treadle_switch_bands_run(sw, to, wave, false));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
+    TRY(treadle_helm_check(sw));
     if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == (size_t)i)
       TRY(carry_out_spoiled(sw, to, op, (size_t)i));
     else
@@ -152,6 +153,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
+  treadle_helm_tell(sw);
 out:
   return status;
 }

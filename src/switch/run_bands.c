@@ -56,7 +56,7 @@ out:
 static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const treadle_band *band,
                                  const treadle_view *window, int32_t source) {
   bool write = source < 0;
-  const treadle_view scratch = {.base = (char *)sw->work.scratch_codes};
+  const treadle_view scratch = treadle_view_of(sw->work.scratch_codes);
   treadle_op op = {.source = write ? sw->group->rank : source,
                    .from_dtype = TREADLE_FP8_E4M3,
                    .to_dtype = TREADLE_FP8_E4M3,
@@ -76,7 +76,7 @@ static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const tre
 static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const treadle_band *band,
                                   const treadle_view *window, int32_t source) {
   bool write = source < 0;
-  const treadle_view scratch = {.base = (char *)sw->work.scratch_scales};
+  const treadle_view scratch = treadle_view_of(sw->work.scratch_scales);
   int64_t each = (int64_t)sizeof(float), blocks = treadle_band_blocks(band);
   treadle_op op = {.source = write ? sw->group->rank : source,
                    .from_dtype = TREADLE_FP32,
@@ -99,7 +99,10 @@ static bool find_matrix(const treadle_view *window, int64_t at, int64_t row_stri
                         const treadle_band *band, treadle_matrix *matrix_p) {
   int64_t bytes = (band->rows - 1) * row_stride + band->columns * size;
   if (row_stride < 0 || treadle_view_extent(window, at, bytes) < bytes) return false;
-  *matrix_p = (treadle_matrix){treadle_view_address(window, at), row_stride, size};
+  *matrix_p = (treadle_matrix){.base = treadle_view_address(window, at),
+                               .into = window->into ? treadle_view_into(window, at) : NULL,
+                               .row_stride = row_stride,
+                               .column_stride = size};
   return true;
 }
 
@@ -126,10 +129,9 @@ static void make_blocks(const treadle_switch *sw, const treadle_band *band, trea
   for (int64_t block = 0; column < band->columns; block++) {
     int64_t columns = band->block_columns - (block == 0 ? band->skip : 0);
     if (columns > band->columns - column) columns = band->columns - column;
-    treadle_matrix of_values = values, of_codes = codes;
+    const treadle_matrix of_values = treadle_matrix_at(values, column * values.column_stride),
+                         of_codes = treadle_matrix_at(codes, column);
     float *scale = &sw->work.scratch_scales[block];
-    of_values.base = (char *)values.base + column * values.column_stride;
-    of_codes.base = (char *)codes.base + column;
     if (band->quantises)
       device->ops->quantise(device, of_codes, scale, of_values, dtype, band->rows, columns);
     else
@@ -166,10 +168,10 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
   const treadle_view *own = &sw->space.views[to][sw->group->rank],
-                     scratch = {.base = sw->work.scratch_values};
+                     scratch = treadle_view_of(sw->work.scratch_values);
   const treadle_view *from = band->twin ? own : &sw->space.views[old][parts[0].op.source];
-  treadle_matrix values = {sw->work.scratch_values, band->columns * size, size};
-  treadle_matrix codes = {sw->work.scratch_codes, band->columns, 1};
+  treadle_matrix values = treadle_matrix_of(sw->work.scratch_values, band->columns * size, size);
+  treadle_matrix codes = treadle_matrix_of(sw->work.scratch_codes, band->columns, 1);
   const int32_t source = parts[0].op.source;
   bool far = treadle_far_is(sw, source);
   bool has_values =
@@ -208,7 +210,10 @@ static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const t
   treadle_status status = TREADLE_OK;
   const treadle_band *band = &direction->bands.items[position];
   const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
-  for (int32_t i = 0; i < band->count; i++) TRY(carry_out(sw, to, direction, band, i));
+  for (int32_t i = 0; i < band->count; i++) {
+    TRY(treadle_helm_check(sw));
+    TRY(carry_out(sw, to, direction, band, i));
+  }
   sw->work.bands[position].mark += treadle_band_mark(band, parts);
   sw->work.bands[position].times++;
   sw->work.bands[position].wave = wave;

@@ -10,10 +10,13 @@
  *   6. The outcome of an epoch is decided once, by one compare-and-swap, for everybody.
  *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds (did
  *      anybody reclaim?) is what all find.
- *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang.
+ *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang; but that one which is
+ *      started has a thread of its own.
  *   9. Each physical page has one owner, a class or nobody, and what owns pages in which mode is the table in
  *      treadle.h. Bytes leave for a twin before their page has another owner.
  *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
+ *  11. To be cancelled is a failure of this rank like any other (4, 6, 7): it is looked for wherever it waits or copies, until
+ *      it has verified, and while it waits for the others to.
  *
  * Modes:
  *                    treadle_switch_create
@@ -32,7 +35,7 @@
 #include "switch/switch.h"
 
 #include "base/alloc.h"
-#include "base/sized.h"
+#include "base/argument.h"
 
 const char *treadle_mode_text(treadle_mode mode) {
   static const char *const names[] = {"train", "infer", "lost", "forward", "host"};
@@ -42,8 +45,9 @@ const char *treadle_mode_text(treadle_mode mode) {
 /* ---- Arrows ---- */
 
 /* Is there an arrow, and does the switch have what it takes? */
-static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
+treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim) {
   treadle_mode old = sw->mode;
+  if (old == aim) return TREADLE_OK;
   bool is_there = old == TREADLE_HOST ||
                   (old == TREADLE_TRAIN && (aim == TREADLE_INFER || aim == TREADLE_HOST)) ||
                   (old == TREADLE_INFER && (aim == TREADLE_TRAIN || aim == TREADLE_FORWARD)) ||
@@ -69,16 +73,17 @@ static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
   return TREADLE_OK;
 }
 
-static treadle_status take_arrow(treadle_switch *sw, treadle_mode aim) {
+treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   if (sw->mode == aim && (aim != TREADLE_INFER || sw->engine.bound || !sw->engine.binds)) return TREADLE_OK;
-  if (sw->mode != aim) TRY(check_arrow(sw, aim));
   double group_timeout = sw->group->timeout_seconds;
   treadle_switch_stats *stats = &sw->stats;
   sw->group->timeout_seconds = sw->terms.timeout_seconds;
   stats->wait_seconds = stats->offload_seconds = stats->wave_seconds = stats->bind_seconds =
       stats->load_seconds = 0;
   stats->offloaded_bytes = stats->loaded_bytes = 0;
+  stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
+  treadle_helm_tell(sw);
   if (aim == TREADLE_INFER)
     status = sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
   else
@@ -87,66 +92,59 @@ static treadle_status take_arrow(treadle_switch *sw, treadle_mode aim) {
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   sw->group->timeout_seconds = group_timeout;
-out:
-  return status;
-}
-
-static treadle_status enter_mode(treadle_switch *sw, treadle_mode aim, const char *function) {
-  if (!sw) return treadle_refuse_null(function, "sw");
-  if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE,
-                        "switch to %s: a switch is running, in another thread or around this callback",
-                        treadle_mode_text(aim));
-  treadle_status status = take_arrow(sw, aim);
-  atomic_flag_clear(&sw->busy);
   return status;
 }
 
 /* ---- What a user calls ---- */
 
 treadle_status treadle_switch_to_infer(treadle_switch *sw) {
-  return enter_mode(sw, TREADLE_INFER, __func__);
+  TREADLE_NEED(sw);
+  return treadle_helm_go(sw, TREADLE_INFER);
 }
 
 treadle_status treadle_switch_to_train(treadle_switch *sw) {
-  return enter_mode(sw, TREADLE_TRAIN, __func__);
+  TREADLE_NEED(sw);
+  return treadle_helm_go(sw, TREADLE_TRAIN);
 }
 
 treadle_status treadle_switch_to_forward(treadle_switch *sw) {
-  return enter_mode(sw, TREADLE_FORWARD, __func__);
+  TREADLE_NEED(sw);
+  return treadle_helm_go(sw, TREADLE_FORWARD);
 }
 
-treadle_status treadle_switch_to_host(treadle_switch *sw) { return enter_mode(sw, TREADLE_HOST, __func__); }
+treadle_status treadle_switch_to_host(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  return treadle_helm_go(sw, TREADLE_HOST);
+}
 
 treadle_status treadle_switch_return(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE,
-                        "return: a switch is running, in another thread or around this callback");
+  treadle_status status = treadle_helm_take(sw, "return");
+  if (status != TREADLE_OK) return status;
   bool can = sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw);
-  treadle_status status =
-      can ? treadle_arrow_return(sw)
-          : treadle_fail(TREADLE_STATE,
-                         "return: in mode %s, with params that %s: only from infer, where a "
-                         "twin or the device has them",
-                         treadle_mode_text(sw->mode),
-                         treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
-  atomic_flag_clear(&sw->busy);
+  status = can ? treadle_arrow_return(sw)
+               : treadle_fail(TREADLE_STATE,
+                              "return: in mode %s, with params that %s: only from infer, where a "
+                              "twin or the device has them",
+                              treadle_mode_text(sw->mode),
+                              treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
+  treadle_helm_leave(sw);
   return status;
 }
 
 void treadle_switch_accumulate(treadle_switch *sw, bool begun) {
   TREADLE_NEED_ONLY(sw);
+  if (treadle_helm_take(sw, "accumulate") != TREADLE_OK) return;
   sw->accumulating = begun;
+  treadle_helm_leave(sw);
 }
 
 treadle_status treadle_switch_trim(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  if (atomic_flag_test_and_set(&sw->busy))
-    return treadle_fail(TREADLE_STATE,
-                        "trim: a switch is running, in another thread or around this callback");
-  treadle_status status = sw->device.ops->trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
-  atomic_flag_clear(&sw->busy);
+  treadle_status status = treadle_helm_take(sw, "trim");
+  if (status != TREADLE_OK) return status;
+  status = sw->device.ops->trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
+  treadle_helm_leave(sw);
   return status;
 }
 
@@ -199,18 +197,7 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
   return sw->plan;
 }
 
-void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p) {
-  treadle_switch_stats stats = {0};
-  TREADLE_NEED_SIZED_ONLY(stats_p);
-  TREADLE_GIVE(stats_p, &stats);
-  TREADLE_NEED_ONLY(sw);
-  stats = sw->stats;
-  stats.pool_bytes = sw->device.ops->held_bytes(sw->space.pool);
-  TREADLE_GIVE(stats_p, &stats);
-}
-
-void treadle_switch_destroy(treadle_switch *sw) {
-  if (!sw) return;
+void treadle_switch_release(treadle_switch *sw) {
   treadle_switch_unshare(sw);
   treadle_guard_release(sw);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
@@ -226,5 +213,6 @@ void treadle_switch_destroy(treadle_switch *sw) {
   treadle_arena_release(&sw->space.tables.arena);
   treadle_free(sw->work.written);
   treadle_switch_bands_release(sw);
+  treadle_helm_destroy(sw->helm);
   treadle_free(sw);
 }

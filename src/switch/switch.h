@@ -1,6 +1,7 @@
 /* The switch, inside: what its files share. The essay is in switch.c.
  *
  *   switch.c    the state machine: modes, arrows, what a user calls
+ *   helm.c      who may change a switch now: start, test, wait, cancel; what others may read meanwhile
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
  *   protocol.c  the words by which they do, and the outcome
@@ -14,6 +15,7 @@
  *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
+ *   given.c     one that was made before
  *   room.c      whether there is memory for it
  *   create.c    how they make their memory
  *   inject.c    faults on purpose, for tests and the command
@@ -28,6 +30,8 @@
 #include "switch/inject.h"
 #include "switch/protocol.h"
 #include "switch/prove.h"
+
+#include <pthread.h>
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
  * physical page of each page of the train window, then of the infer window. */
@@ -80,9 +84,20 @@ typedef struct treadle_foreign {
   bool away;            /* what it holds was copied out, and not back yet */
 } treadle_foreign;
 
+/* What must be found again in the plan that the switch makes, where one was given (given.c). */
+typedef struct treadle_given_plan {
+  bool is; /* was one given? */
+  int32_t waves;
+  int64_t physical_pages;
+  uint64_t digest;
+  size_t ops[2], bands[2]; /* forward, back */
+  uint64_t coverage[2];
+} treadle_given_plan;
+
 /* What the options mean (create.c), unchanged since. */
 typedef struct treadle_terms {
-  treadle_switch_options options; /* as given */
+  treadle_switch_options options; /* as given; of the plan that was given, where they left it open */
+  treadle_given_plan given;
   double timeout_seconds;
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
@@ -153,6 +168,23 @@ typedef struct treadle_faults {
   treadle_injection injection;
 } treadle_faults;
 
+enum { TREADLE_HELM_MESSAGE = 1024 };
+
+/* Who is at the switch now (helm.c). All of it is under the lock but for `cancelled`, which whoever runs the arrow looks at. */
+typedef struct treadle_helm {
+  pthread_mutex_t lock;
+  bool taken;    /* a call changes the switch, or an arrow was started and nobody has waited for it */
+  bool arrow;    /* it is an arrow that has not ended */
+  bool started;  /* by treadle_switch_start, on the way to `aim`, */
+  bool waited;   /* a thread is in treadle_switch_wait for it */
+  pthread_t who; /* the thread that runs it */
+  treadle_mode aim;
+  treadle_status result; /* of a started arrow that has ended, and its message */
+  char message[TREADLE_HELM_MESSAGE];
+  treadle_switch_stats stats; /* as they were told last, for other threads */
+  atomic_bool cancelled;
+} treadle_helm;
+
 struct treadle_switch {
   treadle_group *group;
   treadle_device device;            /* of the pool and its windows */
@@ -171,12 +203,12 @@ struct treadle_switch {
   TREADLE_ARRAY(treadle_foreign) foreign;
 
   /* The state machine (switch.c, arrows.c). */
-  treadle_mode mode;
-  uint64_t version;
+  _Atomic treadle_mode mode; /* any thread may read both */
+  _Atomic uint64_t version;
   bool accumulating; /* gradients */
   bool apart;        /* from any group: to rejoin one has failed */
-  atomic_flag busy;  /* a thread is in an arrow */
   treadle_switch_stats stats;
+  treadle_helm *helm; /* apart, since to read a switch takes its lock */
 };
 
 static inline const treadle_direction *treadle_switch_direction(const treadle_switch *sw, treadle_mode to) {
@@ -204,6 +236,30 @@ static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
   return sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.copied[TREADLE_PARAMS];
 }
 
+/* ---- switch.c ---- */
+
+/* Can that mode be entered from the present one? */
+treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim);
+/* Enters it, in this thread, which has the helm; it was checked. */
+treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim);
+/* Ends a switch that nobody uses. */
+void treadle_switch_release(treadle_switch *sw);
+
+/* ---- helm.c ---- */
+
+/* A call that changes the switch, and no arrow, begins and ends; TREADLE_STATE where another is under way, or an arrow. `what` is
+ * for the message. */
+treadle_status treadle_helm_take(treadle_switch *sw, const char *what);
+void treadle_helm_leave(treadle_switch *sw);
+treadle_helm *treadle_helm_create(void); /* NULL: memory is out */
+void treadle_helm_destroy(treadle_helm *helm);
+/* A whole arrow in this thread. */
+treadle_status treadle_helm_go(treadle_switch *sw, treadle_mode aim);
+/* TREADLE_CANCELLED when the arrow that this thread runs was cancelled. */
+treadle_status treadle_helm_check(const treadle_switch *sw);
+/* What stats say now is what other threads get. */
+void treadle_helm_tell(treadle_switch *sw);
+
 /* ---- epoch.c ---- */
 
 /* Enters an epoch on the way to `mode`: all ranks are in it, in the same mode, on the same way. */
@@ -226,6 +282,13 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
+
+/* ---- given.c ---- */
+
+/* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
+treadle_status treadle_given_take(treadle_switch *sw);
+/* Is sw->plan the one that was given? */
+treadle_status treadle_given_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
@@ -311,14 +374,15 @@ treadle_status treadle_twins_create(treadle_switch *sw);
 void treadle_twins_release(treadle_switch *sw);
 /* Host memory, touched; NULL: none, and the message says of what. */
 void *treadle_twin_memory(size_t bytes, const char *what);
-/* The class leaves the device: copied to its twin, or dropped where it has none. */
-void treadle_offload(treadle_switch *sw, treadle_class which);
+/* The class leaves the device: copied to its twin, or dropped where it has none. It fails when the arrow was cancelled: then the
+ * class has not left. */
+treadle_status treadle_offload(treadle_switch *sw, treadle_class which);
 /* The class comes back: what of its window is not its own is copied from the twin. */
 void treadle_load(treadle_switch *sw, treadle_class which);
 /* The twin of params: nothing of it is up to date; it gets the pages that wave `wave` reclaims, or (wave -1) all that it has
  * not. */
 void treadle_twin_begin(treadle_switch *sw);
-void treadle_twin_fill(treadle_switch *sw, int32_t wave);
+treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
 
 /* ---- register.c ---- */
 

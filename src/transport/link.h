@@ -24,7 +24,8 @@ typedef struct treadle_offer {
 typedef struct treadle_shared {
   const void *base; /* where it is read in place; NULL: it is not, or there is none */
   size_t bytes;
-  uint64_t key; /* the row's own */
+  uint64_t key;  /* the row's own */
+  void *mapping; /* the row's own: what is unmapped in the end */
 } treadle_shared;
 
 /* Is there memory that must be fetched? */

@@ -36,15 +36,14 @@ enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 3 };
 /* What to give to poll() when `left` seconds are left: rounded up, and none when the time is over. */
 int treadle_shm_poll_ms(double left);
 
-/* One message on a socket, at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
+/* One message on a socket, which is only read, and at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
-treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, const int *descriptors,
+treadle_status treadle_shm_send(int socket, void *message, size_t bytes, const int *descriptors,
                                 int descriptor_count, double deadline, const char *who);
-/* Receives a message of exactly `bytes` bytes; anything else is TREADLE_PEER. Descriptors are closed when
- * it fails. */
+/* Receives a message of exactly `bytes` bytes; anything else is TREADLE_PEER. *descriptor_count_p: how many descriptors
+ * there is room for, and then how many came; NULL: none is wanted. They are closed when it fails. */
 treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int *descriptors,
-                                   int descriptor_room, int *descriptor_count_p, double deadline,
-                                   const char *who);
+                                   int *descriptor_count_p, double deadline, const char *who);
 
 /* Who is at the other end. */
 treadle_status treadle_shm_peer(int socket, pid_t *pid_p, uid_t *uid_p);

@@ -116,7 +116,7 @@ static treadle_status take_in(hub *h, int socket) {
   treadle_shm_message m;
   pid_t pid;
   uid_t uid;
-  TRY(treadle_shm_receive(socket, &m, sizeof m, NULL, 0, NULL, 0, "a process"));
+  TRY(treadle_shm_receive(socket, &m, sizeof m, NULL, NULL, 0, "a process"));
   TRY(treadle_shm_peer(socket, &pid, &uid));
   TRY(check_hello(h, &m, pid));
   atomic_store(&h->shm->control->lines[m.rank].pid, pid);
@@ -191,7 +191,7 @@ static treadle_status hub_welcome(hub *h) {
   for (int rank = 1; rank < h->shm->size; rank++) {
     treadle_shm_message ready;
     rank_name(rank, who, sizeof who);
-    TRY(treadle_shm_receive(h->shm->sockets[rank], &ready, sizeof ready, NULL, 0, NULL, h->deadline, who));
+    TRY(treadle_shm_receive(h->shm->sockets[rank], &ready, sizeof ready, NULL, NULL, h->deadline, who));
     TRY(treadle_shm_verdict(&ready, TREADLE_SHM_READY, who));
   }
 out:

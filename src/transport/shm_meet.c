@@ -108,9 +108,9 @@ out:
 static treadle_status hear_welcome(treadle_shm *shm, const char *name, double deadline) {
   treadle_status status = TREADLE_OK;
   treadle_shm_message m;
-  int descriptors[1], count = 0;
-  TRY(treadle_shm_receive(shm->sockets[0], &m, sizeof m, descriptors, 1, &count, deadline, "rank 0"));
-  if (count > 0) shm->control_descriptor = descriptors[0];
+  int descriptor, count = 1;
+  TRY(treadle_shm_receive(shm->sockets[0], &m, sizeof m, &descriptor, &count, deadline, "rank 0"));
+  if (count > 0) shm->control_descriptor = descriptor;
   if (treadle_shm_is(&m, TREADLE_SHM_GO)) TRY(treadle_shm_verdict(&m, TREADLE_SHM_GO, "rank 0"));
   TRY(treadle_shm_verdict(&m, TREADLE_SHM_WELCOME, "rank 0"));
   if (count != 1 || m.bytes != shm->control_bytes)
@@ -136,7 +136,7 @@ static treadle_status join(treadle_shm *shm, const char *name, int rank, double 
   treadle_status mapped = treadle_shm_map_control(shm);
   treadle_shm_message ready = treadle_shm_say(TREADLE_SHM_READY, shm, rank, mapped), go;
   TRY(treadle_shm_send(shm->sockets[0], &ready, sizeof ready, NULL, 0, last, "rank 0"));
-  TRY(treadle_shm_receive(shm->sockets[0], &go, sizeof go, NULL, 0, NULL, last, "rank 0"));
+  TRY(treadle_shm_receive(shm->sockets[0], &go, sizeof go, NULL, NULL, last, "rank 0"));
   TRY(treadle_shm_verdict(&go, TREADLE_SHM_GO, "rank 0"));
 out:
   return status;

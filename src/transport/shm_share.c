@@ -27,12 +27,14 @@ static batch make_batch(const treadle_shm *shm, int first, int count, treadle_st
   return b;
 }
 
-/* Receives a batch; descriptors[i] belongs to rank first + i, -1 where its size is 0. */
-static treadle_status receive(const treadle_shm *shm, int socket, int first, int count, batch *b,
-                              int *descriptors, double deadline, const char *who) {
+/* Receives a batch of `rank`: descriptors[i] belongs to rank first + i, -1 where its size is 0. */
+static treadle_status receive(const treadle_shm *shm, int rank, int first, int count, batch *b,
+                              int *descriptors, double deadline) {
   treadle_status status = TREADLE_OK;
-  int received[TREADLE_SHM_BATCH], got = 0, wanted = 0, next = 0;
-  TRY(treadle_shm_receive(socket, b, sizeof *b, received, TREADLE_SHM_BATCH, &got, deadline, who));
+  int received[TREADLE_SHM_BATCH], got = TREADLE_SHM_BATCH, wanted = 0, next = 0;
+  char who[24];
+  snprintf(who, sizeof who, "rank %d", rank);
+  TRY(treadle_shm_receive(shm->sockets[rank], b, sizeof *b, received, &got, deadline, who));
   bool ours = b->magic == TREADLE_SHM_MAGIC && b->share == shm->shares;
   for (int i = 0; i < count; i++) wanted += b->bytes[i] > 0;
   if (ours && b->status != TREADLE_OK) {
@@ -57,9 +59,7 @@ static treadle_status collect(treadle_shm *shm, int *descriptors, treadle_shared
   treadle_status status = TREADLE_OK;
   for (int rank = 1; rank < shm->size; rank++) {
     batch b;
-    char who[24];
-    snprintf(who, sizeof who, "rank %d", rank);
-    TRY(receive(shm, shm->sockets[rank], rank, 1, &b, &descriptors[rank], deadline, who));
+    TRY(receive(shm, rank, rank, 1, &b, &descriptors[rank], deadline));
     all[rank].bytes = b.bytes[0];
   }
 out:
@@ -92,8 +92,9 @@ static treadle_status map_all(int rank, int size, const treadle_device *device, 
   treadle_status status = TREADLE_OK;
   for (int peer = 0; peer < size; peer++)
     if (peer != rank) {
-      status = device->ops->import(descriptors[peer], all[peer].bytes, &all[peer].base);
+      status = device->ops->import(descriptors[peer], all[peer].bytes, &all[peer].mapping);
       if (status != TREADLE_OK) return treadle_fail_in(status, "rank %d: ", peer);
+      all[peer].base = all[peer].mapping;
     }
   return status;
 }
@@ -113,7 +114,7 @@ static treadle_status share_as_peer(treadle_shm *shm, int rank, int descriptor, 
   TRY(treadle_shm_send(shm->sockets[0], &b, sizeof b, &descriptor, bytes > 0 ? 1 : 0, deadline, "rank 0"));
   for (int first = 0; first < shm->size; first += TREADLE_SHM_BATCH) {
     int count = batch_count(shm, first);
-    TRY(receive(shm, shm->sockets[0], first, count, &b, descriptors + first, deadline, "rank 0"));
+    TRY(receive(shm, 0, first, count, &b, descriptors + first, deadline));
     for (int i = 0; i < count; i++) all[first + i].bytes = b.bytes[i];
   }
 out:
@@ -122,7 +123,7 @@ out:
 
 static void shm_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
   for (int rank = 0; rank < group->size; rank++) {
-    if (rank != group->rank) device->ops->unimport(all[rank].base, all[rank].bytes);
+    device->ops->unimport(all[rank].mapping, all[rank].bytes);
     all[rank] = (treadle_shared){0};
   }
 }

@@ -38,11 +38,11 @@ static treadle_status gone(const char *who) {
   return treadle_fail(TREADLE_PEER, "%s has left or died", who);
 }
 
-treadle_status treadle_shm_send(int socket, const void *message, size_t bytes, const int *descriptors,
+treadle_status treadle_shm_send(int socket, void *message, size_t bytes, const int *descriptors,
                                 int descriptor_count, double deadline, const char *who) {
   treadle_status status = TREADLE_OK;
   _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))] = {0};
-  struct iovec part = {.iov_base = (void *)(uintptr_t)message, .iov_len = bytes};
+  struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
   bool tried = false;
   if (descriptor_count > 0) {
@@ -99,9 +99,9 @@ static int take_descriptors(struct msghdr *header, int *descriptors, int room) {
 }
 
 treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int *descriptors,
-                                   int descriptor_room, int *descriptor_count_p, double deadline,
-                                   const char *who) {
+                                   int *descriptor_count_p, double deadline, const char *who) {
   treadle_status status = TREADLE_OK;
+  int descriptor_room = descriptor_count_p ? *descriptor_count_p : 0;
   _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))];
   struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header;

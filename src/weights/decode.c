@@ -24,6 +24,10 @@ typedef struct walk {
 
 typedef struct decoder {
   const treadle_stored_place *place;
+  const treadle_op *op; /* takes all of it from there to the window */
+  const treadle_device *device;
+  char *window;
+  uint16_t *slab;                 /* [SLAB_ELEMS] */
   int64_t rows, cols;             /* fp8: of the matrices of `stored` */
   int64_t block_rows, block_cols; /* fp8 */
   int64_t scale_rows, scale_cols; /* fp8: of the scales */
@@ -122,11 +126,10 @@ static uint16_t *decode_box(const decoder *d, const walk *w, int axis, int64_t a
 }
 
 /* One slab: `w` has its sizes, `to` is where its first element goes. */
-static void copy_slab(const decoder *d, const walk *w, const treadle_op *whole, int64_t at, int64_t to,
-                      uint16_t *slab, const treadle_device *device, char *window) {
-  treadle_op op = *whole;
-  int64_t step = sizeof *slab;
-  decode_box(d, w, 0, at, slab);
+static void copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
+  treadle_op op = *d->op;
+  int64_t step = sizeof *d->slab;
+  decode_box(d, w, 0, at, d->slab);
   op.from_dtype = TREADLE_BF16;
   op.from = 0;
   op.to = to;
@@ -137,25 +140,24 @@ static void copy_slab(const decoder *d, const walk *w, const treadle_op *whole, 
     step *= w->size[i];
     op.elems *= w->size[i];
   }
-  const treadle_view from_view = {.base = (char *)slab}, to_view = {.base = window};
-  device->ops->copy(device, &op, &from_view, &to_view);
+  const treadle_view from_view = treadle_view_of(d->slab), to_view = treadle_view_of(d->window);
+  d->device->ops->copy(d->device, &op, &from_view, &to_view);
 }
 
 /* Splits axis by axis, the slowest first, until a slab fits. */
-static void split(const decoder *d, const walk *w, int axis, const treadle_op *op, int64_t at, int64_t to,
-                  uint16_t *slab, const treadle_device *device, char *window) {
+static void split(const decoder *d, const walk *w, int axis, int64_t at, int64_t to) {
   int64_t inner = 1;
   for (int i = axis + 1; i < w->naxes; i++) inner *= w->size[i];
   int64_t most = SLAB_ELEMS / inner;
   walk part = *w;
   for (int64_t i = 0; axis < w->naxes && i < w->size[axis]; i += part.size[axis]) {
     int64_t left = w->size[axis] - i, first_at = at + i * w->stride[axis];
-    int64_t first_to = to + i * op->to_stride[w->axis[axis]];
+    int64_t first_to = to + i * d->op->to_stride[w->axis[axis]];
     part.size[axis] = most > 1 ? (left < most ? left : most) : 1;
     if (most > 0)
-      copy_slab(d, &part, op, first_at, first_to, slab, device, window);
+      copy_slab(d, &part, first_at, first_to);
     else
-      split(d, &part, axis + 1, op, first_at, first_to, slab, device, window);
+      split(d, &part, axis + 1, first_at, first_to);
   }
 }
 
@@ -163,14 +165,17 @@ treadle_status treadle_decode_place(const treadle_stored_place *place, const tre
                                     const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   decoder *d = treadle_alloc(sizeof *d);
-  uint16_t *slab = treadle_alloc_array(SLAB_ELEMS, sizeof *slab);
-  if (!d || !slab)
+  if (d) d->slab = treadle_alloc_array(SLAB_ELEMS, sizeof *d->slab);
+  if (!d || !d->slab)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "tensor '%s': no memory to decode it", place->stored->name));
+  d->op = op;
+  d->device = device;
+  d->window = window;
   start(place, d);
   const walk w = order_axes(place, op->ndim);
-  split(d, &w, 0, op, place->at, op->to, slab, device, window);
+  split(d, &w, 0, place->at, op->to);
 out:
-  treadle_free(slab);
+  if (d) treadle_free(d->slab);
   treadle_free(d);
   return status;
 }

@@ -48,7 +48,7 @@ static treadle_status load_piece(const treadle_model *model, const treadle_piece
     if (!place.stored->data)
       return treadle_fail(TREADLE_REFUSED, "tensor '%s': the files of '%s' do not have its values",
                           place.stored->name, model->path ? model->path : "the model");
-    const treadle_view from = {.base = (char *)(uintptr_t)place.stored->data}, to = {.base = window};
+    const treadle_view from = {.base = place.stored->data}, to = treadle_view_of(window);
     const treadle_op op = make_op(tensor, piece, &place);
     bool as_it_is =
         place.coding == TREADLE_CODED_FP8 && piece->dtype == TREADLE_FP8_E4M3; /* beside its scales */
@@ -96,7 +96,7 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
 
 static void fill_piece(const treadle_piece *piece, const treadle_device *device, char *window) {
   const treadle_op op = treadle_fill_op(piece);
-  const treadle_view to = {.base = window};
+  const treadle_view to = treadle_view_of(window);
   device->ops->copy(device, &op, NULL, &to);
 }
 

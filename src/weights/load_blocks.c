@@ -60,8 +60,8 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
     TRY(treadle_load_values(model, &piece, host, (char *)b->values));
   }
   host->ops->fence(host);
-  const treadle_matrix values = {b->values, b->of.columns * each, each},
-                       codes = {b->codes, b->of.columns, 1};
+  const treadle_matrix values = treadle_matrix_of(b->values, b->of.columns * each, each),
+                       codes = treadle_matrix_of(b->codes, b->of.columns, 1);
   host->ops->quantise(host, codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns);
   if (back) host->ops->dequantise(host, values, TREADLE_FP32, codes, &b->scale, b->of.rows, b->of.columns);
 out:
@@ -87,8 +87,8 @@ static void put_block(const block *b, const treadle_spot *spot, const treadle_pi
                          .from_stride = {b->of.columns * each, each},
                          .to = treadle_spot_offset(spot, row, column),
                          .to_stride = {spot->row_stride, spot->column_stride}};
-  const treadle_view from = {.base = codes ? (char *)(uintptr_t)b->codes : (char *)(uintptr_t)b->values},
-                     to = {.base = window};
+  const treadle_view from = {.base = codes ? (const char *)b->codes : (const char *)b->values},
+                     to = treadle_view_of(window);
   device->ops->copy(device, &op, &from, &to);
 }
 
@@ -103,7 +103,7 @@ static void put_scale(const block *b, int64_t at, treadle_dtype dtype, const tre
                          .from_stride = {(int64_t)sizeof b->scale},
                          .to = at,
                          .to_stride = {(int64_t)treadle_dtype_bytes(dtype)}};
-  const treadle_view from = {.base = (char *)(uintptr_t)&b->scale}, to = {.base = window};
+  const treadle_view from = {.base = (const char *)&b->scale}, to = treadle_view_of(window);
   device->ops->copy(device, &op, &from, &to);
 }
 

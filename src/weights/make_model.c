@@ -174,7 +174,8 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
     for (int32_t next = 0; treadle_model_stored(&filled, pieces.items[p].tensor, pieces.items[p].box.start,
                                                 pieces.items[p].box.size, &next, &place);) {
       const treadle_op op = store_op(model, &pieces.items[p], &place);
-      const treadle_view from = {.base = window}, to = {.base = memory[place.stored - checkpoint.tensors]};
+      const treadle_view from = {.base = window},
+                         to = treadle_view_of(memory[place.stored - checkpoint.tensors]);
       treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
     }
   *tensors_p = checkpoint.tensors;

@@ -391,6 +391,7 @@ static void switch_options(objects *o) {
 
 static void switches(objects *o) {
   size_t bytes = 7;
+  bool done = true;
   uint64_t digest;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   memset(&stats, 1, sizeof stats);
@@ -413,6 +414,16 @@ static void switches(objects *o) {
   REFUSED(treadle_switch_to_forward(NULL));
   REFUSED(treadle_switch_to_host(NULL));
   REFUSED(treadle_switch_trim(NULL));
+  REFUSED(treadle_switch_start(NULL, TREADLE_INFER));
+  REFUSED(treadle_switch_start(o->sw, TREADLE_LOST));
+  REFUSED(treadle_switch_test(NULL, &done));
+  REFUSED(treadle_switch_test(o->sw, NULL));
+  GIVES(TREADLE_STATE, treadle_switch_test(o->sw, &done)); /* nothing was started */
+  assert_false(done);
+  REFUSED(treadle_switch_wait(NULL));
+  GIVES(TREADLE_STATE, treadle_switch_wait(o->sw));
+  REFUSED(treadle_switch_cancel(NULL));
+  GIVES(TREADLE_STATE, treadle_switch_cancel(o->sw));
   NOTHING(treadle_switch_get_stats(NULL, &stats));
   assert_int_equal(stats.pool_bytes + stats.peak_bytes, 0);
   NOTHING(treadle_switch_get_stats(o->sw, NULL));
@@ -423,6 +434,7 @@ static void switches(objects *o) {
   REFUSED(treadle_switch_digest(o->sw, NULL));
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
     treadle_class which = (treadle_class)no_enums[i];
+    REFUSED(treadle_switch_start(o->sw, (treadle_mode)no_enums[i]));
     GIVES(NULL, treadle_switch_window(o->sw, which, &bytes));
     GIVES(0, treadle_switch_resident(o->sw, which));
     REFUSED(treadle_switch_register(o->sw, which, 0, o->memory, 64));

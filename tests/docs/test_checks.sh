@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/check-references and tools/check-words find what they are for: mistakes planted in a copy of the tree.
+# tools/check-references, tools/check-words and tools/check-functions find what they are for: mistakes planted in a copy of the tree.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,7 +13,13 @@ fresh() { # a tree without mistakes
 /* Looks; look.c says how. docs/rules.md 1.2 and docs/page.md, "What it is". */
 typedef struct treadle_file_box { int size; } treadle_file_box;
 END
-  echo '/* see io/look.h, decision 0001 */' > "$work/tree/src/io/look.c"
+  cat > "$work/tree/src/io/look.c" <<'END'
+/* see io/look.h, decision 0001 */
+static int seven(int a, int b, int c, int d, const char *text, int (*e)(int, int), int g /* , int h */) {
+  return a + b + c + d + (text ? 1 : ',') + e(1, 2) + g;
+}
+#define EIGHT(a, b, c, d, e, f, g, h) a
+END
   echo '/* 1.2: what rank r has; T9 */' > "$work/tree/tests/oracle/oracle.c"
   printf '# Rules\n\n## 1. A\n\n### 1.2 B\n\n| T9 | x |\n' > "$work/tree/docs/rules.md"
   printf '# Page\n\n## What it is\n\nRead [rules](rules.md#12-b), `io/look`, `treadle_file_box`.\n' > "$work/tree/docs/page.md"
@@ -33,6 +39,7 @@ plant() { # FILE LINE CHECK TEXT
 fresh
 tools/check-references "$work/tree"
 tools/check-words "$work/tree"
+tools/check-functions "$work/tree"
 
 plant src/io/look.c '/* see gone.c */' check-references 'gone.c: no such file'
 plant src/io/look.c '/* see plan/look.h */' check-references 'plan/look.h: no such file'
@@ -47,6 +54,10 @@ plant docs/page.md 'Call `treadle_file_gone`.' check-references 'treadle_file_go
 plant docs/page.md '[x](rules.md#13-c)' check-references 'no such heading'
 plant src/io/look.h 'typedef struct treadle_file_kind { int a; } treadle_file_kind;' check-words 'does not have: kind'
 plant docs/glossary.md '| `treadle_gone` | x | `treadle_come` |' check-words 'no type treadle_gone is left'
+plant src/io/look.h 'int look(int a, int b, int c, int d, int e, int f, int g, int h);' check-functions 'look takes 8 arguments'
+plant src/io/look.c $'static void\nlook(int a, int b, int c,\n  int d, int e, int f, int g, char *h[]) {\n}' check-functions 'look takes 8 arguments'
+plant src/io/look.h 'struct ops { int (*look)(int a, int b, int c, int d, int e, int f, int g, int h); };' check-functions 'look takes 8'
+plant src/io/look.c 'char *look(const char *at) { return (char *)(uintptr_t)at; }' check-functions 'by way of an integer'
 fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'

@@ -24,13 +24,13 @@ static void check(const treadle_slots *slots) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const treadle_slots_spec spec = {"fuzz", EXPERTS, EP, LAYERS, 1, 0};
   treadle_arena arena = {0};
   json_t *root = NULL;
   const treadle_slots *slots[LAYERS] = {NULL};
   uint64_t digest = 0;
   if (treadle_json_parse("fuzz", (const char *)data, size, &root) == TREADLE_OK &&
-      treadle_slots_parse("fuzz", "map", root, EXPERTS, EP, LAYERS, 1, 0, &arena, slots, &digest) ==
-          TREADLE_OK)
+      treadle_slots_parse(&spec, "map", root, &arena, slots, &digest) == TREADLE_OK)
     for (int layer = 0; layer < LAYERS; layer++) check(slots[layer]);
   json_decref(root);
   treadle_arena_release(&arena);

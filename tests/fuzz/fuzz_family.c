@@ -20,6 +20,11 @@ static const char config_text[] =
     "\"n_group\": 2,"
     " \"num_nextn_predict_layers\": 1}";
 
+static treadle_status look_up(void *model, const char *name, const int64_t *member, int64_t *value_p,
+                              bool *found_p) {
+  return treadle_model_lookup(model, name, member, value_p, found_p);
+}
+
 /* What a layout would do with a model: every kind in every layer, every condition. */
 static void use(treadle_model *model) {
   const treadle_family *family = model->family;
@@ -35,7 +40,7 @@ static void use(treadle_model *model) {
   for (int32_t e = 0; e < family->engine_count; e++)
     for (int32_t r = 0; r < family->engines[e].count; r++) {
       const char *when = family->engines[e].rules[r].when;
-      if (when) (void)treadle_expr_evaluate("rule", when, treadle_model_lookup, model, &value);
+      if (when) (void)treadle_expr_evaluate("rule", when, look_up, model, &value);
     }
 }
 

@@ -1,6 +1,6 @@
 /* src/grid/: every layout that can be made of the golden files' models agrees with itself
  * (layout/consistent.h): dense and with experts, tied, with MTP layers, views, biases, buffers and expert maps. */
-/* ctest: timeout=600 */
+/* ctest: label=search timeout=600 */
 #include "test.h"
 
 #include "golden_support/golden.h"

@@ -75,34 +75,40 @@ static void round_robin(void **state) {
 
 static void maps(void **state) {
   (void)state;
+  const treadle_slots_spec spec = {.what = "x", .experts = 3, .ep = 2};
   treadle_arena arena = {0};
   const treadle_slots *slots, *other;
   const int32_t twice[] = {2, 0, 1, 2, 2, 0}, hole[] = {0, 1, 0, 1}, high[] = {0, 1, 2, 3},
                 low[] = {0, -1, 1, 2};
-  assert_ok(treadle_slots_map("x", 0, 3, 2, twice, 6, &arena, &slots));
+  assert_ok(treadle_slots_map(&spec, 0, twice, 6, &arena, &slots));
   assert_string_equal(shown(slots), "2 0 1/2 2 0");
   check_inverse(slots);
   assert_int_equal(slots->first[3] - slots->first[2], 3);
   assert_refused("the expert map of layer 5 has no slot for expert 2",
-                 treadle_slots_map("x", 5, 3, 2, hole, 4, &arena, &other));
+                 treadle_slots_map(&spec, 5, hole, 4, &arena, &other));
   assert_refused("layer 5 gives slot 3 expert 3, which is none of 3",
-                 treadle_slots_map("x", 5, 3, 2, high, 4, &arena, &other));
-  assert_refused("gives slot 1 expert -1", treadle_slots_map("x", 0, 3, 2, low, 4, &arena, &other));
+                 treadle_slots_map(&spec, 5, high, 4, &arena, &other));
+  assert_refused("gives slot 1 expert -1", treadle_slots_map(&spec, 0, low, 4, &arena, &other));
   const int32_t moved[] = {2, 0, 1, 2, 0, 2};
-  assert_ok(treadle_slots_map("x", 0, 3, 2, moved, 6, &arena, &other));
+  assert_ok(treadle_slots_map(&spec, 0, moved, 6, &arena, &other));
   assert_true(other->hash != slots->hash);
   treadle_arena_release(&arena);
 }
 
 /* ---- Files ---- */
 
+static treadle_slots_spec of_files(int64_t layers, int64_t mtp, int64_t count) {
+  return (treadle_slots_spec){"vllm", 4, 2, layers, mtp, count};
+}
+
 static treadle_status parse(const char *text, int64_t mtp, int64_t wanted, treadle_arena *arena,
                             const treadle_slots **slots, uint64_t *digest_p) {
+  const treadle_slots_spec spec = of_files(LAYERS, mtp, wanted);
   json_t *root = NULL;
   treadle_status status;
   *digest_p = 0;
   TRY(treadle_json_parse("map", text, strlen(text), &root));
-  TRY(treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS, mtp, wanted, arena, slots, digest_p));
+  TRY(treadle_slots_parse(&spec, "map", root, arena, slots, digest_p));
 out:
   json_decref(root);
   return status;
@@ -145,12 +151,13 @@ static void decoder_layers(void **state) {
   static const char text[] = "[[3,2,1,0,3,3],[0,1,2,3,3,3]]";
   const treadle_slots *more[LAYERS + 1];
   assert_ok(treadle_json_parse("map", text, sizeof text - 1, &root));
-  assert_ok(treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS + 1, 1, 6, &arena, more, &digest));
+  const treadle_slots_spec one = of_files(LAYERS + 1, 1, 6), none = of_files(LAYERS + 1, 0, 6);
+  assert_ok(treadle_slots_parse(&one, "map", root, &arena, more, &digest));
   assert_string_equal(shown(more[1]), "0 1 2/3 3 3");
   assert_string_equal(shown(more[2]), "0 1 2/3 0 1");
   check_inverse(more[2]);
   assert_refused("map has expert maps of 2 layers, and the model has 3 and 0 of MTP",
-                 treadle_slots_parse("vllm", "map", root, 4, 2, LAYERS + 1, 0, 6, &arena, more, &digest));
+                 treadle_slots_parse(&none, "map", root, &arena, more, &digest));
   json_decref(root);
   treadle_arena_release(&arena);
 }
@@ -183,8 +190,9 @@ static void refused_files(void **state) {
   }
   const treadle_slots *slots[LAYERS];
   uint64_t digest = 0;
+  const treadle_slots_spec spec = of_files(LAYERS, 0, 0);
   assert_fails(TREADLE_SYSTEM, "/nowhere/map.json",
-               treadle_slots_read("vllm", "/nowhere/map.json", 4, 2, LAYERS, 0, 0, &arena, slots, &digest));
+               treadle_slots_read(&spec, "/nowhere/map.json", &arena, slots, &digest));
   treadle_arena_release(&arena);
 }
 

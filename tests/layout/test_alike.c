@@ -14,9 +14,9 @@ static void check_shares(const treadle_layout *from, const treadle_layout *to) {
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     int64_t bytes = 0, bound;
     assert_ok(treadle_alike_take(&alike, rank));
-    for (size_t i = 0; i < alike.holdings[TREADLE_TO].count; i++) {
+    for (size_t i = 0; i < alike.holdings[TREADLE_TO].list.count; i++) {
       const treadle_share *share;
-      int32_t tensor = alike.holdings[TREADLE_TO].items[i].tensor;
+      int32_t tensor = alike.holdings[TREADLE_TO].list.items[i].tensor;
       if (tensor < 0) continue;
       assert_ok(treadle_alike_share(&alike, tensor, &share));
       bytes += share->inbound_bytes;
@@ -60,7 +60,7 @@ static void check_places(const treadle_layout *from, const treadle_layout *to) {
 
 static void random_pairs(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 300; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(300); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     check_shares(p.from.layout, p.to.layout);
@@ -73,7 +73,7 @@ static void random_pairs(void **state) {
 /* The pieces of a storage tensor are those that all pieces have of it. */
 static void pieces_of_one_storage(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 60; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(60); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     const treadle_layout *layout = seed % 2 ? p.from.layout : p.to.layout;

@@ -1,6 +1,6 @@
 /* The library against tests/golden and tests/golden_more: what Megatron, torch, vLLM and SGLang themselves did. Every case of every file
  * is equal or refused alike; build/golden_check says it file by file. And the checkers are told lies.
- * ctest: timeout=1200 */
+ * ctest: label=search timeout=1200 */
 #include "test.h"
 
 #include "golden_support/golden.h"

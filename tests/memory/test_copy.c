@@ -33,7 +33,8 @@ static void side_init(side *s, treadle_random *random, bool paged) {
     s->table[i] = s->table[k];
     s->table[k] = t;
   }
-  s->view = (treadle_view){.base = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
+  s->view = (treadle_view){
+      .base = s->base, .into = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
 }
 
 /* Strides that hold what is inside, with gaps now and then; `order` has the dimensions from slow to fast. */
@@ -154,7 +155,7 @@ static void check_case(uint64_t seed) {
 
 static void test_random_boxes(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= CASES; seed++) check_case(only_seed ? only_seed : seed);
+  for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++) check_case(only_seed ? only_seed : seed);
 }
 
 /* Rows of the stream kernel: every head, tail and gap around its block sizes. */

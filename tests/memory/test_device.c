@@ -73,7 +73,7 @@ static void test_pool(void **state) {
     const int32_t table[] = {2, 0};
     treadle_pool *pool;
     void *window;
-    const void *peer;
+    void *peer;
     assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
     assert_ok(device->ops->map(pool, table, 2, &window));
     assert_ok(device->ops->import(device->ops->export(pool), 3 * PAGE, &peer));

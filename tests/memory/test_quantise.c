@@ -27,12 +27,12 @@ static float float_of(uint32_t bits) {
 static float get(treadle_matrix m, treadle_dtype dtype, int64_t row, int64_t column) {
   float value;
   treadle_dtype_convert(&value, TREADLE_FP32,
-                        (char *)m.base + row * m.row_stride + column * m.column_stride, dtype, 1);
+                        (const char *)m.base + row * m.row_stride + column * m.column_stride, dtype, 1);
   return value;
 }
 
 static void put(treadle_matrix m, treadle_dtype dtype, int64_t row, int64_t column, float value) {
-  treadle_dtype_convert((char *)m.base + row * m.row_stride + column * m.column_stride, dtype, &value,
+  treadle_dtype_convert((char *)m.into + row * m.row_stride + column * m.column_stride, dtype, &value,
                         TREADLE_FP32, 1);
 }
 
@@ -52,7 +52,7 @@ static float plain_quantise(treadle_matrix to, treadle_matrix source, treadle_dt
   for (int64_t i = 0; i < rows * columns; i++) {
     float x = fminf(448, fmaxf(-448, get(source, dtype, i / columns, i % columns) / scale));
     uint8_t code = nan || infinite ? 0x7f : treadle_fp8_of_float(x);
-    memcpy((char *)to.base + i / columns * to.row_stride + i % columns * to.column_stride, &code, 1);
+    memcpy((char *)to.into + i / columns * to.row_stride + i % columns * to.column_stride, &code, 1);
   }
   return scale;
 }
@@ -73,8 +73,8 @@ typedef struct block {
 
 static treadle_matrix matrix(void *base, treadle_dtype dtype, const block *b, bool turned) {
   int64_t each = (int64_t)treadle_dtype_bytes(dtype);
-  if (turned) return (treadle_matrix){base, each, (b->rows + b->gap) * each};
-  return (treadle_matrix){base, (b->columns + b->gap) * each, each};
+  if (turned) return treadle_matrix_of(base, each, (b->rows + b->gap) * each);
+  return treadle_matrix_of(base, (b->columns + b->gap) * each, each);
 }
 
 /* Quantises what lies in `from`, and back to every type, with both movers. */
@@ -85,7 +85,7 @@ static float check_block(const block *b) {
     memset(codes, 0x11, ROOM);
     memset(wanted_codes, 0x11, ROOM);
     treadle_matrix to = matrix(codes, TREADLE_FP8_E4M3, b, false), plain = to;
-    plain.base = wanted_codes;
+    plain.base = plain.into = wanted_codes;
     wanted = plain_quantise(plain, source, b->dtype, b->rows, b->columns);
     treadle_quantise_block(to, &scale, source, b->dtype, b->rows, b->columns, (treadle_mover)mover);
     treadle_copy_fence();
@@ -95,7 +95,7 @@ static float check_block(const block *b) {
       memset(values, 0x22, ROOM);
       memset(wanted_values, 0x22, ROOM);
       treadle_matrix back = matrix(values, (treadle_dtype)type, b, b->turned), right = back;
-      right.base = wanted_values;
+      right.base = right.into = wanted_values;
       plain_dequantise(right, (treadle_dtype)type, to, scale, b->rows, b->columns);
       treadle_dequantise_block(back, (treadle_dtype)type, to, scale, b->rows, b->columns,
                                (treadle_mover)mover);
@@ -224,7 +224,7 @@ static void scales_of_all_kinds(void **state) {
     for (int type = TREADLE_FP32; type <= TREADLE_FP16; type++)
       for (int mover = TREADLE_MOVER_PLAIN; mover <= (int)treadle_copy_choose(); mover++) {
         treadle_matrix to = matrix(values, (treadle_dtype)type, &b, false), right = to;
-        right.base = wanted_values;
+        right.base = right.into = wanted_values;
         memset(values, 0x22, ROOM);
         memset(wanted_values, 0x22, ROOM);
         plain_dequantise(right, (treadle_dtype)type, source, scales[s], 64, 64);

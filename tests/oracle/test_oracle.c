@@ -1,5 +1,6 @@
 /* The oracle held against docs/rules.md: toy vectors, stage tables, HybridFlow's figure 8, and the cases of
- * tests/golden. The golden checkers are told to ask the oracle instead of the library. */
+ * tests/golden. The golden checkers are told to ask the oracle instead of the library.
+ * ctest: label=search */
 #include "test.h"
 
 #include "golden_support/golden.h"

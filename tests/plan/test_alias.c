@@ -361,7 +361,7 @@ static void random_pairs(void **state) {
   (void)state;
   static const int64_t sizes[] = {64, 128, 256, 512, 1024, 2048, 4096};
   int played = 0, aliased = 0;
-  for (uint64_t seed = 1; seed <= 400; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(400); seed++) {
     pair p;
     pair_make(&p, seed * 31, 20000);
     treadle_random random = {seed};

@@ -321,7 +321,7 @@ static void kinds_of_flat_ranks(void **state) {
 
 static void kinds_of_ranks(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 150; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(150); seed++) {
     pair p;
     pair_make(&p, seed * 17 + 3, 20000);
     check_kinds(p.from.layout, p.to.layout, INT64_C(64) << seed % 7, pair_describe(&p));

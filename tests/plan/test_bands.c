@@ -145,7 +145,10 @@ typedef struct play {
 
 static treadle_view view_of(const play *p, int64_t rank, bool of_to) {
   const rank_state *state = &p->ranks[rank];
-  return (treadle_view){(char *)state->pages, of_to ? state->plan->to_page : state->plan->from_page, SHIFT};
+  treadle_view view = treadle_view_of(state->pages);
+  view.table = of_to ? state->plan->to_page : state->plan->from_page;
+  view.page_shift = SHIFT;
+  return view;
 }
 
 static const treadle_direction *direction_of(const play *p, int64_t rank) {
@@ -206,7 +209,7 @@ static void play_band(play *p, int64_t rank, const treadle_band *run, int32_t po
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype), column = 0;
   assert_true(direction->scratch_bytes >= band->rows * band->columns * size);
   char *values = calloc((size_t)(band->rows * band->columns), (size_t)size);
-  treadle_view scratch = {.base = values}, own = view_of(p, rank, !p->back);
+  treadle_view scratch = treadle_view_of(values), own = view_of(p, rank, !p->back);
   treadle_view from = band->twin ? own : view_of(p, parts[0].op.source, p->back);
   for (int64_t i = 0; i < band->parts && band->quantises; i++) {
     from = view_of(p, parts[i].op.source, p->back);
@@ -218,7 +221,8 @@ static void play_band(play *p, int64_t rank, const treadle_band *run, int32_t po
     if (columns > band->columns - column) columns = band->columns - column;
     uint8_t codes[128 * 128];
     float scale;
-    treadle_matrix in = {codes, columns, 1}, out = {values + column * size, band->columns * size, size};
+    treadle_matrix in = treadle_matrix_of(codes, columns, 1),
+                   out = treadle_matrix_of(values + column * size, band->columns * size, size);
     if (band->quantises)
       treadle_quantise_block(in, &scale, out, (treadle_dtype)band->value_dtype, band->rows, columns,
                              TREADLE_MOVER_PLAIN);

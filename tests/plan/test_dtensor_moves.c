@@ -95,7 +95,7 @@ static void move(const treadle_layout *from, const treadle_layout *to, int64_t r
       treadle_view source = {.base = op->twin         ? got
                                      : op->source < 0 ? got
                                                       : sources[op->source]},
-                   view = {.base = got};
+                   view = treadle_view_of(got);
       treadle_copy_op(op, &source, &view, treadle_copy_choose());
     }
     treadle_copy_fence();

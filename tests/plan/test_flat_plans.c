@@ -142,7 +142,7 @@ static void draws(void **state) {
                                       "vllm:tp=2,dtype=fp32",
                                       "vllm:pp=2,dtype=fp32",
                                       "vllm:tp=2,pp=2,dtype=fp32"};
-  for (uint64_t seed = 1; seed <= 100; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(100); seed++) {
     treadle_random random = {seed};
     const char *config = flat_configs[treadle_random_below(&random, FLAT_CONFIGS)];
     const char *from = texts[treadle_random_below(&random, TEST_COUNT(texts))];

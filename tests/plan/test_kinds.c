@@ -56,7 +56,7 @@ static int32_t check_kinds(const treadle_layout *from, const treadle_layout *to,
 static void random_pairs(void **state) {
   (void)state;
   int64_t ranks = 0, kinds = 0;
-  for (uint64_t seed = 1; seed <= 250; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(250); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     kinds += check_kinds(p.from.layout, p.to.layout, 1 + (int32_t)(seed * 37 % 40), pair_describe(&p));

@@ -1,6 +1,6 @@
 /* Everything that can go wrong with a switch while all ranks live: planted faults, refusals, memory that is
  * out, ranks that are late. All ranks fail together, nobody hangs, and what they say of the weights is
- * true. ctest: label=threads timeout=600 */
+ * true. ctest: label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"

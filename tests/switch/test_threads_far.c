@@ -1,5 +1,5 @@
 /* src/switch/far.c, src/transport/link.c: windows that cannot be read in place are fetched; a fetch that fails fails the switch
- * on all ranks.  ctest: label=threads */
+ * on all ranks.  ctest: label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"

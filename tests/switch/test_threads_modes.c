@@ -1,6 +1,6 @@
 /* The life of the memory: what lies on the device in each mode for each combination of flags, by the books and by the
  * pool's file; training state that goes and comes for ten cycles; engines that do not bind; wrong orders.
- * ctest: label=threads timeout=600 */
+ * ctest: label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -459,10 +459,10 @@ static int refuse(treadle_group *group, void *context) {
   RANK_FAILS(TREADLE_STATE, "being accumulated", treadle_switch_to_infer(sw));
   treadle_switch_accumulate(sw, false);
   RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN);
-  RANK_TRUE(!atomic_flag_test_and_set(&sw->busy)); /* as another thread would */
+  RANK_OK(treadle_helm_take(sw, "another thread"));
   RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_to_infer(sw));
   RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_trim(sw));
-  atomic_flag_clear(&sw->busy);
+  treadle_helm_leave(sw);
   RANK_OK(treadle_switch_to_infer(sw));
 
   RANK_OK(treadle_group_barrier(group)); /* some go another way */

@@ -1,4 +1,4 @@
-/* src/switch/protocol.c: the outcome of an epoch. Run under TSan too.  ctest: label=threads */
+/* src/switch/protocol.c: the outcome of an epoch. Run under TSan too.  ctest: label=threads timeout=900 */
 #include "switch/protocol.h"
 #include "test.h"
 #include "transport/ranks.h"

@@ -1,5 +1,5 @@
 /* The caller's own memory in place of windows: training state that lies partly there for ten cycles of all modes; memory
- * that is refused; memory that is freed too early. ctest: label=threads timeout=600 */
+ * that is refused; memory that is freed too early. ctest: label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -287,10 +287,10 @@ static int refuse(treadle_group *group, void *context) {
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(stats.foreign_bytes == 0 && sw->foreign.count == 0);
 
-  RANK_TRUE(!atomic_flag_test_and_set(&sw->busy)); /* as another thread would */
+  RANK_OK(treadle_helm_take(sw, "another thread"));
   RANK_FAILS(TREADLE_STATE, "a switch is running",
              treadle_switch_register(sw, TREADLE_GRADS, 0, room, 8 * PAGE));
-  atomic_flag_clear(&sw->busy);
+  treadle_helm_leave(sw);
   char *params = room + ROOM / 2, *grads = room + 9 * PAGE;
   memcpy(params, window + offset, bytes);
   RANK_OK(treadle_switch_register(sw, TREADLE_PARAMS, offset, params, bytes));

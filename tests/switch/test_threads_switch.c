@@ -1,6 +1,6 @@
 /* The whole switch with ranks as threads: random pairs of layouts, delays at every wait. All memory is seen
  * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
- * page is written again.  test_threads_switch [SEED] ctest: label=threads */
+ * page is written again.  test_threads_switch [SEED] ctest: label=threads timeout=900 */
 #include "plan/pairs.h"
 #include "switch/switch.h"
 #include "test.h"
@@ -120,7 +120,7 @@ static int64_t largest_cap_min(const pair *p) {
 static void test_pairs(void **state) {
   (void)state;
   int64_t ways[2] = {0};
-  for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
     pair p;
     pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
     play_input play = {.p = &p, .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout)};
