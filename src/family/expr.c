@@ -14,6 +14,7 @@
 #include "family/expr.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 32, MAX_NAME = 64 };
@@ -140,15 +141,19 @@ static treadle_status take_name(parser *p, char name[MAX_NAME]) {
   return TREADLE_OK;
 }
 
-/* A name, or a name and a word with a dot between them. */
+/* A name, or a name and a word or number with a dot between them. */
 static treadle_status take_list_name(parser *p, char name[MAX_NAME]) {
   char word[MAX_NAME];
   treadle_status status;
   TRY(take_name(p, name));
   if (*p->at != '.') return TREADLE_OK;
   p->at++;
-  if (!is_letter(*p->at)) return fail_here(p, "a word is missing");
-  TRY(take_name(p, word));
+  size_t digits = strspn(p->at, "0123456789");
+  if (digits >= MAX_NAME || (digits ? is_letter(p->at[digits]) : !is_letter(*p->at)))
+    return fail_here(p, "a word or number is missing");
+  snprintf(word, sizeof word, "%.*s", (int)digits, p->at);
+  p->at += digits;
+  if (!digits) TRY(take_name(p, word));
   if (strlen(name) + 1 + strlen(word) >= MAX_NAME)
     return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a name is longer than %d", p->what, p->text,
                         MAX_NAME - 1);

@@ -6,6 +6,7 @@
  * and 0
  *   l in mlp_only_layers                     is the number in a list of a config? 0 where the list is absent
  *   l in layer_types.full_attention          is this the word at the number's place in a list of words?
+ *   l in moe_layer_freq.1                    is this the number at its place in a list of whole numbers?
  *
  * Names are looked up through the caller, so the same expressions serve config fields, shapes and
  * conditions of a layout. */
@@ -17,7 +18,7 @@
 #include <stdint.h>
 
 /* Finds a name. TREADLE_OK with *found_p false when it is absent. With `member`, the name is that of a list, and the
- * value is whether *member is in it; with NAME.WORD, whether the list has WORD at place *member. */
+ * value is whether *member is in it; with NAME.WORD or NAME.NUMBER, whether the list has that at place *member. */
 typedef treadle_status (*treadle_lookup)(void *context, const char *name, const int64_t *member,
                                          int64_t *value_p, bool *found_p);
 

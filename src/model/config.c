@@ -1,6 +1,7 @@
 /* Fields of a config.json. Whatever is not plainly what it should be is refused: 4096.0, "4096", -1. */
 #include "model/config.h"
 #include "base/dtype.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ treadle_status treadle_config_number(const json_t *config, const char *name, int
   return TREADLE_OK;
 }
 
-/* NAME.WORD: has the list NAME the word at this place? */
-static treadle_status has_word(const json_t *config, const char *name, const char *word, int64_t place,
+/* NAME.WORD or NAME.NUMBER: has the list NAME the word, or the number, at this place? */
+static treadle_status has_item(const json_t *config, const char *name, const char *word, int64_t place,
                                bool *is_member_p, bool *found_p) {
   char list[64];
   snprintf(list, sizeof list, "%.*s", (int)(word - 1 - name), name);
@@ -40,16 +41,20 @@ static treadle_status has_word(const json_t *config, const char *name, const cha
   *found_p = field && !json_is_null(field);
   if (!*found_p) return TREADLE_OK;
   const json_t *item = place < 0 ? NULL : json_array_get(field, (size_t)place);
-  *is_member_p = item && json_is_string(item) && strcmp(json_string_value(item), word) == 0;
-  return json_is_array(field) && (!item || json_is_string(item)) ? TREADLE_OK
-                                                                 : refuse(list, field, "a list of words");
+  int64_t number = 0;
+  bool numbers = treadle_text_to_int64(word, &number);
+  if (!json_is_array(field) || (item && !(numbers ? json_is_integer(item) : json_is_string(item))))
+    return refuse(list, field, numbers ? "a list of whole numbers" : "a list of words");
+  if (item)
+    *is_member_p = numbers ? json_integer_value(item) == number : !strcmp(json_string_value(item), word);
+  return TREADLE_OK;
 }
 
 treadle_status treadle_config_member(const json_t *config, const char *name, int64_t member,
                                      bool *is_member_p, bool *found_p) {
   const char *dot = strchr(name, '.');
   *is_member_p = false;
-  if (dot) return has_word(config, name, dot + 1, member, is_member_p, found_p);
+  if (dot) return has_item(config, name, dot + 1, member, is_member_p, found_p);
   const json_t *field = json_object_get(config, name);
   *found_p = field && !json_is_null(field);
   if (!*found_p) return TREADLE_OK;

@@ -14,7 +14,8 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   if (calls) ++*calls;
   *found_p = false;
   if (member) {
-    bool words = strcmp(name, "places.word") == 0; /* the word is at place 5 */
+    /* the word is at place 5, and so is the number */
+    bool words = strcmp(name, "places.word") == 0 || strcmp(name, "places.17") == 0;
     *found_p = words || strcmp(name, "odd") == 0;
     *value_p = words ? *member == 5 : *member % 2 != 0;
     return TREADLE_OK;
@@ -47,6 +48,8 @@ static void values(void **state) {
               {"c in absent", 0},
               {"c in places.word and not b in places.word", 1},
               {"c in places.other", 0},
+              {"c in places.17 and not b in places.17", 1},
+              {"c in places.1", 0},
               {"not 1 + b in odd", 0},
               {"1 - 2", -1},
               {"a - 2 * c", 2},
