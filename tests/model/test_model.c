@@ -333,7 +333,7 @@ static void shapes_of_layers(void **state) {
   snprintf(text, sizeof text, GEMMA, "");
   assert_refused(
       "of Gemma 4, models with inputs for each layer or with layers that share keys and values (E2B, "
-      "E4B) are not known (per_layer == 0 and",
+      "E4B) are not known ((hidden_size_per_layer_input ?? 256) == 0 and",
       make(text, &model));
   snprintf(text, sizeof text, GEMMA, ", \"hidden_size_per_layer_input\": 0, \"num_kv_shared_layers\": 2");
   assert_refused("of Gemma 4, models with inputs for each layer", make(text, &model));
