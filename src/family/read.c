@@ -111,6 +111,7 @@ static const char *const reserved_names[] = {"l",
                                              "mla_fused",
                                              "triton_kernels",
                                              "indexer_fused",
+                                             "wrapped",
                                              NULL};
 
 static bool is_reserved(const char *name) {
