@@ -119,7 +119,8 @@ typedef enum treadle_dtype {
   TREADLE_FP32,
   TREADLE_BF16,
   TREADLE_FP16,
-  TREADLE_FP8_E4M3 /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_FP8_E4M3, /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_INT32     /* of tables that no layout casts */
 } treadle_dtype;
 
 /* ---- The model: canonical tensors -------------------------------------------------------------- */
@@ -239,9 +240,12 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
  * name. Else, as for a name that is none there: -1. */
 int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name);
 
+/* What padding holds, in the place of a tensor's number. */
+enum { TREADLE_FILL_ZEROS = -1, TREADLE_FILL_MINUS_INFINITY = -2 };
+
 /* A maximal run of a storage tensor's row-major elements: element local_start + i is element
- * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
- * zeros. An element of an array: this struct is frozen. */
+ * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; below 0 it is a fill, TREADLE_FILL_ZEROS
+ * or another one. An element of an array: this struct is frozen. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;

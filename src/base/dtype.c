@@ -15,6 +15,7 @@ static const struct {
     [TREADLE_BF16] = {2, "bf16", "BF16", {"bfloat16", NULL}},
     [TREADLE_FP16] = {2, "fp16", "F16", {"float16", "half", "f16", "FP16", NULL}},
     [TREADLE_FP8_E4M3] = {1, "fp8", "F8_E4M3", {"float8_e4m3fn", "fp8_e4m3", "fp8_e4m3fn", NULL}},
+    [TREADLE_INT32] = {4, "int32", "I32", {"int", NULL}},
 };
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -42,6 +43,7 @@ bool treadle_dtype_parse(const char *text, treadle_dtype *dtype_p) {
 }
 
 bool treadle_dtype_lossless(treadle_dtype from, treadle_dtype to) {
+  if (from == TREADLE_INT32 || to == TREADLE_INT32) return from == to;
   return from == to || to == TREADLE_FP32 || from == TREADLE_FP8_E4M3;
 }
 
@@ -153,11 +155,31 @@ static void (*const converters[TYPES][TYPES])(unsigned char *, const unsigned ch
         {[TREADLE_FP32] = fp32_to_fp8, [TREADLE_BF16] = bf16_to_fp8, [TREADLE_FP16] = fp16_to_fp8},
 };
 
+/* By way of fp32, for people who look at them. */
+static void convert_integers(unsigned char *to, treadle_dtype to_dtype, const unsigned char *from,
+                             treadle_dtype from_dtype, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    float value;
+    int32_t number;
+    if (from_dtype == TREADLE_INT32) {
+      memcpy(&number, from + i * sizeof number, sizeof number);
+      value = (float)number;
+      treadle_dtype_convert(to + i * types[to_dtype].bytes, to_dtype, &value, TREADLE_FP32, 1);
+    } else {
+      treadle_dtype_convert(&value, TREADLE_FP32, from + i * types[from_dtype].bytes, from_dtype, 1);
+      number = value >= -0x1p30f && value <= 0x1p30f ? (int32_t)value : 0;
+      memcpy(to + i * sizeof number, &number, sizeof number);
+    }
+  }
+}
+
 void treadle_dtype_convert(void *to, treadle_dtype to_dtype, const void *from, treadle_dtype from_dtype,
                            size_t count) {
   if (count == 0) return; /* the pointers may be NULL then */
   if (to_dtype == from_dtype)
     memcpy(to, from, count * types[to_dtype].bytes);
+  else if (to_dtype == TREADLE_INT32 || from_dtype == TREADLE_INT32)
+    convert_integers(to, to_dtype, from, from_dtype, count);
   else
     converters[to_dtype][from_dtype](to, from, count);
 }

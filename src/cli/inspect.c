@@ -92,7 +92,8 @@ out:
 }
 
 static void print_types(const treadle_model *model) {
-  static const treadle_dtype dtypes[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16, TREADLE_FP8_E4M3};
+  static const treadle_dtype dtypes[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16, TREADLE_FP8_E4M3,
+                                         TREADLE_INT32};
   for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
     int64_t elems = treadle_model_elems_of(model, dtypes[d]);
     if (elems)

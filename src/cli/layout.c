@@ -35,7 +35,9 @@ static treadle_status print_json_runs(const layout_view *view, int32_t storage, 
   for (size_t i = 0; i < count; i++) {
     treadle_json_out_open(out, NULL, '[');
     treadle_json_out_int(out, NULL, runs[i].local_start);
-    treadle_json_out_text(out, NULL, tensor_name(view, runs[i].tensor));
+    treadle_json_out_text(
+        out, NULL,
+        runs[i].tensor == TREADLE_FILL_MINUS_INFINITY ? "-inf" : tensor_name(view, runs[i].tensor));
     treadle_json_out_int(out, NULL, runs[i].start);
     treadle_json_out_int(out, NULL, runs[i].stride);
     treadle_json_out_int(out, NULL, runs[i].count);
@@ -101,8 +103,9 @@ static void print_runs(const layout_view *view, const treadle_run *runs, size_t 
              (long long)(runs[i].local_start + runs[i].count), treadle_text_shown(name),
              (long long)runs[i].start, (long long)runs[i].stride);
     else
-      printf("      %lld..%lld  padding\n", (long long)runs[i].local_start,
-             (long long)(runs[i].local_start + runs[i].count));
+      printf("      %lld..%lld  padding%s\n", (long long)runs[i].local_start,
+             (long long)(runs[i].local_start + runs[i].count),
+             runs[i].tensor == TREADLE_FILL_MINUS_INFINITY ? " of -inf" : "");
   }
 }
 

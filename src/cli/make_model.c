@@ -20,7 +20,7 @@ static treadle_status make(const treadle_arguments *arguments, treadle_model **m
   if (!arguments->model && arguments->scale_down)
     TRY(treadle_fail(TREADLE_REFUSED, "--scale-down needs --model config.json"));
   if (arguments->dtype &&
-      (!treadle_dtype_parse(arguments->dtype, &options.dtype) || options.dtype == TREADLE_FP8_E4M3))
+      (!treadle_dtype_parse(arguments->dtype, &options.dtype) || options.dtype >= TREADLE_FP8_E4M3))
     TRY(treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32", arguments->dtype));
   TRY(treadle_make_model(arguments->words[0], &options, model_p));
   treadle_say_scaled(arguments, *model_p);

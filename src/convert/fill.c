@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "convert/kept.h"
-#include "memory/device.h"
+#include "memory/copy.h"
 #include "weights/decode.h"
 
 #include <inttypes.h>
@@ -128,6 +128,15 @@ out:
   return status;
 }
 
+static void pad_part(const treadle_piece *piece, const treadle_strided *part, char *buffer) {
+  treadle_piece fill = *piece;
+  fill.box = part->box;
+  fill.offset = part->offset;
+  const treadle_op op = treadle_fill_op(&fill);
+  const treadle_view to = treadle_view_of(buffer);
+  treadle_copy_op(&op, NULL, &to, TREADLE_MOVER_PLAIN);
+}
+
 treadle_status treadle_fill(treadle_filler *f, const treadle_out_file *file,
                             const treadle_out_tensor *tensor, int64_t low, int64_t high, char *buffer,
                             const char **bytes_p) {
@@ -155,11 +164,8 @@ treadle_status treadle_fill(treadle_filler *f, const treadle_out_file *file,
       left -= bytes;
       if (piece->tensor >= 0)
         TRY(fill_part(f, piece, part, high - low, buffer, bytes_p));
-      else if (piece->stride[0] == size)
-        memset(buffer + part->offset, 0, (size_t)bytes);
       else
-        for (int64_t e = 0; e < part->box.size[0]; e++)
-          memset(buffer + part->offset + e * piece->stride[0], 0, (size_t)size);
+        pad_part(piece, part, buffer);
     }
   }
   if (left)

@@ -66,7 +66,8 @@ treadle_status treadle_kept_take(treadle_source *source, int32_t index, treadle_
   const treadle_stored *original =
       source->kept ? treadle_checkpoint_find(source->kept, tensor->name) : NULL;
   if (!original || tensor->by_expert || original->elems != tensor->elems ||
-      original->dtype == TREADLE_DTYPE_NONE || original->dtype == TREADLE_FP8_E4M3)
+      original->dtype == TREADLE_DTYPE_NONE || original->dtype == TREADLE_FP8_E4M3 ||
+      (original->dtype == TREADLE_INT32) != (place->dtype == TREADLE_INT32))
     return TREADLE_OK;
   treadle_file_box kept = *place;
   int64_t stride = (int64_t)treadle_dtype_bytes(original->dtype);

@@ -15,6 +15,7 @@
 #include "family/expr.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 32, MAX_NAME = 64 };

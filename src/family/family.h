@@ -119,6 +119,13 @@ typedef struct treadle_rule {
   bool buffer;         /* listed behind the parameters of its chunk */
   treadle_dtype dtype; /* stored in this type; NONE: the layout's */
   bool beside;         /* parts stand side by side in dimension 1, instead of one above the other */
+  const char
+      *round; /* expression: rows of a shard are a multiple of it, with padding behind the parts; or NULL */
+  const char
+      *least; /* expression: a shard has so much room at least for what is cut of each part; or NULL */
+  bool minus_infinity; /* is what padding holds; else zeros */
+  int32_t shown_count; /* expressions: the shape that users see, of the same elements; 0: as it is cut */
+  const char **shown;
   int8_t
       merge; /* a stack of experts is shown with experts and dimension merge - 1 as one; 0: with a dimension more */
   bool scales; /* block scales of the storage tensor before it */

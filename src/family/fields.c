@@ -105,7 +105,7 @@ treadle_status treadle_family_dtype(const treadle_family_reader *reader, const t
   *dtype_p = TREADLE_DTYPE_NONE;
   TRY(treadle_family_text_of(reader, node, "dtype", false, &text));
   if (text && !treadle_dtype_parse(text, dtype_p))
-    return treadle_family_fail(reader, node, "dtype: %s is none of fp32, bf16, fp16", text);
+    return treadle_family_fail(reader, node, "dtype: %s is none of fp32, bf16, fp16, int32", text);
 out:
   return status;
 }

@@ -111,6 +111,7 @@ static const char *const reserved_names[] = {"l",
                                              "mla_fused",
                                              "triton_kernels",
                                              "indexer_fused",
+                                             "wrapped",
                                              NULL};
 
 static bool is_reserved(const char *name) {
@@ -296,6 +297,9 @@ static treadle_status read_tensor(treadle_family_reader *reader, const treadle_y
   TRY(treadle_family_condition(reader, node, "when", &kind->when));
   TRY(read_same_when(reader, node, kind));
   TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
+  if (kind->dtype == TREADLE_INT32 && (!kind->buffer || kind->experts))
+    return treadle_family_fail(
+        reader, node, "%s: integers are not trained: say buffer: true; and not of experts", kind->name);
   kind->file = node->file;
   kind->line = node->line;
   TRY(treadle_map_put(&reader->kinds, key, family->kind_count));

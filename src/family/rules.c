@@ -4,19 +4,21 @@
  * agree in all dimensions but the first; a fused axis is the first of each part; a name that comes again
  * differs in at, when or spec; and every kind has a rule in every section (under both of Megatron's specs),
  * so that nothing of a model is silently left behind. */
+#include "family/expr.h"
 #include "family/read.h"
 
 #include <string.h>
 
-static const char *const rule_keys[] = {"name",  "spec",  "when",   "at",     "of",    "cut",
-                                        "over",  "fuse",  "pad",    "also",   "add",   "derived",
-                                        "dtype", "named", "buffer", "beside", "merge", NULL};
+static const char *const rule_keys[] = {
+    "name",    "spec",  "when",  "at",     "of",     "cut",   "over",  "fuse",  "pad",  "also",  "add",
+    "derived", "dtype", "named", "buffer", "beside", "merge", "round", "least", "fill", "shown", NULL};
 static const char *const packed_keys[] = {"name", "of", NULL};
 static const char *const mtp_keys[] = {"mtp", NULL};
 static const char *const mtp_words[] = {"layers", NULL};
 static const char *const engine_names[] = {"megatron", "vllm", "sglang", NULL};
 static const char *const spec_words[] = {"te", "local", NULL};
 static const char *const pad_words[] = {"vocab", NULL};
+static const char *const fill_words[] = {"zeros", "minus_infinity", NULL};
 /* In the order of the enums. */
 static const char *const cut_words[] = {"none", "rows", "cols", "first", "heads", NULL};
 static const char *const at_words[] = {"layer", "first", "last", "norm", "every", "mtp", "draft", NULL};
@@ -146,6 +148,13 @@ static treadle_status read_value(treadle_family_reader *reader, const treadle_ya
   TRY(read_word(reader, node, "add", adds, 1, &add));
   TRY(treadle_family_dtype(reader, node, &rule->dtype));
   rule->add = (int8_t)(add - 1);
+  for (int i = 0; i < rule->nparts; i++) {
+    const treadle_kind *kind = &reader->family->kinds[rule->parts[i].kind];
+    bool integers = kind->dtype == TREADLE_INT32;
+    if (rule->dtype == TREADLE_INT32 || (integers && (rule->nparts > 1 || rule->add || rule->dtype)))
+      return treadle_family_fail(
+          reader, node, "%s: integers stay what they are, alone and in tensors of them", rule->name);
+  }
   for (int i = 0; rule->add && i < rule->nparts; i++)
     reader->family->kinds[rule->parts[i].kind].shifted = true;
 out:
@@ -170,6 +179,39 @@ static treadle_status read_cut(treadle_family_reader *reader, const treadle_yaml
   if (rule->pad_vocab && (rule->fuse || (rule->cut != TREADLE_CUT_NONE && rule->cut != TREADLE_CUT_ROWS)))
     return treadle_family_fail(reader, node, "pad of %s goes with cut: rows, or with none", rule->name);
   if (!rule->over) rule->over = "tp";
+out:
+  return status;
+}
+
+/* round, least, fill and shown. */
+static treadle_status read_room(treadle_family_reader *reader, const treadle_yaml *node,
+                                treadle_rule *rule) {
+  bool plain = !rule->fuse && !rule->pad_vocab && !rule->beside && !rule->also && !rule->merge,
+       cut = rule->cut == TREADLE_CUT_ROWS || rule->cut == TREADLE_CUT_COLS;
+  int fill;
+  treadle_status status;
+  TRY(treadle_family_condition(reader, node, "round", &rule->round));
+  TRY(treadle_family_condition(reader, node, "least", &rule->least));
+  TRY(read_word(reader, node, "fill", fill_words, -1, &fill));
+  TRY(treadle_family_texts_of(reader, node, "shown", &rule->shown_count, &rule->shown));
+  rule->minus_infinity = fill == 1;
+  if (rule->round && (!plain || rule->experts || rule->least || rule->cut == TREADLE_CUT_FIRST))
+    return treadle_family_fail(
+        reader, node, "round: %s must be parts one above the other, and not of experts", rule->name);
+  if (rule->least && (!plain || !cut))
+    return treadle_family_fail(
+        reader, node, "least: %s must be parts one above the other, cut by rows or cols", rule->name);
+  if (fill >= 0 && !rule->round && !rule->least)
+    return treadle_family_fail(reader, node, "fill: %s has no padding; say round or least", rule->name);
+  if (rule->shown_count && (rule->experts || rule->shown_count > TREADLE_MAX_DIMS))
+    return treadle_family_fail(reader, node,
+                               "shown: %s must not be of experts, and has at most %d dimensions",
+                               rule->name, TREADLE_MAX_DIMS);
+  for (int32_t i = 0; i < rule->shown_count; i++) {
+    const char *what = treadle_family_place(reader, node);
+    if (!what) return treadle_family_no_memory();
+    TRY(treadle_expr_check(what, rule->shown[i], NULL, NULL));
+  }
 out:
   return status;
 }
@@ -236,6 +278,7 @@ static treadle_status read_rule(treadle_family_reader *reader, const treadle_yam
   TRY(read_parts(reader, node, listed ? (int)position : -1, rule));
   TRY(read_other_names(reader, node, rule));
   TRY(read_value(reader, node, rule));
+  TRY(read_room(reader, node, rule));
 out:
   return status;
 }

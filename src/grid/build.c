@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "grid/grid.h"
 #include "grid/grid_parts.h"
+#include "model/config.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -52,6 +53,53 @@ static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, cons
   if (used->padded_rows % used->shards != 0)
     REFUSE("layout '%s': %s: the padded vocabulary, %" PRId64 ", is not divisible by %s=%" PRId64,
            layout->text, rule->name, used->padded_rows, rule->over, used->shards);
+out:
+  return status;
+}
+
+/* A size that the rule says; 0 where it says none. */
+static treadle_status read_size(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                const treadle_rule *rule, const char *key, const char *text, int64_t least,
+                                int64_t *size_p) {
+  treadle_status status = TREADLE_OK;
+  *size_p = 0;
+  if (!text) return TREADLE_OK;
+  TRY(treadle_grid_evaluate(layout, spec, rule->name, text, -1, size_p));
+  if (*size_p < least || *size_p > TREADLE_MAX_SIZE)
+    REFUSE("%s line %d: %s: %s of %s is %" PRId64 ", not from %" PRId64 " to 2^40", rule->file, rule->line,
+           text, key, rule->name, *size_p, least);
+out:
+  return status;
+}
+
+/* round, least and shown of a rule. */
+static treadle_status find_room(const treadle_layout *layout, const treadle_grid_spec *spec,
+                                treadle_grid_rule *used) {
+  const treadle_rule *rule = used->rule;
+  treadle_status status;
+  TRY(read_size(layout, spec, rule, "round", rule->round, 1, &used->round));
+  TRY(read_size(layout, spec, rule, "least", rule->least, 0, &used->least));
+  for (int32_t i = 0; i < rule->shown_count; i++)
+    TRY(read_size(layout, spec, rule, "shown", rule->shown[i], 1, &used->shown[i]));
+  if (used->transposed && used->least)
+    REFUSE("layout '%s': %s has padding, and is not stored transposed", layout->text, rule->name);
+out:
+  return status;
+}
+
+/* Users see a storage tensor in another shape. */
+static treadle_status show_shape(const treadle_layout *layout, const treadle_grid_rule *rule,
+                                 treadle_storage *storage) {
+  treadle_storage shown = *storage;
+  treadle_status status = TREADLE_OK;
+  if (!rule->rule->shown_count) return TREADLE_OK;
+  shown.ndim = rule->rule->shown_count;
+  for (int d = 0; d < shown.ndim; d++) shown.shape[d] = rule->shown[d];
+  TRY(treadle_storage_measure(layout, rule->rule->name, &shown));
+  if (shown.bytes != storage->bytes)
+    REFUSE("%s line %d: %s is shown with %" PRId64 " bytes, and has %" PRId64, rule->rule->file,
+           rule->rule->line, rule->rule->name, shown.bytes, storage->bytes);
+  *storage = shown;
 out:
   return status;
 }
@@ -127,6 +175,7 @@ static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
     TRY(find_dims(layout, grid, spec, used));
     bool stacked = rule->experts && !strchr(used->name->text, '*'); /* else modules of their own */
     used->transposed = spec->transposes_experts && stacked && used->parts[0].ndim == 2;
+    TRY(find_room(layout, spec, used));
     if (rule->scales) TRY(treadle_grid_check_blocks(layout, spec->refines_blocks, used));
   }
 out:
@@ -218,6 +267,7 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
       !holds_codes(b->layout->model, rule->rule, storage)) /* dequantised values */
     storage->dtype = head->dtype == TREADLE_FP8_E4M3 ? TREADLE_BF16 : head->dtype;
   TRY(treadle_storage_measure(b->layout, rule->rule->name, storage));
+  TRY(show_shape(b->layout, rule, storage));
   if (rule->ep) {
     storage->slots = b->slots;
     storage->by_expert = rule->name->by_expert;

@@ -34,9 +34,9 @@ static treadle_cut cut_of(const treadle_grid_rule *rule, const treadle_part_shap
   return rule->rule->cut == TREADLE_CUT_HEADS && part->rows_only ? TREADLE_CUT_ROWS : rule->rule->cut;
 }
 
-/* Elements of one step of dimension 0, in a local tensor whose dimension 1 is cut in `columns`. */
-static int64_t row_elems(const treadle_part_shape *part, int64_t columns) {
-  return part->elems / part->shape[0] / columns;
+/* Elements of one step of dimension 0, in a local tensor whose dimension 1 is so wide. */
+static int64_t row_elems(const treadle_part_shape *part, int64_t width) {
+  return part->elems / part->shape[0] / (part->ndim > 1 ? part->shape[1] : 1) * width;
 }
 
 /* Local rows of a part that is cut on its own. */
@@ -50,6 +50,24 @@ static int64_t local_rows(const treadle_grid_rule *rule, const treadle_part_shap
     return rows_of(part) / groups;
   default: return rule->padded_rows ? rule->padded_rows : rows_of(part);
   }
+}
+
+/* What has `least` room, or more. */
+static int64_t with_room(const treadle_grid_rule *rule, int64_t size) {
+  return size > rule->least ? size : rule->least;
+}
+
+/* Rows of a part on a shard, with padding behind them. */
+static int64_t room_rows(const treadle_grid_rule *rule, const treadle_part_shape *part) {
+  int64_t rows = local_rows(rule, part);
+  return rule->rule->cut == TREADLE_CUT_ROWS ? with_room(rule, rows) : rows;
+}
+
+/* The same of columns; 1 of what has none. */
+static int64_t room_columns(const treadle_grid_rule *rule, const treadle_part_shape *part) {
+  if (part->ndim < 2) return 1;
+  return rule->rule->cut == TREADLE_CUT_COLS ? with_room(rule, part->shape[1] / rule->shards)
+                                             : part->shape[1];
 }
 
 static const char *name_of(const treadle_model *model, const treadle_part_shape *part) {
@@ -115,15 +133,16 @@ treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
       TRY(check_divides(what, rule, name_of(model, part), "columns", part->shape[1]));
     }
     if (extra || (rule->rule->beside && i > 0)) continue;
-    rows += local_rows(rule, part);
+    rows += room_rows(rule, part);
     all_rows += rows_of(part);
   }
   if (rule->rule->fuse) {
     TRY(check_divides(what, rule, rule->rule->name, "fused rows", all_rows));
     rows = all_rows / rule->shards;
   }
+  if (rule->round) rows = (rows + rule->round - 1) / rule->round * rule->round;
   storage->shape[0] = rows;
-  if (rule->rule->cut == TREADLE_CUT_COLS) storage->shape[1] /= rule->shards;
+  if (rule->rule->cut == TREADLE_CUT_COLS) storage->shape[1] = room_columns(rule, head);
   if (rule->rule->beside) storage->shape[1] = columns_beside(rule, storage->nparts);
   if (rule->transposed) {
     rows = storage->shape[0];
@@ -191,7 +210,7 @@ static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_st
                                  int position, int64_t shard, treadle_parts *parts) {
   treadle_status status = TREADLE_OK;
   const treadle_part_shape *part = &rule->parts[position];
-  int64_t groups = part->axis[0], row = row_elems(part, 1);
+  int64_t groups = part->axis[0], row = row_elems(part, part->ndim > 1 ? part->shape[1] : 1);
   int64_t begin = 0, block = 0; /* this part's rows in a group's block */
   for (int i = 0; i < storage->nparts; i++) {
     if (i == position) begin = block;
@@ -249,14 +268,13 @@ static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_stor
   if (rule->rule->cut == TREADLE_CUT_FIRST && shard > 0) return TREADLE_OK;
   const treadle_part_shape *part = &rule->parts[position];
   bool by_columns = rule->rule->cut == TREADLE_CUT_COLS;
-  int64_t columns = by_columns ? rule->shards : 1, stride[TREADLE_MAX_AXES];
-  int64_t width = part->ndim > 1 ? part->shape[1] / columns : 1;
+  int64_t width = room_columns(rule, part), stride[TREADLE_MAX_AXES];
   if (rule->rule->beside) width = columns_beside(rule, storage->nparts);
   local_strides(part, width, stride);
   int64_t offset = 0; /* of this part's first row, in its expert */
   int begin = position >= storage->nparts - rule->also ? storage->nparts - rule->also : 0;
   for (int i = begin; i < position && !rule->rule->beside; i++)
-    offset += local_rows(rule, &rule->parts[i]) * row_elems(&rule->parts[i], columns);
+    offset += room_rows(rule, &rule->parts[i]) * row_elems(&rule->parts[i], width);
   if (rule->rule->beside) offset = columns_beside(rule, position);
   range of = {.low = 0, .high = rows_of(part)};
   axes_of(part, by_columns ? 1 : 0, &of.first, &of.last);
@@ -287,6 +305,30 @@ treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_sto
               &parts->items[i]);
 out:
   return status;
+}
+
+treadle_gap treadle_cut_gap(const treadle_grid_rule *rule, int position) {
+  const treadle_part_shape *part = &rule->parts[position];
+  treadle_gap gap = {0};
+  int64_t width = room_columns(rule, part), rows = local_rows(rule, part), room = room_rows(rule, part);
+  for (int i = 0; i < position; i++)
+    gap.offset += room_rows(rule, &rule->parts[i]) * row_elems(&rule->parts[i], width);
+  if (rule->rule->cut == TREADLE_CUT_COLS) {
+    int64_t columns = part->shape[1] / rule->shards, inner = row_elems(part, 1);
+    gap.elems = rows * (width - columns) * inner;
+    gap.offset += columns * inner;
+    gap.ndim = 2;
+    gap.size[0] = rows;
+    gap.stride[0] = width * inner;
+    gap.size[1] = (width - columns) * inner;
+  } else {
+    gap.elems = (room - rows) * row_elems(part, width);
+    gap.offset += rows * row_elems(part, width);
+    gap.ndim = 1;
+    gap.size[0] = gap.elems;
+  }
+  gap.stride[gap.ndim - 1] = 1;
+  return gap;
 }
 
 void treadle_part_canonical(const treadle_part_shape *shape, const treadle_part *part, treadle_box *box_p,

@@ -77,11 +77,11 @@ out:
 }
 
 /* What no part covers is filled: rows of padding behind the vocabulary's, a bias that another shard has. */
-static treadle_status push_padding(const treadle_storage *storage, int32_t index, int64_t elems_held,
-                                   treadle_pieces *pieces) {
+static treadle_status push_padding(const treadle_storage *storage, int32_t index, int32_t with,
+                                   int64_t elems_held, treadle_pieces *pieces) {
   int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), elems = storage->bytes / size;
   if (elems_held == elems) return TREADLE_OK;
-  treadle_piece fill = {.tensor = -1,
+  treadle_piece fill = {.tensor = with,
                         .storage = index,
                         .dtype = storage->dtype,
                         .offset = storage->offset + elems_held * size};
@@ -89,6 +89,34 @@ static treadle_status push_padding(const treadle_storage *storage, int32_t index
   fill.box.size[0] = elems - elems_held;
   fill.stride[0] = size;
   return treadle_array_push(pieces, fill);
+}
+
+/* The same of what lies behind each part (rule->least), in all experts at once. */
+static treadle_status push_gaps(const treadle_grid_rule *rule, const treadle_storage *storage,
+                                int32_t index, int32_t with, treadle_pieces *pieces) {
+  treadle_status status = TREADLE_OK;
+  int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype);
+  for (int p = 0; p < storage->nparts; p++) {
+    treadle_gap gap = treadle_cut_gap(rule, p);
+    if (gap.elems == 0 || (rule->ep && storage->slots == 0)) continue;
+    treadle_piece fill = {.tensor = with,
+                          .storage = index,
+                          .dtype = storage->dtype,
+                          .offset = storage->offset + gap.offset * size};
+    for (int a = 0; a < TREADLE_MAX_AXES; a++) fill.box.size[a] = 1;
+    int axis = 0;
+    if (rule->ep) {
+      fill.box.size[axis] = storage->slots;
+      fill.stride[axis++] = storage->slot_stride;
+    }
+    for (int d = 0; d < gap.ndim; d++) {
+      fill.box.size[axis] = gap.size[d];
+      fill.stride[axis++] = gap.stride[d] * size;
+    }
+    TRY(treadle_array_push(pieces, fill));
+  }
+out:
+  return status;
 }
 
 /* Appends the pieces of storage tensor `index` of a stage on a layout rank. */
@@ -101,11 +129,13 @@ static treadle_status push_storage(const treadle_layout *layout, int64_t layout_
   size_t before = pieces->count;
   for (int p = 0; p < storage->nparts; p++)
     TRY(push_part(layout, layout_rank, index, storage, p, parts, pieces));
-  if (rule->padded_rows || rule->rule->cut == TREADLE_CUT_FIRST) {
+  int32_t with = rule->rule->minus_infinity ? TREADLE_FILL_MINUS_INFINITY : TREADLE_FILL_ZEROS;
+  if (rule->padded_rows || rule->round || rule->rule->cut == TREADLE_CUT_FIRST) {
     int64_t elems = 0;
     for (size_t k = before; k < pieces->count; k++) elems += treadle_box_elems(&pieces->items[k].box);
-    TRY(push_padding(storage, index, elems, pieces));
+    TRY(push_padding(storage, index, with, elems, pieces));
   }
+  if (rule->least) TRY(push_gaps(rule, storage, index, with, pieces));
 out:
   return status;
 }

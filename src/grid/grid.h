@@ -19,8 +19,10 @@ typedef struct treadle_grid_rule {
   const treadle_dim *ep;   /* places experts; NULL: not of experts */
   int64_t shards;          /* over->size, 1 when not cut */
   int64_t padded_rows;     /* of the whole vocabulary; 0: not padded */
-  bool by_layer;           /* its condition speaks of l */
-  bool transposed;         /* stored with rows and columns exchanged, after it is cut */
+  int64_t round, least;    /* as in the rule; 0: nothing is said */
+  int64_t shown[TREADLE_MAX_DIMS];
+  bool by_layer;   /* its condition speaks of l */
+  bool transposed; /* stored with rows and columns exchanged, after it is cut */
   int64_t
       refined; /* block scales: rows and columns of a finer block that the engine repeats scales for; 0 */
   int64_t blocks_in_one; /* ... a block is so many of them in each direction */
@@ -148,6 +150,14 @@ void treadle_refined_shards(const treadle_grid_rule *rule, int position, const t
  * `once`: only the first place of elements that the storage tensors of all shards have several times. */
 treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
                                 int64_t shard, bool once, treadle_parts *parts);
+/* What is padding behind part `position` on every shard (rule->least), of one expert where there are experts: sizes and
+ * strides of a box, dense in the last axis; elems 0: nothing. */
+typedef struct treadle_gap {
+  int64_t elems, offset; /* elements inside the storage tensor */
+  int ndim;
+  int64_t size[2], stride[2];
+} treadle_gap;
+treadle_gap treadle_cut_gap(const treadle_grid_rule *rule, int position);
 /* The shards whose boxes may meet `box` (axes of the part); and how many shards in a row have the same
  * (*repeat_p), of which only the first is to be looked at. */
 void treadle_cut_shards(const treadle_grid_rule *rule, const treadle_storage *storage, int position,

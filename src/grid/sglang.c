@@ -142,6 +142,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   write_normal(normal, &o);
   TRY(read_indexer(&engine, layout, words, &o.indexer_fused));
   treadle_grid_number(&engine.spec, "indexer_fused", o.indexer_fused);
+  treadle_grid_number(&engine.spec, "wrapped", treadle_model_is_part(layout->model));
   treadle_grid_number(&engine.spec, "deepep", o.deepep);
   treadle_grid_number(&engine.spec, "shared_fused", o.fused);
   treadle_grid_number(&engine.spec, "triton_kernels", o.triton_kernels);

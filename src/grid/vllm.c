@@ -83,8 +83,11 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_mesh_add(mesh, "dp", dp, inner * pp);
   treadle_mesh_add_digits(mesh, "ep", ep_on ? inner : 1, 1, ep_on ? dp : 1, inner * pp);
   treadle_mesh_add_digits(mesh, "moe_tp", ep_on ? 1 : inner, 1, ep_on ? 1 : dp, inner * pp);
-  /* With sequence parallel experts each rank has all of the shared ones. */
-  treadle_mesh_add(mesh, "shared_tp", ep_on && tp > 1 && dp > 1 ? 1 : tp, 1);
+  /* With sequence parallel experts each rank has all of the shared ones; in some classes of the dense MLPs, too, but
+   * not with stages. */
+  bool sequence = ep_on && tp > 1 && dp > 1;
+  treadle_mesh_add(mesh, "shared_tp", sequence ? 1 : tp, 1);
+  treadle_mesh_add(mesh, "dense_tp", sequence && pp == 1 ? 1 : tp, 1);
   treadle_normal_size(normal, "tp", tp);
   treadle_normal_size(normal, "pp", pp);
   treadle_normal_size(normal, "dp", dp);

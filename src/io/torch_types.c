@@ -47,5 +47,6 @@ bool treadle_torch_measure(const treadle_torch_type *type, treadle_torch_tensor 
   tensor->dtype_text = type->safetensors;
   tensor->dtype = TREADLE_DTYPE_NONE;
   treadle_dtype_parse(type->safetensors, &tensor->dtype); /* leaves it where the type is not moved */
+  if (tensor->dtype == TREADLE_INT32) tensor->dtype = TREADLE_DTYPE_NONE; /* nor is it from archives */
   return true;
 }

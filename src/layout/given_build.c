@@ -142,12 +142,15 @@ static treadle_status add_piece(treadle_given_builder *b, const treadle_given_pi
   if (p->storage_ndim < 1 || p->storage_ndim > TREADLE_MAX_DIMS)
     TREADLE_GIVEN_REFUSE("pieces: storage '%s' has %d dimensions; 1 to %d will do", p->storage,
                          p->storage_ndim, TREADLE_MAX_DIMS);
-  if ((unsigned)p->dtype > TREADLE_FP8_E4M3)
+  if ((unsigned)p->dtype > TREADLE_INT32)
     TREADLE_GIVEN_REFUSE("pieces: storage '%s' has dtype %d, which is none; 0 to %d", p->storage,
-                         (int)p->dtype, TREADLE_FP8_E4M3);
+                         (int)p->dtype, TREADLE_INT32);
   const treadle_entry *entry = &model->entries[found];
   const treadle_tensor *tensor = &model->tensors[entry->tensor];
   treadle_dtype dtype = p->dtype ? p->dtype : tensor->dtype, *known = &b->dtypes[entry->tensor];
+  if ((dtype == TREADLE_INT32) != (tensor->dtype == TREADLE_INT32))
+    TREADLE_GIVEN_REFUSE("pieces: %s is of type %s, and given in %s", tensor->name,
+                         treadle_dtype_name(tensor->dtype), treadle_dtype_name(dtype));
   if (*known && *known != dtype)
     TREADLE_GIVEN_REFUSE("pieces: %s is given in %s and in %s", tensor->name, treadle_dtype_name(*known),
                          treadle_dtype_name(dtype));

@@ -66,7 +66,7 @@ static const treadle_layout_kind *find_kind(const char *name, const char **neare
 static treadle_status read_dtype(treadle_layout *layout, treadle_words *words,
                                  const treadle_layout_kind *kind) {
   const char *text = treadle_words_get(words, "dtype");
-  if (text && !treadle_dtype_parse(text, &layout->dtype))
+  if (text && (!treadle_dtype_parse(text, &layout->dtype) || layout->dtype == TREADLE_INT32))
     return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16, fp8",
                         words->text, text);
   bool asked = layout->dtype == TREADLE_FP8_E4M3;
@@ -177,6 +177,23 @@ void treadle_layout_destroy(treadle_layout *layout) {
   if (layout->kind) layout->ops->destroy(layout);
   treadle_free(layout->text);
   treadle_free(layout);
+}
+
+treadle_op treadle_fill_op(const treadle_piece *fill) {
+  treadle_op op = {.source = -1,
+                   .from_dtype = (uint8_t)fill->dtype,
+                   .to_dtype = (uint8_t)fill->dtype,
+                   .tensor = fill->tensor,
+                   .storage = fill->storage,
+                   .to = fill->offset,
+                   .elems = treadle_box_elems(&fill->box)};
+  for (int a = 0; a < TREADLE_MAX_AXES; a++) {
+    if (a > 0 && fill->box.size[a] == 1) continue;
+    op.size[op.ndim] = fill->box.size[a];
+    op.from_stride[op.ndim] = op.to_stride[op.ndim] = fill->stride[a];
+    op.ndim++;
+  }
+  return op;
 }
 
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor) {

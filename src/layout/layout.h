@@ -22,13 +22,13 @@
 enum { TREADLE_STORAGE_ALIGNMENT = 64 /* bytes, of each storage tensor in a window */ };
 
 typedef struct treadle_piece {
-  int32_t tensor;  /* canonical; -1: a fill */
+  int32_t tensor;  /* canonical; below 0: a fill, TREADLE_FILL_ZEROS or another one */
   int32_t storage; /* which storage tensor of the rank's window */
   treadle_dtype dtype;
   int8_t add;                       /* what is stored is the canonical value plus this */
-  treadle_box box;                  /* a fill: axis 0 is its count of elements */
+  treadle_box box;                  /* a fill: any box of elements, which begins at 0 */
   int64_t offset;                   /* bytes from the begin of the window to the element at box.start */
-  int64_t stride[TREADLE_MAX_AXES]; /* bytes; a fill: axis 0 */
+  int64_t stride[TREADLE_MAX_AXES]; /* bytes */
 } treadle_piece;
 
 typedef TREADLE_ARRAY(treadle_piece) treadle_pieces;
@@ -171,6 +171,9 @@ treadle_status treadle_layout_bundles_of(const treadle_layout *layout, int64_t r
 /* Appends the cells of a tensor that meet `box`, ascending; cell.box is the whole cell. */
 treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
                                     treadle_cells *cells);
+
+/* The op that writes a fill; in wave 0. */
+treadle_op treadle_fill_op(const treadle_piece *fill);
 
 /* Refused when there are too many ranks for a table of all of them. */
 treadle_status treadle_layout_check_table(const treadle_layout *layout);

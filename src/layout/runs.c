@@ -40,13 +40,37 @@ out:
   return status;
 }
 
+static treadle_status refuse_runs(const treadle_layout *layout, const char *name) {
+  return treadle_fail(TREADLE_REFUSED, "layout '%s': %s lies in more than %d runs of one storage tensor",
+                      layout->text, name, TREADLE_MAX_RUNS);
+}
+
+/* The runs of a fill that begin from `begin` on, less than `bytes` away. */
+static treadle_status push_fill(const treadle_layout *layout, const treadle_piece *fill, int64_t begin,
+                                int64_t bytes, run_array *runs) {
+  treadle_status status = TREADLE_OK;
+  const treadle_op op = treadle_fill_op(fill);
+  int64_t size = (int64_t)treadle_dtype_bytes(fill->dtype), index[TREADLE_MAX_AXES] = {0};
+  int last = op.ndim - 1, d;
+  bool dense = op.to_stride[last] == size;
+  do {
+    int64_t at = fill->offset - begin;
+    for (int a = 0; a <= last; a++) at += index[a] * op.to_stride[a];
+    if (runs->count >= TREADLE_MAX_RUNS) return refuse_runs(layout, "padding");
+    if (at >= 0 && at < bytes)
+      TRY(treadle_array_push(runs,
+                             ((treadle_run){at / size, fill->tensor, 0, 0, dense ? op.size[last] : 1, 0})));
+    d = last - dense;
+    while (d >= 0 && ++index[d] == op.size[d]) index[d--] = 0;
+  } while (d >= 0);
+out:
+  return status;
+}
+
 static treadle_status push_piece(const treadle_layout *layout, const treadle_piece *piece, int64_t begin,
                                  run_array *runs) {
   treadle_status status = TREADLE_OK;
   int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype), local = (piece->offset - begin) / size;
-  if (piece->tensor < 0)
-    return treadle_array_push(runs, ((treadle_run){local, -1, 0, 0, piece->box.size[0], 0}));
-
   const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
   int32_t entry = tensor->first_entry;
   step steps[TREADLE_MAX_AXES];
@@ -71,10 +95,7 @@ static treadle_status push_piece(const treadle_layout *layout, const treadle_pie
 
   int64_t index[TREADLE_MAX_AXES] = {0};
   for (;;) {
-    if (runs->count >= TREADLE_MAX_RUNS)
-      return treadle_fail(TREADLE_REFUSED,
-                          "layout '%s': %s lies in more than %d runs of one storage tensor", layout->text,
-                          tensor->name, TREADLE_MAX_RUNS);
+    if (runs->count >= TREADLE_MAX_RUNS) return refuse_runs(layout, tensor->name);
     int64_t at = local, from = start;
     for (int d = 0; d < count; d++) {
       at += index[d] * steps[d].local;
@@ -127,8 +148,9 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
     int64_t begin = (int64_t)info.offset_bytes;
-    if (piece->tensor >= 0 &&
-        layout->model->family->kinds[layout->model->tensors[piece->tensor].kind].experts)
+    if (piece->tensor < 0)
+      TRY(push_fill(layout, piece, begin, (int64_t)info.bytes, &runs));
+    else if (layout->model->family->kinds[layout->model->tensors[piece->tensor].kind].experts)
       TRY(push_experts(layout, piece, begin, (int64_t)info.bytes, &runs));
     else
       TRY(push_piece(layout, piece, begin, &runs));

@@ -14,6 +14,7 @@
 #include "memory/copy_elems.h"
 #include "memory/copy_stream.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,6 +175,8 @@ static void descend(const walk *w, int d, int64_t to, int64_t from) {
   }
 }
 
+/* ---- Fills ---- */
+
 static void zero_run(const treadle_view *view, int64_t at, int64_t bytes) {
   while (bytes > 0) {
     int64_t part = treadle_view_extent(view, at, bytes);
@@ -183,15 +186,32 @@ static void zero_run(const treadle_view *view, int64_t at, int64_t bytes) {
   }
 }
 
-static void zero(const walk *w, int d, int64_t at) {
-  const treadle_route *route = &w->route;
-  if (d == w->ndim - 1 && w->to[d] == route->to_bytes) {
-    zero_run(route->to_view, at, w->size[d] * route->to_bytes);
-  } else if (d == w->ndim) {
-    zero_run(route->to_view, at, route->to_bytes);
-  } else {
-    for (int64_t i = 0; i < w->size[d]; i++) zero(w, d + 1, at + i * w->to[d]);
+/* `value`: of one element; NULL: zeros. */
+static void fill_run(const treadle_route *route, int64_t at, int64_t count, const char *value) {
+  if (!value) {
+    zero_run(route->to_view, at, count * route->to_bytes);
+    return;
   }
+  for (int64_t i = 0; i < count; i++)
+    treadle_view_write(route->to_view, at + i * route->to_bytes, value, route->to_bytes);
+}
+
+static void fill_all(const walk *w, int d, int64_t at, const char *value) {
+  if (d == w->ndim - 1 && w->to[d] == w->route.to_bytes) {
+    fill_run(&w->route, at, w->size[d], value);
+  } else if (d == w->ndim) {
+    fill_run(&w->route, at, 1, value);
+  } else {
+    for (int64_t i = 0; i < w->size[d]; i++) fill_all(w, d + 1, at + i * w->to[d], value);
+  }
+}
+
+static void fill_op(const walk *w, const treadle_op *op) {
+  const float infinite = -INFINITY;
+  char value[8];
+  if (op->tensor == TREADLE_FILL_MINUS_INFINITY)
+    treadle_dtype_convert(value, (treadle_dtype)op->to_dtype, &infinite, TREADLE_FP32, 1);
+  fill_all(w, 0, op->to, op->tensor == TREADLE_FILL_MINUS_INFINITY ? value : NULL);
 }
 
 void treadle_copy_op(const treadle_op *op, const treadle_view *from, const treadle_view *to,
@@ -214,7 +234,7 @@ void treadle_copy_op(const treadle_op *op, const treadle_view *from, const tread
   }
   turn(&w);
   if (fill)
-    zero(&w, 0, op->to);
+    fill_op(&w, op);
   else
     descend(&w, 0, op->to, op->from);
 }

@@ -51,6 +51,11 @@ static uint16_t value_at(const generator *g, int64_t index) {
 
 static void put(const generator *g, char *at, uint16_t bf16) {
   treadle_dtype dtype = g->dtype;
+  if (dtype == TREADLE_INT32) { /* a number of an expert, which are 8 or more */
+    const int32_t number = bf16 & 7;
+    memcpy(at, &number, sizeof number);
+    return;
+  }
   if (g->add) {
     float value;
     uint32_t wide = (uint32_t)bf16 << 16;
@@ -124,7 +129,7 @@ static uint32_t bits_of_fp8(const char *at) {
 
 static inline uint32_t bits_at(treadle_dtype dtype, const char *at) {
   if (dtype == TREADLE_FP8_E4M3) return bits_of_fp8(at);
-  if (dtype != TREADLE_FP32) return bits_of_half(dtype, at);
+  if (dtype != TREADLE_FP32 && dtype != TREADLE_INT32) return bits_of_half(dtype, at);
   uint32_t bits;
   memcpy(&bits, at, sizeof bits);
   return bits;

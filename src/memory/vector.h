@@ -14,7 +14,7 @@ enum { TREADLE_VECTOR = 32 /* values */ };
 #define TREADLE_VECTOR_PART TREADLE_VECTOR_CODE static inline __attribute__((always_inline))
 
 static inline size_t treadle_vector_bytes(treadle_dtype dtype) {
-  return dtype == TREADLE_FP32 ? 4 : dtype == TREADLE_FP8_E4M3 ? 1 : 2;
+  return dtype == TREADLE_FP32 || dtype == TREADLE_INT32 ? 4 : dtype == TREADLE_FP8_E4M3 ? 1 : 2;
 }
 
 TREADLE_VECTOR_PART __m128i treadle_vector_load_16(const char *from) {

@@ -105,7 +105,9 @@ treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, t
     const char *name = names[i % 2];
     const json_t *field = configs[i / 2] ? json_object_get(configs[i / 2], name) : NULL;
     if (!field || json_is_null(field)) continue;
-    if (json_is_string(field) && treadle_dtype_parse(json_string_value(field), dtype_p)) return TREADLE_OK;
+    if (json_is_string(field) && treadle_dtype_parse(json_string_value(field), dtype_p) &&
+        *dtype_p != TREADLE_INT32)
+      return TREADLE_OK;
     return refuse(name, field, "float32, bfloat16 or float16");
   }
   const char *method =

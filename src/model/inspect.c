@@ -63,7 +63,7 @@ const char *treadle_model_file(const treadle_model *model, int32_t file) {
 
 int64_t treadle_model_elems_of(const treadle_model *model, treadle_dtype dtype) {
   TREADLE_NEED_OR(model, -1);
-  if (TREADLE_CHECK_ENUM(dtype, TREADLE_FP8_E4M3 + 1)) return -1;
+  if (TREADLE_CHECK_ENUM(dtype, TREADLE_INT32 + 1)) return -1;
   int64_t elems = 0;
   for (int32_t i = 0; i < model->tensor_count; i++)
     if (model->tensors[i].dtype == dtype) elems += model->tensors[i].elems;

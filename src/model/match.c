@@ -82,7 +82,12 @@ static void match_entries(treadle_match *match) {
     match->files->aliases[i] = treadle_match_take(match, model->aliases[i].name);
 }
 
-static void match_type(treadle_match *match, const treadle_stored *stored) {
+/* wanted: of the tensor that it is; only integers are told from other values. */
+static void match_type(treadle_match *match, const treadle_stored *stored, treadle_dtype wanted) {
+  bool integers = stored->dtype == TREADLE_INT32;
+  if (stored->ndim >= 0 && stored->dtype != TREADLE_DTYPE_NONE && integers != (wanted == TREADLE_INT32))
+    treadle_match_missing(match, "%s is of type %s, and %s are wanted", stored->name, stored->dtype_text,
+                          integers ? "no integers" : "integers (I32)");
   if (stored->ndim >= 0 && stored->dtype == TREADLE_DTYPE_NONE)
     treadle_match_missing(match, "%s is of type %s, which cannot be moved", stored->name,
                           stored->dtype_text);
@@ -93,10 +98,12 @@ static void match_types(treadle_match *match) {
   const treadle_files *files = match->files;
   const treadle_stored *before = NULL;
   for (int32_t i = 0; i < match->model->entry_count; i++)
-    if (files->entries[i] && !files->entry_scales[i]) match_type(match, files->entries[i]);
+    if (files->entries[i] && !files->entry_scales[i])
+      match_type(match, files->entries[i], match->model->tensors[match->model->entries[i].tensor].dtype);
   for (size_t i = 0; i < match->places.count; i++) { /* parts of a stacked one lie side by side */
     const treadle_stored_place *place = &match->places.items[i];
-    if (place->coding == TREADLE_CODED_PLAIN && place->stored != before) match_type(match, place->stored);
+    if (place->coding == TREADLE_CODED_PLAIN && place->stored != before)
+      match_type(match, place->stored, TREADLE_DTYPE_NONE);
     before = place->stored;
   }
 }

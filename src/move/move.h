@@ -14,13 +14,13 @@ enum { TREADLE_MAX_AXES = 6, TREADLE_BAND_BLOCK = 128 };
  * element sizes wherever the tensors allow. */
 typedef struct treadle_op {
   int32_t wave;   /* of the direction it belongs to: 0 runs first */
-  int32_t source; /* physical rank whose window is read; -1: fill with zeros;
+  int32_t source; /* physical rank whose window is read; -1: a fill;
                         own rank and twin: a further copy, read from the destination window */
   bool twin;      /* reads this rank's own destination window, after the wave's other copies */
   uint8_t ndim;
   uint8_t from_dtype, to_dtype;
   int8_t add;       /* -1, 0 or 1: added to each value in fp32 between the two types */
-  int32_t tensor;   /* canonical, for messages; -1: fill */
+  int32_t tensor;   /* canonical, for messages; of a fill: what with, TREADLE_FILL_ZEROS or another one */
   int32_t storage;  /* of the destination window */
   int64_t from, to; /* bytes in the windows */
   int64_t size[TREADLE_MAX_AXES];

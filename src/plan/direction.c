@@ -422,18 +422,8 @@ static treadle_status take_fill(walk *w, size_t index) {
       before = &w->pieces.items[i];
   int32_t wave = w->classes->waves - 1;
   if (before) TRY(last_wave(w, before, &wave));
-  treadle_op op = {.wave = wave,
-                   .source = -1,
-                   .ndim = 1,
-                   .from_dtype = (uint8_t)fill->dtype,
-                   .to_dtype = (uint8_t)fill->dtype,
-                   .tensor = -1,
-                   .storage = fill->storage,
-                   .to = fill->offset,
-                   .size = {fill->box.size[0]},
-                   .from_stride = {fill->stride[0]},
-                   .to_stride = {fill->stride[0]},
-                   .elems = fill->box.size[0]};
+  treadle_op op = treadle_fill_op(fill);
+  op.wave = wave;
   TRY(w->sink->take(w->sink, &op));
 out:
   return status;

@@ -95,13 +95,7 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
 }
 
 static void fill_piece(const treadle_piece *piece, const treadle_device *device, char *window) {
-  const treadle_op op = {.source = -1,
-                         .ndim = 1,
-                         .to_dtype = (uint8_t)piece->dtype,
-                         .to = piece->offset,
-                         .size = {piece->box.size[0]},
-                         .to_stride = {piece->stride[0]},
-                         .elems = piece->box.size[0]};
+  const treadle_op op = treadle_fill_op(piece);
   const treadle_view to = treadle_view_of(window);
   device->ops->copy(device, &op, NULL, &to);
 }

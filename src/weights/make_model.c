@@ -26,12 +26,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_LISTED = 1024 }; /* layers that lists speak of */
+
 /* Fields that only some families look at: with them every family has a small config. */
 static treadle_status add_family_fields(const treadle_make_options *o, json_t *config) {
   json_int_t hidden = o->hidden, heads = hidden / 64;
   json_t *more = json_pack(
       "{s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:i, "
-      "s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:[i], s:b, s:b, s:i, s:i, s:i}",
+      "s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:[i], s:b, s:b, s:i, s:i, s:i, "
+      "s:{s:[i,i], s:I, s:i, s:i}, s:I, s:i, "
+      "s:i, s:I, s:i, s:i, s:[i,i,i,i], s:i, s:b, s:I, s:i}",
       "num_experts", 8, "n_routed_experts", 8, "num_local_experts", 8, "moe_intermediate_size", hidden / 2,
       "shared_expert_intermediate_size", hidden / 2, "q_lora_rank", hidden / 2, "kv_lora_rank", hidden / 4,
       "qk_nope_head_dim", (json_int_t)64, "qk_rope_head_dim", 32, "v_head_dim", 64, "n_shared_experts", 1,
@@ -41,11 +45,26 @@ static treadle_status add_family_fields(const treadle_make_options *o, json_t *c
       "index_head_dim", 32, "moe_num_experts", 8, "moe_num_shared_experts", 1, "intermediate_size_mlp",
       hidden, "interleave_moe_layer_step", 2, "num_shared_expert", 1, "enable_moe_block", 1,
       "attention_k_eq_v", 1, "global_head_dim", 128, "num_global_key_value_heads", 1,
-      "hidden_size_per_layer_input", 0);
+      "hidden_size_per_layer_input", 0, "linear_attn_config", "kda_layers", 1, 3, "num_heads", heads,
+      "head_dim", 32, "short_conv_kernel_size", 4, "routed_expert_hidden_size", hidden / 2,
+      "num_shared_experts", 1, "o_groups", 2, "o_lora_rank", hidden / 4, "hc_mult", 2, "num_hash_layers", 1,
+      "compress_ratios", 0, 4, 128, 0, "num_experts_per_tok", 2, "add_swa_attention_sink_bias", 1,
+      "swa_num_key_value_heads", heads, "swa_head_dim", 32);
   if (!more || json_object_update_missing(config, more))
     return json_decref(more), treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
   json_decref(more);
   return TREADLE_OK;
+}
+
+/* Lists with an item for each layer: what they ask for begins with the second layer. */
+static treadle_status add_layer_lists(const treadle_make_options *o, json_t *config) {
+  json_t *pattern = json_array(), *types = json_array();
+  int failed = json_object_set_new(config, "hybrid_layer_pattern", pattern) |
+               json_object_set_new(config, "mlp_layer_types", types);
+  for (int64_t l = 0; !failed && l < o->layers && l < MOST_LISTED; l++)
+    failed = json_array_append_new(pattern, json_integer(l % 2)) |
+             json_array_append_new(types, json_string(l > 0 ? "sparse" : "dense"));
+  return failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for a config") : TREADLE_OK;
 }
 
 static treadle_status make_config(const treadle_make_options *o, json_t **config_p) {
@@ -77,7 +96,8 @@ static treadle_status make_config(const treadle_make_options *o, json_t **config
                         (json_int_t)heads, "num_key_value_heads", (json_int_t)groups, "head_dim", 64,
                         "vocab_size", (json_int_t)o->vocab, "tie_word_embeddings", 0);
   if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
-  return add_family_fields(o, *config_p);
+  treadle_status status = add_family_fields(o, *config_p);
+  return status ? status : add_layer_lists(o, *config_p);
 }
 
 /* One that is there, perhaps scaled down, or one made of the other options. */

@@ -151,16 +151,24 @@ static void families(void **state) {
   treadle_arena_release(&arena);
 }
 
-/* A switch from files with stacked experts, over ranks. */
+/* Switches of files over ranks, in many waves: stacked experts; padding behind rows and columns of each expert, and of minus
+ * infinity; a table of integers; tensors whose shape differs by layer. */
 static void switches(void **state) {
   (void)state;
-  command_result result = command_launch(
-      2,
-      "switch --model %s/deepseek_v3-packed --train megatron:tp=2,ep=2,etp=1 --infer vllm:tp=2 "
-      "--check --cycles 1",
-      command_folder());
-  assert_int_equal(result.exit_status, 0);
-  command_release(&result);
+  static const char *const rows[][3] = {{"deepseek_v3-packed", "megatron:tp=2,ep=2,etp=1", "vllm:tp=2"},
+                                        {"kimi_k3-single", "fsdp2:dp=2", "vllm:tp=2"},
+                                        {"kimi_k3-single", "hf:root=0", "sglang:tp=2,ep=2"},
+                                        {"deepseek_v4-single", "fsdp2:dp=2", "vllm:tp=2,ep=on"},
+                                        {"deepseek_v4-single", "zero3:dp=2", "sglang:tp=2,attn_dp=2"}};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    command_result result = command_launch(2,
+                                           "switch --model %s/%s --train %s --infer %s --check --cycles 1 "
+                                           "--page-size 4KiB --cap 1MiB --alias off",
+                                           command_folder(), rows[i][0], rows[i][1], rows[i][2]);
+    if (result.exit_status != 0)
+      fail_msg("%s, %s to %s: %s", rows[i][0], rows[i][1], rows[i][2], result.err);
+    command_release(&result);
+  }
 }
 
 int main(void) {

@@ -187,12 +187,42 @@ static void one_way_may_lose_bits(void **state) {
   json_decref(root);
 }
 
+/* Families whose layers have other sizes or other tensors by turns, through every pair of these layouts and back. */
+static void layers_that_differ(void **state) {
+  (void)state;
+  static const struct {
+    const char *family, *infer[3];
+  } rows[] = {
+      {"gemma4_text", {"vllm:tp=4", "vllm:tp=2,pp=2", "vllm:tp=2,dp=2,ep=on"}},
+      {"mimo_v2_flash", {"vllm:tp=4", "sglang:tp=2,pp=2", "sglang:tp=4,attn_dp=2,ep=2"}},
+      {"llama4_text", {"vllm:tp=4", "sglang:tp=4,ep=2", "sglang:tp=4,attn_dp=2"}},
+  };
+  static const char *const train[] = {"fsdp:dp=4", "zero3:dp=4", "fsdp2:dp=4"};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    char path[300], arguments[700];
+    snprintf(path, sizeof path, "%s/%s", command_folder(), rows[i].family);
+    command_result made =
+        command_run("make-model %s --family %s --layers 4 --hidden 256 --vocab 500", path, rows[i].family);
+    command_expect(&made, 0, "treadle", 0);
+    command_release(&made);
+    for (size_t k = 0; k < TEST_COUNT(train); k++) {
+      snprintf(arguments, sizeof arguments,
+               "switch --model %s --train %s --infer %s --page-size 4KiB --cap 2MiB --cycles 1 --check",
+               path, train[k], rows[i].infer[k]);
+      json_t *root = command_json(4, 0, arguments);
+      assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
+      assert_true(command_number(root, "ratio") == 1);
+      json_decref(root);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(json_has_its_keys),     cmocka_unit_test(digest_is_of_the_values),
-      cmocka_unit_test(text_ends_with_pass),   cmocka_unit_test(faults_of_blocks_are_caught),
-      cmocka_unit_test(budget_is_kept),        cmocka_unit_test(refused_once_for_all),
-      cmocka_unit_test(one_way_may_lose_bits),
+      cmocka_unit_test(layers_that_differ),          cmocka_unit_test(json_has_its_keys),
+      cmocka_unit_test(digest_is_of_the_values),     cmocka_unit_test(text_ends_with_pass),
+      cmocka_unit_test(faults_of_blocks_are_caught), cmocka_unit_test(budget_is_kept),
+      cmocka_unit_test(refused_once_for_all),        cmocka_unit_test(one_way_may_lose_bits),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

@@ -14,7 +14,9 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   if (calls) ++*calls;
   *found_p = false;
   if (member) {
-    bool words = strcmp(name, "places.word") == 0 || strcmp(name, "o.places.4") == 0; /* at place 5 */
+    /* the word is at place 5, and so are the numbers */
+    bool words = strcmp(name, "places.word") == 0 || strcmp(name, "places.17") == 0 ||
+                 strcmp(name, "o.places.4") == 0;
     *found_p = words || strcmp(name, "odd") == 0;
     *value_p = words ? *member == 5 : *member % 2 != 0;
     return TREADLE_OK;
@@ -51,6 +53,8 @@ static void values(void **state) {
               {"b + 1 in o.places.4 and not b in o.places.4", 1},
               {"o.a * 2", 6},
               {"o.gone ?? a", 12},
+              {"c in places.17 and not b in places.17", 1},
+              {"c in places.1", 0},
               {"not 1 + b in odd", 0},
               {"1 - 2", -1},
               {"a - 2 * c", 2},

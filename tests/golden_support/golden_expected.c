@@ -20,25 +20,28 @@ void golden_list_release(golden_list *list) {
 
 /* [local_start, id, hf_start, hf_stride, count] or [.., repeats, local_step, hf_step]. id -1 is a fill, which
  * must be of zeros (hf_start is the value in Megatron's files). id -2 is what no loader wrote: the value of
- * such elements is whatever the engine's constructor left there, so there is nothing to agree on but name
- * and shape; the library may as well leave such a tensor out, since no weight of the file lives in it. In
- * all files it is whole tensors: the tied lm_head of models that make one and never fill it, the experts
- * that SGLang makes in dense layers, the draft model's embedding and head in SGLang. */
+ * such elements is whatever the engine's constructor left there. Of a whole tensor there is nothing to agree on but name
+ * and shape; the library may as well leave it out, since no weight of the file lives in it: the tied lm_head of models
+ * that make one and never fill it, the experts that SGLang makes in dense layers, the draft model's embedding and head in
+ * SGLang. In a part of a tensor it is padding (Kimi-K3's experts in vLLM), and the library's is zeros. id -3 is minus
+ * infinity. */
 golden_verdict golden_read_runs(const golden_case *c, const json_t *golden, const int32_t *numbers,
                                 golden_expected *tensor) {
+  tensor->optional = json_array_size(golden) > 0;
   for (size_t i = 0; i < json_array_size(golden); i++)
-    tensor->optional |= golden_at(json_array_get(golden, i), 1) == -2;
+    tensor->optional &= golden_at(json_array_get(golden, i), 1) == -2;
   tensor->has_runs = !tensor->optional;
   for (size_t i = 0; i < json_array_size(golden); i++) {
     const json_t *run = json_array_get(golden, i);
     int64_t id = golden_at(run, 1);
     bool repeated = json_array_size(run) == 8;
-    if (id == -2) continue;
-    if (tensor->optional) return golden_differ(c, "%s: golden is written in part", tensor->name);
-    if (id < -2 || (id == -1 && golden_at(run, 2) != 0))
-      return golden_differ(c, "%s: golden run %d is neither data nor zeros", tensor->name, (int)i);
+    if (tensor->optional) continue;
+    if (id < -3 || (id == -1 && golden_at(run, 2) != 0))
+      return golden_differ(c, "%s: golden run %d is neither data nor padding", tensor->name, (int)i);
     for (int64_t r = 0; r < (repeated ? golden_at(run, 5) : 1); r++) {
-      treadle_run one = {.local_start = golden_at(run, 0), .tensor = -1, .count = golden_at(run, 4)};
+      treadle_run one = {.local_start = golden_at(run, 0),
+                         .tensor = id == -3 ? TREADLE_FILL_MINUS_INFINITY : TREADLE_FILL_ZEROS,
+                         .count = golden_at(run, 4)};
       if (repeated) one.local_start += r * golden_at(run, 6);
       if (id >= 0) {
         one.tensor = numbers[id];

@@ -42,7 +42,11 @@ static const char *describe(const golden_case *c, const treadle_run *run, int64_
   treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   long long left = (long long)(run->count - skip);
   if (run->tensor < 0 || !c->subject->tensor(c->layout, run->tensor, &info)) {
-    snprintf(buffers[which], sizeof buffers[which], "%s x %lld", run->tensor == -1 ? "zeros" : "?", left);
+    snprintf(buffers[which], sizeof buffers[which], "%s x %lld",
+             run->tensor == TREADLE_FILL_ZEROS            ? "zeros"
+             : run->tensor == TREADLE_FILL_MINUS_INFINITY ? "minus infinity"
+                                                          : "?",
+             left);
   } else {
     snprintf(buffers[which], sizeof buffers[which], "%s[%lld] step %lld x %lld%s", info.name,
              (long long)(run->start + skip * run->stride), (long long)run->stride, left,
@@ -90,10 +94,10 @@ golden_verdict golden_compare_runs(const golden_case *c, int64_t rank, int32_t s
     verdict = golden_differ(c, "rank %lld, %s: runs after the last element", (long long)rank, info.name);
   for (size_t i = 1; verdict == GOLDEN_EQUAL && i < count; i++) { /* maximal, as treadle_run promises */
     const treadle_run *x = &runs[i - 1], *y = &runs[i];
-    bool zeros = x->tensor == -1 && y->tensor == -1;
+    bool fill = x->tensor < 0 && x->tensor == y->tensor;
     bool goes_on = x->tensor >= 0 && x->tensor == y->tensor && x->add == y->add && x->stride == y->stride &&
                    x->start + x->count * x->stride == y->start;
-    if (zeros || goes_on)
+    if (fill || goes_on)
       verdict = golden_differ(c, "rank %lld, %s: runs at %lld and %lld are one", (long long)rank, info.name,
                               (long long)x->local_start, (long long)y->local_start);
   }

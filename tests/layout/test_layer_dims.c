@@ -165,12 +165,13 @@ static void as_in_models_of_one_sort(void **state) {
 /* Views of such tensors, with an axis that follows from a dim that differs; dims of layers that two entries speak of. */
 static void views_too(void **state) {
   (void)state;
-  write_family("extends: llama4\nengines: {sglang: none}\nlayer_dims:\n  wide: {when: l in wide, dims: "
+  write_family("extends: llama4\nlayer_dims:\n  wide: {when: l in wide, dims: "
                "{ng: wide_heads, "
                "hd: wide_head_dim}}\n  late: {when: l > 0 and l in wide, dims: {ng: 1}}\n");
   static const char fields[] = ", \"num_local_experts\": 2, \"intermediate_size_mlp\": 8";
   agrees(fields, "vllm:tp=4", 4);
   agrees(fields, "vllm:tp=2", 2);
+  agrees(fields, "sglang:tp=4", 4);
   agrees(fields, "fsdp2:dp=3", 3);
 }
 

@@ -333,10 +333,55 @@ static void shapes_of_layers(void **state) {
   snprintf(text, sizeof text, GEMMA, "");
   assert_refused(
       "of Gemma 4, models with inputs for each layer or with layers that share keys and values (E2B, "
-      "E4B) are not known (per_layer == 0 and",
+      "E4B) are not known ((hidden_size_per_layer_input ?? 256) == 0 and",
       make(text, &model));
   snprintf(text, sizeof text, GEMMA, ", \"hidden_size_per_layer_input\": 0, \"num_kv_shared_layers\": 2");
   assert_refused("of Gemma 4, models with inputs for each layer", make(text, &model));
+}
+
+#define MIMO                                                                                               \
+  "{\"model_type\": \"mimo_v2_flash\", \"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 4, " \
+  "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"head_dim\": 6, "    \
+  "\"v_head_dim\": 5, \"swa_num_attention_heads\": 4, \"swa_num_key_value_heads\": 2, \"swa_head_dim\": "  \
+  "3, "                                                                                                    \
+  "\"swa_v_head_dim\": 2, \"n_routed_experts\": 2, \"moe_intermediate_size\": 4, "                         \
+  "\"add_swa_attention_sink_bias\": true%s}"
+
+/* Rows of a tensor of a layer; 0: there is none. */
+static int64_t rows_of(const treadle_model *model, int layer, const char *name) {
+  treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
+  char whole[100];
+  snprintf(whole, sizeof whole, "model.layers.%d.%s", layer, name);
+  int32_t entry = (int32_t)treadle_map_get(&model->by_name, whole, -1);
+  if (entry >= 0) assert_ok(treadle_model_tensor(model, entry, &info));
+  return info.shape[0];
+}
+
+/* Lists of numbers, or of words, say which layers have a window, and which experts. */
+static void lists_of_numbers(void **state) {
+  (void)state;
+  static const char *const lists[] = {
+      ", \"hybrid_layer_pattern\": [0, 1, 0], \"moe_layer_freq\": [0, 0, 1]",
+      ", \"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"], "
+      "\"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\"]"};
+  treadle_model *model;
+  char text[1000];
+  for (size_t i = 0; i < TEST_COUNT(lists); i++) {
+    snprintf(text, sizeof text, MIMO, lists[i]);
+    assert_ok(make(text, &model));
+    for (int l = 0; l < 3; l++) {
+      assert_int_equal(rows_of(model, l, "self_attn.q_proj.weight"), l == 1 ? 4 * 3 : 4 * 6);
+      assert_int_equal(rows_of(model, l, "self_attn.k_proj.weight"), l == 1 ? 2 * 3 : 6);
+      assert_int_equal(rows_of(model, l, "self_attn.v_proj.weight"), l == 1 ? 2 * 2 : 5);
+      assert_int_equal(rows_of(model, l, "self_attn.attention_sink_bias"), l == 1 ? 4 : 0);
+      assert_int_equal(rows_of(model, l, "mlp.gate.weight"), l == 2 ? 2 : 0);
+    }
+    treadle_model_close(model);
+  }
+  snprintf(text, sizeof text, MIMO, ", \"moe_layer_freq\": [0, \"1\", 1]");
+  assert_refused("moe_layer_freq is [0,\"1\",1], not a list of whole numbers", make(text, &model));
+  snprintf(text, sizeof text, MIMO, ", \"moe_layer_freq\": 1");
+  assert_refused("moe_layer_freq is 1, not a list of whole numbers", make(text, &model));
 }
 
 #define HYBRID                                                                                             \
@@ -450,11 +495,18 @@ static void without_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(totals),           cmocka_unit_test(published),
-                                     cmocka_unit_test(refusals),         cmocka_unit_test(kinds_of_layers),
-                                     cmocka_unit_test(shapes_of_layers), cmocka_unit_test(too_large),
-                                     cmocka_unit_test(dtypes),           cmocka_unit_test(order),
-                                     cmocka_unit_test(lookup),           cmocka_unit_test(digests),
-                                     cmocka_unit_test(defaults),         cmocka_unit_test(without_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(totals),
+                                     cmocka_unit_test(published),
+                                     cmocka_unit_test(refusals),
+                                     cmocka_unit_test(kinds_of_layers),
+                                     cmocka_unit_test(shapes_of_layers),
+                                     cmocka_unit_test(lists_of_numbers),
+                                     cmocka_unit_test(too_large),
+                                     cmocka_unit_test(dtypes),
+                                     cmocka_unit_test(order),
+                                     cmocka_unit_test(lookup),
+                                     cmocka_unit_test(digests),
+                                     cmocka_unit_test(defaults),
+                                     cmocka_unit_test(without_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,9 +111,10 @@ static void refusals(void **state) {
 static void real_configs(void **state) {
   (void)state;
   static const char *const files[] = {
-      "Qwen--Qwen2.5-72B",       "Qwen--Qwen3-0.6B",         "Qwen--Qwen3-235B-A22B-FP8",
-      "Qwen--Qwen3.5-397B-A17B", "deepseek-ai--DeepSeek-V3", "meta-llama--Meta-Llama-3.1-70B",
-      "openai--gpt-oss-120b",    "zai-org--GLM-4.7-FP8",     "mistralai--Mixtral-8x7B-v0.1"};
+      "Qwen--Qwen2.5-72B",        "Qwen--Qwen3-0.6B",         "Qwen--Qwen3-235B-A22B-FP8",
+      "Qwen--Qwen3.5-397B-A17B",  "deepseek-ai--DeepSeek-V3", "meta-llama--Meta-Llama-3.1-70B",
+      "openai--gpt-oss-120b",     "zai-org--GLM-4.7-FP8",     "mistralai--Mixtral-8x7B-v0.1",
+      "XiaomiMiMo--MiMo-V2-Flash"};
   if (!treadle_file_exists(SHARED "/configs")) {
     print_message("skipped: %s is not there\n", SHARED "/configs");
     skip();
