@@ -23,6 +23,11 @@ typedef struct treadle_sink {
 treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
+/* The same of some of the window's pieces; a fill stands behind what lies before it in its storage tensor. */
+treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
+                                             const treadle_layout *to, int64_t rank,
+                                             const treadle_pieces *pieces, treadle_sink *sink);
+
 /* The dimensions of an op that copies `box` between these strides by axis. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
                          const int64_t *to);

@@ -96,42 +96,22 @@ out:
   return status;
 }
 
-/* Both directions, for pages alone. known, known_to: those of the windows; NULL: they are not. */
+/* Both directions, for pages alone. What is known of plain windows is not looked for. */
 static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes,
-                                 const treadle_page_life *known, const treadle_page_life *known_to,
-                                 treadle_lives *lives) {
+                                 const treadle_films *films, treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
   forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
-  if (known_to)
-    memcpy(lives->to, known_to, (size_t)lives->to_count * sizeof *known_to);
+  if (films && !plan->arrangement.shift)
+    memcpy(lives->to, films->to, (size_t)lives->to_count * sizeof *films->to);
   else
     TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  if (known)
-    memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
+  if (films)
+    memcpy(lives->from, films->from, (size_t)lives->from_count * sizeof *films->from);
   else if (!plan->keep_params)
     TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
 out:
-  return status;
-}
-
-/* For ranks whose windows are cut alike, and in which nothing is moved: the pages of a to-window as its layout has it. */
-static treadle_status keep_plain(const treadle_plan *plan, const treadle_classes *classes,
-                                 treadle_page_life **to_p) {
-  treadle_status status;
-  treadle_lives lives = {0};
-  treadle_page_sink sink;
-  TRY(treadle_lives_create(0, plan->plain_to_pages, &lives));
-  sink = treadle_page_sink_make(lives.to, plan->page_bytes, NULL);
-  sink.sink.cuts.all = plan->cuts_of_all;
-  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &sink.sink));
-  treadle_lives_settle(&lives);
-  treadle_free(*to_p);
-  *to_p = lives.to;
-  lives.to = NULL;
-out:
-  treadle_lives_release(&lives);
   return status;
 }
 
@@ -145,8 +125,9 @@ static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
   info->copied_bytes = like->copied_bytes + like->aliased_bytes - info->aliased_bytes;
 }
 
-treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
-                                       const treadle_plan_info *like, treadle_plan_info *info_p) {
+treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                       const treadle_films *films, const treadle_plan_info *like,
+                                       treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
@@ -172,8 +153,7 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
   if (like)
-    TRY(walk_pages(&plan, &classes, treadle_ground_known(ground, waves),
-                   arrangement->pages == 0 ? treadle_ground_known_plain(ground, waves) : NULL, &lives));
+    TRY(walk_pages(&plan, &classes, films, &lives));
   else
     TRY(walk_all(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
@@ -181,14 +161,6 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   *info_p = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
-  if (ground->options.known) {
-    treadle_known_lives *known = &ground->known[1];
-    treadle_free(known->from);
-    known->from = lives.from;
-    known->waves = waves;
-    lives.from = NULL;
-    TRY(keep_plain(&plan, &classes, &known->plain_to));
-  }
 out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);
@@ -201,7 +173,7 @@ treadle_status treadle_plan_measure(const treadle_layout *from, const treadle_la
   const treadle_ground_options options = {.page_bytes = page_bytes};
   treadle_ground ground;
   TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, info_p));
+  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, NULL, info_p));
 out:
   return status;
 }
