@@ -26,7 +26,7 @@ static treadle_status start(treadle_block_bound *b, int32_t tensor) {
   b->blocks = treadle_blocks_of(b->from->model, tensor);
   b->has_seen = false;
   b->held.count = 0;
-  return treadle_layout_pieces_of(b->from, b->rank, tensor, &b->held);
+  return treadle_layout_bundles_of(b->from, b->rank, tensor, &b->held);
 }
 
 /* No block of the tensor at hand was seen yet. */

@@ -67,7 +67,8 @@ treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor)
   for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
   w->lender = w->next_lender = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
-  TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+  TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
+                       : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
   if (w->to->fp8) TRY(find_places(w, w->to, &w->codes, &w->scales));
   if (w->from->fp8) TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
   TRY(treadle_seen_start(&w->seen, &w->blocks));

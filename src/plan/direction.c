@@ -324,7 +324,11 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
   if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
-  TRY(treadle_layout_cells(w->to, piece->tensor, &piece->box, &w->to_cells));
+  treadle_box held = piece->box;
+  bool here = true;
+  if (w->sink->own_only) TRY(narrow(w, &held, &here));
+  if (!here) goto out;
+  TRY(treadle_layout_cells(w->to, piece->tensor, &held, &w->to_cells));
   for (size_t i = 0; i < w->to_cells.count; i++) {
     treadle_box wanted;
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
@@ -363,8 +367,10 @@ static treadle_status take_tensor(walk *w, int32_t tensor) {
   choose_step(w, tensor);
   if (!w->sink->no_sources) {
     if (w->step->making(w->self, &w->copies.items[0]) == TREADLE_MAKING_ELSEWHERE) return TREADLE_OK;
-    TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
-    if (w->sink->own_only && (w->held.count == 0 || !w->step->alone)) return TREADLE_OK;
+    if (w->sink->own_only && !w->step->alone) return TREADLE_OK;
+    TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
+                         : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+    if (w->sink->own_only && w->held.count == 0) return TREADLE_OK;
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
@@ -447,6 +453,24 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
   TRY(treadle_layout_pieces(to, rank, &pieces));
   TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
 out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
+treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+                                          const treadle_layout *to, int64_t rank, treadle_sink *sink) {
+  treadle_status status = TREADLE_OK;
+  treadle_pieces held = {0}, pieces = {0};
+  sink->own_only = sink->figures = true;
+  for (int32_t t = 0; t < to->model->tensor_count; t++) {
+    if (treadle_is_banded(from, to, t)) continue;
+    held.count = 0;
+    TRY(treadle_layout_bundles_of(from, rank, t, &held));
+    if (held.count > 0) TRY(treadle_layout_bundles_of(to, rank, t, &pieces));
+  }
+  TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
+out:
+  treadle_array_release(&held);
   treadle_array_release(&pieces);
   return status;
 }

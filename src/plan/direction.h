@@ -15,6 +15,8 @@ typedef struct treadle_sink {
   treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
   bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
   bool
+      figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
+  bool
       own_only; /* only ops that read this rank's own windows are wanted, and no bands: nothing is proved */
 } treadle_sink;
 
@@ -27,6 +29,10 @@ treadle_status treadle_direction_walk(const treadle_classes *classes, const trea
 treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
                                              const treadle_layout *to, int64_t rank,
                                              const treadle_pieces *pieces, treadle_sink *sink);
+
+/* Takes the ops that read this rank's own windows, but those of tensors with fp8 blocks. */
+treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+                                          const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
 /* The dimensions of an op that copies `box` between these strides by axis. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,

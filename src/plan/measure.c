@@ -3,6 +3,7 @@
 #include "base/sized.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
+#include "plan/tally.h"
 
 #include <string.h>
 
@@ -152,7 +153,8 @@ treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t wav
   TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  if (like)
+  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &classes, films->kin));
+  if (like || (films && !plan.keep_params))
     TRY(walk_pages(&plan, &classes, films, &lives));
   else
     TRY(walk_all(&plan, &classes, &lives));

@@ -128,6 +128,7 @@ typedef struct treadle_ground_options {
 /* When each page of a rank's windows is touched, as their layouts have them; settled. */
 typedef struct treadle_films {
   const struct treadle_page_life *from, *to;
+  const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
 } treadle_films;
 
 enum { TREADLE_ARRANGEMENTS = 5 };

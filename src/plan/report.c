@@ -107,7 +107,7 @@ out:
 
 static treadle_films films_of(const treadle_report *report, int32_t kind) {
   return (treadle_films){report->lives[TREADLE_FROM][report->kinds.cut[TREADLE_FROM][kind]],
-                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]]};
+                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]], report->kin};
 }
 
 /* ---- The smallest cap ---- */
