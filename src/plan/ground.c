@@ -7,6 +7,7 @@
  * alias. */
 #include "plan/alias.h"
 #include "plan/sinks.h"
+#include "plan/tracks.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -58,9 +59,8 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
   int64_t page_bytes = ground->options.page_bytes, physical;
   const treadle_arrangement *plain = &ground->arrangements[0];
   treadle_lives lives = {0}, others[TREADLE_ARRANGEMENTS] = {0};
-  treadle_page_sink sinks[TREADLE_ARRANGEMENTS + 1];
+  treadle_page_sink sinks[TREADLE_ARRANGEMENTS];
   const treadle_films *films = ground->options.films;
-  int32_t played = films ? 1 : 0; /* arrangements whose pages are known: the plain one */
   classes->waves = TREADLE_MAX_WAVES;
   for (int32_t i = 0; i < ground->count; i++) {
     TRY(treadle_lives_create(0, ground->arrangements[i].to_pages, &others[i]));
@@ -68,9 +68,16 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
     if (i > 0) sinks[i - 1].also = &sinks[i];
   }
   if (films) memcpy(others[0].to, films->to, (size_t)plain->to_pages * sizeof *films->to);
-  sinks[played].sink.cuts.all = ground->options.cuts_of_all;
-  if (played < ground->count)
-    TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[played].sink));
+  sinks[0].sink.cuts.all = ground->options.cuts_of_all;
+  if (films && ground->count > 1) {
+    treadle_track_target targets[TREADLE_ARRANGEMENTS];
+    for (int32_t i = 1; i < ground->count; i++)
+      targets[i - 1] = (treadle_track_target){others[i].to, &ground->arrangements[i]};
+    TRY(treadle_tracks_play(classes, films->kin, TREADLE_TO, ground->rank, ground->options.cuts_of_all,
+                            targets, ground->count - 1));
+  } else if (!films) {
+    TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[0].sink));
+  }
   TRY(play_back(ground, classes, &lives));
   for (int32_t i = 0; i < ground->count; i++) {
     treadle_lives_settle(&others[i]);

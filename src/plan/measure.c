@@ -4,6 +4,7 @@
 #include "plan/alias.h"
 #include "plan/sinks.h"
 #include "plan/tally.h"
+#include "plan/tracks.h"
 
 #include <string.h>
 
@@ -103,9 +104,12 @@ static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *clas
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
+  const treadle_track_target target = {lives->to, &plan->arrangement};
   forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
   if (films && !plan->arrangement.shift)
     memcpy(lives->to, films->to, (size_t)lives->to_count * sizeof *films->to);
+  else if (films)
+    TRY(treadle_tracks_play(classes, films->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
   else
     TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
   if (films)

@@ -79,7 +79,8 @@ static treadle_status play_kind(void *of, int32_t kind) {
     TRY(treadle_lives_create(pages, 0, &lives));
     treadle_free(lives.to);
     *at = lives.from;
-    TRY(treadle_tracks_play(t->classes, report->kin, side, rank, &report->cuts, *at));
+    const treadle_track_target target = {*at, NULL};
+    TRY(treadle_tracks_play(t->classes, report->kin, side, rank, &report->cuts, &target, 1));
     treadle_lives_settle(&(treadle_lives){.from = *at, .from_count = pages});
   }
 out:

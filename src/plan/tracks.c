@@ -15,6 +15,7 @@ typedef struct touch {
   int32_t turn; /* the turn of the walk: which experts it stands for */
   int32_t next; /* of the same model, or -1 */
   int32_t op;   /* where it is not one range; or -1 */
+  int32_t storage;
 } touch;
 
 typedef struct stretch { /* experts [first, end) of a model, for which one was walked in a turn */
@@ -37,6 +38,8 @@ typedef struct tracks {
   const uint64_t *kin;
   int64_t rank;
   treadle_cuts_of_all *all;
+  const treadle_track_target *targets;
+  int32_t target_count;
   int32_t turn, turns;
   treadle_holdings holdings;
   treadle_atoms atoms;
@@ -177,7 +180,12 @@ static treadle_status take(treadle_sink *sink, const treadle_op *op) {
   tracks *t = (tracks *)sink;
   int64_t page = t->classes->page_bytes;
   model *of = &t->models[op->tensor >= 0 ? t->model_of[op->tensor] : model_of_fill(t, op)];
-  touch next = {.begin = op->to, .atom = op->wave, .turn = t->turn, .next = of->touches, .op = -1};
+  touch next = {.begin = op->to,
+                .atom = op->wave,
+                .turn = t->turn,
+                .next = of->touches,
+                .op = -1,
+                .storage = op->storage};
   next.last = op->to + (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype) - 1;
   for (int i = 0; i < op->ndim; i++) {
     next.last += (op->size[i] - 1) * op->to_stride[i];
@@ -187,7 +195,7 @@ static treadle_status take(treadle_sink *sink, const treadle_op *op) {
   touch *last = of->touches >= 0 ? &t->touches.items[of->touches] : NULL;
   /* a gap that is shorter than a page leaves none out */
   if (last && last->op < 0 && next.op < 0 && last->atom == next.atom && last->turn == next.turn &&
-      next.begin > last->last && next.begin - last->last <= page) {
+      last->storage == next.storage && next.begin > last->last && next.begin - last->last <= page) {
     last->last = next.last;
     return TREADLE_OK;
   }
@@ -224,23 +232,29 @@ out:
 
 /* ---- Playing ---- */
 
-static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, int64_t reach,
-                 treadle_page_life *pages) {
+/* From `shift` bytes behind the touch on; its range is `reach` bytes longer. Arrangements move what is of one storage tensor as
+ * one. */
+static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, int64_t reach) {
   int64_t page_bytes = t->classes->page_bytes;
-  if (of->op >= 0) {
-    treadle_op op = t->ops.items[of->op];
-    op.wave = wave;
-    treadle_pages_touch(pages, page_bytes, &op, op.to + shift);
-    return;
-  }
-  int64_t last = (of->last + shift + reach) / page_bytes;
-  for (int64_t page = (of->begin + shift) / page_bytes; page <= last; page++) {
-    if (wave < pages[page].first) pages[page].first = wave;
-    if (wave > pages[page].last) pages[page].last = wave;
+  for (int32_t i = 0; i < t->target_count; i++) {
+    const treadle_track_target *to = &t->targets[i];
+    int64_t begin = of->begin + shift;
+    if (to->arrangement) begin = treadle_plan_place(to->arrangement, begin);
+    if (of->op >= 0) {
+      treadle_op op = t->ops.items[of->op];
+      op.wave = wave;
+      treadle_pages_touch(to->pages, page_bytes, &op, begin);
+      continue;
+    }
+    int64_t last = (begin + of->last - of->begin + reach) / page_bytes;
+    for (int64_t page = begin / page_bytes; page <= last; page++) {
+      if (wave < to->pages[page].first) to->pages[page].first = wave;
+      if (wave > to->pages[page].last) to->pages[page].last = wave;
+    }
   }
 }
 
-static void play(const tracks *t, int32_t tensor, treadle_page_life *pages) {
+static void play(const tracks *t, int32_t tensor) {
   const model *of = &t->models[t->model_of[tensor]];
   const treadle_tensor *is = &t->own->model->tensors[tensor];
   bool banded = treadle_is_banded(t->own, t->other, tensor);
@@ -251,17 +265,17 @@ static void play(const tracks *t, int32_t tensor, treadle_page_life *pages) {
     const touch *at = &t->touches.items[i];
     int32_t waves = t->classes->waves, wave = waves - 1;
     if (at->atom >= 0) wave = treadle_atom_wave(&t->atoms.list.items[at->atom], position, waves);
-    if (of->distance == 0) mark(t, at, wave, shift, 0, pages);
+    if (of->distance == 0) mark(t, at, wave, shift, 0);
     bool together = at->op < 0 && of->distance - (at->last - at->begin) <= t->classes->page_bytes;
     for (size_t k = of->stretch_first; of->distance > 0 && k < of->stretch_end; k++) {
       const stretch *s = &t->stretches.items[k];
       int64_t first = shift + (s->first - s->walked) * of->distance;
       if (s->turn != at->turn) continue;
       if (together) {
-        mark(t, at, wave, first, (s->end - 1 - s->first) * of->distance, pages);
+        mark(t, at, wave, first, (s->end - 1 - s->first) * of->distance);
         continue;
       }
-      for (int64_t e = s->first; e < s->end; e++, first += of->distance) mark(t, at, wave, first, 0, pages);
+      for (int64_t e = s->first; e < s->end; e++, first += of->distance) mark(t, at, wave, first, 0);
     }
   }
 }
@@ -270,23 +284,24 @@ static void play(const tracks *t, int32_t tensor, treadle_page_life *pages) {
 
 typedef struct mark_sink {
   treadle_sink sink;
-  int64_t page_bytes;
-  treadle_page_life *pages;
+  const tracks *of;
 } mark_sink;
 
 static treadle_status take_fill(treadle_sink *sink, const treadle_op *op) {
-  const mark_sink *s = (const mark_sink *)sink;
-  if (op->tensor < 0) treadle_pages_touch(s->pages, s->page_bytes, op, op->to);
+  const tracks *t = ((const mark_sink *)sink)->of;
+  for (int32_t i = 0; op->tensor < 0 && i < t->target_count; i++) {
+    const treadle_track_target *to = &t->targets[i];
+    int64_t begin = to->arrangement ? treadle_plan_place(to->arrangement, op->to) : op->to;
+    treadle_pages_touch(to->pages, t->classes->page_bytes, op, begin);
+  }
   return TREADLE_OK;
 }
 
 /* Fills are walked as they are, each behind the pieces of its storage tensor. */
-static treadle_status walk_fills(tracks *t, treadle_page_life *pages) {
+static treadle_status walk_fills(tracks *t) {
   treadle_status status = TREADLE_OK;
   const treadle_pieces *all = &t->holdings.pieces;
-  mark_sink sink = {.sink = {.take = take_fill, .no_sources = true, .cuts.all = t->all},
-                    .page_bytes = t->classes->page_bytes,
-                    .pages = pages};
+  mark_sink sink = {.sink = {.take = take_fill, .no_sources = true, .cuts.all = t->all}, .of = t};
   t->pieces.count = 0;
   for (size_t i = 0, first = 0; i < all->count; i++) {
     if (all->items[i].storage != all->items[first].storage) first = i;
@@ -322,7 +337,8 @@ static void release(tracks *t) {
 }
 
 treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_t *kin, int side,
-                                   int64_t rank, treadle_cuts_of_all *all, treadle_page_life *pages) {
+                                   int64_t rank, treadle_cuts_of_all *all,
+                                   const treadle_track_target *targets, int32_t count) {
   treadle_status status = TREADLE_OK;
   const treadle_layout *own = side == TREADLE_FROM ? classes->from : classes->to;
   tracks t = {.sink = {.take = take, .no_sources = true, .cuts.all = all},
@@ -332,6 +348,8 @@ treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_
               .kin = kin,
               .rank = rank,
               .all = all,
+              .targets = targets,
+              .target_count = count,
               .turns = 1,
               .holdings = {.layout = own}};
   treadle_classes by_atoms = *classes;
@@ -348,8 +366,8 @@ treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_
   }
   for (t.turn = 0; t.turn < t.turns; t.turn++) TRY(walk_turn(&t, &by_atoms));
   for (int32_t i = 0; i < own->model->tensor_count; i++)
-    if (forms ? t.holdings.first[i] < t.holdings.first[i + 1] : t.holdings.at[i] >= 0) play(&t, i, pages);
-  if (!forms) TRY(walk_fills(&t, pages));
+    if (forms ? t.holdings.first[i] < t.holdings.first[i + 1] : t.holdings.at[i] >= 0) play(&t, i);
+  if (!forms) TRY(walk_fills(&t));
 out:
   release(&t);
   return status;

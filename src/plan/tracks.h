@@ -11,9 +11,16 @@
 #include "plan/classes.h"
 #include "plan/pages.h"
 
-/* Marks the pages of a rank's plain window in one layout of the pair, with classes->waves waves. kin: treadle_kin_list of the pair.
- * all: of a report, or NULL. */
+/* Pages that are marked: of a window as it is arranged (NULL: as its layout has it). */
+typedef struct treadle_track_target {
+  treadle_page_life *pages;
+  const treadle_arrangement *arrangement;
+} treadle_track_target;
+
+/* Marks the pages of a rank's window in one layout of the pair, with classes->waves waves, in all of these arrangements. kin:
+ * treadle_kin_list of the pair. all: of a report, or NULL. */
 treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_t *kin, int side,
-                                   int64_t rank, treadle_cuts_of_all *all, treadle_page_life *pages);
+                                   int64_t rank, treadle_cuts_of_all *all,
+                                   const treadle_track_target *targets, int32_t count);
 
 #endif
