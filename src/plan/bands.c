@@ -114,6 +114,11 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
                                   int64_t *end_p) {
   treadle_status status = TREADLE_OK;
   int64_t at[TREADLE_MAX_AXES], end, high = w->blocks.high;
+  if (w->sink->figures) { /* bytes do not depend on waves */
+    *wave_p = 0;
+    *end_p = w->blocks.down;
+    return TREADLE_OK;
+  }
   if (!find_corner(w, expert, down, at)) {
     treadle_box corner = treadle_box_whole(w->blocks.tensor);
     for (int a = 0; a < w->blocks.tensor->naxes; a++) corner.start[a] = at[a], corner.size[a] = 1;
