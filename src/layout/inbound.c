@@ -71,11 +71,12 @@ out:
 }
 
 treadle_status treadle_layout_inbound_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                         const treadle_pieces *wanted, const int32_t *times,
+                                         const treadle_pieces *wanted, const treadle_counting *counting,
                                          treadle_cuts_of_all *all, int64_t *bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_piece_lists lists = {0};
   inbound b = {.from = from, .to = to, .blocks = {.from = from, .rank = rank, .tensor = -1}};
+  b.blocks.counting = counting;
   b.blocks.cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = all};
   *bytes_p = 0;
   TRY(treadle_piece_lists_make(wanted, to->model->tensor_count, &lists));
@@ -85,7 +86,7 @@ treadle_status treadle_layout_inbound_of(const treadle_layout *from, const tread
     for (int32_t i = lists.first[t]; i >= 0; i = lists.next[i])
       TRY(treadle_array_push(&b.same, wanted->items[i]));
     if (b.same.count > 0) TRY(take_tensor(&b, t));
-    *bytes_p += (b.bytes + b.blocks.bytes) * (times ? times[t] : 1);
+    *bytes_p += (b.bytes + b.blocks.bytes) * (counting ? counting->times[t] : 1);
   }
 out:
   treadle_block_bound_release(&b.blocks);

@@ -3,6 +3,7 @@
 #define TREADLE_PLAN_DIRECTION_H
 
 #include "layout/cuts.h"
+#include "layout/sums.h"
 #include "plan/classes.h"
 #include "plan/plan.h"
 
@@ -14,6 +15,9 @@ typedef struct treadle_sink {
                               const treadle_band_part *parts);
   treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
   bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
+  /* A row of blocks whose bytes are known; only where counting is not NULL. */
+  void (*take_sum)(struct treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written);
+  const treadle_counting *counting;
   bool
       figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
   bool

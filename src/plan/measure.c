@@ -157,7 +157,7 @@ treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t wav
   TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &classes, films->kin));
+  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &classes, films));
   if (like || (films && !plan.keep_params))
     TRY(walk_pages(&plan, &classes, films, &lives));
   else

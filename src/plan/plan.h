@@ -129,6 +129,7 @@ typedef struct treadle_ground_options {
 typedef struct treadle_films {
   const struct treadle_page_life *from, *to;
   const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
+  struct treadle_sums *sums; /* of all ranks of the pair */
 } treadle_films;
 
 enum { TREADLE_ARRANGEMENTS = 5 };

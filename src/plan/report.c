@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "layout/sums.h"
 #include "plan/tracks.h"
 
 #include <math.h>
@@ -98,6 +99,7 @@ static treadle_status play_kinds(treadle_report *report, int32_t waves) {
     if (!report->lives[side]) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
   }
   if (!report->kin) TRY(treadle_kin_list(report->from, report->to, &report->kin));
+  if (!report->sums) TRY(treadle_sums_create(&report->sums));
   TRY(treadle_classes_create(report->from, report->to, (int64_t)report->info.page_bytes, &classes));
   classes.waves = waves;
   TRY(take_turns(&t, play_kind));
@@ -108,7 +110,8 @@ out:
 
 static treadle_films films_of(const treadle_report *report, int32_t kind) {
   return (treadle_films){report->lives[TREADLE_FROM][report->kinds.cut[TREADLE_FROM][kind]],
-                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]], report->kin};
+                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]], report->kin,
+                         report->sums};
 }
 
 /* ---- The smallest cap ---- */
@@ -370,6 +373,7 @@ void treadle_report_destroy(treadle_report *report) {
     treadle_free(report->lives[side]);
   }
   treadle_free(report->kin);
+  treadle_sums_destroy(report->sums);
   treadle_kinds_release(&report->kinds);
   for (int32_t i = 0; i < report->ground_count; i++) treadle_ground_release(&report->grounds[i]);
   treadle_free(report->grounds);

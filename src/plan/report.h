@@ -22,7 +22,8 @@ struct treadle_report {
   treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
   treadle_ground *grounds;  /* what they were measured on; [count] */
   int32_t ground_count;
-  uint64_t *kin; /* treadle_kin_list */
+  struct treadle_sums *sums; /* of bytes */
+  uint64_t *kin;             /* treadle_kin_list */
   struct treadle_page_life *
       *lives[2]; /* by layout and kind: of its plain windows, with the waves at hand; of the first
                                                 kind that is cut alike */

@@ -134,9 +134,18 @@ static treadle_status take_band(treadle_sink *sink, const treadle_band *canonica
   return s->keep ? keep_band(s, band, parts) : TREADLE_OK;
 }
 
+static void take_sum(treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written) {
+  treadle_op_sink *s = (treadle_op_sink *)sink;
+  s->direction->moved_bytes += s->times[tensor] * moved;
+  s->direction->written_bytes += s->times[tensor] * written;
+}
+
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
-  return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band, .cuts.all = plan->cuts_of_all},
+  return (treadle_op_sink){.sink = {.take = take_op,
+                                    .take_band = take_band,
+                                    .take_sum = take_sum,
+                                    .cuts.all = plan->cuts_of_all},
                            .arrangement = &plan->arrangement,
                            .pages = pages,
                            .page_bytes = plan->page_bytes,

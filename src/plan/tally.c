@@ -93,12 +93,13 @@ out:
   return status;
 }
 
-treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes, const uint64_t *kin) {
+treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
+                             const treadle_films *films) {
   treadle_status status = TREADLE_OK;
   treadle_classes one = *classes;
   int64_t fills[TREADLE_SIDES];
   tally t = {.layouts = {plan->from, plan->to},
-             .kin = kin,
+             .kin = films->kin,
              .holdings = {{.layout = plan->from}, {.layout = plan->to}}};
   treadle_op_sink forward = treadle_op_sink_make(plan, NULL, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, NULL, true, &plan->back);
@@ -110,14 +111,16 @@ treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
     TRY(treadle_holdings_take(&t.holdings[side], plan->rank));
   TRY(count_times(&t));
   for (int side = 0; side < TREADLE_SIDES; side++) TRY(list_pieces(&t, side, plan->rank, &fills[side]));
+  const treadle_counting counting = {t.times, films->kin, films->sums};
   forward.times = back.times = t.times;
+  forward.sink.counting = back.sink.counting = &counting;
   TRY(treadle_direction_walk_pieces(&one, plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO],
                                     &forward.sink));
-  TRY(treadle_layout_inbound_of(plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO], t.times,
+  TRY(treadle_layout_inbound_of(plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO], &counting,
                                 plan->cuts_of_all, &plan->forward.lower_bound_bytes));
   TRY(treadle_direction_walk_pieces(&one, plan->to, plan->from, plan->rank, &t.pieces[TREADLE_FROM],
                                     &back.sink));
-  TRY(treadle_layout_inbound_of(plan->to, plan->from, plan->rank, &t.pieces[TREADLE_FROM], t.times,
+  TRY(treadle_layout_inbound_of(plan->to, plan->from, plan->rank, &t.pieces[TREADLE_FROM], &counting,
                                 plan->cuts_of_all, &plan->back.lower_bound_bytes));
   plan->forward.fill_bytes += fills[TREADLE_TO];
   plan->forward.written_bytes += fills[TREADLE_TO];

@@ -10,7 +10,8 @@
 #include "plan/classes.h"
 #include "plan/plan.h"
 
-/* Adds up both directions of a plan without params kept: bytes and lower bounds. kin: treadle_kin_list of the pair. */
-treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes, const uint64_t *kin);
+/* Adds up both directions of a plan without params kept: bytes and lower bounds. */
+treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
+                             const treadle_films *films);
 
 #endif

@@ -52,14 +52,16 @@ static void check_pages(const treadle_layout *from, const treadle_layout *to, co
 
 static void check_pair(const treadle_layout *from, const treadle_layout *to, int32_t waves) {
   uint64_t *kin;
+  treadle_sums *sums;
   assert_ok(treadle_kin_list(from, to, &kin));
+  assert_ok(treadle_sums_create(&sums));
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     treadle_plan_info slow = TREADLE_INIT(treadle_plan_info), fast = slow;
     treadle_lives lives;
     const treadle_ground_options options = {.page_bytes = PAGE};
     treadle_ground ground;
     check_pages(from, to, kin, rank, waves, &lives);
-    const treadle_films films = {lives.from, lives.to, kin};
+    const treadle_films films = {lives.from, lives.to, kin, sums};
     assert_ok(treadle_ground_plain(from, to, rank, &options, &ground));
     assert_ok(treadle_plan_measure_on(&ground, waves, 0, NULL, NULL, &slow));
     assert_ok(treadle_plan_measure_on(&ground, waves, 0, &films, NULL, &fast));
@@ -75,6 +77,7 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
     treadle_lives_release(&lives);
   }
   treadle_free(kin);
+  treadle_sums_destroy(sums);
 }
 
 static void random_pairs(void **state) {
