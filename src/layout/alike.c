@@ -20,26 +20,33 @@ uint64_t treadle_tensor_kin(const treadle_layout *from, const treadle_layout *to
   return key ? key : 1;
 }
 
-treadle_status treadle_alike_create(const treadle_layout *from, const treadle_layout *to,
-                                    treadle_alike *alike) {
-  size_t tensors = (size_t)from->model->tensor_count;
-  *alike = (treadle_alike){.layouts = {from, to}, .share_capacity = 256};
-  alike->kin = treadle_alloc_array(tensors + 1, sizeof *alike->kin);
-  alike->shares = treadle_alloc_array(alike->share_capacity, sizeof *alike->shares);
-  for (int side = 0; side < TREADLE_SIDES; side++) alike->holdings[side].layout = alike->layouts[side];
-  if (!alike->kin || !alike->shares) {
-    treadle_alike_release(alike);
-    return no_memory();
-  }
-  for (int32_t t = 0; t < (int32_t)tensors; t++) {
+treadle_status treadle_kin_list(const treadle_layout *from, const treadle_layout *to, uint64_t **kin_p) {
+  const treadle_layout *layouts[TREADLE_SIDES] = {from, to};
+  int32_t tensors = from->model->tensor_count;
+  *kin_p = treadle_alloc_array((size_t)tensors + 1, sizeof **kin_p);
+  if (!*kin_p) return no_memory();
+  for (int32_t t = 0; t < tensors; t++) {
     uint64_t kin = treadle_tensor_kin(from, to, t);
     for (int side = 0; side < TREADLE_SIDES; side++) {
-      kin = treadle_hash_more(kin, treadle_layout_dtype(alike->layouts[side], &from->model->tensors[t]));
-      kin = treadle_hash_more(kin, treadle_layout_cells_like(alike->layouts[side], t));
+      kin = treadle_hash_more(kin, treadle_layout_dtype(layouts[side], &from->model->tensors[t]));
+      kin = treadle_hash_more(kin, treadle_layout_cells_like(layouts[side], t));
     }
-    alike->kin[t] = kin;
+    (*kin_p)[t] = kin;
   }
   return TREADLE_OK;
+}
+
+treadle_status treadle_alike_create(const treadle_layout *from, const treadle_layout *to,
+                                    treadle_alike *alike) {
+  treadle_status status;
+  *alike = (treadle_alike){.layouts = {from, to}, .share_capacity = 256};
+  for (int side = 0; side < TREADLE_SIDES; side++) alike->holdings[side].layout = alike->layouts[side];
+  TRY(treadle_kin_list(from, to, &alike->kin));
+  alike->shares = treadle_alloc_array(alike->share_capacity, sizeof *alike->shares);
+  if (!alike->shares) status = no_memory();
+out:
+  if (status != TREADLE_OK) treadle_alike_release(alike);
+  return status;
 }
 
 void treadle_alike_release(treadle_alike *alike) {

@@ -42,6 +42,9 @@ typedef struct treadle_alike {
 /* A number that is equal for tensors of a kind and shape that lie on the same places in both layouts. */
 uint64_t treadle_tensor_kin(const treadle_layout *from, const treadle_layout *to, int32_t tensor);
 
+/* The same of tensors whose cells are the same in both layouts and that have the same types there: by tensor, to be freed. */
+treadle_status treadle_kin_list(const treadle_layout *from, const treadle_layout *to, uint64_t **kin_p);
+
 /* The rank maps of the layouts may change while it lives. */
 treadle_status treadle_alike_create(const treadle_layout *from, const treadle_layout *to,
                                     treadle_alike *alike);

@@ -69,6 +69,27 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
 /* Are these fp8 codes that begin or end inside of a block? */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece);
 
+/* Has a rank, which holds these boxes of a tensor, a part of row `down` of blocks of an expert? Rows are one axis. */
+static inline bool treadle_blocks_touched(const treadle_blocks *blocks, const treadle_pieces *held,
+                                          int64_t expert, int64_t down) {
+  int64_t low = down * blocks->high, high = low + blocks->high;
+  for (size_t i = 0; i < held->count; i++) {
+    const treadle_box *box = &held->items[i].box;
+    int64_t row = box->start[blocks->first_row];
+    bool here =
+        blocks->first_row == 0 || (expert >= box->start[0] && expert < box->start[0] + box->size[0]);
+    if (here && row < high && row + box->size[blocks->first_row] > low) return true;
+  }
+  return false;
+}
+/* Are its rows one axis, and all experts cut alike, so that what is said of one says all? */
+static inline bool treadle_blocks_by_row(const treadle_blocks *blocks, const treadle_layout *layout,
+                                         int32_t tensor) {
+  const treadle_form *forms = treadle_layout_forms(layout);
+  return forms && blocks->first_column - blocks->first_row == 1 &&
+         (blocks->first_row == 0 || forms[tensor].experts == blocks->experts);
+}
+
 /* Does the pair hold fp8 blocks on one side at least, and is the tensor one of their weights or scales? */
 static inline bool treadle_is_banded(const treadle_layout *from, const treadle_layout *to, int32_t tensor) {
   const treadle_tensor *t = &from->model->tensors[tensor];

@@ -45,7 +45,7 @@ static treadle_status take_tensor(inbound *b, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   bool quantised = false;
   b->held.count = 0;
-  TRY(treadle_layout_pieces_of(b->from, b->blocks.rank, tensor, &b->held));
+  TRY(treadle_layout_bundles_of(b->from, b->blocks.rank, tensor, &b->held));
   TRY(treadle_near_make(&b->near_same, &b->same));
   TRY(treadle_near_make(&b->near_held, &b->held));
   for (size_t i = 0; i < b->same.count; i++) {
@@ -62,23 +62,35 @@ treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_
                                       treadle_cuts_of_all *all, int64_t *bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_pieces wanted = {0};
-  treadle_piece_lists lists = {0};
-  inbound b = {.from = from, .to = to, .blocks = {.from = from, .rank = rank, .tensor = -1}};
-  b.blocks.cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = all};
   *bytes_p = 0;
   TRY(treadle_layout_pieces(to, rank, &wanted));
-  TRY(treadle_piece_lists_make(&wanted, to->model->tensor_count, &lists));
+  TRY(treadle_layout_inbound_of(from, to, rank, &wanted, NULL, all, bytes_p));
+out:
+  treadle_array_release(&wanted);
+  return status;
+}
+
+treadle_status treadle_layout_inbound_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                         const treadle_pieces *wanted, const treadle_counting *counting,
+                                         treadle_cuts_of_all *all, int64_t *bytes_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_piece_lists lists = {0};
+  inbound b = {.from = from, .to = to, .blocks = {.from = from, .rank = rank, .tensor = -1}};
+  b.blocks.counting = counting;
+  b.blocks.cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = all};
+  *bytes_p = 0;
+  TRY(treadle_piece_lists_make(wanted, to->model->tensor_count, &lists));
   for (int32_t t = 0; t < to->model->tensor_count; t++) {
     b.same.count = 0;
+    b.bytes = b.blocks.bytes = 0;
     for (int32_t i = lists.first[t]; i >= 0; i = lists.next[i])
-      TRY(treadle_array_push(&b.same, wanted.items[i]));
+      TRY(treadle_array_push(&b.same, wanted->items[i]));
     if (b.same.count > 0) TRY(take_tensor(&b, t));
+    *bytes_p += (b.bytes + b.blocks.bytes) * (counting ? counting->times[t] : 1);
   }
-  *bytes_p = b.bytes + b.blocks.bytes;
 out:
   treadle_block_bound_release(&b.blocks);
   treadle_piece_lists_release(&lists);
-  treadle_array_release(&wanted);
   treadle_array_release(&b.held);
   treadle_array_release(&b.same);
   treadle_near_release(&b.near_same);

@@ -2,6 +2,7 @@
 #include "layout/inbound_blocks.h"
 
 #include "base/dtype.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static treadle_status start(treadle_block_bound *b, int32_t tensor) {
   b->blocks = treadle_blocks_of(b->from->model, tensor);
   b->has_seen = false;
   b->held.count = 0;
-  return treadle_layout_pieces_of(b->from, b->rank, tensor, &b->held);
+  return treadle_layout_bundles_of(b->from, b->rank, tensor, &b->held);
 }
 
 /* No block of the tensor at hand was seen yet. */
@@ -49,7 +50,7 @@ out:
 
 /* ---- Codes ---- */
 
-enum { MAX_HOLDERS = 8 };
+enum { MAX_HOLDERS = 8, BOUND = 1 /* what a sum is of */ };
 
 /* Is there a rank that has all of the cells? */
 static bool one_has_all(const treadle_block_bound *b) {
@@ -127,7 +128,22 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
 static treadle_status count_rows(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
                                  int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
-  for (; down < end; down++) TRY(count_blocks(b, expert, down, down + 1, across, last));
+  bool known = b->counting && treadle_blocks_by_row(&b->blocks, b->from, b->tensor);
+  for (; down < end; down++) {
+    if (!known || treadle_blocks_touched(&b->blocks, &b->held, expert, down)) {
+      TRY(count_blocks(b, expert, down, down + 1, across, last));
+      continue;
+    }
+    const int64_t numbers[] = {BOUND, down, across, last};
+    uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]);
+    int64_t before = b->bytes, sum;
+    if (treadle_sums_find(b->counting->sums, key, &sum)) {
+      b->bytes += sum;
+      continue;
+    }
+    TRY(count_blocks(b, expert, down, down + 1, across, last));
+    treadle_sums_add(b->counting->sums, key, b->bytes - before);
+  }
 out:
   return status;
 }

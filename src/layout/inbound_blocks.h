@@ -4,10 +4,12 @@
 
 #include "layout/cuts.h"
 #include "layout/seen.h"
+#include "layout/sums.h"
 
 typedef struct treadle_block_bound {
   const treadle_layout *from;
   int64_t rank;
+  const treadle_counting *counting; /* NULL: all is counted here */
   treadle_cuts cuts;
   int32_t tensor; /* at hand; -1: none yet */
   treadle_blocks blocks;

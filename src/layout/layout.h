@@ -210,6 +210,13 @@ treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t r
 treadle_status treadle_layout_inbound(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                       _Atomic int64_t *all, int64_t *bytes_p);
 
+/* The same of some pieces of its window, counted so (layout/sums.h; NULL: each once). */
+struct treadle_counting;
+treadle_status treadle_layout_inbound_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                         const treadle_pieces *wanted,
+                                         const struct treadle_counting *counting, _Atomic int64_t *all,
+                                         int64_t *bytes_p);
+
 /* The storage tensor that users know by a number, and which expert of it (0 where it is not one of many). NULL: none. */
 const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
                                              int32_t *storage_p, int64_t *expert_p);

@@ -103,13 +103,12 @@ treadle_status treadle_own_runs_find(const treadle_classes *classes, int64_t ran
   treadle_classes one = *classes;
   treadle_own_runs there = {0}, back = {0};
   one.waves = 1;
-  run_sink sink = {
-      .sink = {.take = take_own, .own_only = true}, .rank = rank, .page_bytes = page_bytes, .runs = &there};
-  TRY(treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink));
+  run_sink sink = {.sink = {.take = take_own}, .rank = rank, .page_bytes = page_bytes, .runs = &there};
+  TRY(treadle_direction_walk_own(&one, one.from, one.to, rank, &sink.sink));
   if (there.count == 0) goto out;
   sink.reverse = true;
   sink.runs = &back;
-  TRY(treadle_direction_walk(&one, one.to, one.from, rank, &sink.sink));
+  TRY(treadle_direction_walk_own(&one, one.to, one.from, rank, &sink.sink));
   join(&there);
   join(&back);
   TRY(intersect(&there, &back, runs));

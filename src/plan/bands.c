@@ -67,7 +67,8 @@ treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor)
   for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
   w->lender = w->next_lender = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
-  TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+  TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
+                       : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
   if (w->to->fp8) TRY(find_places(w, w->to, &w->codes, &w->scales));
   if (w->from->fp8) TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
   TRY(treadle_seen_start(&w->seen, &w->blocks));
@@ -113,6 +114,11 @@ treadle_status treadle_bands_wave(treadle_band_walk *w, int64_t expert, int64_t 
                                   int64_t *end_p) {
   treadle_status status = TREADLE_OK;
   int64_t at[TREADLE_MAX_AXES], end, high = w->blocks.high;
+  if (w->sink->figures) { /* bytes do not depend on waves */
+    *wave_p = 0;
+    *end_p = w->blocks.down;
+    return TREADLE_OK;
+  }
   if (!find_corner(w, expert, down, at)) {
     treadle_box corner = treadle_box_whole(w->blocks.tensor);
     for (int a = 0; a < w->blocks.tensor->naxes; a++) corner.start[a] = at[a], corner.size[a] = 1;

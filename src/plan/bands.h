@@ -71,7 +71,9 @@ typedef struct treadle_band_walk {
   TREADLE_ARRAY(treadle_band_lender) lenders; /* met last, in a circle */
   size_t lender, next_lender;                 /* the one asked last, and the one to be given up next */
   TREADLE_ARRAY(treadle_band_columns) columns;
-  bool repeats;        /* scales stand in several places of this window */
+  bool repeats; /* scales stand in several places of this window */
+  bool by_row;  /* each row of blocks is made alone, and moves and writes so much: */
+  int64_t row_moved, row_written;
   int64_t scales_left; /* places whose scale is still to be made */
   TREADLE_ARRAY(treadle_band_wish) wanted;
   TREADLE_ARRAY(treadle_band_source) sources;

@@ -3,12 +3,13 @@
 #include "plan/bands_parts.h"
 
 #include "base/dtype.h"
+#include "base/hash.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8 };
+enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
 
 /* One rank that has all that is wanted; else the first's. */
 static int64_t choose_for_all(const treadle_band_walk *w, int64_t expert) {
@@ -295,12 +296,14 @@ static treadle_status quantise_columns(treadle_band_walk *w, const treadle_recta
   band.storage = codes->storage;
   band.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
   band.parts = (int64_t)w->parts.count;
-  *count_p = many ? alike_bands(w, of, codes, scales, simple) : 1;
+  *count_p = many && !w->by_row ? alike_bands(w, of, codes, scales, simple) : 1;
   for (int64_t last = down + *count_p; down < last; down += band.count) {
     TRY(treadle_bands_wave(w, of->expert, down, &band.wave, &end));
     band.count = (int32_t)(treadle_smaller(end, last) - down);
     TRY(treadle_cuts_add(&w->sink->cuts, TREADLE_CUTS_OF_BAND + w->parts.count));
     TRY(w->sink->take_band(w->sink, &band, w->parts.items));
+    w->row_moved += treadle_band_moved(&band, w->parts.items);
+    w->row_written += treadle_band_written(&band, w->parts.items);
     const treadle_rectangle blocks = {of->expert, down, band.count, of->column / b->wide,
                                       treadle_band_blocks(&band)};
     TRY(repeat_scales(w, &blocks, scales, band.wave));
@@ -373,6 +376,39 @@ static void count_scales(treadle_band_walk *w) {
   w->repeats = w->repeats || w->scales_left > blocks;
 }
 
+/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has nothing of it. */
+static treadle_status count_row(treadle_band_walk *w, const treadle_spot *codes,
+                                const treadle_rectangle *all, int64_t down) {
+  treadle_status status = TREADLE_OK;
+  const treadle_counting *counting = w->sink->counting;
+  const treadle_blocks *b = &w->blocks;
+  const treadle_spot *scales = find_scales(w, all->expert, down, all->column / b->wide);
+  int64_t moved, written, end;
+  const int64_t numbers[] = {MOVED,
+                             down,
+                             codes->of.row,
+                             codes->of.rows,
+                             codes->of.column,
+                             codes->of.columns,
+                             scales ? scales->of.column : 0,
+                             scales ? scales->of.columns : 0};
+  uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, counting->kin[w->tensor]);
+  if (scales && treadle_sums_find(counting->sums, key, &moved) &&
+      treadle_sums_find(counting->sums, key ^ 1, &written)) {
+    w->scales_left -= (all->columns + b->wide - 1) / b->wide;
+    w->sink->take_sum(w->sink, w->tensor, moved, written);
+    return TREADLE_OK;
+  }
+  w->by_row = true;
+  w->row_moved = w->row_written = 0;
+  TRY(quantise_bands(w, codes, all, 0, down, false, &end));
+  treadle_sums_add(counting->sums, key, w->row_moved);
+  treadle_sums_add(counting->sums, key ^ 1, w->row_written);
+out:
+  w->by_row = false;
+  return status;
+}
+
 treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_bands_start_sources(w, tensor));
@@ -385,8 +421,14 @@ treadle_status treadle_bands_quantise(treadle_band_walk *w, int32_t tensor) {
       nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
     bool simple = true; /* mostly all of it is on one rank, so that bands need not be looked at */
     if (nth == 0) TRY(find_whole(w, &all, &simple));
-    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;)
-      TRY(quantise_bands(w, codes, &all, nth, down, simple, &down));
+    bool by_row = w->sink->counting && nth == 0 && !simple && !w->repeats &&
+                  treadle_blocks_by_row(&w->blocks, w->from, tensor);
+    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;) {
+      if (by_row && !treadle_blocks_touched(&w->blocks, &w->held, of->expert, down))
+        TRY(count_row(w, codes, &all, down++));
+      else
+        TRY(quantise_bands(w, codes, &all, nth, down, simple, &down));
+    }
   }
   if (w->scales_left != 0)
     status = treadle_fail(TREADLE_DIFFERENT,

@@ -68,7 +68,9 @@ treadle_common treadle_classes_common(const treadle_classes *classes, int32_t t,
   }
   bool from_says = of_from->total > 0, to_says = of_to->total > 0;
   const treadle_cell *says = from_says ? of_from : of_to;
-  if (from_says != to_says) {
+  common.by_cell = from_says != to_says;
+  common.atoms = classes->atoms;
+  if (common.by_cell) {
     common.before = says->before;
     common.weight = says->weight;
     common.total = says->total;
@@ -104,8 +106,42 @@ static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t
   return (int32_t)(twice * waves / (2 * (treadle_wide)common->total * common->rows));
 }
 
+int32_t treadle_atom_wave(const treadle_atom *atom, const treadle_position *position, int32_t waves) {
+  int64_t before = atom->by_cell ? atom->before : position->before;
+  int64_t total = atom->by_cell ? atom->total : position->count;
+  treadle_wide twice =
+      2 * (treadle_wide)before * atom->rows + (treadle_wide)atom->weight * (treadle_wide)atom->middle;
+  return (int32_t)(twice * waves / (2 * (treadle_wide)total * atom->rows));
+}
+
+static bool same_atom(const treadle_atom *a, const treadle_atom *b) {
+  return a->rows == b->rows && a->middle == b->middle && a->by_cell == b->by_cell &&
+         a->before == b->before && a->weight == b->weight && a->total == b->total;
+}
+
+/* The number of an atom; equal ones that were met of late have one. That of a box with one atom does not tell its rows. */
+static int32_t note_atom(const treadle_common *common, int64_t first, int64_t *end_p) {
+  enum { OF_LATE = 16 };
+  int64_t end = first + common->atom_rows < common->rows ? first + common->atom_rows : common->rows;
+  bool one = first == 0 && end == common->rows;
+  treadle_atom atom = {.rows = one ? 1 : common->rows,
+                       .middle = one ? 1 : first + end,
+                       .by_cell = common->by_cell,
+                       .before = common->by_cell ? common->before : 0,
+                       .weight = common->weight,
+                       .total = common->by_cell ? common->total : 0};
+  size_t count = common->atoms->list.count;
+  *end_p = end;
+  for (size_t i = count; i-- > 0 && count - i <= OF_LATE;)
+    if (same_atom(&common->atoms->list.items[i], &atom)) return (int32_t)i;
+  if (treadle_array_push(&common->atoms->list, atom) == TREADLE_OK) return (int32_t)count;
+  common->atoms->status = TREADLE_NO_MEMORY;
+  return 0;
+}
+
 int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p) {
   int64_t first = row - row % common->atom_rows;
+  if (common->atoms) return note_atom(common, first, end_p);
   int32_t wave = wave_of_atom(common, waves, first);
   if (waves == 1) {
     *end_p = common->rows;

@@ -18,11 +18,25 @@ typedef struct treadle_position { /* of a tensor among those of its class */
   int32_t before, count;
 } treadle_position;
 
+/* What the wave of an atom follows from, whichever tensor of its class it is of, and however many waves there are. */
+typedef struct treadle_atom {
+  int64_t rows, middle; /* of its common box; its first row and that after its last one, added */
+  bool by_cell;         /* the cell says where it comes; else the tensor's position does */
+  int64_t before, weight, total;
+} treadle_atom;
+
+typedef struct treadle_atoms {
+  TREADLE_ARRAY(treadle_atom) list;
+  treadle_status status; /* of memory */
+} treadle_atoms;
+
 typedef struct treadle_classes {
   const treadle_layout *from, *to;
   int64_t page_bytes;
   int32_t waves;
   treadle_position *positions; /* by tensor */
+  treadle_atoms *
+      atoms; /* waves are numbers of atoms, which are listed here, and -1 the last wave; NULL: they are waves */
 } treadle_classes;
 
 treadle_status treadle_classes_create(const treadle_layout *from, const treadle_layout *to,
@@ -44,6 +58,8 @@ typedef struct treadle_common {
   int64_t rows, row_elems, atom_rows;
   int64_t before, weight,
       total; /* of the class: before the box, of the box, in all; in units of any size */
+  bool by_cell;
+  treadle_atoms *atoms; /* of the classes */
 } treadle_common;
 
 /* of_from, of_to: cells of the tensor in classes->from and classes->to, which meet. */
@@ -52,6 +68,9 @@ treadle_common treadle_classes_common(const treadle_classes *classes, int32_t te
 
 /* The wave of the atom that holds `row`; *end_p is the row after the last one of the same wave. */
 int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p);
+
+/* The wave of an atom in a tensor of its class. */
+int32_t treadle_atom_wave(const treadle_atom *atom, const treadle_position *position, int32_t waves);
 
 /* The row of an element of the box. */
 int64_t treadle_common_row(const treadle_common *common, const int64_t *coordinate);

@@ -31,7 +31,7 @@ typedef struct walk {
   void *self;                 /* the step's */
   const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
-  treadle_pieces pieces;
+  const treadle_pieces *pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
   treadle_near near_held, near_copies, near_values;
   treadle_cells to_cells, from_cells;
@@ -324,7 +324,11 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
   if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
-  TRY(treadle_layout_cells(w->to, piece->tensor, &piece->box, &w->to_cells));
+  treadle_box held = piece->box;
+  bool here = true;
+  if (w->sink->own_only) TRY(narrow(w, &held, &here));
+  if (!here) goto out;
+  TRY(treadle_layout_cells(w->to, piece->tensor, &held, &w->to_cells));
   for (size_t i = 0; i < w->to_cells.count; i++) {
     treadle_box wanted;
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
@@ -363,8 +367,10 @@ static treadle_status take_tensor(walk *w, int32_t tensor) {
   choose_step(w, tensor);
   if (!w->sink->no_sources) {
     if (w->step->making(w->self, &w->copies.items[0]) == TREADLE_MAKING_ELSEWHERE) return TREADLE_OK;
-    TRY(treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
-    if (w->sink->own_only && (w->held.count == 0 || !w->step->alone)) return TREADLE_OK;
+    if (w->sink->own_only && !w->step->alone) return TREADLE_OK;
+    TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
+                         : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+    if (w->sink->own_only && w->held.count == 0) return TREADLE_OK;
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
@@ -415,11 +421,12 @@ out:
 /* A fill takes the wave of the last data before it in the same storage tensor, or the last wave. */
 static treadle_status take_fill(walk *w, size_t index) {
   treadle_status status = TREADLE_OK;
-  const treadle_piece *fill = &w->pieces.items[index], *before = NULL;
-  for (size_t i = index; i-- > 0 && w->pieces.items[i].storage == fill->storage;)
-    if (w->pieces.items[i].tensor >= 0 && w->pieces.items[i].offset < fill->offset &&
-        (!before || w->pieces.items[i].offset > before->offset))
-      before = &w->pieces.items[i];
+  const treadle_piece *fill = &w->pieces->items[index], *before = NULL;
+  for (size_t i = index; i-- > 0 && w->pieces->items[i].storage == fill->storage;) {
+    const treadle_piece *piece = &w->pieces->items[i];
+    if (piece->tensor >= 0 && piece->offset < fill->offset && (!before || piece->offset > before->offset))
+      before = piece;
+  }
   int32_t wave = w->classes->waves - 1;
   if (before) TRY(last_wave(w, before, &wave));
   treadle_op op = treadle_fill_op(fill);
@@ -432,27 +439,55 @@ out:
 treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
-  walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink};
+  treadle_pieces pieces = {0};
+  TRY(treadle_layout_pieces(to, rank, &pieces));
+  TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
+out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
+treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+                                          const treadle_layout *to, int64_t rank, treadle_sink *sink) {
+  treadle_status status = TREADLE_OK;
+  treadle_pieces held = {0}, pieces = {0};
+  sink->own_only = sink->figures = true;
+  for (int32_t t = 0; t < to->model->tensor_count; t++) {
+    if (treadle_is_banded(from, to, t)) continue;
+    held.count = 0;
+    TRY(treadle_layout_bundles_of(from, rank, t, &held));
+    if (held.count > 0) TRY(treadle_layout_bundles_of(to, rank, t, &pieces));
+  }
+  TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
+out:
+  treadle_array_release(&held);
+  treadle_array_release(&pieces);
+  return status;
+}
+
+treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
+                                             const treadle_layout *to, int64_t rank,
+                                             const treadle_pieces *pieces, treadle_sink *sink) {
+  treadle_status status = TREADLE_OK;
+  walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
   treadle_piece_lists lists = {0};
   sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
   treadle_band_walk_init(&w.bands, classes, from, to, rank, sink);
-  TRY(treadle_layout_pieces(to, rank, &w.pieces));
-  TRY(treadle_piece_lists_make(&w.pieces, to->model->tensor_count, &lists));
-  for (size_t i = 0; i < w.pieces.count; i++) {
-    int32_t tensor = w.pieces.items[i].tensor;
+  TRY(treadle_piece_lists_make(pieces, to->model->tensor_count, &lists));
+  for (size_t i = 0; i < pieces->count; i++) {
+    int32_t tensor = pieces->items[i].tensor;
     if (tensor < 0) {
       TRY(take_fill(&w, i));
     } else if (lists.first[tensor] == (int32_t)i) {
       w.copies.count = 0;
       for (int32_t k = (int32_t)i; k >= 0; k = lists.next[k])
-        TRY(treadle_array_push(&w.copies, w.pieces.items[k]));
+        TRY(treadle_array_push(&w.copies, pieces->items[k]));
       TRY(take_tensor(&w, tensor));
     }
   }
 out:
   treadle_band_walk_release(&w.bands);
   treadle_piece_lists_release(&lists);
-  treadle_array_release(&w.pieces);
   treadle_array_release(&w.held);
   treadle_array_release(&w.copies);
   treadle_array_release(&w.values);

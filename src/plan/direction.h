@@ -3,6 +3,7 @@
 #define TREADLE_PLAN_DIRECTION_H
 
 #include "layout/cuts.h"
+#include "layout/sums.h"
 #include "plan/classes.h"
 #include "plan/plan.h"
 
@@ -14,6 +15,11 @@ typedef struct treadle_sink {
                               const treadle_band_part *parts);
   treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
   bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
+  /* A row of blocks whose bytes are known; only where counting is not NULL. */
+  void (*take_sum)(struct treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written);
+  const treadle_counting *counting;
+  bool
+      figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
   bool
       own_only; /* only ops that read this rank's own windows are wanted, and no bands: nothing is proved */
 } treadle_sink;
@@ -22,6 +28,15 @@ typedef struct treadle_sink {
  * are wanted, every destination piece is proved to be tiled by its ops. */
 treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink);
+
+/* The same of some of the window's pieces; a fill stands behind what lies before it in its storage tensor. */
+treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
+                                             const treadle_layout *to, int64_t rank,
+                                             const treadle_pieces *pieces, treadle_sink *sink);
+
+/* Takes the ops that read this rank's own windows, but those of tensors with fp8 blocks. */
+treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+                                          const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
 /* The dimensions of an op that copies `box` between these strides by axis. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,

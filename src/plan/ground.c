@@ -7,6 +7,7 @@
  * alias. */
 #include "plan/alias.h"
 #include "plan/sinks.h"
+#include "plan/tracks.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -34,23 +35,11 @@ const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, i
   return &ground->arrangements[best];
 }
 
-const treadle_page_life *treadle_ground_known_plain(const treadle_ground *ground, int32_t waves) {
-  const treadle_known_lives *known = ground->options.like ? &ground->options.like->known[1] : NULL;
-  return known && known->waves == waves ? known->plain_to : NULL;
-}
-
-const treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves) {
-  const treadle_ground *like = ground->options.like;
-  for (int i = 0; like && i < 2; i++)
-    if (like->known[i].from && like->known[i].waves == waves) return like->known[i].from;
-  return NULL;
-}
-
 /* When each page of the from-window is touched, whatever the arrangement of the other one. */
 static treadle_status play_back(treadle_ground *ground, const treadle_classes *classes,
                                 treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
-  const treadle_page_life *known = treadle_ground_known(ground, TREADLE_MAX_WAVES);
+  const treadle_page_life *known = ground->options.films ? ground->options.films->from : NULL;
   TRY(treadle_lives_create(ground->arrangements[0].from_pages, 0, lives));
   if (known) {
     memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
@@ -71,14 +60,24 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
   const treadle_arrangement *plain = &ground->arrangements[0];
   treadle_lives lives = {0}, others[TREADLE_ARRANGEMENTS] = {0};
   treadle_page_sink sinks[TREADLE_ARRANGEMENTS];
+  const treadle_films *films = ground->options.films;
   classes->waves = TREADLE_MAX_WAVES;
   for (int32_t i = 0; i < ground->count; i++) {
     TRY(treadle_lives_create(0, ground->arrangements[i].to_pages, &others[i]));
     sinks[i] = treadle_page_sink_make(others[i].to, page_bytes, &ground->arrangements[i]);
     if (i > 0) sinks[i - 1].also = &sinks[i];
   }
+  if (films) memcpy(others[0].to, films->to, (size_t)plain->to_pages * sizeof *films->to);
   sinks[0].sink.cuts.all = ground->options.cuts_of_all;
-  TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[0].sink));
+  if (films && ground->count > 1) {
+    treadle_track_target targets[TREADLE_ARRANGEMENTS];
+    for (int32_t i = 1; i < ground->count; i++)
+      targets[i - 1] = (treadle_track_target){others[i].to, &ground->arrangements[i]};
+    TRY(treadle_tracks_play(classes, films->kin, TREADLE_TO, ground->rank, ground->options.cuts_of_all,
+                            targets, ground->count - 1));
+  } else if (!films) {
+    TRY(treadle_direction_walk(classes, ground->from, ground->to, ground->rank, &sinks[0].sink));
+  }
   TRY(play_back(ground, classes, &lives));
   for (int32_t i = 0; i < ground->count; i++) {
     treadle_lives_settle(&others[i]);
@@ -88,10 +87,6 @@ static treadle_status play(treadle_ground *ground, treadle_classes *classes) {
     both.arrangement = &ground->arrangements[i];
     TRY(treadle_lives_share(&both, TREADLE_MAX_WAVES, NULL, NULL, NULL, NULL, &physical));
     ground->cap_min[i] = (physical - largest(plain->from_pages, plain->to_pages)) * page_bytes;
-  }
-  if (ground->options.known) {
-    ground->known[0] = (treadle_known_lives){.from = lives.from, .waves = TREADLE_MAX_WAVES};
-    lives.from = NULL;
   }
 out:
   treadle_lives_release(&lives);
@@ -155,11 +150,6 @@ treadle_status treadle_ground_create(const treadle_layout *from, const treadle_l
       ground->count += a->pages > 0;
     }
   }
-  const treadle_ground *like = options->like;
-  if (like && ground->count == 1) { /* the plain windows are cut alike: what was played there holds here */
-    ground->cap_min_bytes = ground->cap_min[0] = like->cap_min[0];
-    goto out;
-  }
   /* With params kept no page is shared but for aliased ones, which are more than the padding: no cap is needed. */
   if (!options->keep_params) TRY(play(ground, &classes));
   ground->cap_min_bytes = ground->cap_min[0];
@@ -175,9 +165,5 @@ out:
 
 void treadle_ground_release(treadle_ground *ground) {
   for (int32_t i = 0; i < ground->count; i++) treadle_arrangement_release(&ground->arrangements[i]);
-  for (int i = 0; i < 2; i++) {
-    treadle_free(ground->known[i].from);
-    treadle_free(ground->known[i].plain_to);
-  }
   *ground = (treadle_ground){0};
 }

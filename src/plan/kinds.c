@@ -25,6 +25,7 @@ typedef struct kind_slot {
  * hold the same. */
 typedef struct signatures {
   uint64_t plain, paired;
+  uint64_t window[TREADLE_SIDES]; /* of each alone */
 } signatures;
 
 /* Adds the window of the rank at hand in one layout. */
@@ -52,6 +53,7 @@ static treadle_status hash_window(treadle_alike *alike, const treadle_classes *c
     plain = treadle_hash_more(plain, data);
     paired = treadle_hash_more(paired, data ^ pairs);
   }
+  hash->window[side] = plain ? plain : 1;
   hash->plain = treadle_hash_more(hash->plain, plain);
   hash->paired = treadle_hash_more(hash->paired, paired);
 out:
@@ -68,7 +70,9 @@ static treadle_status sign(treadle_alike *alike, const treadle_classes *classes,
   TRY(hash_window(alike, classes, TREADLE_TO, &hash, &common));
   hash.plain = treadle_hash_more(hash.plain, common);
   hash.paired = treadle_hash_more(hash.paired, common);
-  *of_rank = (signatures){hash.plain ? hash.plain : 1, hash.paired ? hash.paired : 1};
+  if (hash.plain == 0) hash.plain = 1;
+  if (hash.paired == 0) hash.paired = 1;
+  *of_rank = hash;
 out:
   return status;
 }
@@ -79,31 +83,49 @@ static kind_slot *find_kind(kind_slot *slots, size_t mask, uint64_t signature) {
   return &slots[at];
 }
 
-/* Numbers kinds in the order of their lowest ranks, and notes those. bytes: of each, as it was numbered. The slots are
- * taken again. */
-static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks, const uint64_t *bytes,
-                                   kind_slot *slots, size_t capacity) {
-  int32_t *number = treadle_alloc_array((size_t)kinds->count, sizeof *number), count = 0;
-  kinds->first = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->first);
-  kinds->like = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->like);
+/* Fills first_p[count]: of each kind, the first one with the same signature. The slots are taken again. */
+static treadle_status find_first(int32_t count, const uint64_t *of, kind_slot *slots, size_t capacity,
+                                 int32_t **first_p) {
+  *first_p = treadle_alloc_array((size_t)count, sizeof **first_p);
+  if (!*first_p) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   memset(slots, 0, capacity * sizeof *slots);
-  if (!number || !kinds->first || !kinds->like) {
-    treadle_free(number);
-    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  for (int32_t kind = 0; kind < count; kind++) {
+    kind_slot *slot = find_kind(slots, capacity - 1, of[kind]);
+    if (slot->signature == 0) *slot = (kind_slot){of[kind], kind};
+    (*first_p)[kind] = slot->kind;
   }
-  for (int64_t rank = 0; rank < ranks; rank++) {
-    int32_t *known = &number[kinds->of[rank]]; /* number + 1 */
-    if (*known == 0) {
-      kind_slot *slot = find_kind(slots, capacity - 1, bytes[kinds->of[rank]]);
-      if (slot->signature == 0) *slot = (kind_slot){bytes[kinds->of[rank]], count};
-      kinds->like[count] = slot->kind;
-      kinds->first[count++] = rank;
-      *known = count;
-    }
-    kinds->of[rank] = *known - 1;
-  }
-  treadle_free(number);
   return TREADLE_OK;
+}
+
+/* Numbers kinds in the order of their lowest ranks, and notes those. known: the signatures of each, as it was numbered. */
+static treadle_status number_kinds(treadle_kinds *kinds, int64_t ranks, const signatures *known,
+                                   kind_slot *slots, size_t capacity) {
+  treadle_status status = TREADLE_OK;
+  int32_t *number = treadle_alloc_array((size_t)kinds->count, sizeof *number), count = 0;
+  uint64_t *one = treadle_alloc_array((size_t)kinds->count, sizeof *one);
+  int32_t *old = treadle_alloc_array((size_t)kinds->count, sizeof *old); /* by new number */
+  kinds->first = treadle_alloc_array((size_t)kinds->count, sizeof *kinds->first);
+  if (!number || !one || !old || !kinds->first) TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"));
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    int32_t *is = &number[kinds->of[rank]]; /* number + 1 */
+    if (*is == 0) {
+      old[count] = kinds->of[rank];
+      kinds->first[count++] = rank;
+      *is = count;
+    }
+    kinds->of[rank] = *is - 1;
+  }
+  for (int32_t i = 0; i < count; i++) one[i] = known[old[i]].plain;
+  TRY(find_first(count, one, slots, capacity, &kinds->like));
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    for (int32_t i = 0; i < count; i++) one[i] = known[old[i]].window[side];
+    TRY(find_first(count, one, slots, capacity, &kinds->cut[side]));
+  }
+out:
+  treadle_free(number);
+  treadle_free(one);
+  treadle_free(old);
+  return status;
 }
 
 static int64_t count_places(const treadle_places *places, size_t ranks) {
@@ -118,17 +140,17 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
   treadle_alike alike = {0};
   treadle_classes classes = {0};
   treadle_places *places = NULL;
-  uint64_t *bytes = NULL; /* by kind: the signature without pairs */
+  signatures *known = NULL; /* by kind */
   kind_slot *slots = NULL;
   size_t ranks = (size_t)from->ranks, capacity = 16;
   *kinds = (treadle_kinds){0};
   TRY(treadle_layout_check_table(from));
   while (capacity < 2 * ranks) capacity *= 2;
   places = treadle_alloc_array(ranks, sizeof *places);
-  bytes = treadle_alloc_array(ranks, sizeof *bytes);
+  known = treadle_alloc_array(ranks, sizeof *known);
   slots = treadle_alloc_array(capacity, sizeof *slots);
   kinds->of = treadle_alloc_array(ranks, sizeof *kinds->of);
-  if (!places || !bytes || !slots || !kinds->of)
+  if (!places || !known || !slots || !kinds->of)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: no memory for %zu ranks", ranks));
   TRY(treadle_alike_create(from, to, &alike));
   TRY(treadle_classes_create(from, to, 1, &classes));
@@ -142,19 +164,19 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
       uint64_t signature = paired ? of_rank.paired : of_rank.plain;
       kind_slot *slot = find_kind(slots, capacity - 1, signature);
       if (slot->signature == 0) {
-        bytes[kinds->count] = of_rank.plain;
+        known[kinds->count] = of_rank;
         *slot = (kind_slot){signature, kinds->count++};
       }
       kind = slot->kind;
     }
     kinds->of[places[i].rank] = kind;
   }
-  TRY(number_kinds(kinds, from->ranks, bytes, slots, capacity));
+  TRY(number_kinds(kinds, from->ranks, known, slots, capacity));
 out:
   treadle_alike_release(&alike);
   treadle_classes_release(&classes);
   treadle_free(places);
-  treadle_free(bytes);
+  treadle_free(known);
   treadle_free(slots);
   if (status != TREADLE_OK) treadle_kinds_release(kinds);
   return status;
@@ -174,5 +196,7 @@ void treadle_kinds_release(treadle_kinds *kinds) {
   treadle_free(kinds->of);
   treadle_free(kinds->first);
   treadle_free(kinds->like);
+  treadle_free(kinds->cut[TREADLE_FROM]);
+  treadle_free(kinds->cut[TREADLE_TO]);
   *kinds = (treadle_kinds){0};
 }

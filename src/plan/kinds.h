@@ -7,9 +7,10 @@
 
 typedef struct treadle_kinds {
   int32_t count;
-  int32_t *of;    /* [ranks] the kind of each rank */
-  int64_t *first; /* [count] a rank of each kind: the lowest */
-  int32_t *like;  /* [count] the first kind with the same bytes: its own number, but for paired kinds */
+  int32_t *of;     /* [ranks] the kind of each rank */
+  int64_t *first;  /* [count] a rank of each kind: the lowest */
+  int32_t *like;   /* [count] the first kind with the same bytes: its own number, but for paired kinds */
+  int32_t *cut[2]; /* [count] by layout, from first: the first kind whose window is cut alike */
 } treadle_kinds;
 
 treadle_status treadle_kinds_create(const treadle_layout *from, const treadle_layout *to,

@@ -3,6 +3,8 @@
 #include "base/sized.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
+#include "plan/tally.h"
+#include "plan/tracks.h"
 
 #include <string.h>
 
@@ -84,42 +86,25 @@ out:
   return status;
 }
 
-/* Both directions, for pages alone. known, known_to: those of the windows; NULL: they are not. */
+/* Both directions, for pages alone. What is known of plain windows is not looked for. */
 static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes,
-                                 const treadle_page_life *known, const treadle_page_life *known_to,
-                                 treadle_lives *lives) {
+                                 const treadle_films *films, treadle_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
+  const treadle_track_target target = {lives->to, &plan->arrangement};
   forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
-  if (known_to)
-    memcpy(lives->to, known_to, (size_t)lives->to_count * sizeof *known_to);
+  if (films && !plan->arrangement.shift)
+    memcpy(lives->to, films->to, (size_t)lives->to_count * sizeof *films->to);
+  else if (films)
+    TRY(treadle_tracks_play(classes, films->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
   else
     TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
-  if (known)
-    memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
+  if (films)
+    memcpy(lives->from, films->from, (size_t)lives->from_count * sizeof *films->from);
   else if (!plan->keep_params)
     TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
 out:
-  return status;
-}
-
-/* For ranks whose windows are cut alike, and in which nothing is moved: the pages of a to-window as its layout has it. */
-static treadle_status keep_plain(const treadle_plan *plan, const treadle_classes *classes,
-                                 treadle_page_life **to_p) {
-  treadle_status status;
-  treadle_lives lives = {0};
-  treadle_page_sink sink;
-  TRY(treadle_lives_create(0, plan->plain_to_pages, &lives));
-  sink = treadle_page_sink_make(lives.to, plan->page_bytes, NULL);
-  sink.sink.cuts.all = plan->cuts_of_all;
-  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &sink.sink));
-  treadle_lives_settle(&lives);
-  treadle_free(*to_p);
-  *to_p = lives.to;
-  lives.to = NULL;
-out:
-  treadle_lives_release(&lives);
   return status;
 }
 
@@ -133,8 +118,9 @@ static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
   info->copied_bytes = like->copied_bytes + like->aliased_bytes - info->aliased_bytes;
 }
 
-treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
-                                       const treadle_plan_info *like, treadle_plan_info *info_p) {
+treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                       const treadle_films *films, const treadle_plan_info *like,
+                                       treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
   treadle_classes classes = {0};
   treadle_lives lives = {0};
@@ -159,9 +145,9 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  if (like)
-    TRY(walk_pages(&plan, &classes, treadle_ground_known(ground, waves),
-                   arrangement->pages == 0 ? treadle_ground_known_plain(ground, waves) : NULL, &lives));
+  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &classes, films));
+  if (like || (films && !plan.keep_params))
+    TRY(walk_pages(&plan, &classes, films, &lives));
   else
     TRY(walk_all(&plan, &classes, &lives));
   treadle_lives_settle(&lives);
@@ -169,14 +155,6 @@ treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, in
   *info_p = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
-  if (ground->options.known) {
-    treadle_known_lives *known = &ground->known[1];
-    treadle_free(known->from);
-    known->from = lives.from;
-    known->waves = waves;
-    lives.from = NULL;
-    TRY(keep_plain(&plan, &classes, &known->plain_to));
-  }
 out:
   treadle_lives_release(&lives);
   treadle_classes_release(&classes);

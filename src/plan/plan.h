@@ -120,19 +120,17 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 typedef struct treadle_ground_options {
   int64_t page_bytes;
   bool alias, keep_params;
-  bool small_pages;                 /* tests: pages from 64 bytes on */
-  treadle_cuts_of_all *cuts_of_all; /* of the report that these belong to; NULL: of none */
-  bool known; /* what is found of the from-window's pages is kept for grounds that are like this one */
-  const struct treadle_ground
-      *like; /* of a rank whose windows are cut alike (treadle_kinds.like), made with
-                                        `known`, which lives longer; NULL: none */
+  bool small_pages;                  /* tests: pages from 64 bytes on */
+  treadle_cuts_of_all *cuts_of_all;  /* of the report that these belong to; NULL: of none */
+  const struct treadle_films *films; /* of plain windows with 4096 waves; NULL: they are not known */
 } treadle_ground_options;
 
-/* The lives of a from-window's pages with a number of waves, and those of a to-window's that nothing is moved in. */
-typedef struct treadle_known_lives {
-  struct treadle_page_life *from, *plain_to; /* NULL: not known */
-  int32_t waves;
-} treadle_known_lives;
+/* When each page of a rank's windows is touched, as their layouts have them; settled. */
+typedef struct treadle_films {
+  const struct treadle_page_life *from, *to;
+  const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
+  struct treadle_sums *sums; /* of all ranks of the pair */
+} treadle_films;
 
 enum { TREADLE_ARRANGEMENTS = 5 };
 
@@ -144,18 +142,11 @@ typedef struct treadle_ground {
   treadle_arrangement arrangements[TREADLE_ARRANGEMENTS];
   int64_t cap_min[TREADLE_ARRANGEMENTS]; /* of each */
   int64_t cap_min_bytes;                 /* the smallest: never more than without alias */
-  treadle_known_lives known[2];          /* of 4096 waves, and of those that were measured last */
 } treadle_ground;
 
 treadle_status treadle_ground_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                      const treadle_ground_options *options, treadle_ground *ground);
 void treadle_ground_release(treadle_ground *ground);
-
-/* What a ground that is like this one knows of the from-window's pages with so many waves; NULL: nothing. */
-const struct treadle_page_life *treadle_ground_known(const treadle_ground *ground, int32_t waves);
-
-/* The same of the to-window as its layout has it; only of waves that were measured last. */
-const struct treadle_page_life *treadle_ground_known_plain(const treadle_ground *ground, int32_t waves);
 
 /* Without alias and without looking for the smallest cap. */
 treadle_status treadle_ground_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
@@ -167,9 +158,11 @@ const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, i
 treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
                                     treadle_plan **plan_p);
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
- * digest. like: the figures of a rank that moves the same bytes, which is cheaper; NULL: none is known. */
-treadle_status treadle_plan_measure_on(treadle_ground *ground, int32_t waves, int64_t cap_bytes,
-                                       const treadle_plan_info *like, treadle_plan_info *info_p);
+ * digest. films: of its plain windows with so many waves; like: the figures of a rank that
+ * moves the same bytes; NULL: they are not known. */
+treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+                                       const treadle_films *films, const treadle_plan_info *like,
+                                       treadle_plan_info *info_p);
 
 /* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,

@@ -11,7 +11,8 @@
 #include "base/parallel.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "plan/classes.h"
+#include "layout/sums.h"
+#include "plan/tracks.h"
 
 #include <math.h>
 
@@ -36,10 +37,9 @@ typedef struct turn {
   treadle_report *report;
   const char *doing; /* "plan" */
   int32_t count;
-  bool alias, second;
-  const int64_t *ranks; /* one of each kind */
-  const int32_t *like;  /* the first kind whose windows are cut alike; NULL: none are known to be */
-  size_t *pairs;        /* bytes received, [ranks * ranks] */
+  bool second;
+  const int32_t *like; /* the first kind with the same bytes; NULL: none are known to have them */
+  size_t *pairs;       /* bytes received, [ranks * ranks] */
   treadle_classes *classes;
 } turn;
 
@@ -61,33 +61,96 @@ out:
   return status;
 }
 
-static treadle_status lay_ground(void *of, int32_t kind) {
+/* ---- Plain windows ---- */
+
+/* Both windows of a kind, each once for all kinds that are cut alike. */
+static treadle_status play_kind(void *of, int32_t kind) {
+  treadle_status status = TREADLE_OK;
   const turn *t = of;
   treadle_report *report = t->report;
-  if (!is_its_turn(t, kind)) return TREADLE_OK;
-  treadle_ground_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
-                                  .alias = t->alias,
-                                  .cuts_of_all = &report->cuts,
-                                  .known = t->alias && t->like &&
-                                           !t->second, /* without alias no two kinds are alike */
-                                  .like = t->second ? &report->grounds[t->like[kind]] : NULL};
-  return treadle_ground_create(report->from, report->to, t->ranks[kind], &terms, &report->grounds[kind]);
+  const treadle_layout *layouts[] = {report->from, report->to};
+  int64_t rank = report->kinds.first[kind], page = (int64_t)report->info.page_bytes;
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    treadle_page_life **at = &report->lives[side][kind];
+    treadle_lives lives = {0};
+    int64_t pages = ((int64_t)treadle_layout_window_bytes(layouts[side], rank) + page - 1) / page;
+    if (report->kinds.cut[side][kind] != kind) continue;
+    treadle_free(*at);
+    *at = NULL;
+    TRY(treadle_lives_create(pages, 0, &lives));
+    treadle_free(lives.to);
+    *at = lives.from;
+    const treadle_track_target target = {*at, NULL};
+    TRY(treadle_tracks_play(t->classes, report->kin, side, rank, &report->cuts, &target, 1));
+    treadle_lives_settle(&(treadle_lives){.from = *at, .from_count = pages});
+  }
+out:
+  return status;
 }
 
-/* The grounds of some ranks, and the largest cap_min and window over them. */
-static treadle_status find_cap_min(treadle_report *report, const treadle_report_options *options,
-                                   const int64_t *ranks, const int32_t *like, int32_t count) {
+/* The plain windows of all kinds, with a number of waves. */
+static treadle_status play_kinds(treadle_report *report, int32_t waves) {
   treadle_status status;
-  turn t = {report, "smallest cap: kind", count, options->alias, .ranks = ranks, .like = like};
+  treadle_classes classes = {0};
+  turn t = {report, "windows of kind", report->kinds.count, .classes = &classes};
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    if (!report->lives[side])
+      report->lives[side] = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->lives[side]);
+    if (!report->lives[side]) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
+  }
+  if (!report->kin) TRY(treadle_kin_list(report->from, report->to, &report->kin));
+  if (!report->sums) TRY(treadle_sums_create(&report->sums));
+  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->info.page_bytes, &classes));
+  classes.waves = waves;
+  TRY(take_turns(&t, play_kind));
+out:
+  treadle_classes_release(&classes);
+  return status;
+}
+
+static treadle_films films_of(const treadle_report *report, int32_t kind) {
+  return (treadle_films){report->lives[TREADLE_FROM][report->kinds.cut[TREADLE_FROM][kind]],
+                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]], report->kin,
+                         report->sums};
+}
+
+/* ---- The smallest cap ---- */
+
+static treadle_status alloc_grounds(treadle_report *report, int32_t count) {
   report->grounds = treadle_alloc_array((size_t)count, sizeof *report->grounds);
   if (!report->grounds) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
   report->ground_count = count;
+  return TREADLE_OK;
+}
+
+static void note_ground(treadle_report *report, const treadle_ground *ground) {
+  report->info.cap_min_bytes = max_size(report->info.cap_min_bytes, (size_t)ground->cap_min_bytes);
+  note_windows(report, ground->rank);
+}
+
+static treadle_status lay_ground(void *of, int32_t kind) {
+  const turn *t = of;
+  treadle_report *report = t->report;
+  treadle_ground *ground = &report->grounds[kind];
+  const treadle_films films = films_of(report, kind);
+  treadle_ground_options terms = ground->options;
+  terms.films = &films;
+  treadle_status status =
+      treadle_ground_create(report->from, report->to, report->kinds.first[kind], &terms, ground);
+  ground->options.films = NULL;
+  return status;
+}
+
+/* The grounds of all kinds, and the largest cap_min and window over them. */
+static treadle_status find_cap_min(treadle_report *report, const treadle_ground_options *terms) {
+  treadle_status status;
+  int32_t count = report->kinds.count;
+  turn t = {report, "smallest cap: kind", count, .second = false};
+  TRY(alloc_grounds(report, count));
+  for (int32_t i = 0; i < count; i++) report->grounds[i].options = *terms;
+  TRY(play_kinds(report, TREADLE_MAX_WAVES));
   TRY(take_turns(&t, lay_ground));
-  for (int32_t i = 0; i < count; i++) {
-    report->info.cap_min_bytes =
-        max_size(report->info.cap_min_bytes, (size_t)report->grounds[i].cap_min_bytes);
-    note_windows(report, ranks[i]);
-  }
+  for (int32_t i = 0; i < count; i++) note_ground(report, &report->grounds[i]);
 out:
   return status;
 }
@@ -112,10 +175,11 @@ static treadle_status measure_kind(void *of, int32_t kind) {
   const turn *t = of;
   treadle_report *report = t->report;
   treadle_plan_info *info = &report->infos[kind];
+  const treadle_films films = films_of(report, kind);
   if (!is_its_turn(t, kind)) return TREADLE_OK;
   treadle_status status =
       treadle_plan_measure_on(&report->grounds[kind], report->info.waves, (int64_t)report->info.cap_bytes,
-                              t->second ? &report->infos[t->like[kind]] : NULL, info);
+                              &films, t->second ? &report->infos[t->like[kind]] : NULL, info);
   info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }
@@ -125,6 +189,7 @@ static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
   treadle_status status;
   turn t = {report, "plan of kind", report->kinds.count, .like = report->kinds.like};
   *bounded_p = true;
+  if (report->info.waves != TREADLE_MAX_WAVES) TRY(play_kinds(report, report->info.waves));
   TRY(take_turns(&t, measure_kind));
   for (int32_t kind = 0; kind < report->kinds.count; kind++)
     *bounded_p &= report->infos[kind].peak_bytes <= report->infos[kind].peak_bound_bytes;
@@ -200,13 +265,17 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
   TRY(check_all(report));
   report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  TRY(find_cap_min(report, options, report->kinds.first, report->kinds.like, report->kinds.count));
+  const treadle_ground_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
+                                        .alias = options->alias,
+                                        .cuts_of_all = &report->cuts};
+  TRY(find_cap_min(report, &terms));
   TRY(choose_cap(report, options));
   report->info.waves = treadle_plan_waves(report->from, report->to, (int64_t)report->info.page_bytes,
                                           (int64_t)report->info.cap_bytes);
   TRY(measure_kinds(report, &bounded));
   if (!bounded && report->info.waves != TREADLE_MAX_WAVES) {
     report->info.waves = TREADLE_MAX_WAVES;
+    TRY(play_kinds(report, report->info.waves));
     TRY(measure_kinds(report, &bounded));
   }
   if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
@@ -227,7 +296,11 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   *info = TREADLE_INIT(treadle_plan_info);
 
-  TRY(find_cap_min(report, options, &report->rank, NULL, 1));
+  const treadle_ground_options terms = {
+      .page_bytes = page, .alias = options->alias, .cuts_of_all = &report->cuts};
+  TRY(alloc_grounds(report, 1));
+  TRY(treadle_ground_create(report->from, report->to, report->rank, &terms, report->grounds));
+  note_ground(report, report->grounds);
   TRY(choose_cap(report, options));
   int64_t cap = (int64_t)report->info.cap_bytes;
   report->info.waves = treadle_plan_waves(report->from, report->to, page, cap);
@@ -294,6 +367,13 @@ out:
 
 void treadle_report_destroy(treadle_report *report) {
   if (!report) return;
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    for (int32_t i = 0; report->lives[side] && i < report->kinds.count; i++)
+      treadle_free(report->lives[side][i]);
+    treadle_free(report->lives[side]);
+  }
+  treadle_free(report->kin);
+  treadle_sums_destroy(report->sums);
   treadle_kinds_release(&report->kinds);
   for (int32_t i = 0; i < report->ground_count; i++) treadle_ground_release(&report->grounds[i]);
   treadle_free(report->grounds);

@@ -22,6 +22,11 @@ struct treadle_report {
   treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
   treadle_ground *grounds;  /* what they were measured on; [count] */
   int32_t ground_count;
+  struct treadle_sums *sums; /* of bytes */
+  uint64_t *kin;             /* treadle_kin_list */
+  struct treadle_page_life *
+      *lives[2]; /* by layout and kind: of its plain windows, with the waves at hand; of the first
+                                                kind that is cut alike */
   treadle_cuts_of_all cuts; /* parts that the plans have looked at */
   size_t *pairs;            /* [ranks * ranks], row by receiver; NULL above TREADLE_KEPT_RANKS */
   treadle_report_info info;

@@ -72,10 +72,11 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
   treadle_direction *direction = s->direction;
   treadle_op op = place_op(s, canonical);
-  treadle_pages_touch(s->pages, s->page_bytes, &op, op.to);
+  int64_t times = s->times && canonical->tensor >= 0 ? s->times[canonical->tensor] : 1;
+  if (s->pages) treadle_pages_touch(s->pages, s->page_bytes, &op, op.to);
   treadle_dtype from = (treadle_dtype)canonical->from_dtype, to = (treadle_dtype)canonical->to_dtype;
-  int64_t bytes = canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
-  int64_t written = canonical->elems * (int64_t)treadle_dtype_bytes(to);
+  int64_t bytes = times * canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
+  int64_t written = times * canonical->elems * (int64_t)treadle_dtype_bytes(to);
   if (canonical->source < 0) {
     direction->fill_bytes += written;
   } else {
@@ -123,17 +124,28 @@ static treadle_status take_band(treadle_sink *sink, const treadle_band *canonica
     if (status != TREADLE_OK) return status;
     parts = s->parts.items;
   }
-  treadle_pages_touch_band(s->pages, s->page_bytes, band, parts);
-  s->direction->moved_bytes += treadle_band_moved(band, parts);
-  s->direction->written_bytes += treadle_band_written(band, parts);
+  int64_t times = s->times ? s->times[band->tensor] : 1;
+  if (s->pages) treadle_pages_touch_band(s->pages, s->page_bytes, band, parts);
+  s->direction->moved_bytes += times * treadle_band_moved(band, parts);
+  s->direction->written_bytes += times * treadle_band_written(band, parts);
   for (int64_t i = 0; i < band->parts; i++) /* a byte each, as they would travel */
-    if (parts[i].op.source == s->rank) s->direction->resident_bytes += band->count * parts[i].op.elems;
+    if (parts[i].op.source == s->rank)
+      s->direction->resident_bytes += times * band->count * parts[i].op.elems;
   return s->keep ? keep_band(s, band, parts) : TREADLE_OK;
+}
+
+static void take_sum(treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written) {
+  treadle_op_sink *s = (treadle_op_sink *)sink;
+  s->direction->moved_bytes += s->times[tensor] * moved;
+  s->direction->written_bytes += s->times[tensor] * written;
 }
 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
-  return (treadle_op_sink){.sink = {.take = take_op, .take_band = take_band, .cuts.all = plan->cuts_of_all},
+  return (treadle_op_sink){.sink = {.take = take_op,
+                                    .take_band = take_band,
+                                    .take_sum = take_sum,
+                                    .cuts.all = plan->cuts_of_all},
                            .arrangement = &plan->arrangement,
                            .pages = pages,
                            .page_bytes = plan->page_bytes,

@@ -28,6 +28,7 @@ typedef struct treadle_op_sink {
   int32_t waves;
   bool reverse; /* the direction is the way back: waves are turned round */
   bool keep;
+  const int32_t *times; /* by tensor: how often its bytes count; NULL: once. Then there are no pages */
   treadle_direction *direction;
 } treadle_op_sink;
 

@@ -39,7 +39,7 @@ static inline treadle_status one_rank_figures(const treadle_layout *from, const 
   const treadle_ground_options options = {.page_bytes = page_bytes};
   treadle_ground ground;
   TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, info_p));
+  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, NULL, info_p));
 out:
   return status;
 }

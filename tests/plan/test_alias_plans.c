@@ -264,24 +264,18 @@ static int check_kinds(const treadle_layout *from, const treadle_layout *to, int
   for (int32_t k = 0; k < kinds.count; k++) {
     int32_t like = kinds.like[k];
     assert_in_range(like, 0, k);
-    const treadle_ground_options options = {.page_bytes = page,
-                                            .alias = true,
-                                            .small_pages = true,
-                                            .known = like == k,
-                                            .like = like < k ? &grounds[like] : NULL};
+    const treadle_ground_options options = {.page_bytes = page, .alias = true, .small_pages = true};
     assert_ok(treadle_ground_create(from, to, kinds.first[k], &options, &grounds[k]));
     for (int again = 0; again < 2; again++) /* with other waves first */
-      assert_ok(treadle_plan_measure_on(&grounds[k], again ? 50 : 7, page * 40,
+      assert_ok(treadle_plan_measure_on(&grounds[k], again ? 50 : 7, page * 40, NULL,
                                         like < k ? &infos[like] : NULL, &infos[k]));
-    if (like < k) assert_non_null(treadle_ground_known(&grounds[k], 50));
-    if (like < k) assert_non_null(treadle_ground_known_plain(&grounds[k], 50));
     taken_over += like < k && grounds[k].count == 1;
   }
   for (int64_t r = 0; r < from->ranks; r++) {
     treadle_ground ground = ground_of(from, to, r, page, true);
     const treadle_plan_info *like = &infos[kinds.of[r]];
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-    assert_ok(treadle_plan_measure_on(&ground, 50, page * 40, NULL, &info));
+    assert_ok(treadle_plan_measure_on(&ground, 50, page * 40, NULL, NULL, &info));
     if (!same_figures(&info, like) || ground.cap_min_bytes != grounds[kinds.of[r]].cap_min_bytes)
       fail_msg("%s, pages of %" PRId64 ": rank %" PRId64 " is not as rank %" PRId64
                ": aliased %zu and %zu, peak %zu and %zu, cap_min %" PRId64 " and %" PRId64,

@@ -1,0 +1,137 @@
+/* Tallies. A walk with one wave has the fewest ops. */
+#include "plan/tally.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "plan/sinks.h"
+
+typedef struct slot { /* of an open hash table */
+  uint64_t key;       /* 0: free */
+  int32_t tensor;     /* that counts for all with this key */
+} slot;
+
+typedef struct tally {
+  const treadle_layout *layouts[TREADLE_SIDES];
+  const uint64_t *kin;
+  treadle_holdings holdings[TREADLE_SIDES];
+  int32_t *times; /* by tensor: how many it counts for */
+  treadle_pieces pieces[TREADLE_SIDES], all;
+} tally;
+
+static bool is_held(const tally *t, int side, int32_t tensor) {
+  const treadle_holdings *h = &t->holdings[side];
+  if (treadle_layout_forms(t->layouts[side])) return h->first[tensor] < h->first[tensor + 1];
+  return h->at[tensor] >= 0;
+}
+
+static uint64_t hash_holdings(const tally *t, uint64_t key, int32_t tensor) {
+  key = treadle_hash_more(key, t->kin[tensor]);
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    const treadle_holdings *h = &t->holdings[side];
+    const treadle_form *forms = treadle_layout_forms(t->layouts[side]);
+    key = treadle_hash_more(key, h->at[tensor] >= 0 ? h->list.items[h->at[tensor]].pieces : 0);
+    key = treadle_hash_more(key, forms ? (uint64_t)forms[tensor].like : 0);
+  }
+  return key;
+}
+
+/* Weights in blocks and their scales are made together. */
+static uint64_t key_of(const tally *t, int32_t tensor) {
+  const treadle_tensor *of = &t->layouts[0]->model->tensors[tensor];
+  int32_t beside = of->scale_of >= 0 ? of->scale_of : of->scale;
+  uint64_t key = hash_holdings(t, 0, tensor);
+  if (beside >= 0) key = hash_holdings(t, key, beside);
+  return key ? key : 1;
+}
+
+/* Which tensors count for others. */
+static treadle_status count_times(tally *t) {
+  int32_t tensors = t->layouts[0]->model->tensor_count;
+  size_t capacity = 16;
+  while (capacity < 2 * (size_t)tensors) capacity *= 2;
+  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  t->times = treadle_alloc_array((size_t)tensors + 1, sizeof *t->times);
+  if (!slots || !t->times) {
+    treadle_free(slots);
+    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  }
+  for (int32_t i = 0; i < tensors; i++) {
+    if (!is_held(t, TREADLE_FROM, i) && !is_held(t, TREADLE_TO, i)) continue;
+    uint64_t key = key_of(t, i);
+    size_t at = (size_t)key & (capacity - 1);
+    while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & (capacity - 1);
+    if (slots[at].key == 0) slots[at] = (slot){key, i};
+    t->times[slots[at].tensor]++;
+  }
+  treadle_free(slots);
+  return TREADLE_OK;
+}
+
+/* The pieces that are walked, and the bytes of all fills. */
+static treadle_status list_pieces(tally *t, int side, int64_t rank, int64_t *fill_bytes_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_layout *layout = t->layouts[side];
+  const treadle_form *forms = treadle_layout_forms(layout);
+  treadle_pieces *listed = forms ? &t->all : &t->holdings[side].pieces;
+  int32_t times = 1;
+  size_t done = 0;
+  *fill_bytes_p = t->all.count = 0;
+  for (int32_t i = 0; i < (forms ? layout->model->tensor_count : 1); i++) {
+    if (forms) {
+      times = t->times[i];
+      if (times > 0 && is_held(t, side, i)) TRY(layout->ops->bundles_of(layout, rank, i, listed));
+    }
+    for (; done < listed->count; done++) {
+      const treadle_piece *piece = &listed->items[done];
+      if (piece->tensor < 0)
+        *fill_bytes_p += times * piece->box.size[0] * (int64_t)treadle_dtype_bytes(piece->dtype);
+      else if (t->times[piece->tensor] > 0)
+        TRY(treadle_array_push(&t->pieces[side], *piece));
+    }
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
+                             const treadle_films *films) {
+  treadle_status status = TREADLE_OK;
+  treadle_classes one = *classes;
+  int64_t fills[TREADLE_SIDES];
+  tally t = {.layouts = {plan->from, plan->to},
+             .kin = films->kin,
+             .holdings = {{.layout = plan->from}, {.layout = plan->to}}};
+  treadle_op_sink forward = treadle_op_sink_make(plan, NULL, false, &plan->forward);
+  treadle_op_sink back = treadle_op_sink_make(plan, NULL, true, &plan->back);
+  static const treadle_arrangement plain; /* where things lie is no matter */
+  forward.arrangement = back.arrangement = &plain;
+  forward.sink.figures = back.sink.figures = true;
+  one.waves = 1;
+  for (int side = 0; side < TREADLE_SIDES; side++)
+    TRY(treadle_holdings_take(&t.holdings[side], plan->rank));
+  TRY(count_times(&t));
+  for (int side = 0; side < TREADLE_SIDES; side++) TRY(list_pieces(&t, side, plan->rank, &fills[side]));
+  const treadle_counting counting = {t.times, films->kin, films->sums};
+  forward.times = back.times = t.times;
+  forward.sink.counting = back.sink.counting = &counting;
+  TRY(treadle_direction_walk_pieces(&one, plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO],
+                                    &forward.sink));
+  TRY(treadle_layout_inbound_of(plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO], &counting,
+                                plan->cuts_of_all, &plan->forward.lower_bound_bytes));
+  TRY(treadle_direction_walk_pieces(&one, plan->to, plan->from, plan->rank, &t.pieces[TREADLE_FROM],
+                                    &back.sink));
+  TRY(treadle_layout_inbound_of(plan->to, plan->from, plan->rank, &t.pieces[TREADLE_FROM], &counting,
+                                plan->cuts_of_all, &plan->back.lower_bound_bytes));
+  plan->forward.fill_bytes += fills[TREADLE_TO];
+  plan->forward.written_bytes += fills[TREADLE_TO];
+out:
+  treadle_op_sink_release(&forward);
+  treadle_op_sink_release(&back);
+  for (int side = 0; side < TREADLE_SIDES; side++) {
+    treadle_holdings_release(&t.holdings[side]);
+    treadle_array_release(&t.pieces[side]);
+  }
+  treadle_array_release(&t.all);
+  treadle_free(t.times);
+  return status;
+}
