@@ -42,8 +42,11 @@ static size_t size(caller *c) {
 }
 
 /* Of a struct: its own, a smaller one, or one that is none. What is larger would be memory that is not there. */
+/* A smaller one ends between two fields, as that of an older header: half a pointer is none. */
 static size_t struct_size(caller *c, size_t own) {
-  return often(c) ? own : often(c) ? below(c, own + 1) : (size_t)treadle_random_next(&c->random) | 1 << 16;
+  return often(c)   ? own
+         : often(c) ? below(c, own / 8 + 1) * 8
+                    : (size_t)treadle_random_next(&c->random) | 1 << 16;
 }
 
 static size_t page(caller *c) {
