@@ -36,6 +36,9 @@ treadle_status treadle_families_get(const treadle_families *families, int32_t fa
 int32_t treadle_families_find(const treadle_families *families, const char *name);
 /* The file of a family as it stands, ended by a 0 byte. The text is ended by free(); on failure it is NULL. */
 treadle_status treadle_families_text(const treadle_families *families, int32_t family, char **text_p);
+/* The same for what the file comes to with all that it extends, its blocks and its changes: one file of the same language that
+ * needs no other, and gives the same layouts. */
+treadle_status treadle_families_expanded(const treadle_families *families, int32_t family, char **text_p);
 
 /* ---- Does a family cover a checkpoint? --------------------------------------------------------- */
 

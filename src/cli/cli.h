@@ -38,6 +38,7 @@ typedef struct treadle_arguments {
   bool forward;
   int64_t check; /* treadle_check */
   bool runs, by_rank, trust, json, help;
+  bool expanded;              /* of family show */
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;
   int64_t experts;    /* of make-model: 0 single, 1 packed */

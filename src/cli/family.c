@@ -61,14 +61,16 @@ out:
   return status;
 }
 
-/* Prints the file as it stands: its comments are worth reading. */
-static treadle_status show(const char *folder, const char *name) {
+/* Prints the file as it stands: its comments are worth reading. Or all that it comes to. */
+static treadle_status show(const treadle_arguments *arguments, const char *name) {
   treadle_status status;
   treadle_families *families = NULL;
   char *text = NULL;
-  TRY(treadle_families_open(folder, &families));
+  TRY(treadle_families_open(arguments->families, &families));
   int32_t family = treadle_families_find(families, name);
-  TRY(family < 0 ? TREADLE_REFUSED : treadle_families_text(families, family, &text));
+  TRY(family < 0            ? TREADLE_REFUSED
+      : arguments->expanded ? treadle_families_expanded(families, family, &text)
+                            : treadle_families_text(families, family, &text));
   fputs(text, stdout);
 out:
   free(text);
@@ -135,12 +137,14 @@ int treadle_command_family(const treadle_arguments *arguments) {
   const char *verb = arguments->words[0], *what = arguments->words[1];
   int32_t differences = 0;
   treadle_status status;
-  if (strcmp(verb, "list") == 0 && !what) {
+  if (arguments->expanded && (strcmp(verb, "list") == 0 || strcmp(verb, "check") == 0)) {
+    status = treadle_fail(TREADLE_REFUSED, "--expanded is of family show; family %s has none", verb);
+  } else if (strcmp(verb, "list") == 0 && !what) {
     status = list(arguments);
   } else if (arguments->json && (strcmp(verb, "show") == 0 || strcmp(verb, "check") == 0)) {
     status = treadle_fail(TREADLE_REFUSED, "--json is of family list; family %s has none", verb);
   } else if (strcmp(verb, "show") == 0 && what) {
-    status = show(arguments->families, what);
+    status = show(arguments, what);
   } else if (strcmp(verb, "check") == 0 && what) {
     status = check(arguments, what, &differences);
   } else {

@@ -119,14 +119,17 @@ static const treadle_command commands[] = {
     {
         .name = "family",
         .bit = TREADLE_IN_FAMILY,
-        .words = "list | show NAME | check DIR|index.json|config.json|LIST.tsv[.gz]",
+        .words = "list | show NAME [--expanded] | check DIR|index.json|config.json|LIST.tsv[.gz]",
         .words_min = 1,
         .words_max = 2,
         .summary = "model families: list them, show one, check one against a checkpoint",
         .text =
             "A family is a data file: which tensors a model type has, and how each engine names, fuses "
             "and cuts\n"
-            "them. check compares the family's names (and shapes, where files have them) with a "
+            "them. show prints the file, and with --expanded what it comes to with all that it extends, "
+            "its blocks\n"
+            "and changes: one file of the same language. check compares the family's names (and shapes, "
+            "where files have them) with a "
             "checkpoint's and\n"
             "names what is missing or left over: exit status 0 when they agree, 1 when not, 2 when "
             "something\n"
@@ -134,6 +137,7 @@ static const treadle_command commands[] = {
             "between tabs; it needs --model config.json.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
+                    "  treadle family show qwen3 --expanded\n"
                     "  treadle family check DIR\n"
                     "  treadle family check params.tsv.gz --model config.json\n",
         .run = treadle_command_family,
@@ -213,7 +217,7 @@ static int refuse_command(const char *name) {
 }
 
 static int run_help(int count, char **texts) {
-  if (count == 0) {
+  if (count == 0 || strcmp(texts[0], "help") == 0) {
     print_overview(stdout);
     return treadle_finish_output("help", TREADLE_EXIT_OK);
   }

@@ -66,6 +66,7 @@ static const option_row rows[] = {
   {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},
   {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
   {"trust", "", "do not compare copies of one weight in several files, from 1 MiB on", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
+  {"expanded", "", "of show: what the file comes to with all that it extends, its blocks and changes", FLAG, AT(expanded), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},
   {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL, 0},
   {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},

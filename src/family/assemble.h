@@ -7,6 +7,7 @@
  *   change.c      changes: of single lines
  *   condition.c   conditions: names for them
  *   tree.c        trees that are edited, files that are found
+ *   written.c     the one tree as text
  *
  * Each node keeps the file and the line that it was written in, for messages. */
 #ifndef TREADLE_FAMILY_ASSEMBLE_H
@@ -32,6 +33,10 @@ extern const char *const treadle_section_names[];
 /* The whole: `root` as read to a tree without extends, blocks, changes and conditions. */
 treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *root,
                                        const treadle_yaml **whole_p);
+
+/* The text of a family's file as what it comes to (written.c). */
+treadle_status treadle_family_write(const char *path, const char *text, size_t length, const char *folder,
+                                    treadle_builder *to);
 
 /* ---- extend.c, block.c, change.c, condition.c ---- */
 

@@ -507,9 +507,13 @@ static void families(objects *o) {
   GIVES(-1, treadle_families_find(o->families, "no such family"));
   REFUSED(treadle_families_text(NULL, 0, &text));
   REFUSED(treadle_families_text(o->families, 0, NULL));
+  REFUSED(treadle_families_expanded(NULL, 0, &text));
+  REFUSED(treadle_families_expanded(o->families, 0, NULL));
   for (size_t i = 0; i < TEST_COUNT(no_numbers); i++) {
     REFUSED(treadle_families_get(o->families, no_numbers[i], &info));
     REFUSED(treadle_families_text(o->families, no_numbers[i], &text));
+    assert_null(text);
+    REFUSED(treadle_families_expanded(o->families, no_numbers[i], &text));
     assert_null(text);
   }
   WORKS(treadle_families_close(NULL));

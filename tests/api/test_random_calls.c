@@ -249,7 +249,7 @@ static void call_tools(caller *c) {
   char *text_of = NULL;
   int64_t value;
   int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
-  switch (below(c, 13)) {
+  switch (below(c, 14)) {
   case 0: treadle_families_count(families); break;
   case 1: said(treadle_families_get(families, at, OR_NULL(c, &family))); break;
   case 2: treadle_families_find(families, text(c)); break;
@@ -264,6 +264,7 @@ static void call_tools(caller *c) {
   case 11:
     if (below(c, 20) == 0) said(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
+  case 12: said(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
   default: treadle_point_text((treadle_point)any_enum(c));
   }
   free(text_of);

@@ -69,6 +69,28 @@ static void lists(void **state) {
   command_release(&result);
 }
 
+static void show(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    int exit_status;
+    const char *words;
+  } rows[] = {
+      {"family show qwen3", 0, "# Qwen3, dense"},
+      {"family show qwen3 --expanded", 0, "\n  - {name: L.self_attn.q_norm.weight, shape: [hd]}\n"},
+      {"family show qwen4 --expanded", 2, "did you mean 'qwen2'"},
+      {"family list --expanded", 2, "--expanded is of family show; family list has none"},
+      {"family check x --expanded", 2, "--expanded is of family show; family check has none"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    command_result result = command_run("%s", rows[i].line);
+    assert_int_equal(result.exit_status, rows[i].exit_status);
+    if (!strstr(rows[i].exit_status ? result.err : result.out, rows[i].words))
+      fail_msg("%s: no '%s' in: %s%s", rows[i].line, rows[i].words, result.out, result.err);
+    command_release(&result);
+  }
+}
+
 static void scale_down(void **state) {
   (void)state;
   static const char *const commands[] = {
@@ -164,7 +186,8 @@ static void switches(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(scale_down),
-                                     cmocka_unit_test(families), cmocka_unit_test(switches)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(show),
+                                     cmocka_unit_test(scale_down), cmocka_unit_test(families),
+                                     cmocka_unit_test(switches)};
   return cmocka_run_group_tests(tests, NULL, command_teardown);
 }
