@@ -6,6 +6,7 @@
  *   assemble.c    the order of all this; blocks put into the places of a skeleton
  *   change.c      changes: of single lines
  *   condition.c   conditions: names for them
+ *   rename.c      renamed: tensors by other names
  *   tree.c        trees that are edited, files that are found
  *   written.c     the one tree as text
  *
@@ -38,7 +39,7 @@ treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *
 treadle_status treadle_family_write(const char *path, const char *text, size_t length, const char *folder,
                                     treadle_builder *to);
 
-/* ---- extend.c, block.c, change.c, condition.c ---- */
+/* ---- extend.c, block.c, change.c, condition.c, rename.c ---- */
 
 /* Puts the keys of `child` over those of `parent`. Lists of requirements are appended with `append`, else replaced. */
 treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, const treadle_yaml *child,
@@ -54,6 +55,8 @@ treadle_status treadle_changes_apply(treadle_assembly *a, treadle_yaml *tree, co
                                      treadle_yaml *only);
 /* Writes named conditions out wherever a condition stands. Of those in `own`, each must be used. */
 treadle_status treadle_conditions_apply(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *own);
+/* Gives tensors the names of `renamed`, wherever they are spoken of. */
+treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree);
 
 /* ---- tree.c ---- */
 
