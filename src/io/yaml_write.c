@@ -113,24 +113,39 @@ static void write_note(yaml_writer *w, const treadle_yaml *node, size_t indent) 
   }
 }
 
-static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent);
+static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bool begun);
+
+/* Does a comment stand anywhere in it? */
+static bool has_notes(const treadle_yaml *node) {
+  for (size_t i = 0; node->kind != TREADLE_YAML_SCALAR && i < node->count; i++)
+    if (node->items[i]->note || has_notes(node->items[i])) return true;
+  return false;
+}
 
 static void write_list(yaml_writer *w, const treadle_yaml *list, size_t indent) {
   for (size_t i = 0; i < list->count; i++) {
-    write_note(w, list->items[i], indent);
+    const treadle_yaml *item = list->items[i];
+    write_note(w, item, indent);
     w->line = w->text->length;
     treadle_builder_add(w->text, "%*s- ", (int)indent, "");
-    write_flow(w, list->items[i]);
-    treadle_builder_add(w->text, "\n");
+    if (item->kind == TREADLE_YAML_MAP && item->count > 0 && has_notes(item)) {
+      write_map(w, item, indent + 2, true);
+    } else {
+      write_flow(w, item);
+      treadle_builder_add(w->text, "\n");
+    }
   }
 }
 
-static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent) {
+/* begun: the line of its first key is there, up to the key. A note above that key has no place. */
+static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bool begun) {
   for (size_t i = 0; i < map->count; i++) {
     const treadle_yaml *value = map->items[i];
-    write_note(w, value, indent);
-    w->line = w->text->length;
-    treadle_builder_add(w->text, "%*s", (int)indent, "");
+    if (i || !begun) {
+      write_note(w, value, indent);
+      w->line = w->text->length;
+      treadle_builder_add(w->text, "%*s", (int)indent, "");
+    }
     write_scalar(w->text, map->keys[i]);
     bool list = value->kind == TREADLE_YAML_LIST,
          wide = indent + strlen(map->keys[i]) + 2 + width_of(value) > WIDEST;
@@ -140,7 +155,7 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent) {
     if (lines && list)
       write_list(w, value, indent + 2);
     else if (lines)
-      write_map(w, value, indent + 2);
+      write_map(w, value, indent + 2, false);
     else
       write_flow(w, value);
     if (!lines) treadle_builder_add(w->text, "\n");
@@ -150,7 +165,7 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent) {
 void treadle_yaml_write(treadle_builder *text, const treadle_yaml *root) {
   yaml_writer writer = {.text = text, .line = text->length};
   if (root->kind == TREADLE_YAML_MAP && root->count > 0) {
-    write_map(&writer, root, 0);
+    write_map(&writer, root, 0, false);
   } else {
     write_flow(&writer, root);
     treadle_builder_add(text, "\n");

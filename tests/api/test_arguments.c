@@ -532,6 +532,21 @@ static void families(objects *o) {
   WORKS(treadle_family_check_close(NULL));
 }
 
+static void drafts(objects *o) {
+  treadle_family_draft *draft = NULL;
+  treadle_family_draft_options given = TREADLE_INIT(treadle_family_draft_options);
+  treadle_family_draft_info info = TREADLE_INIT(treadle_family_draft_info);
+  REFUSED(treadle_family_draft_create(NULL, NULL, &draft));
+  assert_null(draft);
+  REFUSED(treadle_family_draft_create(o->folder, NULL, NULL));
+  REFUSED_SIZES(given, treadle_family_draft_create(o->folder, &given, &draft));
+  REFUSED_NEWER(treadle_family_draft_options, treadle_family_draft_create(o->folder, newer_p, &draft));
+  info.names = 7;
+  NOTHING(treadle_family_draft_get_info(NULL, &info));
+  assert_int_equal(info.names, 0);
+  WORKS(treadle_family_draft_destroy(NULL));
+}
+
 static void inspection(objects *o) {
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_kind_info kind = TREADLE_INIT(treadle_kind_info);
@@ -670,9 +685,9 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts,    models,     layouts,        pieces,   plans,
-                                             reports,  groups,     switch_options, switches, conversions,
-                                             families, inspection, made,           machine,  planted};
+  static void (*const parts[])(objects *) = {
+      texts,    models,      layouts,  pieces, plans,      reports, groups,  switch_options,
+      switches, conversions, families, drafts, inspection, made,    machine, planted};
   objects o;
   int count = 0;
   objects_init(&o);

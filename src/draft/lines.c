@@ -1,0 +1,179 @@
+/* Changes of the family's lines: tensors that are not there get `when: false`, so that their rules go, too; others get the layers and
+ * the shape that the checkpoint has. A line of several names is taken apart where they are not all alike. */
+#include "draft/lines.h"
+
+#include <string.h>
+
+typedef struct kind_change {
+  bool has_when, has_shape;
+  const char *when; /* NULL: in all layers */
+  const treadle_pattern *pattern;
+} kind_change;
+
+treadle_draft_names treadle_draft_kind_names(const treadle_draft *d) {
+  treadle_draft_names names = {0};
+  const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
+  const char **written =
+      treadle_arena_alloc_array(d->arena, (size_t)d->like->kind_count + 1, sizeof *written);
+  for (size_t i = 0; written && i < tensors->count; i++) {
+    const treadle_yaml *name = treadle_yaml_get(tensors->items[i], "name");
+    for (size_t k = 0; k < treadle_family_count_names(tensors->items[i]); k++)
+      written[names.count++] = name->kind == TREADLE_YAML_LIST ? name->items[k]->text : name->text;
+  }
+  names.written = written;
+  return names;
+}
+
+/* ---- What is different --------------------------------------------------------------------------- */
+
+static bool has_own(const treadle_model *model, int32_t kind, int32_t layer) {
+  int32_t tensor = treadle_model_find(model, kind, layer);
+  return tensor >= 0 && model->tensors[tensor].kind == kind;
+}
+
+/* A tensor that the model expects, if only as a copy. */
+static bool is_expected(const treadle_model *model, int32_t kind, bool own) {
+  for (int32_t l = -1; l < model->layers + model->mtp_layers; l++)
+    if (own ? has_own(model, kind, l) : treadle_model_find(model, kind, l) >= 0) return true;
+  return false;
+}
+
+static treadle_status find_layers(treadle_draft *d, const treadle_model *model, int32_t kind,
+                                  const treadle_pattern *p, kind_change *change) {
+  bool apart = d->like->kinds[kind].full_name.mtp != NULL; /* MTP layers have names of their own */
+  int32_t all = model->layers + (apart ? 0 : model->mtp_layers), differ = 0;
+  bool found;
+  treadle_status status = TREADLE_OK;
+  uint8_t *layers = treadle_arena_alloc(d->arena, (size_t)all + 1);
+  if (!layers) return treadle_family_no_memory();
+  for (int32_t l = 0; l < all; l++) {
+    layers[l] = l < d->layers && p->layers[l];
+    differ += layers[l] != (treadle_model_find(model, kind, l) >= 0);
+  }
+  if (!differ) return TREADLE_OK;
+  TRY(treadle_draft_condition(d, layers, all, &change->when, &found));
+  change->has_when = found;
+  if (!found)
+    TRY(treadle_draft_ask(d, d->root->items[0],
+                          "%s stands in %d of %d layers, by no rule that is plain: when?", p->text,
+                          (int)p->layer_count, (int)all));
+out:
+  return status;
+}
+
+static bool has_shape(const treadle_model *model, int32_t kind, const treadle_pattern *p) {
+  const treadle_tensor *tensor = &model->tensors[model->first_tensor[kind]];
+  int lead = tensor->by_expert;
+  return p->ndim < 0 || (tensor->ndim - lead == p->ndim &&
+                         memcmp(tensor->shape + lead, p->shape, (size_t)p->ndim * sizeof *p->shape) == 0);
+}
+
+static treadle_status compare_kind(treadle_draft *d, const treadle_model *model, int32_t kind,
+                                   kind_change *change) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < d->pattern_count; i++)
+    if (d->patterns[i].kind == kind) change->pattern = &d->patterns[i];
+  const treadle_pattern *p = change->pattern;
+  if (!p) {
+    change->has_when = !d->taken[kind] && is_expected(model, kind, true);
+    change->when = "false";
+    return TREADLE_OK;
+  }
+  if (!is_expected(model, kind, false)) {
+    change->has_when = true; /* by a condition on the config */
+    if (p->in_layer && p->layer_count < model->layers) TRY(find_layers(d, model, kind, p, change));
+    return TREADLE_OK;
+  }
+  if (p->in_layer) TRY(find_layers(d, model, kind, p, change));
+  change->has_shape = !has_shape(model, kind, p);
+  if (p->other)
+    TRY(treadle_draft_ask(d, d->root->items[0],
+                          "%s has not the shape of %s: a family has one shape for both", p->other->name,
+                          p->first->name));
+  if (p->by_expert && model->experts && p->experts != model->experts)
+    TRY(treadle_draft_ask(d, d->root->items[0], "%s has %d experts, the config %lld", p->text,
+                          (int)p->experts, (long long)model->experts));
+out:
+  return status;
+}
+
+/* ---- Changes ------------------------------------------------------------------------------------- */
+
+/* Puts what is different into the keys of a line. */
+static treadle_status put_change(treadle_draft *d, const treadle_model *model, const kind_change *change,
+                                 treadle_yaml *at, treadle_yaml *line) {
+  treadle_yaml *shape;
+  treadle_status status = TREADLE_OK;
+  if (change->has_when && change->when) TRY(treadle_draft_set(d, line, "when", change->when));
+  if (change->has_shape) {
+    TRY(treadle_draft_shape(d, model, change->pattern, at, &shape));
+    TRY(treadle_tree_set(&d->assembly, line, "shape", shape));
+    TRY(treadle_draft_ask(d, at,
+                          "%s has another shape than in %s: do its rules still cut what they should?",
+                          change->pattern->text, d->like_name));
+  }
+out:
+  return status;
+}
+
+/* One name of a line as a line of its own. */
+static treadle_status single_line(treadle_draft *d, const treadle_yaml *line, const char *name,
+                                  treadle_yaml **single_p) {
+  treadle_status status;
+  TRY(treadle_tree_copy(&d->assembly, line, single_p));
+  TRY(treadle_draft_set(d, *single_p, "name", name));
+out:
+  return status;
+}
+
+static treadle_status change_line(treadle_draft *d, const treadle_model *model, const treadle_yaml *line,
+                                  const char *const *names, const kind_change *changes) {
+  size_t count = treadle_family_count_names(line);
+  bool any = false, unset = false;
+  treadle_yaml *list, *change, *set, *single, *item;
+  treadle_status status;
+  for (size_t i = 0; i < count; i++) any |= changes[i].has_when || changes[i].has_shape;
+  if (!any) return TREADLE_OK;
+  TRY(treadle_draft_part(d, d->root, "changes", TREADLE_YAML_LIST, &list));
+  TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &change));
+  TRY(treadle_draft_append(d, list, change));
+  TRY(treadle_draft_set(d, change, "in", "tensors"));
+  TRY(treadle_draft_set(d, change, "name", names[0]));
+  if (count == 1) {
+    TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &set));
+    TRY(put_change(d, model, &changes[0], change, set));
+    unset = changes[0].has_when && !changes[0].when && treadle_yaml_get(line, "when");
+    if (set->count) TRY(treadle_tree_set(&d->assembly, change, "set", set));
+    if (unset) {
+      TRY(treadle_draft_part(d, change, "unset", TREADLE_YAML_LIST, &set));
+      TRY(treadle_draft_text(d, "when", &item));
+      TRY(treadle_draft_append(d, set, item));
+    }
+    if (!set->count) list->count--; /* nothing but a condition that there is not */
+    return TREADLE_OK;
+  }
+  TRY(treadle_draft_part(d, change, "instead", TREADLE_YAML_LIST, &list));
+  for (size_t i = 0; i < count; i++) {
+    TRY(single_line(d, line, names[i], &single));
+    if (changes[i].has_when && !changes[i].when) treadle_tree_unset(single, "when");
+    TRY(put_change(d, model, &changes[i], change, single));
+    TRY(treadle_draft_append(d, list, single));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_draft_change(treadle_draft *d, const treadle_model *model) {
+  const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
+  const treadle_draft_names names = treadle_draft_kind_names(d);
+  kind_change *changes = treadle_arena_alloc_array(d->arena, (size_t)names.count + 1, sizeof *changes);
+  treadle_status status = TREADLE_OK;
+  if (!names.written || !changes) return treadle_family_no_memory();
+  for (int32_t k = 0; k < names.count; k++) TRY(compare_kind(d, model, k, &changes[k]));
+  for (size_t i = 0, k = 0; i < tensors->count; i++) {
+    TRY(change_line(d, model, tensors->items[i], names.written + k, changes + k));
+    k += treadle_family_count_names(tensors->items[i]);
+  }
+out:
+  return status;
+}
