@@ -95,11 +95,18 @@ static treadle_status add_pattern(treadle_draft *d, const treadle_model *model, 
   TRY(treadle_draft_append(d, tensors, line));
   TRY(add_tensor(d, model, p, line));
   TRY(treadle_draft_part(d, block, "engines", TREADLE_YAML_MAP, &engines));
+  bool all_known = d->like->engine_count > 0;
   for (int32_t e = 0; e < d->like->engine_count; e++) {
     const char *engine = d->like->engines[e].engine;
+    bool known;
+    if (!treadle_draft_has_engine(d, engine)) continue;
     TRY(treadle_draft_part(d, engines, engine, TREADLE_YAML_LIST, &rules));
-    TRY(add_rule(d, p, engine, rules));
+    TRY(treadle_draft_bias_rules(d, p, engine, rules, &known));
+    if (!known) TRY(add_rule(d, p, engine, rules));
+    all_known &= known;
   }
+  if (all_known)
+    return treadle_draft_ask(d, line, "%s is new: is it fused and cut as its matrix is?", p->text);
   TRY(treadle_draft_ask(d, line,
                         p->in_layer ? "%s is new: its names in the engines%s"
                                     : "%s is new: its names in the engines, and which stage has it (at)%s",

@@ -154,7 +154,7 @@ static treadle_status add_carried(treadle_draft *d) {
     int32_t count = 0;
     for (int32_t k = i; k < d->pattern_count; k++)
       if (d->patterns[k].kind == -1 && treadle_text_starts(d->patterns[k].text, branch)) {
-        d->patterns[k].kind = -2;
+        d->patterns[k].kind = TREADLE_DRAFT_OTHERWISE;
         count += d->patterns[k].count;
       }
     TRY(treadle_draft_ask(d, carried, "%d tensors of %s are taken for no part of the language model",

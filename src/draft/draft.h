@@ -9,7 +9,9 @@
  *   layers.c      a set of layers as a condition
  *   conditions.c  named conditions that have another meaning
  *   compose.c     the file: what it extends, and what is different
+ *   fused.c       one tensor for several of the family
  *   lines.c       changes of lines that the family has
+ *   biases.c      rules for new biases of known matrices
  *   added.c       lines for tensors that it has not
  *   draft.c       the order of all this; the draft is read and compared with the checkpoint as any family is
  *
@@ -26,7 +28,9 @@
 enum {
   TREADLE_MAX_PATTERNS = 1000,    /* kinds of tensors: the largest family has 70 */
   TREADLE_MAX_PATTERN_NAME = 250, /* characters */
-  TREADLE_MAX_DRAFT_LAYERS = 100000
+  TREADLE_MAX_DRAFT_LAYERS = 100000,
+  TREADLE_DRAFT_OTHERWISE = -2, /* in the place of a kind: the family has it in another way */
+  TREADLE_DRAFT_FUSED = -3      /* it is several kinds, one above the other */
 };
 
 /* What a tensor is in a decoder. */
@@ -64,7 +68,7 @@ typedef struct treadle_pattern {
   uint8_t *layers;                     /* a byte a layer: it has one there */
   int32_t layer_count;
   int32_t role; /* treadle_role, and 1024 for each of: bias, of experts, of the shared expert */
-  int32_t kind; /* of the family that is extended; -1: none */
+  int32_t kind; /* of the family that is extended; -1: none, or as below */
 } treadle_pattern;
 
 typedef struct treadle_draft {
@@ -117,6 +121,12 @@ treadle_status treadle_draft_dims(treadle_draft *d);
 /* A size as a dim or a product of dims of the model; *certain_p false: others would do as well. New dims are added. */
 treadle_status treadle_draft_size(treadle_draft *d, const treadle_model *model, int64_t size,
                                   const char **text_p, bool *certain_p);
+
+/* The role of a line of a family. */
+int32_t treadle_draft_kind_role(const treadle_family *family, const treadle_kind *kind);
+/* fused.c: pairs patterns that are several kinds; `kinds` is by pattern. Returns how many. */
+int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
+                                 bool *taken);
 
 /* nearest.c: chooses the family, pairs patterns with its kinds. */
 treadle_status treadle_draft_choose(treadle_draft *d, const char *like);

@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-typedef struct kind_change {
-  bool has_when, has_shape;
-  const char *when; /* NULL: in all layers */
-  const treadle_pattern *pattern;
-} kind_change;
-
 treadle_draft_names treadle_draft_kind_names(const treadle_draft *d) {
   treadle_draft_names names = {0};
   const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
@@ -39,7 +33,7 @@ static bool is_expected(const treadle_model *model, int32_t kind, bool own) {
 }
 
 static treadle_status find_layers(treadle_draft *d, const treadle_model *model, int32_t kind,
-                                  const treadle_pattern *p, kind_change *change) {
+                                  const treadle_pattern *p, treadle_line_change *change) {
   bool apart = d->like->kinds[kind].full_name.mtp != NULL; /* MTP layers have names of their own */
   int32_t all = model->layers + (apart ? 0 : model->mtp_layers), differ = 0;
   bool found;
@@ -69,7 +63,7 @@ static bool has_shape(const treadle_model *model, int32_t kind, const treadle_pa
 }
 
 static treadle_status compare_kind(treadle_draft *d, const treadle_model *model, int32_t kind,
-                                   kind_change *change) {
+                                   treadle_line_change *change) {
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < d->pattern_count; i++)
     if (d->patterns[i].kind == kind) change->pattern = &d->patterns[i];
@@ -100,8 +94,8 @@ out:
 /* ---- Changes ------------------------------------------------------------------------------------- */
 
 /* Puts what is different into the keys of a line. */
-static treadle_status put_change(treadle_draft *d, const treadle_model *model, const kind_change *change,
-                                 treadle_yaml *at, treadle_yaml *line) {
+static treadle_status put_change(treadle_draft *d, const treadle_model *model,
+                                 const treadle_line_change *change, treadle_yaml *at, treadle_yaml *line) {
   treadle_yaml *shape;
   treadle_status status = TREADLE_OK;
   if (change->has_when && change->when) TRY(treadle_draft_set(d, line, "when", change->when));
@@ -126,39 +120,71 @@ out:
   return status;
 }
 
-static treadle_status change_line(treadle_draft *d, const treadle_model *model, const treadle_yaml *line,
-                                  const char *const *names, const kind_change *changes) {
-  size_t count = treadle_family_count_names(line);
-  bool any = false, unset = false;
-  treadle_yaml *list, *change, *set, *single, *item;
+/* The change of a line with one name; *nothing_p: there is none to make. */
+static treadle_status change_single(treadle_draft *d, const treadle_model *model, const treadle_yaml *line,
+                                    const treadle_line_change *change, treadle_yaml *node,
+                                    bool *nothing_p) {
+  bool unset = change->has_when && !change->when && treadle_yaml_get(line, "when");
+  treadle_yaml *set, *list, *item;
   treadle_status status;
-  for (size_t i = 0; i < count; i++) any |= changes[i].has_when || changes[i].has_shape;
-  if (!any) return TREADLE_OK;
-  TRY(treadle_draft_part(d, d->root, "changes", TREADLE_YAML_LIST, &list));
-  TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &change));
-  TRY(treadle_draft_append(d, list, change));
-  TRY(treadle_draft_set(d, change, "in", "tensors"));
-  TRY(treadle_draft_set(d, change, "name", names[0]));
-  if (count == 1) {
-    TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &set));
-    TRY(put_change(d, model, &changes[0], change, set));
-    unset = changes[0].has_when && !changes[0].when && treadle_yaml_get(line, "when");
-    if (set->count) TRY(treadle_tree_set(&d->assembly, change, "set", set));
-    if (unset) {
-      TRY(treadle_draft_part(d, change, "unset", TREADLE_YAML_LIST, &set));
-      TRY(treadle_draft_text(d, "when", &item));
-      TRY(treadle_draft_append(d, set, item));
-    }
-    if (!set->count) list->count--; /* nothing but a condition that there is not */
-    return TREADLE_OK;
+  if (change->line) {
+    node->note = change->line->note;
+    change->line->note = NULL;
+    TRY(treadle_draft_part(d, node, "instead", TREADLE_YAML_LIST, &list));
+    return treadle_draft_append(d, list, change->line);
   }
-  TRY(treadle_draft_part(d, change, "instead", TREADLE_YAML_LIST, &list));
-  for (size_t i = 0; i < count; i++) {
+  if (change->drop) return treadle_draft_set(d, node, "drop", "true");
+  TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &set));
+  TRY(put_change(d, model, change, node, set));
+  if (set->count) TRY(treadle_tree_set(&d->assembly, node, "set", set));
+  *nothing_p = !set->count && !unset; /* a condition goes that is not there */
+  if (!unset) return TREADLE_OK;
+  TRY(treadle_draft_part(d, node, "unset", TREADLE_YAML_LIST, &list));
+  TRY(treadle_draft_text(d, "when", &item));
+  TRY(treadle_draft_append(d, list, item));
+out:
+  return status;
+}
+
+/* Of a line with several names, each that stays gets its own. */
+static treadle_status change_several(treadle_draft *d, const treadle_model *model, const treadle_yaml *line,
+                                     const char *const *names, const treadle_line_change *changes,
+                                     treadle_yaml *node) {
+  treadle_yaml *list, *single;
+  treadle_status status;
+  TRY(treadle_draft_new(d, TREADLE_YAML_LIST, &list));
+  for (size_t i = 0; i < treadle_family_count_names(line); i++) {
+    if (changes[i].line) TRY(treadle_draft_append(d, list, changes[i].line));
+    if (changes[i].drop) continue;
     TRY(single_line(d, line, names[i], &single));
     if (changes[i].has_when && !changes[i].when) treadle_tree_unset(single, "when");
-    TRY(put_change(d, model, &changes[i], change, single));
+    TRY(put_change(d, model, &changes[i], node, single));
     TRY(treadle_draft_append(d, list, single));
   }
+  if (!list->count) return treadle_draft_set(d, node, "drop", "true");
+  TRY(treadle_tree_set(&d->assembly, node, "instead", list));
+out:
+  return status;
+}
+
+static treadle_status change_line(treadle_draft *d, const treadle_model *model, const treadle_yaml *line,
+                                  const char *const *names, const treadle_line_change *changes) {
+  size_t count = treadle_family_count_names(line);
+  bool any = false, nothing = false;
+  treadle_yaml *list, *node;
+  treadle_status status;
+  for (size_t i = 0; i < count; i++) any |= changes[i].has_when || changes[i].has_shape || changes[i].drop;
+  if (!any) return TREADLE_OK;
+  TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &node));
+  TRY(treadle_draft_set(d, node, "in", "tensors"));
+  TRY(treadle_draft_set(d, node, "name", names[0]));
+  if (count == 1)
+    TRY(change_single(d, model, line, &changes[0], node, &nothing));
+  else
+    TRY(change_several(d, model, line, names, changes, node));
+  if (nothing) return TREADLE_OK;
+  TRY(treadle_draft_part(d, d->root, "changes", TREADLE_YAML_LIST, &list));
+  TRY(treadle_draft_append(d, list, node));
 out:
   return status;
 }
@@ -166,10 +192,12 @@ out:
 treadle_status treadle_draft_change(treadle_draft *d, const treadle_model *model) {
   const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
   const treadle_draft_names names = treadle_draft_kind_names(d);
-  kind_change *changes = treadle_arena_alloc_array(d->arena, (size_t)names.count + 1, sizeof *changes);
+  treadle_line_change *changes =
+      treadle_arena_alloc_array(d->arena, (size_t)names.count + 1, sizeof *changes);
   treadle_status status = TREADLE_OK;
   if (!names.written || !changes) return treadle_family_no_memory();
   for (int32_t k = 0; k < names.count; k++) TRY(compare_kind(d, model, k, &changes[k]));
+  TRY(treadle_draft_fuse(d, changes));
   for (size_t i = 0, k = 0; i < tensors->count; i++) {
     TRY(change_line(d, model, tensors->items[i], names.written + k, changes + k));
     k += treadle_family_count_names(tensors->items[i]);

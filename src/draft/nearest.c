@@ -35,12 +35,12 @@ static bool same_name(const treadle_pattern *p, const treadle_name *name) {
   return p->in_layer ? strcmp(p->rest, rest_of(name)) == 0 : ends_with_name(p->text, name->text);
 }
 
-static int32_t role_of(const treadle_family *family, const treadle_kind *kind) {
+int32_t treadle_draft_kind_role(const treadle_family *family, const treadle_kind *kind) {
   return treadle_draft_role(rest_of(&kind->full_name), kind->in_layer, kind->full_name.by_expert,
                             family->experts != NULL);
 }
 
-/* Pairs with kinds[]: -1 nothing, -2 what the family has in another way. Returns points: 4 for one of the same name. */
+/* Pairs with kinds[]: -1 for nothing. Returns points: 4 for one of the same name. */
 static int32_t pair_names(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
                           bool *taken) {
   int32_t points = 0;
@@ -53,19 +53,20 @@ static int32_t pair_names(const treadle_draft *d, const treadle_family *family, 
     if (kinds[i] >= 0) taken[kinds[i]] = true;
     for (int32_t k = 0; k < family->kind_count && kinds[i] == -1; k++)
       if (is_mtp_name(p, &family->kinds[k].full_name)) {
-        kinds[i] = -2;
+        kinds[i] = TREADLE_DRAFT_OTHERWISE;
         taken[k] = true;
       }
     for (int32_t r = 0; r < family->packed.count && kinds[i] == -1; r++) {
       const treadle_rule *rule = &family->packed.rules[r];
       if (!same_name(p, &rule->full_name)) continue;
-      kinds[i] = -2;
+      kinds[i] = TREADLE_DRAFT_OTHERWISE;
       for (int part = 0; part < rule->nparts; part++) taken[rule->parts[part].kind] = true;
     }
     for (int32_t c = 0; c < family->carried_count && kinds[i] == -1; c++)
-      if (treadle_text_starts(p->text, family->carried[c])) kinds[i] = -2;
-    if (kinds[i] == -1 && ends_with_name(p->text, "rotary_emb.inv_freq")) kinds[i] = -2;
-    points += kinds[i] >= 0 ? 4 : kinds[i] == -2 ? 3 : 0;
+      if (treadle_text_starts(p->text, family->carried[c])) kinds[i] = TREADLE_DRAFT_OTHERWISE;
+    if (kinds[i] == -1 && ends_with_name(p->text, "rotary_emb.inv_freq"))
+      kinds[i] = TREADLE_DRAFT_OTHERWISE;
+    points += kinds[i] >= 0 ? 4 : kinds[i] == TREADLE_DRAFT_OTHERWISE ? 3 : 0;
   }
   return points;
 }
@@ -81,7 +82,7 @@ static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, 
     for (int32_t k = 0; k < d->pattern_count; k++)
       rivals += k != i && kinds[k] == -1 && d->patterns[k].role == p->role;
     for (int32_t k = 0; k < family->kind_count; k++)
-      if (!taken[k] && role_of(family, &family->kinds[k]) == p->role &&
+      if (!taken[k] && treadle_draft_kind_role(family, &family->kinds[k]) == p->role &&
           family->kinds[k].in_layer == p->in_layer && same_dims(p, &family->kinds[k])) {
         rivals += found >= 0;
         found = k;
@@ -105,7 +106,8 @@ static treadle_status score(const treadle_draft *d, const treadle_family *family
     return treadle_family_no_memory();
   }
   int64_t points = pair_names(d, family, kinds, taken), roles = pair_roles(d, family, kinds, taken);
-  *score_p = 10 * points + 30 * roles + 5 * family->engine_count;
+  int64_t fused = treadle_draft_pair_fused(d, family, kinds, taken);
+  *score_p = 10 * points + 30 * roles + 25 * fused + 5 * family->engine_count;
   for (int32_t i = 0; i < d->pattern_count; i++)
     if (kinds[i] == -1) *score_p -= 20;
   for (int32_t k = 0; k < family->kind_count; k++)
@@ -159,6 +161,7 @@ treadle_status treadle_draft_pair(treadle_draft *d) {
   if (!kinds || !taken) return treadle_family_no_memory();
   pair_names(d, d->like, kinds, taken);
   pair_roles(d, d->like, kinds, taken);
+  treadle_draft_pair_fused(d, d->like, kinds, taken);
   for (int32_t i = 0; i < d->pattern_count; i++) d->patterns[i].kind = kinds[i];
   d->taken = taken;
   return TREADLE_OK;

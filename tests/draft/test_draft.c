@@ -184,6 +184,40 @@ static void other_layers(void **state) {
   treadle_family_draft_destroy(draft);
 }
 
+/* ---- Other fusing ------------------------------------------------------------------------------- */
+
+static void other_fusing(void **state) {
+  (void)state;
+  static const list_line lines[] = {{"wte.weight", "320x64", 0, 0, 0},
+                                    {"ln_f.weight", "64", 0, 0, 0},
+                                    {"h.{l}.attn.qkv.weight", "192x64", 0, 2, 0},
+                                    {"h.{l}.attn.out.weight", "64x128", 0, 2, 0},
+                                    {"h.{l}.ln_1.weight", "64", 0, 2, 0},
+                                    {"h.{l}.ln_2.weight", "64", 0, 2, 0},
+                                    {"h.{l}.mlp.gate_up.weight", "320x64", 0, 2, 0},
+                                    {"h.{l}.mlp.w_down.weight", "64x160", 0, 2, 0},
+                                    {"lm_head.weight", "320x64", 0, 0, 0},
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"twill\", \"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2,"
+      " \"head_size\": 16, \"vocab_size\": 320, \"ffn_hidden_size\": 160}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "llama", &info);
+  assert_string_equal(info.like, "llama");
+  has_line(info.text, "{name: L.k, of: L.attn.qkv.weight, take: {heads: [nh, ng]}, shape: [heads*hd, H]}");
+  has_line(info.text, "\n  megatron: none\n");
+  has_line(info.open_lines,
+           "h.{l}.attn.qkv.weight: are its rows those of q, k and v, one behind the other?");
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.self_attn.qkv_proj.weight"), 64 + 32);
+  assert_int_equal(storage_rows("sglang:tp=2", "model.layers.1.mlp.gate_up_proj.weight"), 160);
+  treadle_family_draft_destroy(draft);
+  draft = draft_of(config, NULL, &info); /* phi3 has it so, by other names */
+  assert_string_equal(info.like, "phi3");
+  assert_int_equal(info.renamed, 8);
+  treadle_family_draft_destroy(draft);
+}
+
 /* ---- Every family, as a stranger meets it -------------------------------------------------------- */
 
 static void every_family(void **state) {
@@ -297,6 +331,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(other_names, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(every_family, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(strange, make_folder, remove_folder),
