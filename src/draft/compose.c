@@ -182,6 +182,7 @@ treadle_status treadle_draft_begin(treadle_draft *d) {
   if (d->inner_name && (!d->like->config || strcmp(d->like->config, d->inner_name) != 0))
     TRY(treadle_draft_set(d, d->root, "config", d->inner_name));
   TRY(add_prefix(d));
+  if (d->blocks) TRY(treadle_tree_set(&d->assembly, d->root, "blocks", d->blocks));
   TRY(treadle_draft_dims(d));
   TRY(add_renamed(d));
   TRY(add_carried(d));

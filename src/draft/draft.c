@@ -72,6 +72,7 @@ static treadle_status make(treadle_family_draft *draft, const char *like) {
   TRY(treadle_draft_set(d, d->root, "family", d->name));
   TRY(treadle_draft_patterns(d));
   TRY(treadle_draft_choose(d, like));
+  TRY(treadle_draft_options(d));
   if (strcmp(d->name, d->like_name) == 0) { /* a file that extends itself goes in a circle */
     d->name = treadle_arena_format(d->arena, "%s_draft", d->name);
     if (!d->name) TRY(treadle_family_no_memory());

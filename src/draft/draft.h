@@ -4,6 +4,7 @@
  *   patterns.c    names to patterns: {l} for the layer, * for the expert, shapes, the layers that have them
  *   roles.c       what a tensor is, by the words of its name: the matrix of queries, the norm before the MLP, ...
  *   nearest.c     the family that is like it most; which of its tensors each pattern is
+ *   options.c     options of its blocks that fit better
  *   fields.c      fields of the config by other names; dims by the shapes of tensors
  *   sizes.c       a size as text in a shape
  *   layers.c      a set of layers as a condition
@@ -89,6 +90,7 @@ typedef struct treadle_draft {
   bool *taken;           /* by kind of `like`: the checkpoint has it, in whatever form */
   const char *like_name; /* of its file */
   treadle_yaml *like_tree;
+  treadle_yaml *blocks; /* of it with other options, for the draft; NULL: none. `like` has them */
   treadle_yaml *root;   /* the draft */
   treadle_builder text; /* the draft as it was written last */
   treadle_builder open; /* what is to be said: a line each */
@@ -127,6 +129,11 @@ int32_t treadle_draft_kind_role(const treadle_family *family, const treadle_kind
 /* fused.c: pairs patterns that are several kinds; `kinds` is by pattern. Returns how many. */
 int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
                                  bool *taken);
+
+/* How much a family is like the checkpoint. */
+treadle_status treadle_draft_score(const treadle_draft *d, const treadle_family *family, int64_t *score_p);
+/* options.c: turns options of the family's blocks on with which it is more like the checkpoint. */
+treadle_status treadle_draft_options(treadle_draft *d);
 
 /* nearest.c: chooses the family, pairs patterns with its kinds. */
 treadle_status treadle_draft_choose(treadle_draft *d, const char *like);

@@ -97,7 +97,7 @@ static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, 
 
 /* ---- The nearest -------------------------------------------------------------------------------- */
 
-static treadle_status score(const treadle_draft *d, const treadle_family *family, int64_t *score_p) {
+treadle_status treadle_draft_score(const treadle_draft *d, const treadle_family *family, int64_t *score_p) {
   treadle_arena arena = {0};
   int32_t *kinds = treadle_arena_alloc_array(&arena, (size_t)d->pattern_count + 1, sizeof *kinds);
   bool *taken = treadle_arena_alloc_array(&arena, (size_t)family->kind_count + 1, sizeof *taken);
@@ -131,7 +131,7 @@ static treadle_status find_nearest(treadle_draft *d, const char *folder, int64_t
   TRY(treadle_family_all(folder, d->arena, &all, &count));
   for (int32_t i = 0; i < count; i++) {
     int64_t own = 0;
-    TRY(score(d, all[i], &own));
+    TRY(treadle_draft_score(d, all[i], &own));
     if (d->like_name && own <= *best_p) continue;
     *best_p = own;
     TRY(file_name_of(d, all[i], &d->like_name));

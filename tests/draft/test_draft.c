@@ -218,6 +218,53 @@ static void other_fusing(void **state) {
   treadle_family_draft_destroy(draft);
 }
 
+/* ---- Norms behind an option, and biases that no family has --------------------------------------- */
+
+static void biases(void **state) {
+  (void)state;
+  static const list_line lines[] = {{"model.embed_tokens.weight", "320x64", 0, 0, 0},
+                                    {"model.norm.weight", "64", 0, 0, 0},
+                                    {"lm_head.weight", "320x64", 0, 0, 0},
+                                    {"model.layers.{l}.self_attn.q_proj.weight", "128x64", 0, 2, 0},
+                                    {"model.layers.{l}.self_attn.k_proj.weight", "32x64", 0, 2, 0},
+                                    {"model.layers.{l}.self_attn.v_proj.weight", "32x64", 0, 2, 0},
+                                    {"model.layers.{l}.self_attn.o_proj.weight", "64x128", 0, 2, 0},
+                                    {"model.layers.{l}.self_attn.q_norm.weight", "16", 0, 2, 0},
+                                    {"model.layers.{l}.self_attn.k_norm.weight", "16", 0, 2, 0},
+                                    {"model.layers.{l}.input_layernorm.weight", "64", 0, 2, 0},
+                                    {"model.layers.{l}.input_layernorm.bias", "64", 0, 2, 0},
+                                    {"model.layers.{l}.post_attention_layernorm.weight", "64", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.gate_proj.weight", "160x64", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.gate_proj.bias", "160", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.up_proj.weight", "160x64", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.up_proj.bias", "160", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.down_proj.weight", "64x160", 0, 2, 0},
+                                    {"model.layers.{l}.mlp.down_proj.bias", "64", 0, 2, 0},
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"serge\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": "
+      "8,"
+      " \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": 320, \"intermediate_size\": 160}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "llama", &info);
+  has_line(info.text, "\n  - {block: gqa, norm: true}\n");
+  has_line(info.text, "mlp_biased: true\n");
+  has_line(info.text,
+           "{name: D.self_attention.linear_qkv.layer_norm_bias, spec: te, of: [L.input_layernorm.bias]}");
+  assert_int_equal(info.added, 1);
+  assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.1.self_attention.q_layernorm.weight"), 16);
+  assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.1.mlp.linear_fc1.bias"), 160);
+  treadle_family_draft_destroy(draft);
+  draft = draft_of(config, "mistral", &info); /* which has no option left that is not by the config */
+  assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.1.mlp.linear_fc1.bias"), 160);
+  assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.1.mlp.linear_fc2.bias"), 64);
+  treadle_family_draft_destroy(draft);
+  draft = draft_of(config, "qwen2", &info); /* whose MLP has none */
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.mlp.gate_up_proj.bias"), 160);
+  treadle_family_draft_destroy(draft);
+}
+
 /* ---- Every family, as a stranger meets it -------------------------------------------------------- */
 
 static void every_family(void **state) {
@@ -332,6 +379,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(other_names, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(biases, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(every_family, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(strange, make_folder, remove_folder),
