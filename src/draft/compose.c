@@ -164,6 +164,41 @@ out:
   return status;
 }
 
+/* ---- fp8 ---------------------------------------------------------------------------------------- */
+
+/* The endings of names that have scales, where the family does not speak of them: they replace its list. */
+static treadle_status add_quantised(treadle_draft *d) {
+  treadle_yaml *list, *item;
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < d->pattern_count; i++) {
+    const treadle_pattern *p = &d->patterns[i];
+    if (p->kind != TREADLE_DRAFT_SCALES) continue;
+    const char *name =
+        treadle_arena_format(d->arena, "%.*s", (int)(strlen(p->text) - strlen("_scale_inv")), p->text);
+    if (!name) return treadle_family_no_memory();
+    size_t at = strlen(name);
+    for (int dots = 0; at > 0 && dots < 2; at--) dots += name[at - 1] == '.';
+    bool known = false;
+    const treadle_yaml *own = treadle_yaml_get(d->root, "quantised");
+    for (int32_t q = 0; !own && q < d->like->quantised_count && !known; q++) {
+      size_t length = strlen(d->like->quantised[q]);
+      known = length <= strlen(name) && strcmp(name + strlen(name) - length, d->like->quantised[q]) == 0;
+    }
+    for (size_t q = 0; own && q < own->count && !known; q++)
+      known = strcmp(own->items[q]->text, name + at) == 0;
+    if (known) continue;
+    TRY(treadle_draft_part(d, d->root, "quantised", TREADLE_YAML_LIST, &list));
+    for (int32_t q = 0; !own && q < d->like->quantised_count; q++) {
+      TRY(treadle_draft_text(d, d->like->quantised[q], &item));
+      TRY(treadle_draft_append(d, list, item));
+    }
+    TRY(treadle_draft_text(d, name + at, &item));
+    TRY(treadle_draft_append(d, list, item));
+  }
+out:
+  return status;
+}
+
 /* ---- The draft ---------------------------------------------------------------------------------- */
 
 treadle_status treadle_draft_begin(treadle_draft *d) {
@@ -186,6 +221,7 @@ treadle_status treadle_draft_begin(treadle_draft *d) {
   TRY(treadle_draft_dims(d));
   TRY(add_renamed(d));
   TRY(add_carried(d));
+  TRY(add_quantised(d));
 out:
   return status;
 }

@@ -5,7 +5,8 @@
  *   roles.c       what a tensor is, by the words of its name: the matrix of queries, the norm before the MLP, ...
  *   nearest.c     the family that is like it most; which of its tensors each pattern is
  *   options.c     options of its blocks that fit better
- *   fields.c      fields of the config by other names; dims by the shapes of tensors
+ *   fields.c      fields of the config by other names
+ *   dims.c        the family's dims, by fields and by the shapes of tensors
  *   sizes.c       a size as text in a shape
  *   layers.c      a set of layers as a condition
  *   conditions.c  named conditions that have another meaning
@@ -31,7 +32,8 @@ enum {
   TREADLE_MAX_PATTERN_NAME = 250, /* characters */
   TREADLE_MAX_DRAFT_LAYERS = 100000,
   TREADLE_DRAFT_OTHERWISE = -2, /* in the place of a kind: the family has it in another way */
-  TREADLE_DRAFT_FUSED = -3      /* it is several kinds, one above the other */
+  TREADLE_DRAFT_FUSED = -3,     /* it is several kinds, one above the other */
+  TREADLE_DRAFT_SCALES = -4     /* the fp8 scales of another pattern */
 };
 
 /* What a tensor is in a decoder. */
@@ -116,11 +118,12 @@ int32_t treadle_draft_role(const char *rest, bool in_layer, bool by_expert, bool
 
 /* fields.c: a field of the config as a number; false: it is absent, or no such number. */
 bool treadle_draft_field(const treadle_draft *d, const char *name, int64_t *value_p);
+bool treadle_draft_has_field(const treadle_draft *d, const char *name); /* whatever it is */
 /* The field that is there for one that families know by this name; NULL: none. */
 const char *treadle_draft_other_field(const treadle_draft *d, const char *name);
-/* Dims of the family that is extended whose fields this config has by other names. */
+/* dims.c: dims of the family that is extended which are others for this config. */
 treadle_status treadle_draft_dims(treadle_draft *d);
-/* A size as a dim or a product of dims of the model; *certain_p false: others would do as well. New dims are added. */
+/* sizes.c: a size as a dim or a product of dims of the model; *certain_p false: others would do as well. New dims are added. */
 treadle_status treadle_draft_size(treadle_draft *d, const treadle_model *model, int64_t size,
                                   const char **text_p, bool *certain_p);
 

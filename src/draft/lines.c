@@ -71,6 +71,8 @@ static treadle_status compare_kind(treadle_draft *d, const treadle_model *model,
   if (!p) {
     change->has_when = !d->taken[kind] && is_expected(model, kind, true);
     change->when = "false";
+    for (int32_t i = 0; i < d->pattern_count; i++)
+      change->asks |= change->has_when && !d->like->kinds[kind].when && d->patterns[i].kind == -1;
     return TREADLE_OK;
   }
   if (!is_expected(model, kind, false)) {
@@ -99,6 +101,10 @@ static treadle_status put_change(treadle_draft *d, const treadle_model *model,
   treadle_yaml *shape;
   treadle_status status = TREADLE_OK;
   if (change->has_when && change->when) TRY(treadle_draft_set(d, line, "when", change->when));
+  if (change->asks)
+    TRY(treadle_draft_ask(d, at, "%s of %s is not there: is it a new one by another name (renamed)?",
+                          treadle_yaml_text(line, "name", treadle_yaml_text(at, "name", "")),
+                          d->like_name));
   if (change->has_shape) {
     TRY(treadle_draft_shape(d, model, change->pattern, at, &shape));
     TRY(treadle_tree_set(&d->assembly, line, "shape", shape));

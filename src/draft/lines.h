@@ -17,6 +17,7 @@ const char *treadle_draft_written(const treadle_draft *d, const treadle_pattern 
 /* What becomes of one name of a line. */
 typedef struct treadle_line_change {
   bool has_when, has_shape, drop;
+  bool asks;                      /* it may be there by another name */
   const char *when;               /* NULL: in all layers */
   const treadle_pattern *pattern; /* what it is in the checkpoint; NULL: nothing */
   treadle_yaml *line;             /* stands in its place; NULL: none */

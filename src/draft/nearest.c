@@ -155,6 +155,19 @@ out:
   return status;
 }
 
+/* fp8 scales of tensors that have a pair. */
+static void pair_scales(const treadle_draft *d, int32_t *kinds) {
+  for (int32_t i = 0; i < d->pattern_count; i++) {
+    size_t length = strlen(d->patterns[i].text);
+    if (kinds[i] != -1 || length < 10 || strcmp(d->patterns[i].text + length - 10, "_scale_inv") != 0)
+      continue;
+    for (int32_t k = 0; k < d->pattern_count && kinds[i] == -1; k++)
+      if (kinds[k] >= 0 && strlen(d->patterns[k].text) == length - 10 &&
+          strncmp(d->patterns[k].text, d->patterns[i].text, length - 10) == 0)
+        kinds[i] = TREADLE_DRAFT_SCALES;
+  }
+}
+
 treadle_status treadle_draft_pair(treadle_draft *d) {
   int32_t *kinds = treadle_arena_alloc_array(d->arena, (size_t)d->pattern_count + 1, sizeof *kinds);
   bool *taken = treadle_arena_alloc_array(d->arena, (size_t)d->like->kind_count + 1, sizeof *taken);
@@ -162,6 +175,7 @@ treadle_status treadle_draft_pair(treadle_draft *d) {
   pair_names(d, d->like, kinds, taken);
   pair_roles(d, d->like, kinds, taken);
   treadle_draft_pair_fused(d, d->like, kinds, taken);
+  pair_scales(d, kinds);
   for (int32_t i = 0; i < d->pattern_count; i++) d->patterns[i].kind = kinds[i];
   d->taken = taken;
   return TREADLE_OK;

@@ -36,6 +36,7 @@ static void write_text(const char *path, const char *text) {
 typedef struct list_line {
   const char *name, *shape;
   int from, to, experts;
+  const char *type; /* NULL: BF16 */
 } list_line;
 
 static void write_list(const list_line *lines) {
@@ -54,7 +55,7 @@ static void write_list(const list_line *lines) {
             fputc(*c, file);
           }
         }
-        fprintf(file, "\tBF16\t%s\n", lines->shape);
+        fprintf(file, "\t%s\t%s\n", lines->type ? lines->type : "BF16", lines->shape);
       }
   assert_int_equal(fclose(file), 0);
 }
@@ -104,19 +105,19 @@ static int64_t storage_rows(const char *layout_text, const char *name) {
 
 static void other_names(void **state) {
   (void)state;
-  static const list_line lines[] = {{"transformer.wte.weight", "320x64", 0, 0, 0},
-                                    {"transformer.ln_f.weight", "64", 0, 0, 0},
-                                    {"transformer.h.{l}.attn.query.weight", "128x64", 0, 4, 0},
-                                    {"transformer.h.{l}.attn.key.weight", "32x64", 0, 4, 0},
-                                    {"transformer.h.{l}.attn.value.weight", "32x64", 0, 4, 0},
-                                    {"transformer.h.{l}.attn.out.weight", "64x128", 0, 4, 0},
-                                    {"transformer.h.{l}.ln_1.weight", "64", 0, 4, 0},
-                                    {"transformer.h.{l}.ln_2.weight", "64", 0, 4, 0},
-                                    {"transformer.h.{l}.ln_3.weight", "64", 1, 4, 0},
-                                    {"transformer.h.{l}.mlp.w_gate.weight", "160x64", 0, 4, 0},
-                                    {"transformer.h.{l}.mlp.w_up.weight", "160x64", 0, 4, 0},
-                                    {"transformer.h.{l}.mlp.w_down.weight", "64x160", 0, 4, 0},
-                                    {"lm_head.weight", "320x64", 0, 0, 0},
+  static const list_line lines[] = {{"transformer.wte.weight", "320x64", 0, 0, 0, NULL},
+                                    {"transformer.ln_f.weight", "64", 0, 0, 0, NULL},
+                                    {"transformer.h.{l}.attn.query.weight", "128x64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.attn.key.weight", "32x64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.attn.value.weight", "32x64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.attn.out.weight", "64x128", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.ln_1.weight", "64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.ln_2.weight", "64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.ln_3.weight", "64", 1, 4, 0, NULL},
+                                    {"transformer.h.{l}.mlp.w_gate.weight", "160x64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.mlp.w_up.weight", "160x64", 0, 4, 0, NULL},
+                                    {"transformer.h.{l}.mlp.w_down.weight", "64x160", 0, 4, 0, NULL},
+                                    {"lm_head.weight", "320x64", 0, 0, 0, NULL},
                                     {0}};
   static const char config[] =
       "{\"model_type\": \"loom\", \"d_model\": 64, \"n_layers\": 4, \"n_heads\": 8, \"n_kv_heads\": 2,"
@@ -144,26 +145,27 @@ static void other_names(void **state) {
 
 static void other_layers(void **state) {
   (void)state;
-  static const list_line lines[] = {{"model.embed_tokens.weight", "320x64", 0, 0, 0},
-                                    {"model.norm.weight", "64", 0, 0, 0},
-                                    {"lm_head.weight", "320x64", 0, 0, 0},
-                                    {"model.layers.{l}.self_attn.q_proj.weight", "128x64", 0, 6, 0},
-                                    {"model.layers.{l}.self_attn.k_proj.weight", "32x64", 0, 6, 0},
-                                    {"model.layers.{l}.self_attn.v_proj.weight", "32x64", 0, 6, 0},
-                                    {"model.layers.{l}.self_attn.o_proj.weight", "64x128", 0, 6, 0},
-                                    {"model.layers.{l}.self_attn.q_norm.weight", "16", 3, 4, 0},
-                                    {"model.layers.{l}.self_attn.k_norm.weight", "16", 3, 4, 0},
-                                    {"model.layers.{l}.self_attn.sinks", "24", 0, 6, 0},
-                                    {"model.layers.{l}.input_layernorm.weight", "64", 0, 6, 0},
-                                    {"model.layers.{l}.post_attention_layernorm.weight", "64", 0, 6, 0},
-                                    {"model.layers.{l}.mlp.gate_proj.weight", "160x64", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.up_proj.weight", "160x64", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.down_proj.weight", "64x160", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.gate.weight", "4x64", 2, 6, 0},
-                                    {"model.layers.{l}.mlp.experts.*.gate_proj.weight", "48x64", 2, 6, 4},
-                                    {"model.layers.{l}.mlp.experts.*.up_proj.weight", "48x64", 2, 6, 4},
-                                    {"model.layers.{l}.mlp.experts.*.down_proj.weight", "64x48", 2, 6, 4},
-                                    {0}};
+  static const list_line lines[] = {
+      {"model.embed_tokens.weight", "320x64", 0, 0, 0, NULL},
+      {"model.norm.weight", "64", 0, 0, 0, NULL},
+      {"lm_head.weight", "320x64", 0, 0, 0, NULL},
+      {"model.layers.{l}.self_attn.q_proj.weight", "128x64", 0, 6, 0, NULL},
+      {"model.layers.{l}.self_attn.k_proj.weight", "32x64", 0, 6, 0, NULL},
+      {"model.layers.{l}.self_attn.v_proj.weight", "32x64", 0, 6, 0, NULL},
+      {"model.layers.{l}.self_attn.o_proj.weight", "64x128", 0, 6, 0, NULL},
+      {"model.layers.{l}.self_attn.q_norm.weight", "16", 3, 4, 0, NULL},
+      {"model.layers.{l}.self_attn.k_norm.weight", "16", 3, 4, 0, NULL},
+      {"model.layers.{l}.self_attn.sinks", "24", 0, 6, 0, NULL},
+      {"model.layers.{l}.input_layernorm.weight", "64", 0, 6, 0, NULL},
+      {"model.layers.{l}.post_attention_layernorm.weight", "64", 0, 6, 0, NULL},
+      {"model.layers.{l}.mlp.gate_proj.weight", "160x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.up_proj.weight", "160x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.down_proj.weight", "64x160", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.gate.weight", "4x64", 2, 6, 0, NULL},
+      {"model.layers.{l}.mlp.experts.*.gate_proj.weight", "48x64", 2, 6, 4, NULL},
+      {"model.layers.{l}.mlp.experts.*.up_proj.weight", "48x64", 2, 6, 4, NULL},
+      {"model.layers.{l}.mlp.experts.*.down_proj.weight", "64x48", 2, 6, 4, NULL},
+      {0}};
   static const char config[] =
       "{\"model_type\": \"weft\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": "
       "8,"
@@ -188,15 +190,15 @@ static void other_layers(void **state) {
 
 static void other_fusing(void **state) {
   (void)state;
-  static const list_line lines[] = {{"wte.weight", "320x64", 0, 0, 0},
-                                    {"ln_f.weight", "64", 0, 0, 0},
-                                    {"h.{l}.attn.qkv.weight", "192x64", 0, 2, 0},
-                                    {"h.{l}.attn.out.weight", "64x128", 0, 2, 0},
-                                    {"h.{l}.ln_1.weight", "64", 0, 2, 0},
-                                    {"h.{l}.ln_2.weight", "64", 0, 2, 0},
-                                    {"h.{l}.mlp.gate_up.weight", "320x64", 0, 2, 0},
-                                    {"h.{l}.mlp.w_down.weight", "64x160", 0, 2, 0},
-                                    {"lm_head.weight", "320x64", 0, 0, 0},
+  static const list_line lines[] = {{"wte.weight", "320x64", 0, 0, 0, NULL},
+                                    {"ln_f.weight", "64", 0, 0, 0, NULL},
+                                    {"h.{l}.attn.qkv.weight", "192x64", 0, 2, 0, NULL},
+                                    {"h.{l}.attn.out.weight", "64x128", 0, 2, 0, NULL},
+                                    {"h.{l}.ln_1.weight", "64", 0, 2, 0, NULL},
+                                    {"h.{l}.ln_2.weight", "64", 0, 2, 0, NULL},
+                                    {"h.{l}.mlp.gate_up.weight", "320x64", 0, 2, 0, NULL},
+                                    {"h.{l}.mlp.w_down.weight", "64x160", 0, 2, 0, NULL},
+                                    {"lm_head.weight", "320x64", 0, 0, 0, NULL},
                                     {0}};
   static const char config[] =
       "{\"model_type\": \"twill\", \"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2,"
@@ -222,25 +224,26 @@ static void other_fusing(void **state) {
 
 static void biases(void **state) {
   (void)state;
-  static const list_line lines[] = {{"model.embed_tokens.weight", "320x64", 0, 0, 0},
-                                    {"model.norm.weight", "64", 0, 0, 0},
-                                    {"lm_head.weight", "320x64", 0, 0, 0},
-                                    {"model.layers.{l}.self_attn.q_proj.weight", "128x64", 0, 2, 0},
-                                    {"model.layers.{l}.self_attn.k_proj.weight", "32x64", 0, 2, 0},
-                                    {"model.layers.{l}.self_attn.v_proj.weight", "32x64", 0, 2, 0},
-                                    {"model.layers.{l}.self_attn.o_proj.weight", "64x128", 0, 2, 0},
-                                    {"model.layers.{l}.self_attn.q_norm.weight", "16", 0, 2, 0},
-                                    {"model.layers.{l}.self_attn.k_norm.weight", "16", 0, 2, 0},
-                                    {"model.layers.{l}.input_layernorm.weight", "64", 0, 2, 0},
-                                    {"model.layers.{l}.input_layernorm.bias", "64", 0, 2, 0},
-                                    {"model.layers.{l}.post_attention_layernorm.weight", "64", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.gate_proj.weight", "160x64", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.gate_proj.bias", "160", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.up_proj.weight", "160x64", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.up_proj.bias", "160", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.down_proj.weight", "64x160", 0, 2, 0},
-                                    {"model.layers.{l}.mlp.down_proj.bias", "64", 0, 2, 0},
-                                    {0}};
+  static const list_line lines[] = {
+      {"model.embed_tokens.weight", "320x64", 0, 0, 0, NULL},
+      {"model.norm.weight", "64", 0, 0, 0, NULL},
+      {"lm_head.weight", "320x64", 0, 0, 0, NULL},
+      {"model.layers.{l}.self_attn.q_proj.weight", "128x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.self_attn.k_proj.weight", "32x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.self_attn.v_proj.weight", "32x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.self_attn.o_proj.weight", "64x128", 0, 2, 0, NULL},
+      {"model.layers.{l}.self_attn.q_norm.weight", "16", 0, 2, 0, NULL},
+      {"model.layers.{l}.self_attn.k_norm.weight", "16", 0, 2, 0, NULL},
+      {"model.layers.{l}.input_layernorm.weight", "64", 0, 2, 0, NULL},
+      {"model.layers.{l}.input_layernorm.bias", "64", 0, 2, 0, NULL},
+      {"model.layers.{l}.post_attention_layernorm.weight", "64", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.gate_proj.weight", "160x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.gate_proj.bias", "160", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.up_proj.weight", "160x64", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.up_proj.bias", "160", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.down_proj.weight", "64x160", 0, 2, 0, NULL},
+      {"model.layers.{l}.mlp.down_proj.bias", "64", 0, 2, 0, NULL},
+      {0}};
   static const char config[] =
       "{\"model_type\": \"serge\", \"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": "
       "8,"
@@ -262,6 +265,45 @@ static void biases(void **state) {
   treadle_family_draft_destroy(draft);
   draft = draft_of(config, "qwen2", &info); /* whose MLP has none */
   assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.mlp.gate_up_proj.bias"), 160);
+  treadle_family_draft_destroy(draft);
+}
+
+/* ---- fp8, a vision tower, a config with an object for the language model -------------------------- */
+
+static void parts_and_scales(void **state) {
+  (void)state;
+  static const list_line lines[] = {{"lm.embed.weight", "320x256", 0, 0, 0, NULL},
+                                    {"lm.final_norm.weight", "256", 0, 0, 0, NULL},
+                                    {"lm_head.weight", "320x256", 0, 0, 0, NULL},
+                                    {"lm.block.{l}.attn.wq.weight", "256x256", 0, 2, 0, "F8_E4M3"},
+                                    {"lm.block.{l}.attn.wq.weight_scale_inv", "2x2", 0, 2, 0, "F32"},
+                                    {"lm.block.{l}.attn.wk.weight", "256x256", 0, 2, 0, "F8_E4M3"},
+                                    {"lm.block.{l}.attn.wk.weight_scale_inv", "2x2", 0, 2, 0, "F32"},
+                                    {"lm.block.{l}.attn.wv.weight", "256x256", 0, 2, 0, "F8_E4M3"},
+                                    {"lm.block.{l}.attn.wv.weight_scale_inv", "2x2", 0, 2, 0, "F32"},
+                                    {"lm.block.{l}.attn.wo.weight", "256x256", 0, 2, 0, "F8_E4M3"},
+                                    {"lm.block.{l}.attn.wo.weight_scale_inv", "2x2", 0, 2, 0, "F32"},
+                                    {"lm.block.{l}.attn_norm.weight", "256", 0, 2, 0, NULL},
+                                    {"lm.block.{l}.ffn_norm.weight", "256", 0, 2, 0, NULL},
+                                    {"lm.block.{l}.ffn.w1.weight", "512x256", 0, 2, 0, NULL},
+                                    {"lm.block.{l}.ffn.w3.weight", "512x256", 0, 2, 0, NULL},
+                                    {"lm.block.{l}.ffn.w2.weight", "256x512", 0, 2, 0, NULL},
+                                    {"vision_tower.blocks.{l}.attn.wq.weight", "64x64", 0, 9, 0, NULL},
+                                    {"vision_tower.patch.weight", "64x3x2x2", 0, 0, 0, NULL},
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"moire\", \"quantization_config\": {\"quant_method\": \"fp8\","
+      " \"weight_block_size\": [128, 128]}, \"text_config\": {\"dim\": 256, \"n_layers\": 2, \"n_heads\": "
+      "4,"
+      " \"n_kv_heads\": 4, \"vocab_size\": 320, \"ffn_dim\": 512}}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "llama", &info);
+  has_line(info.text, "\nconfig: text_config\n");
+  has_line(info.text, "\ncarried: [vision_tower.]\n");
+  has_line(info.open_lines, "10 tensors of vision_tower. are taken for no part of the language model");
+  has_line(info.text, ".wk.weight");
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.mlp.gate_up_proj.weight"), 512);
   treadle_family_draft_destroy(draft);
 }
 
@@ -380,6 +422,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(biases, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(parts_and_scales, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(every_family, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(strange, make_folder, remove_folder),
