@@ -115,13 +115,24 @@ out:
   return status;
 }
 
+/* Does the family have a tensor of this name, of other dimensions? */
+static bool is_name_of_family(const treadle_draft *d, const treadle_draft_names *names,
+                              const treadle_pattern *p) {
+  const char *own = treadle_draft_written(d, p);
+  for (int32_t k = 0; own && names->written && k < names->count; k++)
+    if (strcmp(names->written[k], own) == 0) return true;
+  return false;
+}
+
 treadle_status treadle_draft_add(treadle_draft *d, const treadle_model *model) {
+  const treadle_draft_names names = treadle_draft_kind_names(d);
   treadle_yaml *blocks, *block = NULL;
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < d->pattern_count; i++) {
     const treadle_pattern *p = &d->patterns[i];
     if (p->kind != -1) continue;
-    if (p->ndim == 0 || p->ndim > TREADLE_MAX_DIMS - p->by_expert || (p->by_expert && !d->like->experts)) {
+    if (p->ndim == 0 || p->ndim > TREADLE_MAX_DIMS - p->by_expert || (p->by_expert && !d->like->experts) ||
+        is_name_of_family(d, &names, p)) {
       TRY(treadle_draft_ask(d, d->root->items[0], "%s, of %d dimensions%s, is left over", p->text, p->ndim,
                             p->by_expert ? ", of experts" : ""));
       continue;

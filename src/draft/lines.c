@@ -62,6 +62,24 @@ static bool has_shape(const treadle_model *model, int32_t kind, const treadle_pa
                          memcmp(tensor->shape + lead, p->shape, (size_t)p->ndim * sizeof *p->shape) == 0);
 }
 
+/* Another shape in a dimension of several axes, which rules fuse and cut by, is no change: the dims are not what they should be. */
+static treadle_status compare_shape(treadle_draft *d, const treadle_model *model, int32_t kind,
+                                    const treadle_pattern *p, treadle_line_change *change) {
+  const treadle_tensor *tensor = &model->tensors[model->first_tensor[kind]];
+  change->has_shape = !has_shape(model, kind, p);
+  for (int i = 0; change->has_shape && i < p->ndim && i + tensor->by_expert < tensor->ndim; i++) {
+    int axes = 0, dim = i + tensor->by_expert;
+    for (int a = 0; a < tensor->naxes; a++) axes += tensor->axis_dim[a] == dim;
+    if (axes < 2 || tensor->shape[dim] == p->shape[i]) continue;
+    change->has_shape = false;
+    return treadle_draft_ask(
+        d, d->root->items[0],
+        "%s has %lld in dimension %d, and %lld by the dims of %s: which of them are others?", p->text,
+        (long long)p->shape[i], i, (long long)tensor->shape[dim], d->like_name);
+  }
+  return TREADLE_OK;
+}
+
 static treadle_status compare_kind(treadle_draft *d, const treadle_model *model, int32_t kind,
                                    treadle_line_change *change) {
   treadle_status status = TREADLE_OK;
@@ -81,7 +99,7 @@ static treadle_status compare_kind(treadle_draft *d, const treadle_model *model,
     return TREADLE_OK;
   }
   if (p->in_layer) TRY(find_layers(d, model, kind, p, change));
-  change->has_shape = !has_shape(model, kind, p);
+  TRY(compare_shape(d, model, kind, p, change));
   if (p->other)
     TRY(treadle_draft_ask(d, d->root->items[0],
                           "%s has not the shape of %s: a family has one shape for both", p->other->name,

@@ -34,15 +34,11 @@ static const char *find_number(const char *begin, const char *text, const char *
   return NULL;
 }
 
-/* May it stand in a family file? */
+/* May it stand in a family file? There "L." and the like stand for beginnings of names. */
 static bool is_sound(const char *name) {
-  uint32_t code;
-  if (!*name || strlen(name) > TREADLE_MAX_PATTERN_NAME || strpbrk(name, "{}*$\"\\")) return false;
-  for (int bytes; *name; name += bytes) {
-    bytes = treadle_utf8_read(name, &code);
-    if (!bytes || !treadle_utf8_is_plain(code) || code == ' ') return false;
-  }
-  return true;
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  bool prefix = name[0] >= 'A' && name[0] <= 'Z' && name[1] == '.';
+  return *name && !prefix && strlen(name) <= TREADLE_MAX_PATTERN_NAME && !name[strspn(name, letters)];
 }
 
 /* ---- The beginning of the layers ---------------------------------------------------------------- */

@@ -82,7 +82,7 @@ static const char *as_pair(treadle_draft *d, const treadle_model *model, int64_t
       if (model->dim_values[a] < 2 || model->dim_values[b] < 2) continue;
       if (!treadle_mul_fits(model->dim_values[a], model->dim_values[b], &product) || product != size)
         continue;
-      if (is_axis(family, family->dim_names[b]))
+      if (is_axis(family, family->dim_names[a]) && is_axis(family, family->dim_names[b]))
         return treadle_arena_format(d->arena, "%s*%s", family->dim_names[a], family->dim_names[b]);
     }
   for (int64_t times = 2; times <= 8; times++)
