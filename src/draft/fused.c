@@ -220,13 +220,19 @@ out:
 static treadle_status change_tensors(fused_lines *f, const treadle_kind *first,
                                      treadle_line_change *changes, const int32_t *kinds) {
   treadle_draft *d = f->d;
+  const char *when = NULL;
+  bool found = true;
   treadle_yaml *line, *shape;
   treadle_status status;
   TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &line));
   TRY(treadle_draft_set(d, line, "name", f->whole));
   TRY(shape_of(f, first, &shape));
   TRY(treadle_tree_set(&d->assembly, line, "shape", shape));
-  if (first->when) TRY(treadle_draft_set(d, line, "when", first->when));
+  if (f->pattern->in_layer) TRY(treadle_draft_condition(d, f->pattern->layers, d->layers, &when, &found));
+  if (when) TRY(treadle_draft_set(d, line, "when", when));
+  if (!found)
+    TRY(treadle_draft_ask(d, line, "%s stands in %d of %d layers, by no rule that is plain: when?",
+                          f->pattern->text, (int)f->pattern->layer_count, (int)d->layers));
   TRY(treadle_draft_ask(d, line, "%s: are its rows those of %s%s%s, one behind the other?",
                         f->pattern->text, f->fusion->views[0], f->fusion->views[2] ? ", k and " : " and ",
                         f->fusion->views[2] ? "v" : "up"));

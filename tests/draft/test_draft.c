@@ -214,6 +214,9 @@ static void other_fusing(void **state) {
   assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.self_attn.qkv_proj.weight"), 64 + 32);
   assert_int_equal(storage_rows("sglang:tp=2", "model.layers.1.mlp.gate_up_proj.weight"), 160);
   treadle_family_draft_destroy(draft);
+  draft = draft_of(config, "qwen3_moe", &info); /* where gate and up are of some layers */
+  has_line(info.text, "{name: L.mlp.gate_up.weight, shape: [two*I, H]}");
+  treadle_family_draft_destroy(draft);
   draft = draft_of(config, NULL, &info); /* phi3 has it so, by other names */
   assert_string_equal(info.like, "phi3");
   assert_int_equal(info.renamed, 8);
