@@ -36,6 +36,9 @@ treadle_status treadle_families_get(const treadle_families *families, int32_t fa
 int32_t treadle_families_find(const treadle_families *families, const char *name);
 /* The file of a family as it stands, ended by a 0 byte. The text is ended by free(); on failure it is NULL. */
 treadle_status treadle_families_text(const treadle_families *families, int32_t family, char **text_p);
+/* The same for what the file comes to with all that it extends, its blocks and its changes: one file of the same language that
+ * needs no other, and gives the same layouts. */
+treadle_status treadle_families_expanded(const treadle_families *families, int32_t family, char **text_p);
 
 /* ---- Does a family cover a checkpoint? --------------------------------------------------------- */
 
@@ -71,6 +74,44 @@ void treadle_family_check_get_info(const treadle_family_check *check,
                                    treadle_family_check_info *info_p); /* else zeros */
 /* The model of the config, without weights; it is the check's. Else NULL. */
 const treadle_model *treadle_family_check_model(const treadle_family_check *check);
+
+/* ---- A draft of a family ----------------------------------------------------------------------- */
+
+typedef struct treadle_family_draft treadle_family_draft;
+
+typedef struct treadle_family_draft_options {
+  size_t struct_size;
+  const char *families; /* as in treadle_model_options; those built in may be extended as well */
+  const char *model;    /* config.json, or its folder, of what has none beside it */
+  const char *like;     /* the name of the file of the family that the draft extends; NULL: the nearest */
+} treadle_family_draft_options;
+
+/* Makes a draft of a family file for a checkpoint that no family covers, out of its config.json and the names, and shapes where
+ * they are there, of its tensors. `path` is a folder, an index or a list of tensors (NAME.tsv, NAME.tsv.gz). The draft extends
+ * the nearest family; it is read and compared with the checkpoint as any family is. What cannot be seen is a comment "# TO SAY:"
+ * in it. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
+treadle_status treadle_family_draft_create(const char *path, const treadle_family_draft_options *options,
+                                           treadle_family_draft **draft_p);
+void treadle_family_draft_destroy(treadle_family_draft *draft);
+
+typedef struct treadle_family_draft_info {
+  size_t struct_size;
+  const char *text;    /* of the file; "" where the checkpoint is covered */
+  const char *family;  /* its name */
+  const char *like;    /* what it extends, or what covers the checkpoint */
+  bool covered;        /* a family that is there says all: no draft was made */
+  bool same;           /* `like` says all of it but the model_type: the draft has three lines */
+  const char *refusal; /* why the draft cannot be read as a family yet; NULL: it can */
+  int32_t names;       /* of the checkpoint, of so many kinds */
+  int32_t kinds, renamed, added;
+  int32_t open;               /* things to say */
+  const char *open_lines;     /* each on a line of its own; never NULL, as are */
+  int32_t missing, left_over; /* of the draft and the checkpoint; 0 without a draft that can be read */
+  const char *missing_names, *left_over_names;
+} treadle_family_draft_info;
+
+void treadle_family_draft_get_info(const treadle_family_draft *draft,
+                                   treadle_family_draft_info *info_p); /* else zeros */
 
 /* ---- What is in a model ------------------------------------------------------------------------ */
 

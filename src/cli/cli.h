@@ -38,6 +38,8 @@ typedef struct treadle_arguments {
   bool forward;
   int64_t check; /* treadle_check */
   bool runs, by_rank, trust, json, help;
+  bool expanded;              /* of family show */
+  const char *like, *output;  /* of family new */
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;
   int64_t experts;    /* of make-model: 0 single, 1 packed */
@@ -76,6 +78,8 @@ int treadle_command_layout(const treadle_arguments *arguments);
 int treadle_command_switch(const treadle_arguments *arguments);
 int treadle_command_switch_refuse(treadle_status status); /* once, not once a rank */
 int treadle_command_family(const treadle_arguments *arguments);
+/* Writes a draft of a family, or prints it. *open_p: it is not all that the checkpoint needs. */
+treadle_status treadle_family_new(const treadle_arguments *arguments, const char *path, bool *open_p);
 int treadle_command_inspect(const treadle_arguments *arguments);
 int treadle_command_convert(const treadle_arguments *arguments);
 int treadle_command_doctor(const treadle_arguments *arguments);

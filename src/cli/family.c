@@ -1,4 +1,4 @@
-/* treadle family: list the families, show one, check one against a checkpoint. */
+/* treadle family: list the families, show one, check one against a checkpoint. Drafts are in family_new.c. */
 #include "cli/cli.h"
 #include "cli/json_out.h"
 
@@ -61,14 +61,16 @@ out:
   return status;
 }
 
-/* Prints the file as it stands: its comments are worth reading. */
-static treadle_status show(const char *folder, const char *name) {
+/* Prints the file as it stands: its comments are worth reading. Or all that it comes to. */
+static treadle_status show(const treadle_arguments *arguments, const char *name) {
   treadle_status status;
   treadle_families *families = NULL;
   char *text = NULL;
-  TRY(treadle_families_open(folder, &families));
+  TRY(treadle_families_open(arguments->families, &families));
   int32_t family = treadle_families_find(families, name);
-  TRY(family < 0 ? TREADLE_REFUSED : treadle_families_text(families, family, &text));
+  TRY(family < 0            ? TREADLE_REFUSED
+      : arguments->expanded ? treadle_families_expanded(families, family, &text)
+                            : treadle_families_text(families, family, &text));
   fputs(text, stdout);
 out:
   free(text);
@@ -107,7 +109,7 @@ static void print_result(const treadle_family_check_info *info, const treadle_mo
          info->missing + info->left_over ? "different" : "all as the family says");
 }
 
-static treadle_status check(const treadle_arguments *arguments, const char *path, int32_t *differences_p) {
+static treadle_status check(const treadle_arguments *arguments, const char *path, bool *differs_p) {
   treadle_status status;
   treadle_family_check *made = NULL;
   treadle_family_check_info info = TREADLE_INIT(treadle_family_check_info);
@@ -119,7 +121,7 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
   treadle_family_check_get_info(made, &info);
   treadle_model_get_info(treadle_family_check_model(made), &model);
   treadle_say_scaled(arguments, treadle_family_check_model(made));
-  *differences_p = info.missing + info.left_over;
+  *differs_p = info.missing + info.left_over > 0;
   printf("%s: family %s, %d tensors, %lld parameters\n", treadle_text_shown(path),
          treadle_text_shown(model.family), (int)model.tensors, (long long)model.elems);
   print_result(&info, &model);
@@ -130,28 +132,54 @@ out:
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-int treadle_command_family(const treadle_arguments *arguments) {
-  static const char *const verbs[] = {"list", "show", "check", NULL};
-  const char *verb = arguments->words[0], *what = arguments->words[1];
-  int32_t differences = 0;
-  treadle_status status;
-  if (strcmp(verb, "list") == 0 && !what) {
-    status = list(arguments);
-  } else if (arguments->json && (strcmp(verb, "show") == 0 || strcmp(verb, "check") == 0)) {
-    status = treadle_fail(TREADLE_REFUSED, "--json is of family list; family %s has none", verb);
-  } else if (strcmp(verb, "show") == 0 && what) {
-    status = show(arguments->families, what);
-  } else if (strcmp(verb, "check") == 0 && what) {
-    status = check(arguments, what, &differences);
-  } else {
-    const char *nearest = treadle_nearest_name(verb, verbs);
-    status = treadle_fail(
-        TREADLE_REFUSED,
-        "'%s%s%s' is none of: list, show NAME, check DIR|index.json|config.json|LIST.tsv[.gz]%s%s", verb,
-        what ? " " : "", what ? what : "", nearest ? "; the nearest is " : "", nearest ? nearest : "");
+typedef struct family_option {
+  const char *verb, *name;
+  bool given;
+} family_option;
+
+/* Options that are of one verb alone. */
+static treadle_status check_options(const treadle_arguments *arguments, const char *verb) {
+  const family_option options[] = {{"show", "expanded", arguments->expanded},
+                                   {"new", "like", arguments->like != NULL},
+                                   {"new", "output", arguments->output != NULL}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    if (options[i].given && strcmp(verb, options[i].verb) != 0)
+      return treadle_fail(TREADLE_REFUSED, "--%s is of family %s; family %s has none", options[i].name,
+                          options[i].verb, verb);
+  if (arguments->json && strcmp(verb, "list") != 0 && strcmp(verb, "new") != 0)
+    return treadle_fail(TREADLE_REFUSED, "--json is of family list and family new; family %s has none",
+                        verb);
+  if (arguments->scale_down && strcmp(verb, "check") != 0)
+    return treadle_fail(TREADLE_REFUSED, "--scale-down is of family check; family %s has none", verb);
+  return TREADLE_OK;
+}
+
+static treadle_status run(const treadle_arguments *arguments, const char *verb, const char *what,
+                          bool *differs_p) {
+  static const char *const verbs[] = {"list", "show", "check", "new", NULL};
+  bool known = false;
+  for (int i = 0; verbs[i]; i++) known |= strcmp(verb, verbs[i]) == 0;
+  if (known && (what != NULL) == (strcmp(verb, "list") != 0)) {
+    treadle_status status = check_options(arguments, verb);
+    if (status) return status;
+    if (!what) return list(arguments);
+    if (strcmp(verb, "show") == 0) return show(arguments, what);
+    if (strcmp(verb, "new") == 0) return treadle_family_new(arguments, what, differs_p);
+    return check(arguments, what, differs_p);
   }
-  int exit_status = status        ? treadle_report_refusal("family", status)
-                    : differences ? TREADLE_EXIT_FAILED
-                                  : TREADLE_EXIT_OK;
+  const char *nearest = treadle_nearest_name(verb, verbs);
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "'%s%s%s' is none of: list, show NAME, check DIR|index.json|config.json|LIST.tsv[.gz], "
+      "new DIR|index.json|LIST.tsv[.gz]%s%s",
+      verb, what ? " " : "", what ? what : "", nearest ? "; the nearest is " : "", nearest ? nearest : "");
+}
+
+int treadle_command_family(const treadle_arguments *arguments) {
+  bool differs = false;
+  treadle_status status = run(arguments, arguments->words[0], arguments->words[1], &differs);
+  int exit_status = status    ? treadle_report_refusal("family", status)
+                    : differs ? TREADLE_EXIT_FAILED
+                              : TREADLE_EXIT_OK;
   return treadle_finish_output("family", exit_status);
 }

@@ -119,23 +119,38 @@ static const treadle_command commands[] = {
     {
         .name = "family",
         .bit = TREADLE_IN_FAMILY,
-        .words = "list | show NAME | check DIR|index.json|config.json|LIST.tsv[.gz]",
+        .words = "list | show NAME [--expanded] | check DIR|index.json|config.json|LIST.tsv[.gz] | new "
+                 "DIR|index.json|LIST.tsv[.gz] [--like NAME] [-o FILE]",
         .words_min = 1,
         .words_max = 2,
-        .summary = "model families: list them, show one, check one against a checkpoint",
+        .summary = "model families: list them, show one, check one against a checkpoint, draft a new one",
         .text =
             "A family is a data file: which tensors a model type has, and how each engine names, fuses "
             "and cuts\n"
-            "them. check compares the family's names (and shapes, where files have them) with a "
-            "checkpoint's and\n"
-            "names what is missing or left over: exit status 0 when they agree, 1 when not, 2 when "
-            "something\n"
-            "cannot be read. A list has a line for each tensor: name, safetensors dtype and shape (AxB)\n"
-            "between tabs; it needs --model config.json.",
+            "them. show prints the file, and with --expanded what it comes to with all that it extends, "
+            "its "
+            "blocks\n"
+            "and changes: one file of the same language. check compares the family's names (and shapes, "
+            "where\n"
+            "files have them) with a checkpoint's and names what is missing or left over: exit status 0 "
+            "when they\n"
+            "agree, 1 when not, 2 when something cannot be read. A list has a line for each tensor: name,\n"
+            "safetensors dtype and shape (AxB) between tabs; it needs --model config.json.\n"
+            "\n"
+            "new drafts a family file for a checkpoint that none covers, out of its config.json and its "
+            "tensors: what\n"
+            "it extends, its tensors by their own names, those that are new, and for which layers. What "
+            "cannot be\n"
+            "seen in a checkpoint is a comment TO SAY in the draft and a line on standard error. The exit "
+            "status is 0\n"
+            "when the draft covers the checkpoint, and 1 when not.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
+                    "  treadle family show qwen3 --expanded\n"
                     "  treadle family check DIR\n"
-                    "  treadle family check params.tsv.gz --model config.json\n",
+                    "  treadle family check params.tsv.gz --model config.json\n"
+                    "  treadle family new DIR --like llama -o mine/loom.yaml\n"
+                    "  treadle family check DIR --families mine\n",
         .run = treadle_command_family,
     },
     {
@@ -213,7 +228,7 @@ static int refuse_command(const char *name) {
 }
 
 static int run_help(int count, char **texts) {
-  if (count == 0) {
+  if (count == 0 || strcmp(texts[0], "help") == 0) {
     print_overview(stdout);
     return treadle_finish_output("help", TREADLE_EXIT_OK);
   }

@@ -66,6 +66,9 @@ static const option_row rows[] = {
   {"runs", "", "with every run of elements: where it lies and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},
   {"by-rank", "", "rows by rank in the JSON above 4,096 ranks, too", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
   {"trust", "", "do not compare copies of one weight in several files, from 1 MiB on", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
+  {"expanded", "", "of show: what the file comes to with all that it extends, its blocks and changes", FLAG, AT(expanded), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},
+  {"like", "NAME", "of new: the family that the draft extends (the nearest)", TEXT, AT(like), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},
+  {"output", "FILE", "of new: where the draft goes, -o for short (standard output)", TEXT, AT(output), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},
   {"family", "NAME", "family of the model to make (llama)", TEXT, AT(family), TREADLE_IN_MAKE_MODEL, 0, 0, {0}, NULL, 0},
   {"layers", "N", "decoder layers (8)", COUNT, AT(layers), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"hidden", "N", "hidden size, a multiple of 64 (512)", COUNT, AT(hidden), TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
@@ -207,8 +210,10 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
   bool given[ROWS] = {false};
   *arguments = (treadle_arguments){.rank = -1, .cycles = 3, .layers = 8, .hidden = 512, .vocab = 8000};
 
+  static char output[] = "--output";
   bool only_words = false;
   for (int i = 0; i < count; i++) {
+    if (!only_words && strcmp(texts[i], "-o") == 0) texts[i] = output;
     const char *text = texts[i];
     if (!only_words && strcmp(text, "--") == 0) {
       only_words = true;

@@ -1,5 +1,5 @@
 /* The order in which a family is put together: what it extends; its blocks, the first ones whole and the others into the
- * places of the first; what it says itself; its changes; its layer dims; its conditions.
+ * places of the first; what it says itself; its changes; its layer dims; its conditions; its other names.
  *
  * A place is a line {place: NAME}, in `tensors` or in the rules of an engine. A block that `fills` it puts its own lines
  * there, behind those of blocks before it; a line that says `to` goes to that place. Lists without places (views, packed) are joined. */
@@ -147,6 +147,7 @@ treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *
   remove_traits(tree);
   TRY(treadle_layer_dims_apply(a, tree));
   TRY(treadle_conditions_apply(a, tree, treadle_yaml_get(root, "conditions")));
+  TRY(treadle_renamed_apply(a, tree));
   *whole_p = tree;
 out:
   return status;

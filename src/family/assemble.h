@@ -7,7 +7,9 @@
  *   change.c      changes: of single lines
  *   layer_dims.c  dims that have other values in some layers
  *   condition.c   conditions: names for them
+ *   rename.c      renamed: tensors by other names
  *   tree.c        trees that are edited, files that are found
+ *   written.c     the one tree as text
  *
  * Each node keeps the file and the line that it was written in, for messages. */
 #ifndef TREADLE_FAMILY_ASSEMBLE_H
@@ -34,7 +36,11 @@ extern const char *const treadle_section_names[];
 treadle_status treadle_family_assemble(treadle_assembly *a, const treadle_yaml *root,
                                        const treadle_yaml **whole_p);
 
-/* ---- extend.c, block.c, change.c, layer_dims.c, condition.c ---- */
+/* The text of a family's file as what it comes to (written.c). */
+treadle_status treadle_family_write(const char *path, const char *text, size_t length, const char *folder,
+                                    treadle_builder *to);
+
+/* ---- extend.c, block.c, change.c, layer_dims.c, condition.c, rename.c ---- */
 
 /* Puts the keys of `child` over those of `parent`. Lists of requirements are appended with `append`, else replaced. */
 treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, const treadle_yaml *child,
@@ -52,6 +58,8 @@ treadle_status treadle_changes_apply(treadle_assembly *a, treadle_yaml *tree, co
 treadle_status treadle_layer_dims_apply(treadle_assembly *a, treadle_yaml *tree);
 /* Writes named conditions out wherever a condition stands. Of those in `own`, each must be used. */
 treadle_status treadle_conditions_apply(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *own);
+/* Gives tensors the names of `renamed`, wherever they are spoken of. */
+treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree);
 
 /* ---- tree.c ---- */
 

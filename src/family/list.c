@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "family/family.h"
+#include "family/assemble.h"
 #include "io/file.h"
 #include "treadle_tools.h"
 
@@ -13,7 +13,7 @@ enum { LARGEST_FILE = 16 << 20 };
 
 struct treadle_families {
   treadle_arena arena;
-  bool built_in;
+  const char *folder; /* NULL: those built in */
   treadle_family **items;
   const char ***engines; /* by family: names, ended by NULL */
   int32_t count;
@@ -35,7 +35,8 @@ treadle_status treadle_families_open(const char *folder, treadle_families **fami
   *families_p = NULL;
   treadle_families *families = treadle_alloc(sizeof *families);
   if (!families) return treadle_fail(TREADLE_NO_MEMORY, "no memory for families");
-  families->built_in = !folder;
+  if (folder && !(families->folder = treadle_arena_copy_text(&families->arena, folder)))
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for families"));
   TRY(treadle_family_all(folder, &families->arena, &families->items, &families->count));
   families->engines =
       treadle_arena_alloc_array(&families->arena, (size_t)families->count + 1, sizeof *families->engines);
@@ -111,15 +112,33 @@ treadle_status treadle_families_text(const treadle_families *families, int32_t f
   TREADLE_NEED(families);
   TRY(check_number(families, family));
   const char *path = families->items[family]->path, *slash = strrchr(path, '/');
-  if (!families->built_in) {
+  if (families->folder) {
     TRY(treadle_file_read(path, LARGEST_FILE, &read, &length));
     text = read;
   }
-  for (const treadle_family_text *file = treadle_family_texts; families->built_in && file->name; file++)
+  for (const treadle_family_text *file = treadle_family_texts; !families->folder && file->name; file++)
     if (strcmp(file->name, slash ? slash + 1 : path) == 0) text = file->text;
   *text_p = strdup(text);
   if (!*text_p) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", path));
 out:
   treadle_free(read);
+  return status;
+}
+
+treadle_status treadle_families_expanded(const treadle_families *families, int32_t family, char **text_p) {
+  treadle_status status;
+  treadle_builder built = {0};
+  char *text = NULL;
+  TREADLE_NEED(text_p);
+  *text_p = NULL;
+  TREADLE_NEED(families);
+  TRY(treadle_families_text(families, family, &text));
+  TRY(treadle_family_write(families->items[family]->path, text, strlen(text), families->folder, &built));
+  *text_p = strdup(built.text);
+  if (!*text_p)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", families->items[family]->path));
+out:
+  treadle_builder_release(&built);
+  free(text);
   return status;
 }

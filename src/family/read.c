@@ -10,11 +10,11 @@
 #include <string.h>
 
 static const char *const root_keys[] = {
-    "family", "model_types", "config",          "dims",       "layers",
-    "mtp",    "experts",     "prefixes",        "tensors",    "mtp_prefixes",
-    "views",  "carried",     "stored_prefixes", "packed",     "requires",
-    "traits", "outer",       "quantised",       "engines",    "extends",
-    "blocks", "conditions",  "changes",         "layer_dims", NULL};
+    "family",          "model_types", "config",   "dims",         "layers",  "mtp",
+    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
+    "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
+    "engines",         "extends",     "blocks",   "conditions",   "changes", "layer_dims",
+    "renamed",         NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 

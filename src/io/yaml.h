@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/text.h"
 
 typedef enum treadle_yaml_kind {
   TREADLE_YAML_SCALAR,
@@ -20,6 +21,7 @@ typedef struct treadle_yaml {
   size_t count;                /* list, map */
   struct treadle_yaml **items; /* list: items; map: values */
   const char **keys;           /* map, in file order */
+  const char *note; /* what is written above it as a comment, if lines are its own; NULL when read */
 } treadle_yaml;
 
 treadle_status treadle_yaml_load(const char *path, treadle_arena *arena, const treadle_yaml **root_p);
@@ -30,5 +32,8 @@ treadle_status treadle_yaml_parse(const char *what, const char *text, size_t len
 const treadle_yaml *treadle_yaml_get(const treadle_yaml *node, const char *key);
 /* The scalar text of a key; `otherwise` when absent or not a scalar. */
 const char *treadle_yaml_text(const treadle_yaml *node, const char *key, const char *otherwise);
+
+/* Adds a tree as text that is read as the same tree (yaml_write.c). */
+void treadle_yaml_write(treadle_builder *text, const treadle_yaml *root);
 
 #endif

@@ -24,6 +24,10 @@ treadle_status treadle_model_with_mtp(const char *what, json_t *config,
 treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
                                   treadle_model **model_p);
 
+/* The model of a config in this family, which outlives it; mtp_layers -1: as the config says. */
+treadle_status treadle_model_of(treadle_family *family, const char *what, json_t *config,
+                                int32_t mtp_layers, treadle_model **model_p);
+
 /* Fills in dims, tensors and aliases of a model that has path, config and family. */
 treadle_status treadle_model_fill(treadle_model *model);
 

@@ -5,19 +5,14 @@
 #include "io/json.h"
 #include "model/scaled.h"
 #include "model/stored.h"
+#include "model/subject.h"
 #include "treadle_tools.h"
 
 #include <string.h>
 
-/* What is looked at: a config and, unless it is NULL, a checkpoint. */
-typedef struct check_subject {
-  const char *config_path;
-  treadle_checkpoint *checkpoint;
-} check_subject;
-
 struct treadle_family_check {
   treadle_arena arena;
-  check_subject subject;
+  treadle_subject subject;
   treadle_model *model;
   treadle_files files;
 };
@@ -44,7 +39,7 @@ out:
 }
 
 /* A folder, an index or a config.json, which all have the config beside them. */
-static treadle_status open_files(const char *path, treadle_arena *arena, check_subject *subject) {
+static treadle_status open_files(const char *path, treadle_arena *arena, treadle_subject *subject) {
   treadle_file_kind kind, single_kind = TREADLE_FILE_NONE, index_kind = TREADLE_FILE_NONE;
   treadle_status status;
   TRY(treadle_file_look(path, &kind));
@@ -70,30 +65,24 @@ out:
   return status;
 }
 
-/* The config of --model where that is given: a list has none. */
-static treadle_status open_subject(const treadle_family_check_options *options, const char *path,
-                                   treadle_arena *arena, check_subject *subject) {
+treadle_status treadle_subject_open(const char *path, const char *model, treadle_arena *arena,
+                                    treadle_subject *subject) {
   treadle_status status = TREADLE_OK;
   bool is_list = ends_with(path, ".tsv") || ends_with(path, ".tsv.gz");
-  if (is_list && !options->model)
+  if (is_list && !model)
     return treadle_fail(TREADLE_REFUSED, "%s: a list of tensors needs --model config.json", path);
   treadle_file_kind kind = TREADLE_FILE_NONE;
-  if (options->model) TRY(treadle_file_look(options->model, &kind));
+  if (model) TRY(treadle_file_look(model, &kind));
   if (kind == TREADLE_FILE_FOLDER) {
-    subject->config_path = treadle_arena_format(arena, "%s/config.json", options->model);
+    subject->config_path = treadle_arena_format(arena, "%s/config.json", model);
     if (!subject->config_path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
   } else {
-    subject->config_path = options->model;
+    subject->config_path = model;
   }
   if (is_list)
     TRY(treadle_checkpoint_open_list(path, &subject->checkpoint));
   else
     TRY(open_files(path, arena, subject));
-  if (subject->checkpoint && options->scale_down)
-    return treadle_fail(TREADLE_REFUSED,
-                        "%s: --scale-down makes another model than that of these files; give a "
-                        "config.json alone",
-                        path);
 out:
   return status;
 }
@@ -103,10 +92,15 @@ static treadle_status compare(treadle_family_check *check, const char *path,
   treadle_status status;
   json_t *config = NULL;
   const char *changes;
-  check_subject *subject = &check->subject;
+  treadle_subject *subject = &check->subject;
   const treadle_model_options of_model = {
       .struct_size = sizeof of_model, .families = options->families, .scale_down = options->scale_down};
-  TRY(open_subject(options, path, &check->arena, subject));
+  TRY(treadle_subject_open(path, options->model, &check->arena, subject));
+  if (subject->checkpoint && options->scale_down)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "%s: --scale-down makes another model than that of these files; give a "
+                     "config.json alone",
+                     path));
   if (subject->checkpoint) {
     TRY(treadle_config_open(subject->config_path, &of_model, &check->arena, &config, &changes));
     TRY(treadle_model_for_files(subject->config_path, config, &of_model, subject->checkpoint,

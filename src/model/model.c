@@ -107,6 +107,11 @@ treadle_status treadle_model_like(const treadle_model *like, const char *what, j
   return make(what, config, NULL, like->family, -1, 0, model_p);
 }
 
+treadle_status treadle_model_of(treadle_family *family, const char *what, json_t *config,
+                                int32_t mtp_layers, treadle_model **model_p) {
+  return make(what, config, NULL, family, mtp_layers, 0, model_p);
+}
+
 /* ---- Opening and closing ----------------------------------------------------------------------- */
 
 /* The config.json of a path, and whether the path is a folder. */

@@ -519,9 +519,13 @@ static void families(objects *o) {
   GIVES(-1, treadle_families_find(o->families, "no such family"));
   REFUSED(treadle_families_text(NULL, 0, &text));
   REFUSED(treadle_families_text(o->families, 0, NULL));
+  REFUSED(treadle_families_expanded(NULL, 0, &text));
+  REFUSED(treadle_families_expanded(o->families, 0, NULL));
   for (size_t i = 0; i < TEST_COUNT(no_numbers); i++) {
     REFUSED(treadle_families_get(o->families, no_numbers[i], &info));
     REFUSED(treadle_families_text(o->families, no_numbers[i], &text));
+    assert_null(text);
+    REFUSED(treadle_families_expanded(o->families, no_numbers[i], &text));
     assert_null(text);
   }
   WORKS(treadle_families_close(NULL));
@@ -538,6 +542,21 @@ static void families(objects *o) {
   NOTHING(treadle_family_check_get_info(o->check, NULL));
   GIVES(NULL, treadle_family_check_model(NULL));
   WORKS(treadle_family_check_close(NULL));
+}
+
+static void drafts(objects *o) {
+  treadle_family_draft *draft = NULL;
+  treadle_family_draft_options given = TREADLE_INIT(treadle_family_draft_options);
+  treadle_family_draft_info info = TREADLE_INIT(treadle_family_draft_info);
+  REFUSED(treadle_family_draft_create(NULL, NULL, &draft));
+  assert_null(draft);
+  REFUSED(treadle_family_draft_create(o->folder, NULL, NULL));
+  REFUSED_SIZES(given, treadle_family_draft_create(o->folder, &given, &draft));
+  REFUSED_NEWER(treadle_family_draft_options, treadle_family_draft_create(o->folder, newer_p, &draft));
+  info.names = 7;
+  NOTHING(treadle_family_draft_get_info(NULL, &info));
+  assert_int_equal(info.names, 0);
+  WORKS(treadle_family_draft_destroy(NULL));
 }
 
 static void inspection(objects *o) {
@@ -678,9 +697,9 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts,    models,     layouts,        pieces,   plans,
-                                             reports,  groups,     switch_options, switches, conversions,
-                                             families, inspection, made,           machine,  planted};
+  static void (*const parts[])(objects *) = {
+      texts,    models,      layouts,  pieces, plans,      reports, groups,  switch_options,
+      switches, conversions, families, drafts, inspection, made,    machine, planted};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -42,8 +42,11 @@ static size_t size(caller *c) {
 }
 
 /* Of a struct: its own, a smaller one, or one that is none. What is larger would be memory that is not there. */
+/* A smaller one ends between two fields, as that of an older header: half a pointer is none. */
 static size_t struct_size(caller *c, size_t own) {
-  return often(c) ? own : often(c) ? below(c, own + 1) : (size_t)treadle_random_next(&c->random) | 1 << 16;
+  return often(c)   ? own
+         : often(c) ? below(c, own / 8 + 1) * 8
+                    : (size_t)treadle_random_next(&c->random) | 1 << 16;
 }
 
 static size_t page(caller *c) {
@@ -246,7 +249,7 @@ static void call_tools(caller *c) {
   char *text_of = NULL;
   int64_t value;
   int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
-  switch (below(c, 13)) {
+  switch (below(c, 14)) {
   case 0: treadle_families_count(families); break;
   case 1: said(treadle_families_get(families, at, OR_NULL(c, &family))); break;
   case 2: treadle_families_find(families, text(c)); break;
@@ -261,6 +264,7 @@ static void call_tools(caller *c) {
   case 11:
     if (below(c, 20) == 0) said(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
+  case 12: said(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
   default: treadle_point_text((treadle_point)any_enum(c));
   }
   free(text_of);

@@ -33,8 +33,9 @@ static void check_keys(const json_t *object, const char *const *keys) {
 
 static void help_is_there(void **state) {
   (void)state;
-  static const char *const lines[] = {"--help",        "help plan", "plan --help", "help switch",
-                                      "switch --help", "family -h", "--version",   "help make-model"};
+  static const char *const lines[] = {"--help",      "help plan",       "plan --help",
+                                      "help switch", "switch --help",   "family -h",
+                                      "--version",   "help make-model", "help help"};
   for (size_t i = 0; i < TEST_COUNT(lines); i++) {
     command_result result = command_run("%s", lines[i]);
     command_expect(&result, 0, "", 0);
@@ -412,8 +413,7 @@ static void family_lists_and_shows(void **state) {
     command_release(&show);
   }
   command_release(&list);
-  json_t *root = command_json(0, 0, "family list"), *family,
-         *rows = json_object_get(root, "families");
+  json_t *root = command_json(0, 0, "family list"), *family, *rows = json_object_get(root, "families");
   size_t i, seen = 0;
   json_array_foreach(rows, i, family) {
     assert_int_equal(json_object_size(family), 4);

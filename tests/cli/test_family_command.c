@@ -7,6 +7,9 @@
 #include "model/model.h"
 #include "test.h"
 
+#include <jansson.h>
+#include <sys/stat.h>
+
 static const char CONFIG[] =
     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_hidden_layers\": 1,"
     " \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, \"intermediate_size\": 8,"
@@ -66,6 +69,77 @@ static void lists(void **state) {
   write_file("config.json", "{\"model_type\": \"qwen3_mow\"}");
   result = command_run("family check %s/config.json", command_folder());
   command_expect(&result, 2, "the nearest is 'qwen3_moe'", 1);
+  command_release(&result);
+}
+
+static void show(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    int exit_status;
+    const char *words;
+  } rows[] = {
+      {"family show qwen3", 0, "# Qwen3, dense"},
+      {"family show qwen3 --expanded", 0, "\n  - {name: L.self_attn.q_norm.weight, shape: [hd]}\n"},
+      {"family show qwen4 --expanded", 2, "did you mean 'qwen2'"},
+      {"family list --expanded", 2, "--expanded is of family show; family list has none"},
+      {"family check x --expanded", 2, "--expanded is of family show; family check has none"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    command_result result = command_run("%s", rows[i].line);
+    assert_int_equal(result.exit_status, rows[i].exit_status);
+    if (!strstr(rows[i].exit_status ? result.err : result.out, rows[i].words))
+      fail_msg("%s: no '%s' in: %s%s", rows[i].line, rows[i].words, result.out, result.err);
+    command_release(&result);
+  }
+}
+
+/* A model_type that nobody knows, with names of qwen3_moe: a draft, which then covers the list. */
+static void new_family(void **state) {
+  (void)state;
+  char config[sizeof CONFIG], path[200];
+  struct stat found;
+  memcpy(config, CONFIG, sizeof CONFIG);
+  memcpy(strstr(config, "qwen3_moe"), "qwen3_loo", strlen("qwen3_loo"));
+  write_file("list.tsv", LIST);
+  write_file("config.json", config);
+  snprintf(path, sizeof path, "%s/drafts", command_folder());
+  assert_int_equal(mkdir(path, 0777), 0);
+  command_result result = command_run("family new %s/list.tsv --model %s -o %s/x.yaml", command_folder(),
+                                      command_folder(), path);
+  command_expect(&result, 0, "family qwen3_moe says all of it: only the model_type is new\n", 1);
+  assert_string_equal(result.out, "");
+  command_release(&result);
+  result = command_run("family check %s/list.tsv --model %s --families %s", command_folder(),
+                       command_folder(), path);
+  command_expect(&result, 0, "", 0);
+  command_release(&result);
+  result = command_run("family new %s/list.tsv --model %s --families %s", command_folder(),
+                       command_folder(), path);
+  command_expect(&result, 0, "", 0);
+  assert_non_null(strstr(result.out, "family qwen3_loo covers it: 15 names"));
+  command_release(&result);
+  result = command_run("family new %s/list.tsv --model %s --json", command_folder(), command_folder());
+  command_expect(&result, 0, "", 0);
+  json_t *root = json_loads(result.out, 0, NULL);
+  assert_string_equal(json_string_value(json_object_get(root, "like")), "qwen3_moe");
+  assert_true(json_is_true(json_object_get(root, "same")));
+  assert_int_equal(json_array_size(json_object_get(root, "to_say")), 1);
+  assert_non_null(strstr(json_string_value(json_object_get(root, "text")), "extends: qwen3_moe\n"));
+  json_decref(root);
+  command_release(&result);
+  /* nothing is written of what is refused */
+  result = command_run("family new %s/config.json -o %s/y.yaml", command_folder(), path);
+  command_expect(&result, 2, "there is no list of tensors here", 1);
+  command_release(&result);
+  result = command_run("family new %s/list.tsv --model %s -o %s/no/y.yaml", command_folder(),
+                       command_folder(), path);
+  command_expect(&result, 2, "no/y.yaml", 1);
+  command_release(&result);
+  snprintf(path, sizeof path, "%s/drafts/y.yaml", command_folder());
+  assert_int_equal(stat(path, &found), -1);
+  result = command_run("family list --like llama");
+  command_expect(&result, 2, "--like is of family new; family list has none", 1);
   command_release(&result);
 }
 
@@ -172,7 +246,8 @@ static void switches(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(lists), cmocka_unit_test(scale_down),
-                                     cmocka_unit_test(families), cmocka_unit_test(switches)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(lists),      cmocka_unit_test(show),
+                                     cmocka_unit_test(new_family), cmocka_unit_test(scale_down),
+                                     cmocka_unit_test(families),   cmocka_unit_test(switches)};
   return cmocka_run_group_tests(tests, NULL, command_teardown);
 }

@@ -90,6 +90,14 @@ static void refused(void **state) {
        "x.yaml line 4: unknown key 'sets'; the nearest is 'set'"},
       {"extends: llama\nchanges: [{in: tensors, name: lm_head.weight, drop: true}]\n",
        "no tensor is named lm_head.weight"},
+      /* renamed */
+      {"extends: llama\nrenamed: [lm_head.weight]\n", "x.yaml line 4: renamed must be a map of names"},
+      {"extends: llama\nrenamed: {lm_head.weight: \"\"}\n",
+       "x.yaml line 4: renamed must be a map of names"},
+      {"extends: llama\nrenamed: {head.weight: b}\n",
+       "x.yaml line 4: renamed: no tensor is named head.weight"},
+      {"extends: llama\nrenamed: {lm_head.weight: model.norm.weight}\n",
+       "tensor model.norm.weight stands twice"},
       /* conditions */
       {"extends: llama\nconditions: {early: l < 2}\n", "x.yaml line 4: condition early is used nowhere"},
       {"extends: llama\nconditions: {never: l < 0}\n",
@@ -111,6 +119,33 @@ static void refused(void **state) {
     assert_refused(rows[i].message, read_x(&arena, rows[i].text, &family));
     treadle_arena_release(&arena);
   }
+}
+
+/* Tensors by other names: what speaks of them follows, what engines call theirs does not. */
+static void renamed(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family *family;
+  assert_ok(read_x(&arena,
+                   "extends: llama\nprefixes: {L.: \"h.{l}.\"}\nrenamed: {model.embed_tokens.weight: wte,\n"
+                   "  model.norm.weight: lm_head.weight, lm_head.weight: model.norm.weight,\n"
+                   "  L.mlp.up_proj.weight: L.up, L.self_attn.q_proj.weight: L.q}\n",
+                   &family));
+  const char *wanted[] = {"wte", "h.{l}.q", "h.{l}.up", "lm_head.weight", "model.norm.weight"};
+  int found = 0;
+  for (int32_t k = 0; k < family->kind_count; k++)
+    for (size_t w = 0; w < TEST_COUNT(wanted); w++) found += strcmp(family->kinds[k].name, wanted[w]) == 0;
+  assert_int_equal(found, TEST_COUNT(wanted));
+  const treadle_engine_rules *vllm = treadle_family_engine(family, "vllm");
+  const treadle_rule *rule = &vllm->rules[0];
+  while (strcmp(rule->name, "model.norm.weight") != 0) rule++;
+  assert_string_equal(family->kinds[rule->parts[0].kind].name, "lm_head.weight");
+  for (rule = vllm->rules; !strstr(rule->name, "gate_up_proj.weight");) rule++;
+  assert_string_equal(family->kinds[rule->parts[1].kind].name, "h.{l}.up");
+  for (int32_t k = 0; k < family->kind_count; k++)
+    if (strcmp(family->kinds[k].name, "model.norm.weight") == 0)
+      assert_string_equal(family->kinds[family->kinds[k].same_as].name, "wte");
+  treadle_arena_release(&arena);
 }
 
 /* A condition that grows as it is written out. */
@@ -192,6 +227,7 @@ static void put_together(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(long_conditions),
-                                     cmocka_unit_test(circles), cmocka_unit_test(put_together)};
+                                     cmocka_unit_test(renamed), cmocka_unit_test(circles),
+                                     cmocka_unit_test(put_together)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

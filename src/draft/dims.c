@@ -1,0 +1,292 @@
+/* The dims of the family that is extended, for this config: fields by other names; then what shapes say, where no name tells: a
+ * tensor that is paired with a line of the family has the sizes that the line's dims must have; then what is said by the tensors that
+ * are there. */
+#include "draft/draft.h"
+
+#include "base/text.h"
+#include "family/expr.h"
+#include "model/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Values ------------------------------------------------------------------------------------- */
+
+typedef struct dim_values {
+  treadle_draft *d;
+  const treadle_yaml *dims; /* of the family, with those of the draft in place */
+  size_t known;             /* the first so many may be used */
+  int64_t *values;          /* -1: it has none, a field is absent */
+  const char *absent;       /* of the last one that had none */
+} dim_values;
+
+static int64_t find_dim(const dim_values *v, const char *name) {
+  for (size_t i = 0; i < v->known; i++)
+    if (strcmp(v->dims->keys[i], name) == 0) return (int64_t)i;
+  return -1;
+}
+
+static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,
+                              bool *found_p) {
+  dim_values *v = context;
+  int64_t dim = member ? -1 : find_dim(v, name);
+  bool is_member = false;
+  *found_p = false;
+  if (dim >= 0) {
+    *value_p = v->values[dim];
+    *found_p = *value_p >= 0;
+  } else if (!member) {
+    *found_p = treadle_draft_field(v->d, name, value_p);
+  } else if (treadle_config_member(v->d->inner, name, *member, &is_member, found_p) == TREADLE_OK) {
+    *value_p = is_member;
+  }
+  if (!*found_p) v->absent = name;
+  return TREADLE_OK;
+}
+
+static void evaluate(dim_values *v) {
+  for (v->known = 0; v->known < v->dims->count; v->known++) {
+    int64_t value = -1;
+    if (treadle_expr_evaluate("", v->dims->items[v->known]->text, look_up, v, &value) != TREADLE_OK)
+      value = -1;
+    v->values[v->known] = value;
+  }
+}
+
+/* Replaces each word `from` of an expression. */
+static treadle_status replace_word(treadle_draft *d, const char **text_p, const char *from,
+                                   const char *to) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  treadle_builder text = {0};
+  for (const char *c = *text_p; *c;) {
+    size_t length = strspn(c, letters);
+    bool same = length == strlen(from) && strncmp(c, from, length) == 0;
+    treadle_builder_add(&text, "%.*s", (int)(same ? strlen(to) : length ? length : 1), same ? to : c);
+    c += length ? length : 1;
+  }
+  *text_p = text.failed ? NULL : treadle_arena_copy_text(d->arena, text.text ? text.text : "");
+  treadle_builder_release(&text);
+  return *text_p ? TREADLE_OK : treadle_family_no_memory();
+}
+
+typedef struct dim_fields {
+  treadle_draft *d;
+  const dim_values *values;
+  const char *text; /* with fields of this config */
+  bool changed;
+} dim_fields;
+
+static treadle_status visit_field(void *context, const char *name) {
+  dim_fields *f = context;
+  if (find_dim(f->values, name) >= 0 || treadle_draft_has_field(f->d, name)) return TREADLE_OK;
+  const char *other = treadle_draft_other_field(f->d, name);
+  if (!other) return TREADLE_OK;
+  f->changed = true;
+  return replace_word(f->d, &f->text, name, other);
+}
+
+static treadle_status set_dim(dim_values *v, size_t dim, const char *text, treadle_yaml **node_p) {
+  treadle_draft *d = v->d;
+  treadle_yaml *dims;
+  treadle_status status;
+  TRY(treadle_draft_part(d, d->root, "dims", TREADLE_YAML_MAP, &dims));
+  TRY(treadle_draft_set(d, dims, v->dims->keys[dim], text));
+  *node_p = treadle_tree_get(dims, v->dims->keys[dim]);
+  v->dims->items[dim] = *node_p;
+out:
+  return status;
+}
+
+/* Does the dim alone say whether some tensors are there? Their names then say more than other fields. */
+static bool is_presence(const dim_values *v, const char *dim) {
+  const treadle_family *like = v->d->like;
+  for (int32_t k = 0; k < like->kind_count; k++)
+    if (like->kinds[k].when && strcmp(like->kinds[k].when, dim) == 0) return true;
+  return false;
+}
+
+/* Fields by other names. */
+static treadle_status use_other_fields(dim_values *v) {
+  treadle_status status = TREADLE_OK;
+  treadle_yaml *node;
+  for (v->known = 0; v->known < v->dims->count; v->known++) {
+    dim_fields f = {.d = v->d, .values = v, .text = v->dims->items[v->known]->text};
+    if (is_presence(v, v->dims->keys[v->known])) continue;
+    TRY(treadle_expr_check("dims", f.text, visit_field, &f));
+    if (f.changed) TRY(set_dim(v, v->known, f.text, &node));
+  }
+out:
+  return status;
+}
+
+/* ---- What shapes say ----------------------------------------------------------------------------- */
+
+/* The size that a dimension of a paired tensor wants of its last axis; -1: nothing. */
+static int64_t wanted_of(const dim_values *v, const treadle_kind *kind, const treadle_pattern *p, int dim,
+                         size_t wanted_dim) {
+  int64_t others = 1, size = p->shape[dim - kind->full_name.by_expert];
+  const char *last = NULL;
+  for (int a = 0; a < kind->naxes; a++) {
+    if (kind->axis_dim[a] != dim) continue;
+    if (last) {
+      int64_t at = find_dim(v, last), number;
+      int64_t value = at >= 0 ? v->values[at] : treadle_text_to_int64(last, &number) ? number : -1;
+      if (value < 1 || __builtin_mul_overflow(others, value, &others)) return -1;
+    }
+    last = kind->axis_text[a];
+  }
+  if (!last || strcmp(last, v->dims->keys[wanted_dim]) != 0 || size % others != 0) return -1;
+  return size / others;
+}
+
+enum { MOST_VOTES = 16 };
+
+typedef struct size_votes {
+  int64_t sizes[MOST_VOTES];
+  int counts[MOST_VOTES], count;
+} size_votes;
+
+static void vote(size_votes *votes, int64_t size) {
+  int i = 0;
+  while (i < votes->count && votes->sizes[i] != size) i++;
+  if (i == MOST_VOTES) return;
+  if (i == votes->count) votes->sizes[votes->count++] = size;
+  votes->counts[i]++;
+}
+
+/* The value that most paired tensors want of a dim, where it has another one, or none; -1: it will do. */
+static int64_t wanted_value(const dim_values *v, size_t dim) {
+  size_votes votes = {0};
+  for (int32_t i = 0; i < v->d->pattern_count; i++) {
+    const treadle_pattern *p = &v->d->patterns[i];
+    if (p->kind < 0 || p->ndim < 0 || p->other) continue;
+    const treadle_kind *kind = &v->d->like->kinds[p->kind];
+    if (kind->ndim != p->ndim + kind->full_name.by_expert) continue;
+    for (int k = kind->full_name.by_expert; k < kind->ndim; k++) {
+      int64_t wanted = wanted_of(v, kind, p, k, dim);
+      if (wanted > 0) vote(&votes, wanted);
+    }
+  }
+  int best = -1;
+  for (int i = 0; i < votes.count; i++)
+    if (best < 0 || votes.counts[i] > votes.counts[best] ||
+        (votes.counts[i] == votes.counts[best] && votes.sizes[i] == v->values[dim]))
+      best = i;
+  return best < 0 || votes.sizes[best] == v->values[dim] ? -1 : votes.sizes[best];
+}
+
+static bool is_used(const dim_values *v, const char *field) {
+  for (size_t i = 0; i < v->dims->count; i++)
+    if (treadle_expr_names(v->dims->items[i]->text, field)) return true;
+  return false;
+}
+
+/* The fields with a value: how many, and the first. Of those that no dim uses, where there are any. */
+static int find_fields(const dim_values *v, int64_t value, const char **field_p) {
+  const char *key;
+  json_t *field;
+  int free_count = 0, count = 0;
+  const char *first = NULL, *first_free = NULL;
+  json_object_foreach((json_t *)(uintptr_t)v->d->inner, key, field) {
+    if (!json_is_integer(field) || json_integer_value(field) != value || !treadle_expr_is_name(key))
+      continue;
+    if (strstr(key, "token") || strstr(key, "position")) continue; /* no sizes of weights */
+    if (!count++) first = key;
+    if (!is_used(v, key) && !free_count++) first_free = key;
+  }
+  *field_p = free_count ? first_free : first;
+  return free_count ? free_count : count;
+}
+
+/* Gives a dim the value that it has to have: a field's, else the number. */
+static treadle_status settle_dim(dim_values *v, size_t dim, int64_t value) {
+  const char *name = v->dims->keys[dim], *before = v->dims->items[dim]->text, *field = NULL;
+  int count = find_fields(v, value, &field);
+  treadle_yaml *node;
+  treadle_status status;
+  char number[32];
+  snprintf(number, sizeof number, "%" PRId64, value);
+  TRY(set_dim(v, dim, count ? field : number, &node));
+  if (count != 1)
+    TRY(treadle_draft_ask(v->d, node,
+                          count ? "%s is %s by the shapes (%s of the family is not): %d fields have it"
+                                : "%s is %s by the shapes (%s of the family is not): of which field?",
+                          name, number, before, count));
+out:
+  return status;
+}
+
+/* Dims that have no value in this config, or another one than the shapes say. */
+static treadle_status use_shapes(dim_values *v) {
+  treadle_status status = TREADLE_OK;
+  for (size_t dim = 0; dim < v->dims->count; dim++) {
+    evaluate(v);
+    int64_t wanted = wanted_value(v, dim);
+    if (wanted > 0) {
+      TRY(settle_dim(v, dim, wanted));
+    } else if (v->values[dim] < 0) {
+      bool layers = strcmp(v->dims->keys[dim], v->d->like->layers) == 0;
+      treadle_yaml *node;
+      const char *before = v->dims->items[dim]->text;
+      if (layers && v->d->layers > 0) {
+        TRY(settle_dim(v, dim, v->d->layers));
+        continue;
+      }
+      TRY(set_dim(v, dim, "1", &node));
+      TRY(treadle_draft_ask(v->d, node, "%s: the config has not all fields of %s", v->dims->keys[dim],
+                            before));
+    }
+  }
+out:
+  return status;
+}
+
+/* ---- Tensors that are there or not by a dim ------------------------------------------------------ */
+
+static bool is_present(const dim_values *v, const char *dim) {
+  for (int32_t i = 0; i < v->d->pattern_count; i++) {
+    int32_t kind = v->d->patterns[i].kind;
+    const char *when = kind >= 0 ? v->d->like->kinds[kind].when : NULL;
+    if (when && strcmp(when, dim) == 0) return true;
+  }
+  return false;
+}
+
+/* A dim that is the whole condition of some lines says whether their tensors are there; so they say what it is: by a field of
+ * another name where one says the same, else as a fact. */
+static treadle_status use_presence(dim_values *v) {
+  treadle_status status = TREADLE_OK;
+  for (size_t dim = 0; dim < v->dims->count; dim++) {
+    const char *name = v->dims->keys[dim], *before = v->dims->items[dim]->text;
+    bool present = is_present(v, name);
+    treadle_yaml *node;
+    evaluate(v);
+    if (!is_presence(v, name) || present == (v->values[dim] > 0)) continue;
+    dim_fields f = {.d = v->d, .values = v, .text = before};
+    v->known = dim;
+    TRY(treadle_expr_check("dims", f.text, visit_field, &f));
+    TRY(set_dim(v, dim, f.text, &node));
+    evaluate(v);
+    if (f.changed && present == (v->values[dim] > 0)) continue;
+    TRY(set_dim(v, dim, present ? "true" : "false", &node));
+    TRY(treadle_draft_ask(v->d, node, "%s: by the names that are there; the family asks for %s", name,
+                          before));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_draft_dims(treadle_draft *d) {
+  treadle_yaml *dims;
+  treadle_status status;
+  TRY(treadle_tree_copy(&d->assembly, treadle_tree_get(d->like_tree, "dims"), &dims));
+  dim_values v = {.d = d, .dims = dims};
+  v.values = treadle_arena_alloc_array(d->arena, dims->count + 1, sizeof *v.values);
+  if (!v.values) return treadle_family_no_memory();
+  TRY(use_other_fields(&v));
+  TRY(use_shapes(&v));
+  TRY(use_presence(&v));
+out:
+  return status;
+}

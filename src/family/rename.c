@@ -1,0 +1,55 @@
+/* renamed: {NAME: OTHER}. Tensors of the family that is extended, or of blocks, by other names.
+ *
+ * It is what is done last: blocks and changes, those of the file too, know tensors by the names that the blocks gave them. Here
+ * the lines of `tensors` get the new ones, and so does all that speaks of them: same_as, and the parts of views, packed forms and
+ * rules. Names of storage tensors stay: an engine has its own. */
+#include "family/assemble.h"
+
+#include <string.h>
+
+/* Each text of a node, one or a list, that is a key of `renamed`. */
+static void rename_texts(treadle_yaml *node, const treadle_yaml *renamed, bool *used) {
+  if (!node) return;
+  if (node->kind != TREADLE_YAML_SCALAR) {
+    for (size_t i = 0; i < node->count; i++) rename_texts(node->items[i], renamed, used);
+    return;
+  }
+  for (size_t i = 0; i < renamed->count; i++)
+    if (strcmp(renamed->keys[i], node->text) == 0) {
+      node->text = renamed->items[i]->text;
+      if (used) used[i] = true;
+      return;
+    }
+}
+
+static void rename_lines(treadle_yaml *list, const treadle_yaml *renamed, const char *const *keys) {
+  for (size_t i = 0; list && i < list->count; i++)
+    for (int k = 0; keys[k]; k++) rename_texts(treadle_tree_get(list->items[i], keys[k]), renamed, NULL);
+}
+
+treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree) {
+  static const char *const same[] = {"same_as", NULL}, *const parts[] = {"of", "also", NULL};
+  const treadle_yaml *renamed = treadle_yaml_get(tree, "renamed");
+  if (!renamed) return TREADLE_OK;
+  bool good = renamed->kind == TREADLE_YAML_MAP;
+  for (size_t i = 0; good && i < renamed->count; i++)
+    good = renamed->items[i]->kind == TREADLE_YAML_SCALAR && *renamed->items[i]->text;
+  if (!good)
+    return treadle_family_fail(a->reader, renamed, "%s must be a map of names of tensors, old and new",
+                               "renamed");
+  bool *used = treadle_arena_alloc_array(a->reader->arena, renamed->count + 1, sizeof *used);
+  if (!used) return treadle_family_no_memory();
+  treadle_yaml *tensors = treadle_tree_section(tree, "tensors");
+  for (size_t i = 0; tensors && i < tensors->count; i++)
+    rename_texts(treadle_tree_get(tensors->items[i], "name"), renamed, used);
+  for (size_t i = 0; i < renamed->count; i++)
+    if (!used[i])
+      return treadle_family_fail(a->reader, renamed->items[i], "renamed: no tensor is named %.160s",
+                                 renamed->keys[i]);
+  rename_lines(tensors, renamed, same);
+  for (int i = 0; treadle_section_names[i]; i++)
+    if (strcmp(treadle_section_names[i], "tensors") != 0)
+      rename_lines(treadle_tree_section(tree, treadle_section_names[i]), renamed, parts);
+  treadle_tree_unset(tree, "renamed");
+  return TREADLE_OK;
+}
