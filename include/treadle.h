@@ -16,8 +16,9 @@
  * otherwise. The library never exits, never prints and never reads the environment.
  *
  * Arguments are checked before anything is done: NULL where something is needed, a rank or a storage tensor that is not
- * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number, a struct_size that is none). A function with a status
- * then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions without a status return what their
+ * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number, a struct_size that is no multiple
+ * of 8 or above 4,096). A function with a status then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions
+ * without a status return what their
  * declaration says ("else ..."), or where it says nothing: -1 as a signed number, 0 as a size, NULL as a pointer or a text,
  * false; functions without a result do nothing, and fill an output with zeros. All leave the reason in
  * treadle_error_message(). Only options, and what is said to be optional, may be NULL. What cannot be checked: a pointer to

@@ -31,7 +31,8 @@
  *   killed   a rank vanishes (SIGKILL). Its words and pages stay as they are, since the others have them mapped; the
  *            others see that it died (pidfd). SIGSTOP and slowness: any rank can be overtaken at any step, and with
  *            LATE every wait may end by its time limit.
- *   failing  a rank fails by itself: memory out, a copy not covered, a callback that returns an error.
+ *   failing  a rank fails by itself: memory out, a copy not covered, a callback that returns an error, a switch that is
+ *            cancelled. One that is cancelled after it has verified is a rank that gives up waiting (LATE).
  *   A rank whose switch failed calls again, in the same group, or closes.
  *
  * What must hold, in every order of steps:

@@ -11,10 +11,12 @@ static size_t size_of(const void *given) {
 
 treadle_status treadle_sized_check(const char *function, const char *name, const void *given) {
   if (!given) return treadle_refuse_null(function, name);
-  if (size_of(given) >= sizeof(size_t) && size_of(given) <= TREADLE_MOST_STRUCT) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED,
-                      "%s: %s has a struct_size of %zu bytes: from %zu to %d; TREADLE_INIT sets it",
-                      function, name, size_of(given), sizeof(size_t), TREADLE_MOST_STRUCT);
+  size_t bytes = size_of(given), step = sizeof(size_t); /* between steps a pointer would be cut in two */
+  if (bytes >= step && bytes <= TREADLE_MOST_STRUCT && bytes % step == 0) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "%s: %s has a struct_size of %zu bytes: a multiple of %zu, at most %d; TREADLE_INIT sets it",
+      function, name, bytes, step, TREADLE_MOST_STRUCT);
 }
 
 treadle_status treadle_sized_take(const char *function, const char *name, const void *given, void *copy_p,

@@ -57,7 +57,7 @@ static const option_row rows[] = {
   {"keep", "infer|host", "what keeps params that left: the infer weights, or a copy in host memory (infer)",
    WORD, AT(keep), TREADLE_IN_SWITCH, 0, 0, {"infer", "host", NULL}, NULL, 0},
   {"forward", "", "go back by way of forward mode (params alone, for log-probabilities)", FLAG, AT(forward), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
-  {"fault", "SPEC", "what goes wrong in the first switch to infer: kill|stall|slow|enomem|corrupt:rank=R,wave=W or phase=P",
+  {"fault", "SPEC", "what goes wrong in the first switch to infer: kill|stall|slow|enomem|corrupt|cancel:rank=R,wave=W or phase=P",
    TEXT, AT(fault), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"timeline", "FILE.svg", "a picture of the device bytes of the fullest rank over time", TEXT, AT(timeline), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"timeout", "SECONDS", "how long any wait may take (60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},

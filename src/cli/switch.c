@@ -192,7 +192,9 @@ static treadle_status run_all(treadle_job *job) {
   treadle_rank_figures *own = &figures[job->session.rank];
   TRY(treadle_job_prepare(job));
   if (job->arguments->fault) treadle_job_fault(job);
+  treadle_interrupt_watch(&job->interrupt, job->sw);
   for (int64_t cycle = 0; cycle < cycles && !found; cycle++) found = run_cycle(job, cycle);
+  treadle_interrupt_watch(&job->interrupt, NULL);
   if (found && (found != TREADLE_DIFFERENT || !job->session.said)) TRY(found);
 
   own->seconds = job->timed ? treadle_median(job->own, job->timed) : 0;
@@ -232,6 +234,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .alias = arguments->alias == 0,
                                  .host = arguments->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
+  treadle_interrupt_start(&job.interrupt);
   TRY(treadle_session_start(&job.session, "switch", arguments->timeout_seconds));
   TRY(run_all(&job));
 out:
@@ -239,6 +242,7 @@ out:
   treadle_job_release(&job);
   int exit_status = treadle_finish_output("switch", treadle_exit_status(status));
   treadle_session_end(&job.session);
+  treadle_interrupt_stop(&job.interrupt);
   return exit_status;
 }
 

@@ -1,4 +1,4 @@
-/* treadle switch --fault: one rank is killed, stopped, out of memory, or writes a wrong byte in the first switch to
+/* treadle switch --fault: one rank is killed, stopped, out of memory, writes a wrong byte, or cancels in the first switch to
  * infer; the others say what they have seen.
  *
  * There is no MPI call after the fault, so the survivors leave what they have to say in their lines of the control block,
@@ -23,14 +23,14 @@
 
 enum { MOST_WAVES = 4096 }; /* that a switch has */
 
-static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt"};
+static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt", "cancel"};
 
 static treadle_status refuse(const char *text, const char *why) {
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt:rank=R,wave=W, or phase=entry|offload|"
-      "commit|committed|bind|kv in place of wave=W",
-      text, why);
+  return treadle_fail(TREADLE_REFUSED,
+                      "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt|cancel:rank=R,wave=W, "
+                      "or phase=entry|offload|"
+                      "commit|committed|bind|kv in place of wave=W",
+                      text, why);
 }
 
 static treadle_status read_field(const char *text, const char *field, int ranks,
@@ -64,7 +64,7 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
   char fields[128];
   const char *colon = strchr(text, ':');
   *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
-  for (int kind = TREADLE_INJECT_KILL; colon && kind <= TREADLE_INJECT_CORRUPT; kind++)
+  for (int kind = TREADLE_INJECT_KILL; colon && kind <= TREADLE_INJECT_CANCEL; kind++)
     if (strlen(kinds[kind]) == (size_t)(colon - text) &&
         strncmp(text, kinds[kind], (size_t)(colon - text)) == 0)
       fault->injection.what = (treadle_injected)kind;
@@ -88,6 +88,8 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
     return refuse(text, "bytes are copied in waves alone");
   if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))
     return refuse(text, "nothing can fail there");
+  if (what == TREADLE_INJECT_CANCEL && point == TREADLE_AT_KV)
+    return refuse(text, "it is too late to cancel there");
 out:
   return status;
 }

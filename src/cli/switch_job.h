@@ -4,11 +4,13 @@
  *   switch_steps.c   its steps: loading, arrows that are timed, memcpy, checks
  *   switch_fault.c   the run with --fault
  *   switch_report.c  tables and JSON
+ *   interrupt.c      Ctrl-C
  *   hold.c           gradients and optimizer state; timeline.c, timeline_draw.c: the picture */
 #ifndef TREADLE_CLI_SWITCH_JOB_H
 #define TREADLE_CLI_SWITCH_JOB_H
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/session.h"
 #include "cli/switch_report.h"
 #include "cli/timeline.h"
@@ -22,6 +24,7 @@ typedef struct treadle_fault_spec { /* of --fault */
 typedef struct treadle_job {
   const treadle_arguments *arguments;
   treadle_session session;
+  treadle_interrupt interrupt; /* cancels switches of the cycles */
   treadle_model *model;
   treadle_layout *train, *infer;
   const char *rank_map;

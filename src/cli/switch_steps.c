@@ -183,6 +183,21 @@ out:
   return status;
 }
 
+static treadle_status take(treadle_job *job, treadle_mode mode) {
+  treadle_status status = TREADLE_OK;
+  if (treadle_interrupt_asked(&job->interrupt)) { /* between arrows: others may be in this one already */
+    TRY(treadle_switch_start(job->sw, mode));
+    (void)treadle_switch_cancel(job->sw);
+    return treadle_switch_wait(job->sw);
+  }
+  status = mode == TREADLE_INFER     ? treadle_switch_to_infer(job->sw)
+           : mode == TREADLE_TRAIN   ? treadle_switch_to_train(job->sw)
+           : mode == TREADLE_FORWARD ? treadle_switch_to_forward(job->sw)
+                                     : treadle_switch_to_host(job->sw);
+out:
+  return status;
+}
+
 treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cycle, double *seconds_p) {
   treadle_status status = TREADLE_OK;
   static const char *const ways[] = {"to train", "to infer", "", "to forward", "to host"};
@@ -190,10 +205,7 @@ treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cy
   TRY(treadle_group_barrier(job->session.group));
   if (job->timeline) treadle_timeline_name(job->timeline, ways[mode]);
   double begin = treadle_clock_seconds();
-  TRY(mode == TREADLE_INFER     ? treadle_switch_to_infer(job->sw)
-      : mode == TREADLE_TRAIN   ? treadle_switch_to_train(job->sw)
-      : mode == TREADLE_FORWARD ? treadle_switch_to_forward(job->sw)
-                                : treadle_switch_to_host(job->sw));
+  TRY(take(job, mode));
   if (job->timeline) treadle_timeline_name(job->timeline, treadle_mode_text(mode));
   TRY(treadle_group_barrier(job->session.group));
   TRY(treadle_job_largest(job, treadle_clock_seconds() - begin, seconds_p));

@@ -188,7 +188,7 @@ static int find_fields(const dim_values *v, int64_t value, const char **field_p)
   json_t *field;
   int free_count = 0, count = 0;
   const char *first = NULL, *first_free = NULL;
-  json_object_foreach((json_t *)(uintptr_t)v->d->inner, key, field) {
+  json_object_foreach(v->d->inner, key, field) {
     if (!json_is_integer(field) || json_integer_value(field) != value || !treadle_expr_is_name(key))
       continue;
     if (strstr(key, "token") || strstr(key, "position")) continue; /* no sizes of weights */
@@ -280,7 +280,7 @@ out:
 treadle_status treadle_draft_dims(treadle_draft *d) {
   treadle_yaml *dims;
   treadle_status status;
-  TRY(treadle_tree_copy(&d->assembly, treadle_tree_get(d->like_tree, "dims"), &dims));
+  TRY(treadle_tree_copy(&d->assembly, treadle_yaml_get(d->like_tree, "dims"), &dims));
   dim_values v = {.d = d, .dims = dims};
   v.values = treadle_arena_alloc_array(d->arena, dims->count + 1, sizeof *v.values);
   if (!v.values) return treadle_family_no_memory();

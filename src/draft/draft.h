@@ -80,7 +80,7 @@ typedef struct treadle_draft {
   const char *folder;        /* of families; NULL: those built in */
   json_t *config;
   const char *inner_name; /* the object of the config that has the fields; NULL: the config itself */
-  const json_t *inner;
+  json_t *inner; /* lent, as is the config */
   const char *config_path, *name;
   const treadle_checkpoint *checkpoint;
   treadle_pattern *patterns;
@@ -91,7 +91,7 @@ typedef struct treadle_draft {
   treadle_family *like;
   bool *taken;           /* by kind of `like`: the checkpoint has it, in whatever form */
   const char *like_name; /* of its file */
-  treadle_yaml *like_tree;
+  const treadle_yaml *like_tree;
   treadle_yaml *blocks; /* of it with other options, for the draft; NULL: none. `like` has them */
   treadle_yaml *root;   /* the draft */
   treadle_builder text; /* the draft as it was written last */

@@ -143,7 +143,7 @@ out:
 }
 
 static treadle_status change_rule(fused_lines *f, const char *engine, const treadle_yaml *rule,
-                                  const treadle_yaml *parts) {
+                                  treadle_yaml *parts) {
   static const char *const keys[] = {"at", "spec", NULL};
   treadle_draft *d = f->d;
   const treadle_yaml *name = treadle_yaml_get(rule, "name");
@@ -159,7 +159,7 @@ static treadle_status change_rule(fused_lines *f, const char *engine, const trea
     if (treadle_yaml_text(rule, keys[i], NULL))
       TRY(treadle_draft_set(d, change, keys[i], treadle_yaml_text(rule, keys[i], NULL)));
   TRY(treadle_draft_part(d, change, "set", TREADLE_YAML_MAP, &set));
-  TRY(treadle_tree_set(&d->assembly, set, "of", (treadle_yaml *)(uintptr_t)parts));
+  TRY(treadle_tree_set(&d->assembly, set, "of", parts));
 out:
   return status;
 }

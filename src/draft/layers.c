@@ -97,7 +97,7 @@ static int compare_numbers(const layer_set *s, const json_t *list) {
 static const char *as_list(const layer_set *s, bool *found_p) {
   const char *key;
   json_t *field;
-  json_object_foreach((json_t *)(uintptr_t)s->d->inner, key, field) {
+  json_object_foreach(s->d->inner, key, field) {
     if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60) continue;
     const char *word = find_word(s, field);
     int numbers = word ? 0 : compare_numbers(s, field);

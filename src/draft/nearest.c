@@ -150,7 +150,7 @@ treadle_status treadle_draft_choose(treadle_draft *d, const char *like) {
   TRY(treadle_family_load(&d->assembly, d->root, d->like_name, false, &root));
   TRY(treadle_family_read(root->file, root, d->folder, d->arena, &d->like));
   TRY(treadle_family_assemble(&d->assembly, root, &whole));
-  d->like_tree = (treadle_yaml *)(uintptr_t)whole;
+  d->like_tree = whole;
 out:
   return status;
 }

@@ -96,7 +96,7 @@ treadle_status treadle_draft_options(treadle_draft *d) {
   if (!t.blocks->count) return TREADLE_OK;
   d->blocks = t.blocks;
   TRY(treadle_family_assemble(&d->assembly, t.root, &whole));
-  d->like_tree = (treadle_yaml *)(uintptr_t)whole;
+  d->like_tree = whole;
 out:
   return status;
 }

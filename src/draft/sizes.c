@@ -54,7 +54,7 @@ static treadle_status as_field(treadle_draft *d, const treadle_model *model, int
   treadle_yaml *dims;
   treadle_status status = TREADLE_OK;
   *count_p = 0;
-  json_object_foreach((json_t *)(uintptr_t)d->inner, key, field) {
+  json_object_foreach(d->inner, key, field) {
     if (!json_is_integer(field) || json_integer_value(field) != size || !treadle_expr_is_name(key))
       continue;
     if (strstr(key, "token") || strstr(key, "position")) continue;

@@ -74,9 +74,9 @@ void treadle_tree_unset(treadle_yaml *map, const char *key);
 /* Puts the items of `from` (NULL: none) in the place of `removed` items of a list. */
 treadle_status treadle_tree_splice(treadle_assembly *a, treadle_yaml *list, size_t at, size_t removed,
                                    const treadle_yaml *from);
-treadle_yaml *treadle_tree_get(treadle_yaml *map, const char *key);
+treadle_yaml *treadle_tree_get(const treadle_yaml *map, const char *key);
 /* The list of a section; NULL where there is none. */
-treadle_yaml *treadle_tree_section(treadle_yaml *tree, const char *name);
+treadle_yaml *treadle_tree_section(const treadle_yaml *tree, const char *name);
 
 /* How long the word is that a text begins with: letters, digits and '_', a digit never first. 0: none. */
 size_t treadle_word_length(const char *text);

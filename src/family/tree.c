@@ -45,7 +45,7 @@ static size_t place_of(const treadle_yaml *map, const char *key) {
   return at;
 }
 
-treadle_yaml *treadle_tree_get(treadle_yaml *map, const char *key) {
+treadle_yaml *treadle_tree_get(const treadle_yaml *map, const char *key) {
   if (!map || map->kind != TREADLE_YAML_MAP) return NULL;
   size_t at = place_of(map, key);
   return at < map->count ? map->items[at] : NULL;
@@ -94,7 +94,7 @@ treadle_status treadle_tree_splice(treadle_assembly *a, treadle_yaml *list, size
   return TREADLE_OK;
 }
 
-treadle_yaml *treadle_tree_section(treadle_yaml *tree, const char *name) {
+treadle_yaml *treadle_tree_section(const treadle_yaml *tree, const char *name) {
   bool engine = strcmp(name, "tensors") != 0 && strcmp(name, "views") != 0 && strcmp(name, "packed") != 0;
   treadle_yaml *list = treadle_tree_get(engine ? treadle_tree_get(tree, "engines") : tree, name);
   return list && list->kind == TREADLE_YAML_LIST ? list : NULL;

@@ -13,7 +13,7 @@ static treadle_status put_in_order(treadle_assembly *a, const treadle_yaml *whol
   treadle_status status;
   TRY(treadle_tree_new(a, TREADLE_YAML_MAP, whole, &tree));
   for (int i = 0; order[i]; i++) {
-    treadle_yaml *value = treadle_tree_get((treadle_yaml *)(uintptr_t)whole, order[i]);
+    treadle_yaml *value = treadle_tree_get(whole, order[i]);
     if (value) TRY(treadle_tree_set(a, tree, order[i], value));
   }
   for (size_t i = 0; i < whole->count; i++) TRY(treadle_tree_set(a, tree, whole->keys[i], whole->items[i]));

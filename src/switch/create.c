@@ -5,7 +5,7 @@
  *   build     each rank: pool, windows, page tables, twins               -> agree
  *   share     pools and tables of the others are mapped                  -> agree
  *
- * A rank that rejoins goes the same way with the memory that it has. */
+ * A rank that rejoins goes the same way with the memory that it has (rejoin.c). */
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -174,7 +174,7 @@ out:
   return status;
 }
 
-static treadle_status share(treadle_switch *sw) {
+treadle_status treadle_switch_share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_switch_agree(sw->group, publish_pool(sw)));
   TRY(treadle_switch_agree(sw->group, publish_tables(sw)));
@@ -184,6 +184,13 @@ static treadle_status share(treadle_switch *sw) {
   TRY(treadle_switch_agree(sw->group, treadle_far_staging(sw)));
 out:
   return status;
+}
+
+void treadle_switch_unshare(treadle_switch *sw) {
+  treadle_far_release(sw);
+  if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
+  if (sw->space.shared_tables)
+    sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
 }
 
 /* ---- All of it ---- */
@@ -229,7 +236,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   demand = treadle_room_exact(sw);
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_switch_agree(group, build(sw)));
-  TRY(share(sw));
+  TRY(treadle_switch_share(sw));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   treadle_helm_tell(sw);
@@ -244,73 +251,5 @@ out:
     }
   }
   group->timeout_seconds = group_timeout;
-  return status;
-}
-
-/* ---- In another group ---- */
-
-/* The plan that the new group has agreed on must be that on which the memory was made. */
-static treadle_status check_same(const treadle_switch *sw, const treadle_plan *old) {
-  const treadle_plan *plan = sw->plan;
-  if (plan->digest == old->digest && plan->waves == old->waves &&
-      plan->physical_pages == old->physical_pages)
-    return TREADLE_OK;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "rejoin: rank %d was made for another plan (%d waves, %lld pages; the group has %d waves, %lld "
-      "pages)",
-      sw->group->rank, (int)old->waves, (long long)old->physical_pages, (int)plan->waves,
-      (long long)plan->physical_pages);
-}
-
-static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
-  treadle_status status = check_same(sw, old);
-  if (status == TREADLE_OK && sw->agreed.returns && sw->mode == TREADLE_INFER)
-    status = treadle_arrow_return(sw);
-  return status;
-}
-
-void treadle_switch_unshare(treadle_switch *sw) {
-  treadle_far_release(sw);
-  if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
-  if (sw->space.shared_tables)
-    sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
-}
-
-static treadle_status join(treadle_switch *sw, treadle_group *group) {
-  treadle_status status = TREADLE_OK;
-  double group_timeout = group->timeout_seconds;
-  treadle_plan *old = sw->plan;
-  treadle_demand demand;
-  if (group->rank != sw->group->rank || group->size != sw->group->size)
-    return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
-                        sw->group->size, group->rank, group->size);
-  if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "rejoin: the weights are lost");
-  treadle_switch_unshare(sw);
-  group->timeout_seconds = sw->terms.timeout_seconds;
-  sw->group = group;
-  sw->plan = NULL;
-  TRY(treadle_switch_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
-  TRY(treadle_switch_plan_together(sw));
-  TRY(treadle_switch_agree(group, TREADLE_OK));
-  demand = treadle_room_exact(sw);
-  TRY(treadle_room_ask(group, &demand));
-  TRY(treadle_switch_agree(group, fit_in(sw, old)));
-  TRY(share(sw));
-out:
-  sw->apart = status != TREADLE_OK;
-  treadle_plan_destroy(sw->apart ? sw->plan : old);
-  if (sw->apart) sw->plan = old;
-  group->timeout_seconds = group_timeout;
-  return status;
-}
-
-treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
-  TREADLE_NEED(sw);
-  TREADLE_NEED(group);
-  treadle_status status = treadle_helm_take(sw, "rejoin");
-  if (status != TREADLE_OK) return status;
-  status = join(sw, group);
-  treadle_helm_leave(sw);
   return status;
 }

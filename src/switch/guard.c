@@ -21,7 +21,8 @@ void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
 /* How a window may be used in the present mode. */
 static treadle_access use_of(const treadle_switch *sw, int which) {
   const treadle_access both = TREADLE_ACCESS_BOTH;
-  switch (sw->mode) {
+  const treadle_mode mode = sw->mode;
+  switch (mode) {
   case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : TREADLE_ACCESS_NONE;
   case TREADLE_FORWARD:
     if (which == TREADLE_PARAMS) return TREADLE_ACCESS_READ;

@@ -18,6 +18,7 @@
  *   given.c     one that was made before
  *   room.c      whether there is memory for it
  *   create.c    how they make their memory
+ *   rejoin.c    another group
  *   inject.c    faults on purpose, for tests and the command
  *   digest.c, prove.c
  */
@@ -312,6 +313,8 @@ treadle_status treadle_switch_check_arguments(const treadle_layout *train, const
                                               treadle_switch **switch_p, treadle_switch_options *o,
                                               treadle_engine_hooks *engine);
 
+/* Pools and tables of the others are mapped, and how they have arranged them is known. Collective. */
+treadle_status treadle_switch_share(treadle_switch *sw);
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);
 

@@ -21,7 +21,8 @@ typedef struct objects {
   treadle_switch *sw;
   treadle_given_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
-  char *memory; /* [bytes] aligned, may be written; then a page that may not, then one that is not mapped */
+  char *
+      memory; /* [bytes] aligned, may be written; then a page that may not, then one that may not be read */
   size_t bytes;
 } objects;
 

@@ -39,7 +39,7 @@ static const double no_seconds[] = {NAN, INFINITY, -INFINITY, -1, -1e-300, 1e300
 static const int no_enums[] = {-1, 77, 99, INT32_MIN, INT32_MAX};
 
 /* Structs whose struct_size is none, or whose unknown fields say something. */
-static const size_t no_sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
+static const size_t no_sizes[] = {0, 1, sizeof(size_t) - 1, sizeof(size_t) + 4, 4097, SIZE_MAX};
 
 #define REFUSED_SIZES(variable, call)                                                                      \
   do {                                                                                                     \

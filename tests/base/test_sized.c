@@ -73,7 +73,8 @@ static treadle_status take_output(known *info_p) {
 
 static void a_size_that_is_none(void **state) {
   (void)state;
-  static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, TREADLE_MOST_STRUCT + 1, SIZE_MAX};
+  static const size_t sizes[] = {
+      0, 1, sizeof(size_t) - 1, sizeof(size_t) + 4, TREADLE_MOST_STRUCT + 1, SIZE_MAX};
   known copy, given = TREADLE_INIT(known);
   assert_ok(take_output(&given));
   for (size_t i = 0; i < TEST_COUNT(sizes); i++) {

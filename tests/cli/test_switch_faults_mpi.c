@@ -80,6 +80,9 @@ static const fault faults[] = {
     {"enomem:rank=1,wave=3", "host", "", true, false},
     {"enomem:rank=0,phase=bind", "host", "", false, false},
     {"slow:rank=2,wave=1", "host", "", true, false},
+    {"cancel:rank=2,wave=3", "host", "--offload params,optimizer", false, false},
+    {"cancel:rank=1,wave=7", "infer", "", false, true},
+    {"cancel:rank=3,phase=committed", "host", "", false, false},
 };
 
 /* Runs it; each process says its exit status in a file of its own, and ends as it did. Returns how long

@@ -353,7 +353,13 @@ static treadle_status cancel_soon(treadle_switch *sw, treadle_random *mine, trea
   treadle_status status = TREADLE_OK;
   if (!cancels) return go(sw, treadle_random_below(mine, 2), aim);
   TRY(treadle_switch_start(sw, aim));
-  pause_for((long)treadle_random_below(mine, 1L << treadle_random_between(mine, 1, 26)));
+  bool ended =
+      treadle_random_below(mine, 8) > 0; /* else it is too late for certain, however slow this machine is */
+  if (ended) pause_for((long)treadle_random_below(mine, 1L << treadle_random_between(mine, 1, 26)));
+  while (!ended) {
+    TRY(treadle_switch_test(sw, &ended));
+    pause_for(50000);
+  }
   status = treadle_switch_cancel(sw);
   if (status != TREADLE_OK && !strstr(treadle_error_message(), "it has ended")) return status;
   status = treadle_switch_wait(sw);

@@ -218,10 +218,10 @@ static void make_switch(making *m) {
   static const char *const offloads[] = {"params",        "params,grads", "grads=keep",
                                          "optimizer",     "none",         "params,optimizer,grads=keep",
                                          "params,params", "grad,"};
-  static const char *const faults[] = {"enomem:rank=0,wave=1",  "enomem:rank=0,phase=commit",
-                                       "corrupt:rank=0,wave=1", "enomem:rank=0,phase=bind",
-                                       "corrupt:rank=1,wave=0", "enomem:rank=0,wave=9223372036854775807",
-                                       "kill:rank=-1,wave=1",   "slow:rank=0,phase="};
+  static const char *const faults[] = {
+      "enomem:rank=0,wave=1",     "enomem:rank=0,phase=commit", "corrupt:rank=0,wave=1",
+      "enomem:rank=0,phase=bind", "corrupt:rank=1,wave=0",      "enomem:rank=0,wave=9223372036854775807",
+      "kill:rank=-1,wave=1",      "slow:rank=0,phase=",         "cancel:rank=0,wave=1"};
   add(m, "switch");
   add_model(m, "--model");
   add_layout(m, "--train", 1);

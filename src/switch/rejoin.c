@@ -1,0 +1,65 @@
+/* A switch in another group, after a rank of the old one died: step by step as treadle_switch_create does, with the memory
+ * that this rank has. */
+#include "switch/switch.h"
+
+#include "base/argument.h"
+#include "switch/room.h"
+
+/* The plan that the new group has agreed on must be that on which the memory was made. */
+static treadle_status check_same(const treadle_switch *sw, const treadle_plan *old) {
+  const treadle_plan *plan = sw->plan;
+  if (plan->digest == old->digest && plan->waves == old->waves &&
+      plan->physical_pages == old->physical_pages)
+    return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "rejoin: rank %d was made for another plan (%d waves, %lld pages; the group has %d waves, %lld "
+      "pages)",
+      sw->group->rank, (int)old->waves, (long long)old->physical_pages, (int)plan->waves,
+      (long long)plan->physical_pages);
+}
+
+static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
+  treadle_status status = check_same(sw, old);
+  if (status == TREADLE_OK && sw->agreed.returns && sw->mode == TREADLE_INFER)
+    status = treadle_arrow_return(sw);
+  return status;
+}
+
+static treadle_status join(treadle_switch *sw, treadle_group *group) {
+  treadle_status status = TREADLE_OK;
+  double group_timeout = group->timeout_seconds;
+  treadle_plan *old = sw->plan;
+  treadle_demand demand;
+  if (group->rank != sw->group->rank || group->size != sw->group->size)
+    return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
+                        sw->group->size, group->rank, group->size);
+  if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "rejoin: the weights are lost");
+  treadle_switch_unshare(sw);
+  group->timeout_seconds = sw->terms.timeout_seconds;
+  sw->group = group;
+  sw->plan = NULL;
+  TRY(treadle_switch_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
+  TRY(treadle_switch_plan_together(sw));
+  TRY(treadle_switch_agree(group, TREADLE_OK));
+  demand = treadle_room_exact(sw);
+  TRY(treadle_room_ask(group, &demand));
+  TRY(treadle_switch_agree(group, fit_in(sw, old)));
+  TRY(treadle_switch_share(sw));
+out:
+  sw->apart = status != TREADLE_OK;
+  treadle_plan_destroy(sw->apart ? sw->plan : old);
+  if (sw->apart) sw->plan = old;
+  group->timeout_seconds = group_timeout;
+  return status;
+}
+
+treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
+  TREADLE_NEED(sw);
+  TREADLE_NEED(group);
+  treadle_status status = treadle_helm_take(sw, "rejoin");
+  if (status != TREADLE_OK) return status;
+  status = join(sw, group);
+  treadle_helm_leave(sw);
+  return status;
+}
