@@ -214,15 +214,13 @@ typedef struct stage_build {
   storage_array storages;
 } stage_build;
 
-/* Are all parts of a storage tensor fp8 codes, whose scales have a rule beside its own? Engines hold what is made of weights, and
- * what is fused with others that have no scales, as values. */
-static bool holds_codes(const treadle_model *model, const treadle_rule *rule,
-                        const treadle_storage *storage) {
-  bool all = rule->nparts > 0 && !rule->fuse && !rule->derived;
-  for (int p = 0; p < rule->nparts; p++)
-    if (storage->parts[p] >= 0)
-      all = all && rule->parts[p].view < 0 && model->tensors[storage->parts[p]].scale >= 0;
-  return all;
+/* Does a storage tensor hold values where its first part would be fp8 codes? What is derived from codes, and what fuses them with
+ * tensors that have no scales (an indexer's keys and weights). */
+static bool holds_values(const treadle_model *model, const treadle_storage *storage) {
+  bool values = storage->derived;
+  for (int p = 0; p < storage->nparts; p++)
+    values |= storage->parts[p] >= 0 && model->tensors[storage->parts[p]].scale < 0;
+  return values;
 }
 
 /* The storage tensor of a rule in a layer, without a place; *there_p false: the layer has none. */
@@ -263,8 +261,7 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
   const treadle_tensor *head = &model->tensors[storage->parts[0]];
   storage->dtype = rule->rule->dtype ? rule->rule->dtype : treadle_layout_dtype(b->layout, head);
   if (b->spec->dtype && !rule->rule->buffer) storage->dtype = b->spec->dtype;
-  if (storage->dtype == TREADLE_FP8_E4M3 &&
-      !holds_codes(b->layout->model, rule->rule, storage)) /* dequantised values */
+  if (storage->dtype == TREADLE_FP8_E4M3 && holds_values(model, storage))
     storage->dtype = head->dtype == TREADLE_FP8_E4M3 ? TREADLE_BF16 : head->dtype;
   TRY(treadle_storage_measure(b->layout, rule->rule->name, storage));
   TRY(show_shape(b->layout, rule, storage));

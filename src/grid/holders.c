@@ -109,11 +109,27 @@ static int32_t make_regions(const treadle_grid *grid, treadle_holder *holders, i
   return region_count;
 }
 
+/* Which tensors with scales no holder has in codes. */
+static treadle_status list_values(treadle_layout *layout, treadle_grid *grid) {
+  const treadle_model *model = layout->model;
+  bool *values = treadle_arena_alloc(&grid->arena, (size_t)model->tensor_count + 1), any = false;
+  if (!values) return no_memory();
+  for (int32_t t = 0; t < model->tensor_count; t++) {
+    values[t] = model->tensors[t].scale >= 0;
+    for (int32_t h = grid->holder_first[t]; values[t] && h < grid->holder_first[t + 1]; h++)
+      values[t] = storage_of(grid, &grid->holders[h])->dtype != TREADLE_FP8_E4M3;
+    any |= values[t];
+  }
+  layout->values = any ? values : NULL;
+  return TREADLE_OK;
+}
+
 treadle_status treadle_grid_list_holders(treadle_layout *layout, treadle_grid *grid) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = layout->model;
   size_t tensors = (size_t)model->tensor_count;
   TRY(sort_holders(layout, grid));
+  if (layout->fp8) TRY(list_values(layout, grid));
   grid->region_first = treadle_arena_alloc_array(&grid->arena, tensors + 2, sizeof *grid->region_first);
   grid->regions = treadle_arena_alloc_array(&grid->arena, (size_t)grid->holder_first[tensors] + 1,
                                             sizeof *grid->regions);
@@ -129,8 +145,8 @@ treadle_status treadle_grid_list_holders(treadle_layout *layout, treadle_grid *g
     int64_t covered;
     grid->region_first[t + 1] =
         first + make_regions(grid, grid->holders + base, count, grid->regions + first, base, &covered);
-    bool coded = layout->fp8 && tensor->scale_of >= 0 && grid->dtypes[tensor->scale_of] == TREADLE_FP8_E4M3;
-    if (count == 0 && tensor->scale_of >= 0 && !coded) { /* values have no scales */
+    if (count == 0 && tensor->scale_of >= 0 &&
+        !treadle_layout_holds_codes(layout, (int32_t)t)) { /* values have no scales */
       grid->dtypes[t] = tensor->dtype;
       continue;
     }

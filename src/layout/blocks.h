@@ -108,7 +108,8 @@ static inline bool treadle_is_dequantised(const treadle_layout *from, const trea
                                           const treadle_piece *piece) {
   const treadle_tensor *t = &from->model->tensors[piece->tensor];
   return t->scale >= 0 && piece->dtype != TREADLE_FP8_E4M3 &&
-         (treadle_layout_dtype(from, t) == TREADLE_FP8_E4M3 || to->fp8);
+         (treadle_layout_dtype(from, t) == TREADLE_FP8_E4M3 ||
+          treadle_layout_holds_codes(to, piece->tensor));
 }
 
 #endif

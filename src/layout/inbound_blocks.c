@@ -18,7 +18,8 @@ void treadle_block_bound_release(treadle_block_bound *b) {
 
 bool treadle_is_made_of_values(const treadle_layout *from, const treadle_piece *piece) {
   const treadle_tensor *tensor = &from->model->tensors[piece->tensor];
-  return treadle_is_quantised(from, piece) || (tensor->scale_of >= 0 && !from->fp8);
+  return treadle_is_quantised(from, piece) ||
+         (tensor->scale_of >= 0 && !treadle_layout_holds_codes(from, piece->tensor));
 }
 
 static treadle_status start(treadle_block_bound *b, int32_t tensor) {

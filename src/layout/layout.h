@@ -138,11 +138,13 @@ struct treadle_layout {
   bool fp8;                    /* holds quantised tensors in fp8, with their block scales */
   const char *blocks_fault;    /* why they can be neither made of values nor taken apart; NULL: they can */
   const treadle_dtype *dtypes; /* by tensor, once the layout is made; else NULL */
-  const int8_t *adds;          /* by tensor: what is stored is the value plus this; NULL: nothing */
-  bool is_train;               /* hf, megatron, pieces: what is left of the ranks is data parallel */
-  int64_t tp;                  /* size of the dimension that rank maps speak of */
-  uint64_t digest;             /* of text, ranks and explicit pieces; without the rank map */
-  void *kind;                  /* of the kind of layout */
+  const bool *
+      values; /* of a layout with fp8, by tensor: its blocks are held as values alone; NULL: no tensor's are */
+  const int8_t *adds; /* by tensor: what is stored is the value plus this; NULL: nothing */
+  bool is_train;      /* hf, megatron, pieces: what is left of the ranks is data parallel */
+  int64_t tp;         /* size of the dimension that rank maps speak of */
+  uint64_t digest;    /* of text, ranks and explicit pieces; without the rank map */
+  void *kind;         /* of the kind of layout */
 };
 
 /* Appends the pieces of a rank's window, by storage tensor, parts in order, fills included. */
@@ -236,5 +238,13 @@ static inline int8_t treadle_layout_add(const treadle_layout *layout, int32_t te
 
 /* The dtype in which a tensor lies in this layout. */
 treadle_dtype treadle_layout_dtype(const treadle_layout *layout, const treadle_tensor *tensor);
+
+/* Of a tensor that fp8 files hold in blocks, or of its scales: does this layout hold codes and scales? Else values. */
+static inline bool treadle_layout_holds_codes(const treadle_layout *layout, int32_t tensor) {
+  const treadle_tensor *t = &layout->model->tensors[tensor];
+  int32_t weight = t->scale_of >= 0 ? t->scale_of : tensor;
+  return layout->fp8 && layout->model->tensors[weight].scale >= 0 &&
+         !(layout->values && layout->values[weight]);
+}
 
 #endif

@@ -69,8 +69,9 @@ treadle_status treadle_bands_start_sources(treadle_band_walk *w, int32_t tensor)
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
   TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
                        : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
-  if (w->to->fp8) TRY(find_places(w, w->to, &w->codes, &w->scales));
-  if (w->from->fp8) TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
+  if (treadle_layout_holds_codes(w->to, tensor)) TRY(find_places(w, w->to, &w->codes, &w->scales));
+  if (treadle_layout_holds_codes(w->from, tensor))
+    TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
   TRY(treadle_seen_start(&w->seen, &w->blocks));
   w->has_sources = true;
 out:
@@ -282,11 +283,14 @@ int64_t treadle_bands_holder(const treadle_band_walk *w, const treadle_cell *cel
 
 static treadle_making making(const void *self, const treadle_piece *piece) {
   const treadle_band_walk *w = self;
-  if (model_of(w)->tensors[piece->tensor].scale_of >= 0 && !w->from->fp8) return TREADLE_MAKING_ELSEWHERE;
+  if (model_of(w)->tensors[piece->tensor].scale_of >= 0 &&
+      !treadle_layout_holds_codes(w->from, piece->tensor))
+    return TREADLE_MAKING_ELSEWHERE;
   if (treadle_is_quantised(w->from, piece)) return TREADLE_MAKING_TENSOR;
   if (!treadle_is_dequantised(w->from, w->to, piece)) return TREADLE_MAKING_COPIES;
-  return w->to->fp8 ? TREADLE_MAKING_CODED
-                    : TREADLE_MAKING_PIECE; /* all are made of the codes where there are any */
+  return treadle_layout_holds_codes(w->to, piece->tensor)
+             ? TREADLE_MAKING_CODED
+             : TREADLE_MAKING_PIECE; /* all are made of the codes where there are any */
 }
 
 static treadle_status make_piece(void *self, const treadle_piece *piece, const treadle_boxes *boxes) {

@@ -15,18 +15,26 @@ enum { ALGORITHM = 3 }; /* part of the digest: raise it when the same inputs giv
 
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Are there tensors whose blocks are codes in one layout and values in the other? */
+static bool codes_differ(const treadle_layout *from, const treadle_layout *to) {
+  if (from->fp8 != to->fp8) return true;
+  for (int32_t t = 0; (from->values || to->values) && t < from->model->tensor_count; t++)
+    if (treadle_layout_holds_codes(from, t) != treadle_layout_holds_codes(to, t)) return true;
+  return false;
+}
+
 treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                   int64_t page_bytes) {
   if (from->model != to->model)
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' and '%s' are layouts of two models", from->text,
                         to->text);
-  if (from->fp8 != to->fp8 &&
-      (from->model->block[0] > TREADLE_BAND_BLOCK || from->model->block[1] > TREADLE_BAND_BLOCK))
+  bool differ = codes_differ(from, to);
+  if (differ && (from->model->block[0] > TREADLE_BAND_BLOCK || from->model->block[1] > TREADLE_BAND_BLOCK))
     return treadle_fail(
         TREADLE_REFUSED, "plan: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are quantised",
         from->model->block[0], from->model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
-  const treadle_layout *coded = from->fp8 ? from : to;
-  if (from->fp8 != to->fp8 && coded->blocks_fault)
+  const treadle_layout *coded = from->fp8 && (from->blocks_fault || !to->fp8) ? from : to;
+  if (differ && coded->blocks_fault)
     return treadle_fail(TREADLE_REFUSED,
                         "plan: '%s': %s: blocks like these are neither made of values nor taken apart",
                         coded->text, coded->blocks_fault);
@@ -45,7 +53,7 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
 /* Does every value come back the same? Of all ranks, so that all of them say the same. */
 bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to) {
   const treadle_model *model = from->model;
-  if (from->fp8 != to->fp8) return false;
+  if (codes_differ(from, to)) return false;
   for (int32_t t = 0; t < model->tensor_count; t++)
     if (!treadle_dtype_lossless(treadle_layout_dtype(from, &model->tensors[t]),
                                 treadle_layout_dtype(to, &model->tensors[t])) ||

@@ -32,8 +32,9 @@ static bool is_coded(const treadle_model *model, int32_t tensor) {
 bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *source,
                             const treadle_piece *piece) {
   const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
-  bool through = layout->fp8 || (source && source->fp8),
-       values = source && !source->fp8; /* files are decoded first */
+  bool source_codes = source && treadle_layout_holds_codes(source, piece->tensor);
+  bool through = treadle_layout_holds_codes(layout, piece->tensor) || source_codes,
+       values = source && !source_codes; /* files are decoded first */
   if (tensor->scale_of >= 0) return values || !is_coded(layout->model, tensor->scale_of);
   return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
 }
