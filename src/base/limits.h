@@ -26,6 +26,8 @@ enum {
   TREADLE_MAX_COLUMNS = 1 << 26, /* and its columns: a row of blocks is made at once */
   TREADLE_MAX_CELLS = 1 << 20,   /* parts in which the ranks of one layout have one tensor, asked at once */
   TREADLE_MAX_CUTS = 1 << 23,    /* parts that the windows of one rank fall into in a plan */
+  TREADLE_MAX_TOUCHES =
+      1 << 22, /* such parts that are kept, because they touch pages otherwise than those before */
   TREADLE_MAX_RUNS = 1 << 23 /* of a storage tensor, when its runs are listed; of a piece that is given */
 };
 

@@ -12,6 +12,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "layout/sums.h"
+#include "plan/alias.h"
 #include "plan/tracks.h"
 
 #include <math.h>
@@ -70,6 +71,9 @@ static treadle_status play_kind(void *of, int32_t kind) {
   treadle_report *report = t->report;
   const treadle_layout *layouts[] = {report->from, report->to};
   int64_t rank = report->kinds.first[kind], page = (int64_t)report->info.page_bytes;
+  treadle_arrangement plain; /* has windows of so many pages? */
+  TRY(treadle_arrangement_plain(report->from, report->to, rank, page, &plain));
+  treadle_arrangement_release(&plain);
   for (int side = 0; side < TREADLE_SIDES; side++) {
     treadle_page_life **at = &report->lives[side][kind];
     treadle_lives lives = {0};

@@ -3,9 +3,11 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "layout/blocks.h"
 #include "plan/direction.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* Something that an op touches: bytes from `begin` to `last`, counted in the window of the tensor that was walked. */
@@ -199,6 +201,12 @@ static treadle_status take(treadle_sink *sink, const treadle_op *op) {
     last->last = next.last;
     return TREADLE_OK;
   }
+  if (t->touches.count >= TREADLE_MAX_TOUCHES)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "plan: rank %" PRId64
+                     ": '%s' and '%s' cut its window in more than %d parts that differ; that "
+                     "is the most",
+                     t->rank, t->own->text, t->other->text, TREADLE_MAX_TOUCHES));
   if (next.op >= 0) TRY(treadle_array_push(&t->ops, *op));
   TRY(treadle_array_push(&t->touches, next));
   of->touches = (int32_t)t->touches.count - 1;
