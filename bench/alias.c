@@ -3,7 +3,7 @@
  *
  * qwen3-30b-a3b is megatron:tp=1,ep=N to vllm:tp=1,dp=N,ep=on, qwen2.5-7b megatron:tp=N to vllm:tp=N. Widths and pages (2 MiB)
  * are those of the models; layers are few, and the vocabulary of the first is an eighth, or else the embeddings, which every
- * rank has and shares whole, would be most of it. Four kinds of switch, each made, run and destroyed in turn so that
+ * rank has and shares whole, would be most of it. Four types of switch, each made, run and destroyed in turn so that
  * one fits the memory at a time:
  *
  *      alias off | on,  keep=infer | host
@@ -19,11 +19,11 @@
 
 enum { KINDS = 4 };
 
-static const struct kind {
+static const struct type {
   const char *words;
   bool alias;
   treadle_keep keep;
-} kinds[KINDS] = {{"alias off, keep=infer", false, TREADLE_KEEP_INFER},
+} types[KINDS] = {{"alias off, keep=infer", false, TREADLE_KEEP_INFER},
                   {"alias on,  keep=infer", true, TREADLE_KEEP_INFER},
                   {"alias off, keep=host", false, TREADLE_KEEP_HOST},
                   {"alias on,  keep=host", true, TREADLE_KEEP_HOST}};
@@ -66,34 +66,34 @@ typedef struct bench {
 static void to_infer(void *context) { MUST(treadle_switch_to_infer(((bench *)context)->sw)); }
 static void to_train(void *context) { MUST(treadle_switch_to_train(((bench *)context)->sw)); }
 
-/* The weights are what they were in all modes and kinds so far. */
-static void check(bench *b, const struct kind *kind) {
+/* The weights are what they were in all modes and types so far. */
+static void check(bench *b, const struct type *type) {
   uint64_t digest;
   char message[96];
   MUST(treadle_switch_digest(b->sw, &digest));
   if (b->digest == 0) b->digest = digest;
-  snprintf(message, sizeof message, "%s: in mode %s the weights are others", kind->words,
+  snprintf(message, sizeof message, "%s: in mode %s the weights are others", type->words,
            treadle_mode_text(treadle_switch_mode(b->sw)));
   if (b->digest != digest) bench_give_up(message);
 }
 
 static void run_kind(bench *b, int k) {
   const treadle_switch_options options = {
-      .struct_size = sizeof(treadle_switch_options), .alias = kinds[k].alias, .keep = kinds[k].keep};
+      .struct_size = sizeof(treadle_switch_options), .alias = types[k].alias, .keep = types[k].keep};
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
-  if (k == 0) check(b, &kinds[k]);
+  if (k == 0) check(b, &types[k]);
   for (int64_t round = -1; round < b->rounds; round++) { /* -1: warms up */
     double there = bench_time(b->group, to_infer, b);
     treadle_switch_get_stats(b->sw, &stats);
-    if (round < 0) check(b, &kinds[k]);
+    if (round < 0) check(b, &types[k]);
     double back = bench_time(b->group, to_train, b);
     if (round < 0) continue;
     b->to_infer[k][round] = there;
     b->to_train[k][round] = back;
   }
-  check(b, &kinds[k]);
+  check(b, &types[k]);
   b->copied_bytes[k] = bench_sum(b->group, (double)stats.copied_bytes);
   b->host_bytes[k] = bench_sum(b->group, (double)stats.host_bytes);
   treadle_switch_destroy(b->sw);
@@ -135,7 +135,7 @@ static void print_table(const bench *b) {
   for (int k = 0; k < KINDS; k++) {
     there[k] = bench_median(b->to_infer[k], (int)b->rounds);
     back[k] = bench_median(b->to_train[k], (int)b->rounds);
-    printf("  %-22s %12.1f %12.1f %10.4f %12.2f\n", kinds[k].words, 1e3 * there[k], 1e3 * back[k],
+    printf("  %-22s %12.1f %12.1f %10.4f %12.2f\n", types[k].words, 1e3 * there[k], 1e3 * back[k],
            b->copied_bytes[k] / b->infer_bytes, 1e-9 * b->host_bytes[k]);
   }
   double copied = b->copied_bytes[ALIAS_INFER] / b->infer_bytes,

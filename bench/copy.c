@@ -64,8 +64,8 @@ static treadle_op make_op(const shape *s, int64_t bytes) {
 
 static treadle_status time_one(const bench *b, const treadle_op *op, int mover, double *seconds_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_view from = {.base = b->from, .table = b->table, .page_shift = PAGE_SHIFT};
-  const treadle_view to = {.base = b->to, .into = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
+  const treadle_paged from = {.base = b->from, .table = b->table, .page_shift = PAGE_SHIFT};
+  const treadle_paged to = {.base = b->to, .into = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
   TRY(treadle_group_barrier(b->group));
   double begin = treadle_clock_seconds();
   if (mover < 0)

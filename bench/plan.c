@@ -11,13 +11,13 @@
  * and at most 1.5 times the time on 256 (2,048) ranks plus 2 ms. It is held at the first, a middle and the last
  * rank. A missed bar is printed; the exit status is 1 only when a plan cannot be made.
  *
- * The last row is the report over all ranks: kinds of ranks, and smallest cap and figures of one rank of each.
+ * The last row is the report over all ranks: sets of equal ranks, and smallest cap and figures of one rank of each.
  */
 #include "bench.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "plan/kinds.h"
+#include "plan/equal_ranks.h"
 #include "plan/one_rank.h"
 #include "plan/plan.h"
 
@@ -61,7 +61,7 @@ static const char deepseek_v3_fp8[] = DEEPSEEK_V3 ", \"quantization_config\": {\
 
 typedef struct subject {
   const char *model, *config, *from, *to;
-  int64_t ranks, rank; /* rank -1: all, one of each kind */
+  int64_t ranks, rank; /* rank -1: all, one of each type */
 } subject;
 
 /* The rows of the bars come first, in pairs: few ranks, then 16,384. */
@@ -95,25 +95,25 @@ static const double bar_seconds = 50e-3, bar_times = 1.5, bar_plus = 2e-3, bar_b
 
 typedef struct cost {
   double seconds, bytes, open_seconds; /* doubles all, for the median */
-  int64_t ops;                         /* all ranks: kinds */
+  int64_t ops;                         /* all ranks: types */
   int32_t waves;
 } cost;
 
-/* The figures of one rank of each kind. */
+/* The figures of one rank of each type. */
 static treadle_status measure_all(const treadle_layout *from, const treadle_layout *to, cost *cost_p) {
   enum { PAGE = 2 << 20, CAP = 256 << 20 };
   treadle_status status = TREADLE_OK;
-  treadle_kinds kinds;
+  treadle_equal_ranks types;
   cost_p->waves = treadle_plan_waves(from, to, PAGE, CAP);
-  TRY(treadle_kinds_create(from, to, &kinds));
-  cost_p->ops = kinds.count;
-  for (int32_t k = 0; k < kinds.count && !status; k++) {
+  TRY(treadle_equal_ranks_create(from, to, &types));
+  cost_p->ops = types.count;
+  for (int32_t k = 0; k < types.count && !status; k++) {
     int64_t cap_min;
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-    status = one_rank_cap_min(from, to, kinds.first[k], PAGE, &cap_min);
-    if (!status) status = one_rank_figures(from, to, kinds.first[k], PAGE, cost_p->waves, &info);
+    status = one_rank_cap_min(from, to, types.first[k], PAGE, &cap_min);
+    if (!status) status = one_rank_figures(from, to, types.first[k], PAGE, cost_p->waves, &info);
   }
-  treadle_kinds_release(&kinds);
+  treadle_equal_ranks_release(&types);
 out:
   return status;
 }
@@ -138,8 +138,8 @@ static treadle_status make(const subject *s, cost *cost_p) {
   cost_p->seconds = treadle_clock_processor_seconds() - begin;
   cost_p->bytes = (double)(treadle_clock_peak_rss_bytes() - bytes);
   if (plan) {
-    cost_p->ops = (int64_t)(plan->forward.ops.count + plan->back.ops.count + plan->forward.bands.count +
-                            plan->back.bands.count);
+    cost_p->ops = (int64_t)(plan->forward.ops.count + plan->back.ops.count +
+                            plan->forward.block_rows.count + plan->back.block_rows.count);
     cost_p->waves = plan->waves;
   }
 out:

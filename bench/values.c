@@ -67,8 +67,8 @@ typedef struct run_ops {
 
 static void run_op(const bench *b, const void *context) {
   const run_ops *r = context;
-  const treadle_view from = {.base = b->from, .table = b->table, .page_shift = PAGE_SHIFT};
-  const treadle_view to = {.base = b->to, .into = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
+  const treadle_paged from = {.base = b->from, .table = b->table, .page_shift = PAGE_SHIFT};
+  const treadle_paged to = {.base = b->to, .into = b->to, .table = b->table, .page_shift = PAGE_SHIFT};
   treadle_op op = r->op;
   for (int64_t i = 0; i < r->times; i++) {
     treadle_copy_op(&op, &from, &to, r->mover);
@@ -141,7 +141,7 @@ typedef struct blocks {
 } blocks;
 
 static void run_blocks(const bench *b, const void *context) {
-  enum { SIDE = TREADLE_BAND_BLOCK, WIDTH = 2048 };
+  enum { SIDE = TREADLE_BLOCK_ROW_SIDE, WIDTH = 2048 };
   const blocks *q = context;
   int64_t each = (int64_t)treadle_dtype_bytes(q->dtype);
   for (int64_t row = 0; row < q->rows; row += SIDE)

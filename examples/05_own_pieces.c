@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 /* Tensor `number`, whole and row-major, is all of the storage tensor of the same name on one rank. */
-static treadle_given_piece whole_tensor(const treadle_tensor_info *tensor, int64_t rank) {
-  treadle_given_piece piece = {
+static treadle_explicit_piece whole_tensor(const treadle_tensor_info *tensor, int64_t rank) {
+  treadle_explicit_piece piece = {
       .rank = rank, .storage = tensor->name, .storage_ndim = tensor->ndim, .tensor = tensor->name};
   int64_t stride = 1;
   for (int dim = tensor->ndim - 1; dim >= 0; dim--) {
@@ -27,7 +27,7 @@ int main(int count, char **texts) {
   int64_t ranks = atoll(texts[3]);
   treadle_model *model = NULL;
   treadle_layout *dealt = NULL, *to = NULL;
-  treadle_given_piece *pieces = NULL;
+  treadle_explicit_piece *pieces = NULL;
   size_t piece_count = 0;
   treadle_status status = treadle_model_open(texts[1], NULL, &model);
 

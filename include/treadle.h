@@ -194,7 +194,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
  * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
  * shape `storage_shape`. What no piece covers is filled with zeros. Every number is checked against the tensor and the storage;
  * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. An element of an array: this struct is frozen. */
-typedef struct treadle_given_piece {
+typedef struct treadle_explicit_piece {
   int64_t rank;
   const char *storage; /* name of the storage tensor on that rank */
   int storage_ndim;
@@ -203,10 +203,10 @@ typedef struct treadle_given_piece {
   const char *tensor;  /* Hugging Face name */
   int64_t start[4], size[4];
   int64_t offset, stride[4];
-} treadle_given_piece;
+} treadle_explicit_piece;
 
 treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ranks,
-                                          const treadle_given_piece *pieces, size_t count,
+                                          const treadle_explicit_piece *pieces, size_t count,
                                           treadle_layout **layout_p);
 
 /* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Lives as long as the layout, as all of its
@@ -360,7 +360,7 @@ void treadle_report_destroy(treadle_report *report);
 typedef struct treadle_report_info {
   size_t struct_size;
   int64_t ranks;
-  int32_t kinds;    /* of ranks; 0 for one rank */
+  int32_t sets;     /* of ranks; 0 for one rank */
   bool has_inbound; /* treadle_report_inbound can be asked: a report over all ranks, and at most 16 */
   size_t page_bytes;
   size_t model_bytes;

@@ -32,19 +32,19 @@ treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, u
 
 typedef enum treadle_fault {
   TREADLE_FAULT_NONE = 0,
-  TREADLE_FAULT_DROP,        /* one copy is not made */
-  TREADLE_FAULT_DOUBLE,      /* one copy is made twice */
-  TREADLE_FAULT_MISPLACE,    /* one copy is written at a wrong place of the window */
-  TREADLE_FAULT_EARLY,       /* pages are reclaimed without waiting for who reads them */
-  TREADLE_FAULT_LATE_TWIN,   /* pages are reclaimed before the twin has them */
-  TREADLE_FAULT_SKIP_COMMIT, /* a rank does not wait for the others to commit */
-  TREADLE_FAULT_ALIAS,       /* a page is shared with another than the plan says */
-  TREADLE_FAULT_BAND_DROP,   /* a run of bands (fp8 blocks) is not made */
-  TREADLE_FAULT_BAND_LATE,   /* a run of bands is made in the last wave, which is not its own */
-  TREADLE_FAULT_BAND_SCALE   /* the first scale of each band of a run is doubled */
+  TREADLE_FAULT_DROP,           /* one copy is not made */
+  TREADLE_FAULT_DOUBLE,         /* one copy is made twice */
+  TREADLE_FAULT_MISPLACE,       /* one copy is written at a wrong place of the window */
+  TREADLE_FAULT_EARLY,          /* pages are reclaimed without waiting for who reads them */
+  TREADLE_FAULT_LATE_TWIN,      /* pages are reclaimed before the twin has them */
+  TREADLE_FAULT_SKIP_COMMIT,    /* a rank does not wait for the others to commit */
+  TREADLE_FAULT_ALIAS,          /* a page is shared with another than the plan says */
+  TREADLE_FAULT_BLOCK_ROW_DROP, /* a run of block rows (fp8 blocks) is not made */
+  TREADLE_FAULT_BLOCK_ROW_LATE, /* a run of block rows is made in the last wave, which is not its own */
+  TREADLE_FAULT_BLOCK_ROW_SCALE /* the first scale of each block row of a run is doubled */
 } treadle_fault;
 
-/* The next switch of `rank` gets the fault; `seed` chooses which copy, or which run of bands. Called on every
+/* The next switch of `rank` gets the fault; `seed` chooses which copy, or which run of block rows. Called on every
  * rank or on that one alone; other ranks do nothing. Refused on `rank` when it has nothing to spoil. The switch then
  * fails on all ranks with a message that names rank, tensor and wave; mode may be LOST. But for a wrong scale: that is
  * a wrong value at the right place, so the switch goes on, and comparing the window must find it. */
@@ -52,7 +52,7 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
 
 /* ---- Faults from outside ----------------------------------------------------------------------- */
 
-typedef enum treadle_injected {
+typedef enum treadle_injection_type {
   TREADLE_INJECT_NOTHING = 0,
   TREADLE_INJECT_KILL,    /* SIGKILL to this process */
   TREADLE_INJECT_STALL,   /* SIGSTOP to this process */
@@ -60,10 +60,10 @@ typedef enum treadle_injected {
   TREADLE_INJECT_SLOW,    /* this rank waits until the switch has failed, two seconds at most */
   TREADLE_INJECT_CORRUPT, /* one byte of the first copy is flipped after it was made; at waves alone */
   TREADLE_INJECT_CANCEL   /* treadle_switch_cancel is called */
-} treadle_injected;
+} treadle_injection_type;
 
 /* Where, in the order in which a switch to INFER comes by. */
-typedef enum treadle_point {
+typedef enum treadle_injection_point {
   TREADLE_AT_ENTRY = 0, /* the ranks have met */
   TREADLE_AT_OFFLOAD,
   TREADLE_AT_WAVE,      /* at the beginning of one */
@@ -72,13 +72,13 @@ typedef enum treadle_point {
   TREADLE_AT_BIND,
   TREADLE_AT_KV,
   TREADLE_AT_LOAD, /* on the way back */
-  TREADLE_POINTS
-} treadle_point;
+  TREADLE_INJECTION_POINTS
+} treadle_injection_point;
 
 /* Given by value: this struct is frozen. */
 typedef struct treadle_injection {
-  treadle_injected what;
-  treadle_point point;
+  treadle_injection_type what;
+  treadle_injection_point point;
   int32_t wave; /* of TREADLE_AT_WAVE, from 0; the last wave when there are fewer */
 } treadle_injection;
 
@@ -86,7 +86,7 @@ typedef struct treadle_injection {
 treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection);
 
 /* "entry", "wave", ...; "(none)" for a number that is none. Never NULL. */
-const char *treadle_point_text(treadle_point point);
+const char *treadle_injection_point_text(treadle_injection_point point);
 
 /* ---- After a fault ----------------------------------------------------------------------------- */
 

@@ -23,7 +23,7 @@ typedef struct treadle_family_info {
   const char *path;               /* of its file; "families/NAME.yaml" of those built into the library */
   const char *const *model_types; /* ended by NULL, as are */
   const char *const *engines;
-  int32_t tensors; /* kinds of tensors */
+  int32_t tensors; /* patterns of tensors */
 } treadle_family_info;
 
 /* The families of a folder of family files; NULL: those built into the library. On failure *families_p is NULL. */
@@ -102,8 +102,8 @@ typedef struct treadle_family_draft_info {
   bool covered;        /* a family that is there says all: no draft was made */
   bool same;           /* `like` says all of it but the model_type: the draft has three lines */
   const char *refusal; /* why the draft cannot be read as a family yet; NULL: it can */
-  int32_t names;       /* of the checkpoint, of so many kinds */
-  int32_t kinds, renamed, added;
+  int32_t names;       /* of the checkpoint, of so many patterns */
+  int32_t patterns, renamed, added;
   int32_t open;               /* things to say */
   const char *open_lines;     /* each on a line of its own; never NULL, as are */
   int32_t missing, left_over; /* of the draft and the checkpoint; 0 without a draft that can be read */
@@ -126,7 +126,7 @@ typedef struct treadle_model_info {
   bool has_mtp;
   int32_t
       tensors; /* by Hugging Face's names; those behind (treadle_model_tensor) are tied to one of them */
-  int32_t dims, kinds, files;
+  int32_t dims, patterns, files;
   /* In the files, beside canonical tensors: stacked ones, fp8 scales, tensors of other parts, buffers; and the first name of
    * both, or NULL. */
   int32_t stacked, scales, carried, skipped;
@@ -145,7 +145,7 @@ const char *treadle_model_file(const treadle_model *model, int32_t file);
 int64_t treadle_model_elems_of(const treadle_model *model, treadle_dtype dtype);
 
 /* Canonical tensors that differ in their layers alone; experts are stacked. */
-typedef struct treadle_kind_info {
+typedef struct treadle_pattern_info {
   size_t struct_size;
   const char *name; /* with {l} for the layer and * for the expert; lives as long as the model */
   int32_t count;    /* how many there are; 0: the rest is zeros */
@@ -153,9 +153,10 @@ typedef struct treadle_kind_info {
   int64_t shape[4];    /* of the first */
   treadle_dtype dtype; /* of the first; TREADLE_DTYPE_NONE: they differ */
   int64_t bytes;       /* of all */
-} treadle_kind_info;
+} treadle_pattern_info;
 
-treadle_status treadle_model_kind(const treadle_model *model, int32_t kind, treadle_kind_info *info_p);
+treadle_status treadle_model_pattern(const treadle_model *model, int32_t pattern,
+                                     treadle_pattern_info *info_p);
 
 /* ---- Models to try things out ------------------------------------------------------------------ */
 
@@ -195,7 +196,7 @@ typedef struct treadle_limit_info {
 } treadle_limit_info;
 
 /* What limits the memory of this process, by the count that treadle_switch_create asks. */
-treadle_status treadle_machine_limit(treadle_limit_kind kind, treadle_limit_info *info_p);
+treadle_status treadle_machine_limit(treadle_limit_kind pattern, treadle_limit_info *info_p);
 
 /* Initialises MPI unless that is done, with errors returned instead of fatal. A process that no launcher started is rank 0 of
  * 1. The ranks then meet with treadle_group_mpi. Collective, as is stopping it: that waits for the others, so not after a switch

@@ -35,7 +35,7 @@ enum {
 #define TREADLE_PLANNED_CUTS (INT64_C(1) << 25)
 enum { TREADLE_BYTES_OF_A_CUT = 256 };
 
-/* Parts that are looked at when ranks are compared, pages of both windows of all kinds of ranks, bytes of all windows. */
+/* Parts that are looked at when ranks are compared, pages of both windows of all sets of equal ranks, bytes of all windows. */
 #define TREADLE_MAX_REPORT_CUTS  (INT64_C(1) << 28)
 #define TREADLE_MAX_REPORT_PAGES (INT64_C(1) << 26)
 #define TREADLE_MAX_REPORT_BYTES (INT64_C(1) << 62)

@@ -11,7 +11,7 @@
 enum { THREADS_MAX = 16, MESSAGE_BYTES = 1024 };
 
 typedef struct loop {
-  treadle_step step;
+  treadle_loop_step step;
   void *context;
   int32_t count;
   atomic_int next;
@@ -55,7 +55,7 @@ static int32_t processors(void) {
   return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
-treadle_status treadle_parallel(int32_t count, treadle_step step, void *context,
+treadle_status treadle_parallel(int32_t count, treadle_loop_step step, void *context,
                                 treadle_status (*told)(void *context, int32_t begun)) {
   loop l = {.step = step, .context = context, .count = count, .lock = PTHREAD_MUTEX_INITIALIZER};
   pthread_t others[THREADS_MAX];

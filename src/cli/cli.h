@@ -17,14 +17,14 @@ struct json_t; /* jansson.h */
 
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
 
-enum { TREADLE_MAX_WORDS = 2 };
+enum { TREADLE_MAX_SETTINGS = 2 };
 
 /* What --check asks for. */
 typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;
 
 /* The options of all subcommands. Zero (NULL, -1 for rank) is "not given", defaults are in options.c. */
 typedef struct treadle_arguments {
-  const char *words[TREADLE_MAX_WORDS]; /* arguments that are no options */
+  const char *words[TREADLE_MAX_SETTINGS]; /* arguments that are no options */
   int word_count;
   const char *model, *families;
   const char *layout, *from, *to, *train, *infer;
@@ -136,7 +136,7 @@ int treadle_finish_output(const char *command, int exit_status);
 void treadle_progress_begin(void);
 void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void treadle_progress_end(void);
-/* A treadle_watcher that says so: "plan of kind 3 of 5". */
+/* A treadle_watcher that says so: "plan of type 3 of 5". */
 bool treadle_progress_watch(void *context, const char *doing, int64_t done, int64_t total);
 
 /* Moved over lower bound; 1 when nothing moved. */

@@ -26,7 +26,7 @@ static void print_family_json(treadle_json_out *out, const treadle_family_info *
 }
 
 static void print_family(const treadle_family_info *family) {
-  printf("%-12s %2d kinds of tensors; model_type", treadle_text_shown(family->name), (int)family->tensors);
+  printf("%-12s %2d tensors; model_type", treadle_text_shown(family->name), (int)family->tensors);
   for (const char *const *type = family->model_types; *type; type++)
     printf(" %s", treadle_text_shown(*type));
   printf("; engines");

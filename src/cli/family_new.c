@@ -44,7 +44,7 @@ static void print_json(const treadle_arguments *arguments, const treadle_family_
   treadle_json_out_bool(&out, "same", info->same);
   treadle_json_out_text(&out, "refusal", info->refusal);
   treadle_json_out_int(&out, "names", info->names);
-  treadle_json_out_int(&out, "kinds", info->kinds);
+  treadle_json_out_int(&out, "kinds", info->patterns);
   treadle_json_out_int(&out, "renamed", info->renamed);
   treadle_json_out_int(&out, "added", info->added);
   print_lines_json(&out, "to_say", info->open_lines);
@@ -60,7 +60,7 @@ static void print_json(const treadle_arguments *arguments, const treadle_family_
 static void print_summary(const treadle_family_draft_info *info) {
   fprintf(stderr,
           "a draft of family %s, which extends %s: %d kinds of tensors, %d by other names, %d new\n",
-          treadle_text_shown(info->family), treadle_text_shown(info->like), (int)info->kinds,
+          treadle_text_shown(info->family), treadle_text_shown(info->like), (int)info->patterns,
           (int)info->renamed, (int)info->added);
   if (info->same)
     fprintf(stderr, "family %s says all of it: only the model_type is new\n",

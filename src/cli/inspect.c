@@ -64,22 +64,23 @@ out:
 
 /* ---- Text ------------------------------------------------------------------------------------ */
 
-/* One line a kind: how often it is there, in which shape, and what all of them take. */
+/* One line a pattern: how often it is there, in which shape, and what all of them take. */
 static treadle_status print_kinds(const treadle_model *model, const treadle_model_info *info) {
   treadle_status status = TREADLE_OK;
   printf("\n%-48s %6s  %-24s %-5s %12s\n", "tensor", "count", "shape", "type", "all");
-  for (int32_t i = 0; i < info->kinds; i++) {
-    treadle_kind_info kind = TREADLE_INIT(treadle_kind_info);
+  for (int32_t i = 0; i < info->patterns; i++) {
+    treadle_pattern_info pattern = TREADLE_INIT(treadle_pattern_info);
     char shape[96] = "";
     size_t length = 0;
-    TRY(treadle_model_kind(model, i, &kind));
-    if (!kind.count) continue;
-    for (int dim = 0; dim < kind.ndim && length < sizeof shape; dim++)
+    TRY(treadle_model_pattern(model, i, &pattern));
+    if (!pattern.count) continue;
+    for (int dim = 0; dim < pattern.ndim && length < sizeof shape; dim++)
       length += (size_t)snprintf(shape + length, sizeof shape - length, "%s%lld", dim ? ", " : "[",
-                                 (long long)kind.shape[dim]);
+                                 (long long)pattern.shape[dim]);
     if (length < sizeof shape) snprintf(shape + length, sizeof shape - length, length ? "]" : "[]");
-    printf("%-48s %6d  %-24s %-5s %12s\n", treadle_text_shown(kind.name), (int)kind.count, shape,
-           kind.dtype ? treadle_dtype_name(kind.dtype) : "mixed", treadle_text_of_size((size_t)kind.bytes));
+    printf("%-48s %6d  %-24s %-5s %12s\n", treadle_text_shown(pattern.name), (int)pattern.count, shape,
+           pattern.dtype ? treadle_dtype_name(pattern.dtype) : "mixed",
+           treadle_text_of_size((size_t)pattern.bytes));
   }
   for (int32_t i = info->tensors; i < treadle_model_tensor_count(model); i++) {
     treadle_tensor_info tied = TREADLE_INIT(treadle_tensor_info);

@@ -11,25 +11,25 @@
 
 enum { MOST_SOURCES = 8 }; /* tensors that are named of one storage tensor */
 
-typedef struct layout_view {
+typedef struct layout_output {
   const treadle_model *model;
   const treadle_layout *layout;
   int64_t rank;
-} layout_view;
+} layout_output;
 
 /* The Hugging Face name of a tensor; NULL for a fill. */
-static const char *tensor_name(const layout_view *view, int32_t tensor) {
+static const char *tensor_name(const layout_output *output, int32_t tensor) {
   treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
-  if (tensor < 0 || treadle_model_tensor(view->model, tensor, &info)) return NULL;
+  if (tensor < 0 || treadle_model_tensor(output->model, tensor, &info)) return NULL;
   return info.name;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static treadle_status print_json_runs(const layout_view *view, int32_t storage, treadle_json_out *out) {
+static treadle_status print_json_runs(const layout_output *output, int32_t storage, treadle_json_out *out) {
   treadle_run *runs = NULL;
   size_t count = 0;
-  treadle_status status = treadle_layout_runs(view->layout, view->rank, storage, &runs, &count);
+  treadle_status status = treadle_layout_runs(output->layout, output->rank, storage, &runs, &count);
   if (status) return status;
   treadle_json_out_open(out, "runs", '[');
   for (size_t i = 0; i < count; i++) {
@@ -37,7 +37,7 @@ static treadle_status print_json_runs(const layout_view *view, int32_t storage, 
     treadle_json_out_int(out, NULL, runs[i].local_start);
     treadle_json_out_text(
         out, NULL,
-        runs[i].tensor == TREADLE_FILL_MINUS_INFINITY ? "-inf" : tensor_name(view, runs[i].tensor));
+        runs[i].tensor == TREADLE_FILL_MINUS_INFINITY ? "-inf" : tensor_name(output, runs[i].tensor));
     treadle_json_out_int(out, NULL, runs[i].start);
     treadle_json_out_int(out, NULL, runs[i].stride);
     treadle_json_out_int(out, NULL, runs[i].count);
@@ -48,16 +48,16 @@ static treadle_status print_json_runs(const layout_view *view, int32_t storage, 
   return TREADLE_OK;
 }
 
-static treadle_status print_json(const layout_view *view, bool with_runs) {
+static treadle_status print_json(const layout_output *output, bool with_runs) {
   treadle_status status = TREADLE_OK;
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
-  treadle_json_out_int(&out, "rank", view->rank);
+  treadle_json_out_int(&out, "rank", output->rank);
   treadle_json_out_open(&out, "tensors", '[');
-  int32_t count = treadle_layout_storage_count(view->layout, view->rank);
+  int32_t count = treadle_layout_storage_count(output->layout, output->rank);
   for (int32_t storage = 0; storage < count; storage++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
+    TRY(treadle_layout_storage(output->layout, output->rank, storage, &info));
     treadle_json_out_open(&out, NULL, '{');
     treadle_json_out_int(&out, "chunk", info.chunk);
     treadle_json_out_text(&out, "name", info.name);
@@ -66,7 +66,7 @@ static treadle_status print_json(const layout_view *view, bool with_runs) {
     treadle_json_out_close(&out, ']');
     treadle_json_out_text(&out, "dtype", treadle_dtype_name(info.dtype));
     treadle_json_out_bool(&out, "derived", info.derived);
-    if (with_runs) TRY(print_json_runs(view, storage, &out));
+    if (with_runs) TRY(print_json_runs(output, storage, &out));
     treadle_json_out_close(&out, '}');
   }
   treadle_json_out_close(&out, ']');
@@ -79,7 +79,7 @@ out:
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 /* The different tensors of a storage tensor's runs, in order: "q_proj + k_proj" with their full names. */
-static void print_sources(const layout_view *view, const treadle_run *runs, size_t count) {
+static void print_sources(const layout_output *output, const treadle_run *runs, size_t count) {
   int32_t shown[MOST_SOURCES];
   int shown_count = 0;
   bool padded = false;
@@ -88,16 +88,16 @@ static void print_sources(const layout_view *view, const treadle_run *runs, size
     for (int s = 0; s < shown_count; s++) known = known || shown[s] == runs[i].tensor;
     padded = padded || runs[i].tensor < 0;
     if (known || runs[i].tensor < 0 || shown_count == MOST_SOURCES) continue;
-    printf("%s%s", shown_count ? " + " : "", treadle_text_shown(tensor_name(view, runs[i].tensor)));
+    printf("%s%s", shown_count ? " + " : "", treadle_text_shown(tensor_name(output, runs[i].tensor)));
     shown[shown_count++] = runs[i].tensor;
   }
   if (padded) printf("%spadding", shown_count ? " + " : "");
   printf("\n");
 }
 
-static void print_runs(const layout_view *view, const treadle_run *runs, size_t count) {
+static void print_runs(const layout_output *output, const treadle_run *runs, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    const char *name = tensor_name(view, runs[i].tensor);
+    const char *name = tensor_name(output, runs[i].tensor);
     if (name)
       printf("      %lld..%lld  from %s, %lld on, stride %lld\n", (long long)runs[i].local_start,
              (long long)(runs[i].local_start + runs[i].count), treadle_text_shown(name),
@@ -109,21 +109,21 @@ static void print_runs(const layout_view *view, const treadle_run *runs, size_t 
   }
 }
 
-static treadle_status print_text(const layout_view *view, bool with_runs) {
+static treadle_status print_text(const layout_output *output, bool with_runs) {
   treadle_status status = TREADLE_OK;
   treadle_run *runs = NULL;
   size_t bytes = 0;
-  int32_t count = treadle_layout_storage_count(view->layout, view->rank);
-  printf("rank %lld of %lld in %s: %d tensors, a window of %s\n\n", (long long)view->rank,
-         (long long)treadle_layout_ranks(view->layout),
-         treadle_text_shown(treadle_layout_text(view->layout)), (int)count,
-         treadle_text_of_size(treadle_layout_window_bytes(view->layout, view->rank)));
+  int32_t count = treadle_layout_storage_count(output->layout, output->rank);
+  printf("rank %lld of %lld in %s: %d tensors, a window of %s\n\n", (long long)output->rank,
+         (long long)treadle_layout_ranks(output->layout),
+         treadle_text_shown(treadle_layout_text(output->layout)), (int)count,
+         treadle_text_of_size(treadle_layout_window_bytes(output->layout, output->rank)));
   for (int32_t storage = 0; storage < count; storage++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     char name[288], shape[96] = "";
     size_t length = 0, run_count = 0;
-    TRY(treadle_layout_storage(view->layout, view->rank, storage, &info));
-    status = treadle_layout_runs(view->layout, view->rank, storage, &runs, &run_count);
+    TRY(treadle_layout_storage(output->layout, output->rank, storage, &info));
+    status = treadle_layout_runs(output->layout, output->rank, storage, &runs, &run_count);
     bool many =
         status == TREADLE_REFUSED && !with_runs; /* too many to be listed, and nobody wants the list */
     if (!many) TRY(status);
@@ -139,8 +139,8 @@ static treadle_status print_text(const layout_view *view, bool with_runs) {
     if (many)
       printf("(too many runs to be looked at)\n");
     else
-      print_sources(view, runs, run_count);
-    if (with_runs) print_runs(view, runs, run_count);
+      print_sources(output, runs, run_count);
+    if (with_runs) print_runs(output, runs, run_count);
     bytes += info.bytes;
     free(runs);
     runs = NULL;
@@ -167,8 +167,8 @@ int treadle_command_layout(const treadle_arguments *arguments) {
                                     (treadle_rank_map)arguments->rank_map};
   TRY(arguments->train ? treadle_open_layouts(model, &texts, arguments->ranks, &train, &layout)
                        : treadle_layout_create(model, texts.to, arguments->ranks, NULL, &layout));
-  layout_view view = {model, layout, arguments->rank};
-  TRY(arguments->json ? print_json(&view, arguments->runs) : print_text(&view, arguments->runs));
+  layout_output output = {model, layout, arguments->rank};
+  TRY(arguments->json ? print_json(&output, arguments->runs) : print_text(&output, arguments->runs));
 out:;
   int exit_status = status ? treadle_report_refusal("layout", status) : TREADLE_EXIT_OK;
   treadle_layout_destroy(train);

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_kind { FLAG, TEXT, SIZE, COUNT, SECONDS, WORD } option_kind;
+typedef enum option_type { FLAG, TEXT, SIZE, COUNT, SECONDS, WORD } option_type;
 
 typedef struct option_row {
   const char *name;  /* without the dashes */
   const char *value; /* how the help names the value; "" for a flag */
   const char *about;
-  option_kind kind;
+  option_type type;
   size_t at; /* in treadle_arguments */
   unsigned takes, needs;
   int64_t low;          /* of a COUNT */
@@ -166,7 +166,7 @@ static treadle_status set_word(const option_row *row, const char *text, int64_t 
 
 static treadle_status set_value(const option_row *row, const char *text, treadle_arguments *arguments) {
   void *field = (char *)arguments + row->at;
-  switch (row->kind) {
+  switch (row->type) {
   case FLAG: *(bool *)field = true; return TREADLE_OK;
   case TEXT:
     if (!*text)
@@ -196,8 +196,8 @@ static treadle_status parse_option(const treadle_command *command, int count, ch
   if (given[row - rows]) return treadle_fail(TREADLE_REFUSED, "--%s is given twice", name);
   given[row - rows] = true;
 
-  bool wants_value = row->kind != FLAG && !row->bare;
-  if (equals && row->kind == FLAG) return treadle_fail(TREADLE_REFUSED, "--%s takes no value", name);
+  bool wants_value = row->type != FLAG && !row->bare;
+  if (equals && row->type == FLAG) return treadle_fail(TREADLE_REFUSED, "--%s takes no value", name);
   if (equals) return set_value(row, equals + 1, arguments);
   if (!wants_value) return set_value(row, row->bare, arguments);
   if (*at_p + 1 >= count) return treadle_fail(TREADLE_REFUSED, "--%s needs a value: %s", name, row->value);

@@ -9,7 +9,7 @@
 enum { JSON_ROW_RANKS = 4096, SHOWN_RANKS = 16 };
 
 /* What is printed of. */
-typedef struct plan_view {
+typedef struct plan_output {
   const treadle_arguments *arguments;
   treadle_model *model;
   treadle_layout *from, *to;
@@ -18,19 +18,21 @@ typedef struct plan_view {
   treadle_report_info info;
   double seconds, processor_seconds; /* for layouts and report */
   size_t rss_bytes;                  /* growth of the peak resident size meanwhile */
-} plan_view;
+} plan_output;
 
-static int64_t first_rank(const plan_view *view) { return view->options.one_rank ? view->options.rank : 0; }
-static int64_t end_rank(const plan_view *view) {
-  return view->options.one_rank ? view->options.rank + 1 : view->info.ranks;
+static int64_t first_rank(const plan_output *output) {
+  return output->options.one_rank ? output->options.rank : 0;
+}
+static int64_t end_rank(const plan_output *output) {
+  return output->options.one_rank ? output->options.rank + 1 : output->info.ranks;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static treadle_status print_json(const plan_view *view) {
+static treadle_status print_json(const plan_output *output) {
   treadle_status status = TREADLE_OK;
-  const treadle_report_info *report = &view->info;
-  const treadle_arguments *arguments = view->arguments;
+  const treadle_report_info *report = &output->info;
+  const treadle_arguments *arguments = output->arguments;
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "ranks", report->ranks);
@@ -50,20 +52,20 @@ static treadle_status print_json(const plan_view *view) {
   treadle_json_out_real(&out, "inbound_max_over_model", report->inbound_max);
   treadle_json_out_real(&out, "inbound_mean_over_model", report->inbound_mean);
   treadle_json_out_real(&out, "link_load_max_over_mean", report->link_load);
-  treadle_json_out_real(&out, "plan_seconds", view->seconds);
-  treadle_json_out_real(&out, "plan_cpu_seconds", view->processor_seconds);
-  treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)view->rss_bytes);
-  treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(view->from, view->to));
+  treadle_json_out_real(&out, "plan_seconds", output->seconds);
+  treadle_json_out_real(&out, "plan_cpu_seconds", output->processor_seconds);
+  treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)output->rss_bytes);
+  treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(output->from, output->to));
   if (arguments->budget_bytes) {
     treadle_json_out_int(&out, "budget", (int64_t)arguments->budget_bytes);
     treadle_json_out_bool(&out, "fits", report->fits);
     treadle_json_out_int(&out, "budget_min", (int64_t)report->budget_min_bytes);
   }
-  if (view->options.one_rank || report->ranks <= JSON_ROW_RANKS || arguments->by_rank) {
+  if (output->options.one_rank || report->ranks <= JSON_ROW_RANKS || arguments->by_rank) {
     treadle_json_out_open(&out, "by_rank", '[');
-    for (int64_t rank = first_rank(view); rank < end_rank(view); rank++) {
+    for (int64_t rank = first_rank(output); rank < end_rank(output); rank++) {
       treadle_plan_info one = TREADLE_INIT(treadle_plan_info), *info = &one;
-      TRY(treadle_report_rank(view->report, rank, info));
+      TRY(treadle_report_rank(output->report, rank, info));
       treadle_json_out_open(&out, NULL, '{');
       treadle_json_out_int(&out, "rank", rank);
       treadle_json_out_int(&out, "train_bytes", (int64_t)info->from_bytes);
@@ -103,12 +105,12 @@ static void print_cut(const char *side, const treadle_cut_info *cut) {
          (long long)cut->holders_min, cut->holders_min == 1 ? "" : "s");
 }
 
-static treadle_status print_largest(const plan_view *view) {
+static treadle_status print_largest(const plan_output *output) {
   treadle_status status;
   treadle_cut_info from = TREADLE_INIT(treadle_cut_info), to = TREADLE_INIT(treadle_cut_info);
   char shape[96];
-  TRY(treadle_layout_largest_cut(view->from, &from));
-  TRY(treadle_layout_largest_cut(view->to, &to));
+  TRY(treadle_layout_largest_cut(output->from, &from));
+  TRY(treadle_layout_largest_cut(output->to, &to));
   if (!from.tensor) return TREADLE_OK;
   format_shape(from.ndim, from.shape, shape, sizeof shape);
   printf("\nlargest tensor    %s [%s], %s\n", treadle_text_shown(from.tensor), shape,
@@ -119,15 +121,15 @@ out:
   return status;
 }
 
-static treadle_status print_ranks(const plan_view *view) {
+static treadle_status print_ranks(const plan_output *output) {
   treadle_status status = TREADLE_OK;
-  int64_t first = first_rank(view), end = end_rank(view),
+  int64_t first = first_rank(output), end = end_rank(output),
           shown = end - first > SHOWN_RANKS ? first + SHOWN_RANKS : end;
   printf("\n%6s %11s %11s %11s %11s %6s %11s %11s %11s %11s\n", "rank", "from", "to", "moved",
          "lower bound", "ratio", "copied", "aliased", "peak", "peak bound");
   for (int64_t rank = first; rank < shown; rank++) {
     treadle_plan_info one = TREADLE_INIT(treadle_plan_info), *info = &one;
-    TRY(treadle_report_rank(view->report, rank, info));
+    TRY(treadle_report_rank(output->report, rank, info));
     printf("%6lld %11s %11s %11s %11s %6.3f %11s %11s %11s %11s\n", (long long)rank,
            treadle_text_of_size(info->from_bytes), treadle_text_of_size(info->to_bytes),
            treadle_text_of_size(info->moved_bytes), treadle_text_of_size(info->lower_bound_bytes),
@@ -136,22 +138,22 @@ static treadle_status print_ranks(const plan_view *view) {
            treadle_text_of_size(info->peak_bytes), treadle_text_of_size(info->peak_bound_bytes));
   }
   if (shown < end)
-    printf("   ... and %lld more, of %d kinds in all; --rank R shows one, --json --by-rank all\n",
-           (long long)(end - shown), (int)view->info.kinds);
+    printf("   ... and %lld more, of %d sets of equal ranks; --rank R shows one, --json --by-rank all\n",
+           (long long)(end - shown), (int)output->info.sets);
 out:
   return status;
 }
 
-static treadle_status print_pairs(const plan_view *view) {
+static treadle_status print_pairs(const plan_output *output) {
   treadle_status status = TREADLE_OK;
   size_t inbound[SHOWN_RANKS];
-  int64_t ranks = view->info.ranks;
-  if (!view->info.has_inbound || ranks < 2 || ranks > SHOWN_RANKS) return TREADLE_OK;
+  int64_t ranks = output->info.ranks;
+  if (!output->info.has_inbound || ranks < 2 || ranks > SHOWN_RANKS) return TREADLE_OK;
   printf("\nbytes by pair: what a rank (row) pulls from another (column)\n      ");
   for (int64_t peer = 0; peer < ranks; peer++) printf(" %10lld", (long long)peer);
   printf("\n");
   for (int64_t rank = 0; rank < ranks; rank++) {
-    TRY(treadle_report_inbound(view->report, rank, inbound));
+    TRY(treadle_report_inbound(output->report, rank, inbound));
     printf("%6lld", (long long)rank);
     for (int64_t peer = 0; peer < ranks; peer++)
       printf(" %10s", inbound[peer] ? treadle_text_of_size(inbound[peer]) : "-");
@@ -162,27 +164,27 @@ out:
 }
 
 /* Whether a smaller page would do, as text; tries one, since no rule gives it. */
-static void print_page_advice(const plan_view *view) {
+static void print_page_advice(const plan_output *output) {
   enum { SMALL_PAGE = 64 << 10 };
-  if (view->info.page_bytes <= SMALL_PAGE) return;
-  treadle_report_options options = view->options;
+  if (output->info.page_bytes <= SMALL_PAGE) return;
+  treadle_report_options options = output->options;
   treadle_report *report;
   treadle_report_info small = TREADLE_INIT(treadle_report_info);
   options.page_bytes = SMALL_PAGE;
-  treadle_status status = treadle_report_create(view->from, view->to, &options, &report);
+  treadle_status status = treadle_report_create(output->from, output->to, &options, &report);
   treadle_progress_end();
   if (status) return;
   treadle_report_get_info(report, &small);
   if (small.fits)
     printf("  --page-size 64KiB, with which %s is enough\n", treadle_text_of_size(small.budget_min_bytes));
-  else if (small.budget_min_bytes < view->info.budget_min_bytes)
+  else if (small.budget_min_bytes < output->info.budget_min_bytes)
     printf("  --page-size 64KiB helps, but still needs %s\n", treadle_text_of_size(small.budget_min_bytes));
   treadle_report_destroy(report);
 }
 
-static void print_fit(const plan_view *view) {
-  const treadle_report_info *report = &view->info;
-  const treadle_report_options *given = &view->options;
+static void print_fit(const plan_output *output) {
+  const treadle_report_info *report = &output->info;
+  const treadle_report_options *given = &output->options;
   size_t window = report->from_bytes > report->to_bytes ? report->from_bytes : report->to_bytes;
   if (!given->budget_bytes) return;
   printf("\nbudget            %s: %s\n", treadle_text_of_size(given->budget_bytes),
@@ -199,23 +201,23 @@ static void print_fit(const plan_view *view) {
     printf("  --cap %zu (%s): the budget is then %s\n", report->cap_min_bytes,
            treadle_text_of_size(report->cap_min_bytes),
            treadle_text_of_size(window + report->cap_min_bytes));
-  print_page_advice(view);
+  print_page_advice(output);
   printf("  a larger tp or pp in %s, whose window is the larger one\n",
          treadle_text_shown(
-             treadle_layout_text(report->from_bytes > report->to_bytes ? view->from : view->to)));
+             treadle_layout_text(report->from_bytes > report->to_bytes ? output->from : output->to)));
 }
 
-static treadle_status print_text(const plan_view *view) {
+static treadle_status print_text(const plan_output *output) {
   treadle_status status = TREADLE_OK;
-  const treadle_report_info *report = &view->info;
-  const treadle_model *model = view->model;
+  const treadle_report_info *report = &output->info;
+  const treadle_model *model = output->model;
   printf("model             %s, %s parameters, %s\n", treadle_text_shown(treadle_model_family(model)),
          treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
-  printf("from              %s\n", treadle_text_shown(treadle_layout_text(view->from)));
-  printf("to                %s\n", treadle_text_shown(treadle_layout_text(view->to)));
+  printf("from              %s\n", treadle_text_shown(treadle_layout_text(output->from)));
+  printf("to                %s\n", treadle_text_shown(treadle_layout_text(output->to)));
   printf("ranks             %lld, rank map %s", (long long)report->ranks,
-         treadle_pair_rank_map(view->from, view->to));
-  if (view->options.one_rank) printf("; all figures are of rank %lld", (long long)view->options.rank);
+         treadle_pair_rank_map(output->from, output->to));
+  if (output->options.one_rank) printf("; all figures are of rank %lld", (long long)output->options.rank);
   printf("\n\nmoved             %s (%zu)\n", treadle_text_of_size(report->moved_bytes),
          report->moved_bytes);
   printf("lower bound       %s (%zu), ratio %.3f\n", treadle_text_of_size(report->lower_bound_bytes),
@@ -226,7 +228,7 @@ static treadle_status print_text(const plan_view *view) {
          treadle_text_of_size(report->copied_bytes), treadle_text_of_size(report->infer_bytes),
          report->infer_bytes ? (double)report->copied_bytes / (double)report->infer_bytes : 0,
          treadle_text_of_size(report->aliased_bytes));
-  if (!view->options.one_rank)
+  if (!output->options.one_rank)
     printf("inbound           at most %.4g of the model on a rank, on average %.4g\n"
            "link load         the busiest rank has %.4g times the average\n",
            report->inbound_max, report->inbound_mean, report->link_load);
@@ -239,30 +241,30 @@ static treadle_status print_text(const plan_view *view) {
   printf("peak              %s; least room on rank %lld, which may have %s\n",
          treadle_text_of_size(report->peak_bytes), (long long)report->tight_rank,
          treadle_text_of_size(report->bound_bytes));
-  printf("planned in        %.3g s, %s more memory\n", view->seconds,
-         treadle_text_of_size(view->rss_bytes));
-  TRY(print_largest(view));
-  TRY(print_ranks(view));
-  TRY(print_pairs(view));
-  print_fit(view);
+  printf("planned in        %.3g s, %s more memory\n", output->seconds,
+         treadle_text_of_size(output->rss_bytes));
+  TRY(print_largest(output));
+  TRY(print_ranks(output));
+  TRY(print_pairs(output));
+  print_fit(output);
 out:
   return status;
 }
 
 /* Model, layouts and report; what the last two took. */
-static treadle_status make(plan_view *view) {
+static treadle_status make(plan_output *output) {
   treadle_status status;
-  const treadle_arguments *arguments = view->arguments;
+  const treadle_arguments *arguments = output->arguments;
   const treadle_pair_texts texts = {arguments->from, arguments->to, (treadle_rank_map)arguments->rank_map};
-  TRY(treadle_open_model(arguments, arguments->model, true, &view->model));
+  TRY(treadle_open_model(arguments, arguments->model, true, &output->model));
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
-  TRY(treadle_open_layouts(view->model, &texts, arguments->ranks, &view->from, &view->to));
-  TRY(treadle_report_create(view->from, view->to, &view->options, &view->report));
-  view->seconds = treadle_clock_seconds() - begin;
-  view->processor_seconds = treadle_clock_process_seconds() - processor_begin;
-  view->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
-  treadle_report_get_info(view->report, &view->info);
+  TRY(treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to));
+  TRY(treadle_report_create(output->from, output->to, &output->options, &output->report));
+  output->seconds = treadle_clock_seconds() - begin;
+  output->processor_seconds = treadle_clock_process_seconds() - processor_begin;
+  output->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
+  treadle_report_get_info(output->report, &output->info);
 out:
   treadle_progress_end();
   return status;
@@ -270,25 +272,25 @@ out:
 
 int treadle_command_plan(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
-  plan_view view = {.arguments = arguments,
-                    .info = TREADLE_INIT(treadle_report_info),
-                    .options = {.struct_size = sizeof view.options,
-                                .page_bytes = arguments->page_bytes,
-                                .cap_bytes = arguments->cap_bytes,
-                                .budget_bytes = arguments->budget_bytes,
-                                .alias = arguments->alias == 0,
-                                .one_rank = arguments->rank >= 0,
-                                .rank = arguments->rank < 0 ? 0 : arguments->rank,
-                                .watch = treadle_progress_watch}};
-  TRY(make(&view));
-  TRY(arguments->json ? print_json(&view) : print_text(&view));
+  plan_output output = {.arguments = arguments,
+                        .info = TREADLE_INIT(treadle_report_info),
+                        .options = {.struct_size = sizeof output.options,
+                                    .page_bytes = arguments->page_bytes,
+                                    .cap_bytes = arguments->cap_bytes,
+                                    .budget_bytes = arguments->budget_bytes,
+                                    .alias = arguments->alias == 0,
+                                    .one_rank = arguments->rank >= 0,
+                                    .rank = arguments->rank < 0 ? 0 : arguments->rank,
+                                    .watch = treadle_progress_watch}};
+  TRY(make(&output));
+  TRY(arguments->json ? print_json(&output) : print_text(&output));
 out:;
-  int exit_status = status           ? treadle_report_refusal("plan", status)
-                    : view.info.fits ? TREADLE_EXIT_OK
-                                     : TREADLE_EXIT_FAILED;
-  treadle_report_destroy(view.report);
-  treadle_layout_destroy(view.from);
-  treadle_layout_destroy(view.to);
-  treadle_model_close(view.model);
+  int exit_status = status             ? treadle_report_refusal("plan", status)
+                    : output.info.fits ? TREADLE_EXIT_OK
+                                       : TREADLE_EXIT_FAILED;
+  treadle_report_destroy(output.report);
+  treadle_layout_destroy(output.from);
+  treadle_layout_destroy(output.to);
+  treadle_model_close(output.model);
   return treadle_finish_output("plan", exit_status);
 }

@@ -61,7 +61,7 @@ out:
   return status;
 }
 
-/* ---- Kinds of faults ---- */
+/* ---- Types of faults ---- */
 
 typedef enum variety { AS_GIVEN, TIGHT, WITH_TWIN, WITH_ALIAS } variety;
 
@@ -69,18 +69,20 @@ static const struct {
   treadle_fault fault;
   const char *what, *name;
   variety variety;
-  treadle_point slow; /* where the other ranks are late; TREADLE_POINTS: nowhere */
+  treadle_injection_point slow; /* where the other ranks are late; TREADLE_INJECTION_POINTS: nowhere */
 } faults[] = {
-    {TREADLE_FAULT_DROP, "one copy", "dropped", AS_GIVEN, TREADLE_POINTS},
-    {TREADLE_FAULT_DOUBLE, "one copy", "doubled", AS_GIVEN, TREADLE_POINTS},
-    {TREADLE_FAULT_MISPLACE, "one copy", "misplaced", AS_GIVEN, TREADLE_POINTS},
-    {TREADLE_FAULT_BAND_DROP, "a row of fp8 blocks", "left out", AS_GIVEN, TREADLE_POINTS},
-    {TREADLE_FAULT_BAND_LATE, "a row of fp8 blocks", "made in a wrong wave", AS_GIVEN, TREADLE_POINTS},
-    {TREADLE_FAULT_BAND_SCALE, "a row of fp8 blocks", "given a wrong scale", AS_GIVEN, TREADLE_POINTS},
+    {TREADLE_FAULT_DROP, "one copy", "dropped", AS_GIVEN, TREADLE_INJECTION_POINTS},
+    {TREADLE_FAULT_DOUBLE, "one copy", "doubled", AS_GIVEN, TREADLE_INJECTION_POINTS},
+    {TREADLE_FAULT_MISPLACE, "one copy", "misplaced", AS_GIVEN, TREADLE_INJECTION_POINTS},
+    {TREADLE_FAULT_BLOCK_ROW_DROP, "a row of fp8 blocks", "left out", AS_GIVEN, TREADLE_INJECTION_POINTS},
+    {TREADLE_FAULT_BLOCK_ROW_LATE, "a row of fp8 blocks", "made in a wrong wave", AS_GIVEN,
+     TREADLE_INJECTION_POINTS},
+    {TREADLE_FAULT_BLOCK_ROW_SCALE, "a row of fp8 blocks", "given a wrong scale", AS_GIVEN,
+     TREADLE_INJECTION_POINTS},
     {TREADLE_FAULT_EARLY, "a page", "reclaimed early", TIGHT, TREADLE_AT_WAVE},
-    {TREADLE_FAULT_LATE_TWIN, "the twin of a page", "copied late", WITH_TWIN, TREADLE_POINTS},
+    {TREADLE_FAULT_LATE_TWIN, "the twin of a page", "copied late", WITH_TWIN, TREADLE_INJECTION_POINTS},
     {TREADLE_FAULT_SKIP_COMMIT, "the commit", "skipped", AS_GIVEN, TREADLE_AT_COMMIT},
-    {TREADLE_FAULT_ALIAS, "a shared page", "put on a wrong one", WITH_ALIAS, TREADLE_POINTS},
+    {TREADLE_FAULT_ALIAS, "a shared page", "put on a wrong one", WITH_ALIAS, TREADLE_INJECTION_POINTS},
 };
 
 enum { FAULTS = sizeof faults / sizeof faults[0] };
@@ -115,15 +117,15 @@ static treadle_status prove(const treadle_prove_input *input, size_t i) {
   treadle_switch_noise(sw, (uint64_t)fault);
   TRY(plant(input, sw, fault, start, &victim));
   if (victim < 0) {
-    if (session->rank == 0 && fault < TREADLE_FAULT_BAND_DROP)
+    if (session->rank == 0 && fault < TREADLE_FAULT_BLOCK_ROW_DROP)
       fprintf(input->file, "prove: no rank has %s that could be %s\n", what, name);
     goto out;
   }
-  if (faults[i].slow != TREADLE_POINTS && session->rank != victim)
+  if (faults[i].slow != TREADLE_INJECTION_POINTS && session->rank != victim)
     (void)treadle_switch_inject(sw, (treadle_injection){TREADLE_INJECT_SLOW, faults[i].slow, 0});
   outcome caught;
   bool bound = false;
-  TRY(spoil(input, sw, victim, fault == TREADLE_FAULT_BAND_SCALE, &caught, &bound));
+  TRY(spoil(input, sw, victim, fault == TREADLE_FAULT_BLOCK_ROW_SCALE, &caught, &bound));
   if (bound)
     TRY(treadle_session_agree(session,
                               treadle_fail(TREADLE_DIFFERENT, "%s of rank %d was %s, and nothing caught it",

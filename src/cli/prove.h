@@ -15,7 +15,7 @@ typedef struct treadle_prove_input {
   FILE *file;             /* where rank 0 says what caught each fault */
 } treadle_prove_input;
 
-/* For each kind of fault: a fresh switch, loaded, with one copy of one rank dropped, doubled or misplaced, or fp8
+/* For each type of fault: a fresh switch, loaded, with one copy of one rank dropped, doubled or misplaced, or fp8
  * blocks of one rank left out, made in a wrong wave, or of a wrong scale. The switch to infer must fail on every rank,
  * and not be bound; a wrong scale must be found in the window. TREADLE_DIFFERENT when a fault went through. Collective. */
 treadle_status treadle_prove_faults(const treadle_prove_input *input);

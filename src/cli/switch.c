@@ -77,7 +77,8 @@ out:
 /* The largest over ranks, of one cycle. */
 static treadle_status gather_parts(treadle_job *job) {
   treadle_status status = TREADLE_OK;
-  treadle_switch_parts own = job->parts, *all = treadle_alloc_array((size_t)job->session.size, sizeof *all);
+  treadle_switch_seconds own = job->parts,
+                         *all = treadle_alloc_array((size_t)job->session.size, sizeof *all);
   double *parts[] = {&job->parts.offload, &job->parts.waves, &job->parts.wait, &job->parts.bind,
                      &job->parts.load};
   enum { PARTS = sizeof parts / sizeof parts[0] };

@@ -23,7 +23,7 @@
 
 enum { MOST_WAVES = 4096 }; /* that a switch has */
 
-static const char *const kinds[] = {"", "kill", "stall", "enomem", "slow", "corrupt", "cancel"};
+static const char *const types[] = {"", "kill", "stall", "enomem", "slow", "corrupt", "cancel"};
 
 static treadle_status refuse(const char *text, const char *why) {
   return treadle_fail(TREADLE_REFUSED,
@@ -51,8 +51,9 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
     return TREADLE_OK;
   }
   for (int point = 0; strncmp(field, "phase=", 6) == 0 && point < TREADLE_AT_LOAD; point++)
-    if (point != TREADLE_AT_WAVE && strcmp(field + 6, treadle_point_text((treadle_point)point)) == 0) {
-      fault->injection.point = (treadle_point)point;
+    if (point != TREADLE_AT_WAVE &&
+        strcmp(field + 6, treadle_injection_point_text((treadle_injection_point)point)) == 0) {
+      fault->injection.point = (treadle_injection_point)point;
       return TREADLE_OK;
     }
   return refuse(text, "that is not known");
@@ -64,11 +65,11 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
   char fields[128];
   const char *colon = strchr(text, ':');
   *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
-  for (int kind = TREADLE_INJECT_KILL; colon && kind <= TREADLE_INJECT_CANCEL; kind++)
-    if (strlen(kinds[kind]) == (size_t)(colon - text) &&
-        strncmp(text, kinds[kind], (size_t)(colon - text)) == 0)
-      fault->injection.what = (treadle_injected)kind;
-  if (fault->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no kind of fault");
+  for (int type = TREADLE_INJECT_KILL; colon && type <= TREADLE_INJECT_CANCEL; type++)
+    if (strlen(types[type]) == (size_t)(colon - text) &&
+        strncmp(text, types[type], (size_t)(colon - text)) == 0)
+      fault->injection.what = (treadle_injection_type)type;
+  if (fault->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no type of fault");
   if (strlen(colon + 1) >= sizeof fields) return refuse(text, "is too long");
   strcpy(fields, colon + 1);
   for (char *rest = fields, *field; (field = strsep(&rest, ","));) {
@@ -78,8 +79,8 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
     *given = true;
   }
   if (!has_rank) return refuse(text, "names no rank");
-  treadle_point point = fault->injection.point;
-  treadle_injected what = fault->injection.what;
+  treadle_injection_point point = fault->injection.point;
+  treadle_injection_type what = fault->injection.what;
   if (ranks < 2 && (what == TREADLE_INJECT_KILL || what == TREADLE_INJECT_STALL))
     TRY(treadle_fail(
         TREADLE_REFUSED,

@@ -41,7 +41,7 @@ typedef struct treadle_job {
   double *to_infer, *to_train, *memcpy; /* barrier to barrier, largest over ranks */
   double *rate;                         /* memcpy over to_infer of the same cycle */
   double *own, *own_memcpy;             /* of this rank alone */
-  treadle_switch_parts parts;           /* of this rank, sums over cycles */
+  treadle_switch_seconds parts;         /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;
 } treadle_job;

@@ -73,7 +73,7 @@ static void print_rows(const treadle_switch_report *report) {
 }
 
 static void print_parts(const treadle_switch_report *report, const treadle_rank_figures *sum) {
-  const treadle_switch_parts *parts = &report->parts;
+  const treadle_switch_seconds *parts = &report->parts;
   printf("of %s of infer weights, copied: %s (%.4g), on pages that both layouts share: %s (%.4g)\n",
          treadle_text_of_size(sum->infer_bytes), treadle_text_of_size(sum->copied_bytes),
          treadle_ratio(sum->copied_bytes, sum->infer_bytes), treadle_text_of_size(sum->aliased_bytes),

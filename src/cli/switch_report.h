@@ -15,9 +15,9 @@ typedef struct treadle_rank_figures {
 } treadle_rank_figures;
 
 /* Seconds of one cycle, by part. */
-typedef struct treadle_switch_parts {
+typedef struct treadle_switch_seconds {
   double offload, waves, wait, bind, load;
-} treadle_switch_parts;
+} treadle_switch_seconds;
 
 /* Device bytes by class after an arrow, the largest over ranks. */
 typedef struct treadle_residency {
@@ -43,8 +43,8 @@ typedef struct treadle_switch_report {
   int ranks;
   const treadle_rank_figures *figures; /* [ranks] */
   double to_infer, to_train, memcpy,
-      rate;                   /* medians over cycles, barrier to barrier; to_train NaN one way */
-  treadle_switch_parts parts; /* largest over ranks, means over cycles */
+      rate;                     /* medians over cycles, barrier to barrier; to_train NaN one way */
+  treadle_switch_seconds parts; /* largest over ranks, means over cycles */
   const treadle_residency *rows;
   int row_count;
   size_t cap_bytes, page_bytes, host_bytes; /* host: of the rank with most */

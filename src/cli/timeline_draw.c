@@ -132,7 +132,7 @@ static void draw_class(FILE *file, const treadle_timeline *t, const frame *f, in
 }
 
 /* Behind the areas: where arrows are, and lines for round sizes. */
-static void draw_ground(FILE *file, const frame *f) {
+static void draw_plan_base(FILE *file, const frame *f) {
   char text[40];
   for (size_t i = 0; i < f->count; i++) {
     const span *s = &f->spans[i];
@@ -246,7 +246,7 @@ static void draw(FILE *file, const treadle_timeline *t, const char *title, tread
           WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, strlen(title) > 100 ? 11 : 14);
   write_escaped(file, title);
   fprintf(file, "</text>\n");
-  draw_ground(file, &f);
+  draw_plan_base(file, &f);
   for (int c = 0; c < TREADLE_CLASSES; c++) draw_class(file, t, &f, c);
   draw_bounds(file, t, &f, bounds);
   draw_names(file, &f);

@@ -94,7 +94,7 @@ out:
   return status;
 }
 
-/* ---- Both kinds -------------------------------------------------------------------------------- */
+/* ---- Both types -------------------------------------------------------------------------------- */
 
 static treadle_status finish_hf(treadle_convert *c) {
   treadle_status status = TREADLE_OK;

@@ -52,12 +52,12 @@ out:
   return status;
 }
 
-static treadle_status open_model(treadle_convert *c, const treadle_source_kind *kind) {
+static treadle_status open_model(treadle_convert *c, const treadle_source_type *type) {
   treadle_status status;
   const treadle_convert_options *o = &c->options;
   treadle_model_options options = {.struct_size = sizeof options, .families = o->families};
   const char *path = o->in, *carried;
-  if (kind == &treadle_source_hf) {
+  if (type == &treadle_source_hf) {
     if (o->model)
       TRY(treadle_fail(TREADLE_REFUSED, "--model is for checkpoints that have none; %s has one", o->in));
     if (treadle_file_is_folder(path)) TRY(add_beside(c, path));
@@ -131,7 +131,7 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
   *convert_p = NULL;
   if (!given) return treadle_refuse_null("treadle_convert_open", "options");
   treadle_status status;
-  const treadle_source_kind *kind;
+  const treadle_source_type *type;
   treadle_convert *c = treadle_alloc(sizeof *c);
   if (!c) return no_memory();
   const treadle_convert_options *options = &c->options;
@@ -143,11 +143,11 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
                                    .rank = options->rank,
                                    .ranks = options->ranks,
                                    .lock = {.fd = -1}};
-  TRY(treadle_source_kind_of(options->from, &kind));
-  TRY(open_model(c, kind));
-  TRY(treadle_source_open(kind, c->model, &c->inputs, options->in, options->from, &c->source));
+  TRY(treadle_source_type_of(options->from, &type));
+  TRY(open_model(c, type));
+  TRY(treadle_source_open(type, c->model, &c->inputs, options->in, options->from, &c->source));
   c->source->kept = c->carried;
-  TRY(treadle_target_open(c->model, kind == &treadle_source_hf, c->carried, options->to,
+  TRY(treadle_target_open(c->model, type == &treadle_source_hf, c->carried, options->to,
                           c->source->iteration, &c->target));
   TRY(treadle_convert_check_names(c));
   c->buffer = treadle_alloc(TREADLE_CONVERT_STEP);
@@ -213,9 +213,9 @@ void treadle_convert_get_figures(const treadle_convert *c, treadle_convert_figur
 treadle_status treadle_convert_compare_files(treadle_convert *c) {
   treadle_status status = TREADLE_OK;
   const treadle_convert_options *o = &c->options;
-  if (!c->source->kind->compare) return TREADLE_OK;
+  if (!c->source->type->compare) return TREADLE_OK;
   for (int32_t t = o->rank; t < c->model->tensor_count; t += o->ranks)
-    TRY(c->source->kind->compare(c->source, t, o->trust ? SMALL_BYTES : INT64_MAX, &c->figures.bytes_read));
+    TRY(c->source->type->compare(c->source, t, o->trust ? SMALL_BYTES : INT64_MAX, &c->figures.bytes_read));
   treadle_source_let_go(c->source);
 out:
   return treadle_convert_look_again(c, status);

@@ -81,7 +81,7 @@ static treadle_op make_op(const treadle_piece *piece, const treadle_strided *par
 }
 
 /* Of coded values, all that the stored tensor has may have been read. */
-static treadle_status touch_coded(treadle_filler *f, const treadle_stored_place *place) {
+static treadle_status touch_coded(treadle_filler *f, const treadle_stored_box *place) {
   treadle_status status;
 
   TRY(treadle_source_touch(f->source, place->stored->data, (int64_t)place->stored->bytes));
@@ -113,7 +113,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
       TRY(touch_coded(f, &place->stored));
       continue;
     }
-    const treadle_view source = {.base = place->data + from}, to = treadle_view_of(buffer);
+    const treadle_paged source = {.base = place->data + from}, to = treadle_paged_of(buffer);
     const treadle_device *device = choose_device(&op);
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;
@@ -133,7 +133,7 @@ static void pad_part(const treadle_piece *piece, const treadle_strided *part, ch
   fill.box = part->box;
   fill.offset = part->offset;
   const treadle_op op = treadle_fill_op(&fill);
-  const treadle_view to = treadle_view_of(buffer);
+  const treadle_paged to = treadle_paged_of(buffer);
   treadle_copy_op(&op, NULL, &to, TREADLE_MOVER_PLAIN);
 }
 

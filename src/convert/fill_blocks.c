@@ -8,18 +8,18 @@
 #include <assert.h>
 
 /* One row of blocks of one matrix. */
-typedef struct band {
+typedef struct block_row {
   int64_t first, rows; /* first value; rows of values */
   int64_t across;      /* blocks */
   int64_t end;         /* byte of the tensor where it ends */
-} band;
+} block_row;
 
 static int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
-/* The band that begins at a byte of codes or scales. */
-static band band_at(const treadle_out_tensor *tensor, int64_t at) {
+/* The block row that begins at a byte of codes or scales. */
+static block_row block_row_at(const treadle_out_tensor *tensor, int64_t at) {
   int64_t high = tensor->block[0], down = blocks_in(tensor->rows, high), row;
-  band b = {.across = blocks_in(tensor->columns, tensor->block[1])};
+  block_row b = {.across = blocks_in(tensor->columns, tensor->block[1])};
   if (tensor->making == TREADLE_MADE_CODES) {
     b.first = at;
     row = at / tensor->columns % tensor->rows;
@@ -35,7 +35,7 @@ static band band_at(const treadle_out_tensor *tensor, int64_t at) {
 }
 
 int64_t treadle_fill_blocks_end(const treadle_out_tensor *tensor, int64_t at) {
-  return band_at(tensor, at).end;
+  return block_row_at(tensor, at).end;
 }
 
 void treadle_filler_release_blocks(treadle_filler *f) {
@@ -47,7 +47,7 @@ void treadle_filler_release_blocks(treadle_filler *f) {
   f->room = 0;
 }
 
-/* Room for a band: a value has a code, and never more than one scale. */
+/* Room for a block row: a value has a code, and never more than one scale. */
 static treadle_status make_room(treadle_filler *f, const char *name, int64_t values) {
   if (f->room >= values) return TREADLE_OK;
   treadle_filler_release_blocks(f);
@@ -62,7 +62,7 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
                                    const treadle_out_tensor *tensor, int64_t low, int64_t high,
                                    const char **bytes_p) {
   treadle_status status;
-  const band b = band_at(tensor, low);
+  const block_row b = block_row_at(tensor, low);
   const int64_t columns = tensor->columns, wide = tensor->block[1], each = (int64_t)sizeof(float);
   const treadle_device *device = treadle_device_host();
   const char *values;

@@ -27,7 +27,7 @@ void treadle_inputs_release(treadle_inputs *inputs) {
 
 /* Does this machine's clock give the times of its files? */
 static bool is_local(const char *path) {
-  static const uint32_t kinds[] = {0xef53,     /* ext2, ext3, ext4 */
+  static const uint32_t types[] = {0xef53,     /* ext2, ext3, ext4 */
                                    0x58465342, /* xfs */
                                    0x9123683e, /* btrfs */
                                    0x01021994, /* tmpfs */
@@ -36,8 +36,8 @@ static bool is_local(const char *path) {
                                    0x794c7630 /* overlayfs */};
   struct statfs about;
   if (statfs(path, &about) != 0) return false;
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if ((uint32_t)about.f_type == kinds[i]) return true;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if ((uint32_t)about.f_type == types[i]) return true;
   return false;
 }
 

@@ -57,7 +57,7 @@ static void gather(const treadle_file_box *place, int8_t add, treadle_dtype dtyp
     op.to_stride[a] = stride;
     stride *= op.size[a];
   }
-  const treadle_view from = {.base = place->data}, to = treadle_view_of(values);
+  const treadle_paged from = {.base = place->data}, to = treadle_paged_of(values);
   treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
 }
 

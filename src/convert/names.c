@@ -3,14 +3,14 @@
 #include "convert/convert_parts.h"
 #include "convert/shards.h"
 
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/text.h"
 
 #include <string.h>
 
 typedef struct naming {
   treadle_convert *convert;
-  treadle_map map;
+  treadle_hash_map map;
   TREADLE_ARRAY(const char *) whats;
 } naming;
 
@@ -26,11 +26,11 @@ static treadle_status add(naming *n, const char *folder, const char *name, const
   if (treadle_text_starts(path, "treadle-convert."))
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is called '%s', as treadle's own journal or lock there", out,
                      what, path));
-  int64_t other = treadle_map_get(&n->map, path, -1);
+  int64_t other = treadle_hash_map_get(&n->map, path, -1);
   if (other >= 0)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: '%s' would be written twice: as %s and as %s", out, path,
                      n->whats.items[other], what));
-  TRY(treadle_map_put(&n->map, path, (int64_t)n->whats.count));
+  TRY(treadle_hash_map_put(&n->map, path, (int64_t)n->whats.count));
   TRY(treadle_array_push(&n->whats, what));
 out:
   return status;
@@ -65,7 +65,7 @@ treadle_status treadle_convert_check_names(treadle_convert *c) {
   }
   TRY(add(&n, "", "latest_checkpointed_iteration.txt", "the mark of the last checkpoint"));
 out:
-  treadle_map_release(&n.map);
+  treadle_hash_map_release(&n.map);
   treadle_array_release(&n.whats);
   return status;
 }

@@ -25,7 +25,7 @@ static treadle_status no_memory(const char *folder) {
 
 void treadle_records_release(treadle_records *records) {
   treadle_array_release(&records->items);
-  treadle_map_release(&records->by_path);
+  treadle_hash_map_release(&records->by_path);
   treadle_arena_release(&records->arena);
   *records = (treadle_records){0};
 }
@@ -92,7 +92,7 @@ static treadle_status take_line(const reading *r, char *line) {
   record.path = treadle_arena_copy_text(&r->records->arena, line + path);
   if (!record.path) TRY(no_memory(line + path));
   TRY(treadle_array_push(&r->records->items, record));
-  TRY(treadle_map_put(&r->records->by_path, record.path, (int64_t)r->records->items.count - 1));
+  TRY(treadle_hash_map_put(&r->records->by_path, record.path, (int64_t)r->records->items.count - 1));
 out:
   return status;
 }
@@ -119,7 +119,7 @@ treadle_status treadle_records_read(treadle_records *records, const char *folder
 }
 
 const treadle_record *treadle_records_find(const treadle_records *records, const char *path) {
-  int64_t at = treadle_map_get(&records->by_path, path, -1);
+  int64_t at = treadle_hash_map_get(&records->by_path, path, -1);
   return at < 0 ? NULL : &records->items.items[at];
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "base/array.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -26,7 +26,7 @@ typedef struct treadle_record {
 /* Begins zeroed. */
 typedef struct treadle_records {
   TREADLE_ARRAY(treadle_record) items;
-  treadle_map by_path; /* the last of each */
+  treadle_hash_map by_path; /* the last of each */
   treadle_arena arena;
 } treadle_records;
 

@@ -2,7 +2,7 @@
 #include "convert/shards.h"
 
 #include "base/alloc.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/build.h"
@@ -39,7 +39,7 @@ static treadle_status read_headers(const char *path, treadle_checkpoint **checkp
   treadle_status status;
   json_t *root = NULL, *row;
   treadle_header *headers = NULL;
-  treadle_map names = {0}; /* its keys are those of root */
+  treadle_hash_map names = {0}; /* its keys are those of root */
   size_t i;
   TRY(treadle_json_load(path, &root));
   json_t *list = json_object_get(root, "shards");
@@ -54,16 +54,16 @@ static treadle_status read_headers(const char *path, treadle_checkpoint **checkp
     const char *file = json_string_value(json_object_get(row, "file"));
     if (!is_plain_name(file) || !json_is_string(text) || bytes < 0)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: shard %zu lacks its file, header or data_bytes", path, i));
-    int64_t other = treadle_map_get(&names, file, -1);
+    int64_t other = treadle_hash_map_get(&names, file, -1);
     if (other >= 0)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: shards %lld and %zu are both called '%s'", path,
                        (long long)other, i, file));
-    TRY(treadle_map_put(&names, file, (int64_t)i));
+    TRY(treadle_hash_map_put(&names, file, (int64_t)i));
     headers[i] = (treadle_header){file, json_string_value(text), json_string_length(text), (size_t)bytes};
   }
   TRY(treadle_checkpoint_from_headers(path, headers, (int32_t)count, checkpoint_p));
 out:
-  treadle_map_release(&names);
+  treadle_hash_map_release(&names);
   treadle_free(headers);
   json_decref(root);
   return status;

@@ -1,9 +1,9 @@
-/* Sources: the table of kinds, and what they share. */
+/* Sources: the table of types, and what they share. */
 #include "convert/source.h"
 
 #include "base/text.h"
 #include "io/file.h"
-#include "layout/words.h"
+#include "layout/settings.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -11,19 +11,19 @@
 
 enum { TOUCHED_MAX = 64 << 20 }; /* bytes of mappings that may count as memory of this process */
 
-static const treadle_source_kind *const kinds[] = {&treadle_source_hf, &treadle_source_megatron,
+static const treadle_source_type *const types[] = {&treadle_source_hf, &treadle_source_megatron,
                                                    &treadle_source_dist};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = sizeof types / sizeof *types };
 
-treadle_status treadle_source_kind_of(const char *layout_text, const treadle_source_kind **kind_p) {
+treadle_status treadle_source_type_of(const char *layout_text, const treadle_source_type **type_p) {
   treadle_arena arena = {0};
-  treadle_words words;
+  treadle_settings words;
   treadle_status status;
-  *kind_p = NULL;
-  TRY(treadle_words_parse(layout_text, &arena, &words));
+  *type_p = NULL;
+  TRY(treadle_settings_parse(layout_text, &arena, &words));
   for (int i = 0; i < KINDS; i++)
-    if (strcmp(kinds[i]->name, words.kind) == 0) *kind_p = kinds[i];
-  if (!*kind_p)
+    if (strcmp(types[i]->name, words.type) == 0) *type_p = types[i];
+  if (!*type_p)
     status = treadle_fail(TREADLE_REFUSED,
                           "--from '%s': checkpoints are read as hf, megatron or torch_dist", layout_text);
 out:
@@ -31,19 +31,19 @@ out:
   return status;
 }
 
-treadle_status treadle_source_open(const treadle_source_kind *kind, const treadle_model *model,
+treadle_status treadle_source_open(const treadle_source_type *type, const treadle_model *model,
                                    treadle_inputs *inputs, const char *folder, const char *layout_text,
                                    treadle_source **source_p) {
   treadle_source *source = treadle_alloc(sizeof *source);
   *source_p = NULL;
   if (!source) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a checkpoint", folder);
-  source->kind = kind;
+  source->type = type;
   source->model = model;
   source->inputs = inputs;
   source->iteration = -1;
-  treadle_status status = kind->open(source, folder, layout_text);
+  treadle_status status = type->open(source, folder, layout_text);
   for (int32_t f = 0; status == TREADLE_OK && f < source->file_count; f++) {
-    const void *image = kind->image(source, f);
+    const void *image = type->image(source, f);
     if (image) status = treadle_inputs_add_mapped(inputs, source->files[f], image);
   }
   if (status == TREADLE_OK)
@@ -55,7 +55,7 @@ treadle_status treadle_source_open(const treadle_source_kind *kind, const treadl
 
 void treadle_source_close(treadle_source *source) {
   if (!source) return;
-  source->kind->close(source);
+  source->type->close(source);
   treadle_layout_destroy(source->layout);
   treadle_array_release(&source->touched);
   treadle_arena_release(&source->arena);
@@ -64,16 +64,17 @@ void treadle_source_close(treadle_source *source) {
 
 treadle_status treadle_source_places(treadle_source *source, int32_t tensor, const treadle_box *box,
                                      treadle_file_boxes *places) {
-  return source->kind->places(source, tensor, box, places);
+  return source->type->places(source, tensor, box, places);
 }
 
 treadle_status treadle_source_touch(treadle_source *source, const void *begin, int64_t bytes) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
-  treadle_touched range = {(char *)((uintptr_t)begin & ~page),
-                           (char *)(((uintptr_t)begin + (uintptr_t)bytes + page) & ~page)};
+  treadle_touched_pages range = {(char *)((uintptr_t)begin & ~page),
+                                 (char *)(((uintptr_t)begin + (uintptr_t)bytes + page) & ~page)};
   if (source->touched_bytes >= TOUCHED_MAX)
     treadle_source_let_go(source); /* not this range: it may be read yet */
-  treadle_touched *last = source->touched.count ? &source->touched.items[source->touched.count - 1] : NULL;
+  treadle_touched_pages *last =
+      source->touched.count ? &source->touched.items[source->touched.count - 1] : NULL;
   source->touched_bytes += bytes;
   if (!last || range.begin < last->begin || range.begin > last->end)
     return treadle_array_push(&source->touched, range);

@@ -1,8 +1,8 @@
 /* A source: the values of a checkpoint, wherever they lie in its files.
  *
- * Every kind of checkpoint answers one question: where do the elements of a box of a canonical tensor lie in the
- * mapped files? Kinds: safetensors (source_hf.c), and those that a layout describes (source_layout.c): Megatron's
- * archives, a file a rank (source_megatron.c), and torch.distributed.checkpoint (source_dist.c). A new kind is one file
+ * Every type of checkpoint answers one question: where do the elements of a box of a canonical tensor lie in the
+ * mapped files? Types: safetensors (source_hf.c), and those that a layout describes (source_layout.c): Megatron's
+ * archives, a file a rank (source_megatron.c), and torch.distributed.checkpoint (source_dist.c). A new type is one file
  * and one row of the table in source.c. */
 #ifndef TREADLE_CONVERT_SOURCE_H
 #define TREADLE_CONVERT_SOURCE_H
@@ -22,20 +22,20 @@ typedef struct treadle_file_box {
   int8_t add;   /* what is stored is the canonical value plus this */
   int32_t file; /* of the source's files */
   bool coded;   /* fp8 with scales, or MXFP4: `stored` says how, and data and strides say nothing */
-  treadle_stored_place stored;
+  treadle_stored_box stored;
 } treadle_file_box;
 
 typedef TREADLE_ARRAY(treadle_file_box) treadle_file_boxes;
 
 typedef struct treadle_source treadle_source;
 
-typedef struct treadle_touched { /* pages of a mapping */
+typedef struct treadle_touched_pages { /* pages of a mapping */
   char *begin, *end;
-} treadle_touched;
+} treadle_touched_pages;
 
-typedef struct treadle_source_kind {
+typedef struct treadle_source_type {
   const char *name; /* as --from has it */
-  /* Sets files, layout and kind. */
+  /* Sets files, layout and type. */
   treadle_status (*open)(treadle_source *source, const char *folder, const char *layout_text);
   treadle_status (*places)(treadle_source *source, int32_t tensor, const treadle_box *box,
                            treadle_file_boxes *places);
@@ -45,31 +45,31 @@ typedef struct treadle_source_kind {
   /* Where a file is mapped; NULL: it is not. */
   const void *(*image)(const treadle_source *source, int32_t file);
   void (*close)(treadle_source *source);
-} treadle_source_kind;
+} treadle_source_type;
 
 struct treadle_source {
-  const treadle_source_kind *kind;
+  const treadle_source_type *type;
   const treadle_model *model;
   const treadle_checkpoint *kept; /* originals of values with an offset (kept.h); may be NULL */
   treadle_inputs *inputs;         /* gets every file before, or as, it is read */
   treadle_layout *layout;         /* NULL: none */
   const char **files;             /* paths */
   int32_t file_count;
-  int64_t iteration;                      /* -1: a release, or not known */
-  int64_t skipped, opaque;                /* values of the files that are no weights */
-  void *state;                            /* of the kind */
-  TREADLE_ARRAY(treadle_touched) touched; /* since they were let go */
+  int64_t iteration;                            /* -1: a release, or not known */
+  int64_t skipped, opaque;                      /* values of the files that are no weights */
+  void *state;                                  /* of the type */
+  TREADLE_ARRAY(treadle_touched_pages) touched; /* since they were let go */
   int64_t touched_bytes;
   treadle_arena arena;
 };
 
-extern const treadle_source_kind treadle_source_hf, treadle_source_megatron, treadle_source_dist;
+extern const treadle_source_type treadle_source_hf, treadle_source_megatron, treadle_source_dist;
 
-/* The kind of a layout text; refused when it is none that can be read. */
-treadle_status treadle_source_kind_of(const char *layout_text, const treadle_source_kind **kind_p);
+/* The type of a layout text; refused when it is none that can be read. */
+treadle_status treadle_source_type_of(const char *layout_text, const treadle_source_type **type_p);
 
 /* `model`, its checkpoint and `inputs` outlive the source. */
-treadle_status treadle_source_open(const treadle_source_kind *kind, const treadle_model *model,
+treadle_status treadle_source_open(const treadle_source_type *type, const treadle_model *model,
                                    treadle_inputs *inputs, const char *folder, const char *layout_text,
                                    treadle_source **source_p);
 void treadle_source_close(treadle_source *source);

@@ -10,7 +10,7 @@
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/torch_dist.h"
@@ -35,7 +35,7 @@ typedef struct dist_storage {
 
 typedef struct dist_state {
   treadle_torch_dist *dist;
-  treadle_map keys;
+  treadle_hash_map keys;
   bool *used; /* by tensor */
   dist_storage *storages;
 } dist_state;
@@ -47,7 +47,7 @@ static treadle_status no_memory(const char *path) {
 /* ---- Keys -------------------------------------------------------------------------------------- */
 
 static treadle_dist_tensor *find_key(const dist_state *state, const char *key) {
-  int64_t at = treadle_map_get(&state->keys, key, -1);
+  int64_t at = treadle_hash_map_get(&state->keys, key, -1);
   if (at < 0) return NULL;
   state->used[at] = true;
   return &state->dist->tensors[at];
@@ -179,7 +179,7 @@ static treadle_status dist_open(treadle_source *source, const char *folder, cons
   }
   source->skipped = state->dist->skipped;
   for (int32_t i = 0; i < state->dist->count; i++)
-    TRY(treadle_map_put(&state->keys, state->dist->tensors[i].key, i));
+    TRY(treadle_hash_map_put(&state->keys, state->dist->tensors[i].key, i));
   for (int32_t n = 0; n < count; n++) TRY(match_storage(source, folder, n));
   TRY(check_left_over(source, folder));
 out:
@@ -188,7 +188,7 @@ out:
 
 /* ---- The questions ----------------------------------------------------------------------------- */
 
-static bool holds(const treadle_dist_chunk *chunk, const dist_part *part) {
+static bool holds(const treadle_dist_box *chunk, const dist_part *part) {
   for (int l = 0; l < part->leads; l++)
     if (part->lead[l] < chunk->offset[l] || part->lead[l] >= chunk->offset[l] + chunk->size[l])
       return false;
@@ -196,7 +196,7 @@ static bool holds(const treadle_dist_chunk *chunk, const dist_part *part) {
 }
 
 static bool dist_chunk(const treadle_source *source, int64_t rank, int32_t number, int32_t n,
-                       treadle_stored_chunk *chunk_p) {
+                       treadle_stored_shard *chunk_p) {
   const dist_state *state = source->state;
   const dist_storage *storage = &state->storages[number];
   (void)rank;
@@ -204,9 +204,9 @@ static bool dist_chunk(const treadle_source *source, int64_t rank, int32_t numbe
     const dist_part *part = &storage->parts[p];
     const treadle_dist_tensor *tensor = part->tensor;
     for (int32_t c = 0; c < tensor->chunk_count; c++) {
-      const treadle_dist_chunk *chunk = &tensor->chunks[c];
+      const treadle_dist_box *chunk = &tensor->chunks[c];
       if (!holds(chunk, part) || n-- > 0) continue;
-      *chunk_p = (treadle_stored_chunk){.data = chunk->data};
+      *chunk_p = (treadle_stored_shard){.data = chunk->data};
       for (int l = 0; l < part->leads; l++)
         chunk_p->data += (part->lead[l] - chunk->offset[l]) * chunk->strides[l] *
                          (int64_t)treadle_dtype_bytes(tensor->dtype);
@@ -238,8 +238,8 @@ static void dist_close(treadle_source *source) {
   dist_state *state = source->state;
   if (!state) return;
   treadle_torch_dist_close(state->dist);
-  treadle_map_release(&state->keys);
+  treadle_hash_map_release(&state->keys);
 }
 
-const treadle_source_kind treadle_source_dist = {"torch_dist", dist_open,  dist_places,
+const treadle_source_type treadle_source_dist = {"torch_dist", dist_open,  dist_places,
                                                  NULL,         dist_image, dist_close};

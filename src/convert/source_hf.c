@@ -23,7 +23,7 @@ out:
 static treadle_status hf_places(treadle_source *source, int32_t tensor, const treadle_box *box,
                                 treadle_file_boxes *places) {
   treadle_status status = TREADLE_OK;
-  treadle_stored_place stored;
+  treadle_stored_box stored;
   for (int32_t next = 0;
        treadle_model_stored(source->model, tensor, box->start, box->size, &next, &stored);) {
     treadle_file_box place = {.box = *box, .dtype = stored.stored->dtype, .file = stored.stored->file};
@@ -48,4 +48,4 @@ static const void *hf_image(const treadle_source *source, int32_t file) {
 
 static void hf_close(treadle_source *source) { (void)source; }
 
-const treadle_source_kind treadle_source_hf = {"hf", hf_open, hf_places, NULL, hf_image, hf_close};
+const treadle_source_type treadle_source_hf = {"hf", hf_open, hf_places, NULL, hf_image, hf_close};

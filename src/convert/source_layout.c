@@ -32,7 +32,7 @@ typedef struct frame {
 /* One storage tensor as it is looked at. */
 typedef struct look {
   treadle_source *source;
-  treadle_chunk_of chunk_of;
+  treadle_stored_shard_of chunk_of;
   const treadle_storage *storage;
   int64_t rank;
   int32_t number;
@@ -43,7 +43,7 @@ typedef struct look {
 } look;
 
 /* A chunk that is all of the storage tensor, row-major, becomes one of a vector. */
-static bool make_vector(const treadle_storage *storage, treadle_stored_chunk *chunk) {
+static bool make_vector(const treadle_storage *storage, treadle_stored_shard *chunk) {
   int64_t elems = 1;
   for (int d = storage->ndim - 1; d >= 0; d--) {
     int64_t size = storage->shape[d];
@@ -125,7 +125,7 @@ out:
 }
 
 static treadle_status push_chunk(look *l, const frame *f, const part *whole,
-                                 const treadle_stored_chunk *chunk) {
+                                 const treadle_stored_shard *chunk) {
   treadle_status status;
   int64_t size = (int64_t)treadle_dtype_bytes(l->cell->dtype);
   l->now.count = 0;
@@ -163,7 +163,7 @@ static treadle_status look_at(look *l, const treadle_box *box, int64_t offset, c
   int64_t begin = storage->offset + expert * storage->slot_stride;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) elems[a] = stride[a] / size;
   l->number = storage->public_first + (int32_t)expert * storage->run + storage->run_at;
-  treadle_stored_chunk chunk;
+  treadle_stored_shard chunk;
   for (int32_t n = 0; l->chunk_of(l->source, l->rank, l->number, n, &chunk); n++) {
     frame f;
     part whole;
@@ -218,8 +218,8 @@ static void end_look(look *l) {
   treadle_array_release(&l->clipped);
 }
 
-treadle_status treadle_layout_places(treadle_source *source, treadle_chunk_of chunk_of, int32_t tensor,
-                                     const treadle_box *box, treadle_file_boxes *places) {
+treadle_status treadle_layout_places(treadle_source *source, treadle_stored_shard_of chunk_of,
+                                     int32_t tensor, const treadle_box *box, treadle_file_boxes *places) {
   treadle_status status;
   treadle_cells cells = {0};
   look l = {.source = source, .chunk_of = chunk_of, .places = places};
@@ -293,8 +293,8 @@ out:
   return status;
 }
 
-treadle_status treadle_layout_compare(treadle_source *source, treadle_chunk_of chunk_of, int32_t tensor,
-                                      int64_t limit, int64_t *bytes) {
+treadle_status treadle_layout_compare(treadle_source *source, treadle_stored_shard_of chunk_of,
+                                      int32_t tensor, int64_t limit, int64_t *bytes) {
   enum { STEP = 16 << 20 }; /* bytes that are compared at once */
   treadle_status status;
   treadle_cells cells = {0};

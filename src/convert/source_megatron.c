@@ -2,11 +2,11 @@
  *
  * A file must hold exactly the tensors that the layout gives its rank, by name, type and shape. Beside them there may be
  * anything: arguments, optimizer, random states are counted and left alone, and so is _extra_state among them. */
+#include "convert/megatron_files.h"
 #include "convert/source_layout.h"
-#include "convert/world.h"
 
 #include "base/dtype.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/torch.h"
@@ -22,7 +22,7 @@ typedef struct archive {
 } archive;
 
 typedef struct megatron {
-  treadle_world world;
+  treadle_megatron_files world;
   archive *archives; /* by file */
 } megatron;
 
@@ -32,7 +32,7 @@ static treadle_status no_memory(const char *path) {
 
 /* ---- Which files there are --------------------------------------------------------------------- */
 
-static treadle_status count_folders(const char *folder, const treadle_map *expected, int32_t *count_p,
+static treadle_status count_folders(const char *folder, const treadle_hash_map *expected, int32_t *count_p,
                                     char *unexpected, size_t room) {
   DIR *listing = opendir(folder);
   *count_p = 0;
@@ -41,19 +41,20 @@ static treadle_status count_folders(const char *folder, const treadle_map *expec
   for (struct dirent *entry; (entry = readdir(listing));) {
     if (!treadle_text_starts(entry->d_name, "mp_rank_")) continue;
     ++*count_p;
-    if (treadle_map_get(expected, entry->d_name, -1) < 0) snprintf(unexpected, room, "%s", entry->d_name);
+    if (treadle_hash_map_get(expected, entry->d_name, -1) < 0)
+      snprintf(unexpected, room, "%s", entry->d_name);
   }
   closedir(listing);
   return TREADLE_OK;
 }
 
 static treadle_status check_folders(const treadle_source *source, const char *folder,
-                                    const treadle_world *world) {
+                                    const treadle_megatron_files *world) {
   treadle_status status = TREADLE_OK;
-  treadle_map expected = {0};
+  treadle_hash_map expected = {0};
   char unexpected[256];
   int32_t count;
-  for (int32_t i = 0; i < world->file_count; i++) TRY(treadle_map_put(&expected, world->names[i], i));
+  for (int32_t i = 0; i < world->file_count; i++) TRY(treadle_hash_map_put(&expected, world->names[i], i));
   TRY(count_folders(folder, &expected, &count, unexpected, sizeof unexpected));
   if (count != world->file_count || *unexpected) {
     const char *missing = NULL;
@@ -64,7 +65,7 @@ static treadle_status check_folders(const treadle_source *source, const char *fo
                      missing ? missing : "", *unexpected ? "; of no rank is " : "", unexpected));
   }
 out:
-  treadle_map_release(&expected);
+  treadle_hash_map_release(&expected);
   return status;
 }
 
@@ -108,7 +109,7 @@ static treadle_status check_tensor(const char *path, const treadle_torch_tensor 
 static treadle_status match(treadle_source *source, int32_t file, archive *a) {
   treadle_status status = TREADLE_OK;
   megatron *m = source->state;
-  treadle_map names = {0};
+  treadle_hash_map names = {0};
   treadle_arena arena = {0};
   const char *path = source->files[file];
   int64_t rank = m->world.ranks[file];
@@ -119,7 +120,7 @@ static treadle_status match(treadle_source *source, int32_t file, archive *a) {
     const treadle_torch_tensor *tensor = &a->torch->tensors[i];
     const char *key = treadle_arena_format(&arena, "%s %s", tensor->entry, bare_name(tensor->name));
     if (!key) TRY(no_memory(path));
-    TRY(treadle_map_put(&names, key, i));
+    TRY(treadle_hash_map_put(&names, key, i));
   }
   for (int32_t n = 0; n < count; n++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
@@ -127,24 +128,24 @@ static treadle_status match(treadle_source *source, int32_t file, archive *a) {
     char entry[24] = "model", key[300];
     if (m->world.chunked) snprintf(entry, sizeof entry, "model%d", info.chunk);
     snprintf(key, sizeof key, "%s %s", entry, info.name);
-    int64_t at = treadle_map_get(&names, key, -1);
+    int64_t at = treadle_hash_map_get(&names, key, -1);
     if (at < 0)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: has no tensor %s in '%s', which the layout has there", path,
                        info.name, entry));
     a->tensors[n] = &a->torch->tensors[at];
     TRY(check_tensor(path, a->tensors[n], &info));
-    TRY(treadle_map_put(&names, key, -2)); /* taken */
+    TRY(treadle_hash_map_put(&names, key, -2)); /* taken */
   }
   for (int32_t i = 0; i < a->torch->count && a->torch->count != count; i++) {
     const treadle_torch_tensor *tensor = &a->torch->tensors[i];
     char key[600];
     snprintf(key, sizeof key, "%s %s", tensor->entry, bare_name(tensor->name));
-    if (treadle_map_get(&names, key, -1) != -2)
+    if (treadle_hash_map_get(&names, key, -1) != -2)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: tensor %s in '%s' is none of the layout's", path, tensor->name,
                        tensor->entry));
   }
 out:
-  treadle_map_release(&names);
+  treadle_hash_map_release(&names);
   treadle_arena_release(&arena);
   return status;
 }
@@ -167,7 +168,7 @@ static treadle_status megatron_open(treadle_source *source, const char *folder, 
   megatron *m = treadle_arena_alloc(&source->arena, sizeof *m);
   if (!m) return no_memory(folder);
   source->state = m;
-  TRY(treadle_world_make(source->model, layout_text, &source->arena, &m->world));
+  TRY(treadle_megatron_files_make(source->model, layout_text, &source->arena, &m->world));
   source->layout = m->world.layout;
   TRY(treadle_source_folder(source, folder, m->world.names[0], &folder));
   size_t count = (size_t)m->world.file_count;
@@ -189,12 +190,12 @@ out:
 /* ---- The questions ----------------------------------------------------------------------------- */
 
 static bool megatron_chunk(const treadle_source *source, int64_t rank, int32_t number, int32_t n,
-                           treadle_stored_chunk *chunk_p) {
+                           treadle_stored_shard *chunk_p) {
   const megatron *m = source->state;
   if (n > 0) return false;
   int32_t file = m->world.file_of[rank];
   const treadle_torch_tensor *tensor = m->archives[file].tensors[number];
-  *chunk_p = (treadle_stored_chunk){.data = tensor->data, .file = file};
+  *chunk_p = (treadle_stored_shard){.data = tensor->data, .file = file};
   for (int d = 0; d < tensor->ndim; d++) {
     chunk_p->size[d] = tensor->shape[d];
     chunk_p->stride[d] = tensor->strides[d];
@@ -224,5 +225,5 @@ static void megatron_close(treadle_source *source) {
   if (m && !source->layout) treadle_layout_destroy(m->world.layout);
 }
 
-const treadle_source_kind treadle_source_megatron = {"megatron",       megatron_open,  megatron_places,
+const treadle_source_type treadle_source_megatron = {"megatron",       megatron_open,  megatron_places,
                                                      megatron_compare, megatron_image, megatron_close};

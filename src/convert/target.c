@@ -1,8 +1,8 @@
-/* Targets: opening and closing, what is carried, and which kind makes a file. */
+/* Targets: opening and closing, what is carried, and which type makes a file. */
 #include "convert/target.h"
 
 #include "convert/target_parts.h"
-#include "layout/words.h"
+#include "layout/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static treadle_status carried_file(const treadle_target *target, treadle_out_fil
   treadle_status status = TREADLE_OK;
   const treadle_checkpoint *checkpoint = target->model->checkpoint;
   size_t count = (size_t)treadle_target_count_carried(target);
-  file->kind = TREADLE_OUT_SAFETENSORS;
+  file->type = TREADLE_OUT_SAFETENSORS;
   file->tensors = treadle_arena_alloc_array(&file->arena, count, sizeof *file->tensors);
   if (!file->tensors) return no_memory(file->path);
   for (int32_t i = 0; i < checkpoint->count; i++) {
@@ -77,13 +77,13 @@ out:
   return status;
 }
 
-/* ---- Both kinds -------------------------------------------------------------------------------- */
+/* ---- Both types -------------------------------------------------------------------------------- */
 
 treadle_status treadle_target_open(const treadle_model *model, bool from_own,
                                    const treadle_checkpoint *carried, const char *text, int64_t iteration,
                                    treadle_target **target_p) {
   treadle_status status;
-  treadle_words words;
+  treadle_settings words;
   treadle_target *target = treadle_alloc(sizeof *target);
   *target_p = NULL;
   if (!target) return no_memory(text);
@@ -91,11 +91,11 @@ treadle_status treadle_target_open(const treadle_model *model, bool from_own,
   target->from_own = from_own;
   target->carried = carried;
   target->text = text;
-  TRY(treadle_words_parse(text, &target->arena, &words));
+  TRY(treadle_settings_parse(text, &target->arena, &words));
   TRY(mark_carried(target));
-  target->is_hf = strcmp(words.kind, "hf") == 0;
-  target->is_dist = strcmp(words.kind, "torch_dist") == 0;
-  if (!target->is_hf && !target->is_dist && strcmp(words.kind, "megatron") != 0)
+  target->is_hf = strcmp(words.type, "hf") == 0;
+  target->is_dist = strcmp(words.type, "torch_dist") == 0;
+  if (!target->is_hf && !target->is_dist && strcmp(words.type, "megatron") != 0)
     TRY(treadle_fail(TREADLE_REFUSED, "--to '%s': checkpoints are written as hf, megatron or torch_dist",
                      text));
   TRY(target->is_hf     ? treadle_target_open_hf(target)

@@ -8,16 +8,16 @@
 #ifndef TREADLE_CONVERT_TARGET_H
 #define TREADLE_CONVERT_TARGET_H
 
-#include "convert/world.h"
+#include "convert/megatron_files.h"
 #include "io/safetensors.h"
 #include "io/torch_dist.h"
 #include "model/stored.h"
 
-typedef enum treadle_out_kind {
+typedef enum treadle_out_type {
   TREADLE_OUT_SAFETENSORS,
   TREADLE_OUT_TORCH,
   TREADLE_OUT_DIST
-} treadle_out_kind;
+} treadle_out_type;
 
 typedef enum treadle_making {
   TREADLE_MADE_OF_VALUES, /* canonical values, cut and cast */
@@ -38,7 +38,7 @@ typedef struct treadle_out_tensor {
 } treadle_out_tensor;
 
 typedef struct treadle_out_file {
-  treadle_out_kind kind;
+  treadle_out_type type;
   const char *path; /* in the target's folder */
   treadle_out_tensor *tensors;
   int32_t count;
@@ -50,22 +50,22 @@ typedef struct treadle_out_file {
 } treadle_out_file;
 
 /* A tensor of Hugging Face's files: like one of the model's own files, or all of an entry of the model. */
-typedef struct treadle_out_item {
+typedef struct treadle_out_entry {
   treadle_making making;
   const char *name;
   int32_t own;   /* of the checkpoint; of scales, the weight that they belong to */
   int32_t entry; /* -1: it is like `own` */
-} treadle_out_item;
+} treadle_out_entry;
 
 /* A tensor of the model's own files. */
-typedef struct treadle_own {
+typedef struct treadle_original {
   treadle_coding coding;
   bool carried;   /* no part of the model */
   bool kept;      /* carried beside what is made of it (kept.h) */
   bool is_scales; /* of `weight` */
   int32_t weight;
   int32_t entry; /* MXFP4: what its values are all of */
-} treadle_own;
+} treadle_original;
 
 typedef struct treadle_target treadle_target;
 
@@ -78,16 +78,16 @@ struct treadle_target {
   bool is_hf, is_dist;
   bool from_own; /* the model's own files are the source */
   /* Megatron */
-  treadle_world world;
+  treadle_megatron_files world;
   const char *folder; /* "release", "iter_0000012" */
   /* torch_dist: by first_item, as the files have them */
   treadle_dist_part *dist_parts;
   int32_t *dist_numbers; /* of the storage tensors */
   /* Hugging Face: the model's own files when they are known, else shards of at most 5 GB */
-  treadle_header *headers; /* by file; text NULL: to be made */
-  int32_t *first_item;     /* by file, and one more */
-  treadle_out_item *items; /* of all files in file order */
-  treadle_own *own;        /* by tensor of the model's own files; NULL: they are not known */
+  treadle_header *headers;  /* by file; text NULL: to be made */
+  int32_t *first_item;      /* by file, and one more */
+  treadle_out_entry *items; /* of all files in file order */
+  treadle_original *own;    /* by tensor of the model's own files; NULL: they are not known */
   treadle_pieces own_pieces;
   int32_t *own_first; /* [count + 1] into own_pieces, by tensor */
   bool as_they_are;   /* own files keep all names and types, headers included */

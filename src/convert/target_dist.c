@@ -179,7 +179,7 @@ treadle_status treadle_target_dist_file(const treadle_target *target, int32_t nu
   int32_t first = target->first_item[number];
   TRY(treadle_target_list_rank(target, 0, target->dist_numbers + first,
                                target->first_item[number + 1] - first, file));
-  file->kind = TREADLE_OUT_DIST;
+  file->type = TREADLE_OUT_DIST;
   file->parts = target->dist_parts + first;
 out:
   return status;

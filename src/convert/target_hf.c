@@ -27,7 +27,7 @@ static treadle_stored about_entry(const treadle_target *target, int32_t index) {
   return about;
 }
 
-treadle_stored treadle_out_item_about(const treadle_target *target, const treadle_out_item *item) {
+treadle_stored treadle_out_entry_about(const treadle_target *target, const treadle_out_entry *item) {
   treadle_stored about;
   if (item->entry >= 0) {
     about = about_entry(target, item->entry);
@@ -75,20 +75,20 @@ static treadle_piece entry_piece(const treadle_target *target, int32_t index) {
 }
 
 /* The values of codes and scales as matrices. */
-static void set_blocks(const treadle_target *target, const treadle_out_item *item,
+static void set_blocks(const treadle_target *target, const treadle_out_entry *item,
                        treadle_out_tensor *out) {
-  treadle_out_item codes = *item;
+  treadle_out_entry codes = *item;
   codes.making = TREADLE_MADE_CODES;
-  const treadle_stored about = treadle_out_item_about(target, &codes);
+  const treadle_stored about = treadle_out_entry_about(target, &codes);
   out->rows = about.shape[about.ndim - 2];
   out->columns = about.shape[about.ndim - 1];
   memcpy(out->block, target->model->block, sizeof out->block);
 }
 
-static treadle_status make_tensor(const treadle_target *target, const treadle_out_item *item,
+static treadle_status make_tensor(const treadle_target *target, const treadle_out_entry *item,
                                   treadle_out_file *file, treadle_out_tensor *out) {
   treadle_status status = TREADLE_OK;
-  out->about = treadle_out_item_about(target, item);
+  out->about = treadle_out_entry_about(target, item);
   out->making = item->making;
   out->first_piece = file->pieces.count;
   if (item->making == TREADLE_MADE_RAW) return treadle_target_find_carried(target, &out->about, &out->raw);
@@ -106,7 +106,7 @@ treadle_status treadle_target_hf_file(const treadle_target *target, int32_t numb
                                       treadle_out_file *file) {
   treadle_status status = TREADLE_OK;
   int32_t first = target->first_item[number];
-  file->kind = TREADLE_OUT_SAFETENSORS;
+  file->type = TREADLE_OUT_SAFETENSORS;
   file->count = target->first_item[number + 1] - first;
   file->tensors = treadle_arena_alloc_array(&file->arena, (size_t)file->count, sizeof *file->tensors);
   if (!file->tensors) return no_memory(file->path);
@@ -123,12 +123,12 @@ out:
 
 static treadle_status add_entry(treadle_target *target, treadle_making making, int32_t index,
                                 int32_t *count, int64_t *filled) {
-  treadle_out_item item = {.making = making, .name = target->model->entries[index].name, .entry = index};
+  treadle_out_entry item = {.making = making, .name = target->model->entries[index].name, .entry = index};
   if (making == TREADLE_MADE_SCALES) {
     item.name = treadle_arena_format(&target->arena, "%s_scale_inv", item.name);
     if (!item.name) return no_memory(target->text);
   }
-  int64_t bytes = (int64_t)treadle_out_item_about(target, &item).bytes;
+  int64_t bytes = (int64_t)treadle_out_entry_about(target, &item).bytes;
   if (*filled > 0 && *filled + bytes > SHARD_BYTES) {
     target->file_count++;
     *filled = 0;
@@ -177,11 +177,11 @@ static treadle_status check_fp8(const treadle_target *target) {
                         model->family->name);
   if (!target->from_own || !model->is_fp8)
     for (int i = 0; i < 2; i++)
-      if (model->block[i] > TREADLE_BAND_BLOCK)
+      if (model->block[i] > TREADLE_BLOCK_ROW_SIDE)
         return treadle_fail(
             TREADLE_REFUSED,
             "--to '%s': fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
-            target->text, model->block[0], model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
+            target->text, model->block[0], model->block[1], TREADLE_BLOCK_ROW_SIDE, TREADLE_BLOCK_ROW_SIDE);
   return TREADLE_OK;
 }
 

@@ -15,7 +15,7 @@ static treadle_status list_items(const treadle_target *target, json_t *map, int6
   *total_p = 0;
   for (int32_t f = 0; f < target->file_count; f++)
     for (int32_t i = target->first_item[f]; i < target->first_item[f + 1]; i++) {
-      *total_p += (int64_t)treadle_out_item_about(target, &target->items[i]).bytes;
+      *total_p += (int64_t)treadle_out_entry_about(target, &target->items[i]).bytes;
       if (json_object_set_new(map, target->items[i].name, json_string(target->paths[f])) != 0)
         return no_memory();
     }

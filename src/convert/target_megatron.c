@@ -13,7 +13,7 @@ static treadle_status no_memory(const char *what) {
 
 treadle_status treadle_target_open_megatron(treadle_target *target, int64_t iteration) {
   treadle_status status;
-  TRY(treadle_world_make(target->model, target->text, &target->arena, &target->world));
+  TRY(treadle_megatron_files_make(target->model, target->text, &target->arena, &target->world));
   target->layout = target->world.layout;
   target->folder =
       iteration < 0 ? "release" : treadle_arena_format(&target->arena, "iter_%07" PRId64, iteration);
@@ -123,7 +123,7 @@ out:
 treadle_status treadle_target_megatron_file(const treadle_target *target, int32_t number,
                                             treadle_out_file *file) {
   int64_t rank = target->world.ranks[number];
-  file->kind = TREADLE_OUT_TORCH;
+  file->type = TREADLE_OUT_TORCH;
   return treadle_target_list_rank(target, rank, NULL, treadle_layout_storage_count(target->layout, rank),
                                   file);
 }

@@ -19,7 +19,7 @@ static int32_t index_of(const treadle_checkpoint *checkpoint, const treadle_stor
 
 /* A box of a canonical tensor in a stored one; of what becomes fp8, the values that it is made of. */
 static treadle_piece piece_of(const treadle_target *target, int32_t index,
-                              const treadle_stored_place *place) {
+                              const treadle_stored_box *place) {
   const treadle_tensor *tensor = &target->model->tensors[index];
   treadle_dtype dtype = treadle_layout_dtype(target->layout, tensor);
   if (dtype == TREADLE_FP8_E4M3) dtype = TREADLE_FP32;
@@ -34,13 +34,12 @@ static treadle_piece piece_of(const treadle_target *target, int32_t index,
   return piece;
 }
 
-static void take_place(treadle_target *target, int pass, int32_t tensor,
-                       const treadle_stored_place *place) {
+static void take_place(treadle_target *target, int pass, int32_t tensor, const treadle_stored_box *place) {
   const treadle_checkpoint *checkpoint = target->model->checkpoint;
   int32_t at = index_of(checkpoint, place->stored);
   target->own[at].coding = place->coding;
   if (place->scales) {
-    treadle_own *scales = &target->own[index_of(checkpoint, place->scales)];
+    treadle_original *scales = &target->own[index_of(checkpoint, place->scales)];
     scales->is_scales = true;
     scales->weight = at;
   }
@@ -63,18 +62,18 @@ static treadle_status take_pieces(treadle_target *target) {
   for (int pass = 0; pass < 2; pass++) {
     for (int32_t t = 0; t < model->tensor_count; t++) {
       const treadle_box whole = treadle_box_whole(&model->tensors[t]);
-      treadle_stored_place place;
+      treadle_stored_box place;
       if (model->tensors[t].scale_of >= 0) continue; /* they come with their weights */
       for (int32_t next = 0; treadle_model_stored(model, t, whole.start, whole.size, &next, &place);)
         take_place(target, pass, t, &place);
     }
-    for (int32_t a = 0; a < model->alias_count; a++) { /* a copy looks like its original */
-      int32_t t = model->aliases[a].tensor, next = 0;
+    for (int32_t a = 0; a < model->tied_count; a++) { /* a copy looks like its original */
+      int32_t t = model->tied[a].tensor, next = 0;
       const treadle_box whole = treadle_box_whole(&model->tensors[t]);
-      treadle_stored_place place;
-      if (!files->aliases[a] || !treadle_model_stored(model, t, whole.start, whole.size, &next, &place))
+      treadle_stored_box place;
+      if (!files->tied[a] || !treadle_model_stored(model, t, whole.start, whole.size, &next, &place))
         continue;
-      place.stored = files->aliases[a];
+      place.stored = files->tied[a];
       take_place(target, pass, t, &place);
     }
     if (pass == 1) break;
@@ -91,7 +90,7 @@ static treadle_status take_pieces(treadle_target *target) {
 
 /* Of one that is no scales. */
 static treadle_making making_of(const treadle_target *target, int32_t index) {
-  const treadle_own *own = &target->own[index];
+  const treadle_original *own = &target->own[index];
   int32_t first = target->own_first[index];
   bool coded = own->coding == TREADLE_CODED_FP8;
   if (own->carried || (coded && target->layout->fp8 && target->from_own)) return TREADLE_MADE_RAW;
@@ -104,7 +103,7 @@ static treadle_making making_of(const treadle_target *target, int32_t index) {
 
 /* The name without "_blocks", or with "_scale_inv" behind it. */
 static treadle_status rename_item(treadle_target *target, const treadle_stored *stored,
-                                  treadle_out_item *item) {
+                                  treadle_out_entry *item) {
   static const char blocks[] = "_blocks";
   int length = (int)strlen(stored->name);
   bool scales = item->making == TREADLE_MADE_SCALES;
@@ -117,9 +116,9 @@ static treadle_status rename_item(treadle_target *target, const treadle_stored *
 /* Adds what becomes of one tensor: one item, none, or two. */
 static treadle_status add_items(treadle_target *target, int32_t index, int32_t *count) {
   treadle_status status = TREADLE_OK;
-  const treadle_own *own = &target->own[index];
+  const treadle_original *own = &target->own[index];
   const treadle_stored *stored = &target->model->checkpoint->tensors[index];
-  treadle_out_item item = {.name = stored->name, .own = index, .entry = own->entry};
+  treadle_out_entry item = {.name = stored->name, .own = index, .entry = own->entry};
   if (own->is_scales) {
     treadle_making weight = making_of(target, own->weight);
     if (weight == TREADLE_MADE_OF_VALUES) return TREADLE_OK;
@@ -132,7 +131,7 @@ static treadle_status add_items(treadle_target *target, int32_t index, int32_t *
   target->decodes |= own->coding != TREADLE_CODED_PLAIN && item.making == TREADLE_MADE_OF_VALUES;
   if (own->entry >= 0) TRY(rename_item(target, stored, &item));
   target->items[(*count)++] = item;
-  const treadle_stored about = treadle_out_item_about(target, &item);
+  const treadle_stored about = treadle_out_entry_about(target, &item);
   if (about.dtype != stored->dtype) target->as_they_are = false;
   if (item.making == TREADLE_MADE_CODES && own->coding == TREADLE_CODED_PLAIN) {
     item.making = TREADLE_MADE_SCALES;

@@ -23,7 +23,7 @@ treadle_status treadle_target_dist_file(const treadle_target *target, int32_t nu
 treadle_status treadle_target_take_own(treadle_target *target);
 
 /* What a tensor of a Hugging Face target is: name, type, shape, bytes. */
-treadle_stored treadle_out_item_about(const treadle_target *target, const treadle_out_item *item);
+treadle_stored treadle_out_entry_about(const treadle_target *target, const treadle_out_entry *item);
 
 /* How many tensors of the model's own files are no part of it; and the bytes of one, found by its name. */
 int32_t treadle_target_count_carried(const treadle_target *target);

@@ -12,7 +12,7 @@ enum { TENSOR_OVERHEAD = 1 << 10 }; /* bytes that a tensor takes in a file besid
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out"); }
 
-/* The kinds of files as one. */
+/* The types of files as one. */
 typedef struct writer {
   treadle_torch_writer *torch;
   treadle_dist_writer *dist;
@@ -132,8 +132,8 @@ static treadle_status write_file(treadle_convert *c, int32_t number) {
   TRY(treadle_target_file(c->target, number, &file));
   TRY(treadle_out_folder_note(&c->folder, &begun));
   TRY(treadle_out_folder_make(&c->folder, file.path));
-  TRY(file.kind == TREADLE_OUT_TORCH  ? create_torch(c, path, &file, &w)
-      : file.kind == TREADLE_OUT_DIST ? treadle_dist_create(path, file.parts, file.count, &w.dist)
+  TRY(file.type == TREADLE_OUT_TORCH  ? create_torch(c, path, &file, &w)
+      : file.type == TREADLE_OUT_DIST ? treadle_dist_create(path, file.parts, file.count, &w.dist)
                                       : create_safetensors(path, &file, &w));
   for (int32_t i = 0; i < file.count; i++) TRY(write_tensor(c, &filler, &file, &file.tensors[i], &w, &n));
   TRY(treadle_inputs_intact(&c->inputs));

@@ -9,8 +9,9 @@
 
 /* ---- Shapes ------------------------------------------------------------------------------------- */
 
-treadle_status treadle_draft_shape(treadle_draft *d, const treadle_model *model, const treadle_pattern *p,
-                                   treadle_yaml *at, treadle_yaml **shape_p) {
+treadle_status treadle_draft_shape(treadle_draft *d, const treadle_model *model,
+                                   const treadle_draft_tensor *p, treadle_yaml *at,
+                                   treadle_yaml **shape_p) {
   treadle_yaml *item;
   treadle_status status;
   TRY(treadle_draft_new(d, TREADLE_YAML_LIST, shape_p));
@@ -35,8 +36,8 @@ out:
 
 /* ---- Lines -------------------------------------------------------------------------------------- */
 
-static treadle_status add_tensor(treadle_draft *d, const treadle_model *model, const treadle_pattern *p,
-                                 treadle_yaml *line) {
+static treadle_status add_tensor(treadle_draft *d, const treadle_model *model,
+                                 const treadle_draft_tensor *p, treadle_yaml *line) {
   int32_t all = model->layers + model->mtp_layers;
   const char *when = NULL;
   treadle_yaml *shape;
@@ -66,7 +67,7 @@ out:
   return status;
 }
 
-static treadle_status add_rule(treadle_draft *d, const treadle_pattern *p, const char *engine,
+static treadle_status add_rule(treadle_draft *d, const treadle_draft_tensor *p, const char *engine,
                                treadle_yaml *rules) {
   const char *prefix = strcmp(engine, "megatron") == 0 ? "D." : strcmp(engine, "vllm") == 0 ? "W." : "S.";
   const char *of = treadle_draft_written(d, p), *name = of;
@@ -86,8 +87,8 @@ out:
   return status;
 }
 
-static treadle_status add_pattern(treadle_draft *d, const treadle_model *model, const treadle_pattern *p,
-                                  treadle_yaml *block) {
+static treadle_status add_pattern(treadle_draft *d, const treadle_model *model,
+                                  const treadle_draft_tensor *p, treadle_yaml *block) {
   treadle_yaml *tensors, *engines, *rules, *line;
   treadle_status status;
   TRY(treadle_draft_part(d, block, "tensors", TREADLE_YAML_LIST, &tensors));
@@ -117,7 +118,7 @@ out:
 
 /* Does the family have a tensor of this name, of other dimensions? */
 static bool is_name_of_family(const treadle_draft *d, const treadle_draft_names *names,
-                              const treadle_pattern *p) {
+                              const treadle_draft_tensor *p) {
   const char *own = treadle_draft_written(d, p);
   for (int32_t k = 0; own && names->written && k < names->count; k++)
     if (strcmp(names->written[k], own) == 0) return true;
@@ -125,12 +126,12 @@ static bool is_name_of_family(const treadle_draft *d, const treadle_draft_names 
 }
 
 treadle_status treadle_draft_add(treadle_draft *d, const treadle_model *model) {
-  const treadle_draft_names names = treadle_draft_kind_names(d);
+  const treadle_draft_names names = treadle_draft_pattern_names(d);
   treadle_yaml *blocks, *block = NULL;
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    if (p->kind != -1) continue;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    if (p->pattern != -1) continue;
     if (p->ndim == 0 || p->ndim > TREADLE_MAX_DIMS - p->by_expert || (p->by_expert && !d->like->experts) ||
         is_name_of_family(d, &names, p)) {
       TRY(treadle_draft_ask(d, d->root->items[0], "%s, of %d dimensions%s, is left over", p->text, p->ndim,

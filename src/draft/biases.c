@@ -16,15 +16,16 @@ static const char *bias_name(const treadle_draft *d, const char *name) {
   return treadle_arena_format(d->arena, "%.*sbias", (int)(length - size), name);
 }
 
-/* The pattern of a new bias whose matrix the family knows by this name; NULL: none. */
-static const treadle_pattern *find_bias(const treadle_draft *d, const treadle_draft_names *names,
-                                        const char *matrix) {
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    if (p->kind < 0 || p->kind >= names->count || strcmp(names->written[p->kind], matrix) != 0) continue;
+/* The drafted of a new bias whose matrix the family knows by this name; NULL: none. */
+static const treadle_draft_tensor *find_bias(const treadle_draft *d, const treadle_draft_names *names,
+                                             const char *matrix) {
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    if (p->pattern < 0 || p->pattern >= names->count || strcmp(names->written[p->pattern], matrix) != 0)
+      continue;
     const char *name = bias_name(d, p->text);
-    for (int32_t k = 0; name && k < d->pattern_count; k++)
-      if (d->patterns[k].kind == -1 && strcmp(d->patterns[k].text, name) == 0) return &d->patterns[k];
+    for (int32_t k = 0; name && k < d->drafted_count; k++)
+      if (d->drafted[k].pattern == -1 && strcmp(d->drafted[k].text, name) == 0) return &d->drafted[k];
   }
   return NULL;
 }
@@ -45,21 +46,21 @@ out:
 }
 
 /* The rule of a matrix as one for its bias: `first` of its biases asks. NULL rule: they are not all there, or it is another's. */
-static treadle_status rule_from(treadle_draft *d, const treadle_yaml *matrix, const treadle_pattern *first,
-                                treadle_yaml **rule_p, bool *known_p) {
-  const treadle_draft_names names = treadle_draft_kind_names(d);
+static treadle_status rule_from(treadle_draft *d, const treadle_yaml *matrix,
+                                const treadle_draft_tensor *first, treadle_yaml **rule_p, bool *known_p) {
+  const treadle_draft_names names = treadle_draft_pattern_names(d);
   const treadle_yaml *of = treadle_yaml_get(matrix, "of"), *name = treadle_yaml_get(matrix, "name");
   treadle_yaml *parts, *part;
   treadle_status status = TREADLE_OK;
-  bool several = name && name->kind == TREADLE_YAML_LIST, mine = false;
+  bool several = name && name->type == TREADLE_YAML_LIST, mine = false;
   if (!names.written) return treadle_family_no_memory();
-  if (!of || !name || of->kind != TREADLE_YAML_LIST || treadle_yaml_get(matrix, "derived"))
+  if (!of || !name || of->type != TREADLE_YAML_LIST || treadle_yaml_get(matrix, "derived"))
     return TREADLE_OK;
   TRY(treadle_draft_new(d, TREADLE_YAML_LIST, &parts));
   const char *storage = several ? NULL : bias_name(d, name->text);
-  const treadle_pattern *leader = NULL;
+  const treadle_draft_tensor *leader = NULL;
   for (size_t i = 0; i < of->count; i++) {
-    const treadle_pattern *bias = find_bias(d, &names, of->items[i]->text);
+    const treadle_draft_tensor *bias = find_bias(d, &names, of->items[i]->text);
     if (!bias && !several) return TREADLE_OK;
     if (!bias || (several && bias != first)) continue;
     if (several && i < name->count) storage = bias_name(d, name->items[i]->text);
@@ -77,7 +78,7 @@ out:
   return status;
 }
 
-treadle_status treadle_draft_bias_rules(treadle_draft *d, const treadle_pattern *p, const char *engine,
+treadle_status treadle_draft_bias_rules(treadle_draft *d, const treadle_draft_tensor *p, const char *engine,
                                         treadle_yaml *rules, bool *known_p) {
   const treadle_yaml *matrices = treadle_tree_section(d->like_tree, engine);
   treadle_status status = TREADLE_OK;

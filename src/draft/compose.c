@@ -13,9 +13,9 @@
 
 /* ---- Nodes -------------------------------------------------------------------------------------- */
 
-treadle_status treadle_draft_new(treadle_draft *d, treadle_yaml_kind kind, treadle_yaml **node_p) {
+treadle_status treadle_draft_new(treadle_draft *d, treadle_yaml_type type, treadle_yaml **node_p) {
   static const treadle_yaml nowhere = {.file = "the draft"};
-  return treadle_tree_new(&d->assembly, kind, d->root ? d->root : &nowhere, node_p);
+  return treadle_tree_new(&d->assembly, type, d->root ? d->root : &nowhere, node_p);
 }
 
 treadle_status treadle_draft_text(treadle_draft *d, const char *text, treadle_yaml **node_p) {
@@ -39,11 +39,11 @@ out:
 }
 
 treadle_status treadle_draft_part(treadle_draft *d, treadle_yaml *map, const char *key,
-                                  treadle_yaml_kind kind, treadle_yaml **part_p) {
+                                  treadle_yaml_type type, treadle_yaml **part_p) {
   treadle_status status = TREADLE_OK;
   *part_p = treadle_tree_get(map, key);
   if (*part_p) return TREADLE_OK;
-  TRY(treadle_draft_new(d, kind, part_p));
+  TRY(treadle_draft_new(d, type, part_p));
   TRY(treadle_tree_set(&d->assembly, map, key, *part_p));
 out:
   return status;
@@ -84,9 +84,9 @@ static const char *restore(const treadle_draft *d, const char *name) {
   return name;
 }
 
-const char *treadle_draft_written(const treadle_draft *d, const treadle_pattern *pattern) {
-  if (pattern->in_layer) return treadle_arena_format(d->arena, "L.%s", pattern->rest);
-  return restore(d, pattern->text);
+const char *treadle_draft_written(const treadle_draft *d, const treadle_draft_tensor *drafted) {
+  if (drafted->in_layer) return treadle_arena_format(d->arena, "L.%s", drafted->rest);
+  return restore(d, drafted->text);
 }
 
 /* The beginning of names in layers. */
@@ -107,13 +107,13 @@ out:
 
 /* Tensors that are paired with one of another name. */
 static treadle_status add_renamed(treadle_draft *d) {
-  const treadle_draft_names names = treadle_draft_kind_names(d);
+  const treadle_draft_names names = treadle_draft_pattern_names(d);
   treadle_yaml *renamed;
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    if (p->kind < 0 || p->kind >= names.count) continue;
-    const char *before = names.written[p->kind], *own = treadle_draft_written(d, p);
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    if (p->pattern < 0 || p->pattern >= names.count) continue;
+    const char *before = names.written[p->pattern], *own = treadle_draft_written(d, p);
     if (!own) return treadle_family_no_memory();
     if (strcmp(before, own) == 0) continue;
     const char *dot = strstr(before, "."); /* N.: a prefix of MTP layers that stands for the same as L. */
@@ -142,9 +142,9 @@ static treadle_status add_carried(treadle_draft *d) {
   static const char *const words[] = {"visi", "visual", "image", "audio", "projector", "tower", NULL};
   treadle_yaml *carried, *item;
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    treadle_pattern *p = &d->patterns[i];
-    const char *branch = p->kind == -1 && !p->in_layer ? branch_of(d, p->text) : NULL;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    treadle_draft_tensor *p = &d->drafted[i];
+    const char *branch = p->pattern == -1 && !p->in_layer ? branch_of(d, p->text) : NULL;
     bool other = false;
     for (int w = 0; branch && words[w]; w++) other |= strstr(branch, words[w]) != NULL;
     if (!other) continue;
@@ -152,10 +152,10 @@ static treadle_status add_carried(treadle_draft *d) {
     TRY(treadle_draft_text(d, branch, &item));
     TRY(treadle_draft_append(d, carried, item));
     int32_t count = 0;
-    for (int32_t k = i; k < d->pattern_count; k++)
-      if (d->patterns[k].kind == -1 && treadle_text_starts(d->patterns[k].text, branch)) {
-        d->patterns[k].kind = TREADLE_DRAFT_OTHERWISE;
-        count += d->patterns[k].count;
+    for (int32_t k = i; k < d->drafted_count; k++)
+      if (d->drafted[k].pattern == -1 && treadle_text_starts(d->drafted[k].text, branch)) {
+        d->drafted[k].pattern = TREADLE_DRAFT_OTHERWISE;
+        count += d->drafted[k].count;
       }
     TRY(treadle_draft_ask(d, carried, "%d tensors of %s are taken for no part of the language model",
                           (int)count, branch));
@@ -170,9 +170,9 @@ out:
 static treadle_status add_quantised(treadle_draft *d) {
   treadle_yaml *list, *item;
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    if (p->kind != TREADLE_DRAFT_SCALES) continue;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    if (p->pattern != TREADLE_DRAFT_SCALES) continue;
     const char *name =
         treadle_arena_format(d->arena, "%.*s", (int)(strlen(p->text) - strlen("_scale_inv")), p->text);
     if (!name) return treadle_family_no_memory();

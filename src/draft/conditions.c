@@ -25,13 +25,13 @@ static int compare_when(const condition_lines *c, const char *when) {
 }
 
 /* Adds what a line says: its tensors stand in the layers where the condition holds, or does not. */
-static void add_line(condition_lines *c, const treadle_pattern *p, int which) {
+static void add_line(condition_lines *c, const treadle_draft_tensor *p, int which) {
   int32_t layers = c->model->layers;
   for (int32_t l = 0; l < layers; l++) {
     uint8_t here = (l < c->d->layers && p->layers[l]) == (which > 0);
     if (c->count && c->layers[l] != here) c->clear = false;
     c->layers[l] = here;
-    if (!c->count) c->differ += (treadle_model_find(c->model, p->kind, l) >= 0) != (p->layers[l] != 0);
+    if (!c->count) c->differ += (treadle_model_find(c->model, p->pattern, l) >= 0) != (p->layers[l] != 0);
   }
   c->count++;
 }
@@ -45,9 +45,9 @@ static treadle_status settle(treadle_draft *d, const treadle_model *model, const
   treadle_status status = TREADLE_OK;
   c.layers = treadle_arena_alloc(d->arena, (size_t)model->layers + 1);
   if (!c.layers) return treadle_family_no_memory();
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    int which = p->kind >= 0 && p->in_layer ? compare_when(&c, d->like->kinds[p->kind].when) : 0;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    int which = p->pattern >= 0 && p->in_layer ? compare_when(&c, d->like->patterns[p->pattern].when) : 0;
     if (which && d->layers >= model->layers) add_line(&c, p, which);
   }
   if (!c.count || !c.clear || !c.differ) return TREADLE_OK;

@@ -101,8 +101,8 @@ out:
 /* Does the dim alone say whether some tensors are there? Their names then say more than other fields. */
 static bool is_presence(const dim_values *v, const char *dim) {
   const treadle_family *like = v->d->like;
-  for (int32_t k = 0; k < like->kind_count; k++)
-    if (like->kinds[k].when && strcmp(like->kinds[k].when, dim) == 0) return true;
+  for (int32_t k = 0; k < like->pattern_count; k++)
+    if (like->patterns[k].when && strcmp(like->patterns[k].when, dim) == 0) return true;
   return false;
 }
 
@@ -123,18 +123,18 @@ out:
 /* ---- What shapes say ----------------------------------------------------------------------------- */
 
 /* The size that a dimension of a paired tensor wants of its last axis; -1: nothing. */
-static int64_t wanted_of(const dim_values *v, const treadle_kind *kind, const treadle_pattern *p, int dim,
-                         size_t wanted_dim) {
-  int64_t others = 1, size = p->shape[dim - kind->full_name.by_expert];
+static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, const treadle_draft_tensor *p,
+                         int dim, size_t wanted_dim) {
+  int64_t others = 1, size = p->shape[dim - pattern->full_name.by_expert];
   const char *last = NULL;
-  for (int a = 0; a < kind->naxes; a++) {
-    if (kind->axis_dim[a] != dim) continue;
+  for (int a = 0; a < pattern->naxes; a++) {
+    if (pattern->axis_dim[a] != dim) continue;
     if (last) {
       int64_t at = find_dim(v, last), number;
       int64_t value = at >= 0 ? v->values[at] : treadle_text_to_int64(last, &number) ? number : -1;
       if (value < 1 || __builtin_mul_overflow(others, value, &others)) return -1;
     }
-    last = kind->axis_text[a];
+    last = pattern->axis_text[a];
   }
   if (!last || strcmp(last, v->dims->keys[wanted_dim]) != 0 || size % others != 0) return -1;
   return size / others;
@@ -158,13 +158,13 @@ static void vote(size_votes *votes, int64_t size) {
 /* The value that most paired tensors want of a dim, where it has another one, or none; -1: it will do. */
 static int64_t wanted_value(const dim_values *v, size_t dim) {
   size_votes votes = {0};
-  for (int32_t i = 0; i < v->d->pattern_count; i++) {
-    const treadle_pattern *p = &v->d->patterns[i];
-    if (p->kind < 0 || p->ndim < 0 || p->other) continue;
-    const treadle_kind *kind = &v->d->like->kinds[p->kind];
-    if (kind->ndim != p->ndim + kind->full_name.by_expert) continue;
-    for (int k = kind->full_name.by_expert; k < kind->ndim; k++) {
-      int64_t wanted = wanted_of(v, kind, p, k, dim);
+  for (int32_t i = 0; i < v->d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &v->d->drafted[i];
+    if (p->pattern < 0 || p->ndim < 0 || p->other) continue;
+    const treadle_pattern *pattern = &v->d->like->patterns[p->pattern];
+    if (pattern->ndim != p->ndim + pattern->full_name.by_expert) continue;
+    for (int k = pattern->full_name.by_expert; k < pattern->ndim; k++) {
+      int64_t wanted = wanted_of(v, pattern, p, k, dim);
       if (wanted > 0) vote(&votes, wanted);
     }
   }
@@ -245,9 +245,9 @@ out:
 /* ---- Tensors that are there or not by a dim ------------------------------------------------------ */
 
 static bool is_present(const dim_values *v, const char *dim) {
-  for (int32_t i = 0; i < v->d->pattern_count; i++) {
-    int32_t kind = v->d->patterns[i].kind;
-    const char *when = kind >= 0 ? v->d->like->kinds[kind].when : NULL;
+  for (int32_t i = 0; i < v->d->drafted_count; i++) {
+    int32_t pattern = v->d->drafted[i].pattern;
+    const char *when = pattern >= 0 ? v->d->like->patterns[pattern].when : NULL;
     if (when && strcmp(when, dim) == 0) return true;
   }
   return false;

@@ -172,9 +172,9 @@ void treadle_family_draft_get_info(const treadle_family_draft *draft, treadle_fa
   info.open = d->open_count;
   if (d->open.text) info.open_lines = d->open.text;
   info.names = d->checkpoint->count;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    info.kinds++;
-    info.added += d->patterns[i].kind == -1;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    info.patterns++;
+    info.added += d->drafted[i].pattern == -1;
   }
   const treadle_yaml *renamed = treadle_yaml_get(d->root, "renamed");
   info.renamed = renamed ? (int32_t)renamed->count : 0;

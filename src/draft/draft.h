@@ -1,9 +1,9 @@
 /* A draft of a family file, made of a checkpoint's config and the names and shapes of its tensors: what the file would say as far
  * as that can be seen, and what has to be said by who knows the model.
  *
- *   patterns.c    names to patterns: {l} for the layer, * for the expert, shapes, the layers that have them
+ *   tensors.c    names to drafted: {l} for the layer, * for the expert, shapes, the layers that have them
  *   roles.c       what a tensor is, by the words of its name: the matrix of queries, the norm before the MLP, ...
- *   nearest.c     the family that is like it most; which of its tensors each pattern is
+ *   nearest.c     the family that is like it most; which of its tensors each drafted is
  *   options.c     options of its blocks that fit better
  *   fields.c      fields of the config by other names
  *   dims.c        the family's dims, by fields and by the shapes of tensors
@@ -28,12 +28,12 @@
 #include "model/model.h"
 
 enum {
-  TREADLE_MAX_PATTERNS = 1000,    /* kinds of tensors: the largest family has 70 */
+  TREADLE_MAX_PATTERNS = 1000,    /* patterns of tensors: the largest family has 70 */
   TREADLE_MAX_PATTERN_NAME = 250, /* characters */
   TREADLE_MAX_DRAFT_LAYERS = 100000,
-  TREADLE_DRAFT_OTHERWISE = -2, /* in the place of a kind: the family has it in another way */
-  TREADLE_DRAFT_FUSED = -3,     /* it is several kinds, one above the other */
-  TREADLE_DRAFT_SCALES = -4     /* the fp8 scales of another pattern */
+  TREADLE_DRAFT_OTHERWISE = -2, /* in the place of a pattern: the family has it in another way */
+  TREADLE_DRAFT_FUSED = -3,     /* it is several patterns, one above the other */
+  TREADLE_DRAFT_SCALES = -4     /* the fp8 scales of another drafted */
 };
 
 /* What a tensor is in a decoder. */
@@ -59,7 +59,7 @@ typedef enum treadle_role {
 } treadle_role;
 
 /* Names that differ in the numbers of layer and expert alone. */
-typedef struct treadle_pattern {
+typedef struct treadle_draft_tensor {
   const char *text; /* "model.layers.{l}.mlp.experts.*.up_proj.weight" */
   const char *rest; /* in layers: what stands behind the number of the layer and its dot; else the whole */
   bool in_layer, by_expert;
@@ -70,9 +70,9 @@ typedef struct treadle_pattern {
   const treadle_stored *first, *other; /* other: one of another shape, NULL: none */
   uint8_t *layers;                     /* a byte a layer: it has one there */
   int32_t layer_count;
-  int32_t role; /* treadle_role, and 1024 for each of: bias, of experts, of the shared expert */
-  int32_t kind; /* of the family that is extended; -1: none, or as below */
-} treadle_pattern;
+  int32_t role;    /* treadle_role, and 1024 for each of: bias, of experts, of the shared expert */
+  int32_t pattern; /* of the family that is extended; -1: none, or as below */
+} treadle_draft_tensor;
 
 typedef struct treadle_draft {
   treadle_arena *arena;
@@ -80,16 +80,16 @@ typedef struct treadle_draft {
   const char *folder;        /* of families; NULL: those built in */
   json_t *config;
   const char *inner_name; /* the object of the config that has the fields; NULL: the config itself */
-  json_t *inner; /* lent, as is the config */
+  json_t *inner;          /* lent, as is the config */
   const char *config_path, *name;
   const treadle_checkpoint *checkpoint;
-  treadle_pattern *patterns;
-  int32_t pattern_count;
+  treadle_draft_tensor *drafted;
+  int32_t drafted_count;
   const char *layer_prefix; /* "model.layers."; NULL: no name has a layer */
   int32_t layers;           /* that names speak of */
   int64_t experts;          /* of the config, or of the names; 0: none */
   treadle_family *like;
-  bool *taken;           /* by kind of `like`: the checkpoint has it, in whatever form */
+  bool *taken;           /* by pattern of `like`: the checkpoint has it, in whatever form */
   const char *like_name; /* of its file */
   const treadle_yaml *like_tree;
   treadle_yaml *blocks; /* of it with other options, for the draft; NULL: none. `like` has them */
@@ -101,17 +101,17 @@ typedef struct treadle_draft {
 
 /* A node in the draft. */
 treadle_status treadle_draft_text(treadle_draft *d, const char *text, treadle_yaml **node_p);
-treadle_status treadle_draft_new(treadle_draft *d, treadle_yaml_kind kind, treadle_yaml **node_p);
+treadle_status treadle_draft_new(treadle_draft *d, treadle_yaml_type type, treadle_yaml **node_p);
 treadle_status treadle_draft_append(treadle_draft *d, treadle_yaml *list, treadle_yaml *item);
 /* The map or list of a key, made where it is not there. */
 treadle_status treadle_draft_part(treadle_draft *d, treadle_yaml *map, const char *key,
-                                  treadle_yaml_kind kind, treadle_yaml **part_p);
+                                  treadle_yaml_type type, treadle_yaml **part_p);
 treadle_status treadle_draft_set(treadle_draft *d, treadle_yaml *map, const char *key, const char *text);
 /* Something is open: a comment above `at`, and a line of `open`. */
 treadle_status treadle_draft_ask(treadle_draft *d, treadle_yaml *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* patterns.c: fills patterns, layer_prefix and layers. Refused: names that no rule has in common. */
+/* tensors.c: fills drafted, layer_prefix and layers. Refused: names that no rule has in common. */
 treadle_status treadle_draft_patterns(treadle_draft *d);
 /* roles.c */
 int32_t treadle_draft_role(const char *rest, bool in_layer, bool by_expert, bool has_experts);
@@ -128,9 +128,9 @@ treadle_status treadle_draft_size(treadle_draft *d, const treadle_model *model, 
                                   const char **text_p, bool *certain_p);
 
 /* The role of a line of a family. */
-int32_t treadle_draft_kind_role(const treadle_family *family, const treadle_kind *kind);
-/* fused.c: pairs patterns that are several kinds; `kinds` is by pattern. Returns how many. */
-int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
+int32_t treadle_draft_pattern_role(const treadle_family *family, const treadle_pattern *pattern);
+/* fused.c: pairs drafted that are several patterns; `patterns` is by drafted. Returns how many. */
+int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *patterns,
                                  bool *taken);
 
 /* How much a family is like the checkpoint. */
@@ -138,7 +138,7 @@ treadle_status treadle_draft_score(const treadle_draft *d, const treadle_family 
 /* options.c: turns options of the family's blocks on with which it is more like the checkpoint. */
 treadle_status treadle_draft_options(treadle_draft *d);
 
-/* nearest.c: chooses the family, pairs patterns with its kinds. */
+/* nearest.c: chooses the family, pairs drafted with its patterns. */
 treadle_status treadle_draft_choose(treadle_draft *d, const char *like);
 treadle_status treadle_draft_pair(treadle_draft *d);
 

@@ -37,31 +37,31 @@ static bool has_dim(const treadle_family *family, const char *name) {
   return false;
 }
 
-/* The kinds that are parts of the pattern; false where the family has not all of them, or counts their rows otherwise. */
-static bool find_parts(const treadle_family *family, const treadle_pattern *p, const bool *taken,
-                       int32_t *kinds) {
+/* The patterns that are parts of the drafted; false where the family has not all of them, or counts their rows otherwise. */
+static bool find_parts(const treadle_family *family, const treadle_draft_tensor *p, const bool *taken,
+                       int32_t *patterns) {
   const fusion *f = fusion_of(p->role);
   for (int i = 0; f && i < 3 && f->parts[i]; i++) {
     int32_t wanted = (p->role & ~1023) | (int32_t)f->parts[i], found = -1;
-    for (int32_t k = 0; k < family->kind_count; k++)
-      if (!taken[k] && treadle_draft_kind_role(family, &family->kinds[k]) == wanted) found = k;
-    if (found < 0 || family->kinds[found].in_layer != p->in_layer) return false;
-    kinds[i] = found;
+    for (int32_t k = 0; k < family->pattern_count; k++)
+      if (!taken[k] && treadle_draft_pattern_role(family, &family->patterns[k]) == wanted) found = k;
+    if (found < 0 || family->patterns[found].in_layer != p->in_layer) return false;
+    patterns[i] = found;
   }
   if (!f) return false;
   if (f->whole == TREADLE_IS_GATE_UP) return true;
   return has_dim(family, "nh") && has_dim(family, "ng") && has_dim(family, "hd") &&
-         strcmp(family->kinds[kinds[1]].axis_text[0], "ng") == 0 &&
-         strcmp(family->kinds[kinds[1]].axis_text[1], "hd") == 0;
+         strcmp(family->patterns[patterns[1]].axis_text[0], "ng") == 0 &&
+         strcmp(family->patterns[patterns[1]].axis_text[1], "hd") == 0;
 }
 
-int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
+int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *family, int32_t *patterns,
                                  bool *taken) {
   int32_t paired = 0;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
+  for (int32_t i = 0; i < d->drafted_count; i++) {
     int32_t parts[3] = {-1, -1, -1};
-    if (kinds[i] != -1 || !find_parts(family, &d->patterns[i], taken, parts)) continue;
-    kinds[i] = TREADLE_DRAFT_FUSED;
+    if (patterns[i] != -1 || !find_parts(family, &d->drafted[i], taken, parts)) continue;
+    patterns[i] = TREADLE_DRAFT_FUSED;
     for (int k = 0; k < 3 && parts[k] >= 0; k++) taken[parts[k]] = true;
     paired++;
   }
@@ -73,14 +73,14 @@ int32_t treadle_draft_pair_fused(const treadle_draft *d, const treadle_family *f
 typedef struct fused_lines {
   treadle_draft *d;
   const fusion *fusion;
-  const treadle_pattern *pattern;
+  const treadle_draft_tensor *drafted;
   const char *whole;    /* the name of the tensor in lines */
   const char *names[3]; /* of the parts, in the family's lines */
   const char *views[3];
 } fused_lines;
 
 /* The rows of the whole: "heads*hd", "two*I". */
-static treadle_status shape_of(fused_lines *f, const treadle_kind *part, treadle_yaml **shape_p) {
+static treadle_status shape_of(fused_lines *f, const treadle_pattern *part, treadle_yaml **shape_p) {
   treadle_draft *d = f->d;
   bool heads = f->fusion->whole == TREADLE_IS_QKV;
   treadle_yaml *item;
@@ -100,7 +100,8 @@ out:
   return status;
 }
 
-static treadle_status add_view(fused_lines *f, const treadle_kind *kind, int part, treadle_yaml *views) {
+static treadle_status add_view(fused_lines *f, const treadle_pattern *pattern, int part,
+                               treadle_yaml *views) {
   treadle_draft *d = f->d;
   treadle_yaml *view, *take, *range, *item, *shape;
   treadle_status status;
@@ -113,7 +114,7 @@ static treadle_status add_view(fused_lines *f, const treadle_kind *kind, int par
     TRY(treadle_draft_text(d, f->fusion->takes[part][i], &item));
     TRY(treadle_draft_append(d, range, item));
   }
-  TRY(shape_of(f, kind, &shape));
+  TRY(shape_of(f, pattern, &shape));
   if (f->fusion->whole == TREADLE_IS_GATE_UP) { /* the axis is taken away: "two*I" becomes "I" */
     const char *text = shape->items[0]->text;
     TRY(treadle_draft_text(d, text + strlen("two*"), &shape->items[0]));
@@ -130,7 +131,7 @@ static treadle_status parts_of(fused_lines *f, const treadle_yaml *rule, treadle
   const treadle_yaml *of = treadle_yaml_get(rule, "of");
   treadle_status status = TREADLE_OK;
   *found_p = false;
-  if (!of || of->kind != TREADLE_YAML_LIST) return TREADLE_OK;
+  if (!of || of->type != TREADLE_YAML_LIST) return TREADLE_OK;
   TRY(treadle_tree_copy(&f->d->assembly, of, parts_p));
   for (size_t i = 0; i < of->count; i++)
     for (int k = 0; k < 3 && f->names[k]; k++)
@@ -154,7 +155,7 @@ static treadle_status change_rule(fused_lines *f, const char *engine, const trea
   TRY(treadle_draft_append(d, changes, change));
   TRY(treadle_draft_set(d, change, "in", engine));
   TRY(treadle_draft_set(d, change, "name",
-                        name->kind == TREADLE_YAML_LIST ? name->items[0]->text : name->text));
+                        name->type == TREADLE_YAML_LIST ? name->items[0]->text : name->text));
   for (int i = 0; keys[i]; i++)
     if (treadle_yaml_text(rule, keys[i], NULL))
       TRY(treadle_draft_set(d, change, keys[i], treadle_yaml_text(rule, keys[i], NULL)));
@@ -195,7 +196,7 @@ static treadle_status change_engine(fused_lines *f, const char *engine) {
     TRY(treadle_draft_ask(
         d, treadle_tree_get(engines, engine),
         "%s interleaves q, k and v by groups, which views of %s by heads do not have: it is left out",
-        engine, f->pattern->text));
+        engine, f->drafted->text));
     return TREADLE_OK;
   }
   for (size_t i = 0; rules && i < rules->count; i++) {
@@ -217,8 +218,8 @@ out:
 }
 
 /* The tensor in the place of its first part, and the others away. */
-static treadle_status change_tensors(fused_lines *f, const treadle_kind *first,
-                                     treadle_line_change *changes, const int32_t *kinds) {
+static treadle_status change_tensors(fused_lines *f, const treadle_pattern *first,
+                                     treadle_line_change *changes, const int32_t *patterns) {
   treadle_draft *d = f->d;
   const char *when = NULL;
   bool found = true;
@@ -228,48 +229,50 @@ static treadle_status change_tensors(fused_lines *f, const treadle_kind *first,
   TRY(treadle_draft_set(d, line, "name", f->whole));
   TRY(shape_of(f, first, &shape));
   TRY(treadle_tree_set(&d->assembly, line, "shape", shape));
-  if (f->pattern->in_layer) TRY(treadle_draft_condition(d, f->pattern->layers, d->layers, &when, &found));
+  if (f->drafted->in_layer) TRY(treadle_draft_condition(d, f->drafted->layers, d->layers, &when, &found));
   if (when) TRY(treadle_draft_set(d, line, "when", when));
   if (!found)
     TRY(treadle_draft_ask(d, line, "%s stands in %d of %d layers, by no rule that is plain: when?",
-                          f->pattern->text, (int)f->pattern->layer_count, (int)d->layers));
+                          f->drafted->text, (int)f->drafted->layer_count, (int)d->layers));
   TRY(treadle_draft_ask(d, line, "%s: are its rows those of %s%s%s, one behind the other?",
-                        f->pattern->text, f->fusion->views[0], f->fusion->views[2] ? ", k and " : " and ",
+                        f->drafted->text, f->fusion->views[0], f->fusion->views[2] ? ", k and " : " and ",
                         f->fusion->views[2] ? "v" : "up"));
-  changes[kinds[0]].line = line;
-  for (int i = 0; i < 3 && f->names[i]; i++) changes[kinds[i]].drop = true;
+  changes[patterns[0]].line = line;
+  for (int i = 0; i < 3 && f->names[i]; i++) changes[patterns[i]].drop = true;
 out:
   return status;
 }
 
 treadle_status treadle_draft_fuse(treadle_draft *d, treadle_line_change *changes) {
-  const treadle_draft_names names = treadle_draft_kind_names(d);
+  const treadle_draft_names names = treadle_draft_pattern_names(d);
   treadle_status status = TREADLE_OK;
-  bool *taken = treadle_arena_alloc_array(d->arena, (size_t)d->like->kind_count + 1, sizeof *taken);
+  bool *taken = treadle_arena_alloc_array(d->arena, (size_t)d->like->pattern_count + 1, sizeof *taken);
   if (!names.written || !taken) return treadle_family_no_memory();
-  for (int32_t i = 0; i < d->pattern_count; i++)
-    if (d->patterns[i].kind >= 0) taken[d->patterns[i].kind] = true;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    fused_lines f = {.d = d, .pattern = &d->patterns[i], .fusion = fusion_of(d->patterns[i].role)};
-    int32_t kinds[3] = {-1, -1, -1};
+  for (int32_t i = 0; i < d->drafted_count; i++)
+    if (d->drafted[i].pattern >= 0) taken[d->drafted[i].pattern] = true;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    fused_lines f = {.d = d, .drafted = &d->drafted[i], .fusion = fusion_of(d->drafted[i].role)};
+    int32_t patterns[3] = {-1, -1, -1};
     treadle_yaml *blocks, *block, *views;
-    if (f.pattern->kind != TREADLE_DRAFT_FUSED || !find_parts(d->like, f.pattern, taken, kinds)) continue;
-    f.whole = treadle_draft_written(d, f.pattern);
-    for (int k = 0; k < 3 && kinds[k] >= 0; k++) {
-      const char *last = strrchr(f.pattern->text, '.');
+    if (f.drafted->pattern != TREADLE_DRAFT_FUSED || !find_parts(d->like, f.drafted, taken, patterns))
+      continue;
+    f.whole = treadle_draft_written(d, f.drafted);
+    for (int k = 0; k < 3 && patterns[k] >= 0; k++) {
+      const char *last = strrchr(f.drafted->text, '.');
       bool bias = last && strcmp(last, ".bias") == 0;
-      f.names[k] = names.written[kinds[k]];
+      f.names[k] = names.written[patterns[k]];
       f.views[k] = treadle_arena_format(d->arena, "L.%s%s", f.fusion->views[k], bias ? "_bias" : "");
       if (!f.whole || !f.views[k]) return treadle_family_no_memory();
-      taken[kinds[k]] = true;
+      taken[patterns[k]] = true;
     }
     TRY(add_dims(&f));
     TRY(treadle_draft_part(d, d->root, "blocks", TREADLE_YAML_LIST, &blocks));
     TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &block));
     TRY(treadle_draft_append(d, blocks, block));
     TRY(treadle_draft_part(d, block, "views", TREADLE_YAML_LIST, &views));
-    for (int k = 0; k < 3 && kinds[k] >= 0; k++) TRY(add_view(&f, &d->like->kinds[kinds[k]], k, views));
-    TRY(change_tensors(&f, &d->like->kinds[kinds[0]], changes, kinds));
+    for (int k = 0; k < 3 && patterns[k] >= 0; k++)
+      TRY(add_view(&f, &d->like->patterns[patterns[k]], k, views));
+    TRY(change_tensors(&f, &d->like->patterns[patterns[0]], changes, patterns));
     for (int32_t e = 0; e < d->like->engine_count; e++) TRY(change_engine(&f, d->like->engines[e].engine));
   }
 out:

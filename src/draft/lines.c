@@ -4,15 +4,15 @@
 
 #include <string.h>
 
-treadle_draft_names treadle_draft_kind_names(const treadle_draft *d) {
+treadle_draft_names treadle_draft_pattern_names(const treadle_draft *d) {
   treadle_draft_names names = {0};
   const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
   const char **written =
-      treadle_arena_alloc_array(d->arena, (size_t)d->like->kind_count + 1, sizeof *written);
+      treadle_arena_alloc_array(d->arena, (size_t)d->like->pattern_count + 1, sizeof *written);
   for (size_t i = 0; written && i < tensors->count; i++) {
     const treadle_yaml *name = treadle_yaml_get(tensors->items[i], "name");
     for (size_t k = 0; k < treadle_family_count_names(tensors->items[i]); k++)
-      written[names.count++] = name->kind == TREADLE_YAML_LIST ? name->items[k]->text : name->text;
+      written[names.count++] = name->type == TREADLE_YAML_LIST ? name->items[k]->text : name->text;
   }
   names.written = written;
   return names;
@@ -20,21 +20,21 @@ treadle_draft_names treadle_draft_kind_names(const treadle_draft *d) {
 
 /* ---- What is different --------------------------------------------------------------------------- */
 
-static bool has_own(const treadle_model *model, int32_t kind, int32_t layer) {
-  int32_t tensor = treadle_model_find(model, kind, layer);
-  return tensor >= 0 && model->tensors[tensor].kind == kind;
+static bool has_own(const treadle_model *model, int32_t pattern, int32_t layer) {
+  int32_t tensor = treadle_model_find(model, pattern, layer);
+  return tensor >= 0 && model->tensors[tensor].pattern == pattern;
 }
 
 /* A tensor that the model expects, if only as a copy. */
-static bool is_expected(const treadle_model *model, int32_t kind, bool own) {
+static bool is_expected(const treadle_model *model, int32_t pattern, bool own) {
   for (int32_t l = -1; l < model->layers + model->mtp_layers; l++)
-    if (own ? has_own(model, kind, l) : treadle_model_find(model, kind, l) >= 0) return true;
+    if (own ? has_own(model, pattern, l) : treadle_model_find(model, pattern, l) >= 0) return true;
   return false;
 }
 
-static treadle_status find_layers(treadle_draft *d, const treadle_model *model, int32_t kind,
-                                  const treadle_pattern *p, treadle_line_change *change) {
-  bool apart = d->like->kinds[kind].full_name.mtp != NULL; /* MTP layers have names of their own */
+static treadle_status find_layers(treadle_draft *d, const treadle_model *model, int32_t pattern,
+                                  const treadle_draft_tensor *p, treadle_line_change *change) {
+  bool apart = d->like->patterns[pattern].full_name.mtp != NULL; /* MTP layers have names of their own */
   int32_t all = model->layers + (apart ? 0 : model->mtp_layers), differ = 0;
   bool found;
   treadle_status status = TREADLE_OK;
@@ -42,7 +42,7 @@ static treadle_status find_layers(treadle_draft *d, const treadle_model *model, 
   if (!layers) return treadle_family_no_memory();
   for (int32_t l = 0; l < all; l++) {
     layers[l] = l < d->layers && p->layers[l];
-    differ += layers[l] != (treadle_model_find(model, kind, l) >= 0);
+    differ += layers[l] != (treadle_model_find(model, pattern, l) >= 0);
   }
   if (!differ) return TREADLE_OK;
   TRY(treadle_draft_condition(d, layers, all, &change->when, &found));
@@ -55,18 +55,18 @@ out:
   return status;
 }
 
-static bool has_shape(const treadle_model *model, int32_t kind, const treadle_pattern *p) {
-  const treadle_tensor *tensor = &model->tensors[model->first_tensor[kind]];
+static bool has_shape(const treadle_model *model, int32_t pattern, const treadle_draft_tensor *p) {
+  const treadle_tensor *tensor = &model->tensors[model->first_tensor[pattern]];
   int lead = tensor->by_expert;
   return p->ndim < 0 || (tensor->ndim - lead == p->ndim &&
                          memcmp(tensor->shape + lead, p->shape, (size_t)p->ndim * sizeof *p->shape) == 0);
 }
 
 /* Another shape in a dimension of several axes, which rules fuse and cut by, is no change: the dims are not what they should be. */
-static treadle_status compare_shape(treadle_draft *d, const treadle_model *model, int32_t kind,
-                                    const treadle_pattern *p, treadle_line_change *change) {
-  const treadle_tensor *tensor = &model->tensors[model->first_tensor[kind]];
-  change->has_shape = !has_shape(model, kind, p);
+static treadle_status compare_shape(treadle_draft *d, const treadle_model *model, int32_t pattern,
+                                    const treadle_draft_tensor *p, treadle_line_change *change) {
+  const treadle_tensor *tensor = &model->tensors[model->first_tensor[pattern]];
+  change->has_shape = !has_shape(model, pattern, p);
   for (int i = 0; change->has_shape && i < p->ndim && i + tensor->by_expert < tensor->ndim; i++) {
     int axes = 0, dim = i + tensor->by_expert;
     for (int a = 0; a < tensor->naxes; a++) axes += tensor->axis_dim[a] == dim;
@@ -80,26 +80,26 @@ static treadle_status compare_shape(treadle_draft *d, const treadle_model *model
   return TREADLE_OK;
 }
 
-static treadle_status compare_kind(treadle_draft *d, const treadle_model *model, int32_t kind,
+static treadle_status compare_kind(treadle_draft *d, const treadle_model *model, int32_t pattern,
                                    treadle_line_change *change) {
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < d->pattern_count; i++)
-    if (d->patterns[i].kind == kind) change->pattern = &d->patterns[i];
-  const treadle_pattern *p = change->pattern;
+  for (int32_t i = 0; i < d->drafted_count; i++)
+    if (d->drafted[i].pattern == pattern) change->drafted = &d->drafted[i];
+  const treadle_draft_tensor *p = change->drafted;
   if (!p) {
-    change->has_when = !d->taken[kind] && is_expected(model, kind, true);
+    change->has_when = !d->taken[pattern] && is_expected(model, pattern, true);
     change->when = "false";
-    for (int32_t i = 0; i < d->pattern_count; i++)
-      change->asks |= change->has_when && !d->like->kinds[kind].when && d->patterns[i].kind == -1;
+    for (int32_t i = 0; i < d->drafted_count; i++)
+      change->asks |= change->has_when && !d->like->patterns[pattern].when && d->drafted[i].pattern == -1;
     return TREADLE_OK;
   }
-  if (!is_expected(model, kind, false)) {
+  if (!is_expected(model, pattern, false)) {
     change->has_when = true; /* by a condition on the config */
-    if (p->in_layer && p->layer_count < model->layers) TRY(find_layers(d, model, kind, p, change));
+    if (p->in_layer && p->layer_count < model->layers) TRY(find_layers(d, model, pattern, p, change));
     return TREADLE_OK;
   }
-  if (p->in_layer) TRY(find_layers(d, model, kind, p, change));
-  TRY(compare_shape(d, model, kind, p, change));
+  if (p->in_layer) TRY(find_layers(d, model, pattern, p, change));
+  TRY(compare_shape(d, model, pattern, p, change));
   if (p->other)
     TRY(treadle_draft_ask(d, d->root->items[0],
                           "%s has not the shape of %s: a family has one shape for both", p->other->name,
@@ -124,11 +124,11 @@ static treadle_status put_change(treadle_draft *d, const treadle_model *model,
                           treadle_yaml_text(line, "name", treadle_yaml_text(at, "name", "")),
                           d->like_name));
   if (change->has_shape) {
-    TRY(treadle_draft_shape(d, model, change->pattern, at, &shape));
+    TRY(treadle_draft_shape(d, model, change->drafted, at, &shape));
     TRY(treadle_tree_set(&d->assembly, line, "shape", shape));
     TRY(treadle_draft_ask(d, at,
                           "%s has another shape than in %s: do its rules still cut what they should?",
-                          change->pattern->text, d->like_name));
+                          change->drafted->text, d->like_name));
   }
 out:
   return status;
@@ -215,7 +215,7 @@ out:
 
 treadle_status treadle_draft_change(treadle_draft *d, const treadle_model *model) {
   const treadle_yaml *tensors = treadle_yaml_get(d->like_tree, "tensors");
-  const treadle_draft_names names = treadle_draft_kind_names(d);
+  const treadle_draft_names names = treadle_draft_pattern_names(d);
   treadle_line_change *changes =
       treadle_arena_alloc_array(d->arena, (size_t)names.count + 1, sizeof *changes);
   treadle_status status = TREADLE_OK;

@@ -17,12 +17,12 @@ static bool ends_with_name(const char *text, const char *name) {
 }
 
 /* A tensor with so many dimensions, if they are known. */
-static bool same_dims(const treadle_pattern *p, const treadle_kind *kind) {
-  return p->ndim < 0 || p->ndim == kind->ndim - kind->full_name.by_expert;
+static bool same_dims(const treadle_draft_tensor *p, const treadle_pattern *pattern) {
+  return p->ndim < 0 || p->ndim == pattern->ndim - pattern->full_name.by_expert;
 }
 
 /* A name of MTP layers that have names of their own. */
-static bool is_mtp_name(const treadle_pattern *p, const treadle_name *name) {
+static bool is_mtp_name(const treadle_draft_tensor *p, const treadle_name *name) {
   int64_t layer = 0;
   bool is_mtp = false;
   return !p->in_layer && name->mtp && treadle_name_match(name, true, p->first->name, &layer, &is_mtp) &&
@@ -30,65 +30,65 @@ static bool is_mtp_name(const treadle_pattern *p, const treadle_name *name) {
 }
 
 /* The same name, but for what stands before the layers, and before all names. */
-static bool same_name(const treadle_pattern *p, const treadle_name *name) {
+static bool same_name(const treadle_draft_tensor *p, const treadle_name *name) {
   if (p->in_layer != name->in_layer) return false;
   return p->in_layer ? strcmp(p->rest, rest_of(name)) == 0 : ends_with_name(p->text, name->text);
 }
 
-int32_t treadle_draft_kind_role(const treadle_family *family, const treadle_kind *kind) {
-  return treadle_draft_role(rest_of(&kind->full_name), kind->in_layer, kind->full_name.by_expert,
+int32_t treadle_draft_pattern_role(const treadle_family *family, const treadle_pattern *pattern) {
+  return treadle_draft_role(rest_of(&pattern->full_name), pattern->in_layer, pattern->full_name.by_expert,
                             family->experts != NULL);
 }
 
-/* Pairs with kinds[]: -1 for nothing. Returns points: 4 for one of the same name. */
-static int32_t pair_names(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
+/* Pairs with patterns[]: -1 for nothing. Returns points: 4 for one of the same name. */
+static int32_t pair_names(const treadle_draft *d, const treadle_family *family, int32_t *patterns,
                           bool *taken) {
   int32_t points = 0;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
-    kinds[i] = -1;
-    for (int32_t k = 0; k < family->kind_count && kinds[i] < 0; k++)
-      if (!taken[k] && same_name(p, &family->kinds[k].full_name) && same_dims(p, &family->kinds[k]))
-        kinds[i] = k;
-    if (kinds[i] >= 0) taken[kinds[i]] = true;
-    for (int32_t k = 0; k < family->kind_count && kinds[i] == -1; k++)
-      if (is_mtp_name(p, &family->kinds[k].full_name)) {
-        kinds[i] = TREADLE_DRAFT_OTHERWISE;
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
+    patterns[i] = -1;
+    for (int32_t k = 0; k < family->pattern_count && patterns[i] < 0; k++)
+      if (!taken[k] && same_name(p, &family->patterns[k].full_name) && same_dims(p, &family->patterns[k]))
+        patterns[i] = k;
+    if (patterns[i] >= 0) taken[patterns[i]] = true;
+    for (int32_t k = 0; k < family->pattern_count && patterns[i] == -1; k++)
+      if (is_mtp_name(p, &family->patterns[k].full_name)) {
+        patterns[i] = TREADLE_DRAFT_OTHERWISE;
         taken[k] = true;
       }
-    for (int32_t r = 0; r < family->packed.count && kinds[i] == -1; r++) {
+    for (int32_t r = 0; r < family->packed.count && patterns[i] == -1; r++) {
       const treadle_rule *rule = &family->packed.rules[r];
       if (!same_name(p, &rule->full_name)) continue;
-      kinds[i] = TREADLE_DRAFT_OTHERWISE;
-      for (int part = 0; part < rule->nparts; part++) taken[rule->parts[part].kind] = true;
+      patterns[i] = TREADLE_DRAFT_OTHERWISE;
+      for (int part = 0; part < rule->nparts; part++) taken[rule->parts[part].pattern] = true;
     }
-    for (int32_t c = 0; c < family->carried_count && kinds[i] == -1; c++)
-      if (treadle_text_starts(p->text, family->carried[c])) kinds[i] = TREADLE_DRAFT_OTHERWISE;
-    if (kinds[i] == -1 && ends_with_name(p->text, "rotary_emb.inv_freq"))
-      kinds[i] = TREADLE_DRAFT_OTHERWISE;
-    points += kinds[i] >= 0 ? 4 : kinds[i] == TREADLE_DRAFT_OTHERWISE ? 3 : 0;
+    for (int32_t c = 0; c < family->carried_count && patterns[i] == -1; c++)
+      if (treadle_text_starts(p->text, family->carried[c])) patterns[i] = TREADLE_DRAFT_OTHERWISE;
+    if (patterns[i] == -1 && ends_with_name(p->text, "rotary_emb.inv_freq"))
+      patterns[i] = TREADLE_DRAFT_OTHERWISE;
+    points += patterns[i] >= 0 ? 4 : patterns[i] == TREADLE_DRAFT_OTHERWISE ? 3 : 0;
   }
   return points;
 }
 
-/* Pairs what is left by roles that one pattern and one kind have. */
-static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, int32_t *kinds,
+/* Pairs what is left by roles that one drafted and one pattern have. */
+static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, int32_t *patterns,
                           bool *taken) {
   int32_t paired = 0;
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    const treadle_pattern *p = &d->patterns[i];
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    const treadle_draft_tensor *p = &d->drafted[i];
     int32_t found = -1, rivals = 0;
-    if (kinds[i] != -1 || !p->role) continue;
-    for (int32_t k = 0; k < d->pattern_count; k++)
-      rivals += k != i && kinds[k] == -1 && d->patterns[k].role == p->role;
-    for (int32_t k = 0; k < family->kind_count; k++)
-      if (!taken[k] && treadle_draft_kind_role(family, &family->kinds[k]) == p->role &&
-          family->kinds[k].in_layer == p->in_layer && same_dims(p, &family->kinds[k])) {
+    if (patterns[i] != -1 || !p->role) continue;
+    for (int32_t k = 0; k < d->drafted_count; k++)
+      rivals += k != i && patterns[k] == -1 && d->drafted[k].role == p->role;
+    for (int32_t k = 0; k < family->pattern_count; k++)
+      if (!taken[k] && treadle_draft_pattern_role(family, &family->patterns[k]) == p->role &&
+          family->patterns[k].in_layer == p->in_layer && same_dims(p, &family->patterns[k])) {
         rivals += found >= 0;
         found = k;
       }
     if (rivals || found < 0) continue;
-    kinds[i] = found;
+    patterns[i] = found;
     taken[found] = true;
     paired++;
   }
@@ -99,19 +99,19 @@ static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, 
 
 treadle_status treadle_draft_score(const treadle_draft *d, const treadle_family *family, int64_t *score_p) {
   treadle_arena arena = {0};
-  int32_t *kinds = treadle_arena_alloc_array(&arena, (size_t)d->pattern_count + 1, sizeof *kinds);
-  bool *taken = treadle_arena_alloc_array(&arena, (size_t)family->kind_count + 1, sizeof *taken);
-  if (!kinds || !taken) {
+  int32_t *patterns = treadle_arena_alloc_array(&arena, (size_t)d->drafted_count + 1, sizeof *patterns);
+  bool *taken = treadle_arena_alloc_array(&arena, (size_t)family->pattern_count + 1, sizeof *taken);
+  if (!patterns || !taken) {
     treadle_arena_release(&arena);
     return treadle_family_no_memory();
   }
-  int64_t points = pair_names(d, family, kinds, taken), roles = pair_roles(d, family, kinds, taken);
-  int64_t fused = treadle_draft_pair_fused(d, family, kinds, taken);
+  int64_t points = pair_names(d, family, patterns, taken), roles = pair_roles(d, family, patterns, taken);
+  int64_t fused = treadle_draft_pair_fused(d, family, patterns, taken);
   *score_p = 10 * points + 30 * roles + 25 * fused + 5 * family->engine_count;
-  for (int32_t i = 0; i < d->pattern_count; i++)
-    if (kinds[i] == -1) *score_p -= 20;
-  for (int32_t k = 0; k < family->kind_count; k++)
-    if (!taken[k] && family->kinds[k].scale_of < 0) *score_p -= family->kinds[k].when ? 1 : 20;
+  for (int32_t i = 0; i < d->drafted_count; i++)
+    if (patterns[i] == -1) *score_p -= 20;
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    if (!taken[k] && family->patterns[k].scale_of < 0) *score_p -= family->patterns[k].when ? 1 : 20;
   if ((d->experts > 0) != (family->experts != NULL)) *score_p -= 100;
   if (family->config && !d->inner_name) *score_p -= 12; /* a part of a larger model */
   treadle_arena_release(&arena);
@@ -156,27 +156,27 @@ out:
 }
 
 /* fp8 scales of tensors that have a pair. */
-static void pair_scales(const treadle_draft *d, int32_t *kinds) {
-  for (int32_t i = 0; i < d->pattern_count; i++) {
-    size_t length = strlen(d->patterns[i].text);
-    if (kinds[i] != -1 || length < 10 || strcmp(d->patterns[i].text + length - 10, "_scale_inv") != 0)
+static void pair_scales(const treadle_draft *d, int32_t *patterns) {
+  for (int32_t i = 0; i < d->drafted_count; i++) {
+    size_t length = strlen(d->drafted[i].text);
+    if (patterns[i] != -1 || length < 10 || strcmp(d->drafted[i].text + length - 10, "_scale_inv") != 0)
       continue;
-    for (int32_t k = 0; k < d->pattern_count && kinds[i] == -1; k++)
-      if (kinds[k] >= 0 && strlen(d->patterns[k].text) == length - 10 &&
-          strncmp(d->patterns[k].text, d->patterns[i].text, length - 10) == 0)
-        kinds[i] = TREADLE_DRAFT_SCALES;
+    for (int32_t k = 0; k < d->drafted_count && patterns[i] == -1; k++)
+      if (patterns[k] >= 0 && strlen(d->drafted[k].text) == length - 10 &&
+          strncmp(d->drafted[k].text, d->drafted[i].text, length - 10) == 0)
+        patterns[i] = TREADLE_DRAFT_SCALES;
   }
 }
 
 treadle_status treadle_draft_pair(treadle_draft *d) {
-  int32_t *kinds = treadle_arena_alloc_array(d->arena, (size_t)d->pattern_count + 1, sizeof *kinds);
-  bool *taken = treadle_arena_alloc_array(d->arena, (size_t)d->like->kind_count + 1, sizeof *taken);
-  if (!kinds || !taken) return treadle_family_no_memory();
-  pair_names(d, d->like, kinds, taken);
-  pair_roles(d, d->like, kinds, taken);
-  treadle_draft_pair_fused(d, d->like, kinds, taken);
-  pair_scales(d, kinds);
-  for (int32_t i = 0; i < d->pattern_count; i++) d->patterns[i].kind = kinds[i];
+  int32_t *patterns = treadle_arena_alloc_array(d->arena, (size_t)d->drafted_count + 1, sizeof *patterns);
+  bool *taken = treadle_arena_alloc_array(d->arena, (size_t)d->like->pattern_count + 1, sizeof *taken);
+  if (!patterns || !taken) return treadle_family_no_memory();
+  pair_names(d, d->like, patterns, taken);
+  pair_roles(d, d->like, patterns, taken);
+  treadle_draft_pair_fused(d, d->like, patterns, taken);
+  pair_scales(d, patterns);
+  for (int32_t i = 0; i < d->drafted_count; i++) d->drafted[i].pattern = patterns[i];
   d->taken = taken;
   return TREADLE_OK;
 }

@@ -61,7 +61,7 @@ out:
 /* Options of one block of the family that are off. */
 static treadle_status try_block(option_trial *t, const treadle_yaml *item) {
   const char *name =
-      item->kind == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL);
+      item->type == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL);
   const treadle_yaml *block;
   treadle_status status;
   if (!name) return TREADLE_OK;

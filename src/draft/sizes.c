@@ -10,9 +10,9 @@
 
 /* Is the dim an axis of any tensor? */
 static bool is_axis(const treadle_family *family, const char *dim) {
-  for (int32_t k = 0; k < family->kind_count; k++)
-    for (int a = 0; a < family->kinds[k].naxes; a++)
-      if (strcmp(family->kinds[k].axis_text[a], dim) == 0) return true;
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    for (int a = 0; a < family->patterns[k].naxes; a++)
+      if (strcmp(family->patterns[k].axis_text[a], dim) == 0) return true;
   return false;
 }
 

@@ -36,7 +36,7 @@ static treadle_status fill_section(treadle_assembly *a, treadle_yaml *tree, cons
     }
     if (!list || at == list->count)
       return treadle_family_fail(a->reader, line, "%s has no {place: %s} for this line", section, place);
-    if (line->kind == TREADLE_YAML_MAP) treadle_tree_unset(line, "to");
+    if (line->type == TREADLE_YAML_MAP) treadle_tree_unset(line, "to");
     one->items = &lines->items[i];
     TRY(treadle_tree_splice(a, list, at, 0, one));
   }
@@ -66,7 +66,7 @@ out:
 
 static treadle_status add_blocks(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *blocks) {
   treadle_status status = TREADLE_OK;
-  if (blocks->kind != TREADLE_YAML_LIST || blocks->count > TREADLE_MAX_BLOCKS)
+  if (blocks->type != TREADLE_YAML_LIST || blocks->count > TREADLE_MAX_BLOCKS)
     return treadle_family_fail(a->reader, blocks, "%s must be a list of at most %d", "blocks",
                                TREADLE_MAX_BLOCKS);
   for (size_t i = 0; i < blocks->count; i++) {
@@ -95,7 +95,7 @@ static void remove_traits(treadle_yaml *tree) {
   const treadle_yaml *traits = treadle_yaml_get(tree, "traits");
   for (size_t e = 0; traits && e < traits->count; e++) {
     treadle_yaml *map = traits->items[e];
-    for (size_t i = map->kind == TREADLE_YAML_MAP ? map->count : 0; i-- > 0;)
+    for (size_t i = map->type == TREADLE_YAML_MAP ? map->count : 0; i-- > 0;)
       if (strcmp(treadle_yaml_text(map, map->keys[i], ""), "none") == 0)
         treadle_tree_unset(map, map->keys[i]);
   }
@@ -106,14 +106,14 @@ static void remove_engines(treadle_yaml *tree) {
   static const char *const maps[] = {"traits", "requires", "outer", "engines",
                                      NULL}; /* engines last: it is asked */
   const treadle_yaml *engines = treadle_yaml_get(tree, "engines");
-  if (!engines || engines->kind != TREADLE_YAML_MAP) return;
+  if (!engines || engines->type != TREADLE_YAML_MAP) return;
   for (size_t i = engines->count; i-- > 0;) {
     const char *name = engines->keys[i];
-    if (engines->items[i]->kind != TREADLE_YAML_SCALAR || strcmp(engines->items[i]->text, "none") != 0)
+    if (engines->items[i]->type != TREADLE_YAML_SCALAR || strcmp(engines->items[i]->text, "none") != 0)
       continue;
     for (int k = 0; maps[k]; k++) {
       treadle_yaml *map = treadle_tree_get(tree, maps[k]);
-      if (map && map->kind == TREADLE_YAML_MAP) treadle_tree_unset(map, name);
+      if (map && map->type == TREADLE_YAML_MAP) treadle_tree_unset(map, name);
     }
   }
 }

@@ -65,7 +65,7 @@ treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree);
 
 treadle_status treadle_tree_copy(treadle_assembly *a, const treadle_yaml *node, treadle_yaml **copy_p);
 /* An empty map or list, in the place of `at` for messages. */
-treadle_status treadle_tree_new(treadle_assembly *a, treadle_yaml_kind kind, const treadle_yaml *at,
+treadle_status treadle_tree_new(treadle_assembly *a, treadle_yaml_type pattern, const treadle_yaml *at,
                                 treadle_yaml **node_p);
 /* Sets a key of a map; the last where it is new. */
 treadle_status treadle_tree_set(treadle_assembly *a, treadle_yaml *map, const char *key,

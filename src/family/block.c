@@ -33,16 +33,16 @@ static treadle_status read_options(block_reader *b, treadle_yaml *block, const t
   treadle_yaml *options = treadle_tree_get(block, "options");
   treadle_status status = TREADLE_OK;
   if (!options) TRY(treadle_tree_new(b->a, TREADLE_YAML_MAP, block, &options));
-  if (options->kind != TREADLE_YAML_MAP)
+  if (options->type != TREADLE_YAML_MAP)
     return treadle_family_fail(b->a->reader, options, "%s must be a map of names to values", "options");
   b->options = options;
-  for (size_t i = 0; item && item->kind == TREADLE_YAML_MAP && i < item->count; i++) {
+  for (size_t i = 0; item && item->type == TREADLE_YAML_MAP && i < item->count; i++) {
     if (strcmp(item->keys[i], "block") == 0) continue;
     if (!treadle_yaml_get(options, item->keys[i])) return unknown_option(b, item->items[i], item->keys[i]);
     TRY(treadle_tree_set(b->a, options, item->keys[i], item->items[i]));
   }
   for (size_t i = 0; i < options->count; i++)
-    if (options->items[i]->kind != TREADLE_YAML_SCALAR || !treadle_expr_is_name(options->keys[i]))
+    if (options->items[i]->type != TREADLE_YAML_SCALAR || !treadle_expr_is_name(options->keys[i]))
       return treadle_family_fail(b->a->reader, options->items[i], "option '%.64s' is no name with a text",
                                  options->keys[i]);
 out:
@@ -129,10 +129,10 @@ static void decide(treadle_yaml *line, bool *stands_p) {
 static treadle_status substitute(block_reader *b, treadle_yaml *node) {
   treadle_status status = TREADLE_OK;
   size_t kept = 0;
-  if (node->kind == TREADLE_YAML_SCALAR) return substitute_text(b, node);
+  if (node->type == TREADLE_YAML_SCALAR) return substitute_text(b, node);
   for (size_t i = 0; i < node->count; i++) {
     treadle_yaml *item = node->items[i];
-    bool keep = true, is_line = item->kind == TREADLE_YAML_MAP;
+    bool keep = true, is_line = item->type == TREADLE_YAML_MAP;
     if (is_line) TRY(stands(b, item, &keep));
     if (!keep) continue;
     const char *when = is_line ? treadle_yaml_text(item, "when", "") : "";
@@ -140,7 +140,7 @@ static treadle_status substitute(block_reader *b, treadle_yaml *node) {
     TRY(substitute(b, item));
     if (by_option) decide(item, &keep);
     if (!keep) continue;
-    if (node->kind == TREADLE_YAML_MAP) node->keys[kept] = node->keys[i];
+    if (node->type == TREADLE_YAML_MAP) node->keys[kept] = node->keys[i];
     node->items[kept++] = item;
   }
   node->count = kept;
@@ -152,11 +152,11 @@ treadle_status treadle_block_read(treadle_assembly *a, const treadle_yaml *item,
   block_reader b = {.a = a};
   const treadle_yaml *root = item;
   const char *name =
-                 item->kind == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL),
+                 item->type == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL),
              *own;
   treadle_yaml *block;
   treadle_status status;
-  if (item->kind == TREADLE_YAML_LIST)
+  if (item->type == TREADLE_YAML_LIST)
     return treadle_family_fail(a->reader, item, "%s are names, {block: NAME, ...} and blocks", "blocks");
   if (name) TRY(treadle_family_load(a, item, name, true, &root));
   TRY(treadle_tree_copy(a, root, &block));
@@ -183,7 +183,7 @@ out:
 /* The rule's names begin with other prefixes. */
 static treadle_status rename_rule(treadle_assembly *a, treadle_yaml *node, const treadle_yaml *prefixes) {
   treadle_status status = TREADLE_OK;
-  if (node->kind != TREADLE_YAML_SCALAR) {
+  if (node->type != TREADLE_YAML_SCALAR) {
     for (size_t i = 0; i < node->count; i++) TRY(rename_rule(a, node->items[i], prefixes));
     return TREADLE_OK;
   }
@@ -198,8 +198,8 @@ out:
 }
 
 static treadle_status check_texts(treadle_assembly *a, const treadle_yaml *map, const char *key) {
-  bool good = !map || map->kind == TREADLE_YAML_MAP;
-  for (size_t i = 0; map && good && i < map->count; i++) good = map->items[i]->kind == TREADLE_YAML_SCALAR;
+  bool good = !map || map->type == TREADLE_YAML_MAP;
+  for (size_t i = 0; map && good && i < map->count; i++) good = map->items[i]->type == TREADLE_YAML_SCALAR;
   return good ? TREADLE_OK
               : treadle_family_fail(a->reader, map, "%s must be a map of texts, from and to", key);
 }
@@ -217,7 +217,7 @@ static treadle_status derive(treadle_assembly *a, treadle_yaml *engines, size_t 
   TRY(check_texts(a, over, "over"));
   TRY(check_texts(a, names, "names"));
   const treadle_yaml *original = treadle_yaml_get(engines, as);
-  if (!original || original->kind != TREADLE_YAML_LIST)
+  if (!original || original->type != TREADLE_YAML_LIST)
     return treadle_family_fail(a->reader, how, "as: %s has no rules of its own here", as);
   TRY(treadle_tree_copy(a, original, &list));
   for (size_t i = 0; i < list->count; i++) {
@@ -242,8 +242,8 @@ out:
 treadle_status treadle_engines_derive(treadle_assembly *a, treadle_yaml *tree) {
   treadle_yaml *engines = treadle_tree_get(tree, "engines");
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; engines && engines->kind == TREADLE_YAML_MAP && i < engines->count; i++)
-    if (engines->items[i]->kind == TREADLE_YAML_MAP) TRY(derive(a, engines, i));
+  for (size_t i = 0; engines && engines->type == TREADLE_YAML_MAP && i < engines->count; i++)
+    if (engines->items[i]->type == TREADLE_YAML_MAP) TRY(derive(a, engines, i));
 out:
   return status;
 }

@@ -17,9 +17,9 @@ static const char *const change_keys[] = {"in",   "name",  "at",     "spec",    
 static bool has_name(const treadle_yaml *line, const char *name) {
   const treadle_yaml *names = treadle_yaml_get(line, "name");
   if (!names) return false;
-  if (names->kind == TREADLE_YAML_SCALAR) return strcmp(names->text, name) == 0;
+  if (names->type == TREADLE_YAML_SCALAR) return strcmp(names->text, name) == 0;
   for (size_t i = 0; i < names->count; i++)
-    if (names->items[i]->kind == TREADLE_YAML_SCALAR && strcmp(names->items[i]->text, name) == 0)
+    if (names->items[i]->type == TREADLE_YAML_SCALAR && strcmp(names->items[i]->text, name) == 0)
       return true;
   return false;
 }
@@ -35,7 +35,7 @@ static treadle_status copy_list(treadle_assembly *a, const treadle_yaml *change,
   const treadle_yaml *list = treadle_yaml_get(change, key);
   *list_p = NULL;
   if (!list) return TREADLE_OK;
-  if (list->kind != TREADLE_YAML_LIST || !list->count)
+  if (list->type != TREADLE_YAML_LIST || !list->count)
     return treadle_family_fail(a->reader, list, "%s must be a list of lines", key);
   return treadle_tree_copy(a, list, list_p);
 }
@@ -57,7 +57,7 @@ static treadle_status change_line(treadle_assembly *a, const treadle_yaml *chang
   if (!drop && !unset && !before && !after && !instead && !set)
     return treadle_family_fail(a->reader, change, "the change of %s says nothing to change",
                                treadle_yaml_text(change, "name", "a line"));
-  if (set && set->kind != TREADLE_YAML_MAP)
+  if (set && set->type != TREADLE_YAML_MAP)
     return treadle_family_fail(a->reader, set, "%s must be a map", "set");
   for (size_t i = 0; set && i < set->count; i++) {
     treadle_yaml *value;
@@ -128,7 +128,7 @@ static treadle_status apply(treadle_assembly *a, treadle_yaml *tree, const tread
     return treadle_family_fail(a->reader, change, "%s",
                                in ? "in: the section is known here"
                                   : "in is missing: tensors, an engine, ...");
-  bool several = names->kind == TREADLE_YAML_LIST, sections = in && in->kind == TREADLE_YAML_LIST;
+  bool several = names->type == TREADLE_YAML_LIST, sections = in && in->type == TREADLE_YAML_LIST;
   if (several) TRY(treadle_family_check_list(a->reader, change, names, "name"));
   if (sections) TRY(treadle_family_check_list(a->reader, change, in, "in"));
   for (size_t s = 0; s < (sections ? in->count : 1); s++) {
@@ -151,7 +151,7 @@ out:
 treadle_status treadle_changes_apply(treadle_assembly *a, treadle_yaml *tree, const treadle_yaml *changes,
                                      treadle_yaml *only) {
   treadle_status status = TREADLE_OK;
-  if (changes->kind != TREADLE_YAML_LIST)
+  if (changes->type != TREADLE_YAML_LIST)
     return treadle_family_fail(a->reader, changes, "%s must be a list", "changes");
   for (size_t i = 0; i < changes->count; i++) TRY(apply(a, tree, changes->items[i], only));
 out:

@@ -145,10 +145,10 @@ out:
 static treadle_status apply_to(namer *n, treadle_yaml *node, bool inside) {
   static const char *const keys[] = {"when", "same_when", "that", NULL};
   treadle_status status = TREADLE_OK;
-  if (node->kind == TREADLE_YAML_SCALAR) return inside ? write_out(n, node) : TREADLE_OK;
+  if (node->type == TREADLE_YAML_SCALAR) return inside ? write_out(n, node) : TREADLE_OK;
   for (size_t i = 0; i < node->count; i++) {
     bool here = inside;
-    for (int k = 0; node->kind == TREADLE_YAML_MAP && keys[k]; k++)
+    for (int k = 0; node->type == TREADLE_YAML_MAP && keys[k]; k++)
       here |= strcmp(keys[k], node->keys[i]) == 0;
     TRY(apply_to(n, node->items[i], here));
   }
@@ -161,7 +161,7 @@ treadle_status treadle_conditions_apply(treadle_assembly *a, treadle_yaml *tree,
   namer n = {.a = a, .conditions = conditions};
   treadle_status status;
   if (!conditions) return TREADLE_OK;
-  if (conditions->kind != TREADLE_YAML_MAP)
+  if (conditions->type != TREADLE_YAML_MAP)
     return treadle_family_fail(a->reader, conditions, "%s must be a map of names to conditions",
                                "conditions");
   n.used = treadle_arena_alloc_array(a->reader->arena, conditions->count + 1, sizeof *n.used);

@@ -27,10 +27,10 @@ static treadle_status merge_engines(treadle_assembly *a, treadle_yaml *parent, c
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < child->count; i++) {
     treadle_yaml *before = treadle_tree_get(parent, child->keys[i]), *value = child->items[i];
-    bool same = before && before->kind == value->kind;
-    if (same && value->kind == TREADLE_YAML_MAP)
+    bool same = before && before->type == value->type;
+    if (same && value->type == TREADLE_YAML_MAP)
       TRY(merge_names(a, before, value));
-    else if (same && value->kind == TREADLE_YAML_LIST && append)
+    else if (same && value->type == TREADLE_YAML_LIST && append)
       TRY(treadle_tree_splice(a, before, before->count, 0, value));
     else
       TRY(treadle_tree_set(a, parent, child->keys[i], value));
@@ -41,7 +41,7 @@ out:
 
 /* The name of an item of `blocks`, which is a text or {block: NAME, ...}; NULL: a block of the family's own. */
 static const char *name_of(const treadle_yaml *item) {
-  return item->kind == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL);
+  return item->type == TREADLE_YAML_SCALAR ? item->text : treadle_yaml_text(item, "block", NULL);
 }
 
 static size_t find_block(const treadle_yaml *blocks, const char *name) {
@@ -61,8 +61,8 @@ static treadle_status merge_block(treadle_assembly *a, treadle_yaml *parent, tre
     return treadle_family_fail(a->reader, item,
                                "instead: %s, which is no block of the family that is extended", instead);
   TRY(treadle_tree_new(a, TREADLE_YAML_LIST, item, &one));
-  if (!instead && at < parent->count && parent->items[at]->kind == TREADLE_YAML_MAP &&
-      item->kind == TREADLE_YAML_MAP)
+  if (!instead && at < parent->count && parent->items[at]->type == TREADLE_YAML_MAP &&
+      item->type == TREADLE_YAML_MAP)
     return merge_names(a, parent->items[at], item);
   if (instead) treadle_tree_unset(item, "instead");
   one->items = &item;
@@ -90,8 +90,8 @@ treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, con
   for (size_t i = 0; i < child->count; i++) {
     const char *key = child->keys[i];
     treadle_yaml *before = treadle_tree_get(parent, key), *value = child->items[i];
-    bool maps = before && before->kind == TREADLE_YAML_MAP && value->kind == TREADLE_YAML_MAP;
-    bool both = before && before->kind == TREADLE_YAML_LIST && value->kind == TREADLE_YAML_LIST;
+    bool maps = before && before->type == TREADLE_YAML_MAP && value->type == TREADLE_YAML_MAP;
+    bool both = before && before->type == TREADLE_YAML_LIST && value->type == TREADLE_YAML_LIST;
     if (maps && is_one_of(names, key))
       TRY(merge_names(a, before, value));
     else if (maps && is_one_of(engines, key))
@@ -112,7 +112,7 @@ treadle_status treadle_family_extend(treadle_assembly *a, const treadle_yaml *ro
   const char *names[TREADLE_MAX_EXTENDS], *name;
   int count = 0;
   treadle_status status;
-  if (root->kind != TREADLE_YAML_MAP)
+  if (root->type != TREADLE_YAML_MAP)
     return treadle_family_fail(a->reader, root, "a map of %s, ... is wanted here", "family");
   for (;; count++) {
     TRY(treadle_tree_copy(a, root, &chain[count]));
@@ -127,7 +127,7 @@ treadle_status treadle_family_extend(treadle_assembly *a, const treadle_yaml *ro
                                  TREADLE_MAX_EXTENDS);
     names[count] = name;
     TRY(treadle_family_load(a, at, name, false, &root));
-    if (root->kind != TREADLE_YAML_MAP)
+    if (root->type != TREADLE_YAML_MAP)
       return treadle_family_fail(a->reader, root, "a map of %s, ... is wanted here", "family");
   }
   treadle_yaml *tree = chain[count];

@@ -1,7 +1,7 @@
 /* A family: a data file that says which tensors a model type has, and how each engine names, fuses
  * and cuts them. docs/families.md describes the file; families/llama.yaml is the one to read first.
  *
- * A kind is a tensor's name without its layer number: one line of the family's `tensors`. A rule is one
+ * A pattern is a tensor's name without its layer number: one line of the family's `tensors`. A rule is one
  * storage tensor of an engine: one line of its `engines` section. */
 #ifndef TREADLE_FAMILY_FAMILY_H
 #define TREADLE_FAMILY_FAMILY_H
@@ -24,9 +24,9 @@ typedef struct treadle_name {
   bool by_expert;   /* it has '*' */
 } treadle_name;
 
-/* One line of `tensors`. A kind by expert, and one that is packed, is one stacked tensor: its first axis and
+/* One line of `tensors`. A pattern by expert, and one that is packed, is one stacked tensor: its first axis and
  * dimension count experts. */
-typedef struct treadle_kind {
+typedef struct treadle_pattern {
   const char *name; /* text of full_name */
   treadle_name full_name;
   bool in_layer;       /* the name has {l} */
@@ -40,28 +40,28 @@ typedef struct treadle_kind {
   const char *axis_text[TREADLE_MAX_AXES]; /* expression of each axis: "ng", "q", "hd", "H" */
   int8_t axis_dim[TREADLE_MAX_AXES];       /* the dimension it belongs to, ascending */
   const char *when;                        /* condition over the config, or NULL */
-  int32_t scale_of; /* the block scales of this kind, for models stored in fp8; -1: it is no scale */
-  int32_t same_as;  /* kind that this one copies while same_when holds, or -1 */
+  int32_t scale_of; /* the block scales of this pattern, for models stored in fp8; -1: it is no scale */
+  int32_t same_as;  /* pattern that this one copies while same_when holds, or -1 */
   const char *same_when;
   const char *file; /* where it stands: the family's file or that of a block */
   int line;
-} treadle_kind;
+} treadle_pattern;
 
-/* One line of `views`: a part of a kind with dimensions of its own. The expert axis is not among them. */
-typedef struct treadle_view_rule {
+/* One line of `views`: a part of a pattern with dimensions of its own. The expert axis is not among them. */
+typedef struct treadle_family_view {
   const char *name;
-  int32_t kind;
+  int32_t pattern;
   int takes;
-  int8_t take_axis[TREADLE_MAX_AXES]; /* of the kind */
+  int8_t take_axis[TREADLE_MAX_AXES]; /* of the pattern */
   const char *take_start[TREADLE_MAX_AXES], *take_size[TREADLE_MAX_AXES];
   int ndim;
   int naxes;
-  int8_t axis[TREADLE_MAX_AXES]; /* of the kind */
+  int8_t axis[TREADLE_MAX_AXES]; /* of the pattern */
   int8_t axis_dim[TREADLE_MAX_AXES];
   bool key_heads; /* of keys or values: no axis of it counts query heads */
   const char *file;
   int line;
-} treadle_view_rule;
+} treadle_family_view;
 
 /* How the index of a mesh dimension cuts a part. */
 typedef enum treadle_cut {
@@ -75,7 +75,7 @@ typedef enum treadle_cut {
 } treadle_cut;
 
 /* Which pipeline stages have it. */
-typedef enum treadle_place {
+typedef enum treadle_stage_choice {
   TREADLE_AT_LAYER,     /* the stage of its layer */
   TREADLE_AT_FIRST,     /* the first chunk: with the embedding */
   TREADLE_AT_LAST,      /* the last chunk: with the head */
@@ -84,28 +84,28 @@ typedef enum treadle_place {
   TREADLE_AT_MTP,       /* the chunk of the MTP layers, where it has no embedding of its own */
   TREADLE_AT_DRAFT,     /* the draft model of an engine */
   TREADLE_AT_MTP_LAYERS /* no rule: here come the MTP layers */
-} treadle_place;
+} treadle_stage_choice;
 
-typedef struct treadle_part_name { /* a kind, or a view of it */
-  int32_t kind, view;              /* view -1: all of the kind */
+typedef struct treadle_part_name { /* a pattern, or a view of it */
+  int32_t pattern, view;           /* view -1: all of the pattern */
 } treadle_part_name;
 
 /* One line of an engine's section. The storage tensor is, per shard: the parts one above the other
  * (dimension 0), each cut on its own; or, with fuse, all parts interleaved by the named axis (the first of
  * each part) into one matrix whose rows are then cut. */
-typedef struct treadle_other_name { /* of a storage tensor, while a number of the layout is not 0 */
+typedef struct treadle_optional_name { /* of a storage tensor, while a number of the layout is not 0 */
   const char *number;
   treadle_name name;
-} treadle_other_name;
+} treadle_optional_name;
 
 typedef struct treadle_rule {
   const char *name; /* text of full_name */
   treadle_name full_name;
   int others; /* the first whose number is not 0 counts */
-  treadle_other_name other[TREADLE_MAX_OTHERS];
+  treadle_optional_name other[TREADLE_MAX_OTHERS];
   const char *spec; /* "te" or "local" (Megatron), or NULL: both */
   const char *when; /* condition over config and mesh (tp, pp, ...), or NULL */
-  treadle_place at;
+  treadle_stage_choice at;
   int nparts; /* with those of `also` */
   int also;   /* the last parts, which are one more expert behind the others */
   treadle_part_name parts[TREADLE_MAX_PARTS];
@@ -137,9 +137,9 @@ typedef struct treadle_trait { /* a fact of an engine about the family */
   const char *name, *value;    /* expression */
 } treadle_trait;
 
-typedef struct treadle_require {
+typedef struct treadle_requirement {
   const char *that, *otherwise; /* expression; what is said when it does not hold */
-} treadle_require;
+} treadle_requirement;
 
 typedef struct treadle_engine_rules {
   const char *engine; /* "megatron", "vllm", "sglang" */
@@ -149,7 +149,7 @@ typedef struct treadle_engine_rules {
   treadle_rule *rules; /* in named_parameters order */
   int32_t trait_count, require_count;
   treadle_trait *traits;
-  treadle_require *requirements;
+  treadle_requirement *requirements;
 } treadle_engine_rules;
 
 typedef struct treadle_family {
@@ -162,10 +162,10 @@ typedef struct treadle_family {
   const char *layers;  /* expression: number of decoder layers */
   const char *mtp;     /* expression: number of MTP layers behind them, or NULL */
   const char *experts; /* dim: number of experts, or NULL */
-  int32_t kind_count;
-  treadle_kind *kinds;
+  int32_t pattern_count;
+  treadle_pattern *patterns;
   int32_t view_count;
-  treadle_view_rule *views;
+  treadle_family_view *views;
   treadle_engine_rules packed; /* Hugging Face's other form; count 0: none */
   int32_t quantised_count;
   const char **quantised; /* endings of the names of what fp8 files hold in fp8 with block scales */
@@ -174,14 +174,14 @@ typedef struct treadle_family {
   int32_t stored_prefix_count;
   const char **stored_prefixes, **stored_instead; /* names may begin with `instead` in files */
   int32_t require_count;
-  treadle_require *requirements; /* of every model, whatever the layout */
+  treadle_requirement *requirements; /* of every model, whatever the layout */
   int32_t engine_count;
   treadle_engine_rules *engines;
   treadle_arena *arena;
 } treadle_family;
 
 /* Builds a family from a parsed file; refuses unknown keys and names, cycles, repeated names, parts that
- * are not kinds. Blocks, and families that it extends, are those of `folder`, and those built in where that is NULL or has
+ * are not patterns. Blocks, and families that it extends, are those of `folder`, and those built in where that is NULL or has
  * none. Everything lives in `arena`, and its texts where `root` lives. */
 treadle_status treadle_family_read(const char *path, const treadle_yaml *root, const char *folder,
                                    treadle_arena *arena, treadle_family **family_p);

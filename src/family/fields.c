@@ -14,7 +14,7 @@ treadle_status treadle_family_no_memory(void) {
 
 treadle_status treadle_family_check_keys(const treadle_family_reader *reader, const treadle_yaml *node,
                                          const char *const *keys) {
-  if (node->kind != TREADLE_YAML_MAP)
+  if (node->type != TREADLE_YAML_MAP)
     return treadle_family_fail(reader, node, "a map of %s, ... is wanted here", keys[0]);
   for (size_t i = 0; i < node->count; i++) {
     int known = 0;
@@ -34,7 +34,7 @@ treadle_status treadle_family_text_of(const treadle_family_reader *reader, const
   *text_p = NULL;
   if (!value && !needed) return TREADLE_OK;
   if (!value) return treadle_family_fail(reader, node, "%s is missing", key);
-  if (value->kind != TREADLE_YAML_SCALAR || !*value->text)
+  if (value->type != TREADLE_YAML_SCALAR || !*value->text)
     return treadle_family_fail(reader, value, "%s must be a text", key);
   *text_p = value->text;
   return TREADLE_OK;
@@ -59,16 +59,16 @@ out:
 treadle_status treadle_family_check_list(const treadle_family_reader *reader, const treadle_yaml *node,
                                          const treadle_yaml *list, const char *key) {
   if (!list) return treadle_family_fail(reader, node, "%s is missing", key);
-  bool good = list->kind == TREADLE_YAML_LIST && list->count > 0;
+  bool good = list->type == TREADLE_YAML_LIST && list->count > 0;
   for (size_t i = 0; good && i < list->count; i++)
-    good = list->items[i]->kind == TREADLE_YAML_SCALAR && *list->items[i]->text;
+    good = list->items[i]->type == TREADLE_YAML_SCALAR && *list->items[i]->text;
   if (!good) return treadle_family_fail(reader, list, "%s must be a list of at least one text", key);
   return TREADLE_OK;
 }
 
 size_t treadle_family_count_names(const treadle_yaml *node) {
   const treadle_yaml *name = treadle_yaml_get(node, "name");
-  return name && name->kind == TREADLE_YAML_LIST && name->count > 0 ? name->count : 1;
+  return name && name->type == TREADLE_YAML_LIST && name->count > 0 ? name->count : 1;
 }
 
 treadle_status treadle_family_texts_of(const treadle_family_reader *reader, const treadle_yaml *node,
@@ -198,13 +198,13 @@ treadle_status treadle_family_part(const treadle_family_reader *reader, const tr
   const char *key;
   treadle_status status;
   TRY(treadle_family_expand_marked(reader, node, text, &name, &key));
-  *part_p = (treadle_part_name){(int32_t)treadle_map_get(&reader->kinds, key, -1),
-                                (int32_t)treadle_map_get(&reader->views, key, -1)};
-  if (part_p->view >= 0) part_p->kind = reader->family->views[part_p->view].kind;
-  if (part_p->kind >= 0) return TREADLE_OK;
+  *part_p = (treadle_part_name){(int32_t)treadle_hash_map_get(&reader->patterns, key, -1),
+                                (int32_t)treadle_hash_map_get(&reader->views, key, -1)};
+  if (part_p->view >= 0) part_p->pattern = reader->family->views[part_p->view].pattern;
+  if (part_p->pattern >= 0) return TREADLE_OK;
   treadle_nearest nearest = treadle_nearest_to(name.text);
-  for (int32_t i = 0; i < reader->family->kind_count; i++)
-    treadle_nearest_try(&nearest, reader->family->kinds[i].name);
+  for (int32_t i = 0; i < reader->family->pattern_count; i++)
+    treadle_nearest_try(&nearest, reader->family->patterns[i].name);
   for (int32_t i = 0; i < reader->family->view_count; i++)
     treadle_nearest_try(&nearest, reader->family->views[i].name);
   return treadle_family_fail(reader, node, "no tensor is named %s; the nearest is %s", key, nearest.best);
@@ -212,15 +212,15 @@ out:
   return status;
 }
 
-treadle_status treadle_family_kind(const treadle_family_reader *reader, const treadle_yaml *node,
-                                   const char *text, int32_t *kind_p) {
+treadle_status treadle_family_pattern(const treadle_family_reader *reader, const treadle_yaml *node,
+                                      const char *text, int32_t *pattern_p) {
   treadle_part_name part;
   treadle_status status;
   TRY(treadle_family_part(reader, node, text, &part));
   if (part.view >= 0)
     return treadle_family_fail(reader, node, "%s is a view, and a tensor is wanted here",
                                reader->family->views[part.view].name);
-  *kind_p = part.kind;
+  *pattern_p = part.pattern;
 out:
   return status;
 }

@@ -17,8 +17,8 @@ static const char *const entry_keys[] = {"when", "dims", NULL};
 typedef struct varying {
   treadle_assembly *a;
   const char *mark, *when;
-  treadle_map dims;  /* those that stand a second time */
-  treadle_map lines; /* names of tensors and views that do */
+  treadle_hash_map dims;  /* those that stand a second time */
+  treadle_hash_map lines; /* names of tensors and views that do */
 } varying;
 
 /* An expression with the second dims in the place of the first; the same pointer where it names none. Words after `in`, and
@@ -33,7 +33,7 @@ static treadle_status rename_dims(const varying *v, const char *text, const char
     const char *word = treadle_arena_format(arena, "%.*s", (int)(length ? length : 1), c);
     if (!word) goto no_memory;
     bool name = length && !list && (c == text || c[-1] != '.');
-    bool found = name && treadle_map_get(&v->dims, word, -1) >= 0;
+    bool found = name && treadle_hash_map_get(&v->dims, word, -1) >= 0;
     if (length) list = strcmp(word, "in") == 0;
     treadle_builder_add(&renamed, found ? "%s_%s" : "%s", word, v->mark);
     changed |= found;
@@ -74,7 +74,7 @@ static treadle_status add_dims(varying *v, treadle_yaml *dims, size_t count, con
     if (treadle_yaml_get(dims, name))
       return treadle_family_fail(a->reader, item, "%s is a dim already", name);
     TRY(treadle_tree_set(a, dims, name, item));
-    TRY(treadle_map_put(&v->dims, dims->keys[i], 1));
+    TRY(treadle_hash_map_put(&v->dims, dims->keys[i], 1));
   }
 out:
   return status;
@@ -84,7 +84,7 @@ out:
 
 /* What is done to a text of a line: a dim in an expression is renamed, a name in the map, or any with `all`, is marked. */
 static treadle_status mark_text(const varying *v, bool all, const char **text_p) {
-  if (!all && treadle_map_get(&v->lines, *text_p, -1) < 0) return TREADLE_OK;
+  if (!all && treadle_hash_map_get(&v->lines, *text_p, -1) < 0) return TREADLE_OK;
   const char *marked = treadle_arena_format(v->a->reader->arena, "%s@%s", *text_p, v->mark);
   if (!marked) return treadle_family_no_memory();
   *text_p = marked;
@@ -99,10 +99,10 @@ static treadle_status rewrite(const varying *v, const char *key, treadle_yaml *n
   for (int i = 0; names[i]; i++) part |= strcmp(names[i], key) == 0;
   for (int i = 0; dims[i]; i++) dim |= strcmp(dims[i], key) == 0;
   if (!name && !part && !dim) return TREADLE_OK;
-  if (node->kind == TREADLE_YAML_SCALAR)
+  if (node->type == TREADLE_YAML_SCALAR)
     return dim ? rename_dims(v, node->text, &node->text) : mark_text(v, name, &node->text);
   for (size_t i = 0; i < node->count; i++) {
-    if (node->kind == TREADLE_YAML_MAP && dim) TRY(rename_dims(v, node->keys[i], &node->keys[i]));
+    if (node->type == TREADLE_YAML_MAP && dim) TRY(rename_dims(v, node->keys[i], &node->keys[i]));
     TRY(rewrite(v, key, node->items[i]));
   }
 out:
@@ -127,12 +127,12 @@ out:
 static treadle_status changes(const varying *v, const treadle_yaml *node, bool dim, bool *changes_p) {
   treadle_status status = TREADLE_OK;
   if (!node) return TREADLE_OK;
-  if (node->kind == TREADLE_YAML_SCALAR) {
+  if (node->type == TREADLE_YAML_SCALAR) {
     const char *renamed = node->text;
     if (dim) TRY(rename_dims(v, node->text, &renamed));
-    *changes_p |= dim ? renamed != node->text : treadle_map_get(&v->lines, node->text, -1) >= 0;
+    *changes_p |= dim ? renamed != node->text : treadle_hash_map_get(&v->lines, node->text, -1) >= 0;
   }
-  for (size_t i = 0; node->kind != TREADLE_YAML_SCALAR && i < node->count; i++)
+  for (size_t i = 0; node->type != TREADLE_YAML_SCALAR && i < node->count; i++)
     TRY(changes(v, node->items[i], dim, changes_p));
 out:
   return status;
@@ -141,7 +141,7 @@ out:
 /* The tensors and views of a line are among those that stand a second time. */
 static treadle_status keep_names(varying *v, const treadle_yaml *node) {
   treadle_status status = TREADLE_OK;
-  if (node && node->kind == TREADLE_YAML_SCALAR) return treadle_map_put(&v->lines, node->text, 1);
+  if (node && node->type == TREADLE_YAML_SCALAR) return treadle_hash_map_put(&v->lines, node->text, 1);
   for (size_t i = 0; node && i < node->count; i++) TRY(keep_names(v, node->items[i]));
 out:
   return status;
@@ -153,7 +153,7 @@ static treadle_status vary_section(varying *v, treadle_yaml *list, const char *s
   for (size_t i = 0; list && i < list->count; i++) {
     treadle_yaml *line = list->items[i], *second, *one;
     bool varies = false;
-    if (line->kind != TREADLE_YAML_MAP) continue; /* refused later */
+    if (line->type != TREADLE_YAML_MAP) continue; /* refused later */
     TRY(changes(v, treadle_yaml_get(line, tensors ? "shape" : "of"), tensors, &varies));
     TRY(changes(v, treadle_yaml_get(line, "also"), false, &varies));
     if (!varies) continue;
@@ -182,7 +182,7 @@ static treadle_status apply(varying *v, treadle_yaml *tree, const treadle_yaml *
   TRY(treadle_family_check_keys(v->a->reader, entry, entry_keys));
   const treadle_yaml *own = treadle_yaml_get(entry, "dims");
   TRY(treadle_family_condition(v->a->reader, entry, "when", &v->when));
-  if (!v->when || !own || own->kind != TREADLE_YAML_MAP || !own->count)
+  if (!v->when || !own || own->type != TREADLE_YAML_MAP || !own->count)
     return treadle_family_fail(v->a->reader, entry, "layer_dims: %s needs when, and a map dims", v->mark);
   const char *experts = treadle_yaml_text(tree, "experts", "");
   if (treadle_yaml_get(own, experts))
@@ -199,7 +199,7 @@ treadle_status treadle_layer_dims_apply(treadle_assembly *a, treadle_yaml *tree)
                      *dims = treadle_yaml_get(tree, "dims");
   treadle_status status = TREADLE_OK;
   if (!entries) return TREADLE_OK;
-  if (entries->kind != TREADLE_YAML_MAP || !dims || dims->kind != TREADLE_YAML_MAP)
+  if (entries->type != TREADLE_YAML_MAP || !dims || dims->type != TREADLE_YAML_MAP)
     return treadle_family_fail(a->reader, entries, "%s must be a map, and goes with dims", "layer_dims");
   size_t count = dims->count; /* those of entries before are no dims of the others */
   for (size_t i = 0; i < entries->count; i++) {
@@ -207,8 +207,8 @@ treadle_status treadle_layer_dims_apply(treadle_assembly *a, treadle_yaml *tree)
     status = treadle_expr_is_name(v.mark)
                  ? apply(&v, tree, entries->items[i], count)
                  : treadle_family_fail(a->reader, entries, "layer_dims: '%.64s' is no name", v.mark);
-    treadle_map_release(&v.dims);
-    treadle_map_release(&v.lines);
+    treadle_hash_map_release(&v.dims);
+    treadle_hash_map_release(&v.lines);
     TRY(status);
   }
   treadle_tree_unset(tree, "layer_dims");

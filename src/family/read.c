@@ -1,7 +1,7 @@
 /* A family file's tree to a treadle_family: dims, prefixes, tensors.
  *
  * What holds afterwards: every expression parses; a dim names only earlier dims and config fields; every
- * name has at most one {l}; axes are dims or integers; same_as leads to an earlier kind that copies nothing
+ * name has at most one {l}; axes are dims or integers; same_as leads to an earlier pattern that copies nothing
  * itself. The values are checked later, when a config.json makes the family a model. */
 #include "family/read.h"
 #include "family/assemble.h"
@@ -24,9 +24,9 @@ static treadle_status read_prefixes(treadle_family_reader *reader, const treadle
                                     const char *key, const treadle_yaml **prefixes_p) {
   const treadle_yaml *prefixes = *prefixes_p = treadle_yaml_get(root, key);
   if (!prefixes) return TREADLE_OK;
-  bool good = prefixes->kind == TREADLE_YAML_MAP;
+  bool good = prefixes->type == TREADLE_YAML_MAP;
   for (size_t i = 0; good && i < prefixes->count; i++)
-    good = prefixes->items[i]->kind == TREADLE_YAML_SCALAR && *prefixes->keys[i];
+    good = prefixes->items[i]->type == TREADLE_YAML_SCALAR && *prefixes->keys[i];
   if (good) return TREADLE_OK;
   return treadle_family_fail(reader, prefixes, "%s must be a map of texts, each for a beginning of names",
                              key);
@@ -39,7 +39,7 @@ static treadle_status read_stored_prefixes(treadle_family_reader *reader, const 
   treadle_status status = TREADLE_OK;
   size_t total = 0, at = 0;
   if (!map) return TREADLE_OK;
-  if (map->kind != TREADLE_YAML_MAP)
+  if (map->type != TREADLE_YAML_MAP)
     return treadle_family_fail(reader, map, "%s must be a map of lists", "stored_prefixes");
   for (size_t i = 0; i < map->count; i++) {
     TRY(treadle_family_check_list(reader, map, map->items[i], map->keys[i]));
@@ -124,7 +124,7 @@ static treadle_status read_dims(treadle_family_reader *reader, const treadle_yam
   treadle_family *family = reader->family;
   const treadle_yaml *dims = treadle_yaml_get(root, "dims");
   treadle_status status = TREADLE_OK;
-  if (!dims || dims->kind != TREADLE_YAML_MAP || dims->count > 256)
+  if (!dims || dims->type != TREADLE_YAML_MAP || dims->count > 256)
     return treadle_family_fail(reader, dims ? dims : root, "%s must be a map of names to expressions",
                                "dims");
   family->dim_names = treadle_arena_alloc_array(reader->arena, dims->count + 1, sizeof *family->dim_names);
@@ -169,19 +169,19 @@ static treadle_status check_axis(const treadle_family_reader *reader, const trea
 
 /* "ng*q*hd" to axes of dimension `dim`. */
 static treadle_status read_axes(treadle_family_reader *reader, const treadle_yaml *node, int dim,
-                                treadle_kind *kind) {
+                                treadle_pattern *pattern) {
   treadle_status status = TREADLE_OK;
   for (const char *at = node->text;; at++) {
     size_t length = strcspn(at, "*"), blanks = strspn(at, " ");
-    if (kind->naxes == TREADLE_MAX_AXES)
-      return treadle_family_fail(reader, node, "%s has more than %d axes", kind->name, TREADLE_MAX_AXES);
+    if (pattern->naxes == TREADLE_MAX_AXES)
+      return treadle_family_fail(reader, node, "%s has more than %d axes", pattern->name, TREADLE_MAX_AXES);
     if (blanks > length) blanks = length;
     char *axis = treadle_arena_format(reader->arena, "%.*s", (int)(length - blanks), at + blanks);
     if (!axis) return treadle_family_no_memory();
     for (size_t end = strlen(axis); end > 0 && axis[end - 1] == ' '; end--) axis[end - 1] = 0;
     TRY(check_axis(reader, node, axis));
-    kind->axis_text[kind->naxes] = axis;
-    kind->axis_dim[kind->naxes++] = (int8_t)dim;
+    pattern->axis_text[pattern->naxes] = axis;
+    pattern->axis_dim[pattern->naxes++] = (int8_t)dim;
     at += length;
     if (!*at) break;
   }
@@ -199,72 +199,74 @@ out:
 }
 
 static treadle_status read_shape(treadle_family_reader *reader, const treadle_yaml *node,
-                                 treadle_kind *kind) {
+                                 treadle_pattern *pattern) {
   const treadle_yaml *shape = treadle_yaml_get(node, "shape");
   treadle_status status;
-  bool stacked = kind->full_name.by_expert; /* the expert axis is not written down */
+  bool stacked = pattern->full_name.by_expert; /* the expert axis is not written down */
   TRY(treadle_family_check_list(reader, node, shape, "shape"));
   if (shape->count + stacked > TREADLE_MAX_DIMS)
-    return treadle_family_fail(reader, shape, "%s has more than %d dimensions", kind->name,
+    return treadle_family_fail(reader, shape, "%s has more than %d dimensions", pattern->name,
                                TREADLE_MAX_DIMS - stacked);
   if (stacked) {
-    kind->axis_text[0] = reader->family->experts;
-    kind->naxes = 1;
+    pattern->axis_text[0] = reader->family->experts;
+    pattern->naxes = 1;
   }
-  for (size_t d = 0; d < shape->count; d++) TRY(read_axes(reader, shape->items[d], (int)d + stacked, kind));
-  kind->ndim = (int)shape->count + stacked;
-  if (kind->packed && (strcmp(kind->axis_text[0], reader->family->experts) != 0 || kind->axis_dim[1] == 0))
-    return treadle_family_fail(reader, shape, "%s is packed, so its first dimension must be %s", kind->name,
-                               reader->family->experts);
+  for (size_t d = 0; d < shape->count; d++)
+    TRY(read_axes(reader, shape->items[d], (int)d + stacked, pattern));
+  pattern->ndim = (int)shape->count + stacked;
+  if (pattern->packed &&
+      (strcmp(pattern->axis_text[0], reader->family->experts) != 0 || pattern->axis_dim[1] == 0))
+    return treadle_family_fail(reader, shape, "%s is packed, so its first dimension must be %s",
+                               pattern->name, reader->family->experts);
 out:
   return status;
 }
 
-/* Is the kind by expert, or packed? */
+/* Is the pattern by expert, or packed? */
 static treadle_status read_experts(treadle_family_reader *reader, const treadle_yaml *node,
-                                   treadle_kind *kind) {
+                                   treadle_pattern *pattern) {
   treadle_status status;
-  TRY(treadle_family_flag(reader, node, "packed", &kind->packed));
-  kind->experts = kind->packed || kind->full_name.by_expert;
-  if (kind->experts && !reader->family->experts)
+  TRY(treadle_family_flag(reader, node, "packed", &pattern->packed));
+  pattern->experts = pattern->packed || pattern->full_name.by_expert;
+  if (pattern->experts && !reader->family->experts)
     return treadle_family_fail(reader, node, "%s is of experts, and the file does not say experts: DIM",
-                               kind->name);
-  if (kind->packed && kind->full_name.by_expert)
-    return treadle_family_fail(reader, node, "%s is packed and yet by expert", kind->name);
+                               pattern->name);
+  if (pattern->packed && pattern->full_name.by_expert)
+    return treadle_family_fail(reader, node, "%s is packed and yet by expert", pattern->name);
 out:
   return status;
 }
 
 static treadle_status read_same_when(treadle_family_reader *reader, const treadle_yaml *node,
-                                     treadle_kind *kind) {
+                                     treadle_pattern *pattern) {
   const char *same_as;
   treadle_status status;
   TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
-  TRY(treadle_family_condition(reader, node, "same_when", &kind->same_when));
-  kind->same_as = kind->scale_of = -1;
-  if (!same_as != !kind->same_when)
-    return treadle_family_fail(reader, node, "%s: same_as and same_when go together", kind->name);
+  TRY(treadle_family_condition(reader, node, "same_when", &pattern->same_when));
+  pattern->same_as = pattern->scale_of = -1;
+  if (!same_as != !pattern->same_when)
+    return treadle_family_fail(reader, node, "%s: same_as and same_when go together", pattern->name);
 out:
   return status;
 }
 
-/* Once all kinds are known: whom each copies. A copy of a copy leads on, but never back. */
+/* Once all patterns are known: whom each copies. A copy of a copy leads on, but never back. */
 static treadle_status read_same_as(treadle_family_reader *reader, const treadle_yaml *node,
-                                   treadle_kind *kind) {
+                                   treadle_pattern *pattern) {
   treadle_family *family = reader->family;
   const char *same_as;
   treadle_status status;
   TRY(treadle_family_text_of(reader, node, "same_as", false, &same_as));
   if (!same_as) return TREADLE_OK;
-  TRY(treadle_family_kind(reader, node, same_as, &kind->same_as));
-  const treadle_kind *original = &family->kinds[kind->same_as];
-  if (original->in_layer && !kind->in_layer)
-    return treadle_family_fail(reader, node, "%s is outside of layers, %s is not", kind->name,
+  TRY(treadle_family_pattern(reader, node, same_as, &pattern->same_as));
+  const treadle_pattern *original = &family->patterns[pattern->same_as];
+  if (original->in_layer && !pattern->in_layer)
+    return treadle_family_fail(reader, node, "%s is outside of layers, %s is not", pattern->name,
                                original->name);
   int32_t steps = 0;
-  for (int32_t at = kind->same_as; at >= 0; at = family->kinds[at].same_as)
-    if (++steps > family->kind_count || at == kind - family->kinds)
-      return treadle_family_fail(reader, node, "%s is a copy of itself", kind->name);
+  for (int32_t at = pattern->same_as; at >= 0; at = family->patterns[at].same_as)
+    if (++steps > family->pattern_count || at == pattern - family->patterns)
+      return treadle_family_fail(reader, node, "%s is a copy of itself", pattern->name);
 out:
   return status;
 }
@@ -273,37 +275,37 @@ out:
 static treadle_status read_tensor(treadle_family_reader *reader, const treadle_yaml *node,
                                   size_t position) {
   treadle_family *family = reader->family;
-  treadle_kind *kind = &family->kinds[family->kind_count];
+  treadle_pattern *pattern = &family->patterns[family->pattern_count];
   const treadle_yaml *names = treadle_yaml_get(node, "name");
   const char *name, *key;
   treadle_status status;
   TRY(treadle_family_check_keys(reader, node, tensor_keys));
-  if (names && names->kind == TREADLE_YAML_LIST) {
+  if (names && names->type == TREADLE_YAML_LIST) {
     TRY(treadle_family_check_list(reader, node, names, "name"));
     name = names->items[position]->text;
   } else {
     TRY(treadle_family_text_of(reader, node, "name", true, &name));
   }
-  TRY(treadle_family_expand_marked(reader, node, name, &kind->full_name, &key));
-  kind->name = kind->full_name.text;
-  kind->in_layer = kind->full_name.in_layer;
-  if (treadle_map_get(&reader->kinds, key, -1) >= 0)
+  TRY(treadle_family_expand_marked(reader, node, name, &pattern->full_name, &key));
+  pattern->name = pattern->full_name.text;
+  pattern->in_layer = pattern->full_name.in_layer;
+  if (treadle_hash_map_get(&reader->patterns, key, -1) >= 0)
     return treadle_family_fail(reader, node, "tensor %s stands twice", key);
-  if (key != kind->name && !kind->in_layer)
+  if (key != pattern->name && !pattern->in_layer)
     return treadle_family_fail(reader, node, "%s is in no layer, and cannot differ by layer", key);
-  TRY(read_experts(reader, node, kind));
-  TRY(read_shape(reader, node, kind));
-  TRY(treadle_family_dtype(reader, node, &kind->dtype));
-  TRY(treadle_family_condition(reader, node, "when", &kind->when));
-  TRY(read_same_when(reader, node, kind));
-  TRY(treadle_family_flag(reader, node, "buffer", &kind->buffer));
-  if (kind->dtype == TREADLE_INT32 && (!kind->buffer || kind->experts))
+  TRY(read_experts(reader, node, pattern));
+  TRY(read_shape(reader, node, pattern));
+  TRY(treadle_family_dtype(reader, node, &pattern->dtype));
+  TRY(treadle_family_condition(reader, node, "when", &pattern->when));
+  TRY(read_same_when(reader, node, pattern));
+  TRY(treadle_family_flag(reader, node, "buffer", &pattern->buffer));
+  if (pattern->dtype == TREADLE_INT32 && (!pattern->buffer || pattern->experts))
     return treadle_family_fail(
-        reader, node, "%s: integers are not trained: say buffer: true; and not of experts", kind->name);
-  kind->file = node->file;
-  kind->line = node->line;
-  TRY(treadle_map_put(&reader->kinds, key, family->kind_count));
-  family->kind_count++;
+        reader, node, "%s: integers are not trained: say buffer: true; and not of experts", pattern->name);
+  pattern->file = node->file;
+  pattern->line = node->line;
+  TRY(treadle_hash_map_put(&reader->patterns, key, family->pattern_count));
+  family->pattern_count++;
 out:
   return status;
 }
@@ -312,18 +314,18 @@ static treadle_status read_tensors(treadle_family_reader *reader, const treadle_
   treadle_family *family = reader->family;
   const treadle_yaml *tensors = treadle_yaml_get(root, "tensors");
   treadle_status status = TREADLE_OK;
-  if (!tensors || tensors->kind != TREADLE_YAML_LIST || !tensors->count)
+  if (!tensors || tensors->type != TREADLE_YAML_LIST || !tensors->count)
     return treadle_family_fail(reader, tensors ? tensors : root, "%s must be a list of tensors", "tensors");
   size_t count = 0;
   for (size_t i = 0; i < tensors->count; i++) count += treadle_family_count_names(tensors->items[i]);
-  family->kinds = treadle_arena_alloc_array(reader->arena, count + 1, sizeof *family->kinds);
-  if (!family->kinds) return treadle_family_no_memory();
+  family->patterns = treadle_arena_alloc_array(reader->arena, count + 1, sizeof *family->patterns);
+  if (!family->patterns) return treadle_family_no_memory();
   for (size_t i = 0; i < tensors->count; i++)
     for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++)
       TRY(read_tensor(reader, tensors->items[i], k));
-  for (size_t i = 0, kind = 0; i < tensors->count; i++)
-    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++, kind++)
-      TRY(read_same_as(reader, tensors->items[i], &family->kinds[kind]));
+  for (size_t i = 0, pattern = 0; i < tensors->count; i++)
+    for (size_t k = 0, names = treadle_family_count_names(tensors->items[i]); k < names; k++, pattern++)
+      TRY(read_same_as(reader, tensors->items[i], &family->patterns[pattern]));
 out:
   return status;
 }
@@ -383,7 +385,7 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, c
   TRY(treadle_family_add_scales(&reader));
   *family_p = family;
 out:
-  treadle_map_release(&reader.kinds);
-  treadle_map_release(&reader.views);
+  treadle_hash_map_release(&reader.patterns);
+  treadle_hash_map_release(&reader.views);
   return status;
 }

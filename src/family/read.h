@@ -4,7 +4,7 @@
 #ifndef TREADLE_FAMILY_READ_H
 #define TREADLE_FAMILY_READ_H
 
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/text.h"
 #include "family/family.h"
 
@@ -15,8 +15,8 @@ typedef struct treadle_family_reader {
   treadle_arena *arena;
   treadle_family *family;
   const treadle_yaml *prefixes, *mtp_prefixes; /* NULL: none */
-  treadle_map kinds;                           /* name to position */
-  treadle_map views;                           /* name to position */
+  treadle_hash_map patterns;                   /* name to position */
+  treadle_hash_map views;                      /* name to position */
 } treadle_family_reader;
 
 /* The nearest of several texts, for "did you mean". */
@@ -63,10 +63,10 @@ treadle_status treadle_family_expand(const treadle_family_reader *reader, const 
  * it. *key_p is the expanded name with the word, which no other line has. */
 treadle_status treadle_family_expand_marked(const treadle_family_reader *reader, const treadle_yaml *node,
                                             const char *text, treadle_name *name_p, const char **key_p);
-/* The position of a kind by its name as written in the file. */
-treadle_status treadle_family_kind(const treadle_family_reader *reader, const treadle_yaml *node,
-                                   const char *text, int32_t *kind_p);
-/* A kind or a view by its name as written in the file. */
+/* The position of a pattern by its name as written in the file. */
+treadle_status treadle_family_pattern(const treadle_family_reader *reader, const treadle_yaml *node,
+                                      const char *text, int32_t *pattern_p);
+/* A pattern or a view by its name as written in the file. */
 treadle_status treadle_family_part(const treadle_family_reader *reader, const treadle_yaml *node,
                                    const char *text, treadle_part_name *part_p);
 /* true or false; false when absent. */
@@ -91,7 +91,7 @@ treadle_status treadle_family_read_views(treadle_family_reader *reader, const tr
 /* Reads `engines`, and `packed`, `traits` and `requires` of the root (rules.c, traits.c). */
 treadle_status treadle_family_read_engines(treadle_family_reader *reader, const treadle_yaml *root);
 treadle_status treadle_family_read_traits(treadle_family_reader *reader, const treadle_yaml *root);
-/* Adds the kinds of block scales, and the rules of vLLM and SGLang for them (scales.c). */
+/* Adds the patterns of block scales, and the rules of vLLM and SGLang for them (scales.c). */
 treadle_status treadle_family_add_scales(treadle_family_reader *reader);
 
 #endif

@@ -10,7 +10,7 @@
 /* Each text of a node, one or a list, that is a key of `renamed`. */
 static void rename_texts(treadle_yaml *node, const treadle_yaml *renamed, bool *used) {
   if (!node) return;
-  if (node->kind != TREADLE_YAML_SCALAR) {
+  if (node->type != TREADLE_YAML_SCALAR) {
     for (size_t i = 0; i < node->count; i++) rename_texts(node->items[i], renamed, used);
     return;
   }
@@ -31,9 +31,9 @@ treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree) {
   static const char *const same[] = {"same_as", NULL}, *const parts[] = {"of", "also", NULL};
   const treadle_yaml *renamed = treadle_yaml_get(tree, "renamed");
   if (!renamed) return TREADLE_OK;
-  bool good = renamed->kind == TREADLE_YAML_MAP;
+  bool good = renamed->type == TREADLE_YAML_MAP;
   for (size_t i = 0; good && i < renamed->count; i++)
-    good = renamed->items[i]->kind == TREADLE_YAML_SCALAR && *renamed->items[i]->text;
+    good = renamed->items[i]->type == TREADLE_YAML_SCALAR && *renamed->items[i]->text;
   if (!good)
     return treadle_family_fail(a->reader, renamed, "%s must be a map of names of tensors, old and new",
                                "renamed");

@@ -1,8 +1,8 @@
 /* The engine sections of a family file: one rule for each storage tensor.
  *
- * What holds afterwards: parts are kinds, in layers exactly when the rule is; parts of one storage tensor
+ * What holds afterwards: parts are patterns, in layers exactly when the rule is; parts of one storage tensor
  * agree in all dimensions but the first; a fused axis is the first of each part; a name that comes again
- * differs in at, when or spec; and every kind has a rule in every section (under both of Megatron's specs),
+ * differs in at, when or spec; and every pattern has a rule in every section (under both of Megatron's specs),
  * so that nothing of a model is silently left behind. */
 #include "family/expr.h"
 #include "family/read.h"
@@ -56,7 +56,7 @@ static treadle_status read_place(treadle_family_reader *reader, const treadle_ya
   if (in_layer != (at == TREADLE_AT_LAYER) && at != TREADLE_AT_DRAFT)
     return treadle_family_fail(reader, node, "%s %s {l}, which does not go with at: %s", rule->name,
                                in_layer ? "has" : "has no", at_words[at]);
-  rule->at = (treadle_place)at;
+  rule->at = (treadle_stage_choice)at;
 out:
   return status;
 }
@@ -65,7 +65,8 @@ static treadle_status check_part(const treadle_family_reader *reader, const trea
                                  const treadle_rule *rule, int position) {
   const treadle_family *family = reader->family;
   treadle_part_name name = rule->parts[position];
-  const treadle_kind *part = &family->kinds[name.kind], *first = &family->kinds[rule->parts[0].kind];
+  const treadle_pattern *part = &family->patterns[name.pattern],
+                        *first = &family->patterns[rule->parts[0].pattern];
   bool in_layer = rule->at == TREADLE_AT_LAYER, extra = position >= rule->nparts - rule->also;
   int dim = 0, index = 0;
   if (part->in_layer != in_layer && (in_layer || rule->at != TREADLE_AT_DRAFT))
@@ -107,7 +108,7 @@ static treadle_status read_parts(treadle_family_reader *reader, const treadle_ya
                                  treadle_rule *rule) {
   treadle_status status;
   TRY(read_list(reader, node, "of", one, rule));
-  rule->experts = reader->family->kinds[rule->parts[0].kind].experts;
+  rule->experts = reader->family->patterns[rule->parts[0].pattern].experts;
   int own = rule->nparts;
   if (treadle_yaml_get(node, "also")) TRY(read_list(reader, node, "also", one, rule));
   rule->also = rule->nparts - own;
@@ -149,14 +150,14 @@ static treadle_status read_value(treadle_family_reader *reader, const treadle_ya
   TRY(treadle_family_dtype(reader, node, &rule->dtype));
   rule->add = (int8_t)(add - 1);
   for (int i = 0; i < rule->nparts; i++) {
-    const treadle_kind *kind = &reader->family->kinds[rule->parts[i].kind];
-    bool integers = kind->dtype == TREADLE_INT32;
+    const treadle_pattern *pattern = &reader->family->patterns[rule->parts[i].pattern];
+    bool integers = pattern->dtype == TREADLE_INT32;
     if (rule->dtype == TREADLE_INT32 || (integers && (rule->nparts > 1 || rule->add || rule->dtype)))
       return treadle_family_fail(
           reader, node, "%s: integers stay what they are, alone and in tensors of them", rule->name);
   }
   for (int i = 0; rule->add && i < rule->nparts; i++)
-    reader->family->kinds[rule->parts[i].kind].shifted = true;
+    reader->family->patterns[rule->parts[i].pattern].shifted = true;
 out:
   return status;
 }
@@ -222,11 +223,11 @@ static treadle_status read_other_names(treadle_family_reader *reader, const trea
   const treadle_yaml *named = treadle_yaml_get(node, "named");
   treadle_status status = TREADLE_OK;
   if (!named) return TREADLE_OK;
-  if (named->kind != TREADLE_YAML_MAP || named->count > TREADLE_MAX_OTHERS)
+  if (named->type != TREADLE_YAML_MAP || named->count > TREADLE_MAX_OTHERS)
     return treadle_family_fail(reader, named, "named must be a map of at most %d names",
                                TREADLE_MAX_OTHERS);
   for (size_t i = 0; i < named->count; i++) {
-    treadle_other_name *other = &rule->other[rule->others++];
+    treadle_optional_name *other = &rule->other[rule->others++];
     const char *text;
     other->number = named->keys[i];
     TRY(treadle_family_text_of(reader, named, named->keys[i], true, &text));
@@ -248,7 +249,7 @@ static treadle_status read_rule(treadle_family_reader *reader, const treadle_yam
                                 const char *const *keys, treadle_rule *rule) {
   const treadle_yaml *names = treadle_yaml_get(node, "name"), *parts = treadle_yaml_get(node, "of");
   const char *name;
-  bool listed = names && names->kind == TREADLE_YAML_LIST;
+  bool listed = names && names->type == TREADLE_YAML_LIST;
   int spec, word;
   treadle_status status;
   rule->file = node->file;
@@ -289,11 +290,11 @@ static bool same_text(const char *a, const char *b) { return a && b ? strcmp(a, 
 
 /* `seen` leads from a name to the last rule that has it, `before` from a rule to the one before it. */
 static treadle_status check_repeat(const treadle_family_reader *reader, const treadle_yaml *node,
-                                   const treadle_engine_rules *engine, int32_t position, treadle_map *seen,
-                                   int32_t *before) {
+                                   const treadle_engine_rules *engine, int32_t position,
+                                   treadle_hash_map *seen, int32_t *before) {
   const treadle_rule *rule = &engine->rules[position];
   if (!rule->name) return TREADLE_OK;
-  before[position] = (int32_t)treadle_map_get(seen, rule->name, -1);
+  before[position] = (int32_t)treadle_hash_map_get(seen, rule->name, -1);
   for (int32_t i = before[position]; i >= 0; i = before[i]) {
     const treadle_rule *other = &engine->rules[i];
     if (other->at == rule->at && same_text(other->when, rule->when) && same_text(other->spec, rule->spec))
@@ -301,40 +302,40 @@ static treadle_status check_repeat(const treadle_family_reader *reader, const tr
                                  "%s stands twice in %s (line %d) with the same at, when and spec",
                                  rule->name, engine->engine, other->line);
   }
-  return treadle_map_put(seen, rule->name, position);
+  return treadle_hash_map_put(seen, rule->name, position);
 }
 
 /* Is it never a tensor of its own? */
-static bool is_always_copy(const treadle_kind *kind) {
-  return kind->same_as >= 0 && strcmp(kind->same_when, "true") == 0;
+static bool is_always_copy(const treadle_pattern *pattern) {
+  return pattern->same_as >= 0 && strcmp(pattern->same_when, "true") == 0;
 }
 
-/* Every kind is a part of a rule, under each spec. */
+/* Every pattern is a part of a rule, under each spec. */
 static treadle_status check_complete(const treadle_family_reader *reader, const treadle_yaml *node,
                                      const treadle_engine_rules *engine) {
   const treadle_family *family = reader->family;
   for (int s = 0; spec_words[s]; s++) {
-    bool *used = treadle_arena_alloc_array(reader->arena, (size_t)family->kind_count, sizeof *used);
+    bool *used = treadle_arena_alloc_array(reader->arena, (size_t)family->pattern_count, sizeof *used);
     if (!used) return treadle_family_no_memory();
     for (int32_t r = 0; r < engine->count; r++) {
       const treadle_rule *rule = &engine->rules[r];
       if (rule->spec && rule->spec != spec_words[s]) continue;
-      for (int p = 0; p < rule->nparts; p++) used[rule->parts[p].kind] = true;
+      for (int p = 0; p < rule->nparts; p++) used[rule->parts[p].pattern] = true;
     }
-    for (int32_t k = 0; k < family->kind_count; k++)
-      if (!used[k] && !is_always_copy(&family->kinds[k]))
+    for (int32_t k = 0; k < family->pattern_count; k++)
+      if (!used[k] && !is_always_copy(&family->patterns[k]))
         return treadle_family_fail(reader, node, "%s has no rule for %s under spec %s", engine->engine,
-                                   family->kinds[k].name, spec_words[s]);
+                                   family->patterns[k].name, spec_words[s]);
   }
   return TREADLE_OK;
 }
 
 static treadle_status read_engine(treadle_family_reader *reader, const char *name, const treadle_yaml *list,
                                   const char *const *keys, treadle_engine_rules *engine) {
-  treadle_map seen = {0};
+  treadle_hash_map seen = {0};
   treadle_status status = TREADLE_OK;
   engine->engine = name;
-  if (list->kind != TREADLE_YAML_LIST || !list->count)
+  if (list->type != TREADLE_YAML_LIST || !list->count)
     return treadle_family_fail(reader, list, "%s must be a list of rules", name);
   size_t count = 0;
   for (size_t i = 0; i < list->count; i++) count += treadle_family_count_names(list->items[i]);
@@ -350,7 +351,7 @@ static treadle_status read_engine(treadle_family_reader *reader, const char *nam
     }
   }
 out:
-  treadle_map_release(&seen);
+  treadle_hash_map_release(&seen);
   return status;
 }
 

@@ -1,5 +1,5 @@
-/* Block scales: for each kind that fp8 files hold in blocks, a kind of scales beside it, and for each rule of vLLM and
- * SGLang that stores such kinds, a rule that stores their scales in the same way. A family file only names
+/* Block scales: for each pattern that fp8 files hold in blocks, a pattern of scales beside it, and for each rule of vLLM and
+ * SGLang that stores such patterns, a rule that stores their scales in the same way. A family file only names
  * what is quantised. docs/rules.md 4.10. */
 #include "family/read.h"
 
@@ -7,11 +7,11 @@
 
 static const char suffix[] = "_scale_inv";
 
-static bool is_quantised(const treadle_family *family, const treadle_kind *kind) {
-  size_t length = strlen(kind->name);
+static bool is_quantised(const treadle_family *family, const treadle_pattern *pattern) {
+  size_t length = strlen(pattern->name);
   for (int32_t i = 0; i < family->quantised_count; i++) {
     size_t end = strlen(family->quantised[i]);
-    if (length >= end && strcmp(kind->name + length - end, family->quantised[i]) == 0) return true;
+    if (length >= end && strcmp(pattern->name + length - end, family->quantised[i]) == 0) return true;
   }
   return false;
 }
@@ -23,39 +23,40 @@ static treadle_status add_suffix(treadle_arena *arena, treadle_name *name) {
   return name->text ? TREADLE_OK : treadle_family_no_memory();
 }
 
-/* scale_kind[k]: the kind of k's scales, or -1. */
-static treadle_status add_kinds(treadle_family_reader *reader, int32_t *scale_kind) {
+/* scale_kind[k]: the pattern of k's scales, or -1. */
+static treadle_status add_patterns(treadle_family_reader *reader, int32_t *scale_pattern) {
   treadle_family *family = reader->family;
-  int32_t count = family->kind_count;
+  int32_t count = family->pattern_count;
   treadle_status status = TREADLE_OK;
-  treadle_kind *kinds = treadle_arena_alloc_array(reader->arena, 2 * (size_t)count, sizeof *kinds);
-  if (!kinds) return treadle_family_no_memory();
-  memcpy(kinds, family->kinds, (size_t)count * sizeof *kinds);
+  treadle_pattern *patterns = treadle_arena_alloc_array(reader->arena, 2 * (size_t)count, sizeof *patterns);
+  if (!patterns) return treadle_family_no_memory();
+  memcpy(patterns, family->patterns, (size_t)count * sizeof *patterns);
   for (int32_t k = 0; k < count; k++) {
-    int dims = kinds[k].ndim - kinds[k].experts;
-    scale_kind[k] = -1;
-    if (!is_quantised(family, &kinds[k]) || kinds[k].packed || dims != 2 || kinds[k].same_as >= 0) continue;
-    treadle_kind *scale = &kinds[family->kind_count];
-    *scale = kinds[k];
+    int dims = patterns[k].ndim - patterns[k].experts;
+    scale_pattern[k] = -1;
+    if (!is_quantised(family, &patterns[k]) || patterns[k].packed || dims != 2 || patterns[k].same_as >= 0)
+      continue;
+    treadle_pattern *scale = &patterns[family->pattern_count];
+    *scale = patterns[k];
     TRY(add_suffix(reader->arena, &scale->full_name));
     scale->name = scale->full_name.text;
     scale->dtype = TREADLE_FP32;
     scale->scale_of = k;
-    scale_kind[k] = family->kind_count++;
+    scale_pattern[k] = family->pattern_count++;
   }
-  family->kinds = kinds;
+  family->patterns = patterns;
 out:
   return status;
 }
 
-/* Does the rule store nothing but whole kinds that have scales? */
-static bool has_scales(const treadle_rule *rule, const int32_t *scale_kind) {
+/* Does the rule store nothing but whole patterns that have scales? */
+static bool has_scales(const treadle_rule *rule, const int32_t *scale_pattern) {
   for (int p = 0; p < rule->nparts; p++)
-    if (rule->parts[p].view >= 0 || scale_kind[rule->parts[p].kind] < 0) return false;
+    if (rule->parts[p].view >= 0 || scale_pattern[rule->parts[p].pattern] < 0) return false;
   return rule->nparts > 0 && !rule->fuse && !rule->derived;
 }
 
-static treadle_status add_rules(treadle_family_reader *reader, const int32_t *scale_kind,
+static treadle_status add_rules(treadle_family_reader *reader, const int32_t *scale_pattern,
                                 treadle_engine_rules *engine) {
   treadle_status status = TREADLE_OK;
   int32_t count = 0;
@@ -63,7 +64,7 @@ static treadle_status add_rules(treadle_family_reader *reader, const int32_t *sc
   if (!rules) return treadle_family_no_memory();
   for (int32_t r = 0; r < engine->count; r++) {
     rules[count++] = engine->rules[r];
-    if (!has_scales(&engine->rules[r], scale_kind)) continue;
+    if (!has_scales(&engine->rules[r], scale_pattern)) continue;
     treadle_rule *scales = &rules[count++];
     *scales = engine->rules[r];
     if (scales->round || scales->least || scales->shown_count)
@@ -73,7 +74,8 @@ static treadle_status add_rules(treadle_family_reader *reader, const int32_t *sc
     TRY(add_suffix(reader->arena, &scales->full_name));
     for (int i = 0; i < scales->others; i++) TRY(add_suffix(reader->arena, &scales->other[i].name));
     scales->name = scales->full_name.text;
-    for (int p = 0; p < scales->nparts; p++) scales->parts[p].kind = scale_kind[scales->parts[p].kind];
+    for (int p = 0; p < scales->nparts; p++)
+      scales->parts[p].pattern = scale_pattern[scales->parts[p].pattern];
     scales->dtype = TREADLE_FP32;
     scales->scales = true;
   }
@@ -86,13 +88,13 @@ out:
 treadle_status treadle_family_add_scales(treadle_family_reader *reader) {
   treadle_family *family = reader->family;
   treadle_status status = TREADLE_OK;
-  int32_t *scale_kind =
-      treadle_arena_alloc_array(reader->arena, (size_t)family->kind_count, sizeof *scale_kind);
-  if (!scale_kind) return treadle_family_no_memory();
-  TRY(add_kinds(reader, scale_kind));
+  int32_t *scale_pattern =
+      treadle_arena_alloc_array(reader->arena, (size_t)family->pattern_count, sizeof *scale_pattern);
+  if (!scale_pattern) return treadle_family_no_memory();
+  TRY(add_patterns(reader, scale_pattern));
   for (int32_t e = 0; e < family->engine_count; e++)
     if (strcmp(family->engines[e].engine, "megatron") != 0)
-      TRY(add_rules(reader, scale_kind, &family->engines[e]));
+      TRY(add_rules(reader, scale_pattern, &family->engines[e]));
 out:
   return status;
 }

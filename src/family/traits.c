@@ -41,7 +41,7 @@ out:
 }
 
 static treadle_status read_requirement(treadle_family_reader *reader, const treadle_yaml *node,
-                                       treadle_require *require) {
+                                       treadle_requirement *require) {
   treadle_status status;
   TRY(treadle_family_check_keys(reader, node, require_keys));
   TRY(treadle_family_condition(reader, node, "that", &require->that));
@@ -59,9 +59,9 @@ static treadle_status read_requirements(treadle_family_reader *reader, const tre
     treadle_engine_rules *engine = NULL;
     bool of_model = strcmp(map->keys[e], "model") == 0;
     if (!of_model) TRY(find_engine(reader, map, map->keys[e], &engine));
-    if (list->kind != TREADLE_YAML_LIST)
+    if (list->type != TREADLE_YAML_LIST)
       return treadle_family_fail(reader, list, "requires: %s must be a list", map->keys[e]);
-    treadle_require *requirements =
+    treadle_requirement *requirements =
         treadle_arena_alloc_array(reader->arena, list->count + 1, sizeof *requirements);
     if (!requirements) return treadle_family_no_memory();
     for (size_t i = 0; i < list->count; i++)
@@ -89,12 +89,12 @@ treadle_status treadle_family_read_traits(treadle_family_reader *reader, const t
                      *requirements = treadle_yaml_get(root, "requires");
   const treadle_yaml *outer = treadle_yaml_get(root, "outer");
   treadle_status status = TREADLE_OK;
-  if (outer && outer->kind != TREADLE_YAML_MAP)
+  if (outer && outer->type != TREADLE_YAML_MAP)
     return treadle_family_fail(reader, outer, "%s must be a map of engines", "outer");
   if (outer) TRY(read_outer(reader, outer));
-  if (traits && traits->kind != TREADLE_YAML_MAP)
+  if (traits && traits->type != TREADLE_YAML_MAP)
     return treadle_family_fail(reader, traits, "%s must be a map of engines", "traits");
-  if (requirements && requirements->kind != TREADLE_YAML_MAP)
+  if (requirements && requirements->type != TREADLE_YAML_MAP)
     return treadle_family_fail(reader, requirements, "%s must be a map of engines", "requires");
   if (traits) TRY(read_traits(reader, traits));
   if (requirements) TRY(read_requirements(reader, requirements));

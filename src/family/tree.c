@@ -9,11 +9,11 @@
 const char *const treadle_section_names[] = {"tensors", "views",  "packed", "megatron",
                                              "vllm",    "sglang", NULL};
 
-treadle_status treadle_tree_new(treadle_assembly *a, treadle_yaml_kind kind, const treadle_yaml *at,
+treadle_status treadle_tree_new(treadle_assembly *a, treadle_yaml_type type, const treadle_yaml *at,
                                 treadle_yaml **node_p) {
   treadle_yaml *node = *node_p = treadle_arena_alloc(a->reader->arena, sizeof *node);
   if (!node) return treadle_family_no_memory();
-  node->kind = kind;
+  node->type = type;
   node->line = at->line;
   node->file = at->file;
   return TREADLE_OK;
@@ -22,16 +22,16 @@ treadle_status treadle_tree_new(treadle_assembly *a, treadle_yaml_kind kind, con
 treadle_status treadle_tree_copy(treadle_assembly *a, const treadle_yaml *node, treadle_yaml **copy_p) {
   treadle_yaml *copy;
   treadle_status status;
-  TRY(treadle_tree_new(a, node->kind, node, &copy));
+  TRY(treadle_tree_new(a, node->type, node, &copy));
   *copy_p = copy;
   copy->text = node->text;
   copy->count = node->count;
-  if (node->kind == TREADLE_YAML_SCALAR) return TREADLE_OK;
+  if (node->type == TREADLE_YAML_SCALAR) return TREADLE_OK;
   copy->items = treadle_arena_alloc_array(a->reader->arena, node->count + 1, sizeof *copy->items);
   copy->keys = treadle_arena_alloc_array(a->reader->arena, node->count + 1, sizeof *copy->keys);
   if (!copy->items || !copy->keys) return treadle_family_no_memory();
   for (size_t i = 0; i < node->count; i++) {
-    if (node->kind == TREADLE_YAML_MAP) copy->keys[i] = node->keys[i];
+    if (node->type == TREADLE_YAML_MAP) copy->keys[i] = node->keys[i];
     TRY(treadle_tree_copy(a, node->items[i], &copy->items[i]));
   }
 out:
@@ -46,7 +46,7 @@ static size_t place_of(const treadle_yaml *map, const char *key) {
 }
 
 treadle_yaml *treadle_tree_get(const treadle_yaml *map, const char *key) {
-  if (!map || map->kind != TREADLE_YAML_MAP) return NULL;
+  if (!map || map->type != TREADLE_YAML_MAP) return NULL;
   size_t at = place_of(map, key);
   return at < map->count ? map->items[at] : NULL;
 }
@@ -97,7 +97,7 @@ treadle_status treadle_tree_splice(treadle_assembly *a, treadle_yaml *list, size
 treadle_yaml *treadle_tree_section(const treadle_yaml *tree, const char *name) {
   bool engine = strcmp(name, "tensors") != 0 && strcmp(name, "views") != 0 && strcmp(name, "packed") != 0;
   treadle_yaml *list = treadle_tree_get(engine ? treadle_tree_get(tree, "engines") : tree, name);
-  return list && list->kind == TREADLE_YAML_LIST ? list : NULL;
+  return list && list->type == TREADLE_YAML_LIST ? list : NULL;
 }
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -135,11 +135,11 @@ treadle_status treadle_family_load(treadle_assembly *a, const treadle_yaml *at, 
   treadle_status status;
   if (!is_plain(name)) return refuse_name(a, at, name, block);
   if (a->folder) {
-    treadle_file_kind kind;
+    treadle_file_type type;
     const char *path = treadle_arena_format(arena, "%s/%s%s.yaml", a->folder, middle, name);
     if (!path) return treadle_family_no_memory();
-    TRY(treadle_file_look(path, &kind));
-    if (kind != TREADLE_FILE_NONE) return treadle_yaml_load(path, arena, root_p);
+    TRY(treadle_file_look(path, &type));
+    if (type != TREADLE_FILE_NONE) return treadle_yaml_load(path, arena, root_p);
   }
   const char *wanted = treadle_arena_format(arena, "%s.yaml", name);
   const char *path = treadle_arena_format(arena, "families/%s%s.yaml", middle, name);

@@ -43,7 +43,7 @@ static treadle_status list_stage(treadle_flat_grid *flat, const treadle_grid_sta
 
 treadle_status treadle_flat_list(treadle_layout *layout) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_grid *flat = layout->kind;
+  treadle_flat_grid *flat = layout->state;
   assert(flat->grid.variants == 1);
   flat->stages =
       treadle_arena_alloc_array(&flat->grid.arena, (size_t)flat->grid.stage_count, sizeof *flat->stages);
@@ -58,7 +58,7 @@ out:
 
 /* The name that the grid gives a parameter. */
 static const char *name_of(treadle_layout *layout, const treadle_flat_param *param) {
-  treadle_flat_grid *flat = layout->kind;
+  treadle_flat_grid *flat = layout->state;
   const treadle_storage *storage = param->storage;
   char text[256];
   treadle_name_format(flat->grid.rules[storage->rule].name, storage->layer, layout->model->layers,
@@ -69,12 +69,12 @@ static const char *name_of(treadle_layout *layout, const treadle_flat_param *par
 treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage_number,
                                      const treadle_flat_param *param, const char *name,
                                      const treadle_dim *over, int64_t elems, int32_t *unit_p) {
-  treadle_flat_grid *flat = layout->kind;
+  treadle_flat_grid *flat = layout->state;
   treadle_flat_stage *stage = &flat->stages[stage_number];
   assert(stage->unit_count < stage->param_count);
   *unit_p = stage->unit_count++;
   stage->units[*unit_p] =
-      (treadle_flat_use){.name = name ? name : name_of(layout, param), .over = over, .shard = elems};
+      (treadle_flat_share){.name = name ? name : name_of(layout, param), .over = over, .shard = elems};
   stage->storages[*unit_p] = (treadle_storage){.rule = param->storage->rule,
                                                .layer = param->storage->layer,
                                                .local_layer = param->storage->local_layer,
@@ -92,7 +92,7 @@ treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage_numbe
 static treadle_status lay_alone(treadle_layout *layout, int32_t stage_number, treadle_flat_param *param,
                                 const treadle_dim *over, bool by_rows) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_stage *stage = &((treadle_flat_grid *)layout->kind)->stages[stage_number];
+  treadle_flat_stage *stage = &((treadle_flat_grid *)layout->state)->stages[stage_number];
   const treadle_storage *storage = param->storage;
   int64_t ranks = over ? over->size : 1, rows = by_rows ? storage->shape[0] : param->elems;
   int64_t each = rows / ranks + (rows % ranks != 0); /* rows of a range */
@@ -151,7 +151,7 @@ static treadle_status list_units(treadle_flat_grid *flat, treadle_flat_stage *st
 /* Whole rows have no gaps: what torch allocates behind a short shard is no part of it. */
 static void note_gaps(treadle_flat_stage *stage) {
   for (int32_t u = 0; u < stage->unit_count; u++) {
-    const treadle_flat_use *unit = &stage->units[u];
+    const treadle_flat_share *unit = &stage->units[u];
     int64_t at = 0;
     for (int32_t i = stage->unit_first[u]; i < stage->unit_first[u + 1]; i++) {
       const treadle_flat_param *param = &stage->params[stage->unit_params[i]];
@@ -172,7 +172,7 @@ static void note_places(const treadle_flat_grid *flat, const treadle_flat_stage 
     for (int64_t e = 0; e < (storage->by_expert ? storage->slots : 1); e++) {
       const treadle_flat_param *param =
           &stage->params[storage->public_first + e * storage->run + storage->run_at];
-      const treadle_flat_use *unit = &stage->units[param->unit];
+      const treadle_flat_share *unit = &stage->units[param->unit];
       place = treadle_hash_more(place, (uint64_t)param->start);
       place = treadle_hash_more(place, (uint64_t)unit->shard);
       place = treadle_hash_more(place, unit->over ? (uint64_t)(unit->over - flat->grid.mesh.dims) + 1 : 0);
@@ -183,7 +183,7 @@ static void note_places(const treadle_flat_grid *flat, const treadle_flat_stage 
 
 treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_grid *flat = layout->kind;
+  treadle_flat_grid *flat = layout->state;
   for (int32_t s = 0; s < flat->grid.stage_count; s++) {
     treadle_flat_stage *stage = &flat->stages[s];
     for (int32_t i = 0; i < stage->param_count; i++)
@@ -206,7 +206,7 @@ out:
 treadle_status treadle_flat_lay_each(treadle_layout *layout, const treadle_dim *dp, bool by_rows) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_flat_list(layout));
-  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->state)->stages;
   for (int32_t i = 0; i < stage->param_count; i++)
     if (!stage->params[i].buffer) TRY(lay_alone(layout, 0, &stage->params[i], dp, by_rows));
   TRY(treadle_flat_finish(layout, false));

@@ -3,7 +3,7 @@
 #include "flat/distopt.h"
 #include "flat/flat_grid.h"
 #include "grid/megatron.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 
@@ -23,13 +23,13 @@ typedef struct buffer {
 } buffer;
 
 static bool is_of_experts(const buffer *b, const treadle_flat_param *param) {
-  const treadle_grid *grid = b->layout->kind;
+  const treadle_grid *grid = b->layout->state;
   return b->o->megatron.ep > 1 && grid->rules[param->storage->rule].ep != NULL;
 }
 
 /* With pp > 1, the embedding and its copy: the head of a tied model or, with MTP layers, the one they have. */
 static bool is_shared_embedding(const buffer *b, const treadle_flat_param *param) {
-  const treadle_grid *grid = b->layout->kind;
+  const treadle_grid *grid = b->layout->state;
   const treadle_model *model = b->layout->model;
   const treadle_rule *rule = grid->rules[param->storage->rule].rule;
   bool mtp = model->mtp_layers > 0, tied = false;
@@ -37,8 +37,8 @@ static bool is_shared_embedding(const buffer *b, const treadle_flat_param *param
   for (int32_t r = 0; r < grid->rule_count; r++) {
     const treadle_rule *head = grid->rules[r].rule;
     if (head->at != TREADLE_AT_LAST || !head->pad_vocab) continue;
-    int32_t kind = head->parts[0].kind;
-    tied |= model->tensors[model->first_tensor[kind]].kind != kind;
+    int32_t pattern = head->parts[0].pattern;
+    tied |= model->tensors[model->first_tensor[pattern]].pattern != pattern;
   }
   return rule->at == TREADLE_AT_LAST ? tied && !mtp : tied || mtp;
 }
@@ -52,7 +52,7 @@ static bool is_mine(const buffer *b, const treadle_flat_param *param) {
 static treadle_status lay_buckets(const buffer *b, const int32_t *mine, const treadle_distopt_param *params,
                                   int64_t count, const treadle_distopt_buckets *buckets) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_grid *flat = b->layout->kind;
+  treadle_flat_grid *flat = b->layout->state;
   treadle_flat_stage *stage = &flat->stages[b->stage];
   for (size_t k = 0; k < buckets->count; k++) {
     int64_t end = count;
@@ -77,7 +77,7 @@ out:
 
 static treadle_status lay_buffer(const buffer *b) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_stage *stage = &((treadle_flat_grid *)b->layout->kind)->stages[b->stage];
+  treadle_flat_stage *stage = &((treadle_flat_grid *)b->layout->state)->stages[b->stage];
   treadle_distopt_buckets buckets = {0};
   treadle_distopt_param *params = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *params);
   int32_t *mine = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *mine);
@@ -128,7 +128,7 @@ static void add_shard_dim(treadle_mesh *mesh) {
   treadle_mesh_add_digits(mesh, "dp_cp", low.size, low.stride, high.size, high.stride);
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
@@ -138,8 +138,8 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   treadle_flat_grid *flat;
   TRY(treadle_flat_start(layout, &flat));
   TRY(treadle_megatron_read(layout, words, &flat->grid, &o.megatron, &spec, normal));
-  TRY(treadle_words_size(words, "bucket_size", 0, &o.bucket_size));
-  TRY(treadle_words_flag(words, "pad", &o.pad));
+  TRY(treadle_settings_size(words, "bucket_size", 0, &o.bucket_size));
+  TRY(treadle_settings_flag(words, "pad", &o.pad));
   if (o.bucket_size) treadle_normal_number(normal, "bucket_size", o.bucket_size);
   if (o.pad) treadle_normal_text(normal, "pad", "on");
   if (layout->model->experts > 0 && o.megatron.ep == 1 && o.megatron.tp % o.megatron.etp != 0)
@@ -153,4 +153,4 @@ out:
 }
 
 static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "bucket_size", "pad", "dtype", NULL};
-const treadle_layout_kind treadle_kind_distopt = {"distopt", keys, false, create};
+const treadle_layout_type treadle_layout_type_distopt = {"distopt", keys, false, create};

@@ -44,11 +44,11 @@ static int64_t spans_elems(const treadle_spans *spans) {
 }
 
 /* What a placement leaves of a dimension: *spans becomes that. */
-static treadle_status cut(const treadle_mesh_place *place, treadle_spans *spans) {
+static treadle_status cut(const treadle_mesh_placement *place, treadle_spans *spans) {
   treadle_status status = TREADLE_OK;
   treadle_spans left = {0};
   treadle_span all = {0, spans_elems(spans)};
-  int64_t split = place->placement.kind == 'T' ? place->placement.split : 1;
+  int64_t split = place->placement.type == 'T' ? place->placement.split : 1;
   if (split > all.high) split = all.high; /* chunks behind are empty */
   for (int64_t s = 0; s < split; s++)
     TRY(take(spans, treadle_span_chunk(treadle_span_chunk(all, split, s), place->size, place->index),
@@ -61,16 +61,16 @@ out:
   return status;
 }
 
-static treadle_status check_place(const treadle_mesh_place *place, int number, int ndim) {
-  char kind = place->placement.kind;
+static treadle_status check_place(const treadle_mesh_placement *place, int number, int ndim) {
+  char type = place->placement.type;
   if (place->size < 1 || place->index < 0 || place->index >= place->size)
     REFUSE("mesh dimension %d: index %" PRId64 " of %" PRId64, number, place->index, place->size);
-  if (kind == 'R') return TREADLE_OK;
-  if (kind == 'P') REFUSE("mesh dimension %d is Partial: reduce the tensor before it is moved", number);
-  if (kind != 'S' && kind != 'T') REFUSE("mesh dimension %d: unknown placement '%c'", number, kind);
+  if (type == 'R') return TREADLE_OK;
+  if (type == 'P') REFUSE("mesh dimension %d is Partial: reduce the tensor before it is moved", number);
+  if (type != 'S' && type != 'T') REFUSE("mesh dimension %d: unknown placement '%c'", number, type);
   if (place->placement.dim < 0 || place->placement.dim >= ndim)
     REFUSE("mesh dimension %d cuts dimension %d of a tensor of %d", number, place->placement.dim, ndim);
-  if (kind == 'T' && place->placement.split < 1)
+  if (type == 'T' && place->placement.split < 1)
     REFUSE("mesh dimension %d: split factor %" PRId64, number, place->placement.split);
   return TREADLE_OK;
 }
@@ -93,7 +93,7 @@ out:
   return status;
 }
 
-treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const treadle_mesh_place *places,
+treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const treadle_mesh_placement *places,
                                      int nplaces, int64_t *local, treadle_strideds *boxes) {
   treadle_status status = TREADLE_OK;
   treadle_spans spans[TREADLE_MAX_AXES] = {{0}};
@@ -101,7 +101,7 @@ treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const tread
   for (int d = 0; d < ndim; d++) TRY(treadle_array_push(&spans[d], ((treadle_span){0, shape[d]})));
   for (int m = 0; m < nplaces; m++) {
     TRY(check_place(&places[m], m, ndim));
-    if (places[m].placement.kind != 'R') TRY(cut(&places[m], &spans[places[m].placement.dim]));
+    if (places[m].placement.type != 'R') TRY(cut(&places[m], &spans[places[m].placement.dim]));
   }
   for (int d = 0; d < ndim; d++) local[d] = spans_elems(&spans[d]);
   TRY(product(spans, ndim, 0, treadle_strided_whole(local, ndim, 0), boxes));

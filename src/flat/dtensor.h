@@ -8,26 +8,26 @@
 #include "flat/flat.h"
 
 typedef struct treadle_placement {
-  char kind;     /* 'S' Shard, 'T' _StridedShard, 'R' Replicate */
+  char type;     /* 'S' Shard, 'T' _StridedShard, 'R' Replicate */
   int dim;       /* S, T: of the tensor */
   int64_t split; /* T: split_factor */
 } treadle_placement;
 
 /* A mesh dimension, how it places a tensor, and which index a rank has in it. */
-typedef struct treadle_mesh_place {
+typedef struct treadle_mesh_placement {
   treadle_placement placement;
   int64_t size, index;
-} treadle_mesh_place;
+} treadle_mesh_placement;
 
 /* The shard of one rank of a DTensor. Placements apply from left to right, each to what the one before has
  * left (nested): S cuts as torch.chunk, T cuts into `split` chunks, each of these into `size` chunks, and
  * rank i has chunk i of every one, one behind the other. local[ndim] is the local shape (row-major, without
  * gaps); its boxes are appended with their places in it, none when the shard is empty. Partial and other
- * kinds are refused, as are dimensions that the tensor lacks.
+ * types are refused, as are dimensions that the tensor lacks.
  *
  * Do not ask this for FSDP2 with TP on the same dimension: the placements that torch prints there do not
  * say where the rows are when they do not divide evenly (docs/rules.md 10.2). treadle_fsdp2_shard knows. */
-treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const treadle_mesh_place *places,
+treadle_status treadle_dtensor_shard(const int64_t *shape, int ndim, const treadle_mesh_placement *places,
                                      int nplaces, int64_t *local, treadle_strideds *boxes);
 
 /* What fully_shard does with one parameter. */

@@ -19,7 +19,7 @@ static treadle_status push_ranges(const treadle_layout *layout, const treadle_fl
                                   const treadle_box *wanted, treadle_strideds *parts,
                                   treadle_cells *cells) {
   treadle_status status = TREADLE_OK;
-  const treadle_flat_use *unit = &stage->units[param->unit];
+  const treadle_flat_share *unit = &stage->units[param->unit];
   int64_t size = (int64_t)treadle_dtype_bytes(cell->dtype);
   treadle_box common, meet;
   if (!treadle_box_meet(&cell->box, wanted, &common)) return TREADLE_OK;
@@ -128,7 +128,7 @@ static void flat_storage_name(const treadle_layout *layout, int64_t rank, const 
 static int64_t flat_local_rows(const treadle_layout *layout, int64_t rank, const treadle_storage *storage) {
   int64_t at = treadle_order_layout(&layout->order, rank);
   const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);
-  const treadle_flat_use *unit = &stage->units[storage - stage->storages];
+  const treadle_flat_share *unit = &stage->units[storage - stage->storages];
   if (unit->rows == 0) return storage->shape[0];
   int64_t left = unit->rows - treadle_flat_range(unit, at) * storage->shape[0];
   return left < 0 ? 0 : left < storage->shape[0] ? left : storage->shape[0];
@@ -172,7 +172,7 @@ static uint64_t flat_cells_like(const treadle_layout *layout, int32_t tensor) {
     int64_t count = storage->by_expert ? storage->slots : 1;
     for (int64_t e = 0; e < count; e++) {
       const treadle_flat_param *param = treadle_flat_param_of(stage, storage, e);
-      const treadle_flat_use *unit = &stage->units[param->unit];
+      const treadle_flat_share *unit = &stage->units[param->unit];
       hash = treadle_hash_more(hash, (uint64_t)param->start);
       hash = treadle_hash_more(hash, (uint64_t)unit->shard);
       hash =
@@ -226,6 +226,6 @@ treadle_status treadle_flat_start(treadle_layout *layout, treadle_flat_grid **fl
   *flat_p = treadle_alloc(sizeof **flat_p);
   if (!*flat_p) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
   layout->ops = &flat_ops;
-  layout->kind = *flat_p;
+  layout->state = *flat_p;
   return TREADLE_OK;
 }

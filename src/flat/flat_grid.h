@@ -21,12 +21,12 @@ typedef struct treadle_flat_param {
   int64_t start; /* address of its first element */
 } treadle_flat_param;
 
-typedef struct treadle_flat_use { /* a unit in a stage, beside its storage tensor in the window */
+typedef struct treadle_flat_share { /* a unit in a stage, beside its storage tensor in the window */
   const char *name;
   const treadle_dim *over; /* cut by this dimension; NULL: not cut */
   int64_t shard;           /* addresses of each range; of all of it where it is not cut */
   int64_t rows; /* the shape of the range is that of whole rows: all rows, of all ranges; else 0 */
-} treadle_flat_use;
+} treadle_flat_share;
 
 typedef struct treadle_flat_gap { /* addresses of a unit that no parameter has */
   int32_t unit;
@@ -34,28 +34,28 @@ typedef struct treadle_flat_gap { /* addresses of a unit that no parameter has *
 } treadle_flat_gap;
 
 /* Parameters of one rule in one unit, by address. */
-typedef struct treadle_flat_step {
+typedef struct treadle_flat_interval {
   int64_t start, end;
   int64_t before; /* elements of the steps before it in its group */
-} treadle_flat_step;
-typedef struct treadle_flat_group {
+} treadle_flat_interval;
+typedef struct treadle_flat_rule_params {
   int32_t unit;
   int32_t first, count; /* of steps */
-} treadle_flat_group;
+} treadle_flat_rule_params;
 
 typedef struct treadle_flat_stage {
   int32_t param_count;
   treadle_flat_param *params; /* in named_parameters order, as users would count them in the grid */
   int32_t unit_count;
-  treadle_flat_use *units;
+  treadle_flat_share *units;
   treadle_storage *storages;         /* by unit */
   int32_t *unit_first, *unit_params; /* params of unit u: unit_params[unit_first[u]] and on, by address */
   int32_t gap_count;
   treadle_flat_gap *gaps; /* by unit, ascending */
   int64_t window_bytes;
-  treadle_flat_step *steps;   /* where units hold parameters of many layers; NULL: they do not */
-  treadle_flat_group *groups; /* by rule, then unit */
-  int32_t *group_first;       /* [rules + 1] */
+  treadle_flat_interval *steps;     /* where units hold parameters of many layers; NULL: they do not */
+  treadle_flat_rule_params *groups; /* by rule, then unit */
+  int32_t *group_first;             /* [rules + 1] */
 } treadle_flat_stage;
 
 typedef struct treadle_flat_grid {
@@ -68,7 +68,7 @@ typedef struct treadle_flat_grid {
 /* Gives a layout an empty flat grid, which the layout ends. */
 treadle_status treadle_flat_start(treadle_layout *layout, treadle_flat_grid **flat_p);
 
-/* ---- For spec.lay: lists the parameters of all stages, then the kind lays them, then it is finished ---- */
+/* ---- For spec.lay: lists the parameters of all stages, then the type lays them, then it is finished ---- */
 
 treadle_status treadle_flat_list(treadle_layout *layout);
 /* Adds a unit of `elems` elements a range; param, whose name, layer, chunk and dtype it takes, is a parameter of it.
@@ -76,11 +76,11 @@ treadle_status treadle_flat_list(treadle_layout *layout);
 treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage, const treadle_flat_param *param,
                                      const char *name, const treadle_dim *over, int64_t elems,
                                      int32_t *unit_p);
-/* The whole of `lay` for a kind in whose only stage each parameter is a unit of its own. by_rows: cut in whole rows, its
+/* The whole of `lay` for a type in whose only stage each parameter is a unit of its own. by_rows: cut in whole rows, its
  * shape stays (FSDP2); otherwise as ceil(elems / ranks) elements. dp NULL: not cut. */
 treadle_status treadle_flat_lay_each(treadle_layout *layout, const treadle_dim *dp, bool by_rows);
 /* Lays buffers, notes gaps and where everything lies in windows. long_units: a unit holds parameters of many layers,
- * so that a layer's cells are not those of another one; then cells say where they come among their kind on a rank. */
+ * so that a layer's cells are not those of another one; then cells say where they come among their type on a rank. */
 treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units);
 
 /* Of a stage with long units (order.c): makes its steps; and fills a cell's before, weight and total: of `param`
@@ -92,7 +92,7 @@ void treadle_flat_place_in_order(const treadle_flat_stage *stage, const treadle_
 /* ---- Between the files of flat grids ---- */
 
 static inline const treadle_flat_grid *treadle_flat_of(const treadle_layout *layout) {
-  return (const treadle_flat_grid *)layout->kind;
+  return (const treadle_flat_grid *)layout->state;
 }
 
 static inline const treadle_flat_stage *treadle_flat_stage_at(const treadle_flat_grid *flat,
@@ -101,7 +101,7 @@ static inline const treadle_flat_stage *treadle_flat_stage_at(const treadle_flat
 }
 
 /* The range of a unit that a rank has. */
-static inline int64_t treadle_flat_range(const treadle_flat_use *unit, int64_t layout_rank) {
+static inline int64_t treadle_flat_range(const treadle_flat_share *unit, int64_t layout_rank) {
   return unit->over ? treadle_dim_index(unit->over, layout_rank) : 0;
 }
 

@@ -14,7 +14,7 @@ typedef struct slot { /* of an open hash table */
 /* What a unit's place in windows does not say: equal for parameters that are cut alike. */
 static uint64_t hash_param(const treadle_flat_grid *flat, const treadle_flat_stage *stage,
                            const treadle_flat_param *param) {
-  const treadle_flat_use *unit = &stage->units[param->unit];
+  const treadle_flat_share *unit = &stage->units[param->unit];
   uint64_t hash = treadle_hash_more((uint64_t)param->elems, (uint64_t)param->start);
   hash = treadle_hash_more(hash, (uint64_t)unit->shard);
   hash = treadle_hash_more(hash, (uint64_t)unit->rows);
@@ -34,7 +34,7 @@ static uint64_t find_form(const treadle_layout *layout, int32_t tensor, treadle_
   const treadle_flat_param *first = treadle_flat_param_of(stage, storage, 0);
   uint64_t key = hash_param(flat, stage, first);
   *form = (treadle_form){.storage = first->unit, .at = stage->storages[first->unit].offset, .experts = 1};
-  key = treadle_hash_more(treadle_hash_more(key, (uint64_t)of->kind), (uint64_t)storage->rule);
+  key = treadle_hash_more(treadle_hash_more(key, (uint64_t)of->pattern), (uint64_t)storage->rule);
   key = treadle_hash_more(treadle_hash_more(key, (uint64_t)storage->dtype), (uint64_t)of->naxes);
   for (int a = 0; a < of->naxes; a++) key = treadle_hash_more(key, (uint64_t)of->axis[a]);
   bool alike = storage->by_expert && storage->slots > 1;
@@ -52,7 +52,7 @@ static uint64_t find_form(const treadle_layout *layout, int32_t tensor, treadle_
 
 treadle_status treadle_flat_make_forms(treadle_layout *layout) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_grid *flat = layout->kind;
+  treadle_flat_grid *flat = layout->state;
   int32_t tensors = layout->model->tensor_count;
   size_t capacity = 16, mask;
   if (flat->grid.stage_count != 1 || flat->stages->unit_count != flat->stages->param_count)

@@ -2,7 +2,7 @@
 #include "base/dtype.h"
 #include "flat/flat_grid.h"
 #include "flat/modules.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct options {
 static treadle_status lay_unit(treadle_layout *layout, const options *o, const treadle_dim *dp,
                                const int32_t *params, int64_t count, const char *name) {
   treadle_status status = TREADLE_OK;
-  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->state)->stages;
   int64_t *numels = treadle_alloc_array((size_t)count + 1, sizeof *numels);
   int64_t *starts = treadle_alloc_array((size_t)count + 1, sizeof *starts);
   treadle_flat_unit unit;
@@ -80,7 +80,7 @@ static treadle_status lay(treadle_layout *layout, treadle_grid *grid, const trea
   int32_t units = o->by_layer ? 1 + model->layers + model->mtp_layers : 1, *first = NULL, *sorted = NULL;
   (void)spec;
   TRY(treadle_flat_list(layout));
-  const treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  const treadle_flat_stage *stage = ((treadle_flat_grid *)layout->state)->stages;
   first = treadle_alloc_array((size_t)units + 2, sizeof *first);
   sorted = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *sorted);
   if (!first || !sorted) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
@@ -98,8 +98,8 @@ out:
   return status;
 }
 
-static treadle_status create_fsdp(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                                  treadle_builder *normal) {
+static treadle_status create_fsdp(treadle_layout *layout, treadle_settings *words,
+                                  treadle_arena *words_arena, treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
   options o = {.by_layer = true};
@@ -107,8 +107,8 @@ static treadle_status create_fsdp(treadle_layout *layout, treadle_words *words, 
   treadle_flat_grid *flat;
   TRY(treadle_flat_start(layout, &flat));
   TRY(treadle_modules_read(layout, words, true, &flat->grid, &spec, normal));
-  TRY(treadle_words_flag(words, "orig_params", &o.orig_params));
-  const char *wrap = treadle_words_get(words, "wrap");
+  TRY(treadle_settings_flag(words, "orig_params", &o.orig_params));
+  const char *wrap = treadle_settings_get(words, "wrap");
   if (wrap) o.by_layer = strcmp(wrap, "layer") == 0;
   if (wrap && !o.by_layer && strcmp(wrap, "none") != 0)
     REFUSE("layout '%s': wrap=%s is neither layer nor none", words->text, wrap);
@@ -128,8 +128,8 @@ static treadle_status lay_rows(treadle_layout *layout, treadle_grid *grid, const
   return treadle_flat_lay_each(layout, treadle_mesh_find(&grid->mesh, "dp"), true);
 }
 
-static treadle_status create_fsdp2(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                                   treadle_builder *normal) {
+static treadle_status create_fsdp2(treadle_layout *layout, treadle_settings *words,
+                                   treadle_arena *words_arena, treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
   treadle_grid_spec spec = {.lay = lay_rows};
@@ -143,6 +143,6 @@ out:
 }
 
 static const char *const keys[] = {"dp", "tp", "replicate", "orig_params", "wrap", "dtype", NULL};
-const treadle_layout_kind treadle_kind_fsdp = {"fsdp", keys, false, create_fsdp};
+const treadle_layout_type treadle_layout_type_fsdp = {"fsdp", keys, false, create_fsdp};
 static const char *const keys2[] = {"dp", "tp", "replicate", "dtype", NULL};
-const treadle_layout_kind treadle_kind_fsdp2 = {"fsdp2", keys2, false, create_fsdp2};
+const treadle_layout_type treadle_layout_type_fsdp2 = {"fsdp2", keys2, false, create_fsdp2};

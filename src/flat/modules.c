@@ -1,14 +1,14 @@
-/* Hugging Face modules: rules out of a family's kinds. */
+/* Hugging Face modules: rules out of a family's patterns. */
 #include "flat/modules.h"
 
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 /* ---- Tensor parallel ---- */
 
-/* How Hugging Face's plans cut what a kind is the weight or bias of: rows ("colwise": output features) or columns
+/* How Hugging Face's plans cut what a pattern is the weight or bias of: rows ("colwise": output features) or columns
  * ("rowwise"); all else is replicated. */
 static const struct {
   const char *module;
@@ -30,16 +30,16 @@ static bool is_of(const char *name, const char *module) {
 
 /* Latent attention has shapes of its own, and no plan cuts it. */
 static bool is_latent(const treadle_family *family) {
-  for (int32_t k = 0; k < family->kind_count; k++)
-    if (is_of(family->kinds[k].name, "kv_b_proj")) return true;
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    if (is_of(family->patterns[k].name, "kv_b_proj")) return true;
   return false;
 }
 
-static treadle_cut cut_of(const treadle_family *family, const treadle_kind *kind) {
-  bool bias = strcmp(strrchr(kind->name, '.') ? strrchr(kind->name, '.') : "", ".bias") == 0;
-  if (kind->experts) return TREADLE_CUT_NONE;
+static treadle_cut cut_of(const treadle_family *family, const treadle_pattern *pattern) {
+  bool bias = strcmp(strrchr(pattern->name, '.') ? strrchr(pattern->name, '.') : "", ".bias") == 0;
+  if (pattern->experts) return TREADLE_CUT_NONE;
   for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
-    if (!is_of(kind->name, plan[i].module) || (plan[i].attention && is_latent(family))) continue;
+    if (!is_of(pattern->name, plan[i].module) || (plan[i].attention && is_latent(family))) continue;
     return bias && plan[i].cut == TREADLE_CUT_COLS ? TREADLE_CUT_NONE : plan[i].cut;
   }
   return TREADLE_CUT_NONE;
@@ -47,35 +47,35 @@ static treadle_cut cut_of(const treadle_family *family, const treadle_kind *kind
 
 /* ---- Rules ---- */
 
-/* The rule of the family's packed form that has a kind among its parts, NULL: none. */
-static const treadle_rule *packed_rule(const treadle_family *family, int32_t kind) {
+/* The rule of the family's packed form that has a pattern among its parts, NULL: none. */
+static const treadle_rule *packed_rule(const treadle_family *family, int32_t pattern) {
   for (int32_t i = 0; i < family->packed.count; i++)
     for (int p = 0; p < family->packed.rules[i].nparts; p++)
-      if (family->packed.rules[i].parts[p].kind == kind) return &family->packed.rules[i];
+      if (family->packed.rules[i].parts[p].pattern == pattern) return &family->packed.rules[i];
   return NULL;
 }
 
-/* A tied name is no tensor of its own. A packed rule comes where the first of its kinds does. */
+/* A tied name is no tensor of its own. A packed rule comes where the first of its patterns does. */
 static treadle_status make_rules(const treadle_model *model, int64_t tp, treadle_arena *arena,
                                  treadle_grid_spec *spec) {
   const treadle_family *family = model->family;
-  treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->kind_count + 1, sizeof *rules);
+  treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->pattern_count + 1, sizeof *rules);
   if (!rules) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  for (int32_t k = 0; k < family->kind_count; k++) {
-    const treadle_kind *kind = &family->kinds[k];
+  for (int32_t k = 0; k < family->pattern_count; k++) {
+    const treadle_pattern *pattern = &family->patterns[k];
     int32_t tensor = model->first_tensor[k];
-    if (tensor < 0 || model->tensors[tensor].kind != k || kind->scale_of >= 0) continue;
+    if (tensor < 0 || model->tensors[tensor].pattern != k || pattern->scale_of >= 0) continue;
     const treadle_rule *packed = packed_rule(family, k);
-    treadle_rule rule = {.name = kind->name,
-                         .full_name = kind->full_name,
-                         .at = kind->in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
+    treadle_rule rule = {.name = pattern->name,
+                         .full_name = pattern->full_name,
+                         .at = pattern->in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
                          .nparts = 1,
                          .parts = {{k, -1}},
-                         .experts = kind->experts,
-                         .buffer = kind->buffer,
-                         .cut = tp > 1 ? cut_of(family, kind) : TREADLE_CUT_NONE,
+                         .experts = pattern->experts,
+                         .buffer = pattern->buffer,
+                         .cut = tp > 1 ? cut_of(family, pattern) : TREADLE_CUT_NONE,
                          .over = "tp",
-                         .line = kind->line};
+                         .line = pattern->line};
     if (packed) {
       bool known = false;
       for (int32_t i = 0; i < spec->rule_count; i++)
@@ -89,14 +89,14 @@ static treadle_status make_rules(const treadle_model *model, int64_t tp, treadle
   return TREADLE_OK;
 }
 
-treadle_status treadle_modules_read(treadle_layout *layout, treadle_words *words, bool may_replicate,
+treadle_status treadle_modules_read(treadle_layout *layout, treadle_settings *words, bool may_replicate,
                                     treadle_grid *grid, treadle_grid_spec *spec, treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = layout->model;
   int64_t tp, dp, given, replicate = 1;
-  TRY(treadle_words_size(words, "tp", 1, &tp));
-  TRY(treadle_words_size(words, "dp", 0, &given));
-  if (may_replicate) TRY(treadle_words_size(words, "replicate", 1, &replicate));
+  TRY(treadle_settings_size(words, "tp", 1, &tp));
+  TRY(treadle_settings_size(words, "dp", 0, &given));
+  if (may_replicate) TRY(treadle_settings_size(words, "replicate", 1, &replicate));
   const int64_t sizes[] = {tp, replicate};
   TRY(treadle_check_ranks(layout, may_replicate ? "tp * replicate" : "tp", sizes, may_replicate ? 2 : 1,
                           &dp));

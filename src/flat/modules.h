@@ -5,11 +5,11 @@
 
 #include "base/text.h"
 #include "grid/grid.h"
-#include "layout/words.h"
+#include "layout/settings.h"
 
 /* Reads dp, tp and, if there may be one, replicate; makes the mesh (replicate, dp, tp), tp fastest, the rules
  * and all else of the spec. */
-treadle_status treadle_modules_read(treadle_layout *layout, treadle_words *words, bool may_replicate,
+treadle_status treadle_modules_read(treadle_layout *layout, treadle_settings *words, bool may_replicate,
                                     treadle_grid *grid, treadle_grid_spec *spec, treadle_builder *normal);
 
 #endif

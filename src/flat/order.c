@@ -1,4 +1,4 @@
-/* Flat grids with long units: where a cell comes among all that its rank has of its kind.
+/* Flat grids with long units: where a cell comes among all that its rank has of its type.
  *
  * A rank has one range of each unit, and ranges look at no layer's border: what it has of one layer is not what it has
  * of another. So that it still drains and fills evenly, the plan is told, for each cell, how many elements of the same
@@ -31,7 +31,7 @@ static treadle_status check_cost(const treadle_flat_stage *stage, int32_t rules)
       params += stage->groups[g].count;
     if (groups * params > TREADLE_MAX_REPORT_CUTS)
       return treadle_fail(TREADLE_REFUSED,
-                          "a flat layout has %" PRId64 " parameters of one kind in %" PRId64
+                          "a flat layout has %" PRId64 " parameters of one pattern in %" PRId64
                           " buckets, too many for a plan: larger buckets will do",
                           params, groups);
   }
@@ -59,9 +59,9 @@ treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *s
     const entry *at = &sorted[i];
     bool goes_on = i > 0 && at->rule == sorted[i - 1].rule && at->unit == sorted[i - 1].unit;
     while (rule < at->rule) stage->group_first[++rule] = groups;
-    if (!goes_on) stage->groups[groups++] = (treadle_flat_group){at->unit, (int32_t)i, 0};
+    if (!goes_on) stage->groups[groups++] = (treadle_flat_rule_params){at->unit, (int32_t)i, 0};
     stage->groups[groups - 1].count++;
-    stage->steps[i] = (treadle_flat_step){.start = at->start, .end = at->start + at->elems};
+    stage->steps[i] = (treadle_flat_interval){.start = at->start, .end = at->start + at->elems};
     if (goes_on) stage->steps[i].before = stage->steps[i - 1].before + sorted[i - 1].elems;
   }
   while (rule < (int32_t)rules) stage->group_first[++rule] = groups;
@@ -70,8 +70,9 @@ treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *s
 }
 
 /* The elements of a group at addresses below `address`. */
-static int64_t below(const treadle_flat_stage *stage, const treadle_flat_group *group, int64_t address) {
-  const treadle_flat_step *steps = &stage->steps[group->first];
+static int64_t below(const treadle_flat_stage *stage, const treadle_flat_rule_params *group,
+                     int64_t address) {
+  const treadle_flat_interval *steps = &stage->steps[group->first];
   int32_t low = 0,
           high = group->count; /* steps before low begin below the address, those from high on do not */
   while (low < high) {
@@ -82,7 +83,7 @@ static int64_t below(const treadle_flat_stage *stage, const treadle_flat_group *
       high = middle;
   }
   if (low == 0) return 0;
-  const treadle_flat_step *last = &steps[low - 1];
+  const treadle_flat_interval *last = &steps[low - 1];
   return last->before + (address < last->end ? address : last->end) - last->start;
 }
 
@@ -91,7 +92,7 @@ void treadle_flat_place_in_order(const treadle_flat_stage *stage, const treadle_
   int32_t rule = param->storage->rule;
   cell->before = cell->weight = cell->total = 0;
   for (int32_t g = stage->group_first[rule]; g < stage->group_first[rule + 1]; g++) {
-    const treadle_flat_group *group = &stage->groups[g];
+    const treadle_flat_rule_params *group = &stage->groups[g];
     int64_t shard = stage->units[group->unit].shard, low = range * shard, high = low + shard;
     int64_t begin = below(stage, group, low), count = below(stage, group, high) - begin;
     if (group->unit < param->unit) cell->before += count;

@@ -34,7 +34,7 @@ static void clipper_release(clipper *c) {
 static treadle_status push_clipped(clipper *c, const treadle_piece *piece, const treadle_flat_param *param,
                                    int64_t inside, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
-  const treadle_flat_use *unit = &c->stage->units[param->unit];
+  const treadle_flat_share *unit = &c->stage->units[param->unit];
   const treadle_storage *storage = &c->stage->storages[param->unit];
   int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), range = treadle_flat_range(unit, c->at);
   treadle_span own = {range * unit->shard, (range + 1) * unit->shard};
@@ -209,7 +209,7 @@ treadle_status treadle_flat_bundles_of(const treadle_layout *layout, int64_t ran
   treadle_status status = TREADLE_OK;
   clipper c = clipper_of(layout, rank);
   const treadle_form *form = &c.flat->forms[tensor];
-  const treadle_flat_use *unit = &c.stage->units[form->storage];
+  const treadle_flat_share *unit = &c.stage->units[form->storage];
   int64_t range = treadle_flat_range(unit, c.at);
   const treadle_span own = {range * unit->shard, (range + 1) * unit->shard};
   size_t before = pieces->count;

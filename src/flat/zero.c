@@ -4,7 +4,7 @@
  * not run). world is smaller than the data parallel group with MiCS; hpZ adds copies, the shards stay. docs/rules.md 10.4; flat.h. */
 #include "flat/flat_grid.h"
 #include "flat/modules.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 static treadle_status lay_group(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                 const void *context) {
@@ -16,7 +16,7 @@ static treadle_status lay_group(treadle_layout *layout, treadle_grid *grid, cons
   (void)spec;
   (void)context;
   TRY(treadle_flat_list(layout));
-  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->kind)->stages;
+  treadle_flat_stage *stage = ((treadle_flat_grid *)layout->state)->stages;
   numels = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *numels);
   starts = treadle_alloc_array((size_t)stage->param_count + 1, sizeof *starts);
   if (!numels || !starts) {
@@ -50,7 +50,7 @@ static treadle_status lay_each(treadle_layout *layout, treadle_grid *grid, const
   return treadle_flat_lay_each(layout, treadle_mesh_find(&grid->mesh, "dp"), false);
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_builder *normal,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_builder *normal,
                              bool each) {
   treadle_status status = TREADLE_OK;
   treadle_grid_spec spec = {.lay = each ? lay_each : lay_group};
@@ -64,19 +64,19 @@ out:
   return status;
 }
 
-static treadle_status create_group(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                                   treadle_builder *normal) {
+static treadle_status create_group(treadle_layout *layout, treadle_settings *words,
+                                   treadle_arena *words_arena, treadle_builder *normal) {
   (void)words_arena;
   return create(layout, words, normal, false);
 }
 
-static treadle_status create_each(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
-                                  treadle_builder *normal) {
+static treadle_status create_each(treadle_layout *layout, treadle_settings *words,
+                                  treadle_arena *words_arena, treadle_builder *normal) {
   (void)words_arena;
   return create(layout, words, normal, true);
 }
 
 static const char *const keys[] = {"dp", "tp", "dtype", NULL};
-const treadle_layout_kind treadle_kind_zero1 = {"zero1", keys, false, create_group};
-const treadle_layout_kind treadle_kind_zero2 = {"zero2", keys, false, create_group};
-const treadle_layout_kind treadle_kind_zero3 = {"zero3", keys, false, create_each};
+const treadle_layout_type treadle_layout_type_zero1 = {"zero1", keys, false, create_group};
+const treadle_layout_type treadle_layout_type_zero2 = {"zero2", keys, false, create_group};
+const treadle_layout_type treadle_layout_type_zero3 = {"zero3", keys, false, create_each};

@@ -26,7 +26,7 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
   const treadle_model *model = layout->model;
   treadle_status status = TREADLE_OK;
   for (int p = 0; p < rule->nparts; p++) {
-    const treadle_kind *scales = &model->family->kinds[rule->rule->parts[p].kind];
+    const treadle_pattern *scales = &model->family->patterns[rule->rule->parts[p].pattern];
     treadle_part_shape weight;
     TRY(treadle_model_part(model, (treadle_part_name){scales->scale_of, -1}, &weight));
     rule->rows[p] = weight.shape[0];
@@ -44,17 +44,17 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
         REFUSE("layout '%s': %s: vLLM makes no finer fp8 blocks of %" PRId64 " x %" PRId64
                " of %s, cut to %" PRId64 " x %" PRId64,
                layout->text, rule->name->text, weight.shape[0], weight.shape[1],
-               model->family->kinds[scales->scale_of].name, rows, columns);
+               model->family->patterns[scales->scale_of].name, rows, columns);
       rule->refined = finer;
     } else if (!rows_fit)
       REFUSE("layout '%s': %s: %" PRId64 " rows of %s are no multiple of the %" PRId64
              " rows of an fp8 block",
-             layout->text, rule->name->text, rows, model->family->kinds[scales->scale_of].name,
+             layout->text, rule->name->text, rows, model->family->patterns[scales->scale_of].name,
              model->block[0]);
     else if (!columns_fit)
       REFUSE("layout '%s': %s: %" PRId64 " columns of %s are no multiple of the %" PRId64
              " columns of an fp8 block",
-             layout->text, rule->name->text, columns, model->family->kinds[scales->scale_of].name,
+             layout->text, rule->name->text, columns, model->family->patterns[scales->scale_of].name,
              model->block[1]);
   }
   if (rule->refined) rule->blocks_in_one = model->block[0] / rule->refined;

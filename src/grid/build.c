@@ -18,7 +18,7 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 /* How many of the first parts of a rule the model has, in any layer. */
 static int count_parts(const treadle_model *model, const treadle_rule *rule, int count) {
   int present = 0;
-  for (int p = 0; p < count; p++) present += model->first_tensor[rule->parts[p].kind] >= 0;
+  for (int p = 0; p < count; p++) present += model->first_tensor[rule->parts[p].pattern] >= 0;
   return present;
 }
 
@@ -241,10 +241,10 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
                                .derived = rule->rule->derived,
                                .run = 1};
   for (int p = 0; p < storage->nparts; p++) {
-    int32_t kind = rule->rule->parts[p].kind;
+    int32_t pattern = rule->rule->parts[p].pattern;
     bool of_layers =
-        model->family->kinds[kind].in_layer; /* a draft's rule outside layers: its first layer's */
-    storage->parts[p] = treadle_model_find(model, kind,
+        model->family->patterns[pattern].in_layer; /* a draft's rule outside layers: its first layer's */
+    storage->parts[p] = treadle_model_find(model, pattern,
                                            !of_layers  ? -1
                                            : layer < 0 ? model->layers
                                                        : layer);
@@ -374,7 +374,7 @@ static treadle_status add_chunk(stage_build *b) {
   bool marked = false;
   for (int32_t r = 0; r < grid->rule_count; r++) marked |= grid->rules[r].rule->at == TREADLE_AT_MTP_LAYERS;
   for (int32_t r = 0; r < grid->rule_count; r++) {
-    treadle_place at = grid->rules[r].rule->at;
+    treadle_stage_choice at = grid->rules[r].rule->at;
     if (at == TREADLE_AT_MTP_LAYERS && first >= 0) TRY(add_mtp_layers(b, first, first_end));
     if (rule_is_on(grid->rules[r].rule, chunk)) TRY(add_storage(b, r, -1, -1));
     if (at != TREADLE_AT_LAYER) continue;

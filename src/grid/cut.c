@@ -71,7 +71,7 @@ static int64_t room_columns(const treadle_grid_rule *rule, const treadle_part_sh
 }
 
 static const char *name_of(const treadle_model *model, const treadle_part_shape *part) {
-  return model->family->kinds[part->kind].name;
+  return model->family->patterns[part->pattern].name;
 }
 
 static treadle_status check_heads(const char *what, const treadle_model *model,

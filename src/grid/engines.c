@@ -15,7 +15,7 @@ int64_t treadle_engine_rows(const void *context, int64_t rows, int64_t shards) {
 }
 
 treadle_status treadle_engine_start(treadle_engine *engine, const char *name, treadle_layout *layout,
-                                    treadle_words *words, treadle_builder *normal) {
+                                    treadle_settings *words, treadle_builder *normal) {
   const treadle_family *family = layout->model->family;
   *engine = (treadle_engine){.name = name, .layout = layout, .words = words, .normal = normal};
   engine->rules = treadle_family_engine(family, name);
@@ -31,7 +31,7 @@ treadle_status treadle_engine_start(treadle_engine *engine, const char *name, tr
 treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const char *const *keys) {
   if (engine->layout->model->experts > 0) return TREADLE_OK;
   for (; *keys; keys++) {
-    const char *value = treadle_words_get(engine->words, *keys);
+    const char *value = treadle_settings_get(engine->words, *keys);
     if (value && strcmp(value, "off") != 0 && strcmp(value, "0") != 0)
       REFUSE("layout '%s': %s=%s, and family %s has no experts", engine->words->text, *keys, value,
              engine->layout->model->family->name);
@@ -64,7 +64,7 @@ out:
 
 static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wanted) {
   const treadle_model *model = engine->layout->model;
-  const char *path = treadle_words_get(engine->words, "map");
+  const char *path = treadle_settings_get(engine->words, "map");
   const treadle_slots_spec spec = {.what = engine->words->text,
                                    .experts = model->experts,
                                    .ep = ep,
@@ -86,8 +86,8 @@ out:
 
 treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool round_robin) {
   const treadle_model *model = engine->layout->model;
-  const char *given = treadle_words_get(engine->words, "redundant"),
-             *map = treadle_words_get(engine->words, "map");
+  const char *given = treadle_settings_get(engine->words, "redundant"),
+             *map = treadle_settings_get(engine->words, "map");
   const treadle_slots *slots = NULL;
   int64_t redundant = 0, honoured = 1;
   treadle_status status;
@@ -115,7 +115,7 @@ out:
 }
 
 treadle_status treadle_engine_names(treadle_engine *engine) {
-  const char *names = treadle_words_get(engine->words, "names");
+  const char *names = treadle_settings_get(engine->words, "names");
   if (names && strcmp(names, "old") != 0 && strcmp(names, "new") != 0)
     REFUSE("layout '%s': names=%s is neither old nor new", engine->words->text, names);
   bool old = names && strcmp(names, "old") == 0;
@@ -160,15 +160,15 @@ out:
 }
 
 treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last) {
-  treadle_words *words = engine->words;
+  treadle_settings *words = engine->words;
   treadle_layout *layout = engine->layout;
   int64_t pp = treadle_mesh_find(&engine->spec.mesh, "pp")->size, repeated;
   int64_t *partition = treadle_arena_alloc_array(&engine->grid->arena, MAX_PARTITION, sizeof *partition);
-  const char *text = treadle_words_get(words, "partition");
+  const char *text = treadle_settings_get(words, "partition");
   int partition_count;
   treadle_status status;
   if (!partition) return no_memory();
-  TRY(treadle_words_list(words, "partition", MAX_PARTITION, partition, &partition_count));
+  TRY(treadle_settings_list(words, "partition", MAX_PARTITION, partition, &partition_count));
   if (text) treadle_normal_text(engine->normal, "partition", text);
   if (remainder_last && pp == 1) partition_count = 0; /* SGLang does not look at it */
   TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));

@@ -3,12 +3,12 @@
 #define TREADLE_GRID_ENGINES_H
 
 #include "grid/grid.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 typedef struct treadle_engine {
   const char *name;
   treadle_layout *layout;
-  treadle_words *words;
+  treadle_settings *words;
   treadle_builder *normal;
   treadle_grid *grid;
   const treadle_engine_rules *rules;
@@ -17,7 +17,7 @@ typedef struct treadle_engine {
 
 /* Finds the family's section and begins the grid. */
 treadle_status treadle_engine_start(treadle_engine *engine, const char *name, treadle_layout *layout,
-                                    treadle_words *words, treadle_builder *normal);
+                                    treadle_settings *words, treadle_builder *normal);
 
 /* Refuses keys that speak of experts, unless they are off, for a model that has none. */
 treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const char *const *keys);

@@ -230,7 +230,7 @@ static uint64_t grid_coordinate(const treadle_layout *layout, int64_t rank) {
 }
 
 static void grid_destroy(treadle_layout *layout) {
-  treadle_grid *grid = layout->kind;
+  treadle_grid *grid = layout->state;
   treadle_arena_release(&grid->arena);
   treadle_free(grid);
 }
@@ -258,6 +258,6 @@ treadle_status treadle_grid_start(treadle_layout *layout, treadle_grid **grid_p)
   *grid_p = treadle_alloc(sizeof **grid_p);
   if (!*grid_p) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
   layout->ops = &treadle_grid_ops;
-  layout->kind = *grid_p;
+  layout->state = *grid_p;
   return TREADLE_OK;
 }

@@ -80,7 +80,7 @@ typedef struct treadle_number { /* a name in conditions of rules, beside the mes
 
 enum { TREADLE_MAX_NUMBERS = 12 };
 
-/* What a kind of layout says to make a grid. */
+/* What a type of layout says to make a grid. */
 typedef struct treadle_grid_spec treadle_grid_spec;
 struct treadle_grid_spec {
   treadle_mesh mesh; /* has a dimension pp and, where experts are to be placed, ep */

@@ -16,7 +16,7 @@ const treadle_holder *treadle_grid_holder(const treadle_grid *grid, const treadl
 
 /* ---- Of all of them ---- */
 
-static inline const treadle_grid *treadle_grid_of(const treadle_layout *layout) { return layout->kind; }
+static inline const treadle_grid *treadle_grid_of(const treadle_layout *layout) { return layout->state; }
 
 static inline int64_t treadle_grid_index(const treadle_dim *dim, int64_t layout_rank) {
   return dim ? treadle_dim_index(dim, layout_rank) : 0;

@@ -1,7 +1,7 @@
 /* hf: the Hugging Face form; every rank has the whole model, or one rank alone (hf:root=R). The rules are
- * made from the family's kinds: each tensor is its own storage, not cut. */
+ * made from the family's patterns: each tensor is its own storage, not cut. */
 #include "grid/grid.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 
@@ -10,27 +10,28 @@ static treadle_status make_rules(const treadle_layout *layout, treadle_arena *ar
                                  treadle_grid_spec *spec) {
   const treadle_model *model = layout->model;
   const treadle_family *family = model->family;
-  treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->kind_count + 1, sizeof *rules);
+  treadle_rule *rules = treadle_arena_alloc_array(arena, (size_t)family->pattern_count + 1, sizeof *rules);
   if (!rules) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  for (int32_t k = 0; k < family->kind_count; k++) {
-    const treadle_kind *kind = &family->kinds[k];
+  for (int32_t k = 0; k < family->pattern_count; k++) {
+    const treadle_pattern *pattern = &family->patterns[k];
     int32_t tensor = model->first_tensor[k];
-    if (tensor < 0 || model->tensors[tensor].kind != k || (kind->scale_of >= 0 && !layout->fp8)) continue;
+    if (tensor < 0 || model->tensors[tensor].pattern != k || (pattern->scale_of >= 0 && !layout->fp8))
+      continue;
     treadle_rule *rule = &rules[spec->rule_count++];
-    *rule = (treadle_rule){.name = kind->name,
-                           .full_name = kind->full_name,
-                           .at = kind->in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
+    *rule = (treadle_rule){.name = pattern->name,
+                           .full_name = pattern->full_name,
+                           .at = pattern->in_layer ? TREADLE_AT_LAYER : TREADLE_AT_FIRST,
                            .nparts = 1,
                            .parts = {{k, -1}},
-                           .experts = kind->experts,
-                           .file = kind->file,
-                           .line = kind->line};
+                           .experts = pattern->experts,
+                           .file = pattern->file,
+                           .line = pattern->line};
   }
   spec->rules = rules;
   return TREADLE_OK;
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
@@ -39,7 +40,7 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   layout->is_train = true;
   treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}};
   const treadle_model *model = layout->model;
-  const char *root_text = treadle_words_get(words, "root");
+  const char *root_text = treadle_settings_get(words, "root");
   int64_t root = 0;
   if (root_text) {
     if (!treadle_text_to_int64(root_text, &root) || root < 0 || root >= layout->ranks) {
@@ -67,4 +68,4 @@ out:
 }
 
 static const char *const keys[] = {"root", "dtype", NULL};
-const treadle_layout_kind treadle_kind_hf = {"hf", keys, true, create};
+const treadle_layout_type treadle_layout_type_hf = {"hf", keys, true, create};

@@ -64,7 +64,7 @@ static treadle_status sort_holders(treadle_layout *layout, treadle_grid *grid) {
   return TREADLE_OK;
 }
 
-/* Holders with the same number hold the same cells of tensors of one kind: whole ones, or those of one rule. */
+/* Holders with the same number hold the same cells of tensors of one pattern: whole ones, or those of one rule. */
 static uint64_t cut_number(const treadle_grid *grid, const treadle_holder *holder) {
   int32_t number = storage_of(grid, holder)->rule;
   const treadle_grid_rule *rule = &grid->rules[number];
@@ -163,7 +163,7 @@ treadle_status treadle_grid_list_holders(treadle_layout *layout, treadle_grid *g
       if (storage->flat_place) placement = treadle_hash_more(placement, storage->flat_place);
       placement = treadle_hash_more(placement, cut_number(grid, &grid->holders[h]));
     }
-    if (grid->slots && tensor->layer >= 0 && model->family->kinds[tensor->kind].experts)
+    if (grid->slots && tensor->layer >= 0 && model->family->patterns[tensor->pattern].experts)
       placement = treadle_hash_more(placement, grid->slots[tensor->layer]->hash);
     grid->placement[t] = placement;
   }

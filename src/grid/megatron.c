@@ -3,7 +3,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -70,15 +70,15 @@ static int64_t stride_of(const grid_sizes *grid, const char *name) {
   return 1;
 }
 
-static treadle_status read_sizes(treadle_layout *layout, treadle_words *words, options *o) {
+static treadle_status read_sizes(treadle_layout *layout, treadle_settings *words, options *o) {
   treadle_status status = TREADLE_OK;
   int64_t given_dp;
-  TRY(treadle_words_size(words, "tp", 1, &o->tp));
-  TRY(treadle_words_size(words, "cp", 1, &o->cp));
-  TRY(treadle_words_size(words, "pp", 1, &o->pp));
-  TRY(treadle_words_size(words, "ep", 1, &o->ep));
-  TRY(treadle_words_size(words, "etp", o->tp, &o->etp));
-  TRY(treadle_words_size(words, "dp", 0, &given_dp));
+  TRY(treadle_settings_size(words, "tp", 1, &o->tp));
+  TRY(treadle_settings_size(words, "cp", 1, &o->cp));
+  TRY(treadle_settings_size(words, "pp", 1, &o->pp));
+  TRY(treadle_settings_size(words, "ep", 1, &o->ep));
+  TRY(treadle_settings_size(words, "etp", o->tp, &o->etp));
+  TRY(treadle_settings_size(words, "dp", 0, &given_dp));
   const int64_t dense[] = {o->tp, o->cp, o->pp}, expert[] = {o->etp, o->ep, o->pp};
   TRY(treadle_check_ranks(layout, "tp * cp * pp", dense, 3, &o->dp));
   TRY(treadle_check_ranks(layout, "etp * ep * pp", expert, 3, &o->edp));
@@ -125,22 +125,22 @@ static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
   return (rows + unit - 1) / unit * unit;
 }
 
-static treadle_status read_spec(treadle_words *words, const char **spec_p) {
-  const char *text = treadle_words_get(words, "spec");
+static treadle_status read_spec(treadle_settings *words, const char **spec_p) {
+  const char *text = treadle_settings_get(words, "spec");
   *spec_p = text ? text : "te";
   if (strcmp(*spec_p, "te") != 0 && strcmp(*spec_p, "local") != 0)
     REFUSE("layout '%s': spec=%s is neither te nor local", words->text, text);
   return TREADLE_OK;
 }
 
-static treadle_status read_stages(treadle_words *words, treadle_megatron_stages *stages) {
+static treadle_status read_stages(treadle_settings *words, treadle_megatron_stages *stages) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_words_size(words, "vpp", 0, &stages->vpp));
-  TRY(treadle_words_size(words, "first", 0, &stages->first));
-  TRY(treadle_words_size(words, "last", 0, &stages->last));
-  TRY(treadle_words_flag(words, "embedding_split", &stages->embedding_split));
-  TRY(treadle_words_flag(words, "loss_split", &stages->loss_split));
-  stages->layout = treadle_words_get(words, "layout");
+  TRY(treadle_settings_size(words, "vpp", 0, &stages->vpp));
+  TRY(treadle_settings_size(words, "first", 0, &stages->first));
+  TRY(treadle_settings_size(words, "last", 0, &stages->last));
+  TRY(treadle_settings_flag(words, "embedding_split", &stages->embedding_split));
+  TRY(treadle_settings_flag(words, "loss_split", &stages->loss_split));
+  stages->layout = treadle_settings_get(words, "layout");
 out:
   return status;
 }
@@ -167,13 +167,13 @@ static void write_normal(treadle_builder *normal, const options *o, const treadl
 }
 
 /* How experts are stored, and which lie where. */
-static treadle_status read_experts(const treadle_layout *layout, treadle_words *words, const options *o,
+static treadle_status read_experts(const treadle_layout *layout, treadle_settings *words, const options *o,
                                    treadle_grid *grid, treadle_grid_spec *spec, treadle_builder *normal) {
   static const char *const forms[] = {"grouped", "sequential", "stacked", "legacy"};
   enum { FORMS = sizeof forms / sizeof *forms };
   const treadle_model *model = layout->model;
   treadle_status status = TREADLE_OK;
-  const char *text = treadle_words_get(words, "experts");
+  const char *text = treadle_settings_get(words, "experts");
   bool mla_fused = false;
   int usual = strcmp(spec->spec, "local") == 0, form = usual;
   if (model->experts == 0 && o->ep > 1)
@@ -197,7 +197,7 @@ static treadle_status read_experts(const treadle_layout *layout, treadle_words *
   }
   if (form != usual) treadle_normal_text(normal, "experts", forms[form]);
   for (int i = 0; i < FORMS; i++) treadle_grid_number(spec, forms[i], form == i);
-  TRY(treadle_words_flag(words, "mla_down_proj_fusion", &mla_fused));
+  TRY(treadle_settings_flag(words, "mla_down_proj_fusion", &mla_fused));
   if (mla_fused) treadle_normal_text(normal, "mla_down_proj_fusion", "on");
   treadle_grid_number(spec, "mla_fused",
                       mla_fused && strcmp(spec->spec, "te") == 0); /* local does not look at it */
@@ -207,7 +207,7 @@ out:
   return status;
 }
 
-treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *words, treadle_grid *grid,
+treadle_status treadle_megatron_read(treadle_layout *layout, treadle_settings *words, treadle_grid *grid,
                                      treadle_megatron_options *o, treadle_grid_spec *spec,
                                      treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
@@ -217,7 +217,7 @@ treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *word
   layout->is_train = true;
   treadle_megatron_stages stages = {0};
   int64_t unit;
-  const char *order = treadle_words_get(words, "order");
+  const char *order = treadle_settings_get(words, "order");
   o->order = order ? order : default_order;
   spec->rules = rules->rules;
   spec->rule_count = rules->count;
@@ -228,8 +228,8 @@ treadle_status treadle_megatron_read(treadle_layout *layout, treadle_words *word
   TRY(read_sizes(layout, words, o));
   TRY(read_stages(words, &stages));
   TRY(read_spec(words, &spec->spec));
-  TRY(treadle_words_size(words, "padded_vocab_size", 0, &o->padded));
-  TRY(treadle_words_size(words, "vocab_divisible_by", 128, &o->divisible));
+  TRY(treadle_settings_size(words, "padded_vocab_size", 0, &o->padded));
+  TRY(treadle_settings_size(words, "vocab_divisible_by", 128, &o->divisible));
   if (!treadle_mul_fits(o->divisible, o->tp, &unit) || unit > TREADLE_MAX_ELEMS)
     REFUSE("layout '%s': vocab_divisible_by=%" PRId64 " times tp=%" PRId64
            " pads the vocabulary beyond 2^50 rows",
@@ -246,7 +246,7 @@ out:
   return status;
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
@@ -261,4 +261,4 @@ out:
 }
 
 static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "dtype", NULL};
-const treadle_layout_kind treadle_kind_megatron = {"megatron", keys, false, create};
+const treadle_layout_type treadle_layout_type_megatron = {"megatron", keys, false, create};

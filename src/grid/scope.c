@@ -64,7 +64,7 @@ static treadle_status add_value(void *context, const char *name) {
   return TREADLE_OK;
 }
 
-static treadle_status refuse_requirement(const rule_scope *scope, const treadle_require *require) {
+static treadle_status refuse_requirement(const rule_scope *scope, const treadle_requirement *require) {
   named_values values = {.scope = *scope};
   (void)treadle_expr_check("requires", require->that, add_value, &values);
   treadle_status status =
@@ -78,7 +78,7 @@ treadle_status treadle_grid_require(const treadle_layout *layout, const treadle_
                                     const treadle_engine_rules *engine) {
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < engine->require_count; i++) {
-    const treadle_require *require = &engine->requirements[i];
+    const treadle_requirement *require = &engine->requirements[i];
     bool by_layer = treadle_expr_names(require->that, "l");
     for (int64_t layer = by_layer ? 0 : -1; layer < (by_layer ? layout->model->layers : 0); layer++) {
       int64_t holds;

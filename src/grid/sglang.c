@@ -18,8 +18,8 @@ typedef struct options {
 
 /* The two projections of an indexer are one, or apart (indexer_fusion=off), in families whose trait says that they can be. */
 static treadle_status read_indexer(const treadle_engine *engine, treadle_layout *layout,
-                                   treadle_words *words, bool *fused_p) {
-  const char *value = treadle_words_get(words, "indexer_fusion");
+                                   treadle_settings *words, bool *fused_p) {
+  const char *value = treadle_settings_get(words, "indexer_fusion");
   int64_t fuses;
   treadle_status status;
   TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "indexer_fusion", 0, &fuses));
@@ -27,34 +27,34 @@ static treadle_status read_indexer(const treadle_engine *engine, treadle_layout 
     REFUSE("layout '%s': indexer_fusion=%s, and SGLang fuses no indexer of family %s", words->text, value,
            layout->model->family->name);
   *fused_p = fuses != 0;
-  if (value) TRY(treadle_words_flag(words, "indexer_fusion", fused_p));
+  if (value) TRY(treadle_settings_flag(words, "indexer_fusion", fused_p));
   if (fuses && !*fused_p) treadle_normal_text(engine->normal, "indexer_fusion", "off");
 out:
   return status;
 }
 
 /* One of two words; the first where the key is absent. */
-static treadle_status read_choice(treadle_words *words, const char *key, const char *first,
+static treadle_status read_choice(treadle_settings *words, const char *key, const char *first,
                                   const char *second, bool *is_second_p) {
-  const char *value = treadle_words_get(words, key);
+  const char *value = treadle_settings_get(words, key);
   *is_second_p = value && strcmp(value, second) == 0;
   if (value && !*is_second_p && strcmp(value, first) != 0)
     REFUSE("layout '%s': %s=%s is neither %s nor %s", words->text, key, value, first, second);
   return TREADLE_OK;
 }
 
-static treadle_status read_options(treadle_layout *layout, treadle_words *words, options *o) {
+static treadle_status read_options(treadle_layout *layout, treadle_settings *words, options *o) {
   treadle_status status = TREADLE_OK;
   bool other; /* storage of experts than the family's usual one */
-  TRY(treadle_words_size(words, "tp", 1, &o->tp));
-  TRY(treadle_words_size(words, "pp", 1, &o->pp));
-  TRY(treadle_words_size(words, "attn_dp", 1, &o->attn_dp));
-  TRY(treadle_words_size(words, "attn_cp", 1, &o->attn_cp));
-  TRY(treadle_words_size(words, "ep", 1, &o->ep));
-  TRY(treadle_words_size(words, "moe_dp", 1, &o->moe_dp));
-  TRY(treadle_words_size(words, "moe_dense_tp", o->tp, &o->dense_tp));
-  TRY(treadle_words_flag(words, "shared_fusion", &o->fused));
-  TRY(treadle_words_flag(words, "dp_lm_head", &o->dp_head));
+  TRY(treadle_settings_size(words, "tp", 1, &o->tp));
+  TRY(treadle_settings_size(words, "pp", 1, &o->pp));
+  TRY(treadle_settings_size(words, "attn_dp", 1, &o->attn_dp));
+  TRY(treadle_settings_size(words, "attn_cp", 1, &o->attn_cp));
+  TRY(treadle_settings_size(words, "ep", 1, &o->ep));
+  TRY(treadle_settings_size(words, "moe_dp", 1, &o->moe_dp));
+  TRY(treadle_settings_size(words, "moe_dense_tp", o->tp, &o->dense_tp));
+  TRY(treadle_settings_flag(words, "shared_fusion", &o->fused));
+  TRY(treadle_settings_flag(words, "dp_lm_head", &o->dp_head));
   TRY(read_choice(words, "a2a", "none", "deepep", &o->deepep));
   TRY(read_choice(words, "moe", o->triton_is_default ? "triton" : "triton_kernels",
                   o->triton_is_default ? "triton_kernels" : "triton", &other));
@@ -102,7 +102,7 @@ static bool fuses_shared(const treadle_engine_rules *rules) {
   return false;
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
@@ -174,4 +174,4 @@ static const char *const keys[] = {"tp",
                                    "dtype",
                                    "indexer_fusion",
                                    NULL};
-const treadle_layout_kind treadle_kind_sglang = {"sglang", keys, true, create};
+const treadle_layout_type treadle_layout_type_sglang = {"sglang", keys, true, create};

@@ -9,7 +9,7 @@
  * tokens, as they do with dp and pcp (the default backend of that puts the experts in order). */
 static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,
                                      bool *round_robin_p) {
-  const char *placement = treadle_words_get(engine->words, "placement");
+  const char *placement = treadle_settings_get(engine->words, "placement");
   int64_t allowed, experts = engine->layout->model->experts;
   treadle_status status;
   *round_robin_p = false;
@@ -36,7 +36,7 @@ static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int
   int64_t dcp, heads, groups;
   bool has_heads, has_groups;
   treadle_status status;
-  TRY(treadle_words_size(engine->words, "dcp", 1, &dcp));
+  TRY(treadle_settings_size(engine->words, "dcp", 1, &dcp));
   if (dcp == 1) return TREADLE_OK;
   if (pcp == 1 ? tp % dcp != 0 : dcp != pcp && dcp != tp * pcp)
     REFUSE("layout '%s': dcp=%" PRId64 " must divide tp=%" PRId64 " or, with pcp, be pcp or tp * pcp", text,
@@ -52,7 +52,7 @@ out:
   return status;
 }
 
-static treadle_status create(treadle_layout *layout, treadle_words *words, treadle_arena *words_arena,
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
                              treadle_builder *normal) {
   treadle_status status = TREADLE_OK;
   (void)words_arena;
@@ -61,16 +61,16 @@ static treadle_status create(treadle_layout *layout, treadle_words *words, tread
   bool ep_on = false, round_robin;
   int64_t tp, pp, dp, pcp;
   TRY(treadle_engine_start(&engine, "vllm", layout, words, normal));
-  TRY(treadle_words_size(words, "tp", 1, &tp));
-  TRY(treadle_words_size(words, "pp", 1, &pp));
-  TRY(treadle_words_size(words, "dp", 1, &dp));
-  TRY(treadle_words_size(words, "pcp", 1, &pcp));
+  TRY(treadle_settings_size(words, "tp", 1, &tp));
+  TRY(treadle_settings_size(words, "pp", 1, &pp));
+  TRY(treadle_settings_size(words, "dp", 1, &dp));
+  TRY(treadle_settings_size(words, "pcp", 1, &pcp));
   const int64_t sizes[] = {tp, pcp, pp, dp};
   TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
   TRY(check_decode(&engine, tp, pcp));
   TRY(treadle_engine_refuse_experts(&engine, expert_keys));
-  TRY(treadle_words_flag(words, "ep", &ep_on));
-  bool eplb = treadle_words_get(words, "redundant") && layout->model->experts > 0;
+  TRY(treadle_settings_flag(words, "ep", &ep_on));
+  bool eplb = treadle_settings_get(words, "redundant") && layout->model->experts > 0;
   if (eplb && !ep_on) REFUSE("layout '%s': redundant experts need ep=on", words->text);
   if (eplb && tp * pcp * dp == 1)
     REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1", words->text);
@@ -106,4 +106,4 @@ out:
 
 static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "dcp",   "partition", "ep",
                                    "placement", "redundant", "map", "names", "dtype", NULL};
-const treadle_layout_kind treadle_kind_vllm = {"vllm", keys, true, create};
+const treadle_layout_type treadle_layout_type_vllm = {"vllm", keys, true, create};

@@ -19,7 +19,7 @@
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
 
-struct treadle_mapping {
+struct treadle_checkpoint_mapping {
   const void *image; /* NULL: not mapped */
   size_t bytes;
   treadle_header header;
@@ -42,7 +42,7 @@ static treadle_status look_for(const char *path, bool *found_p) {
 
 static treadle_status map_file(treadle_checkpoint *checkpoint, int32_t file) {
   const char *path = checkpoint->files[file];
-  struct treadle_mapping *mapping = &checkpoint->mappings[file];
+  struct treadle_checkpoint_mapping *mapping = &checkpoint->mappings[file];
   treadle_status status;
   TRY(treadle_file_map(path, &mapping->image, &mapping->bytes));
   status = treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena,
@@ -78,7 +78,7 @@ static treadle_status finish(treadle_checkpoint *checkpoint) {
   if (checkpoint->count)
     qsort(checkpoint->tensors, (size_t)checkpoint->count, sizeof *checkpoint->tensors, compare_names);
   for (int32_t i = 0; i < checkpoint->count; i++) {
-    TRY(treadle_map_put(&checkpoint->by_name, checkpoint->tensors[i].name, i));
+    TRY(treadle_hash_map_put(&checkpoint->by_name, checkpoint->tensors[i].name, i));
     checkpoint->total_bytes += checkpoint->tensors[i].bytes;
   }
 out:
@@ -103,10 +103,10 @@ out:
 }
 
 /* The file number of a shard, which the first mention adds. `numbers` is from shard name to number. */
-static treadle_status add_shard(treadle_checkpoint *checkpoint, const char *path, treadle_map *numbers,
+static treadle_status add_shard(treadle_checkpoint *checkpoint, const char *path, treadle_hash_map *numbers,
                                 const char *tensor, const char *shard, int32_t *file_p) {
   treadle_status status = TREADLE_OK;
-  int64_t number = treadle_map_get(numbers, shard, -1);
+  int64_t number = treadle_hash_map_get(numbers, shard, -1);
   if (number < 0) {
     if (strchr(shard, '/') || !*shard || strcmp(shard, ".") == 0 || strcmp(shard, "..") == 0) {
       status = treadle_fail(TREADLE_REFUSED, "%s: tensor '%s': shard '%s' is not a plain file name", path,
@@ -121,7 +121,7 @@ static treadle_status add_shard(treadle_checkpoint *checkpoint, const char *path
       status = no_memory(path);
       goto out;
     }
-    TRY(treadle_map_put(numbers, shard, number));
+    TRY(treadle_hash_map_put(numbers, shard, number));
     checkpoint->file_count++;
   }
   *file_p = (int32_t)number;
@@ -133,7 +133,7 @@ out:
 static treadle_status read_index(treadle_checkpoint *checkpoint, const char *path) {
   json_t *root = NULL, *shard;
   const char *name;
-  treadle_map numbers = {0};
+  treadle_hash_map numbers = {0};
   treadle_status status;
   TRY(treadle_json_load(path, &root));
   json_t *weight_map = json_object_get(root, "weight_map");
@@ -169,17 +169,17 @@ static treadle_status read_index(treadle_checkpoint *checkpoint, const char *pat
   }
   TRY(finish(checkpoint));
 out:
-  treadle_map_release(&numbers); /* its keys are those of root */
+  treadle_hash_map_release(&numbers); /* its keys are those of root */
   json_decref(root);
   return status;
 }
 
 /* Puts the tensors of one shard in the place of the index's entries. */
 static treadle_status take_shard(treadle_checkpoint *checkpoint, const char *path, int32_t file) {
-  const struct treadle_mapping *mapping = &checkpoint->mappings[file];
+  const struct treadle_checkpoint_mapping *mapping = &checkpoint->mappings[file];
   for (int32_t i = 0; i < mapping->count; i++) {
     const char *name = mapping->tensors[i].name;
-    int64_t at = treadle_map_get(&checkpoint->by_name, name, -1);
+    int64_t at = treadle_hash_map_get(&checkpoint->by_name, name, -1);
     if (at < 0)
       return treadle_fail(TREADLE_REFUSED, "%s: has tensor '%s', which %s does not know",
                           checkpoint->files[file], name, path);
@@ -298,7 +298,7 @@ treadle_header treadle_checkpoint_header(const treadle_checkpoint *checkpoint, i
 /* One header: its text in the arena, its tensors listed. */
 static treadle_status take_header(treadle_checkpoint *checkpoint, const char *what,
                                   const treadle_header *header) {
-  struct treadle_mapping *mapping = &checkpoint->mappings[checkpoint->file_count];
+  struct treadle_checkpoint_mapping *mapping = &checkpoint->mappings[checkpoint->file_count];
   treadle_arena *arena = &checkpoint->arena;
   treadle_status status;
   char *text = treadle_arena_alloc(arena, header->length + 1);
@@ -362,12 +362,12 @@ void treadle_checkpoint_close(treadle_checkpoint *checkpoint) {
   if (!checkpoint) return;
   for (int32_t i = 0; i < checkpoint->file_count; i++)
     treadle_file_unmap(checkpoint->mappings[i].image, checkpoint->mappings[i].bytes);
-  treadle_map_release(&checkpoint->by_name);
+  treadle_hash_map_release(&checkpoint->by_name);
   treadle_arena_release(&checkpoint->arena);
   treadle_free(checkpoint);
 }
 
 const treadle_stored *treadle_checkpoint_find(const treadle_checkpoint *checkpoint, const char *name) {
-  int64_t at = treadle_map_get(&checkpoint->by_name, name, -1);
+  int64_t at = treadle_hash_map_get(&checkpoint->by_name, name, -1);
   return at < 0 ? NULL : &checkpoint->tensors[at];
 }

@@ -15,11 +15,11 @@ static treadle_status cannot_look(const char *path) {
   return treadle_fail(TREADLE_SYSTEM, "%s: cannot look there: %s", path, strerror(errno));
 }
 
-treadle_status treadle_file_look(const char *path, treadle_file_kind *kind_p) {
+treadle_status treadle_file_look(const char *path, treadle_file_type *type_p) {
   struct stat about;
-  *kind_p = TREADLE_FILE_NONE;
+  *type_p = TREADLE_FILE_NONE;
   if (stat(path, &about) == 0) {
-    *kind_p = S_ISREG(about.st_mode)   ? TREADLE_FILE_PLAIN
+    *type_p = S_ISREG(about.st_mode)   ? TREADLE_FILE_PLAIN
               : S_ISDIR(about.st_mode) ? TREADLE_FILE_FOLDER
                                        : TREADLE_FILE_OTHER;
     return TREADLE_OK;
@@ -35,14 +35,14 @@ static treadle_status check_folder(const char *path) {
   const char *slash = strrchr(path, '/');
   size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
   treadle_status status = TREADLE_OK;
-  treadle_file_kind kind;
+  treadle_file_type type;
   char *folder = treadle_alloc(length + 2);
   if (!folder) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path);
   memcpy(folder, slash ? path : ".", slash ? length : 1);
-  TRY(treadle_file_look(folder, &kind));
-  if (kind == TREADLE_FILE_NONE)
+  TRY(treadle_file_look(folder, &type));
+  if (type == TREADLE_FILE_NONE)
     status = treadle_fail(TREADLE_REFUSED, "%s: its folder %s does not exist", path, folder);
-  else if (kind != TREADLE_FILE_FOLDER)
+  else if (type != TREADLE_FILE_FOLDER)
     status = treadle_fail(TREADLE_REFUSED, "%s: %s is no folder", path, folder);
   else if (access(folder, W_OK | X_OK) != 0)
     status = treadle_fail(TREADLE_REFUSED, "%s: cannot write in its folder %s: %s", path, folder,

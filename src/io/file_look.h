@@ -7,16 +7,16 @@
 
 #include <stdint.h>
 
-typedef enum treadle_file_kind {
+typedef enum treadle_file_type {
   TREADLE_FILE_NONE = 0, /* there is nothing of that name */
   TREADLE_FILE_PLAIN,
   TREADLE_FILE_FOLDER,
   TREADLE_FILE_OTHER /* a device, a pipe, a socket */
-} treadle_file_kind;
+} treadle_file_type;
 
 /* Links are followed; one that leads nowhere is TREADLE_REFUSED, since what it stands for is missing. What cannot be
  * looked at is TREADLE_SYSTEM. The message has the path and why. */
-treadle_status treadle_file_look(const char *path, treadle_file_kind *kind_p);
+treadle_status treadle_file_look(const char *path, treadle_file_type *type_p);
 
 /* Is what stands at `path`, if anything, a plain file? A link is not followed. Else TREADLE_REFUSED, with what it is. */
 treadle_status treadle_file_check_plain(const char *path);

@@ -7,92 +7,93 @@
 
 enum { MOST_BYTES = 1 << 30, MOST_MARKS = 1000 };
 
-static treadle_status protocol(treadle_machine *m, int width) {
+static treadle_status protocol(treadle_pickle_machine *m, int width) {
   uint64_t version = 0;
   treadle_status status;
-  TRY(treadle_machine_take_number(m, width, &version));
-  if (version < 2 || version > 5) status = treadle_machine_refuse(m, "a protocol that is not 2 to 5");
+  TRY(treadle_pickle_machine_take_number(m, width, &version));
+  if (version < 2 || version > 5)
+    status = treadle_pickle_machine_refuse(m, "a protocol that is not 2 to 5");
 out:
   return status;
 }
 
-static treadle_status frame(treadle_machine *m, int width) {
+static treadle_status frame(treadle_pickle_machine *m, int width) {
   uint64_t length = 0;
   treadle_status status;
-  TRY(treadle_machine_take_number(m, width, &length));
-  if (length > m->bytes - m->at) status = treadle_machine_refuse(m, "the pickle is cut off");
+  TRY(treadle_pickle_machine_take_number(m, width, &length));
+  if (length > m->bytes - m->at) status = treadle_pickle_machine_refuse(m, "the pickle is cut off");
 out:
   return status;
 }
 
-static treadle_status mark(treadle_machine *m, int width) {
+static treadle_status mark(treadle_pickle_machine *m, int width) {
   (void)width;
-  if (++m->marks > MOST_MARKS) return treadle_machine_refuse(m, "more than 1000 marks on the stack");
-  return treadle_machine_push(m, NULL);
+  if (++m->marks > MOST_MARKS) return treadle_pickle_machine_refuse(m, "more than 1000 marks on the stack");
+  return treadle_pickle_machine_push(m, NULL);
 }
 
-static treadle_status stop(treadle_machine *m, int width) {
+static treadle_status stop(treadle_pickle_machine *m, int width) {
   (void)width;
   m->stopped = true;
   return TREADLE_OK;
 }
 
-static treadle_status drop(treadle_machine *m, int width) {
+static treadle_status drop(treadle_pickle_machine *m, int width) {
   treadle_value *value = NULL;
   (void)width;
-  return treadle_machine_pop(m, &value);
+  return treadle_pickle_machine_pop(m, &value);
 }
 
-static treadle_status drop_mark(treadle_machine *m, int width) {
+static treadle_status drop_mark(treadle_pickle_machine *m, int width) {
   treadle_value **values = NULL;
   size_t count;
   (void)width;
-  return treadle_machine_pop_mark(m, &values, &count);
+  return treadle_pickle_machine_pop_mark(m, &values, &count);
 }
 
-static treadle_status again(treadle_machine *m, int width) {
+static treadle_status again(treadle_pickle_machine *m, int width) {
   treadle_value *value = NULL;
   treadle_status status;
   (void)width;
-  TRY(treadle_machine_top(m, &value));
-  TRY(treadle_machine_push(m, value));
+  TRY(treadle_pickle_machine_top(m, &value));
+  TRY(treadle_pickle_machine_push(m, value));
 out:
   return status;
 }
 
-static treadle_status put(treadle_machine *m, int width) {
+static treadle_status put(treadle_pickle_machine *m, int width) {
   uint64_t slot = 0;
   treadle_status status;
-  TRY(treadle_machine_take_number(m, width, &slot));
-  TRY(treadle_machine_memo_put(m, slot));
+  TRY(treadle_pickle_machine_take_number(m, width, &slot));
+  TRY(treadle_pickle_machine_memo_put(m, slot));
   if (slot >= m->memo_next) m->memo_next = (size_t)slot + 1;
 out:
   return status;
 }
 
-static treadle_status memoize(treadle_machine *m, int width) {
+static treadle_status memoize(treadle_pickle_machine *m, int width) {
   (void)width;
-  treadle_status status = treadle_machine_memo_put(m, m->memo_next);
+  treadle_status status = treadle_pickle_machine_memo_put(m, m->memo_next);
   m->memo_next++;
   return status;
 }
 
-static treadle_status get(treadle_machine *m, int width) {
+static treadle_status get(treadle_pickle_machine *m, int width) {
   uint64_t slot = 0;
   treadle_status status;
-  TRY(treadle_machine_take_number(m, width, &slot));
+  TRY(treadle_pickle_machine_take_number(m, width, &slot));
   if (slot >= m->memo_room || !m->memo[slot]) {
-    status = treadle_machine_refuse(m, "a memo number that nothing was kept under");
+    status = treadle_pickle_machine_refuse(m, "a memo number that nothing was kept under");
     goto out;
   }
-  TRY(treadle_machine_push(m, m->memo[slot]));
+  TRY(treadle_pickle_machine_push(m, m->memo[slot]));
 out:
   return status;
 }
 
 /* By opcode. The comment is CPython's name where the function does not tell. */
 static const struct {
-  treadle_status (*run)(treadle_machine *m, int width);
+  treadle_status (*run)(treadle_pickle_machine *m, int width);
   int width;
 } opcodes[256] = {
     [0x80] = {protocol, 1},
@@ -153,11 +154,12 @@ static const struct {
 treadle_status treadle_pickle_read(const char *what, const void *image, size_t bytes, treadle_arena *arena,
                                    treadle_value **value_p) {
   treadle_status status = TREADLE_OK;
-  treadle_machine *m = treadle_arena_alloc(arena, sizeof *m); /* the constants live as long as the values */
+  treadle_pickle_machine *m =
+      treadle_arena_alloc(arena, sizeof *m); /* the constants live as long as the values */
   if (!m) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the values of its pickle", what);
-  *m = (treadle_machine){.what = what, .image = image, .bytes = bytes, .arena = arena};
-  m->none.kind = TREADLE_VALUE_NONE;
-  m->no.kind = m->yes.kind = TREADLE_VALUE_BOOL;
+  *m = (treadle_pickle_machine){.what = what, .image = image, .bytes = bytes, .arena = arena};
+  m->none.type = TREADLE_VALUE_NONE;
+  m->no.type = m->yes.type = TREADLE_VALUE_BOOL;
   m->yes.is.integer = 1;
   if (bytes > MOST_BYTES) {
     status = treadle_fail(TREADLE_REFUSED, "%s: a pickle of %zu bytes, at most %d are read", what, bytes,
@@ -173,13 +175,13 @@ treadle_status treadle_pickle_read(const char *what, const void *image, size_t b
     m->opcode_at = m->at++;
     unsigned char opcode = m->image[m->opcode_at];
     if (!opcodes[opcode].run) {
-      status = treadle_machine_refuse(m, "is not read");
+      status = treadle_pickle_machine_refuse(m, "is not read");
       goto out;
     }
     TRY(opcodes[opcode].run(m, opcodes[opcode].width));
   }
-  TRY(treadle_machine_pop(m, value_p));
-  if (m->stack.count) status = treadle_machine_refuse(m, "leaves values on the stack");
+  TRY(treadle_pickle_machine_pop(m, value_p));
+  if (m->stack.count) status = treadle_pickle_machine_refuse(m, "leaves values on the stack");
 out:
   treadle_array_release(&m->stack);
   treadle_free(m->memo);

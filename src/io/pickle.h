@@ -1,5 +1,5 @@
 /* Python's pickles, read into plain values. Nothing is imported, called or looked up: a class is a pair of
- * names, and what Python would make by calling something is a value of kind `call`, which says what would
+ * names, and what Python would make by calling something is a value of type `call`, which says what would
  * be called, with what, and with what state and items the result would be filled.
  *
  * Protocols 2 to 5, as torch.save and torch.distributed.checkpoint write them (docs of CPython's
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum treadle_value_kind {
+typedef enum treadle_pickle_type {
   TREADLE_VALUE_NONE,
   TREADLE_VALUE_BOOL,       /* integer: 0 or 1 */
   TREADLE_VALUE_INT,        /* integer */
@@ -31,26 +31,26 @@ typedef enum treadle_value_kind {
   TREADLE_VALUE_GLOBAL,     /* global: a class or function */
   TREADLE_VALUE_CALL,       /* call */
   TREADLE_VALUE_PERSISTENT, /* call: arguments is the id; torch keeps its storages so */
-} treadle_value_kind;
+} treadle_pickle_type;
 
 typedef struct treadle_value treadle_value;
 
-typedef struct treadle_items {
+typedef struct treadle_pickle_items {
   treadle_value **values;
   uint32_t count, capacity;
-} treadle_items;
+} treadle_pickle_items;
 
-typedef struct treadle_call {
-  treadle_value *callee;    /* mostly a GLOBAL; NULL in a PERSISTENT */
-  treadle_value *arguments; /* mostly a TUPLE */
-  treadle_value *keywords;  /* of NEWOBJ_EX, else NULL */
-  treadle_value *state;     /* of BUILD, the last one; NULL: none */
-  treadle_items pairs;      /* set as in a dict */
-  treadle_items appended;   /* appended as to a list or set */
-} treadle_call;
+typedef struct treadle_pickle_call {
+  treadle_value *callee;         /* mostly a GLOBAL; NULL in a PERSISTENT */
+  treadle_value *arguments;      /* mostly a TUPLE */
+  treadle_value *keywords;       /* of NEWOBJ_EX, else NULL */
+  treadle_value *state;          /* of BUILD, the last one; NULL: none */
+  treadle_pickle_items pairs;    /* set as in a dict */
+  treadle_pickle_items appended; /* appended as to a list or set */
+} treadle_pickle_call;
 
 struct treadle_value {
-  uint8_t kind;
+  uint8_t type;
   bool seen;      /* for walkers; false after reading */
   uint16_t depth; /* of what it was made from, at least */
   union {
@@ -60,11 +60,11 @@ struct treadle_value {
       const char *at;
       size_t count;
     } bytes;
-    treadle_items items;
+    treadle_pickle_items items;
     struct {
       const char *module, *name;
     } global;
-    treadle_call *call;
+    treadle_pickle_call *call;
   } is;
 };
 
@@ -79,17 +79,18 @@ const char *treadle_value_text(const treadle_value *value);
 /* A whole number of 64 bits that is no bool. */
 bool treadle_value_int(const treadle_value *value, int64_t *integer_p);
 /* A tuple's or list's items, a torch.Size's too; NULL otherwise. */
-const treadle_items *treadle_value_sequence(const treadle_value *value);
+const treadle_pickle_items *treadle_value_sequence(const treadle_value *value);
 /* The numbers of a sequence, at most 8, all from 0 on and below 2^63; false when it is none. */
 bool treadle_value_numbers(const treadle_value *value, int64_t numbers[8], int *count_p);
 /* The pairs of a dict or a collections.OrderedDict; NULL otherwise. */
-const treadle_items *treadle_value_pairs(const treadle_value *value);
+const treadle_pickle_items *treadle_value_pairs(const treadle_value *value);
 /* The value of a text key in pairs (the last one, as in Python), or NULL. Linear. */
-const treadle_value *treadle_pairs_get(const treadle_items *pairs, const char *key);
+const treadle_value *treadle_pairs_get(const treadle_pickle_items *pairs, const char *key);
 /* Is this the class or function module.name? */
 bool treadle_value_is_global(const treadle_value *value, const char *module, const char *name);
 /* What module.name(...) would make: its call, or NULL. */
-const treadle_call *treadle_value_call_of(const treadle_value *value, const char *module, const char *name);
+const treadle_pickle_call *treadle_value_call_of(const treadle_value *value, const char *module,
+                                                 const char *name);
 /* "a list", "a call of os.system", for messages; into buffer. */
 const char *treadle_value_words(const treadle_value *value, char *buffer, size_t bytes);
 

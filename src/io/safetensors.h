@@ -10,7 +10,7 @@
 #define TREADLE_IO_SAFETENSORS_H
 
 #include "base/arena.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -39,13 +39,13 @@ typedef struct treadle_header {
 typedef struct treadle_checkpoint {
   treadle_stored *tensors; /* sorted by name */
   int32_t count;
-  treadle_map by_name; /* name to position in tensors */
+  treadle_hash_map by_name; /* name to position in tensors */
   int32_t file_count;
   const char **files; /* paths */
   size_t total_bytes; /* data of all tensors */
   bool index_only;    /* the shards are not there: names only, no shapes */
   treadle_arena arena;
-  struct treadle_mapping *mappings;
+  struct treadle_checkpoint_mapping *mappings;
 } treadle_checkpoint;
 
 /* Opens DIR/model.safetensors, or DIR/model.safetensors.index.json with its shards, or one .safetensors

@@ -17,14 +17,14 @@ struct treadle_safetensors_writer {
 static treadle_status check_header(const char *path, const treadle_stored *order, int32_t count,
                                    const treadle_header *header, treadle_arena *arena) {
   treadle_stored *checked = NULL;
-  treadle_map names = {0};
+  treadle_hash_map names = {0};
   int32_t found = 0;
   treadle_status status;
   TRY(treadle_safetensors_read_header(path, header, NULL, arena, &checked, &found));
-  for (int32_t i = 0; i < found; i++) TRY(treadle_map_put(&names, checked[i].name, i));
+  for (int32_t i = 0; i < found; i++) TRY(treadle_hash_map_put(&names, checked[i].name, i));
   size_t at = 0;
   for (int32_t i = 0; i < count; i++) {
-    int64_t number = treadle_map_get(&names, order[i].name, -1);
+    int64_t number = treadle_hash_map_get(&names, order[i].name, -1);
     const treadle_stored *said = number < 0 ? NULL : &checked[number];
     if (!said || found != count || said->bytes != order[i].bytes || (said->bytes && said->begin != at) ||
         strcmp(said->dtype_text, order[i].dtype_text) != 0) {
@@ -36,7 +36,7 @@ static treadle_status check_header(const char *path, const treadle_stored *order
     at += order[i].bytes;
   }
 out:
-  treadle_map_release(&names);
+  treadle_hash_map_release(&names);
   return status;
 }
 

@@ -134,7 +134,7 @@ out:
 treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, treadle_stored **tensors_p,
                                         int32_t *count_p) {
   stored_array tensors = {0};
-  treadle_map lines = {0}; /* by name */
+  treadle_hash_map lines = {0}; /* by name */
   char *text = NULL, where[400];
   size_t length = 0;
   treadle_status status;
@@ -147,11 +147,11 @@ treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, 
     *end = 0;
     snprintf(where, sizeof where, "%s: line %" PRId64, path, number);
     TRY(read_line(where, text, &tensor));
-    int64_t before = treadle_map_get(&lines, tensor.name, 0);
+    int64_t before = treadle_hash_map_get(&lines, tensor.name, 0);
     if (before)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: '%s' stands in line %" PRId64 " already", where, tensor.name,
                        before));
-    TRY(treadle_map_put(&lines, tensor.name, number));
+    TRY(treadle_hash_map_put(&lines, tensor.name, number));
     TRY(treadle_array_push(&tensors, tensor));
     text = next;
   }
@@ -162,7 +162,7 @@ treadle_status treadle_tensor_list_read(const char *path, treadle_arena *arena, 
   memcpy(*tensors_p, tensors.items, tensors.count * sizeof **tensors_p);
   *count_p = (int32_t)tensors.count; /* a line has at least two bytes */
 out:
-  treadle_map_release(&lines);
+  treadle_hash_map_release(&lines);
   treadle_array_release(&tensors);
   return status;
 }

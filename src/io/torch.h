@@ -42,7 +42,8 @@ typedef struct treadle_torch {
   int32_t count;
   int64_t skipped; /* values left out by options.skipped */
   int64_t opaque;  /* calls of classes and functions outside the tensors' entries, tensors not among them */
-  const treadle_items *top; /* the pairs of the dict at the top: treadle_pairs_get(top, "iteration") */
+  const treadle_pickle_items
+      *top; /* the pairs of the dict at the top: treadle_pairs_get(top, "iteration") */
   treadle_arena arena;
   const void *image; /* the mapping, when opened by path */
   size_t bytes;

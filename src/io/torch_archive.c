@@ -30,7 +30,7 @@ static treadle_status no_memory(const char *what) {
 /* ---- The archive --------------------------------------------------------------------------------- */
 
 static treadle_status find_entry(const treadle_torch_archive *a, const char *name,
-                                 const treadle_zip_entry **entry_p) {
+                                 const treadle_zip_member **entry_p) {
   char *path = treadle_arena_format(a->arena, "%s%s", a->folder, name);
   if (!path) return no_memory(a->what);
   *entry_p = treadle_zip_find(&a->zip, path);
@@ -54,7 +54,7 @@ static treadle_status find_folder(treadle_torch_archive *a) {
 
 /* A small text entry without spaces around; *text_p is NULL when it is not there. */
 static treadle_status small_text(const treadle_torch_archive *a, const char *name, const char **text_p) {
-  const treadle_zip_entry *entry = NULL;
+  const treadle_zip_member *entry = NULL;
   const unsigned char *content = NULL;
   treadle_status status;
   *text_p = NULL;
@@ -87,7 +87,7 @@ out:
 
 treadle_status treadle_torch_archive_open(treadle_torch_archive *a, const void *image, size_t bytes) {
   static const unsigned char OLD[] = {0x80, 0x02, 0x8a, 0x0a}; /* a pickle of torch's magic number */
-  const treadle_zip_entry *entry = NULL;
+  const treadle_zip_member *entry = NULL;
   const unsigned char *pickle = NULL;
   treadle_status status;
   if (bytes >= sizeof OLD && memcmp(image, OLD, sizeof OLD) == 0) {
@@ -115,8 +115,8 @@ static treadle_status bad_tensor(const treadle_torch_archive *a, const char *nam
 
 /* _rebuild_from_type_v2(function, type, arguments, state): a tensor with attributes of Python's, which
  * are left behind. Only of torch's own types: what another type makes of its arguments is unknown. */
-static bool with_attributes(const treadle_value **function_p, const treadle_items **arguments_p) {
-  const treadle_items *arguments = *arguments_p;
+static bool with_attributes(const treadle_value **function_p, const treadle_pickle_items **arguments_p) {
+  const treadle_pickle_items *arguments = *arguments_p;
   if (!treadle_value_is_global(*function_p, "torch._tensor", "_rebuild_from_type_v2")) return true;
   if (!arguments || arguments->count != 4 ||
       (!treadle_value_is_global(arguments->values[1], "torch", "Tensor") &&
@@ -127,10 +127,10 @@ static bool with_attributes(const treadle_value **function_p, const treadle_item
   return true;
 }
 
-const treadle_items *treadle_torch_tensor_arguments(const treadle_value *value, bool *v3_p) {
-  for (int wrapping = 0; wrapping < 4 && value->kind == TREADLE_VALUE_CALL; wrapping++) {
+const treadle_pickle_items *treadle_torch_tensor_arguments(const treadle_value *value, bool *v3_p) {
+  for (int wrapping = 0; wrapping < 4 && value->type == TREADLE_VALUE_CALL; wrapping++) {
     const treadle_value *function = value->is.call->callee;
-    const treadle_items *arguments = treadle_value_sequence(value->is.call->arguments);
+    const treadle_pickle_items *arguments = treadle_value_sequence(value->is.call->arguments);
     if (!with_attributes(&function, &arguments) || !arguments || !arguments->count) return NULL;
     *v3_p = treadle_value_is_global(function, UTILS, "_rebuild_tensor_v3");
     if (*v3_p || treadle_value_is_global(function, UTILS, "_rebuild_tensor_v2"))
@@ -146,11 +146,11 @@ const treadle_items *treadle_torch_tensor_arguments(const treadle_value *value, 
 /* ('storage', class, key, location, numel), of which the entry has at least the elements. */
 static treadle_status find_storage(const treadle_torch_archive *a, const char *name,
                                    const treadle_value *value, const treadle_torch_type *v3,
-                                   const treadle_torch_type **type_p, const treadle_zip_entry **entry_p,
+                                   const treadle_torch_type **type_p, const treadle_zip_member **entry_p,
                                    int64_t *elems_p) {
-  const treadle_items *id = value && value->kind == TREADLE_VALUE_PERSISTENT
-                                ? treadle_value_sequence(value->is.call->arguments)
-                                : NULL;
+  const treadle_pickle_items *id = value && value->type == TREADLE_VALUE_PERSISTENT
+                                       ? treadle_value_sequence(value->is.call->arguments)
+                                       : NULL;
   const char *word = id && id->count >= 5 ? treadle_value_text(id->values[0]) : NULL;
   const char *key = word ? treadle_value_text(id->values[2]) : NULL;
   int64_t count = 0;
@@ -162,7 +162,7 @@ static treadle_status find_storage(const treadle_torch_archive *a, const char *n
     *type_p = treadle_value_is_global(class, "torch.storage", "UntypedStorage") ? v3 : NULL;
     count /= v3->bytes;
   } else {
-    bool named = class->kind == TREADLE_VALUE_GLOBAL && strcmp(class->is.global.module, "torch") == 0;
+    bool named = class->type == TREADLE_VALUE_GLOBAL && strcmp(class->is.global.module, "torch") == 0;
     *type_p = named ? treadle_torch_type_of_storage(class->is.global.name) : NULL;
   }
   if (!*type_p) {
@@ -220,9 +220,9 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
                                             bool check_crc, treadle_torch_tensor *tensor_p) {
   const char *name = tensor_p->name;
   bool v3 = false;
-  const treadle_items *arguments = treadle_torch_tensor_arguments(value, &v3);
+  const treadle_pickle_items *arguments = treadle_torch_tensor_arguments(value, &v3);
   const treadle_torch_type *type = NULL;
-  const treadle_zip_entry *entry = NULL;
+  const treadle_zip_member *entry = NULL;
   int64_t offset = 0, elems = 0;
   int strides = 0;
   treadle_status status;
@@ -233,7 +233,7 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
   }
   if (v3) {
     const treadle_value *dtype = arguments->values[6];
-    if (dtype->kind == TREADLE_VALUE_GLOBAL && strcmp(dtype->is.global.module, "torch") == 0)
+    if (dtype->type == TREADLE_VALUE_GLOBAL && strcmp(dtype->is.global.module, "torch") == 0)
       type = treadle_torch_type_named(dtype->is.global.name);
     if (!type) return bad_tensor(a, name, "its element type is not known");
   }
@@ -246,7 +246,7 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
     goto out;
   }
   if (arguments->count > (v3 ? 7 : 6)) { /* bits that say: read the values negated, or conjugated */
-    const treadle_items *bits = treadle_value_pairs(arguments->values[v3 ? 7 : 6]);
+    const treadle_pickle_items *bits = treadle_value_pairs(arguments->values[v3 ? 7 : 6]);
     if (!bits || bits->count) {
       status = bad_tensor(a, name, "has metadata beside its values, which is not read");
       goto out;

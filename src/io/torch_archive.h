@@ -22,6 +22,6 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
 
 /* The arguments of the innermost function that makes the tensor, out of its wrappings; NULL when `value`
  * is not made by one. *v3_p: the type is an argument of its own. */
-const treadle_items *treadle_torch_tensor_arguments(const treadle_value *value, bool *v3_p);
+const treadle_pickle_items *treadle_torch_tensor_arguments(const treadle_value *value, bool *v3_p);
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct sweep {
-  const treadle_dist_chunk *chunk;
+  const treadle_dist_box *chunk;
   int32_t number;
   int64_t begin; /* along the dimension of the sweep */
 } sweep;
@@ -24,7 +24,7 @@ static int compare(const void *a_, const void *b_) {
   return (a->number > b->number) - (a->number < b->number);
 }
 
-static bool overlap(const treadle_dist_chunk *a, const treadle_dist_chunk *b, int ndim) {
+static bool overlap(const treadle_dist_box *a, const treadle_dist_box *b, int ndim) {
   for (int i = 0; i < ndim; i++)
     if (a->offset[i] + a->size[i] <= b->offset[i] || b->offset[i] + b->size[i] <= a->offset[i])
       return false;
@@ -56,7 +56,7 @@ static treadle_status take_chunks(const char *what, const treadle_dist_tensor *t
   size_t count = 0;
   int64_t elems = 0;
   for (int32_t c = 0; c < tensor->chunk_count; c++) {
-    const treadle_dist_chunk *chunk = &tensor->chunks[c];
+    const treadle_dist_box *chunk = &tensor->chunks[c];
     int64_t product = 1;
     for (int i = 0; i < tensor->ndim; i++) {
       if (chunk->offset[i] > tensor->shape[i] || chunk->size[i] > tensor->shape[i] - chunk->offset[i])

@@ -20,9 +20,9 @@ struct treadle_dist_file {
 
 /* The file of a chunk, which the first mention maps. `numbers` is from name to number. */
 static treadle_status map_file(treadle_dist_reader *r, const char *folder, const char *name,
-                               treadle_map *numbers, const struct treadle_dist_file **file_p) {
+                               treadle_hash_map *numbers, const struct treadle_dist_file **file_p) {
   treadle_status status = TREADLE_OK;
-  int64_t number = treadle_map_get(numbers, name, -1);
+  int64_t number = treadle_hash_map_get(numbers, name, -1);
   if (number < 0) {
     if (strchr(name, '/') || !*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
       status = treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a plain file name", r->what, name);
@@ -34,7 +34,7 @@ static treadle_status map_file(treadle_dist_reader *r, const char *folder, const
       status = treadle_dist_no_memory(r->what);
       goto out;
     }
-    TRY(treadle_map_put(numbers, name, r->dist->file_count));
+    TRY(treadle_hash_map_put(numbers, name, r->dist->file_count));
     TRY(treadle_file_map(file->path, &file->image, &file->bytes));
     number = r->dist->file_count++;
   }
@@ -43,8 +43,8 @@ out:
   return status;
 }
 
-static treadle_status open_chunk(const treadle_dist_tensor *tensor, treadle_dist_chunk *chunk,
-                                 const struct treadle_dist_file *file, const treadle_dist_place *place) {
+static treadle_status open_chunk(const treadle_dist_tensor *tensor, treadle_dist_box *chunk,
+                                 const struct treadle_dist_file *file, const treadle_dist_extent *place) {
   treadle_arena scratch = {0};
   treadle_torch_tensor found = {0};
   treadle_status status;
@@ -84,7 +84,7 @@ out:
 }
 
 static treadle_status open_chunks(treadle_dist_reader *r, const char *folder) {
-  treadle_map numbers = {0};
+  treadle_hash_map numbers = {0};
   treadle_status status = TREADLE_OK;
   size_t next = 0;
   r->dist->files = treadle_arena_alloc_array(&r->dist->arena, r->chunk_count, sizeof *r->dist->files);
@@ -95,14 +95,14 @@ static treadle_status open_chunks(treadle_dist_reader *r, const char *folder) {
   for (int32_t i = 0; i < r->dist->count; i++) {
     treadle_dist_tensor *tensor = &r->dist->tensors[i];
     for (int32_t c = 0; c < tensor->chunk_count; c++) {
-      const treadle_dist_place *place = r->of_chunk[next++];
+      const treadle_dist_extent *place = r->of_chunk[next++];
       const struct treadle_dist_file *file = NULL;
       TRY(map_file(r, folder, place->file, &numbers, &file));
       TRY(open_chunk(tensor, &tensor->chunks[c], file, place));
     }
   }
 out:
-  treadle_map_release(&numbers);
+  treadle_hash_map_release(&numbers);
   return status;
 }
 
@@ -122,7 +122,7 @@ static treadle_status read_all(const char *what, const void *image, size_t bytes
   *dist_p = r.dist;
   r.dist = NULL;
 out:
-  treadle_map_release(&r.places);
+  treadle_hash_map_release(&r.places);
   treadle_torch_dist_close(r.dist);
   return status;
 }

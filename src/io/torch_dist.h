@@ -13,13 +13,13 @@
 
 #include "io/torch.h"
 
-typedef struct treadle_dist_chunk {
+typedef struct treadle_dist_box {
   int64_t offset[8], size[8];
   int64_t strides[8]; /* in elements, of the data */
   bool contiguous;
   const void *data; /* the first element, inside a mapping; of any alignment */
   size_t bytes;     /* of its elements */
-} treadle_dist_chunk;
+} treadle_dist_box;
 
 typedef struct treadle_dist_tensor {
   const char *key;
@@ -29,7 +29,7 @@ typedef struct treadle_dist_tensor {
   int64_t shape[8];
   int64_t elems;
   size_t bytes;
-  treadle_dist_chunk *chunks;
+  treadle_dist_box *chunks;
   int32_t chunk_count;
 } treadle_dist_tensor;
 

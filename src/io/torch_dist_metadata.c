@@ -20,8 +20,8 @@ static treadle_status bad_key(const treadle_dist_reader *r, const char *key, con
 }
 
 /* The attributes of an object of the class `name`, of whatever module (they moved between versions). */
-static const treadle_items *attributes(const treadle_value *value, const char *name) {
-  if (!value || value->kind != TREADLE_VALUE_CALL || value->is.call->callee->kind != TREADLE_VALUE_GLOBAL ||
+static const treadle_pickle_items *attributes(const treadle_value *value, const char *name) {
+  if (!value || value->type != TREADLE_VALUE_CALL || value->is.call->callee->type != TREADLE_VALUE_GLOBAL ||
       strcmp(value->is.call->callee->is.global.name, name) != 0 ||
       !treadle_text_starts(value->is.call->callee->is.global.module, "torch.distributed."))
     return NULL;
@@ -41,7 +41,7 @@ static const char *place_text(const treadle_dist_reader *r, const char *key, con
 
 /* storage_data: {MetadataIndex(fqn, offset, index): _StorageInfo(relative_path, offset, length)}.
  * Entries without an offset are bytes. */
-static treadle_status read_places(treadle_dist_reader *r, const treadle_items *pairs) {
+static treadle_status read_places(treadle_dist_reader *r, const treadle_pickle_items *pairs) {
   treadle_status status = TREADLE_OK;
   r->stored = treadle_arena_alloc_array(&r->dist->arena, pairs->count / 2, sizeof *r->stored);
   if (!r->stored) {
@@ -49,11 +49,11 @@ static treadle_status read_places(treadle_dist_reader *r, const treadle_items *p
     goto out;
   }
   for (uint32_t i = 0; i < pairs->count; i += 2) {
-    const treadle_items *index = attributes(pairs->values[i], "MetadataIndex");
-    const treadle_items *info = attributes(pairs->values[i + 1], "_StorageInfo");
+    const treadle_pickle_items *index = attributes(pairs->values[i], "MetadataIndex");
+    const treadle_pickle_items *info = attributes(pairs->values[i + 1], "_StorageInfo");
     const char *key = treadle_value_text(treadle_pairs_get(index, "fqn"));
     const treadle_value *offset = treadle_pairs_get(index, "offset");
-    treadle_dist_place *place = &r->stored[i / 2];
+    treadle_dist_extent *place = &r->stored[i / 2];
     int64_t start[8];
     int ndim = 0;
     if (!key || !info) {
@@ -63,7 +63,7 @@ static treadle_status read_places(treadle_dist_reader *r, const treadle_items *p
                             r->what, i / 2);
       goto out;
     }
-    if (!offset || offset->kind == TREADLE_VALUE_NONE) continue;
+    if (!offset || offset->type == TREADLE_VALUE_NONE) continue;
     const treadle_value *packed = treadle_pairs_get(info, "transform_descriptors");
     place->file = treadle_value_text(treadle_pairs_get(info, "relative_path"));
     if (!treadle_value_numbers(offset, start, &ndim) || !place->file ||
@@ -72,7 +72,7 @@ static treadle_status read_places(treadle_dist_reader *r, const treadle_items *p
       status = bad_key(r, key, "where it is stored is not a file, an offset and a length");
       goto out;
     }
-    if (packed && packed->kind != TREADLE_VALUE_NONE) {
+    if (packed && packed->type != TREADLE_VALUE_NONE) {
       status = bad_key(r, key, "is stored in a packed form, which is not read");
       goto out;
     }
@@ -81,11 +81,11 @@ static treadle_status read_places(treadle_dist_reader *r, const treadle_items *p
       status = treadle_dist_no_memory(r->what);
       goto out;
     }
-    if (treadle_map_get(&r->places, text, -1) >= 0) {
+    if (treadle_hash_map_get(&r->places, text, -1) >= 0) {
       status = bad_key(r, key, "has a chunk that is stored twice");
       goto out;
     }
-    TRY(treadle_map_put(&r->places, text, i / 2));
+    TRY(treadle_hash_map_put(&r->places, text, i / 2));
   }
 out:
   return status;
@@ -101,18 +101,18 @@ static bool is_skipped(const treadle_dist_reader *r, const char *key) {
 
 /* TensorProperties: its state is a tuple (dtype, ...), or attributes. */
 static const treadle_torch_type *type_of(const treadle_value *properties) {
-  if (!properties || properties->kind != TREADLE_VALUE_CALL) return NULL;
-  const treadle_items *state = treadle_value_sequence(properties->is.call->state);
+  if (!properties || properties->type != TREADLE_VALUE_CALL) return NULL;
+  const treadle_pickle_items *state = treadle_value_sequence(properties->is.call->state);
   const treadle_value *dtype = state && state->count
                                    ? state->values[0]
                                    : treadle_pairs_get(attributes(properties, "TensorProperties"), "dtype");
-  if (!dtype || dtype->kind != TREADLE_VALUE_GLOBAL || strcmp(dtype->is.global.module, "torch") != 0)
+  if (!dtype || dtype->type != TREADLE_VALUE_GLOBAL || strcmp(dtype->is.global.module, "torch") != 0)
     return NULL;
   return treadle_torch_type_named(dtype->is.global.name);
 }
 
 static treadle_status read_chunks(treadle_dist_reader *r, treadle_dist_tensor *tensor,
-                                  const treadle_items *chunks) {
+                                  const treadle_pickle_items *chunks) {
   treadle_status status;
   tensor->chunks = treadle_arena_alloc_array(&r->dist->arena, chunks->count, sizeof *tensor->chunks);
   if (!tensor->chunks) {
@@ -121,7 +121,7 @@ static treadle_status read_chunks(treadle_dist_reader *r, treadle_dist_tensor *t
   }
   tensor->chunk_count = (int32_t)chunks->count;
   for (uint32_t i = 0; i < chunks->count; i++) {
-    const treadle_items *chunk = attributes(chunks->values[i], "ChunkStorageMetadata");
+    const treadle_pickle_items *chunk = attributes(chunks->values[i], "ChunkStorageMetadata");
     int offsets = 0, sizes = 0;
     if (!treadle_value_numbers(treadle_pairs_get(chunk, "offsets"), tensor->chunks[i].offset, &offsets) ||
         !treadle_value_numbers(treadle_pairs_get(chunk, "sizes"), tensor->chunks[i].size, &sizes) ||
@@ -136,11 +136,12 @@ out:
   return status;
 }
 
-static treadle_status read_tensor(treadle_dist_reader *r, const char *key, const treadle_items *metadata) {
+static treadle_status read_tensor(treadle_dist_reader *r, const char *key,
+                                  const treadle_pickle_items *metadata) {
   treadle_dist_tensor *tensor = &r->dist->tensors[r->dist->count];
   treadle_torch_tensor measured = {0};
   const treadle_torch_type *type = type_of(treadle_pairs_get(metadata, "properties"));
-  const treadle_items *chunks = treadle_value_sequence(treadle_pairs_get(metadata, "chunks"));
+  const treadle_pickle_items *chunks = treadle_value_sequence(treadle_pairs_get(metadata, "chunks"));
   treadle_status status;
   if (!type) {
     status = bad_key(r, key, "its element type is not known");
@@ -167,8 +168,8 @@ out:
   return status;
 }
 
-static treadle_status read_tensors(treadle_dist_reader *r, const treadle_items *pairs) {
-  treadle_map keys = {0};
+static treadle_status read_tensors(treadle_dist_reader *r, const treadle_pickle_items *pairs) {
+  treadle_hash_map keys = {0};
   treadle_status status = TREADLE_OK;
   r->dist->tensors = treadle_arena_alloc_array(&r->dist->arena, pairs->count / 2, sizeof *r->dist->tensors);
   if (!r->dist->tensors) {
@@ -177,19 +178,19 @@ static treadle_status read_tensors(treadle_dist_reader *r, const treadle_items *
   }
   for (uint32_t i = 0; i < pairs->count; i += 2) {
     const char *key = treadle_value_text(pairs->values[i]);
-    const treadle_items *metadata = attributes(pairs->values[i + 1], "TensorStorageMetadata");
+    const treadle_pickle_items *metadata = attributes(pairs->values[i + 1], "TensorStorageMetadata");
     if (!key) {
       status =
           treadle_fail(TREADLE_REFUSED, "%s: key %u of state_dict_metadata is no text", r->what, i / 2);
       goto out;
     }
-    if (treadle_map_get(&keys, key, -1) >= 0) {
+    if (treadle_hash_map_get(&keys, key, -1) >= 0) {
       status = bad_key(r, key, "is there twice");
       goto out;
     }
-    TRY(treadle_map_put(&keys, key, i));
+    TRY(treadle_hash_map_put(&keys, key, i));
     const treadle_value *value = pairs->values[i + 1];
-    bool is_bytes = value->kind == TREADLE_VALUE_CALL &&
+    bool is_bytes = value->type == TREADLE_VALUE_CALL &&
                     treadle_value_is_global(value->is.call->callee, CHECKPOINT, "BytesStorageMetadata");
     if (is_bytes || is_skipped(r, key)) {
       r->dist->skipped++;
@@ -203,7 +204,7 @@ static treadle_status read_tensors(treadle_dist_reader *r, const treadle_items *
     }
   }
 out:
-  treadle_map_release(&keys);
+  treadle_hash_map_release(&keys);
   return status;
 }
 
@@ -220,7 +221,7 @@ static treadle_status find_places(treadle_dist_reader *r) {
     const treadle_dist_tensor *tensor = &r->dist->tensors[i];
     for (int32_t c = 0; c < tensor->chunk_count; c++) {
       const char *text = place_text(r, tensor->key, tensor->chunks[c].offset, tensor->ndim);
-      int64_t place = text ? treadle_map_get(&r->places, text, -1) : -1;
+      int64_t place = text ? treadle_hash_map_get(&r->places, text, -1) : -1;
       if (!text) {
         status = treadle_dist_no_memory(r->what);
         goto out;
@@ -241,9 +242,10 @@ treadle_status treadle_dist_read_metadata(treadle_dist_reader *r, const void *im
   treadle_value *top = NULL;
   treadle_status status;
   TRY(treadle_pickle_read(r->what, image, bytes, &r->dist->arena, &top));
-  const treadle_items *metadata = attributes(top, "Metadata");
-  const treadle_items *tensors = treadle_value_pairs(treadle_pairs_get(metadata, "state_dict_metadata"));
-  const treadle_items *places = treadle_value_pairs(treadle_pairs_get(metadata, "storage_data"));
+  const treadle_pickle_items *metadata = attributes(top, "Metadata");
+  const treadle_pickle_items *tensors =
+      treadle_value_pairs(treadle_pairs_get(metadata, "state_dict_metadata"));
+  const treadle_pickle_items *places = treadle_value_pairs(treadle_pairs_get(metadata, "storage_data"));
   if (!tensors || !places) {
     char words[256];
     status = treadle_fail(TREADLE_REFUSED,

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/array.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "io/file_map.h"
@@ -35,9 +35,9 @@ static treadle_status read_entry(const treadle_torch_archive *a, const treadle_t
                                  const char *entry, const treadle_value *value, treadle_torch *torch,
                                  tensor_list *tensors) {
   char words[256];
-  treadle_map names = {0};
+  treadle_hash_map names = {0};
   treadle_status status = TREADLE_OK;
-  const treadle_items *pairs = treadle_value_pairs(value);
+  const treadle_pickle_items *pairs = treadle_value_pairs(value);
   if (!pairs) {
     status = treadle_fail(TREADLE_REFUSED, "%s: '%s' is no dict of tensors but %s", a->what, entry,
                           treadle_value_words(value, words, sizeof words));
@@ -54,28 +54,28 @@ static treadle_status read_entry(const treadle_torch_archive *a, const treadle_t
       torch->skipped++;
       continue;
     }
-    if (treadle_map_get(&names, name, -1) >= 0) {
+    if (treadle_hash_map_get(&names, name, -1) >= 0) {
       status = treadle_fail(TREADLE_REFUSED, "%s: '%s' has tensor '%s' twice", a->what, entry, name);
       goto out;
     }
-    TRY(treadle_map_put(&names, name, i));
+    TRY(treadle_hash_map_put(&names, name, i));
     treadle_torch_tensor tensor = {.entry = entry, .name = name};
     TRY(treadle_torch_archive_tensor(a, pairs->values[i + 1], options->check_crc, &tensor));
     TRY(treadle_array_push(tensors, tensor));
   }
 out:
-  treadle_map_release(&names);
+  treadle_hash_map_release(&names);
   return status;
 }
 
 /* Puts a value on the list of those to look at, once. */
 static treadle_status visit(value_list *list, treadle_value *value) {
-  if (!value || value->kind < TREADLE_VALUE_TUPLE || value->seen) return TREADLE_OK;
+  if (!value || value->type < TREADLE_VALUE_TUPLE || value->seen) return TREADLE_OK;
   value->seen = true;
   return treadle_array_push(list, value);
 }
 
-static treadle_status visit_all(value_list *list, const treadle_items *items) {
+static treadle_status visit_all(value_list *list, const treadle_pickle_items *items) {
   treadle_status status = TREADLE_OK;
   for (uint32_t i = 0; i < items->count; i++) TRY(visit(list, items->values[i]));
 out:
@@ -91,9 +91,9 @@ static treadle_status count_opaque(treadle_value *value, int64_t *count_p) {
   TRY(visit(&list, value));
   while (list.count) {
     value = list.items[--list.count];
-    if (value->kind == TREADLE_VALUE_CALL) {
+    if (value->type == TREADLE_VALUE_CALL) {
       if (treadle_torch_tensor_arguments(value, &v3)) continue;
-      const treadle_call *call = value->is.call;
+      const treadle_pickle_call *call = value->is.call;
       if (!treadle_value_pairs(value)) (*count_p)++;
       TRY(visit(&list, call->callee));
       TRY(visit(&list, call->arguments));
@@ -101,7 +101,7 @@ static treadle_status count_opaque(treadle_value *value, int64_t *count_p) {
       TRY(visit(&list, call->state));
       TRY(visit_all(&list, &call->pairs));
       TRY(visit_all(&list, &call->appended));
-    } else if (value->kind <= TREADLE_VALUE_DICT) {
+    } else if (value->type <= TREADLE_VALUE_DICT) {
       TRY(visit_all(&list, &value->is.items));
     }
   }

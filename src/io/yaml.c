@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/array.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "io/file.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static treadle_status read_node(yaml_reader *reader, const yaml_event_t *event, 
                                 treadle_yaml **node_p);
 
 /* Checks the key that `event` begins, adds it to `seen`, and copies it to the arena. */
-static treadle_status read_key(yaml_reader *reader, const yaml_event_t *event, treadle_map *seen,
+static treadle_status read_key(yaml_reader *reader, const yaml_event_t *event, treadle_hash_map *seen,
                                const char **key_p) {
   treadle_status status;
   TRY(check_plain(reader, event));
@@ -84,7 +84,7 @@ static treadle_status read_key(yaml_reader *reader, const yaml_event_t *event, t
     goto out;
   }
   const char *key = (const char *)event->data.scalar.value;
-  int64_t before = treadle_map_get(seen, key, 0);
+  int64_t before = treadle_hash_map_get(seen, key, 0);
   if (before) {
     status = treadle_fail(TREADLE_REFUSED, "%s:%d: key '%s' stands on line %d already", reader->what,
                           line_of(event), key, (int)before);
@@ -95,7 +95,7 @@ static treadle_status read_key(yaml_reader *reader, const yaml_event_t *event, t
     status = no_memory(reader);
     goto out;
   }
-  TRY(treadle_map_put(seen, *key_p, line_of(event)));
+  TRY(treadle_hash_map_put(seen, *key_p, line_of(event)));
 out:
   return status;
 }
@@ -105,14 +105,14 @@ static treadle_status read_items(yaml_reader *reader, yaml_event_type_t end, int
                                  treadle_yaml *node) {
   TREADLE_ARRAY(treadle_yaml *) items = {0};
   TREADLE_ARRAY(const char *) keys = {0};
-  treadle_map seen = {0};
+  treadle_hash_map seen = {0};
   yaml_event_t event = {0};
   treadle_status status;
   for (;;) {
     yaml_event_delete(&event);
     TRY(next(reader, &event));
     if (event.type == end) break;
-    if (node->kind == TREADLE_YAML_MAP) {
+    if (node->type == TREADLE_YAML_MAP) {
       const char *key = NULL;
       TRY(read_key(reader, &event, &seen, &key));
       TRY(treadle_array_push(&keys, key));
@@ -134,7 +134,7 @@ static treadle_status read_items(yaml_reader *reader, yaml_event_type_t end, int
   if (keys.count) memcpy(node->keys, keys.items, keys.count * sizeof *keys.items);
 out:
   yaml_event_delete(&event);
-  treadle_map_release(&seen);
+  treadle_hash_map_release(&seen);
   treadle_array_release(&keys);
   treadle_array_release(&items);
   return status;
@@ -158,14 +158,14 @@ static treadle_status read_node(yaml_reader *reader, const yaml_event_t *event, 
   node->line = line_of(event);
   node->file = reader->file;
   if (event->type == YAML_SCALAR_EVENT) {
-    node->kind = TREADLE_YAML_SCALAR;
+    node->type = TREADLE_YAML_SCALAR;
     node->text = treadle_arena_copy_text(reader->arena, (const char *)event->data.scalar.value);
     if (!node->text) status = no_memory(reader);
   } else if (event->type == YAML_SEQUENCE_START_EVENT) {
-    node->kind = TREADLE_YAML_LIST;
+    node->type = TREADLE_YAML_LIST;
     TRY(read_items(reader, YAML_SEQUENCE_END_EVENT, depth, node));
   } else {
-    node->kind = TREADLE_YAML_MAP;
+    node->type = TREADLE_YAML_MAP;
     TRY(read_items(reader, YAML_MAPPING_END_EVENT, depth, node));
   }
   *node_p = node;
@@ -219,7 +219,7 @@ out:
 }
 
 const treadle_yaml *treadle_yaml_get(const treadle_yaml *node, const char *key) {
-  if (!node || node->kind != TREADLE_YAML_MAP) return NULL;
+  if (!node || node->type != TREADLE_YAML_MAP) return NULL;
   for (size_t i = 0; i < node->count; i++)
     if (strcmp(node->keys[i], key) == 0) return node->items[i];
   return NULL;
@@ -227,5 +227,5 @@ const treadle_yaml *treadle_yaml_get(const treadle_yaml *node, const char *key) 
 
 const char *treadle_yaml_text(const treadle_yaml *node, const char *key, const char *otherwise) {
   const treadle_yaml *value = treadle_yaml_get(node, key);
-  return value && value->kind == TREADLE_YAML_SCALAR ? value->text : otherwise;
+  return value && value->type == TREADLE_YAML_SCALAR ? value->text : otherwise;
 }

@@ -7,14 +7,14 @@
 #include "base/status.h"
 #include "base/text.h"
 
-typedef enum treadle_yaml_kind {
+typedef enum treadle_yaml_type {
   TREADLE_YAML_SCALAR,
   TREADLE_YAML_LIST,
   TREADLE_YAML_MAP
-} treadle_yaml_kind;
+} treadle_yaml_type;
 
 typedef struct treadle_yaml {
-  treadle_yaml_kind kind;
+  treadle_yaml_type type;
   int line;                    /* from 1 */
   const char *file;            /* what it was read from, as it was named to the parser */
   const char *text;            /* scalar */

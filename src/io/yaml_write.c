@@ -58,11 +58,11 @@ static void write_scalar(treadle_builder *to, const char *text) {
 
 /* Columns of a node that is not broken; about that many of a text in quotes. */
 static size_t width_of(const treadle_yaml *node) {
-  if (node->kind == TREADLE_YAML_SCALAR) return strlen(node->text) + (is_bare(node->text) ? 0 : 2);
+  if (node->type == TREADLE_YAML_SCALAR) return strlen(node->text) + (is_bare(node->text) ? 0 : 2);
   size_t width = 2;
   for (size_t i = 0; i < node->count; i++) {
     width += width_of(node->items[i]) + (i ? 2 : 0);
-    if (node->kind == TREADLE_YAML_MAP) width += strlen(node->keys[i]) + 2;
+    if (node->type == TREADLE_YAML_MAP) width += strlen(node->keys[i]) + 2;
   }
   return width;
 }
@@ -73,11 +73,11 @@ static void begin_line(yaml_writer *w, size_t indent) {
 }
 
 static void write_flow(yaml_writer *w, const treadle_yaml *node) {
-  if (node->kind == TREADLE_YAML_SCALAR) {
+  if (node->type == TREADLE_YAML_SCALAR) {
     write_scalar(w->text, node->text);
     return;
   }
-  bool map = node->kind == TREADLE_YAML_MAP;
+  bool map = node->type == TREADLE_YAML_MAP;
   size_t indent = w->text->length - w->line + 1;
   treadle_builder_add(w->text, "%c", map ? '{' : '[');
   for (size_t i = 0; i < node->count; i++) {
@@ -98,8 +98,8 @@ static void write_flow(yaml_writer *w, const treadle_yaml *node) {
 
 /* Does it have a map inside, which gets lines of its own? */
 static bool is_deep(const treadle_yaml *node) {
-  for (size_t i = 0; node->kind != TREADLE_YAML_SCALAR && i < node->count; i++) {
-    if (node->items[i]->note || node->items[i]->kind == TREADLE_YAML_MAP) return true;
+  for (size_t i = 0; node->type != TREADLE_YAML_SCALAR && i < node->count; i++) {
+    if (node->items[i]->note || node->items[i]->type == TREADLE_YAML_MAP) return true;
     if (is_deep(node->items[i])) return true;
   }
   return false;
@@ -117,7 +117,7 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bo
 
 /* Does a comment stand anywhere in it? */
 static bool has_notes(const treadle_yaml *node) {
-  for (size_t i = 0; node->kind != TREADLE_YAML_SCALAR && i < node->count; i++)
+  for (size_t i = 0; node->type != TREADLE_YAML_SCALAR && i < node->count; i++)
     if (node->items[i]->note || has_notes(node->items[i])) return true;
   return false;
 }
@@ -128,7 +128,7 @@ static void write_list(yaml_writer *w, const treadle_yaml *list, size_t indent) 
     write_note(w, item, indent);
     w->line = w->text->length;
     treadle_builder_add(w->text, "%*s- ", (int)indent, "");
-    if (item->kind == TREADLE_YAML_MAP && item->count > 0 && has_notes(item)) {
+    if (item->type == TREADLE_YAML_MAP && item->count > 0 && has_notes(item)) {
       write_map(w, item, indent + 2, true);
     } else {
       write_flow(w, item);
@@ -147,10 +147,10 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bo
       treadle_builder_add(w->text, "%*s", (int)indent, "");
     }
     write_scalar(w->text, map->keys[i]);
-    bool list = value->kind == TREADLE_YAML_LIST,
+    bool list = value->type == TREADLE_YAML_LIST,
          wide = indent + strlen(map->keys[i]) + 2 + width_of(value) > WIDEST;
     bool lines =
-        value->kind != TREADLE_YAML_SCALAR && value->count > 0 && (is_deep(value) || (!list && wide));
+        value->type != TREADLE_YAML_SCALAR && value->count > 0 && (is_deep(value) || (!list && wide));
     treadle_builder_add(w->text, lines ? ":\n" : ": ");
     if (lines && list)
       write_list(w, value, indent + 2);
@@ -164,7 +164,7 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bo
 
 void treadle_yaml_write(treadle_builder *text, const treadle_yaml *root) {
   yaml_writer writer = {.text = text, .line = text->length};
-  if (root->kind == TREADLE_YAML_MAP && root->count > 0) {
+  if (root->type == TREADLE_YAML_MAP && root->count > 0) {
     write_map(&writer, root, 0, false);
   } else {
     write_flow(&writer, root);

@@ -135,7 +135,7 @@ static treadle_status read_extra64(const reader *r, const char *name, const unsi
 }
 
 /* The local header at `at` must be that of the entry; sets its data and extent. */
-static treadle_status read_local(const reader *r, uint64_t at, uint64_t method, treadle_zip_entry *entry,
+static treadle_status read_local(const reader *r, uint64_t at, uint64_t method, treadle_zip_member *entry,
                                  extent *extent_p) {
   uint64_t limit = r->directory.at;
   size_t name_bytes = strlen(entry->name);
@@ -161,7 +161,7 @@ static treadle_status read_local(const reader *r, uint64_t at, uint64_t method, 
 }
 
 /* The record of the directory at *at_p, which moves on. */
-static treadle_status read_entry(const reader *r, uint64_t *at_p, treadle_zip_entry *entry,
+static treadle_status read_entry(const reader *r, uint64_t *at_p, treadle_zip_member *entry,
                                  extent *extent_p) {
   uint64_t end = r->directory.at + r->directory.bytes, at = *at_p;
   treadle_status status;
@@ -213,7 +213,7 @@ static int compare_extents(const void *a_, const void *b_) {
 }
 
 static int compare_names(const void *a, const void *b) {
-  return strcmp(((const treadle_zip_entry *)a)->name, ((const treadle_zip_entry *)b)->name);
+  return strcmp(((const treadle_zip_member *)a)->name, ((const treadle_zip_member *)b)->name);
 }
 
 static treadle_status check_extents(const char *what, extent *extents, size_t count) {
@@ -239,7 +239,7 @@ treadle_status treadle_zip_parse(const char *what, const void *image, size_t byt
     goto out;
   }
   size_t count = (size_t)r.directory.entries;
-  treadle_zip_entry *entries = treadle_arena_alloc_array(arena, count, sizeof *entries);
+  treadle_zip_member *entries = treadle_arena_alloc_array(arena, count, sizeof *entries);
   extents = treadle_alloc_array(count, sizeof *extents);
   if (!entries || !extents) {
     status = no_memory(what);
@@ -260,13 +260,13 @@ out:
   return status;
 }
 
-const treadle_zip_entry *treadle_zip_find(const treadle_zip *zip, const char *name) {
-  treadle_zip_entry key = {.name = name};
+const treadle_zip_member *treadle_zip_find(const treadle_zip *zip, const char *name) {
+  treadle_zip_member key = {.name = name};
   return zip->count ? bsearch(&key, zip->entries, (size_t)zip->count, sizeof key, compare_names) : NULL;
 }
 
 /* Unpacks into a block of the size that the header says, so a lie about it ends there. */
-static treadle_status unpack(const char *what, const treadle_zip_entry *entry, unsigned char *content) {
+static treadle_status unpack(const char *what, const treadle_zip_member *entry, unsigned char *content) {
   z_stream stream = {.next_in = entry->data,
                      .avail_in = (uInt)entry->stored_bytes,
                      .next_out = content,
@@ -282,7 +282,7 @@ static treadle_status unpack(const char *what, const treadle_zip_entry *entry, u
   return TREADLE_OK;
 }
 
-treadle_status treadle_zip_content(const char *what, const treadle_zip_entry *entry, size_t limit,
+treadle_status treadle_zip_content(const char *what, const treadle_zip_member *entry, size_t limit,
                                    treadle_arena *arena, const unsigned char **content_p) {
   if (entry->bytes > limit)
     return treadle_fail(TREADLE_REFUSED, "%s: entry '%s' has %zu bytes, at most %zu are read", what,
@@ -301,7 +301,7 @@ treadle_status treadle_zip_content(const char *what, const treadle_zip_entry *en
   return unpack(what, entry, content);
 }
 
-treadle_status treadle_zip_check(const char *what, const treadle_zip_entry *entry,
+treadle_status treadle_zip_check(const char *what, const treadle_zip_member *entry,
                                  const unsigned char *content) {
   uint32_t crc = treadle_crc32(0, content, entry->bytes);
   if (crc == entry->crc) return TREADLE_OK;

@@ -15,17 +15,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct treadle_zip_entry {
+typedef struct treadle_zip_member {
   const char *name;
   const unsigned char *data; /* in the image, as stored */
   size_t stored_bytes;
   size_t bytes; /* of the content; equals stored_bytes unless deflated */
   uint32_t crc; /* CRC-32 of the content, as the archive says */
   bool deflated;
-} treadle_zip_entry;
+} treadle_zip_member;
 
 typedef struct treadle_zip {
-  treadle_zip_entry *entries; /* sorted by name */
+  treadle_zip_member *entries; /* sorted by name */
   int32_t count;
 } treadle_zip;
 
@@ -34,15 +34,15 @@ treadle_status treadle_zip_parse(const char *what, const void *image, size_t byt
                                  treadle_zip *zip_p);
 
 /* NULL when there is none of this name. */
-const treadle_zip_entry *treadle_zip_find(const treadle_zip *zip, const char *name);
+const treadle_zip_member *treadle_zip_find(const treadle_zip *zip, const char *name);
 
 /* The content of an entry of at most `limit` bytes: in place when it is stored, else unpacked into the
  * arena. */
-treadle_status treadle_zip_content(const char *what, const treadle_zip_entry *entry, size_t limit,
+treadle_status treadle_zip_content(const char *what, const treadle_zip_member *entry, size_t limit,
                                    treadle_arena *arena, const unsigned char **content_p);
 
 /* Compares CRC-32 of a content with what the archive says. */
-treadle_status treadle_zip_check(const char *what, const treadle_zip_entry *entry,
+treadle_status treadle_zip_check(const char *what, const treadle_zip_member *entry,
                                  const unsigned char *content);
 
 /* Writing: create, for each entry begin and append until it has its bytes, finish. Entries are stored, and

@@ -10,7 +10,7 @@ treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
   const treadle_tensor *tensor = &model->tensors[index];
   treadle_blocks blocks = {.tensor = tensor, .experts = 1, .rows = 1, .columns = 1};
   bool scales = tensor->scale_of >= 0;
-  int first = model->family->kinds[tensor->kind].experts;
+  int first = model->family->patterns[tensor->pattern].experts;
   blocks.first_row = first;
   blocks.first_column = tensor->naxes;
   if (first) blocks.experts = tensor->axis[0];
@@ -30,13 +30,13 @@ treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-treadle_rectangle treadle_blocks_band(const treadle_blocks *blocks, int64_t expert, int64_t down,
-                                      int64_t column, int64_t columns) {
-  treadle_rectangle band = {expert, down * blocks->high, blocks->high, column * blocks->wide,
-                            columns * blocks->wide};
-  band.rows = smaller(band.rows, blocks->rows - band.row);
-  band.columns = smaller(band.columns, blocks->columns - band.column);
-  return band;
+treadle_rectangle treadle_blocks_row(const treadle_blocks *blocks, int64_t expert, int64_t down,
+                                     int64_t column, int64_t columns) {
+  treadle_rectangle block_row = {expert, down * blocks->high, blocks->high, column * blocks->wide,
+                                 columns * blocks->wide};
+  block_row.rows = smaller(block_row.rows, blocks->rows - block_row.row);
+  block_row.columns = smaller(block_row.columns, blocks->columns - block_row.column);
+  return block_row;
 }
 
 treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const treadle_rectangle *of,
@@ -111,8 +111,8 @@ static void add_step(const treadle_blocks *blocks, const treadle_piece *piece, i
   }
 }
 
-treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_piece *piece,
-                                    treadle_spots *places) {
+treadle_status treadle_blocks_placed(const treadle_blocks *blocks, const treadle_piece *piece,
+                                     treadle_placed_rectangles *places) {
   treadle_status status = TREADLE_OK;
   const treadle_box *box = &piece->box;
   int last_row = blocks->first_column - 1, last_column = blocks->tensor->naxes - 1;
@@ -124,7 +124,8 @@ treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_
   for (int64_t e = 0; e < experts; e++)
     for (int64_t i = 0; i < downs; i++)
       for (int64_t k = 0; k < acrosses; k++) {
-        treadle_spot place = {.dtype = piece->dtype, .storage = piece->storage, .offset = piece->offset};
+        treadle_placed_rectangle place = {
+            .dtype = piece->dtype, .storage = piece->storage, .offset = piece->offset};
         if (blocks->first_row) {
           place.of.expert = box->start[0] + e;
           place.offset += e * piece->stride[0];
@@ -144,12 +145,12 @@ out:
 }
 
 static int compare_places(const void *a, const void *b) {
-  const treadle_spot *x = a, *y = b;
+  const treadle_placed_rectangle *x = a, *y = b;
   if (x->of.expert != y->of.expert) return x->of.expert < y->of.expert ? -1 : 1;
   return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static void sort_places(treadle_spots *places) {
+static void sort_places(treadle_placed_rectangles *places) {
   bool sorted = true; /* as they mostly are */
   for (size_t i = 1; i < places->count && sorted; i++)
     sorted = compare_places(&places->items[i - 1], &places->items[i]) < 0;
@@ -157,11 +158,11 @@ static void sort_places(treadle_spots *places) {
 }
 
 /* Places whose rows continue those of the one before become one with it. */
-static void join_places(treadle_spots *places) {
+static void join_places(treadle_placed_rectangles *places) {
   size_t count = 0;
   for (size_t i = 0; i < places->count; i++) {
-    treadle_spot *last = count > 0 ? &places->items[count - 1] : NULL;
-    const treadle_spot *next = &places->items[i];
+    treadle_placed_rectangle *last = count > 0 ? &places->items[count - 1] : NULL;
+    const treadle_placed_rectangle *next = &places->items[i];
     if (last && last->of.expert == next->of.expert && last->of.row + last->of.rows == next->of.row &&
         last->of.column == next->of.column && last->of.columns == next->of.columns &&
         last->row_stride == next->row_stride && last->column_stride == next->column_stride &&
@@ -174,7 +175,7 @@ static void join_places(treadle_spots *places) {
 }
 
 treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle_pieces *pieces,
-                                     int64_t expert, bool codes, treadle_spots *places) {
+                                     int64_t expert, bool codes, treadle_placed_rectangles *places) {
   treadle_status status = TREADLE_OK;
   places->count = 0;
   for (size_t i = 0; i < pieces->count; i++) {
@@ -187,7 +188,7 @@ treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle
       piece.box.start[0] = expert;
       piece.box.size[0] = 1;
     }
-    TRY(treadle_blocks_spots(blocks, &piece, places));
+    TRY(treadle_blocks_placed(blocks, &piece, places));
   }
   sort_places(places);
   join_places(places);
@@ -196,7 +197,7 @@ out:
 }
 
 treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
-                                   bool codes, treadle_spots *places) {
+                                   bool codes, treadle_placed_rectangles *places) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   int32_t tensor = (int32_t)(blocks->tensor - layout->model->tensors);
@@ -208,7 +209,7 @@ out:
 }
 
 /* The first place of an expert, or behind it. */
-static size_t first_of(const treadle_spots *places, int64_t expert) {
+static size_t first_of(const treadle_placed_rectangles *places, int64_t expert) {
   size_t low = 0, high = places->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -220,7 +221,7 @@ static size_t first_of(const treadle_spots *places, int64_t expert) {
   return low;
 }
 
-size_t treadle_spots_of(const treadle_spots *places, int64_t expert, size_t *first_p) {
+size_t treadle_placed_of(const treadle_placed_rectangles *places, int64_t expert, size_t *first_p) {
   size_t end = *first_p = first_of(places, expert);
   while (end < places->count && places->items[end].of.expert == expert) end++;
   return end;
@@ -231,8 +232,8 @@ static bool has(const treadle_rectangle *of, int64_t row, int64_t column) {
          column < of->column + of->columns;
 }
 
-const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
-                                       int64_t column) {
+const treadle_placed_rectangle *treadle_placed_find(const treadle_placed_rectangles *places, int64_t expert,
+                                                    int64_t row, int64_t column) {
   for (size_t i = first_of(places, expert); i < places->count; i++) {
     if (places->items[i].of.expert != expert) break;
     if (has(&places->items[i].of, row, column)) return &places->items[i];

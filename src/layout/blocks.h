@@ -23,46 +23,47 @@ typedef struct treadle_rectangle {
 } treadle_rectangle;
 
 /* A rectangle, and where it lies in a window. */
-typedef struct treadle_spot {
+typedef struct treadle_placed_rectangle {
   treadle_rectangle of;
   treadle_dtype dtype;
   int32_t storage;
   int64_t offset, row_stride, column_stride; /* bytes; offset of the first element */
-} treadle_spot;
+} treadle_placed_rectangle;
 
-typedef TREADLE_ARRAY(treadle_spot) treadle_spots;
+typedef TREADLE_ARRAY(treadle_placed_rectangle) treadle_placed_rectangles;
 
 /* Appends the boxes of a rectangle, in its order. */
 treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const treadle_rectangle *of,
                                        treadle_boxes *boxes);
 
 /* Appends a box that lies at `offset` with these strides as rectangles, as few as its axes allow. */
-treadle_status treadle_blocks_spots(const treadle_blocks *blocks, const treadle_piece *piece,
-                                    treadle_spots *places);
+treadle_status treadle_blocks_placed(const treadle_blocks *blocks, const treadle_piece *piece,
+                                     treadle_placed_rectangles *places);
 
 /* Makes `places` of these pieces of one rank: of all of the tensor or, from 0 on, of one expert; of those in codes (fp8;
  * `codes`) or in other types. By expert, then by address; those that continue one another are one. */
 treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle_pieces *pieces,
-                                     int64_t expert, bool codes, treadle_spots *places);
+                                     int64_t expert, bool codes, treadle_placed_rectangles *places);
 /* The same of all that a rank holds of the tensor. */
 treadle_status treadle_blocks_held(const treadle_blocks *blocks, const treadle_layout *layout, int64_t rank,
-                                   bool codes, treadle_spots *places);
+                                   bool codes, treadle_placed_rectangles *places);
 
 /* Of places by expert, those of one: *first_p up to the end, which is returned. */
-size_t treadle_spots_of(const treadle_spots *places, int64_t expert, size_t *first_p);
+size_t treadle_placed_of(const treadle_placed_rectangles *places, int64_t expert, size_t *first_p);
 /* The first of them that has the element at (expert, row, column); NULL: none. Ranks with two slots for an expert have it
  * twice: codes and scales that come first belong together. */
-const treadle_spot *treadle_spots_find(const treadle_spots *places, int64_t expert, int64_t row,
-                                       int64_t column);
+const treadle_placed_rectangle *treadle_placed_find(const treadle_placed_rectangles *places, int64_t expert,
+                                                    int64_t row, int64_t column);
 
-static inline int64_t treadle_spot_offset(const treadle_spot *place, int64_t row, int64_t column) {
+static inline int64_t treadle_placed_offset(const treadle_placed_rectangle *place, int64_t row,
+                                            int64_t column) {
   return place->offset + (row - place->of.row) * place->row_stride +
          (column - place->of.column) * place->column_stride;
 }
 
 /* The rectangle of the blocks [column, column + columns) of row block `down` of an expert. */
-treadle_rectangle treadle_blocks_band(const treadle_blocks *blocks, int64_t expert, int64_t down,
-                                      int64_t column, int64_t columns);
+treadle_rectangle treadle_blocks_row(const treadle_blocks *blocks, int64_t expert, int64_t down,
+                                     int64_t column, int64_t columns);
 
 /* Where a piece begins inside of a block: a number that is equal where that is. */
 uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *piece);
@@ -91,7 +92,8 @@ static inline bool treadle_blocks_by_row(const treadle_blocks *blocks, const tre
 }
 
 /* Does the pair hold fp8 blocks on one side at least, and is the tensor one of their weights or scales? */
-static inline bool treadle_is_banded(const treadle_layout *from, const treadle_layout *to, int32_t tensor) {
+static inline bool treadle_is_in_block_rows(const treadle_layout *from, const treadle_layout *to,
+                                            int32_t tensor) {
   const treadle_tensor *t = &from->model->tensors[tensor];
   return (from->fp8 || to->fp8) && (t->scale >= 0 || t->scale_of >= 0);
 }

@@ -1,8 +1,8 @@
 /* The lower bound of a rank, from boxes alone; and rank maps, which are chosen by it. */
 #include "base/argument.h"
 #include "base/dtype.h"
-#include "layout/alike.h"
 #include "layout/inbound_blocks.h"
+#include "layout/signatures.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 typedef struct inbound {
   const treadle_layout *from, *to;
   treadle_pieces same, held; /* of the tensor at hand, there and here */
-  treadle_near near_same, near_held;
+  treadle_piece_index near_same, near_held;
   treadle_boxes rest, spare;
   treadle_block_bound blocks;
   int64_t bytes;
@@ -19,17 +19,17 @@ typedef struct inbound {
 /* One piece of the tensor at hand, which is no code or scale made of values. */
 static treadle_status take_piece(inbound *b, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
-  const int32_t *near;
+  const int32_t *piece_index;
   size_t count;
   b->rest.count = 0;
   TRY(treadle_array_push(&b->rest, piece->box));
-  TRY(treadle_near_find(&b->near_same, &piece->box, SIZE_MAX, &near, &count));
+  TRY(treadle_piece_index_find(&b->near_same, &piece->box, SIZE_MAX, &piece_index, &count));
   for (size_t k = 0; k < count; k++) /* an element that the window has twice counts once */
-    if (b->same.items[near[k]].offset < piece->offset)
-      TRY(treadle_boxes_subtract(&b->rest, &b->same.items[near[k]].box, &b->spare));
-  TRY(treadle_near_find(&b->near_held, &piece->box, SIZE_MAX, &near, &count));
+    if (b->same.items[piece_index[k]].offset < piece->offset)
+      TRY(treadle_boxes_subtract(&b->rest, &b->same.items[piece_index[k]].box, &b->spare));
+  TRY(treadle_piece_index_find(&b->near_held, &piece->box, SIZE_MAX, &piece_index, &count));
   for (size_t k = 0; k < count; k++)
-    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[near[k]].box, &b->spare));
+    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[piece_index[k]].box, &b->spare));
   if (b->rest.count == 0) return TREADLE_OK;
   treadle_dtype held_as = treadle_layout_dtype(b->from, &b->from->model->tensors[piece->tensor]);
   int64_t each = (int64_t)treadle_dtype_narrower_bytes(piece->dtype, held_as);
@@ -46,8 +46,8 @@ static treadle_status take_tensor(inbound *b, int32_t tensor) {
   bool quantised = false;
   b->held.count = 0;
   TRY(treadle_layout_bundles_of(b->from, b->blocks.rank, tensor, &b->held));
-  TRY(treadle_near_make(&b->near_same, &b->same));
-  TRY(treadle_near_make(&b->near_held, &b->held));
+  TRY(treadle_piece_index_make(&b->near_same, &b->same));
+  TRY(treadle_piece_index_make(&b->near_held, &b->held));
   for (size_t i = 0; i < b->same.count; i++) {
     const treadle_piece *piece = &b->same.items[i];
     quantised = quantised || treadle_is_quantised(b->from, piece);
@@ -93,8 +93,8 @@ out:
   treadle_piece_lists_release(&lists);
   treadle_array_release(&b.held);
   treadle_array_release(&b.same);
-  treadle_near_release(&b.near_same);
-  treadle_near_release(&b.near_held);
+  treadle_piece_index_release(&b.near_same);
+  treadle_piece_index_release(&b.near_held);
   treadle_array_release(&b.rest);
   treadle_array_release(&b.spare);
   return status;
@@ -110,20 +110,22 @@ typedef struct score {
 } score;
 
 /* Inbound bytes over all ranks; `places` has room for all. */
-static treadle_status score_map(treadle_alike *alike, treadle_places *places, score *score_p) {
+static treadle_status score_map(treadle_signatures *signatures, treadle_rank_signature *places,
+                                score *score_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_layout *to = alike->layouts[TREADLE_TO];
+  const treadle_layout *to = signatures->layouts[TREADLE_TO];
   int64_t bytes = 0;
   *score_p = (score){0};
-  treadle_places_sort(alike->layouts[TREADLE_FROM], to, places);
+  treadle_rank_signatures_sort(signatures->layouts[TREADLE_FROM], to, places);
   for (int64_t i = 0; i < to->ranks; i++) {
-    if (i == 0 || !treadle_places_equal(&places[i], &places[i - 1])) {
+    if (i == 0 || !treadle_rank_signatures_equal(&places[i], &places[i - 1])) {
       bytes = 0;
-      TRY(treadle_alike_take(alike, places[i].rank));
-      for (size_t k = 0; k < alike->holdings[TREADLE_TO].list.count; k++) {
-        const treadle_share *share;
-        if (alike->holdings[TREADLE_TO].list.items[k].tensor < 0) continue;
-        TRY(treadle_alike_share(alike, alike->holdings[TREADLE_TO].list.items[k].tensor, &share));
+      TRY(treadle_signatures_take(signatures, places[i].rank));
+      for (size_t k = 0; k < signatures->holdings[TREADLE_TO].list.count; k++) {
+        const treadle_signature *share;
+        if (signatures->holdings[TREADLE_TO].list.items[k].tensor < 0) continue;
+        TRY(treadle_signatures_share(signatures, signatures->holdings[TREADLE_TO].list.items[k].tensor,
+                                     &share));
         bytes += share->inbound_bytes;
       }
     }
@@ -141,17 +143,17 @@ static treadle_status choose_best(treadle_layout *infer, const treadle_layout *t
   int64_t groups = infer->ranks / infer->tp;
   treadle_rank_order before = infer->order;
   score best = {-1, 0};
-  treadle_places *places = NULL;
-  treadle_alike alike = {0};
+  treadle_rank_signature *places = NULL;
+  treadle_signatures signatures = {0};
   TRY(treadle_layout_check_table(infer));
   places = treadle_alloc_array((size_t)infer->ranks, sizeof *places);
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  TRY(treadle_alike_create(train, infer, &alike));
+  TRY(treadle_signatures_create(train, infer, &signatures));
   for (int64_t f = 1; f <= groups && f <= MAX_STRIDE; f++) {
     if (groups % f != 0) continue;
     score now;
     infer->order = (treadle_rank_order){infer->tp, f};
-    status = score_map(&alike, places, &now);
+    status = score_map(&signatures, places, &now);
     infer->order = before;
     TRY(status);
     if (best.largest < 0 || now.largest < best.largest ||
@@ -161,7 +163,7 @@ static treadle_status choose_best(treadle_layout *infer, const treadle_layout *t
     }
   }
 out:
-  treadle_alike_release(&alike);
+  treadle_signatures_release(&signatures);
   treadle_free(places);
   return status;
 }

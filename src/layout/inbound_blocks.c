@@ -8,7 +8,7 @@
 #include <string.h>
 
 void treadle_block_bound_release(treadle_block_bound *b) {
-  treadle_seen_release(&b->seen);
+  treadle_scale_set_release(&b->scale_set);
   treadle_array_release(&b->boxes);
   treadle_array_release(&b->rest);
   treadle_array_release(&b->spare);
@@ -35,7 +35,7 @@ static treadle_status start(treadle_block_bound *b, int32_t tensor) {
 static treadle_status start_seen(treadle_block_bound *b) {
   if (b->has_seen) return TREADLE_OK;
   b->has_seen = true;
-  return treadle_seen_start(&b->seen, &b->blocks);
+  return treadle_scale_set_start(&b->scale_set, &b->blocks);
 }
 
 treadle_status treadle_block_bound_scales(treadle_block_bound *b, int32_t tensor,
@@ -44,7 +44,8 @@ treadle_status treadle_block_bound_scales(treadle_block_bound *b, int32_t tensor
   TRY(start(b, tensor));
   TRY(start_seen(b));
   for (size_t i = 0; i < boxes->count; i++)
-    b->bytes += treadle_seen_add_box(&b->seen, &b->blocks, &boxes->items[i]) * (int64_t)sizeof(float);
+    b->bytes +=
+        treadle_scale_set_add_box(&b->scale_set, &b->blocks, &boxes->items[i]) * (int64_t)sizeof(float);
 out:
   return status;
 }
@@ -70,7 +71,7 @@ static treadle_status find_rest(treadle_block_bound *b, const treadle_rectangle 
   treadle_status status = TREADLE_OK;
   b->rest.count = b->cells.count = 0;
   *elems_p = 0;
-  TRY(treadle_cuts_add(&b->cuts, TREADLE_CUTS_OF_BAND + b->held.count));
+  TRY(treadle_cuts_add(&b->cuts, TREADLE_CUTS_OF_BLOCK_ROW + b->held.count));
   TRY(treadle_rectangle_boxes(&b->blocks, of, &b->rest));
   for (size_t k = 0; k < b->held.count; k++) {
     b->spare.count = 0;
@@ -155,8 +156,8 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
                                    int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
   int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(b->from, b->blocks.tensor)), elems;
-  treadle_rectangle of = treadle_blocks_band(&b->blocks, expert, down, across, last - across);
-  const treadle_rectangle below = treadle_blocks_band(&b->blocks, expert, end - 1, across, last - across);
+  treadle_rectangle of = treadle_blocks_row(&b->blocks, expert, down, across, last - across);
+  const treadle_rectangle below = treadle_blocks_row(&b->blocks, expert, end - 1, across, last - across);
   of.rows = below.row + below.rows - of.row;
   TRY(find_rest(b, &of, &elems));
   if (elems == 0) goto out;
@@ -185,7 +186,7 @@ static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, in
                                       int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *m = &b->blocks;
-  const treadle_rectangle row = treadle_blocks_band(m, expert, down, across, last - across);
+  const treadle_rectangle row = treadle_blocks_row(m, expert, down, across, last - across);
   int64_t elems, low = 0;
   TRY(find_rest(b, &row, &elems));
   for (size_t i = 0; i < b->cells.count; i++) {
@@ -221,13 +222,13 @@ static treadle_status count_codes(treadle_block_bound *b) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *m = &b->blocks;
   int64_t all = m->experts * m->down * m->across;
-  uint8_t *first = b->seen.blocks;
-  for (uint8_t *seen = first; (seen = memchr(seen, 1, (size_t)(first + all - seen)));) {
-    int64_t at = seen - first, across = at % m->across, down = at / m->across % m->down, end = down;
+  uint8_t *first = b->scale_set.blocks;
+  for (uint8_t *scale_set = first; (scale_set = memchr(scale_set, 1, (size_t)(first + all - scale_set)));) {
+    int64_t at = scale_set - first, across = at % m->across, down = at / m->across % m->down, end = down;
     int64_t last = across, expert = at / m->across / m->down;
-    while (last < m->across && seen[last - across]) last++;
+    while (last < m->across && scale_set[last - across]) last++;
     size_t count = (size_t)(last - across);
-    for (uint8_t *next = seen; end < m->down && !memchr(next, 0, count); next += m->across, end++)
+    for (uint8_t *next = scale_set; end < m->down && !memchr(next, 0, count); next += m->across, end++)
       memset(next, 0, count);
     TRY(count_rectangle(b, expert, down, end, across, last));
   }
@@ -253,7 +254,8 @@ static treadle_status take_codes(treadle_block_bound *b, const treadle_pieces *c
   }
   TRY(start_seen(b));
   for (size_t k = 0; k < codes->count; k++)
-    if (codes->items[k].dtype == TREADLE_FP8_E4M3) treadle_seen_add_box(&b->seen, m, &codes->items[k].box);
+    if (codes->items[k].dtype == TREADLE_FP8_E4M3)
+      treadle_scale_set_add_box(&b->scale_set, m, &codes->items[k].box);
   TRY(count_codes(b));
 out:
   return status;

@@ -3,7 +3,7 @@
 #define TREADLE_LAYOUT_INBOUND_BLOCKS_H
 
 #include "layout/cuts.h"
-#include "layout/seen.h"
+#include "layout/scale_set.h"
 #include "layout/sums.h"
 
 typedef struct treadle_block_bound {
@@ -13,7 +13,7 @@ typedef struct treadle_block_bound {
   treadle_cuts cuts;
   int32_t tensor; /* at hand; -1: none yet */
   treadle_blocks blocks;
-  treadle_seen seen; /* blocks of the tensor at hand, where has_seen */
+  treadle_scale_set scale_set; /* blocks of the tensor at hand, where has_seen */
   bool has_seen;
   treadle_boxes boxes, rest, spare;
   treadle_cells cells;

@@ -1,4 +1,4 @@
-/* Layouts from text, and the questions that all kinds answer through their table. */
+/* Layouts from text, and the questions that all types answer through their table. */
 #include "layout/layout.h"
 
 #include "base/checked.h"
@@ -7,17 +7,18 @@
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static const treadle_layout_kind *const kinds[] = {
-    &treadle_kind_hf,    &treadle_kind_megatron, &treadle_kind_vllm,  &treadle_kind_sglang,
-    &treadle_kind_fsdp,  &treadle_kind_fsdp2,    &treadle_kind_zero1, &treadle_kind_zero2,
-    &treadle_kind_zero3, &treadle_kind_distopt,  &treadle_kind_pieces};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+static const treadle_layout_type *const types[] = {
+    &treadle_layout_type_hf,      &treadle_layout_type_megatron, &treadle_layout_type_vllm,
+    &treadle_layout_type_sglang,  &treadle_layout_type_fsdp,     &treadle_layout_type_fsdp2,
+    &treadle_layout_type_zero1,   &treadle_layout_type_zero2,    &treadle_layout_type_zero3,
+    &treadle_layout_type_distopt, &treadle_layout_type_pieces};
+enum { KINDS = sizeof types / sizeof *types };
 
 void treadle_normal_text(treadle_builder *normal, const char *key, const char *value) {
   const char *quote = strpbrk(value, ",\"") ? "\"" : "";
@@ -53,19 +54,19 @@ treadle_status treadle_check_ranks(const treadle_layout *layout, const char *nam
   return TREADLE_OK;
 }
 
-static const treadle_layout_kind *find_kind(const char *name, const char **nearest_p) {
+static const treadle_layout_type *find_type(const char *name, const char **nearest_p) {
   int best = 1 << 30;
   for (int i = 0; i < KINDS; i++) {
-    if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
-    int distance = treadle_text_distance(name, kinds[i]->name);
-    if (distance < best) best = distance, *nearest_p = kinds[i]->name;
+    if (strcmp(types[i]->name, name) == 0) return types[i];
+    int distance = treadle_text_distance(name, types[i]->name);
+    if (distance < best) best = distance, *nearest_p = types[i]->name;
   }
   return NULL;
 }
 
-static treadle_status read_dtype(treadle_layout *layout, treadle_words *words,
-                                 const treadle_layout_kind *kind) {
-  const char *text = treadle_words_get(words, "dtype");
+static treadle_status read_dtype(treadle_layout *layout, treadle_settings *words,
+                                 const treadle_layout_type *type) {
+  const char *text = treadle_settings_get(words, "dtype");
   if (text && (!treadle_dtype_parse(text, &layout->dtype) || layout->dtype == TREADLE_INT32))
     return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=%s is none of fp32, bf16, fp16, fp8",
                         words->text, text);
@@ -76,10 +77,10 @@ static treadle_status read_dtype(treadle_layout *layout, treadle_words *words,
         "layout '%s': dtype=fp8, and %s has no quantization_config with quant_method fp8 and a "
         "weight_block_size",
         words->text, layout->model->path);
-  if (asked && !kind->holds_fp8)
+  if (asked && !type->holds_fp8)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=fp8, but %s holds no fp8 weights", words->text,
-                        kind->name);
-  layout->fp8 = asked || (!layout->dtype && layout->model->is_fp8 && kind->holds_fp8);
+                        type->name);
+  layout->fp8 = asked || (!layout->dtype && layout->model->is_fp8 && type->holds_fp8);
   return TREADLE_OK;
 }
 
@@ -126,34 +127,34 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   treadle_status status = TREADLE_OK;
   treadle_layout_options o;
   treadle_arena arena = {0};
-  treadle_words words;
+  treadle_settings words;
   treadle_builder normal = {0};
   const char *nearest = "";
   treadle_layout *layout = NULL;
   TRY(TREADLE_TAKE(options, &o));
   TRY(check_options(&o));
   TRY(treadle_layout_start(model, text, ranks, &layout));
-  TRY(treadle_words_parse(text, &arena, &words));
-  const treadle_layout_kind *kind = find_kind(words.kind, &nearest);
-  if (!kind) {
+  TRY(treadle_settings_parse(text, &arena, &words));
+  const treadle_layout_type *type = find_type(words.type, &nearest);
+  if (!type) {
     status = treadle_fail(TREADLE_REFUSED,
-                          "layout '%s': no kind '%s' (nearest: %s; kinds: hf, megatron, "
+                          "layout '%s': no type '%s' (nearest: %s; types: hf, megatron, "
                           "vllm, sglang, fsdp, fsdp2, zero1, zero2, zero3, distopt, pieces)",
-                          text, words.kind, nearest);
+                          text, words.type, nearest);
     goto out;
   }
-  if (words.file && kind != &treadle_kind_pieces) {
+  if (words.file && type != &treadle_layout_type_pieces) {
     status = treadle_fail(TREADLE_REFUSED, "layout '%s': only pieces are read from a file", text);
     goto out;
   }
-  treadle_builder_add(&normal, "%s", kind->name);
+  treadle_builder_add(&normal, "%s", type->name);
   if (normal.failed) {
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
     goto out;
   }
-  TRY(read_dtype(layout, &words, kind));
-  TRY(kind->create(layout, &words, &arena, &normal));
-  TRY(treadle_words_finish(&words, kind->keys));
+  TRY(read_dtype(layout, &words, type));
+  TRY(type->create(layout, &words, &arena, &normal));
+  TRY(treadle_settings_finish(&words, type->keys));
   if (layout->dtype) treadle_normal_text(&normal, "dtype", treadle_dtype_name(layout->dtype));
   if (normal.failed) {
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
@@ -174,7 +175,7 @@ out:
 
 void treadle_layout_destroy(treadle_layout *layout) {
   if (!layout) return;
-  if (layout->kind) layout->ops->destroy(layout);
+  if (layout->state) layout->ops->destroy(layout);
   treadle_free(layout->text);
   treadle_free(layout);
 }

@@ -4,8 +4,8 @@
  *   what has rank r?        treadle_layout_pieces
  *   who has this box?       treadle_layout_cells, and treadle_cell_* for the ranks that hold a cell
  *
- * Every kind of layout (grid/grid.c: Megatron, vLLM, SGLang, Hugging Face; flat/flat_grid.c: FSDP, ZeRO, the distributed
- * optimizer; given.c: explicit pieces) fills the table treadle_layout_ops. A new kind is one file and one row in layout.c.
+ * Every type of layout (grid/grid.c: Megatron, vLLM, SGLang, Hugging Face; flat/flat_grid.c: FSDP, ZeRO, the distributed
+ * optimizer; explicit.c: explicit pieces) fills the table treadle_layout_ops. A new type is one file and one row in layout.c.
  *
  * A piece is a box of one tensor and where its elements lie in the rank's window. A fill is a piece without
  * a tensor. A cell is a box of one tensor that all of its holders have alike; the cells of a tensor are
@@ -40,7 +40,7 @@ typedef struct treadle_cell {
   treadle_dtype dtype;
   int8_t add;
   int64_t holders;      /* how many ranks hold it */
-  int32_t holder_first; /* the rest belongs to the kind of layout */
+  int32_t holder_first; /* the rest belongs to the type of layout */
   int32_t holder_count;
   int64_t shard, shard_repeat;
   int64_t slot, slots; /* experts: the rank of ep, or where the slots of the expert are listed */
@@ -48,7 +48,7 @@ typedef struct treadle_cell {
       *range_over; /* flat layouts: the dimension that cuts the unit, NULL: none; and its index */
   int64_t range;
   int64_t before, weight,
-      total;      /* where it comes among all of its kind on its rank, in elements; total 0: not said */
+      total;      /* where it comes among all of its pattern on its rank, in elements; total 0: not said */
   int64_t offset; /* bytes inside the storage tensor */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes */
 } treadle_cell;
@@ -58,7 +58,7 @@ typedef TREADLE_ARRAY(treadle_cell) treadle_cells;
 /* One storage tensor of a window; or, where an engine has one for each of its experts, all of them: they lie at one
  * distance. Users see each: the experts of a run of such storages are listed expert by expert. */
 typedef struct treadle_storage {
-  int32_t rule;        /* of the kind of layout */
+  int32_t rule;        /* of the type of layout */
   int32_t layer;       /* global, -1 outside */
   int32_t local_layer; /* the number in its name */
   int32_t chunk;
@@ -144,7 +144,7 @@ struct treadle_layout {
   bool is_train;      /* hf, megatron, pieces: what is left of the ranks is data parallel */
   int64_t tp;         /* size of the dimension that rank maps speak of */
   uint64_t digest;    /* of text, ranks and explicit pieces; without the rank map */
-  void *kind;         /* of the kind of layout */
+  void *state;        /* of the type of layout */
 };
 
 /* Appends the pieces of a rank's window, by storage tensor, parts in order, fills included. */
@@ -180,7 +180,7 @@ treadle_op treadle_fill_op(const treadle_piece *fill);
 /* Refused when there are too many ranks for a table of all of them. */
 treadle_status treadle_layout_check_table(const treadle_layout *layout);
 
-/* For kinds of layouts: a tensor lies in more than TREADLE_MAX_CELLS parts. */
+/* For types of layouts: a tensor lies in more than TREADLE_MAX_CELLS parts. */
 treadle_status treadle_refuse_cells(const treadle_layout *layout, int32_t tensor);
 
 int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder);
@@ -194,9 +194,9 @@ int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *ce
 const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
                                                int32_t *count_p);
 int64_t treadle_layout_window_max(const treadle_layout *layout);
-/* A number that is equal for tensors of a kind that lie on the same stages and chunks (ranks, pieces). */
+/* A number that is equal for tensors of a pattern that lie on the same stages and chunks (ranks, pieces). */
 uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor);
-/* A number that is equal for tensors of a kind and shape whose cells are the same. That of the placement, but in
+/* A number that is equal for tensors of a pattern and shape whose cells are the same. That of the placement, but in
  * layouts that are cut by address. */
 uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor);
 /* A number that is equal for ranks whose windows hold the same pieces. */

@@ -150,7 +150,7 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
     int64_t begin = (int64_t)info.offset_bytes;
     if (piece->tensor < 0)
       TRY(push_fill(layout, piece, begin, (int64_t)info.bytes, &runs));
-    else if (layout->model->family->kinds[layout->model->tensors[piece->tensor].kind].experts)
+    else if (layout->model->family->patterns[layout->model->tensors[piece->tensor].pattern].experts)
       TRY(push_experts(layout, piece, begin, (int64_t)info.bytes, &runs));
     else
       TRY(push_piece(layout, piece, begin, &runs));

@@ -19,13 +19,13 @@ typedef struct group_rule {
   const char *limit, *usage;
 } group_rule;
 
-typedef struct group_kind {
+typedef struct group_type {
   const char *file_system, *controller; /* NULL: of all controllers */
   group_rule rules[2];
   const char *reclaimed[3]; /* words of memory.stat: what the system takes back */
-} group_kind;
+} group_type;
 
-static const group_kind kinds[] = {
+static const group_type types[] = {
     {"cgroup",
      "memory",
      {{"memory.limit_in_bytes", "memory.usage_in_bytes"},
@@ -49,7 +49,7 @@ static bool has_word(const char *list, const char *word) {
 }
 
 /* The path of this process's group in the hierarchy; lines are "number:controllers:path". */
-static bool find_path(const char *root, const group_kind *kind, char *path) {
+static bool find_path(const char *root, const group_type *version, char *path) {
   treadle_proc_file f;
   bool found = false;
   if (treadle_proc_open(&f, root, "/proc/self", "cgroup"))
@@ -57,7 +57,7 @@ static bool find_path(const char *root, const group_kind *kind, char *path) {
       char *list = strchr(f.line, ':'), *at = list ? strchr(list + 1, ':') : NULL;
       if (!at || at[1] != '/') continue;
       *at++ = 0;
-      found = kind->controller ? has_word(list + 1, kind->controller) : !list[1];
+      found = version->controller ? has_word(list + 1, version->controller) : !list[1];
       found = found && snprintf(path, PATH_MAX, "%s", at) < PATH_MAX;
     }
   treadle_proc_close(&f);
@@ -85,7 +85,7 @@ static const char *below(const char *path, const char *mount_root) {
 
 /* Finds where the group can be seen: the mount with most of the hierarchy. mountinfo has lines of
  * "id parent device root point options [more ...] - type source options". */
-static bool find_place(const char *root, const group_kind *kind, const char *path, group_place *place) {
+static bool find_place(const char *root, const group_type *version, const char *path, group_place *place) {
   treadle_proc_file f;
   bool found = false, better = false; /* better: the path begins with the mount's root */
   size_t shortest = 0;
@@ -98,10 +98,11 @@ static bool find_place(const char *root, const group_kind *kind, const char *pat
     int words = 0;
     for (char *at = strtok_r(f.line, " ", &more); at && words < 5; at = strtok_r(NULL, " ", &more))
       word[words++] = at;
-    if (!(type = strtok_r(type, " ", &more)) || words < 5 || strcmp(type, kind->file_system) != 0) continue;
+    if (!(type = strtok_r(type, " ", &more)) || words < 5 || strcmp(type, version->file_system) != 0)
+      continue;
     (void)strtok_r(NULL, " ", &more);
     options = strtok_r(NULL, " ", &more);
-    if (kind->controller && !(options && has_word(options, kind->controller))) continue;
+    if (version->controller && !(options && has_word(options, version->controller))) continue;
     unescape(word[3]);
     unescape(word[4]);
     const char *rest = below(path, word[3]);
@@ -117,10 +118,11 @@ static bool find_place(const char *root, const group_kind *kind, const char *pat
   return found;
 }
 
-static uint64_t reclaimed(const char *root, const char *folder, const group_kind *kind) {
+static uint64_t reclaimed(const char *root, const char *folder, const group_type *version) {
   uint64_t sum = 0, bytes;
-  for (size_t i = 0; i < sizeof kind->reclaimed / sizeof kind->reclaimed[0] && kind->reclaimed[i]; i++)
-    if (treadle_proc_line_of(root, folder, "memory.stat", kind->reclaimed[i], "", &bytes) &&
+  for (size_t i = 0; i < sizeof version->reclaimed / sizeof version->reclaimed[0] && version->reclaimed[i];
+       i++)
+    if (treadle_proc_line_of(root, folder, "memory.stat", version->reclaimed[i], "", &bytes) &&
         bytes < TREADLE_NO_LIMIT)
       sum += bytes;
   return sum;
@@ -135,20 +137,22 @@ static uint64_t folder_id(const char *root, const char *folder) {
 }
 
 /* The tightest limit of one group, if it has any. *smallest_p: the smallest limit on memory alone so far. */
-static void add_group(const char *root, const char *folder, const group_kind *kind, treadle_limits *limits,
-                      uint64_t *smallest_p) {
+static void add_group(const char *root, const char *folder, const group_type *version,
+                      treadle_limits *limits, uint64_t *smallest_p) {
   treadle_limit tightest = {.bytes = TREADLE_NO_LIMIT};
-  for (size_t i = 0; i < sizeof kind->rules / sizeof kind->rules[0]; i++) {
+  for (size_t i = 0; i < sizeof version->rules / sizeof version->rules[0]; i++) {
     treadle_limit limit = {.id = folder_id(root, folder)};
     char after[64];
     uint64_t usage;
-    if (!treadle_proc_number(root, folder, kind->rules[i].limit, &limit.bytes) ||
-        limit.bytes >= TREADLE_NO_LIMIT || !treadle_proc_number(root, folder, kind->rules[i].usage, &usage))
+    if (!treadle_proc_number(root, folder, version->rules[i].limit, &limit.bytes) ||
+        limit.bytes >= TREADLE_NO_LIMIT ||
+        !treadle_proc_number(root, folder, version->rules[i].usage, &usage))
       continue;
     if (i == 0 && limit.bytes < *smallest_p) *smallest_p = limit.bytes;
-    limit.left = treadle_limit_less(limit.bytes, treadle_limit_less(usage, reclaimed(root, folder, kind)));
+    limit.left =
+        treadle_limit_less(limit.bytes, treadle_limit_less(usage, reclaimed(root, folder, version)));
     if (tightest.bytes < TREADLE_NO_LIMIT && tightest.left <= limit.left) continue;
-    snprintf(after, sizeof after, " (%s)", kind->rules[i].limit);
+    snprintf(after, sizeof after, " (%s)", version->rules[i].limit);
     treadle_limit_name(&limit, "control group ", folder, after);
     tightest = limit;
   }
@@ -157,12 +161,12 @@ static void add_group(const char *root, const char *folder, const group_kind *ki
 
 /* v1: a group above the mount point, which cannot be seen. How much of it is taken is at least what the mount point's group
  * has. */
-static void add_hidden(const char *root, const char *mount, uint64_t bytes, const group_kind *kind,
+static void add_hidden(const char *root, const char *mount, uint64_t bytes, const group_type *version,
                        treadle_limits *limits) {
   treadle_limit limit = {.id = ~folder_id(root, mount), .bytes = bytes};
   uint64_t usage;
-  if (!treadle_proc_number(root, mount, kind->rules[0].usage, &usage)) return;
-  limit.left = treadle_limit_less(bytes, treadle_limit_less(usage, reclaimed(root, mount, kind)));
+  if (!treadle_proc_number(root, mount, version->rules[0].usage, &usage)) return;
+  limit.left = treadle_limit_less(bytes, treadle_limit_less(usage, reclaimed(root, mount, version)));
   treadle_limit_name(&limit, "a control group above ", mount, " (hierarchical_memory_limit)");
   treadle_limits_add(limits, &limit);
 }
@@ -175,28 +179,28 @@ static bool counts_inner(const char *root, const char *folder) {
   return !treadle_proc_number(root, folder, "memory.use_hierarchy", &value) || value != 0;
 }
 
-static bool add_groups(const char *root, const group_kind *kind, treadle_limits *limits) {
+static bool add_groups(const char *root, const group_type *version, treadle_limits *limits) {
   char path[PATH_MAX];
   group_place place;
-  if (!find_path(root, kind, path) || !find_place(root, kind, path, &place)) return false;
+  if (!find_path(root, version, path) || !find_place(root, version, path, &place)) return false;
   size_t top = strlen(place.mount), end = strlen(place.path);
   uint64_t smallest = TREADLE_NO_LIMIT, of_all = TREADLE_NO_LIMIT; /* of all that the group lies in */
   (void)treadle_proc_line_of(root, place.path, "memory.stat", "hierarchical_memory_limit ", "", &of_all);
   for (bool inner = false; end >= top; inner = true) {
     place.path[end] = 0;
     if (is_there(root, place.path)) {
-      if (inner && kind->controller && !counts_inner(root, place.path)) break;
-      add_group(root, place.path, kind, limits, &smallest);
+      if (inner && version->controller && !counts_inner(root, place.path)) break;
+      add_group(root, place.path, version, limits, &smallest);
     }
     if (end == top) break;
     while (end > top && place.path[end - 1] != '/') end--;
     if (end > top) end--;
   }
-  if (of_all < smallest) add_hidden(root, place.mount, of_all, kind, limits);
+  if (of_all < smallest) add_hidden(root, place.mount, of_all, version, limits);
   return true;
 }
 
 void treadle_cgroup_add(const char *root, treadle_limits *limits) {
-  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-    if (add_groups(root, &kinds[i], limits)) break; /* one hierarchy has the memory controller */
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    if (add_groups(root, &types[i], limits)) break; /* one hierarchy has the memory controller */
 }

@@ -47,10 +47,10 @@ static void move_rows(treadle_mover mover, char *to, size_t to_stride, const cha
 
 /* One run that may cross page borders on either side. */
 static void copy_run(const treadle_route *route, int64_t to, int64_t from, int64_t bytes) {
-  const treadle_view *to_view = route->to_view, *from_view = route->from_view;
+  const treadle_paged *to_paged = route->to_paged, *from_paged = route->from_paged;
   while (bytes > 0) {
-    int64_t part = treadle_view_extent(from_view, from, treadle_view_extent(to_view, to, bytes));
-    move_rows(route->mover, treadle_view_into(to_view, to), 0, treadle_view_address(from_view, from), 0,
+    int64_t part = treadle_paged_extent(from_paged, from, treadle_paged_extent(to_paged, to, bytes));
+    move_rows(route->mover, treadle_paged_into(to_paged, to), 0, treadle_paged_address(from_paged, from), 0,
               (size_t)part, 1);
     to += part;
     from += part;
@@ -59,11 +59,11 @@ static void copy_run(const treadle_route *route, int64_t to, int64_t from, int64
 }
 
 /* How many of `rows` rows lie in the extent at `at`. */
-static int64_t rows_within(const treadle_view *view, int64_t at, int64_t stride, int64_t row,
+static int64_t rows_within(const treadle_paged *paged, int64_t at, int64_t stride, int64_t row,
                            int64_t rows) {
-  if (!view->table) return rows;
+  if (!paged->table) return rows;
   if (stride < 0) return 0;
-  int64_t bytes = treadle_view_extent(view, at, (rows - 1) * stride + row);
+  int64_t bytes = treadle_paged_extent(paged, at, (rows - 1) * stride + row);
   if (bytes < row) return 0;
   int64_t within = stride > 0 ? (bytes - row) / stride + 1 : rows;
   return within < rows ? within : rows;
@@ -72,11 +72,11 @@ static int64_t rows_within(const treadle_view *view, int64_t at, int64_t stride,
 static void copy_rows(const treadle_route *route, int64_t to, int64_t to_stride, int64_t from,
                       int64_t from_stride, int64_t row, int64_t rows) {
   while (rows > 0) {
-    int64_t count = rows_within(route->to_view, to, to_stride, row, rows);
-    if (count > 0) count = rows_within(route->from_view, from, from_stride, row, count);
+    int64_t count = rows_within(route->to_paged, to, to_stride, row, rows);
+    if (count > 0) count = rows_within(route->from_paged, from, from_stride, row, count);
     if (count > 0) {
-      move_rows(route->mover, treadle_view_into(route->to_view, to), (size_t)to_stride,
-                treadle_view_address(route->from_view, from), (size_t)from_stride, (size_t)row,
+      move_rows(route->mover, treadle_paged_into(route->to_paged, to), (size_t)to_stride,
+                treadle_paged_address(route->from_paged, from), (size_t)from_stride, (size_t)row,
                 (size_t)count);
     } else {
       count = 1;
@@ -94,17 +94,17 @@ static void copy_rows(const treadle_route *route, int64_t to, int64_t to_stride,
 static void cast_run(const treadle_route *route, int64_t to, int64_t from, int64_t count) {
   while (count > 0) {
     int64_t part =
-        treadle_view_extent(route->from_view, from, count * route->from_bytes) / route->from_bytes;
-    part = treadle_view_extent(route->to_view, to, part * route->to_bytes) / route->to_bytes;
+        treadle_paged_extent(route->from_paged, from, count * route->from_bytes) / route->from_bytes;
+    part = treadle_paged_extent(route->to_paged, to, part * route->to_bytes) / route->to_bytes;
     if (part > 0) {
-      treadle_route_cast(route, treadle_view_into(route->to_view, to),
-                         treadle_view_address(route->from_view, from), (size_t)part);
+      treadle_route_cast(route, treadle_paged_into(route->to_paged, to),
+                         treadle_paged_address(route->from_paged, from), (size_t)part);
     } else {
       char in[4], out[4];
       part = 1;
-      treadle_view_read(route->from_view, from, in, route->from_bytes);
+      treadle_paged_read(route->from_paged, from, in, route->from_bytes);
       treadle_route_cast(route, out, in, 1);
-      treadle_view_write(route->to_view, to, out, route->to_bytes);
+      treadle_paged_write(route->to_paged, to, out, route->to_bytes);
     }
     to += part * route->to_bytes;
     from += part * route->from_bytes;
@@ -177,10 +177,10 @@ static void descend(const walk *w, int d, int64_t to, int64_t from) {
 
 /* ---- Fills ---- */
 
-static void zero_run(const treadle_view *view, int64_t at, int64_t bytes) {
+static void zero_run(const treadle_paged *paged, int64_t at, int64_t bytes) {
   while (bytes > 0) {
-    int64_t part = treadle_view_extent(view, at, bytes);
-    memset(treadle_view_into(view, at), 0, (size_t)part);
+    int64_t part = treadle_paged_extent(paged, at, bytes);
+    memset(treadle_paged_into(paged, at), 0, (size_t)part);
     at += part;
     bytes -= part;
   }
@@ -189,11 +189,11 @@ static void zero_run(const treadle_view *view, int64_t at, int64_t bytes) {
 /* `value`: of one element; NULL: zeros. */
 static void fill_run(const treadle_route *route, int64_t at, int64_t count, const char *value) {
   if (!value) {
-    zero_run(route->to_view, at, count * route->to_bytes);
+    zero_run(route->to_paged, at, count * route->to_bytes);
     return;
   }
   for (int64_t i = 0; i < count; i++)
-    treadle_view_write(route->to_view, at + i * route->to_bytes, value, route->to_bytes);
+    treadle_paged_write(route->to_paged, at + i * route->to_bytes, value, route->to_bytes);
 }
 
 static void fill_all(const walk *w, int d, int64_t at, const char *value) {
@@ -214,10 +214,10 @@ static void fill_op(const walk *w, const treadle_op *op) {
   fill_all(w, 0, op->to, op->tensor == TREADLE_FILL_MINUS_INFINITY ? value : NULL);
 }
 
-void treadle_copy_op(const treadle_op *op, const treadle_view *from, const treadle_view *to,
+void treadle_copy_op(const treadle_op *op, const treadle_paged *from, const treadle_paged *to,
                      treadle_mover mover) {
   bool fill = op->source < 0;
-  walk w = {.route = {.to_view = to, .from_view = from, .mover = mover}};
+  walk w = {.route = {.to_paged = to, .from_paged = from, .mover = mover}};
   w.route.cast.to = (treadle_dtype)op->to_dtype;
   w.route.cast.from = fill ? w.route.cast.to : (treadle_dtype)op->from_dtype;
   w.route.cast.add = op->add;

@@ -8,7 +8,7 @@
 #ifndef TREADLE_MEMORY_COPY_H
 #define TREADLE_MEMORY_COPY_H
 
-#include "memory/view.h"
+#include "memory/paged.h"
 #include "move/move.h"
 
 typedef enum treadle_mover { TREADLE_MOVER_PLAIN = 0, TREADLE_MOVER_STREAM } treadle_mover;
@@ -18,7 +18,7 @@ treadle_mover treadle_copy_choose(void);
 
 /* Runs one op: reads `from` (ignored for a fill), writes `to`. Dimensions may be in any order and overlap at
  * the source, not at the destination. */
-void treadle_copy_op(const treadle_op *op, const treadle_view *from, const treadle_view *to,
+void treadle_copy_op(const treadle_op *op, const treadle_paged *from, const treadle_paged *to,
                      treadle_mover mover);
 /* Makes streamed stores visible to other processors before a flag is raised. */
 void treadle_copy_fence(void);

@@ -51,43 +51,43 @@ STRIDED(2, uint16_t)
 STRIDED(4, uint32_t)
 
 /* Are elements with this stride in one extent? */
-static bool together(const treadle_view *view, int64_t at, int64_t stride, int64_t each, int64_t count) {
+static bool together(const treadle_paged *paged, int64_t at, int64_t stride, int64_t each, int64_t count) {
   int64_t span = (count - 1) * stride + each;
-  return !view->table || (stride >= 0 && treadle_view_extent(view, at, span) == span);
+  return !paged->table || (stride >= 0 && treadle_paged_extent(paged, at, span) == span);
 }
 
 /* `count` elements of `each` bytes side by side: where they lie, or in the buffer. */
-static const void *gather(const treadle_view *view, int64_t at, int64_t stride, int64_t each, int64_t count,
-                          void *buffer) {
-  bool whole = together(view, at, stride, each, count);
-  if (whole && stride == each) return treadle_view_address(view, at);
+static const void *gather(const treadle_paged *paged, int64_t at, int64_t stride, int64_t each,
+                          int64_t count, void *buffer) {
+  bool whole = together(paged, at, stride, each, count);
+  if (whole && stride == each) return treadle_paged_address(paged, at);
   if (stride == each)
-    treadle_view_read(view, at, buffer, each * count);
+    treadle_paged_read(paged, at, buffer, each * count);
   else if (!whole)
     for (int64_t i = 0; i < count; i++)
-      treadle_view_read(view, at + i * stride, (char *)buffer + i * each, each);
+      treadle_paged_read(paged, at + i * stride, (char *)buffer + i * each, each);
   else if (each == 1)
-    gather_1(buffer, treadle_view_address(view, at), stride, count);
+    gather_1(buffer, treadle_paged_address(paged, at), stride, count);
   else if (each == 2)
-    gather_2(buffer, treadle_view_address(view, at), stride, count);
+    gather_2(buffer, treadle_paged_address(paged, at), stride, count);
   else
-    gather_4(buffer, treadle_view_address(view, at), stride, count);
+    gather_4(buffer, treadle_paged_address(paged, at), stride, count);
   return buffer;
 }
 
-static void scatter(const treadle_view *view, int64_t at, int64_t stride, int64_t each, int64_t count,
+static void scatter(const treadle_paged *paged, int64_t at, int64_t stride, int64_t each, int64_t count,
                     const void *buffer) {
   if (stride == each)
-    treadle_view_write(view, at, buffer, each * count);
-  else if (!together(view, at, stride, each, count))
+    treadle_paged_write(paged, at, buffer, each * count);
+  else if (!together(paged, at, stride, each, count))
     for (int64_t i = 0; i < count; i++)
-      treadle_view_write(view, at + i * stride, (const char *)buffer + i * each, each);
+      treadle_paged_write(paged, at + i * stride, (const char *)buffer + i * each, each);
   else if (each == 1)
-    scatter_1(treadle_view_into(view, at), buffer, stride, count);
+    scatter_1(treadle_paged_into(paged, at), buffer, stride, count);
   else if (each == 2)
-    scatter_2(treadle_view_into(view, at), buffer, stride, count);
+    scatter_2(treadle_paged_into(paged, at), buffer, stride, count);
   else
-    scatter_4(treadle_view_into(view, at), buffer, stride, count);
+    scatter_4(treadle_paged_into(paged, at), buffer, stride, count);
 }
 
 void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_stride, int64_t from,
@@ -96,16 +96,16 @@ void treadle_copy_elems(const treadle_route *route, int64_t to, int64_t to_strid
   for (int64_t i = 0; i < count; i += CHUNK) {
     int64_t part = count - i < CHUNK ? count - i : CHUNK, at = to + i * to_stride;
     const void *dense =
-        gather(route->from_view, from + i * from_stride, from_stride, route->from_bytes, part, in);
-    if (to_stride == route->to_bytes && together(route->to_view, at, to_stride, route->to_bytes, part)) {
-      treadle_route_cast(route, treadle_view_into(route->to_view, at), dense, (size_t)part);
+        gather(route->from_paged, from + i * from_stride, from_stride, route->from_bytes, part, in);
+    if (to_stride == route->to_bytes && together(route->to_paged, at, to_stride, route->to_bytes, part)) {
+      treadle_route_cast(route, treadle_paged_into(route->to_paged, at), dense, (size_t)part);
       continue;
     }
     if (!treadle_cast_is_copy(route->cast)) {
       cast_in_cache(route, out, dense, (size_t)part);
       dense = out;
     }
-    scatter(route->to_view, at, to_stride, route->to_bytes, part, dense);
+    scatter(route->to_paged, at, to_stride, route->to_bytes, part, dense);
   }
 }
 
@@ -132,16 +132,16 @@ static void read_tile(const treadle_route *route, const treadle_plane *plane, in
                       int64_t columns, treadle_tile read) {
   int64_t each = route->from_bytes;
   if (plane->from_row == each && rows * each == LINE &&
-      together(route->from_view, from, plane->from_column, LINE, columns)) {
-    read_lines(read.base, read.pitch, treadle_view_address(route->from_view, from), plane->from_column,
+      together(route->from_paged, from, plane->from_column, LINE, columns)) {
+    read_lines(read.base, read.pitch, treadle_paged_address(route->from_paged, from), plane->from_column,
                columns);
     return;
   }
   for (int64_t column = 0; column < columns; column++) {
     char *to = read.base + (size_t)column * read.pitch;
     int64_t at = from + column * plane->from_column;
-    const char *line = gather(route->from_view, at, plane->from_row, each, rows, to);
-    __builtin_prefetch(treadle_view_address(route->from_view, at) + 2 * LINE);
+    const char *line = gather(route->from_paged, at, plane->from_row, each, rows, to);
+    __builtin_prefetch(treadle_paged_address(route->from_paged, at) + 2 * LINE);
     if (line != to) memcpy(to, line, (size_t)(rows * each));
   }
 }
@@ -158,10 +158,10 @@ static void write_tile(const treadle_route *route, const treadle_plane *plane, i
       from = cast;
     }
     if (plane->to_column == route->to_bytes && route->mover == TREADLE_MOVER_STREAM &&
-        treadle_view_extent(route->to_view, at, bytes) == bytes)
-      treadle_stream_lines(treadle_view_into(route->to_view, at), from, (size_t)bytes);
+        treadle_paged_extent(route->to_paged, at, bytes) == bytes)
+      treadle_stream_lines(treadle_paged_into(route->to_paged, at), from, (size_t)bytes);
     else
-      scatter(route->to_view, at, plane->to_column, route->to_bytes, columns, from);
+      scatter(route->to_paged, at, plane->to_column, route->to_bytes, columns, from);
   }
 }
 

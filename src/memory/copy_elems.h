@@ -7,7 +7,7 @@
 
 /* What all elements of an op have in common. */
 typedef struct treadle_route {
-  const treadle_view *to_view, *from_view;
+  const treadle_paged *to_paged, *from_paged;
   int64_t to_bytes, from_bytes; /* of an element */
   treadle_cast cast;
   treadle_mover mover;

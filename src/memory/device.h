@@ -10,9 +10,9 @@
 #define TREADLE_MEMORY_DEVICE_H
 
 #include "memory/elements.h"
+#include "memory/paged.h"
 #include "memory/pool.h"
 #include "memory/quantise.h"
-#include "memory/view.h"
 #include "move/move.h"
 
 typedef struct treadle_device_ops treadle_device_ops;
@@ -54,8 +54,8 @@ struct treadle_device_ops {
   void (*scratch_release)(const treadle_device *device, void *scratch);
 
   /* Ops and blocks (memory/copy.h, quantise.h). `from` may be host memory; `scale` is where it lies. */
-  void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_view *from,
-               const treadle_view *to);
+  void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+               const treadle_paged *to);
   void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
                    treadle_dtype dtype, int64_t rows, int64_t columns);
   void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,

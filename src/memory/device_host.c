@@ -37,14 +37,14 @@ static void scratch_release(const treadle_device *device, void *memory) {
 
 /* ---- Ops and blocks ---- */
 
-static void copy_fast(const treadle_device *device, const treadle_op *op, const treadle_view *from,
-                      const treadle_view *to) {
+static void copy_fast(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                      const treadle_paged *to) {
   (void)device;
   treadle_copy_op(op, from, to, TREADLE_MOVER_STREAM);
 }
 
-static void copy_plain(const treadle_device *device, const treadle_op *op, const treadle_view *from,
-                       const treadle_view *to) {
+static void copy_plain(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                       const treadle_paged *to) {
   (void)device;
   treadle_copy_op(op, from, to, TREADLE_MOVER_PLAIN);
 }

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = TREADLE_BAND_BLOCK };
+enum { BLOCK = TREADLE_BLOCK_ROW_SIDE };
 
 /* ---- The loops ---- */
 

@@ -47,11 +47,11 @@ bool treadle_model_is_boolean(const treadle_model *model, const char *name);
 
 /* Fills model->block. */
 treadle_status treadle_model_read_blocks(treadle_model *model);
-/* The tensor of the scales of `tensor`, whose kind `kind` is like. */
-void treadle_scales_measure(const treadle_model *model, const treadle_kind *kind,
+/* The tensor of the scales of `tensor`, whose pattern `pattern` is like. */
+void treadle_scales_measure(const treadle_model *model, const treadle_pattern *pattern,
                             const treadle_tensor *tensor, treadle_tensor *scales);
 /* Is the weight of these scales one that quantization_config leaves unquantised? */
-bool treadle_scales_left_out(const treadle_model *model, const treadle_kind *scales, int32_t layer);
+bool treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales, int32_t layer);
 
 /* Counts elements and bytes and makes the digest, from the tensors as they are. */
 treadle_status treadle_model_sum(treadle_model *model);

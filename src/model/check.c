@@ -24,12 +24,12 @@ static bool ends_with(const char *text, const char *end) {
 
 /* An index, and its shards where all of them are there. */
 static treadle_status open_index(const char *folder, const char *index, treadle_checkpoint **checkpoint_p) {
-  treadle_file_kind kind;
+  treadle_file_type pattern;
   treadle_status status;
   TRY(treadle_checkpoint_open_index(index, checkpoint_p));
   for (int32_t i = 0; i < (*checkpoint_p)->file_count; i++) {
-    TRY(treadle_file_look((*checkpoint_p)->files[i], &kind));
-    if (kind == TREADLE_FILE_NONE) goto out;
+    TRY(treadle_file_look((*checkpoint_p)->files[i], &pattern));
+    if (pattern == TREADLE_FILE_NONE) goto out;
   }
   treadle_checkpoint_close(*checkpoint_p);
   *checkpoint_p = NULL;
@@ -40,10 +40,10 @@ out:
 
 /* A folder, an index or a config.json, which all have the config beside them. */
 static treadle_status open_files(const char *path, treadle_arena *arena, treadle_subject *subject) {
-  treadle_file_kind kind, single_kind = TREADLE_FILE_NONE, index_kind = TREADLE_FILE_NONE;
+  treadle_file_type pattern, single_kind = TREADLE_FILE_NONE, index_kind = TREADLE_FILE_NONE;
   treadle_status status;
-  TRY(treadle_file_look(path, &kind));
-  bool is_folder = kind == TREADLE_FILE_FOLDER, is_index = !is_folder && ends_with(path, ".index.json");
+  TRY(treadle_file_look(path, &pattern));
+  bool is_folder = pattern == TREADLE_FILE_FOLDER, is_index = !is_folder && ends_with(path, ".index.json");
   const char *slash = strrchr(path, '/'), *folder = path, *index = path;
   if (!is_folder)
     folder = slash ? treadle_arena_format(arena, "%.*s", (int)(slash - path), path) : ".";
@@ -71,9 +71,9 @@ treadle_status treadle_subject_open(const char *path, const char *model, treadle
   bool is_list = ends_with(path, ".tsv") || ends_with(path, ".tsv.gz");
   if (is_list && !model)
     return treadle_fail(TREADLE_REFUSED, "%s: a list of tensors needs --model config.json", path);
-  treadle_file_kind kind = TREADLE_FILE_NONE;
-  if (model) TRY(treadle_file_look(model, &kind));
-  if (kind == TREADLE_FILE_FOLDER) {
+  treadle_file_type pattern = TREADLE_FILE_NONE;
+  if (model) TRY(treadle_file_look(model, &pattern));
+  if (pattern == TREADLE_FILE_FOLDER) {
     subject->config_path = treadle_arena_format(arena, "%s/config.json", model);
     if (!subject->config_path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
   } else {

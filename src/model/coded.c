@@ -104,7 +104,7 @@ treadle_status treadle_match_scales(treadle_match *match) {
   for (int32_t i = 0; i < match->model->entry_count; i++)
     if (files->entries[i]) files->entry_scales[i] = scales[files->entries[i] - checkpoint->tensors];
   for (size_t i = 0; i < match->places.count; i++) {
-    treadle_stored_place *place = &match->places.items[i];
+    treadle_stored_box *place = &match->places.items[i];
     const treadle_stored *scale = scales[place->stored - checkpoint->tensors];
     if (place->coding != TREADLE_CODED_PLAIN || !scale) continue;
     place->coding = TREADLE_CODED_FP8;
@@ -117,7 +117,7 @@ treadle_status treadle_match_scales(treadle_match *match) {
 /* ---- MXFP4 ------------------------------------------------------------------------------------- */
 
 /* [E, in, out] of a tensor, and the strides of its axes in [E, out, in]. */
-static void transposed(const treadle_tensor *tensor, treadle_stored_place *place) {
+static void transposed(const treadle_tensor *tensor, treadle_stored_box *place) {
   int64_t stride[3] = {tensor->shape[2] * tensor->shape[1], 1, tensor->shape[1]};
   for (int a = tensor->naxes - 1; a >= 0; a--) {
     place->size[a] = tensor->axis[a];
@@ -155,7 +155,7 @@ static treadle_status match_blocks(treadle_match *match, int32_t index) {
   }
   match->stacked[index] = true;
   if (!good) return TREADLE_OK;
-  treadle_stored_place place = {.stored = stored[0], .scales = stored[1], .coding = TREADLE_CODED_MXFP4};
+  treadle_stored_box place = {.stored = stored[0], .scales = stored[1], .coding = TREADLE_CODED_MXFP4};
   transposed(tensor, &place);
   return treadle_match_place(match, index, &place);
 }
@@ -166,7 +166,8 @@ treadle_status treadle_match_mxfp4(treadle_match *match) {
   for (int32_t i = 0; i < model->tensor_count; i++) {
     const treadle_tensor *tensor = &model->tensors[i];
     char blocks[NAME_BYTES], scales[NAME_BYTES];
-    if (!model->family->kinds[tensor->kind].packed || tensor->ndim != 3 || match->stacked[i]) continue;
+    if (!model->family->patterns[tensor->pattern].packed || tensor->ndim != 3 || match->stacked[i])
+      continue;
     snprintf(blocks, sizeof blocks, "%s_blocks", tensor->name);
     snprintf(scales, sizeof scales, "%s_scales", tensor->name);
     if (treadle_names_find(&match->names, tensor->name) >= 0) continue;

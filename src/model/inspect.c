@@ -21,7 +21,7 @@ void treadle_model_get_info(const treadle_model *model, treadle_model_info *info
                              .has_mtp = model->family->mtp,
                              .tensors = model->entry_count,
                              .dims = model->family->dim_count,
-                             .kinds = model->family->kind_count,
+                             .patterns = model->family->pattern_count,
                              .files = model->checkpoint ? model->checkpoint->file_count : 0};
   if (files) {
     info.stacked = files->stacked_count;
@@ -70,16 +70,17 @@ int64_t treadle_model_elems_of(const treadle_model *model, treadle_dtype dtype) 
   return elems;
 }
 
-treadle_status treadle_model_kind(const treadle_model *model, int32_t kind, treadle_kind_info *info_p) {
+treadle_status treadle_model_pattern(const treadle_model *model, int32_t pattern,
+                                     treadle_pattern_info *info_p) {
   TREADLE_NEED(model);
   TREADLE_NEED_SIZED(info_p);
-  if (kind < 0 || kind >= model->family->kind_count)
-    return treadle_fail(TREADLE_REFUSED, "kind %d is none of the family's %d", (int)kind,
-                        (int)model->family->kind_count);
-  treadle_kind_info info = {.name = model->family->kinds[kind].name};
+  if (pattern < 0 || pattern >= model->family->pattern_count)
+    return treadle_fail(TREADLE_REFUSED, "pattern %d is none of the family's %d", (int)pattern,
+                        (int)model->family->pattern_count);
+  treadle_pattern_info info = {.name = model->family->patterns[pattern].name};
   for (int32_t i = 0; i < model->tensor_count; i++) {
     const treadle_tensor *tensor = &model->tensors[i];
-    if (tensor->kind != kind) continue;
+    if (tensor->pattern != pattern) continue;
     if (info.count++ == 0) {
       info.ndim = tensor->ndim;
       info.dtype = tensor->dtype;

@@ -4,16 +4,16 @@
 
 #include "model/build.h"
 
-typedef struct treadle_kind_state {
+typedef struct treadle_pattern_state {
   bool own;              /* the model has tensors of it */
-  bool alias;            /* the model has copies of another kind's by its name */
+  bool tied;             /* the model has copies of another pattern's by its name */
   bool by_layer;         /* its condition speaks of l */
   treadle_tensor tensor; /* all but name, layer */
-} treadle_kind_state;
+} treadle_pattern_state;
 
 typedef struct treadle_model_making {
   treadle_model *model;
-  treadle_kind_state *kinds;
+  treadle_pattern_state *patterns;
   bool *dim_is_boolean;
   bool saw_boolean; /* by the last evaluation */
   int64_t layer;    /* value of l; -1: not to be had */

@@ -32,8 +32,7 @@ const treadle_stored *treadle_match_take(treadle_match *match, const char *name)
   return &match->checkpoint->tensors[at];
 }
 
-treadle_status treadle_match_place(treadle_match *match, int32_t tensor,
-                                   const treadle_stored_place *place) {
+treadle_status treadle_match_place(treadle_match *match, int32_t tensor, const treadle_stored_box *place) {
   treadle_status status;
   TRY(treadle_array_push(&match->places, *place));
   TRY(treadle_array_push(&match->place_tensors, tensor));
@@ -78,8 +77,8 @@ static void match_entries(treadle_match *match) {
       treadle_match_shape(match, entry->name, stored, tensor->ndim - tensor->by_expert,
                           tensor->shape + tensor->by_expert);
   }
-  for (int32_t i = 0; i < model->alias_count; i++)
-    match->files->aliases[i] = treadle_match_take(match, model->aliases[i].name);
+  for (int32_t i = 0; i < model->tied_count; i++)
+    match->files->tied[i] = treadle_match_take(match, model->tied[i].name);
 }
 
 /* wanted: of the tensor that it is; only integers are told from other values. */
@@ -101,7 +100,7 @@ static void match_types(treadle_match *match) {
     if (files->entries[i] && !files->entry_scales[i])
       match_type(match, files->entries[i], match->model->tensors[match->model->entries[i].tensor].dtype);
   for (size_t i = 0; i < match->places.count; i++) { /* parts of a stacked one lie side by side */
-    const treadle_stored_place *place = &match->places.items[i];
+    const treadle_stored_box *place = &match->places.items[i];
     if (place->coding == TREADLE_CODED_PLAIN && place->stored != before)
       match_type(match, place->stored, TREADLE_DTYPE_NONE);
     before = place->stored;
@@ -142,7 +141,7 @@ static void list_left_over(treadle_match *match) {
   treadle_files *files = match->files;
   for (int32_t i = 0; i < match->checkpoint->count; i++) {
     if (match->names.roles[i] != TREADLE_ROLE_NONE) continue;
-    int32_t entry = (int32_t)treadle_map_get(&model->by_name, match->names.names[i], -1);
+    int32_t entry = (int32_t)treadle_hash_map_get(&model->by_name, match->names.names[i], -1);
     bool other = entry >= 0 && match->stacked[model->entries[entry].tensor];
     treadle_builder_add(&files->left_over, "%s%s\n", treadle_text_shown(match->checkpoint->tensors[i].name),
                         other ? " (beside the stacked form)" : "");
@@ -153,14 +152,14 @@ static void list_left_over(treadle_match *match) {
 static treadle_status make_room(treadle_match *match) {
   const treadle_model *model = match->model;
   treadle_files *files = match->files;
-  size_t entries = (size_t)model->entry_count + 1, aliases = (size_t)model->alias_count + 1;
+  size_t entries = (size_t)model->entry_count + 1, tied = (size_t)model->tied_count + 1;
   files->checkpoint = match->checkpoint;
   files->entries = treadle_arena_alloc_array(match->arena, entries, sizeof *files->entries);
   files->entry_scales = treadle_arena_alloc_array(match->arena, entries, sizeof *files->entry_scales);
-  files->aliases = treadle_arena_alloc_array(match->arena, aliases, sizeof *files->aliases);
+  files->tied = treadle_arena_alloc_array(match->arena, tied, sizeof *files->tied);
   match->stacked =
       treadle_arena_alloc_array(match->arena, (size_t)model->tensor_count + 1, sizeof *match->stacked);
-  if (!files->entries || !files->entry_scales || !files->aliases || !match->stacked)
+  if (!files->entries || !files->entry_scales || !files->tied || !match->stacked)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the names of %s", model->path);
   return TREADLE_OK;
 }

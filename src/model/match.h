@@ -11,8 +11,8 @@
 int treadle_rule_stored_shape(const treadle_part_shape *parts, int count, int64_t experts, int64_t *shape);
 
 /* Where a part of a tensor lies in a stored tensor of `shape`, from row `rows` on. */
-treadle_stored_place treadle_part_place(const treadle_part_shape *part, const treadle_tensor *tensor,
-                                        int64_t rows, const treadle_stored *stored, const int64_t *shape);
+treadle_stored_box treadle_part_place(const treadle_part_shape *part, const treadle_tensor *tensor,
+                                      int64_t rows, const treadle_stored *stored, const int64_t *shape);
 
 /* While a checkpoint is matched. */
 typedef struct treadle_match {
@@ -21,14 +21,14 @@ typedef struct treadle_match {
   treadle_arena *arena;
   treadle_names names;
   treadle_files *files;
-  TREADLE_ARRAY(treadle_stored_place) places; /* in any order; place_tensors says whose */
+  TREADLE_ARRAY(treadle_stored_box) places; /* in any order; place_tensors says whose */
   TREADLE_ARRAY(int32_t) place_tensors;
   bool *stacked; /* by tensor: it stands in a stacked form, or should */
 } treadle_match;
 
 /* A tensor of the checkpoint that has this name in the family's form, marked as used; NULL: there is none. */
 const treadle_stored *treadle_match_take(treadle_match *match, const char *name);
-treadle_status treadle_match_place(treadle_match *match, int32_t tensor, const treadle_stored_place *place);
+treadle_status treadle_match_place(treadle_match *match, int32_t tensor, const treadle_stored_box *place);
 /* A line about what is missing or of another shape. */
 void treadle_match_missing(treadle_match *match, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -45,9 +45,9 @@ treadle_status treadle_model_sum(treadle_model *model) {
                           " elements; at most 2^50 will do",
                           tensor->name, tensor->elems, model->elems);
   }
-  for (int32_t i = 0; i < model->alias_count; i++) {
-    hash = treadle_hash_text(model->aliases[i].name, hash);
-    hash = treadle_hash_more(hash, (uint64_t)model->aliases[i].tensor);
+  for (int32_t i = 0; i < model->tied_count; i++) {
+    hash = treadle_hash_text(model->tied[i].name, hash);
+    hash = treadle_hash_more(hash, (uint64_t)model->tied[i].tensor);
   }
   model->digest = hash;
   return TREADLE_OK;
@@ -118,12 +118,12 @@ treadle_status treadle_model_of(treadle_family *family, const char *what, json_t
 static treadle_status find_config(const char *path, treadle_arena *arena, const char **config_p,
                                   bool *is_folder_p) {
   size_t length = strlen(path);
-  treadle_file_kind kind;
-  treadle_status status = treadle_file_look(path, &kind);
+  treadle_file_type pattern;
+  treadle_status status = treadle_file_look(path, &pattern);
   if (status) return status;
-  *is_folder_p = kind == TREADLE_FILE_FOLDER;
+  *is_folder_p = pattern == TREADLE_FILE_FOLDER;
   if (!*is_folder_p) {
-    if (kind == TREADLE_FILE_NONE)
+    if (pattern == TREADLE_FILE_NONE)
       return treadle_fail(TREADLE_REFUSED, "%s: there is no such file or folder", path);
     if (length < 5 || strcmp(path + length - 5, ".json") != 0)
       return treadle_fail(TREADLE_REFUSED, "%s: a model is a folder with config.json, or a .json file",
@@ -133,8 +133,8 @@ static treadle_status find_config(const char *path, treadle_arena *arena, const 
   }
   *config_p = treadle_arena_format(arena, "%s/config.json", path);
   if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
-  status = treadle_file_look(*config_p, &kind);
-  if (!status && kind == TREADLE_FILE_NONE)
+  status = treadle_file_look(*config_p, &pattern);
+  if (!status && pattern == TREADLE_FILE_NONE)
     status = treadle_fail(TREADLE_REFUSED, "%s: config.json is missing in this folder", path);
   return status;
 }
@@ -186,7 +186,7 @@ out:
 void treadle_model_close(treadle_model *model) {
   if (!model) return;
   treadle_checkpoint_close(model->checkpoint);
-  treadle_map_release(&model->by_name);
+  treadle_hash_map_release(&model->by_name);
   json_decref(model->config);
   treadle_arena_release(&model->arena);
   treadle_free(model);
@@ -194,15 +194,15 @@ void treadle_model_close(treadle_model *model) {
 
 /* ---- Asking ------------------------------------------------------------------------------------ */
 
-int32_t treadle_model_find(const treadle_model *model, int32_t kind, int32_t layer) {
+int32_t treadle_model_find(const treadle_model *model, int32_t pattern, int32_t layer) {
   int32_t layers = model->layers + model->mtp_layers;
   if (layer < -1 || layer >= layers) return -1;
-  return model->tensor_at[(int64_t)kind * (layers + 1) + layer + 1];
+  return model->tensor_at[(int64_t)pattern * (layers + 1) + layer + 1];
 }
 
 int32_t treadle_model_tensor_count(const treadle_model *model) {
   TREADLE_NEED_OR(model, -1);
-  return model->entry_count + model->alias_count;
+  return model->entry_count + model->tied_count;
 }
 
 treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
@@ -212,12 +212,11 @@ treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
   if (tensor < 0 || tensor >= treadle_model_tensor_count(model))
     return treadle_fail(TREADLE_REFUSED, "tensor %d is none of the model's %d", tensor,
                         treadle_model_tensor_count(model));
-  const treadle_alias *alias =
-      tensor < model->entry_count ? NULL : &model->aliases[tensor - model->entry_count];
-  const treadle_tensor *canonical = &model->tensors[alias ? alias->tensor : model->entries[tensor].tensor];
+  const treadle_tied *tied = tensor < model->entry_count ? NULL : &model->tied[tensor - model->entry_count];
+  const treadle_tensor *canonical = &model->tensors[tied ? tied->tensor : model->entries[tensor].tensor];
   int skip = canonical->by_expert; /* the entry has no dimension of experts */
-  treadle_tensor_info info = {.name = alias ? alias->name : model->entries[tensor].name,
-                              .same_as = alias ? canonical->name : NULL,
+  treadle_tensor_info info = {.name = tied ? tied->name : model->entries[tensor].name,
+                              .same_as = tied ? canonical->name : NULL,
                               .ndim = canonical->ndim - skip,
                               .elems = canonical->elems / (skip ? canonical->shape[0] : 1),
                               .dtype = canonical->dtype,

@@ -2,28 +2,28 @@
  *
  * A canonical tensor has its Hugging Face name and shape and, finer, its axes: dimension d is the product
  * of the axes whose axis_dim is d, row-major. Boxes and pieces are in axes. A tied name (lm_head.weight
- * when tie_word_embeddings) is an alias: no tensor of its own, its kind leads to the tensor it copies.
+ * when tie_word_embeddings) is an alias: no tensor of its own, its pattern leads to the tensor it copies.
  *
  * Experts: Hugging Face has one tensor per expert, the model one stacked tensor, whose first axis and dimension
  * count experts; so the number of tensors, and with it the cost of plans, does not grow with experts. Names of
  * Hugging Face are entries: tensor, and expert where it is one of many. Users see entries only.
  *
- * Layers: decoder layers, and behind them the MTP layers. A kind may be absent in some.
+ * Layers: decoder layers, and behind them the MTP layers. A pattern may be absent in some.
  *
- * Order: model order, which is the order of the family's kinds outside layers, with all layers, ascending,
- * at the place of the first kind that has {l}. */
+ * Order: model order, which is the order of the family's patterns outside layers, with all layers, ascending,
+ * at the place of the first pattern that has {l}. */
 #ifndef TREADLE_MODEL_MODEL_H
 #define TREADLE_MODEL_MODEL_H
 
 #include "base/arena.h"
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "family/expr.h"
 #include "family/family.h"
 #include "io/safetensors.h"
 
 typedef struct treadle_tensor {
   const char *name; /* with '*' in the place of the expert's number */
-  int32_t kind;
+  int32_t pattern;
   int32_t layer; /* -1 outside */
   int ndim;
   int64_t shape[TREADLE_MAX_DIMS];
@@ -46,14 +46,14 @@ typedef struct treadle_entry { /* a tensor as Hugging Face names it */
   int32_t expert; /* -1: the whole tensor */
 } treadle_entry;
 
-typedef struct treadle_alias {
+typedef struct treadle_tied {
   const char *name;
   int32_t tensor; /* the canonical tensor it copies */
-} treadle_alias;
+} treadle_tied;
 
-/* A kind, or a view of it, with the axes that rules cut: without the expert axis, transposed, taken in part. */
+/* A pattern, or a view of it, with the axes that rules cut: without the expert axis, transposed, taken in part. */
 typedef struct treadle_part_shape {
-  int32_t kind;
+  int32_t pattern;
   bool experts; /* each expert has one of these */
   int ndim;
   int64_t shape[TREADLE_MAX_DIMS];
@@ -87,12 +87,12 @@ struct treadle_model {
   treadle_tensor *tensors;
   int32_t entry_count;
   treadle_entry *entries;
-  int32_t alias_count;
-  treadle_alias *aliases;
-  treadle_map by_name;   /* names of entries, and of aliases, to the entry */
-  int32_t *first_tensor; /* by kind: its first tensor, aliases followed; -1: the model has none */
-  int32_t
-      *tensor_at; /* by kind, and layer + 1 (layers + mtp_layers + 1 of them): aliases followed; -1: none */
+  int32_t tied_count;
+  treadle_tied *tied;
+  treadle_hash_map by_name; /* names of entries, and of aliases, to the entry */
+  int32_t *first_tensor;    /* by pattern: its first tensor, aliases followed; -1: the model has none */
+  int32_t *
+      tensor_at; /* by pattern, and layer + 1 (layers + mtp_layers + 1 of them): aliases followed; -1: none */
   int64_t elems;
   int64_t bytes;
   treadle_checkpoint *checkpoint; /* NULL without weights */
@@ -101,8 +101,8 @@ struct treadle_model {
   treadle_arena arena;
 };
 
-/* The canonical tensor of a kind in a layer (-1 outside), aliases followed; -1 when the model has none. */
-int32_t treadle_model_find(const treadle_model *model, int32_t kind, int32_t layer);
+/* The canonical tensor of a pattern in a layer (-1 outside), aliases followed; -1 when the model has none. */
+int32_t treadle_model_find(const treadle_model *model, int32_t pattern, int32_t layer);
 
 /* Is the language model part of a larger one, whose config.json has it in an object? */
 bool treadle_model_is_part(const treadle_model *model);

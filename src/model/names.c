@@ -52,7 +52,7 @@ treadle_status treadle_names_make(const treadle_family *family, const treadle_ch
     names->names[i] = restore(family, name, arena);
     if (!names->names[i]) goto no_memory;
     if (treadle_names_find(names, names->names[i]) < 0)
-      TRY(treadle_map_put(&names->by_name, names->names[i], i));
+      TRY(treadle_hash_map_put(&names->by_name, names->names[i], i));
   }
 out:
   return status;
@@ -60,10 +60,10 @@ no_memory:
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for the names of %d tensors", checkpoint->count);
 }
 
-void treadle_names_release(treadle_names *names) { treadle_map_release(&names->by_name); }
+void treadle_names_release(treadle_names *names) { treadle_hash_map_release(&names->by_name); }
 
 int32_t treadle_names_find(const treadle_names *names, const char *name) {
-  return (int32_t)treadle_map_get(&names->by_name, name, -1);
+  return (int32_t)treadle_hash_map_get(&names->by_name, name, -1);
 }
 
 /* ---- MTP layers -------------------------------------------------------------------------------- */
@@ -72,10 +72,10 @@ int32_t treadle_names_find(const treadle_names *names, const char *name) {
  * when the model has that layer; otherwise only for names that no decoder layer has. */
 static int64_t mtp_layer_of(const treadle_model *model, const char *name) {
   const treadle_family *family = model->family;
-  for (int32_t k = 0; k < family->kind_count + family->packed.count; k++) {
-    bool packed = k >= family->kind_count;
-    const treadle_name *form =
-        packed ? &family->packed.rules[k - family->kind_count].full_name : &family->kinds[k].full_name;
+  for (int32_t k = 0; k < family->pattern_count + family->packed.count; k++) {
+    bool packed = k >= family->pattern_count;
+    const treadle_name *form = packed ? &family->packed.rules[k - family->pattern_count].full_name
+                                      : &family->patterns[k].full_name;
     int64_t layer;
     bool is_mtp, known = model->mtp_layers > 0 || (!packed && model->first_tensor[k] < 0);
     if (!form->in_layer || !treadle_name_match(form, true, name, &layer, &is_mtp)) continue;

@@ -14,9 +14,9 @@ typedef enum treadle_name_role {
 
 typedef struct treadle_names {
   const treadle_checkpoint *checkpoint;
-  const char **names;  /* by tensor of the checkpoint: in the family's form */
-  uint8_t *roles;      /* treadle_name_role */
-  treadle_map by_name; /* of what is neither carried nor skipped; of two with one name the first */
+  const char **names;       /* by tensor of the checkpoint: in the family's form */
+  uint8_t *roles;           /* treadle_name_role */
+  treadle_hash_map by_name; /* of what is neither carried nor skipped; of two with one name the first */
 } treadle_names;
 
 /* Fills in a zeroed struct, whose arrays lie in the arena. Roles are CARRIED, SKIPPED or NONE. */

@@ -26,8 +26,8 @@ static void format_name(const treadle_model *model, const packed_rule *packed, i
 /* Are all parts tensors of this model, in this layer? */
 static bool has_parts(const treadle_model *model, const treadle_rule *rule, int32_t layer) {
   for (int p = 0; p < rule->nparts; p++) {
-    int32_t tensor = treadle_model_find(model, rule->parts[p].kind, layer);
-    if (tensor < 0 || model->tensors[tensor].kind != rule->parts[p].kind) return false;
+    int32_t tensor = treadle_model_find(model, rule->parts[p].pattern, layer);
+    if (tensor < 0 || model->tensors[tensor].pattern != rule->parts[p].pattern) return false;
   }
   return true;
 }
@@ -38,7 +38,7 @@ static bool has_stacked(const treadle_match *match, const packed_rule *packed, i
   format_name(match->model, packed, layer, name);
   int32_t at = treadle_names_find(&match->names, name);
   if (at < 0) return false;
-  int64_t entry = treadle_map_get(&match->model->by_name, name, -1);
+  int64_t entry = treadle_hash_map_get(&match->model->by_name, name, -1);
   if (entry < 0) return true;
   const treadle_stored *stored = &match->checkpoint->tensors[at];
   const treadle_tensor *tensor = &match->model->tensors[match->model->entries[entry].tensor];
@@ -51,7 +51,7 @@ static bool has_stacked(const treadle_match *match, const packed_rule *packed, i
 static bool has_single(const treadle_match *match, const packed_rule *packed, int32_t layer) {
   const treadle_model *model = match->model;
   for (int p = 0; p < packed->rule->nparts; p++) {
-    int32_t index = treadle_model_find(model, packed->rule->parts[p].kind, layer);
+    int32_t index = treadle_model_find(model, packed->rule->parts[p].pattern, layer);
     const treadle_tensor *tensor = &model->tensors[index];
     int64_t count = tensor->by_expert ? tensor->shape[0] : 1;
     for (int64_t e = 0; e < count; e++)
@@ -70,7 +70,7 @@ static treadle_status take_layer(treadle_match *match, const packed_rule *packed
   format_name(model, packed, layer, name);
   const treadle_stored *stored = treadle_match_take(match, name);
   for (int p = 0; p < rule->nparts; p++)
-    match->stacked[treadle_model_find(model, rule->parts[p].kind, layer)] = true;
+    match->stacked[treadle_model_find(model, rule->parts[p].pattern, layer)] = true;
   if (!stored) {
     treadle_match_missing(match, "%s", name);
     return TREADLE_OK;
@@ -79,8 +79,8 @@ static treadle_status take_layer(treadle_match *match, const packed_rule *packed
   if (!treadle_match_shape(match, name, stored, packed->ndim, packed->shape)) return TREADLE_OK;
   for (int p = 0; p < rule->nparts; p++) {
     const treadle_part_shape *part = &packed->parts[p];
-    int32_t tensor = treadle_model_find(model, part->kind, layer);
-    treadle_stored_place place =
+    int32_t tensor = treadle_model_find(model, part->pattern, layer);
+    treadle_stored_box place =
         treadle_part_place(part, &model->tensors[tensor], rows, stored, packed->shape);
     TRY(treadle_match_place(match, tensor, &place));
     rows += part->shape[0];
@@ -114,7 +114,7 @@ static treadle_status resolve(const treadle_model *model, const treadle_rule *ru
   *packed = (packed_rule){.rule = rule};
   *present_p = true;
   for (int p = 0; p < rule->nparts; p++)
-    *present_p = *present_p && model->first_tensor[rule->parts[p].kind] >= 0;
+    *present_p = *present_p && model->first_tensor[rule->parts[p].pattern] >= 0;
   if (!*present_p) return TREADLE_OK;
   for (int p = 0; p < rule->nparts; p++) TRY(treadle_model_part(model, rule->parts[p], &packed->parts[p]));
   packed->ndim = treadle_rule_stored_shape(packed->parts, rule->nparts, model->experts, packed->shape);
@@ -174,11 +174,11 @@ static treadle_status list_rule(const treadle_model *model, const packed_rule *p
        layer++) {
     char name[NAME_BYTES];
     if (!has_parts(model, packed->rule, layer)) continue;
-    int32_t first = treadle_model_find(model, packed->rule->parts[0].kind, layer);
+    int32_t first = treadle_model_find(model, packed->rule->parts[0].pattern, layer);
     format_name(model, packed, layer, name);
     TRY(list_tensor(list, arena, name, model->tensors[first].dtype, packed->ndim, packed->shape));
     for (int p = 0; p < packed->rule->nparts; p++)
-      stacked[treadle_model_find(model, packed->rule->parts[p].kind, layer)] = true;
+      stacked[treadle_model_find(model, packed->rule->parts[p].pattern, layer)] = true;
   }
 out:
   return status;

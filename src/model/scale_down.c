@@ -3,7 +3,7 @@
  * A knob is a field of config.json that the family reads into a dim. Again and again the knob that is
  * farthest above its low mark is halved, down to a first low mark that leaves room for tensor and expert
  * parallelism, then to a second one. A step that would make a config that is refused, that has no fewer
- * elements, or that loses a kind of tensor is not taken, and its knob not tried again before the next mark. */
+ * elements, or that loses a pattern of tensor is not taken, and its knob not tried again before the next mark. */
 #include "model/scale_down.h"
 
 #include "io/json.h"
@@ -108,22 +108,22 @@ static void set_layers(const treadle_model *model, json_t *config, int64_t fewer
 
 /* ---- Structure --------------------------------------------------------------------------------- */
 
-/* In how many layers of [low, high) a model has a kind, counted to two. */
-static int count_layers(const treadle_model *model, int32_t kind, int32_t low, int32_t high) {
+/* In how many layers of [low, high) a model has a pattern, counted to two. */
+static int count_layers(const treadle_model *model, int32_t pattern, int32_t low, int32_t high) {
   int count = 0;
   for (int32_t layer = low; layer < high && count < 2; layer++)
-    count += treadle_model_find(model, kind, layer) >= 0;
+    count += treadle_model_find(model, pattern, layer) >= 0;
   return count;
 }
 
 static bool same_structure(const treadle_model *whole, const treadle_model *smaller) {
   const treadle_family *family = whole->family;
-  for (int32_t k = 0; k < family->kind_count; k++) {
+  for (int32_t k = 0; k < family->pattern_count; k++) {
     if ((whole->first_tensor[k] < 0) != (smaller->first_tensor[k] < 0)) return false;
-    if (!family->kinds[k].in_layer) continue;
+    if (!family->patterns[k].in_layer) continue;
     int wanted = count_layers(whole, k, 0, whole->layers),
         got = count_layers(smaller, k, 0, smaller->layers);
-    if (got < (family->kinds[k].experts ? wanted : wanted > 0)) return false;
+    if (got < (family->patterns[k].experts ? wanted : wanted > 0)) return false;
     int32_t end = whole->layers + whole->mtp_layers, smaller_end = smaller->layers + smaller->mtp_layers;
     if (!count_layers(whole, k, whole->layers, end) !=
         !count_layers(smaller, k, smaller->layers, smaller_end))

@@ -21,11 +21,11 @@ out:
 treadle_status treadle_config_open(const char *path, const treadle_model_options *options,
                                    treadle_arena *arena, json_t **config_p, const char **changes_p) {
   treadle_status status;
-  treadle_file_kind kind;
+  treadle_file_type pattern;
   json_t *config = NULL, *smaller;
   *changes_p = NULL;
-  TRY(treadle_file_look(path, &kind));
-  if (kind == TREADLE_FILE_FOLDER) path = treadle_arena_format(arena, "%s/config.json", path);
+  TRY(treadle_file_look(path, &pattern));
+  if (pattern == TREADLE_FILE_FOLDER) path = treadle_arena_format(arena, "%s/config.json", path);
   if (!path) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));
   TRY(treadle_json_load(path, &config));
   if (options->scale_down) {

@@ -35,9 +35,9 @@ bool treadle_model_fp8_blocks(const treadle_model *model, int64_t block[2]) {
 
 /* The axes of the block scales of a tensor: of each dimension those in front whose steps are whole blocks, and blocks;
  * where even a step of the first is none, blocks of the whole dimension. */
-void treadle_scales_measure(const treadle_model *model, const treadle_kind *kind,
+void treadle_scales_measure(const treadle_model *model, const treadle_pattern *pattern,
                             const treadle_tensor *tensor, treadle_tensor *scales) {
-  int first = kind->experts;
+  int first = pattern->experts;
   *scales = *tensor;
   scales->naxes = first;
   scales->elems = first ? tensor->axis[0] : 1;
@@ -63,11 +63,11 @@ void treadle_scales_measure(const treadle_model *model, const treadle_kind *kind
 }
 
 /* Is the weight of these scales one that the config's quantization_config leaves unquantised? */
-bool treadle_scales_left_out(const treadle_model *model, const treadle_kind *scales, int32_t layer) {
+bool treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales, int32_t layer) {
   static const char *const keys[] = {"modules_to_not_convert", "ignored_layers"};
   const json_t *quantisation = find_quantisation(model);
   char name[320];
-  treadle_name_format(&model->family->kinds[scales->scale_of].full_name, layer, model->layers, layer, 0,
+  treadle_name_format(&model->family->patterns[scales->scale_of].full_name, layer, model->layers, layer, 0,
                       name, sizeof name);
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
     const json_t *list = json_object_get(quantisation, keys[k]);

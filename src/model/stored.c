@@ -18,9 +18,9 @@ int treadle_rule_stored_shape(const treadle_part_shape *parts, int count, int64_
   return lead + parts[0].ndim;
 }
 
-treadle_stored_place treadle_part_place(const treadle_part_shape *part, const treadle_tensor *tensor,
-                                        int64_t rows, const treadle_stored *stored, const int64_t *shape) {
-  treadle_stored_place place = {.stored = stored};
+treadle_stored_box treadle_part_place(const treadle_part_shape *part, const treadle_tensor *tensor,
+                                      int64_t rows, const treadle_stored *stored, const int64_t *shape) {
+  treadle_stored_box place = {.stored = stored};
   int64_t stride[1 + TREADLE_MAX_DIMS], elems = 1; /* by dimension of the stored tensor */
   int lead = part->experts;
   for (int d = lead + part->ndim - 1; d >= 0; d--) {
@@ -45,9 +45,9 @@ treadle_stored_place treadle_part_place(const treadle_part_shape *part, const tr
 
 /* A tensor, or one expert of it, that stands single and row-major. */
 static bool single_place(const treadle_files *files, const treadle_tensor *tensor, int32_t entry,
-                         const int64_t *start, const int64_t *size, treadle_stored_place *place) {
+                         const int64_t *start, const int64_t *size, treadle_stored_box *place) {
   int64_t stride = 1;
-  *place = (treadle_stored_place){.stored = files->entries[entry], .scales = files->entry_scales[entry]};
+  *place = (treadle_stored_box){.stored = files->entries[entry], .scales = files->entry_scales[entry]};
   if (!place->stored) return false;
   if (place->scales) {
     place->coding = TREADLE_CODED_FP8;
@@ -66,7 +66,7 @@ static bool single_place(const treadle_files *files, const treadle_tensor *tenso
 
 /* What of a place is in a box; false: nothing. */
 static bool cut_place(const treadle_tensor *tensor, const int64_t *start, const int64_t *size,
-                      treadle_stored_place *place) {
+                      treadle_stored_box *place) {
   for (int a = 0; a < tensor->naxes; a++) {
     int64_t low = start[a] > place->start[a] ? start[a] : place->start[a];
     int64_t end = start[a] + size[a], place_end = place->start[a] + place->size[a];
@@ -80,7 +80,7 @@ static bool cut_place(const treadle_tensor *tensor, const int64_t *start, const 
 }
 
 bool treadle_model_stored(const treadle_model *model, int32_t index, const int64_t *start,
-                          const int64_t *size, int32_t *next_p, treadle_stored_place *place_p) {
+                          const int64_t *size, int32_t *next_p, treadle_stored_box *place_p) {
   const treadle_files *files = model->files;
   const treadle_tensor *tensor = &model->tensors[index];
   int32_t first = files->first_place[index], count = files->first_place[index + 1] - first;

@@ -22,7 +22,7 @@ typedef enum treadle_coding {
 
 /* A box of a canonical tensor and its elements in one stored tensor. With MXFP4, elements are those of the decoded
  * [.., rows, cols]. */
-typedef struct treadle_stored_place {
+typedef struct treadle_stored_box {
   const treadle_stored *stored;
   const treadle_stored *scales; /* of coded values, else NULL */
   treadle_coding coding;
@@ -30,12 +30,12 @@ typedef struct treadle_stored_place {
   int64_t start[TREADLE_MAX_AXES], size[TREADLE_MAX_AXES]; /* in axes of the canonical tensor */
   int64_t at;                       /* element of `stored` that is the first of the box */
   int64_t stride[TREADLE_MAX_AXES]; /* elements of `stored` from one step of an axis to the next */
-} treadle_stored_place;
+} treadle_stored_box;
 
 /* The places of a box of a tensor, one after the other, each cut to the box; *next_p is 0 at first. False: no more.
  * Together they are the box, each element once. The model has a checkpoint (treadle_model_has_weights). */
 bool treadle_model_stored(const treadle_model *model, int32_t tensor, const int64_t *start,
-                          const int64_t *size, int32_t *next_p, treadle_stored_place *place_p);
+                          const int64_t *size, int32_t *next_p, treadle_stored_box *place_p);
 
 /* A checkpoint whose names are sorted out. Everything lies in the arena that it was made with. */
 struct treadle_files {
@@ -44,8 +44,8 @@ struct treadle_files {
   int64_t block[2];                    /* fp8: rows and columns that share a scale */
   const treadle_stored **entry_scales; /* by entry: its fp8 scales, or NULL */
   int32_t *first_place;                /* by tensor, and one more: its range of places */
-  treadle_stored_place *places;        /* of tensors that do not stand single */
-  const treadle_stored **aliases;      /* by alias: its copy in the files, or NULL */
+  treadle_stored_box *places;          /* of tensors that do not stand single */
+  const treadle_stored **tied;         /* by alias: its copy in the files, or NULL */
   int32_t carried_count;
   const treadle_stored **carried; /* no part of the language model */
   int32_t skipped_count;

@@ -61,12 +61,12 @@ static treadle_status check_names(const treadle_model *model, const char *what,
 }
 
 /* The type that values of a place have once they are decoded. */
-static treadle_dtype type_of(const treadle_stored_place *place) {
+static treadle_dtype type_of(const treadle_stored_box *place) {
   return place->coding == TREADLE_CODED_PLAIN ? place->stored->dtype : TREADLE_BF16;
 }
 
-static treadle_status take_dtype(const char *what, treadle_tensor *tensor,
-                                 const treadle_stored_place *place, bool first) {
+static treadle_status take_dtype(const char *what, treadle_tensor *tensor, const treadle_stored_box *place,
+                                 bool first) {
   treadle_dtype dtype = type_of(place);
   const treadle_stored *stored = place->stored;
   if (dtype == TREADLE_DTYPE_NONE)
@@ -90,7 +90,7 @@ static treadle_status take_dtypes(treadle_model *model, const char *what) {
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < model->tensor_count; i++) {
     treadle_tensor *tensor = &model->tensors[i];
-    treadle_stored_place place;
+    treadle_stored_box place;
     for (int32_t next = 0; treadle_model_stored(model, i, start, tensor->axis, &next, &place);)
       TRY(take_dtype(what, tensor, &place, next == 1));
   }
@@ -100,10 +100,10 @@ out:
 
 /* A tied tensor may be stored twice, as long as both are the same. Of headers alone there is no data. */
 static treadle_status check_copies(const treadle_model *model, const char *what) {
-  for (int32_t i = 0; i < model->alias_count; i++) {
-    const treadle_alias *alias = &model->aliases[i];
-    const treadle_tensor *original = &model->tensors[alias->tensor];
-    const treadle_stored *copy = model->files->aliases[i],
+  for (int32_t i = 0; i < model->tied_count; i++) {
+    const treadle_tied *tied = &model->tied[i];
+    const treadle_tensor *original = &model->tensors[tied->tensor];
+    const treadle_stored *copy = model->files->tied[i],
                          *stored = model->files->entries[original->first_entry];
     if (!copy || !stored) continue;
     bool same_shape =
@@ -115,7 +115,7 @@ static treadle_status check_copies(const treadle_model *model, const char *what)
                               : NULL;
     if (differs)
       return treadle_fail(TREADLE_REFUSED, "%s: %s is tied to %s by the config, but is stored with %s",
-                          what, alias->name, original->name, differs);
+                          what, tied->name, original->name, differs);
   }
   return TREADLE_OK;
 }

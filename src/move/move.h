@@ -1,4 +1,4 @@
-/* What planners emit and devices run, as data: one strided copy (op), and one row of fp8 blocks (band). */
+/* What planners emit and devices run, as data: one strided copy (op), and one row of fp8 blocks (block row). */
 #ifndef TREADLE_MOVE_MOVE_H
 #define TREADLE_MOVE_MOVE_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 /* What a strided box has at the most; rows and columns of a block of fp8. */
-enum { TREADLE_MAX_AXES = 6, TREADLE_BAND_BLOCK = 128 };
+enum { TREADLE_MAX_AXES = 6, TREADLE_BLOCK_ROW_SIDE = 128 };
 
 /* One strided copy, or a fill. Dimensions run from slow to fast; the fastest has both strides equal to the
  * element sizes wherever the tensors allow. */
@@ -30,14 +30,14 @@ typedef struct treadle_op {
 
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
-/* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (plan/bands.h): its values lie in
- * scratch memory in between, row-major, rows x columns of value_dtype. Bands of one wave that are alike, but for lying one
+/* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (plan/block_rows.h): its values lie in
+ * scratch memory in between, row-major, rows x columns of value_dtype. Block rows of one wave that are alike, but for lying one
  * step further each, are one run: the first of them, and how many there are. Runs of several waves may share their parts. */
-typedef struct treadle_band {
+typedef struct treadle_block_row {
   int32_t wave;
   int32_t tensor, storage; /* canonical, for messages; of the destination window */
   int32_t count;           /* of the run; scratch is used again for each */
-  int32_t begin;           /* of the run, among the bands that share its parts */
+  int32_t begin;           /* of the run, among the block rows that share its parts */
   bool
       quantises; /* parts bring values to scratch, codes and scales are made of them and written; else codes
                               and scales are read, and parts take the values out of scratch */
@@ -51,49 +51,50 @@ typedef struct treadle_band {
                                                              that are quantised are cut */
   int64_t codes, code_stride;    /* bytes: the first code that its window has, and from row to row */
   int64_t scales, scale_stride;  /* bytes: the scale of the first block, and from block to block */
-  int64_t code_step, scale_step; /* bytes: from one band of the run to the next */
+  int64_t code_step, scale_step; /* bytes: from one block row of the run to the next */
   int64_t part_first, parts;
-} treadle_band;
+} treadle_block_row;
 
 /* A copy between a window and scratch. Its source is the rank whose values or codes are read. */
-typedef struct treadle_band_part {
-  treadle_op op; /* of the first band that has it; the side of scratch counts bytes in scratch */
-  int64_t step;  /* bytes: from one band of the run to the next, in the window */
-  int64_t moved; /* bytes that count as moved, in each band */
-} treadle_band_part;
+typedef struct treadle_block_row_part {
+  treadle_op op; /* of the first block row that has it; the side of scratch counts bytes in scratch */
+  int64_t step;  /* bytes: from one block row of the run to the next, in the window */
+  int64_t moved; /* bytes that count as moved, in each block row */
+} treadle_block_row_part;
 
-/* One band of a run, alone; and a copy of it. */
-static inline treadle_band treadle_band_at(const treadle_band *run, int32_t i) {
-  treadle_band band = *run;
-  band.count = 1;
-  band.begin += i;
-  band.codes += i * run->code_step;
-  band.scales += i * run->scale_step;
-  return band;
+/* One block row of a run, alone; and a copy of it. */
+static inline treadle_block_row treadle_block_row_at(const treadle_block_row *run, int32_t i) {
+  treadle_block_row block_row = *run;
+  block_row.count = 1;
+  block_row.begin += i;
+  block_row.codes += i * run->code_step;
+  block_row.scales += i * run->scale_step;
+  return block_row;
 }
 
-static inline treadle_op treadle_band_part_at(const treadle_band *run, const treadle_band_part *part,
-                                              int32_t i) {
+static inline treadle_op treadle_block_row_part_at(const treadle_block_row *run,
+                                                   const treadle_block_row_part *part, int32_t i) {
   treadle_op op = part->op;
   op.wave = run->wave;
   *(run->quantises ? &op.from : &op.to) += (run->begin + i) * part->step;
   return op;
 }
 
-typedef TREADLE_ARRAY(treadle_band) treadle_bands;
-typedef TREADLE_ARRAY(treadle_band_part) treadle_band_parts;
+typedef TREADLE_ARRAY(treadle_block_row) treadle_block_rows;
+typedef TREADLE_ARRAY(treadle_block_row_part) treadle_block_row_parts;
 
 /* What an op adds to coverage: its destination box and nothing else. */
 uint64_t treadle_op_mark(const treadle_op *op);
 
-/* The same of a run of bands, with their parts. */
-uint64_t treadle_band_mark(const treadle_band *band, const treadle_band_part *parts);
-/* Bytes that the bands of a run write in the destination window, and those that count as moved. */
-int64_t treadle_band_written(const treadle_band *band, const treadle_band_part *parts);
-int64_t treadle_band_moved(const treadle_band *band, const treadle_band_part *parts);
-/* Blocks that a band has, or has parts of. */
-static inline int64_t treadle_band_blocks(const treadle_band *band) {
-  return ((int64_t)band->skip + band->columns + band->block_columns - 1) / band->block_columns;
+/* The same of a run of block rows, with their parts. */
+uint64_t treadle_block_row_mark(const treadle_block_row *block_row, const treadle_block_row_part *parts);
+/* Bytes that the block rows of a run write in the destination window, and those that count as moved. */
+int64_t treadle_block_row_written(const treadle_block_row *block_row, const treadle_block_row_part *parts);
+int64_t treadle_block_row_moved(const treadle_block_row *block_row, const treadle_block_row_part *parts);
+/* Blocks that a block row has, or has parts of. */
+static inline int64_t treadle_block_row_blocks(const treadle_block_row *block_row) {
+  return ((int64_t)block_row->skip + block_row->columns + block_row->block_columns - 1) /
+         block_row->block_columns;
 }
 
 #endif

@@ -95,7 +95,8 @@ out:
 
 /* ---- Units and votes ---- */
 
-static treadle_status list_units(const treadle_arrangement *a, const treadle_own_runs *runs, units *list) {
+static treadle_status list_units(const treadle_arrangement *a, const treadle_resident_runs *runs,
+                                 units *list) {
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < a->storage_count; i += a->storages[i].run)
     TRY(treadle_array_push(
@@ -114,10 +115,10 @@ out:
 }
 
 /* The part of a run that lies in a unit. */
-static treadle_own_run part_of(const unit *of, const treadle_own_run *run) {
+static treadle_resident_run part_of(const unit *of, const treadle_resident_run *run) {
   int64_t begin = run->to > of->offset ? run->to : of->offset, end = run->to + run->bytes;
   if (end > of->offset + of->bytes) end = of->offset + of->bytes;
-  return (treadle_own_run){begin, end - begin, run->distance};
+  return (treadle_resident_run){begin, end - begin, run->distance};
 }
 
 static int by_remainder(const void *a, const void *b) {
@@ -126,13 +127,14 @@ static int by_remainder(const void *a, const void *b) {
 }
 
 /* The votes of a unit's runs, one for each remainder; and its turn, that of the run with the most bytes. */
-static treadle_status count_votes(unit *of, const treadle_own_runs *runs, int64_t page_bytes, votes *list) {
+static treadle_status count_votes(unit *of, const treadle_resident_runs *runs, int64_t page_bytes,
+                                  votes *list) {
   treadle_status status = TREADLE_OK;
   int64_t most = 0;
   list->count = 0;
   of->turn = -1;
   for (size_t i = of->run_first; i < of->run_end; i++) {
-    const treadle_own_run part = part_of(of, &runs->items[i]);
+    const treadle_resident_run part = part_of(of, &runs->items[i]);
     int64_t from = part.to + part.distance, place = of->offset + part.distance;
     if (part.bytes > most) {
       most = part.bytes;
@@ -180,7 +182,7 @@ static int64_t choose_padding(const unit *of, const votes *list, int64_t end, in
 }
 
 /* Of the next units, the one that the end suits best: moves it to the front and places it, behind its padding. */
-static treadle_status choose_next(const treadle_own_runs *runs, int64_t page_bytes, int64_t thrift,
+static treadle_status choose_next(const treadle_resident_runs *runs, int64_t page_bytes, int64_t thrift,
                                   int64_t end, unit *next, size_t count, votes *list) {
   treadle_status status = TREADLE_OK;
   size_t best = 0;
@@ -203,8 +205,8 @@ out:
   return status;
 }
 
-static treadle_status place_units(treadle_arrangement *a, const treadle_own_runs *runs, int64_t page_bytes,
-                                  int64_t thrift, units *list) {
+static treadle_status place_units(treadle_arrangement *a, const treadle_resident_runs *runs,
+                                  int64_t page_bytes, int64_t thrift, units *list) {
   treadle_status status = TREADLE_OK;
   votes of_unit = {0};
   int64_t end = 0;
@@ -251,8 +253,8 @@ static int by_unit_place(const void *a, const void *b) {
 }
 
 /* Finds the pages: runs as they are arranged, joined where they follow each other at one distance. */
-static treadle_status find_pages(treadle_arrangement *a, const treadle_own_runs *runs, int64_t page_bytes,
-                                 units *list) {
+static treadle_status find_pages(treadle_arrangement *a, const treadle_resident_runs *runs,
+                                 int64_t page_bytes, units *list) {
   treadle_status status = TREADLE_OK;
   size_t most = 1;
   for (size_t u = 0; u < list->count; u++) most += list->items[u].run_end - list->items[u].run_first;
@@ -267,7 +269,7 @@ static treadle_status find_pages(treadle_arrangement *a, const treadle_own_runs 
   for (size_t u = 0; u < list->count; u++) {
     const unit *of = &list->items[u];
     for (size_t i = of->run_first; i < of->run_end; i++) {
-      const treadle_own_run part = part_of(of, &runs->items[i]);
+      const treadle_resident_run part = part_of(of, &runs->items[i]);
       int64_t shift = of->place - of->offset;
       if (part.to + shift != end || part.distance - shift != distance) {
         TRY(take_pages(a, begin, end, distance, page_bytes));
@@ -283,8 +285,9 @@ out:
 }
 
 treadle_status treadle_arrangement_create(const treadle_layout *from, const treadle_layout *to,
-                                          int64_t rank, int64_t page_bytes, const treadle_own_runs *runs,
-                                          int64_t thrift, treadle_arrangement *a) {
+                                          int64_t rank, int64_t page_bytes,
+                                          const treadle_resident_runs *runs, int64_t thrift,
+                                          treadle_arrangement *a) {
   treadle_status status = TREADLE_OK;
   units list = {0};
   TRY(treadle_arrangement_plain(from, to, rank, page_bytes, a));

@@ -13,27 +13,28 @@
 #ifndef TREADLE_PLAN_ALIAS_H
 #define TREADLE_PLAN_ALIAS_H
 
-#include "plan/classes.h"
+#include "plan/lanes.h"
 #include "plan/plan.h"
 
-typedef struct treadle_own_run {
+typedef struct treadle_resident_run {
   int64_t to, bytes; /* in the to-window as its layout has it */
   int64_t distance;  /* from there to the place in the from-window */
-} treadle_own_run;
+} treadle_resident_run;
 
-typedef TREADLE_ARRAY(treadle_own_run) treadle_own_runs;
+typedef TREADLE_ARRAY(treadle_resident_run) treadle_resident_runs;
 
 /* The runs of a rank, by `to`. classes are those of the pair. */
-treadle_status treadle_own_runs_find(const treadle_classes *classes, int64_t rank, int64_t page_bytes,
-                                     treadle_own_runs *runs);
+treadle_status treadle_resident_runs_find(const treadle_lanes *lanes, int64_t rank, int64_t page_bytes,
+                                          treadle_resident_runs *runs);
 
 /* The to-window as its layout has it, without aliases. */
 treadle_status treadle_arrangement_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                          int64_t page_bytes, treadle_arrangement *arrangement);
 /* Fills an arrangement from the runs. thrift 0: nothing is moved. Without an aliased page nothing is either. */
 treadle_status treadle_arrangement_create(const treadle_layout *from, const treadle_layout *to,
-                                          int64_t rank, int64_t page_bytes, const treadle_own_runs *runs,
-                                          int64_t thrift, treadle_arrangement *arrangement);
+                                          int64_t rank, int64_t page_bytes,
+                                          const treadle_resident_runs *runs, int64_t thrift,
+                                          treadle_arrangement *arrangement);
 void treadle_arrangement_release(treadle_arrangement *arrangement);
 treadle_status treadle_arrangement_copy(const treadle_arrangement *arrangement, treadle_arrangement *copy);
 

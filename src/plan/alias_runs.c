@@ -18,12 +18,12 @@ typedef struct run_sink {
   treadle_sink sink;
   int64_t rank, page_bytes;
   bool reverse; /* ops go from the to-window to the from-window */
-  treadle_own_runs *runs;
+  treadle_resident_runs *runs;
 } run_sink;
 
 static treadle_status push(run_sink *s, int64_t from, int64_t to, int64_t bytes) {
-  treadle_own_run run = {.to = to, .bytes = bytes, .distance = from - to};
-  if (s->reverse) run = (treadle_own_run){.to = from, .bytes = bytes, .distance = to - from};
+  treadle_resident_run run = {.to = to, .bytes = bytes, .distance = from - to};
+  if (s->reverse) run = (treadle_resident_run){.to = from, .bytes = bytes, .distance = to - from};
   return treadle_array_push(s->runs, run);
 }
 
@@ -51,23 +51,23 @@ static treadle_status take_own(treadle_sink *sink, const treadle_op *op) {
 }
 
 static int by_distance(const void *a, const void *b) {
-  const treadle_own_run *x = a, *y = b;
+  const treadle_resident_run *x = a, *y = b;
   if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
   return (x->to > y->to) - (x->to < y->to);
 }
 
 static int by_place(const void *a, const void *b) {
-  const treadle_own_run *x = a, *y = b;
+  const treadle_resident_run *x = a, *y = b;
   return (x->to > y->to) - (x->to < y->to);
 }
 
 /* Sorts runs by distance and place, and joins those that follow each other. */
-static void join(treadle_own_runs *runs) {
+static void join(treadle_resident_runs *runs) {
   size_t kept = 0;
   if (runs->count > 1) qsort(runs->items, runs->count, sizeof *runs->items, by_distance);
   for (size_t i = 0; i < runs->count; i++) {
-    const treadle_own_run run = runs->items[i];
-    treadle_own_run *last = kept > 0 ? &runs->items[kept - 1] : NULL;
+    const treadle_resident_run run = runs->items[i];
+    treadle_resident_run *last = kept > 0 ? &runs->items[kept - 1] : NULL;
     if (last && last->distance == run.distance && last->to + last->bytes == run.to)
       last->bytes += run.bytes;
     else
@@ -77,15 +77,16 @@ static void join(treadle_own_runs *runs) {
 }
 
 /* What both have; both are joined. */
-static treadle_status intersect(const treadle_own_runs *a, const treadle_own_runs *b,
-                                treadle_own_runs *runs) {
+static treadle_status intersect(const treadle_resident_runs *a, const treadle_resident_runs *b,
+                                treadle_resident_runs *runs) {
   treadle_status status = TREADLE_OK;
   for (size_t i = 0, k = 0; i < a->count && k < b->count;) {
-    const treadle_own_run *x = &a->items[i], *y = &b->items[k];
+    const treadle_resident_run *x = &a->items[i], *y = &b->items[k];
     int64_t x_end = x->to + x->bytes, y_end = y->to + y->bytes;
     if (x->distance == y->distance) {
       int64_t begin = x->to > y->to ? x->to : y->to, end = x_end < y_end ? x_end : y_end;
-      if (begin < end) TRY(treadle_array_push(runs, ((treadle_own_run){begin, end - begin, x->distance})));
+      if (begin < end)
+        TRY(treadle_array_push(runs, ((treadle_resident_run){begin, end - begin, x->distance})));
     }
     if (x->distance != y->distance ? x->distance < y->distance : x_end < y_end)
       i++;
@@ -97,11 +98,11 @@ out:
   return status;
 }
 
-treadle_status treadle_own_runs_find(const treadle_classes *classes, int64_t rank, int64_t page_bytes,
-                                     treadle_own_runs *runs) {
+treadle_status treadle_resident_runs_find(const treadle_lanes *lanes, int64_t rank, int64_t page_bytes,
+                                          treadle_resident_runs *runs) {
   treadle_status status = TREADLE_OK;
-  treadle_classes one = *classes;
-  treadle_own_runs there = {0}, back = {0};
+  treadle_lanes one = *lanes;
+  treadle_resident_runs there = {0}, back = {0};
   one.waves = 1;
   run_sink sink = {.sink = {.take = take_own}, .rank = rank, .page_bytes = page_bytes, .runs = &there};
   TRY(treadle_direction_walk_own(&one, one.from, one.to, rank, &sink.sink));

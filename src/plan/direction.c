@@ -6,11 +6,11 @@
  * for each tensor and rank. The choice can be inverted: who holds a stripe is computed from the cell alone.
  *
  * Invariant, proved for every piece: the boxes of its ops tile its box. */
-#include "plan/bands.h"
+#include "plan/block_rows.h"
 
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "layout/near.h"
+#include "layout/piece_index.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -22,18 +22,18 @@
 enum { MAX_STRIPES = 4 };
 
 typedef struct walk {
-  const treadle_classes *classes;
+  const treadle_lanes *lanes;
   const treadle_layout *from, *to;
   int64_t rank;
   treadle_sink *sink;
-  treadle_band_walk bands;
+  treadle_block_row_walk block_rows;
   const treadle_step *step;   /* of the tensor at hand */
   void *self;                 /* the step's */
   const treadle_piece *piece; /* the destination piece at hand */
   treadle_common common;
   const treadle_pieces *pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
-  treadle_near near_held, near_copies, near_values;
+  treadle_piece_index near_held, near_copies, near_values;
   treadle_cells to_cells, from_cells;
   treadle_boxes rest, spare, stripe, waves, done;
 } walk;
@@ -153,7 +153,7 @@ static treadle_status cut_rows(void *self, int32_t tensor, const treadle_box *bo
   int64_t row = treadle_common_row(common, box->start), last_row = treadle_common_row(common, last);
   while (row <= last_row) {
     int64_t end;
-    int32_t wave = treadle_common_wave(common, w->classes->waves, row, &end);
+    int32_t wave = treadle_common_wave(common, w->lanes->waves, row, &end);
     if (end > last_row && row <= treadle_common_row(common, box->start)) { /* all of it in one wave */
       TRY(take(context, box, wave));
       break;
@@ -177,11 +177,11 @@ static const treadle_step copies_step = {.name = "copies",
                                          .cut = cut_rows,
                                          .making = by_copies};
 
-static const treadle_step *const steps[] = {&treadle_bands_step, &copies_step};
+static const treadle_step *const steps[] = {&treadle_block_rows_step, &copies_step};
 
 /* Turns to the step of a tensor. */
 static void choose_step(walk *w, int32_t tensor) {
-  void *const selves[] = {&w->bands, w};
+  void *const selves[] = {&w->block_rows, w};
   size_t i = 0;
   while (!steps[i]->takes(w->from, w->to, tensor)) i++;
   w->step = steps[i];
@@ -192,11 +192,11 @@ static void choose_step(walk *w, int32_t tensor) {
 
 /* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in w->rest. */
 static treadle_status take_held(walk *w, const treadle_box *box, const treadle_pieces *held,
-                                treadle_near *near, bool twin) {
+                                treadle_piece_index *piece_index, bool twin) {
   treadle_status status = TREADLE_OK;
   const int32_t *found;
   size_t count;
-  TRY(treadle_near_find(near, box, SIZE_MAX, &found, &count));
+  TRY(treadle_piece_index_find(piece_index, box, SIZE_MAX, &found, &count));
   for (size_t k = 0; k < count; k++) {
     const treadle_piece *piece = &held->items[found[k]];
     if (twin && piece->offset >= w->piece->offset) continue; /* the first copy is the one that moves */
@@ -276,8 +276,8 @@ out:
 
 static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cell *from,
                                 const treadle_cell *to) {
-  bool turned = w->from != w->classes->from;
-  return treadle_classes_common(w->classes, tensor, turned ? to : from, turned ? from : to);
+  bool turned = w->from != w->lanes->from;
+  return treadle_lanes_common(w->lanes, tensor, turned ? to : from, turned ? from : to);
 }
 
 /* What no copy within the window has is the step's to make. */
@@ -298,7 +298,7 @@ static treadle_status narrow(walk *w, treadle_box *box, bool *any_p) {
   const int32_t *found;
   size_t count;
   *any_p = false;
-  TRY(treadle_near_find(&w->near_held, &whole, SIZE_MAX, &found, &count));
+  TRY(treadle_piece_index_find(&w->near_held, &whole, SIZE_MAX, &found, &count));
   for (size_t k = 0; k < count; k++) {
     treadle_box part;
     if (!treadle_box_meet(&whole, &w->held.items[found[k]].box, &part)) continue;
@@ -374,9 +374,9 @@ static treadle_status take_tensor(walk *w, int32_t tensor) {
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
-    TRY(treadle_near_make(&w->near_held, &w->held));
-    TRY(treadle_near_make(&w->near_copies, &w->copies));
-    TRY(treadle_near_make(&w->near_values, &w->values));
+    TRY(treadle_piece_index_make(&w->near_held, &w->held));
+    TRY(treadle_piece_index_make(&w->near_copies, &w->copies));
+    TRY(treadle_piece_index_make(&w->near_values, &w->values));
   }
   for (size_t i = 0; i < w->copies.count; i++) {
     const treadle_piece *piece = &w->copies.items[i];
@@ -427,7 +427,7 @@ static treadle_status take_fill(walk *w, size_t index) {
     if (piece->tensor >= 0 && piece->offset < fill->offset && (!before || piece->offset > before->offset))
       before = piece;
   }
-  int32_t wave = w->classes->waves - 1;
+  int32_t wave = w->lanes->waves - 1;
   if (before) TRY(last_wave(w, before, &wave));
   treadle_op op = treadle_fill_op(fill);
   op.wave = wave;
@@ -436,43 +436,43 @@ out:
   return status;
 }
 
-treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk(const treadle_lanes *lanes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   TRY(treadle_layout_pieces(to, rank, &pieces));
-  TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
+  TRY(treadle_direction_walk_pieces(lanes, from, to, rank, &pieces, sink));
 out:
   treadle_array_release(&pieces);
   return status;
 }
 
-treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk_own(const treadle_lanes *lanes, const treadle_layout *from,
                                           const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
   treadle_pieces held = {0}, pieces = {0};
   sink->own_only = sink->figures = true;
   for (int32_t t = 0; t < to->model->tensor_count; t++) {
-    if (treadle_is_banded(from, to, t)) continue;
+    if (treadle_is_in_block_rows(from, to, t)) continue;
     held.count = 0;
     TRY(treadle_layout_bundles_of(from, rank, t, &held));
     if (held.count > 0) TRY(treadle_layout_bundles_of(to, rank, t, &pieces));
   }
-  TRY(treadle_direction_walk_pieces(classes, from, to, rank, &pieces, sink));
+  TRY(treadle_direction_walk_pieces(lanes, from, to, rank, &pieces, sink));
 out:
   treadle_array_release(&held);
   treadle_array_release(&pieces);
   return status;
 }
 
-treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const treadle_layout *from,
                                              const treadle_layout *to, int64_t rank,
                                              const treadle_pieces *pieces, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
-  walk w = {.classes = classes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
+  walk w = {.lanes = lanes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
   treadle_piece_lists lists = {0};
   sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
-  treadle_band_walk_init(&w.bands, classes, from, to, rank, sink);
+  treadle_block_row_walk_init(&w.block_rows, lanes, from, to, rank, sink);
   TRY(treadle_piece_lists_make(pieces, to->model->tensor_count, &lists));
   for (size_t i = 0; i < pieces->count; i++) {
     int32_t tensor = pieces->items[i].tensor;
@@ -486,14 +486,14 @@ treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, con
     }
   }
 out:
-  treadle_band_walk_release(&w.bands);
+  treadle_block_row_walk_release(&w.block_rows);
   treadle_piece_lists_release(&lists);
   treadle_array_release(&w.held);
   treadle_array_release(&w.copies);
   treadle_array_release(&w.values);
-  treadle_near_release(&w.near_held);
-  treadle_near_release(&w.near_copies);
-  treadle_near_release(&w.near_values);
+  treadle_piece_index_release(&w.near_held);
+  treadle_piece_index_release(&w.near_copies);
+  treadle_piece_index_release(&w.near_values);
   treadle_array_release(&w.to_cells);
   treadle_array_release(&w.from_cells);
   treadle_array_release(&w.rest);

@@ -4,15 +4,15 @@
 
 #include "layout/cuts.h"
 #include "layout/sums.h"
-#include "plan/classes.h"
+#include "plan/lanes.h"
 #include "plan/plan.h"
 
 /* Takes each op as it is made; waves are canonical (those of the forward direction). */
 typedef struct treadle_sink {
   treadle_status (*take)(struct treadle_sink *sink, const treadle_op *op);
-  /* A band and its parts; never called where no_sources. */
-  treadle_status (*take_band)(struct treadle_sink *sink, const treadle_band *band,
-                              const treadle_band_part *parts);
+  /* A block row and its parts; never called where no_sources. */
+  treadle_status (*take_block_row)(struct treadle_sink *sink, const treadle_block_row *block_row,
+                                   const treadle_block_row_part *parts);
   treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
   bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
   /* A row of blocks whose bytes are known; only where counting is not NULL. */
@@ -21,21 +21,21 @@ typedef struct treadle_sink {
   bool
       figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
   bool
-      own_only; /* only ops that read this rank's own windows are wanted, and no bands: nothing is proved */
+      own_only; /* only ops that read this rank's own windows are wanted, and no block rows: nothing is proved */
 } treadle_sink;
 
 /* `from` and `to` are the direction's; classes may have them the other way round. Where sources
  * are wanted, every destination piece is proved to be tiled by its ops. */
-treadle_status treadle_direction_walk(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk(const treadle_lanes *lanes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
 /* The same of some of the window's pieces; a fill stands behind what lies before it in its storage tensor. */
-treadle_status treadle_direction_walk_pieces(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const treadle_layout *from,
                                              const treadle_layout *to, int64_t rank,
                                              const treadle_pieces *pieces, treadle_sink *sink);
 
 /* Takes the ops that read this rank's own windows, but those of tensors with fp8 blocks. */
-treadle_status treadle_direction_walk_own(const treadle_classes *classes, const treadle_layout *from,
+treadle_status treadle_direction_walk_own(const treadle_lanes *lanes, const treadle_layout *from,
                                           const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
 /* The dimensions of an op that copies `box` between these strides by axis. */

@@ -59,25 +59,26 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
     treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
     bytes[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
   }
-  for (size_t i = 0; i < plan->forward.bands.count; i++) {
-    const treadle_band *band = &plan->forward.bands.items[i];
-    for (int64_t k = band->part_first; k < band->part_first + band->parts; k++) {
-      const treadle_band_part *part = &plan->forward.band_parts.items[k];
-      if (part->op.source != plan->rank) bytes[part->op.source] += (size_t)(band->count * part->moved);
+  for (size_t i = 0; i < plan->forward.block_rows.count; i++) {
+    const treadle_block_row *block_row = &plan->forward.block_rows.items[i];
+    for (int64_t k = block_row->part_first; k < block_row->part_first + block_row->parts; k++) {
+      const treadle_block_row_part *part = &plan->forward.block_row_parts.items[k];
+      if (part->op.source != plan->rank) bytes[part->op.source] += (size_t)(block_row->count * part->moved);
     }
   }
 }
 
 /* Both directions, for pages and bytes. */
-static treadle_status walk_all(treadle_plan *plan, const treadle_classes *classes, treadle_lives *lives) {
+static treadle_status walk_all(treadle_plan *plan, const treadle_lanes *lanes,
+                               treadle_window_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_op_sink forward = treadle_op_sink_make(plan, lives->to, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, lives->from, true, &plan->back);
-  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+  TRY(treadle_direction_walk(lanes, plan->from, plan->to, plan->rank, &forward.sink));
   TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, plan->cuts_of_all,
                              &plan->forward.lower_bound_bytes));
   if (plan->keep_params) goto out;
-  TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
+  TRY(treadle_direction_walk(lanes, plan->to, plan->from, plan->rank, &back.sink));
   TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, plan->cuts_of_all,
                              &plan->back.lower_bound_bytes));
 out:
@@ -87,8 +88,8 @@ out:
 }
 
 /* Both directions, for pages alone. What is known of plain windows is not looked for. */
-static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *classes,
-                                 const treadle_films *films, treadle_lives *lives) {
+static treadle_status walk_pages(treadle_plan *plan, const treadle_lanes *lanes,
+                                 const treadle_window_tracks *films, treadle_window_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
@@ -97,13 +98,13 @@ static treadle_status walk_pages(treadle_plan *plan, const treadle_classes *clas
   if (films && !plan->arrangement.shift)
     memcpy(lives->to, films->to, (size_t)lives->to_count * sizeof *films->to);
   else if (films)
-    TRY(treadle_tracks_play(classes, films->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
+    TRY(treadle_tracks_play(lanes, films->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
   else
-    TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+    TRY(treadle_direction_walk(lanes, plan->from, plan->to, plan->rank, &forward.sink));
   if (films)
     memcpy(lives->from, films->from, (size_t)lives->from_count * sizeof *films->from);
   else if (!plan->keep_params)
-    TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
+    TRY(treadle_direction_walk(lanes, plan->to, plan->from, plan->rank, &back.sink));
 out:
   return status;
 }
@@ -118,46 +119,46 @@ static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
   info->copied_bytes = like->copied_bytes + like->aliased_bytes - info->aliased_bytes;
 }
 
-treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
-                                       const treadle_films *films, const treadle_plan_info *like,
+treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
+                                       const treadle_window_tracks *films, const treadle_plan_info *like,
                                        treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
-  treadle_classes classes = {0};
-  treadle_lives lives = {0};
-  const treadle_arrangement *arrangement = treadle_ground_choose(ground, cap_bytes);
-  treadle_plan plan = {.from = ground->from,
-                       .to = ground->to,
-                       .rank = ground->rank,
-                       .alias = ground->options.alias,
-                       .keep_params = ground->options.keep_params,
-                       .cuts_of_all = ground->options.cuts_of_all,
+  treadle_lanes lanes = {0};
+  treadle_window_lives lives = {0};
+  const treadle_arrangement *arrangement = treadle_plan_base_choose(plan_base, cap_bytes);
+  treadle_plan plan = {.from = plan_base->from,
+                       .to = plan_base->to,
+                       .rank = plan_base->rank,
+                       .alias = plan_base->options.alias,
+                       .keep_params = plan_base->options.keep_params,
+                       .cuts_of_all = plan_base->options.cuts_of_all,
                        .waves = waves,
-                       .page_bytes = ground->options.page_bytes,
-                       .cap_min_bytes = ground->cap_min_bytes,
+                       .page_bytes = plan_base->options.page_bytes,
+                       .cap_min_bytes = plan_base->cap_min_bytes,
                        .cap_bytes = cap_bytes,
                        .from_pages = arrangement->from_pages,
                        .to_pages = arrangement->to_pages,
-                       .plain_to_pages = ground->arrangements[0].to_pages,
+                       .plain_to_pages = plan_base->arrangements[0].to_pages,
                        .arrangement = *arrangement,
-                       .lossless = treadle_plan_is_lossless(ground->from, ground->to)};
-  TRY(treadle_classes_create(plan.from, plan.to, plan.page_bytes, &classes));
-  classes.waves = waves;
-  TRY(treadle_lives_create(plan.from_pages, plan.to_pages, &lives));
+                       .lossless = treadle_plan_is_lossless(plan_base->from, plan_base->to)};
+  TRY(treadle_lanes_create(plan.from, plan.to, plan.page_bytes, &lanes));
+  lanes.waves = waves;
+  TRY(treadle_window_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &classes, films));
+  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &lanes, films));
   if (like || (films && !plan.keep_params))
-    TRY(walk_pages(&plan, &classes, films, &lives));
+    TRY(walk_pages(&plan, &lanes, films, &lives));
   else
-    TRY(walk_all(&plan, &classes, &lives));
-  treadle_lives_settle(&lives);
-  TRY(treadle_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
+    TRY(walk_all(&plan, &lanes, &lives));
+  treadle_window_lives_settle(&lives);
+  TRY(treadle_window_lives_share(&lives, waves, NULL, NULL, NULL, NULL, &plan.physical_pages));
   *info_p = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(&plan, info_p);
   if (like) take_bytes(like, info_p);
 out:
-  treadle_lives_release(&lives);
-  treadle_classes_release(&classes);
+  treadle_window_lives_release(&lives);
+  treadle_lanes_release(&lanes);
   return status;
 }
 
@@ -175,20 +176,21 @@ static treadle_status take_pull(treadle_sink *sink, const treadle_op *op) {
   return TREADLE_OK;
 }
 
-static treadle_status take_pulled_band(treadle_sink *sink, const treadle_band *band,
-                                       const treadle_band_part *parts) {
+static treadle_status take_pulled_block_row(treadle_sink *sink, const treadle_block_row *block_row,
+                                            const treadle_block_row_part *parts) {
   pull_sink *s = (pull_sink *)sink;
-  for (int64_t i = 0; i < band->parts; i++)
+  for (int64_t i = 0; i < block_row->parts; i++)
     if (parts[i].op.source != s->rank)
-      s->inbound[parts[i].op.source] += (size_t)(band->count * parts[i].moved);
+      s->inbound[parts[i].op.source] += (size_t)(block_row->count * parts[i].moved);
   return TREADLE_OK;
 }
 
 /* Sources do not depend on waves, and one wave is the cheapest. */
-treadle_status treadle_plan_add_inbound(const treadle_classes *classes, int64_t rank,
-                                        treadle_cuts_of_all *all, size_t *inbound) {
-  treadle_classes one = *classes;
-  pull_sink sink = {{.take = take_pull, .take_band = take_pulled_band, .cuts.all = all}, rank, inbound};
+treadle_status treadle_plan_add_inbound(const treadle_lanes *lanes, int64_t rank, treadle_cuts_of_all *all,
+                                        size_t *inbound) {
+  treadle_lanes one = *lanes;
+  pull_sink sink = {
+      {.take = take_pull, .take_block_row = take_pulled_block_row, .cuts.all = all}, rank, inbound};
   one.waves = 1;
   return treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink);
 }

@@ -21,20 +21,21 @@ static treadle_page_life *new_lives(int64_t count) {
   return pages;
 }
 
-treadle_status treadle_lives_create(int64_t from_pages, int64_t to_pages, treadle_lives *lives) {
-  *lives = (treadle_lives){.from_count = from_pages, .to_count = to_pages};
+treadle_status treadle_window_lives_create(int64_t from_pages, int64_t to_pages,
+                                           treadle_window_lives *lives) {
+  *lives = (treadle_window_lives){.from_count = from_pages, .to_count = to_pages};
   lives->from = new_lives(from_pages);
   lives->to = new_lives(to_pages);
   if (!lives->from || !lives->to) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   return TREADLE_OK;
 }
 
-void treadle_lives_release(treadle_lives *lives) {
+void treadle_window_lives_release(treadle_window_lives *lives) {
   treadle_free(lives->from);
   treadle_free(lives->to);
 }
 
-void treadle_lives_settle(treadle_lives *lives) {
+void treadle_window_lives_settle(treadle_window_lives *lives) {
   for (int64_t i = 0; i < lives->from_count; i++)
     if (lives->from[i].last < 0) lives->from[i] = (treadle_page_life){0, 0};
   for (int64_t i = 0; i < lives->to_count; i++)
@@ -61,29 +62,30 @@ void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const tre
   if (op->elems > 0) touch(pages, page_bytes, op, 0, at);
 }
 
-void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
-                              const treadle_band_part *parts) {
-  if (!band->quantises) {
-    for (int64_t i = 0; i < band->parts; i++)
-      for (int32_t k = 0; k < band->count; k++) {
-        const treadle_op op = treadle_band_part_at(band, &parts[i], k);
+void treadle_pages_touch_block_row(treadle_page_life *pages, int64_t page_bytes,
+                                   const treadle_block_row *block_row,
+                                   const treadle_block_row_part *parts) {
+  if (!block_row->quantises) {
+    for (int64_t i = 0; i < block_row->parts; i++)
+      for (int32_t k = 0; k < block_row->count; k++) {
+        const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], k);
         treadle_pages_touch(pages, page_bytes, &op, op.to);
       }
     return;
   }
-  const treadle_op codes = {.wave = band->wave,
+  const treadle_op codes = {.wave = block_row->wave,
                             .to_dtype = TREADLE_FP8_E4M3,
-                            .to = band->codes,
+                            .to = block_row->codes,
                             .ndim = 3,
-                            .size = {band->count, band->code_rows, band->code_columns},
-                            .to_stride = {band->code_step, band->code_stride, 1},
+                            .size = {block_row->count, block_row->code_rows, block_row->code_columns},
+                            .to_stride = {block_row->code_step, block_row->code_stride, 1},
                             .elems = 1};
-  const treadle_op scales = {.wave = band->wave,
+  const treadle_op scales = {.wave = block_row->wave,
                              .to_dtype = TREADLE_FP32,
-                             .to = band->scales,
+                             .to = block_row->scales,
                              .ndim = 2,
-                             .size = {band->count, treadle_band_blocks(band)},
-                             .to_stride = {band->scale_step, band->scale_stride},
+                             .size = {block_row->count, treadle_block_row_blocks(block_row)},
+                             .to_stride = {block_row->scale_step, block_row->scale_stride},
                              .elems = 1};
   treadle_pages_touch(pages, page_bytes, &codes, codes.to);
   treadle_pages_touch(pages, page_bytes, &scales, scales.to);
@@ -116,9 +118,9 @@ static void note(treadle_direction *direction, int32_t wave, int32_t needed) {
   if (wave < direction->first_reclaim) direction->first_reclaim = wave;
 }
 
-treadle_status treadle_lives_share(const treadle_lives *lives, int32_t waves, int32_t *from_page,
-                                   int32_t *to_page, treadle_direction *forward, treadle_direction *back,
-                                   int64_t *physical_p) {
+treadle_status treadle_window_lives_share(const treadle_window_lives *lives, int32_t waves,
+                                          int32_t *from_page, int32_t *to_page, treadle_direction *forward,
+                                          treadle_direction *back, int64_t *physical_p) {
   treadle_status status = TREADLE_OK;
   const treadle_page_life *from = lives->from, *to = lives->to;
   const int32_t *from_of = lives->arrangement ? lives->arrangement->from_of : NULL;

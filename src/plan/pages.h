@@ -9,31 +9,32 @@ typedef struct treadle_page_life {
 } treadle_page_life;
 
 /* Of both windows of a rank. */
-typedef struct treadle_lives {
+typedef struct treadle_window_lives {
   treadle_page_life *from, *to;
   int64_t from_count, to_count;
   const treadle_arrangement *arrangement; /* its aliased pages are no part of the sharing; NULL: none are */
   bool kept;                              /* from-pages are never free */
-} treadle_lives;
+} treadle_window_lives;
 
-treadle_status treadle_lives_create(int64_t from_pages, int64_t to_pages, treadle_lives *lives);
+treadle_status treadle_window_lives_create(int64_t from_pages, int64_t to_pages,
+                                           treadle_window_lives *lives);
 /* When all ops are marked: a page of which nothing is ever touched (gaps between storage tensors) lives in the
  * first wave. */
-void treadle_lives_settle(treadle_lives *lives);
-void treadle_lives_release(treadle_lives *lives);
+void treadle_window_lives_settle(treadle_window_lives *lives);
+void treadle_window_lives_release(treadle_window_lives *lives);
 
 /* Marks the pages that an op's destination touches, when it begins at byte `at`. */
 void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int64_t at);
 
-/* Marks the pages that a band writes. */
-void treadle_pages_touch_band(treadle_page_life *pages, int64_t page_bytes, const treadle_band *band,
-                              const treadle_band_part *parts);
+/* Marks the pages that a block row writes. */
+void treadle_pages_touch_block_row(treadle_page_life *pages, int64_t page_bytes,
+                                   const treadle_block_row *block_row, const treadle_block_row_part *parts);
 
 /* Puts the pages of both windows on as few physical pages as the lag allows. from_page and to_page may be
  * NULL when only the count is wanted. need (both directions) and first_reclaim are filled where directions are
  * given. */
-treadle_status treadle_lives_share(const treadle_lives *lives, int32_t waves, int32_t *from_page,
-                                   int32_t *to_page, treadle_direction *forward, treadle_direction *back,
-                                   int64_t *physical_p);
+treadle_status treadle_window_lives_share(const treadle_window_lives *lives, int32_t waves,
+                                          int32_t *from_page, int32_t *to_page, treadle_direction *forward,
+                                          treadle_direction *back, int64_t *physical_p);
 
 #endif

@@ -108,7 +108,7 @@ static treadle_op rows_of(const treadle_op *op, int64_t first, int64_t end) {
 
 static treadle_status clip_as(clipper *c, const treadle_op *op, part like);
 
-/* Indices of the slowest dimension that fare alike go together; one that does not lie on pages of one kind is cut
+/* Indices of the slowest dimension that fare alike go together; one that does not lie on pages of one set is cut
  * further. */
 static treadle_status clip_rows(clipper *c, const treadle_op *op) {
   treadle_status status = TREADLE_OK;
@@ -223,14 +223,14 @@ treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const 
     treadle_op *op = &plan->back.ops.items[i];
     if (op->source == peer) op->from = place_in(storages, count, shift, op->from);
   }
-  for (size_t i = 0; i < plan->back.bands.count; i++) {
-    treadle_band *band = &plan->back.bands.items[i];
-    treadle_band_part *parts = plan->back.band_parts.items + band->part_first;
-    if (!band->quantises && band->parts > 0 && parts[0].op.source == peer) {
-      band->codes = place_in(storages, count, shift, band->codes);
-      band->scales = place_in(storages, count, shift, band->scales);
+  for (size_t i = 0; i < plan->back.block_rows.count; i++) {
+    treadle_block_row *block_row = &plan->back.block_rows.items[i];
+    treadle_block_row_part *parts = plan->back.block_row_parts.items + block_row->part_first;
+    if (!block_row->quantises && block_row->parts > 0 && parts[0].op.source == peer) {
+      block_row->codes = place_in(storages, count, shift, block_row->codes);
+      block_row->scales = place_in(storages, count, shift, block_row->scales);
     }
-    for (int64_t k = 0; band->quantises && band->begin == 0 && k < band->parts;
+    for (int64_t k = 0; block_row->quantises && block_row->begin == 0 && k < block_row->parts;
          k++) /* runs may share them */
       if (parts[k].op.source == peer) parts[k].op.from = place_in(storages, count, shift, parts[k].op.from);
   }
@@ -246,9 +246,9 @@ treadle_status treadle_plan_check_placed(const treadle_plan *plan) {
   int64_t missing = -1;
   for (size_t i = 0; plan->alias && i < plan->back.ops.count; i++)
     if (!is_placed(plan, plan->back.ops.items[i].source)) missing = plan->back.ops.items[i].source;
-  for (size_t i = 0; plan->alias && i < plan->back.band_parts.count; i++)
-    if (!is_placed(plan, plan->back.band_parts.items[i].op.source))
-      missing = plan->back.band_parts.items[i].op.source;
+  for (size_t i = 0; plan->alias && i < plan->back.block_row_parts.count; i++)
+    if (!is_placed(plan, plan->back.block_row_parts.items[i].op.source))
+      missing = plan->back.block_row_parts.items[i].op.source;
   if (missing < 0) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "plan: rank %" PRId64 ": the way back reads rank %" PRId64

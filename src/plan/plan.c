@@ -6,7 +6,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "plan/alias.h"
-#include "plan/bands.h"
+#include "plan/block_rows.h"
 #include "plan/sinks.h"
 
 #include <inttypes.h>
@@ -29,10 +29,11 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
     return treadle_fail(TREADLE_REFUSED, "plan: '%s' and '%s' are layouts of two models", from->text,
                         to->text);
   bool differ = codes_differ(from, to);
-  if (differ && (from->model->block[0] > TREADLE_BAND_BLOCK || from->model->block[1] > TREADLE_BAND_BLOCK))
+  if (differ &&
+      (from->model->block[0] > TREADLE_BLOCK_ROW_SIDE || from->model->block[1] > TREADLE_BLOCK_ROW_SIDE))
     return treadle_fail(
         TREADLE_REFUSED, "plan: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are quantised",
-        from->model->block[0], from->model->block[1], TREADLE_BAND_BLOCK, TREADLE_BAND_BLOCK);
+        from->model->block[0], from->model->block[1], TREADLE_BLOCK_ROW_SIDE, TREADLE_BLOCK_ROW_SIDE);
   const treadle_layout *coded = from->fp8 && (from->blocks_fault || !to->fp8) ? from : to;
   if (differ && coded->blocks_fault)
     return treadle_fail(TREADLE_REFUSED,
@@ -97,15 +98,16 @@ out:
   return status;
 }
 
-static treadle_status make_directions(treadle_plan *plan, treadle_classes *classes, treadle_lives *lives) {
+static treadle_status make_directions(treadle_plan *plan, treadle_lanes *lanes,
+                                      treadle_window_lives *lives) {
   treadle_status status = TREADLE_OK;
-  classes->waves = plan->waves;
+  lanes->waves = plan->waves;
   treadle_op_sink forward = treadle_op_sink_make(plan, lives->to, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, lives->from, true, &plan->back);
   forward.keep = back.keep = true;
   TRY(start_direction(plan, &plan->forward));
   TRY(start_direction(plan, &plan->back));
-  TRY(treadle_direction_walk(classes, plan->from, plan->to, plan->rank, &forward.sink));
+  TRY(treadle_direction_walk(lanes, plan->from, plan->to, plan->rank, &forward.sink));
   TRY(treadle_layout_inbound(plan->from, plan->to, plan->rank, plan->cuts_of_all,
                              &plan->forward.lower_bound_bytes));
   TRY(finish_direction(plan, &plan->forward, false));
@@ -113,7 +115,7 @@ static treadle_status make_directions(treadle_plan *plan, treadle_classes *class
     TRY(treadle_op_sink_sort(plan, &plan->back));
     goto out;
   }
-  TRY(treadle_direction_walk(classes, plan->to, plan->from, plan->rank, &back.sink));
+  TRY(treadle_direction_walk(lanes, plan->to, plan->from, plan->rank, &back.sink));
   TRY(treadle_layout_inbound(plan->to, plan->from, plan->rank, plan->cuts_of_all,
                              &plan->back.lower_bound_bytes));
   TRY(finish_direction(plan, &plan->back, true));
@@ -123,23 +125,23 @@ out:
   return status;
 }
 
-static treadle_status share_pages(treadle_plan *plan, treadle_lives *lives) {
+static treadle_status share_pages(treadle_plan *plan, treadle_window_lives *lives) {
   treadle_arena *arena = &plan->arena;
   plan->from_page =
       treadle_arena_alloc_array(arena, (size_t)lives->from_count + 1, sizeof *plan->from_page);
   plan->to_page = treadle_arena_alloc_array(arena, (size_t)lives->to_count + 1, sizeof *plan->to_page);
   if (!plan->from_page || !plan->to_page) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  treadle_lives_settle(lives);
-  return treadle_lives_share(lives, plan->waves, plan->from_page, plan->to_page, &plan->forward,
-                             &plan->back, &plan->physical_pages);
+  treadle_window_lives_settle(lives);
+  return treadle_window_lives_share(lives, plan->waves, plan->from_page, plan->to_page, &plan->forward,
+                                    &plan->back, &plan->physical_pages);
 }
 
-treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+treadle_status treadle_plan_make_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
                                     treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
-  treadle_classes classes = {0};
-  treadle_lives lives = {0};
-  const treadle_arrangement *arrangement = treadle_ground_choose(ground, cap_bytes);
+  treadle_lanes lanes = {0};
+  treadle_window_lives lives = {0};
+  const treadle_arrangement *arrangement = treadle_plan_base_choose(plan_base, cap_bytes);
   *plan_p = NULL;
   treadle_plan *plan = treadle_alloc(sizeof *plan);
   if (!plan) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
@@ -148,32 +150,32 @@ treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves,
         treadle_fail(TREADLE_REFUSED, "plan: %d waves; from 1 to %d will do", waves, TREADLE_MAX_WAVES);
     goto out;
   }
-  *plan = (treadle_plan){.from = ground->from,
-                         .to = ground->to,
-                         .rank = ground->rank,
-                         .alias = ground->options.alias,
-                         .keep_params = ground->options.keep_params,
+  *plan = (treadle_plan){.from = plan_base->from,
+                         .to = plan_base->to,
+                         .rank = plan_base->rank,
+                         .alias = plan_base->options.alias,
+                         .keep_params = plan_base->options.keep_params,
                          .waves = waves,
-                         .page_bytes = ground->options.page_bytes,
+                         .page_bytes = plan_base->options.page_bytes,
                          .cap_bytes = cap_bytes,
-                         .cap_min_bytes = ground->cap_min_bytes,
+                         .cap_min_bytes = plan_base->cap_min_bytes,
                          .from_pages = arrangement->from_pages,
                          .to_pages = arrangement->to_pages,
-                         .plain_to_pages = ground->arrangements[0].to_pages,
-                         .lossless = treadle_plan_is_lossless(ground->from, ground->to)};
+                         .plain_to_pages = plan_base->arrangements[0].to_pages,
+                         .lossless = treadle_plan_is_lossless(plan_base->from, plan_base->to)};
   TRY(treadle_arrangement_copy(arrangement, &plan->arrangement));
-  TRY(treadle_classes_create(plan->from, plan->to, plan->page_bytes, &classes));
-  TRY(treadle_lives_create(plan->from_pages, plan->to_pages, &lives));
+  TRY(treadle_lanes_create(plan->from, plan->to, plan->page_bytes, &lanes));
+  TRY(treadle_window_lives_create(plan->from_pages, plan->to_pages, &lives));
   lives.arrangement = &plan->arrangement;
   lives.kept = plan->keep_params;
-  TRY(make_directions(plan, &classes, &lives));
+  TRY(make_directions(plan, &lanes, &lives));
   TRY(share_pages(plan, &lives));
   plan->digest = digest_of(plan);
   *plan_p = plan;
 out:
   if (status != TREADLE_OK) treadle_plan_destroy(plan);
-  treadle_lives_release(&lives);
-  treadle_classes_release(&classes);
+  treadle_window_lives_release(&lives);
+  treadle_lanes_release(&lanes);
   return status;
 }
 
@@ -194,13 +196,14 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   status = TREADLE_TAKE(options, &o);
   if (status) return status;
   int64_t page = o.page_bytes ? (int64_t)o.page_bytes : TREADLE_DEFAULT_PAGE, cap = (int64_t)o.cap_bytes;
-  const treadle_ground_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
-  treadle_ground ground = {0};
+  const treadle_plan_base_options terms = {
+      .page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
+  treadle_plan_base plan_base = {0};
   if (o.cap_bytes > (size_t)1 << 60)
     return treadle_fail(TREADLE_REFUSED, "plan: a cap of %s is more than 2^60 bytes",
                         treadle_text_of_size(o.cap_bytes));
-  TRY(treadle_ground_create(from, to, rank, &terms, &ground));
-  int64_t cap_min = ground.cap_min_bytes;
+  TRY(treadle_plan_base_create(from, to, rank, &terms, &plan_base));
+  int64_t cap_min = plan_base.cap_min_bytes;
   if (cap == 0) cap = largest(TREADLE_DEFAULT_CAP, cap_min);
   if (cap < cap_min) {
     status = treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 ": a cap of %s is less than cap_min, %s",
@@ -208,14 +211,14 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
     goto out;
   }
   int32_t waves = o.waves ? o.waves : treadle_plan_waves(from, to, page, cap);
-  TRY(treadle_plan_make_on(&ground, waves, cap, plan_p));
+  TRY(treadle_plan_make_on(&plan_base, waves, cap, plan_p));
   treadle_plan *plan = *plan_p;
   if (!o.waves && plan->physical_pages * page > treadle_plan_bound(plan)) {
     treadle_plan_destroy(plan);
-    TRY(treadle_plan_make_on(&ground, TREADLE_MAX_WAVES, cap, plan_p));
+    TRY(treadle_plan_make_on(&plan_base, TREADLE_MAX_WAVES, cap, plan_p));
   }
 out:
-  treadle_ground_release(&ground);
+  treadle_plan_base_release(&plan_base);
   return status;
 }
 
@@ -223,10 +226,10 @@ void treadle_plan_destroy(treadle_plan *plan) {
   if (!plan) return;
   treadle_array_release(&plan->forward.ops);
   treadle_array_release(&plan->back.ops);
-  treadle_array_release(&plan->forward.bands);
-  treadle_array_release(&plan->back.bands);
-  treadle_array_release(&plan->forward.band_parts);
-  treadle_array_release(&plan->back.band_parts);
+  treadle_array_release(&plan->forward.block_rows);
+  treadle_array_release(&plan->back.block_rows);
+  treadle_array_release(&plan->forward.block_row_parts);
+  treadle_array_release(&plan->back.block_row_parts);
   treadle_arrangement_release(&plan->arrangement);
   treadle_free(plan->placed);
   treadle_arena_release(&plan->arena);

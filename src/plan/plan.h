@@ -1,6 +1,6 @@
 /* A plan: what one rank copies, in waves, forward (from -> to) and back (to -> from).
  *
- * Waves. Elements are grouped in classes (kind of tensor, cell and placement in `from`, cell and placement
+ * Waves. Elements are grouped in classes (set of tensor, cell and placement in `from`, cell and placement
  * in `to`), each class is cut in atoms (row blocks of at most a page), and an atom's wave follows from its
  * position in its class alone: all ranks agree, and all classes drain and fill at one pace. The way back
  * has the same atoms with the waves in reverse order (wave' = waves - 1 - wave): it is the film run
@@ -32,15 +32,17 @@ typedef struct treadle_direction {
   treadle_op_array ops; /* by wave; in a wave: own, then others' by distance, then fills, then twins */
   int32_t *wave_first;  /* [waves + 1] index of the first op of each wave */
   int32_t *need; /* [waves] every rank must have finished this wave before this one writes; -1: none */
-  int32_t first_reclaim; /* the first wave that writes on a reclaimed page; waves when none */
-  treadle_bands bands;   /* runs of them, by wave; in a wave they are carried out before the ops */
-  treadle_band_parts band_parts;
-  int32_t *band_first; /* [waves + 1] index of the first band of each wave */
-  int64_t scratch_bytes, scratch_codes, scratch_scales; /* of the largest band: values, codes and scales */
+  int32_t first_reclaim;         /* the first wave that writes on a reclaimed page; waves when none */
+  treadle_block_rows block_rows; /* runs of them, by wave; in a wave they are carried out before the ops */
+  treadle_block_row_parts block_row_parts;
+  int32_t *block_row_first; /* [waves + 1] index of the first block row of each wave */
+  int64_t scratch_bytes, scratch_codes,
+      scratch_scales; /* of the largest block row: values, codes and scales */
   int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
   int64_t written_bytes; /* destination bytes of data and fills, aliased too: what coverage must reach */
   int64_t aliased_bytes; /* of these, on aliased pages: no op writes them */
-  uint64_t coverage;     /* sum of treadle_op_mark over ops, and of treadle_band_mark over bands, and what
+  uint64_t
+      coverage; /* sum of treadle_op_mark over ops, and of treadle_block_row_mark over block rows, and what
                             treadle_alias_mark adds */
 } treadle_direction;
 
@@ -117,51 +119,54 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 
 /* What the plans of one rank have in common, whatever their waves: how its windows are arranged, and the smallest
  * cap. Local; costs about as much as a plan. */
-typedef struct treadle_ground_options {
+typedef struct treadle_plan_base_options {
   int64_t page_bytes;
   bool alias, keep_params;
-  bool small_pages;                  /* tests: pages from 64 bytes on */
-  treadle_cuts_of_all *cuts_of_all;  /* of the report that these belong to; NULL: of none */
-  const struct treadle_films *films; /* of plain windows with 4096 waves; NULL: they are not known */
-} treadle_ground_options;
+  bool small_pages;                 /* tests: pages from 64 bytes on */
+  treadle_cuts_of_all *cuts_of_all; /* of the report that these belong to; NULL: of none */
+  const struct treadle_window_tracks
+      *films; /* of plain windows with 4096 waves; NULL: they are not known */
+} treadle_plan_base_options;
 
 /* When each page of a rank's windows is touched, as their layouts have them; settled. */
-typedef struct treadle_films {
+typedef struct treadle_window_tracks {
   const struct treadle_page_life *from, *to;
   const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
   struct treadle_sums *sums; /* of all ranks of the pair */
-} treadle_films;
+} treadle_window_tracks;
 
 enum { TREADLE_ARRANGEMENTS = 5 };
 
-typedef struct treadle_ground {
+typedef struct treadle_plan_base {
   const treadle_layout *from, *to;
   int64_t rank;
-  treadle_ground_options options;
+  treadle_plan_base_options options;
   int32_t count; /* arrangements; the first is plain */
   treadle_arrangement arrangements[TREADLE_ARRANGEMENTS];
   int64_t cap_min[TREADLE_ARRANGEMENTS]; /* of each */
   int64_t cap_min_bytes;                 /* the smallest: never more than without alias */
-} treadle_ground;
+} treadle_plan_base;
 
-treadle_status treadle_ground_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                     const treadle_ground_options *options, treadle_ground *ground);
-void treadle_ground_release(treadle_ground *ground);
+treadle_status treadle_plan_base_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                        const treadle_plan_base_options *options,
+                                        treadle_plan_base *plan_base);
+void treadle_plan_base_release(treadle_plan_base *plan_base);
 
 /* Without alias and without looking for the smallest cap. */
-treadle_status treadle_ground_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                    const treadle_ground_options *options, treadle_ground *ground);
+treadle_status treadle_plan_base_plain(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                       const treadle_plan_base_options *options,
+                                       treadle_plan_base *plan_base);
 /* The arrangement that gains most with a cap. */
-const treadle_arrangement *treadle_ground_choose(const treadle_ground *ground, int64_t cap_bytes);
+const treadle_arrangement *treadle_plan_base_choose(const treadle_plan_base *plan_base, int64_t cap_bytes);
 
-/* Makes the plan with a given number of waves; cap_bytes chooses the arrangement. The ground may go before the plan. */
-treadle_status treadle_plan_make_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
+/* Makes the plan with a given number of waves; cap_bytes chooses the arrangement. The plan base may go before the plan. */
+treadle_status treadle_plan_make_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
                                     treadle_plan **plan_p);
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
  * digest. films: of its plain windows with so many waves; like: the figures of a rank that
  * moves the same bytes; NULL: they are not known. */
-treadle_status treadle_plan_measure_on(const treadle_ground *ground, int32_t waves, int64_t cap_bytes,
-                                       const treadle_films *films, const treadle_plan_info *like,
+treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
+                                       const treadle_window_tracks *films, const treadle_plan_info *like,
                                        treadle_plan_info *info_p);
 
 /* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */
@@ -172,8 +177,8 @@ bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *
 
 /* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair; all: of a report, or
  * NULL. */
-struct treadle_classes;
-treadle_status treadle_plan_add_inbound(const struct treadle_classes *classes, int64_t rank,
+struct treadle_lanes;
+treadle_status treadle_plan_add_inbound(const struct treadle_lanes *lanes, int64_t rank,
                                         treadle_cuts_of_all *all, size_t *inbound);
 
 #endif

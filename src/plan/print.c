@@ -26,16 +26,16 @@ static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file)
   fprintf(file, " at %" PRId64 ">%" PRId64 "\n", op->from, op->to);
 }
 
-static void print_band(const treadle_plan *plan, const treadle_direction *direction,
-                       const treadle_band *run, int32_t position, FILE *file) {
-  const treadle_band at = treadle_band_at(run, position), *band = &at;
+static void print_block_row(const treadle_plan *plan, const treadle_direction *direction,
+                            const treadle_block_row *run, int32_t position, FILE *file) {
+  const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
   fprintf(file, "  %s%s %s: %d x %d, codes at %" PRId64 ", scales at %" PRId64 "\n",
-          band->quantises ? "quantise" : "dequantise", band->twin ? " twin" : "",
-          plan->from->model->tensors[band->tensor].name, band->rows, band->columns, band->codes,
-          band->scales);
-  for (int64_t i = 0; i < band->parts; i++) {
-    const treadle_op op =
-        treadle_band_part_at(run, &direction->band_parts.items[band->part_first + i], position);
+          block_row->quantises ? "quantise" : "dequantise", block_row->twin ? " twin" : "",
+          plan->from->model->tensors[block_row->tensor].name, block_row->rows, block_row->columns,
+          block_row->codes, block_row->scales);
+  for (int64_t i = 0; i < block_row->parts; i++) {
+    const treadle_op op = treadle_block_row_part_at(
+        run, &direction->block_row_parts.items[block_row->part_first + i], position);
     fprintf(file, "  ");
     print_op(plan, &op, file);
   }
@@ -44,7 +44,8 @@ static void print_band(const treadle_plan *plan, const treadle_direction *direct
 static void print_direction(const treadle_plan *plan, const char *name, const treadle_direction *direction,
                             FILE *file) {
   size_t operations = direction->ops.count;
-  for (size_t i = 0; i < direction->bands.count; i++) operations += (size_t)direction->bands.items[i].count;
+  for (size_t i = 0; i < direction->block_rows.count; i++)
+    operations += (size_t)direction->block_rows.items[i].count;
   fprintf(file,
           "%s: moved %" PRId64 " of lower bound %" PRId64 ", own %" PRId64 ", fills %" PRId64
           " bytes, %zu operations\n",
@@ -52,14 +53,14 @@ static void print_direction(const treadle_plan *plan, const char *name, const tr
           direction->fill_bytes, operations);
   for (int32_t w = 0; w < plan->waves; w++) {
     if (direction->wave_first[w] == direction->wave_first[w + 1] &&
-        direction->band_first[w] == direction->band_first[w + 1])
+        direction->block_row_first[w] == direction->block_row_first[w + 1])
       continue;
     fprintf(file, " wave %d", w);
     if (direction->need[w] >= 0) fprintf(file, " after wave %d of all ranks", direction->need[w]);
     fprintf(file, "\n");
-    for (int32_t i = direction->band_first[w]; i < direction->band_first[w + 1]; i++)
-      for (int32_t k = 0; k < direction->bands.items[i].count; k++)
-        print_band(plan, direction, &direction->bands.items[i], k, file);
+    for (int32_t i = direction->block_row_first[w]; i < direction->block_row_first[w + 1]; i++)
+      for (int32_t k = 0; k < direction->block_rows.items[i].count; k++)
+        print_block_row(plan, direction, &direction->block_rows.items[i], k, file);
     for (int32_t i = direction->wave_first[w]; i < direction->wave_first[w + 1]; i++)
       print_op(plan, &direction->ops.items[i], file);
   }

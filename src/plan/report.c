@@ -33,27 +33,25 @@ static void note_windows(treadle_report *report, int64_t rank) {
   info->to_bytes = max_size(info->to_bytes, round_up(to, info->page_bytes));
 }
 
-/* One step of these loops looks at one kind of ranks; kinds that are like another one come in a turn after it. */
+/* One step of these loops looks at one set of equal ranks; sets that are like another one come in a turn after it. */
 typedef struct turn {
   treadle_report *report;
   const char *doing; /* "plan" */
   int32_t count;
   bool second;
-  const int32_t *like; /* the first kind with the same bytes; NULL: none are known to have them */
+  const int32_t *like; /* the first set with the same bytes; NULL: none are known to have them */
   size_t *pairs;       /* bytes received, [ranks * ranks] */
-  treadle_classes *classes;
+  treadle_lanes *lanes;
 } turn;
 
-static bool is_its_turn(const turn *t, int32_t kind) {
-  return (t->like && t->like[kind] < kind) == t->second;
-}
+static bool is_its_turn(const turn *t, int32_t set) { return (t->like && t->like[set] < set) == t->second; }
 
 static treadle_status tell(void *of, int32_t begun) {
   const turn *t = of;
   return treadle_tell(&t->report->watch, t->doing, begun, t->count);
 }
 
-static treadle_status take_turns(turn *t, treadle_step step) {
+static treadle_status take_turns(turn *t, treadle_loop_step step) {
   treadle_status status;
   TRY(treadle_parallel(t->count, step, t, tell));
   t->second = true;
@@ -64,97 +62,98 @@ out:
 
 /* ---- Plain windows ---- */
 
-/* Both windows of a kind, each once for all kinds that are cut alike. */
-static treadle_status play_kind(void *of, int32_t kind) {
+/* Both windows of a set, each once for all sets that are cut alike. */
+static treadle_status play_kind(void *of, int32_t set) {
   treadle_status status = TREADLE_OK;
   const turn *t = of;
   treadle_report *report = t->report;
   const treadle_layout *layouts[] = {report->from, report->to};
-  int64_t rank = report->kinds.first[kind], page = (int64_t)report->info.page_bytes;
+  int64_t rank = report->equal_ranks.first[set], page = (int64_t)report->info.page_bytes;
   treadle_arrangement plain; /* has windows of so many pages? */
   TRY(treadle_arrangement_plain(report->from, report->to, rank, page, &plain));
   treadle_arrangement_release(&plain);
   for (int side = 0; side < TREADLE_SIDES; side++) {
-    treadle_page_life **at = &report->lives[side][kind];
-    treadle_lives lives = {0};
+    treadle_page_life **at = &report->lives[side][set];
+    treadle_window_lives lives = {0};
     int64_t pages = ((int64_t)treadle_layout_window_bytes(layouts[side], rank) + page - 1) / page;
-    if (report->kinds.cut[side][kind] != kind) continue;
+    if (report->equal_ranks.cut[side][set] != set) continue;
     treadle_free(*at);
     *at = NULL;
-    TRY(treadle_lives_create(pages, 0, &lives));
+    TRY(treadle_window_lives_create(pages, 0, &lives));
     treadle_free(lives.to);
     *at = lives.from;
     const treadle_track_target target = {*at, NULL};
-    TRY(treadle_tracks_play(t->classes, report->kin, side, rank, &report->cuts, &target, 1));
-    treadle_lives_settle(&(treadle_lives){.from = *at, .from_count = pages});
+    TRY(treadle_tracks_play(t->lanes, report->kin, side, rank, &report->cuts, &target, 1));
+    treadle_window_lives_settle(&(treadle_window_lives){.from = *at, .from_count = pages});
   }
 out:
   return status;
 }
 
-/* The plain windows of all kinds, with a number of waves. */
+/* The plain windows of all sets, with a number of waves. */
 static treadle_status play_kinds(treadle_report *report, int32_t waves) {
   treadle_status status;
-  treadle_classes classes = {0};
-  turn t = {report, "windows of kind", report->kinds.count, .classes = &classes};
+  treadle_lanes lanes = {0};
+  turn t = {report, "windows of kind", report->equal_ranks.count, .lanes = &lanes};
   for (int side = 0; side < TREADLE_SIDES; side++) {
     if (!report->lives[side])
-      report->lives[side] = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->lives[side]);
+      report->lives[side] =
+          treadle_alloc_array((size_t)report->equal_ranks.count, sizeof *report->lives[side]);
     if (!report->lives[side]) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
   }
   if (!report->kin) TRY(treadle_kin_list(report->from, report->to, &report->kin));
   if (!report->sums) TRY(treadle_sums_create(&report->sums));
-  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->info.page_bytes, &classes));
-  classes.waves = waves;
+  TRY(treadle_lanes_create(report->from, report->to, (int64_t)report->info.page_bytes, &lanes));
+  lanes.waves = waves;
   TRY(take_turns(&t, play_kind));
 out:
-  treadle_classes_release(&classes);
+  treadle_lanes_release(&lanes);
   return status;
 }
 
-static treadle_films films_of(const treadle_report *report, int32_t kind) {
-  return (treadle_films){report->lives[TREADLE_FROM][report->kinds.cut[TREADLE_FROM][kind]],
-                         report->lives[TREADLE_TO][report->kinds.cut[TREADLE_TO][kind]], report->kin,
-                         report->sums};
+static treadle_window_tracks films_of(const treadle_report *report, int32_t set) {
+  return (treadle_window_tracks){report->lives[TREADLE_FROM][report->equal_ranks.cut[TREADLE_FROM][set]],
+                                 report->lives[TREADLE_TO][report->equal_ranks.cut[TREADLE_TO][set]],
+                                 report->kin, report->sums};
 }
 
 /* ---- The smallest cap ---- */
 
-static treadle_status alloc_grounds(treadle_report *report, int32_t count) {
-  report->grounds = treadle_alloc_array((size_t)count, sizeof *report->grounds);
-  if (!report->grounds) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
-  report->ground_count = count;
+static treadle_status alloc_plan_bases(treadle_report *report, int32_t count) {
+  report->plan_bases = treadle_alloc_array((size_t)count, sizeof *report->plan_bases);
+  if (!report->plan_bases) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
+  report->plan_base_count = count;
   return TREADLE_OK;
 }
 
-static void note_ground(treadle_report *report, const treadle_ground *ground) {
-  report->info.cap_min_bytes = max_size(report->info.cap_min_bytes, (size_t)ground->cap_min_bytes);
-  note_windows(report, ground->rank);
+static void note_plan_base(treadle_report *report, const treadle_plan_base *plan_base) {
+  report->info.cap_min_bytes = max_size(report->info.cap_min_bytes, (size_t)plan_base->cap_min_bytes);
+  note_windows(report, plan_base->rank);
 }
 
-static treadle_status lay_ground(void *of, int32_t kind) {
+static treadle_status lay_plan_base(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
-  treadle_ground *ground = &report->grounds[kind];
-  const treadle_films films = films_of(report, kind);
-  treadle_ground_options terms = ground->options;
+  treadle_plan_base *plan_base = &report->plan_bases[set];
+  const treadle_window_tracks films = films_of(report, set);
+  treadle_plan_base_options terms = plan_base->options;
   terms.films = &films;
   treadle_status status =
-      treadle_ground_create(report->from, report->to, report->kinds.first[kind], &terms, ground);
-  ground->options.films = NULL;
+      treadle_plan_base_create(report->from, report->to, report->equal_ranks.first[set], &terms, plan_base);
+  plan_base->options.films = NULL;
   return status;
 }
 
-/* The grounds of all kinds, and the largest cap_min and window over them. */
-static treadle_status find_cap_min(treadle_report *report, const treadle_ground_options *terms) {
+/* The plan bases of all sets, and the largest cap_min and window over them. */
+static treadle_status find_cap_min(treadle_report *report, const treadle_plan_base_options *terms) {
   treadle_status status;
-  int32_t count = report->kinds.count;
-  turn t = {report, "smallest cap: kind", count, .second = false};
-  TRY(alloc_grounds(report, count));
-  for (int32_t i = 0; i < count; i++) report->grounds[i].options = *terms;
+  int32_t count = report->equal_ranks.count;
+  turn t = {report, "smallest cap: equal ranks", count, .second = false};
+  TRY(alloc_plan_bases(report, count));
+  for (int32_t i = 0; i < count; i++) report->plan_bases[i].options = *terms;
   TRY(play_kinds(report, TREADLE_MAX_WAVES));
-  TRY(take_turns(&t, lay_ground));
-  for (int32_t i = 0; i < count; i++) note_ground(report, &report->grounds[i]);
+  TRY(take_turns(&t, lay_plan_base));
+  for (int32_t i = 0; i < count; i++) note_plan_base(report, &report->plan_bases[i]);
 out:
   return status;
 }
@@ -175,48 +174,48 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
   return TREADLE_OK;
 }
 
-static treadle_status measure_kind(void *of, int32_t kind) {
+static treadle_status measure_set(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
-  treadle_plan_info *info = &report->infos[kind];
-  const treadle_films films = films_of(report, kind);
-  if (!is_its_turn(t, kind)) return TREADLE_OK;
+  treadle_plan_info *info = &report->infos[set];
+  const treadle_window_tracks films = films_of(report, set);
+  if (!is_its_turn(t, set)) return TREADLE_OK;
   treadle_status status =
-      treadle_plan_measure_on(&report->grounds[kind], report->info.waves, (int64_t)report->info.cap_bytes,
-                              &films, t->second ? &report->infos[t->like[kind]] : NULL, info);
+      treadle_plan_measure_on(&report->plan_bases[set], report->info.waves, (int64_t)report->info.cap_bytes,
+                              &films, t->second ? &report->infos[t->like[set]] : NULL, info);
   info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }
 
-/* Measures one rank of each kind with report->info.waves; says whether all peaks keep their bounds. */
-static treadle_status measure_kinds(treadle_report *report, bool *bounded_p) {
+/* Measures one rank of each set with report->info.waves; says whether all peaks keep their bounds. */
+static treadle_status measure_sets(treadle_report *report, bool *bounded_p) {
   treadle_status status;
-  turn t = {report, "plan of kind", report->kinds.count, .like = report->kinds.like};
+  turn t = {report, "plan of equal ranks", report->equal_ranks.count, .like = report->equal_ranks.like};
   *bounded_p = true;
   if (report->info.waves != TREADLE_MAX_WAVES) TRY(play_kinds(report, report->info.waves));
-  TRY(take_turns(&t, measure_kind));
-  for (int32_t kind = 0; kind < report->kinds.count; kind++)
-    *bounded_p &= report->infos[kind].peak_bytes <= report->infos[kind].peak_bound_bytes;
+  TRY(take_turns(&t, measure_set));
+  for (int32_t set = 0; set < report->equal_ranks.count; set++)
+    *bounded_p &= report->infos[set].peak_bytes <= report->infos[set].peak_bound_bytes;
 out:
   return status;
 }
 
 static treadle_status measure_pair(void *of, int32_t rank) {
   const turn *t = of;
-  return treadle_plan_add_inbound(t->classes, rank, &t->report->cuts,
+  return treadle_plan_add_inbound(t->lanes, rank, &t->report->cuts,
                                   t->pairs + rank * t->report->info.ranks);
 }
 
 /* Bytes by pair: the link load; pairs where they are few. */
 static treadle_status measure_pairs(treadle_report *report) {
   treadle_status status = TREADLE_OK;
-  treadle_classes classes = {0};
+  treadle_lanes lanes = {0};
   size_t ranks = (size_t)report->info.ranks, most = 0;
   size_t *pairs = treadle_alloc_array(ranks * ranks, sizeof *pairs);
-  turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs, .classes = &classes};
+  turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs, .lanes = &lanes};
   double sum = 0;
   if (!pairs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
-  TRY(treadle_classes_create(report->from, report->to, (int64_t)report->info.page_bytes, &classes));
+  TRY(treadle_lanes_create(report->from, report->to, (int64_t)report->info.page_bytes, &lanes));
   TRY(take_turns(&t, measure_pair));
   for (size_t rank = 0; rank < ranks; rank++) {
     size_t load = 0;
@@ -231,14 +230,14 @@ static treadle_status measure_pairs(treadle_report *report) {
     pairs = NULL;
   }
 out:
-  treadle_classes_release(&classes);
+  treadle_lanes_release(&lanes);
   treadle_free(pairs);
   return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-/* Tables are made of the pages of each kind of ranks, and sums of the bytes of all ranks. */
+/* Tables are made of the pages of each set of equal ranks, and sums of the bytes of all ranks. */
 static treadle_status check_all(const treadle_report *report) {
   const treadle_layout *layouts[] = {report->from, report->to};
   int64_t page = (int64_t)report->info.page_bytes, pages = 0, all;
@@ -251,12 +250,12 @@ static treadle_status check_all(const treadle_report *report) {
                           treadle_layout_text(layouts[i]), treadle_text_of_size((size_t)bytes),
                           (long long)report->info.ranks);
   }
-  if (pages * report->kinds.count > TREADLE_MAX_REPORT_PAGES)
+  if (pages * report->equal_ranks.count > TREADLE_MAX_REPORT_PAGES)
     return treadle_fail(
         TREADLE_REFUSED,
-        "a report over all ranks: %d kinds of ranks with %lld pages of %s each; at most %lld pages in "
+        "a report over all ranks: %d sets of equal ranks with %lld pages of %s each; at most %lld pages in "
         "all will do: take larger pages (--page-size) or ask for one rank (--rank)",
-        report->kinds.count, (long long)pages, treadle_text_of_size(report->info.page_bytes),
+        report->equal_ranks.count, (long long)pages, treadle_text_of_size(report->info.page_bytes),
         (long long)TREADLE_MAX_REPORT_PAGES);
   return TREADLE_OK;
 }
@@ -264,23 +263,23 @@ static treadle_status check_all(const treadle_report *report) {
 static treadle_status report_all(treadle_report *report, const treadle_report_options *options) {
   treadle_status status = TREADLE_OK;
   bool bounded;
-  TRY((options->alias ? treadle_kinds_create_paired : treadle_kinds_create)(report->from, report->to,
-                                                                            &report->kinds));
+  TRY((options->alias ? treadle_equal_ranks_create_paired
+                      : treadle_equal_ranks_create)(report->from, report->to, &report->equal_ranks));
   TRY(check_all(report));
-  report->infos = treadle_alloc_array((size_t)report->kinds.count, sizeof *report->infos);
+  report->infos = treadle_alloc_array((size_t)report->equal_ranks.count, sizeof *report->infos);
   if (!report->infos) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
-  const treadle_ground_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
-                                        .alias = options->alias,
-                                        .cuts_of_all = &report->cuts};
+  const treadle_plan_base_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
+                                           .alias = options->alias,
+                                           .cuts_of_all = &report->cuts};
   TRY(find_cap_min(report, &terms));
   TRY(choose_cap(report, options));
   report->info.waves = treadle_plan_waves(report->from, report->to, (int64_t)report->info.page_bytes,
                                           (int64_t)report->info.cap_bytes);
-  TRY(measure_kinds(report, &bounded));
+  TRY(measure_sets(report, &bounded));
   if (!bounded && report->info.waves != TREADLE_MAX_WAVES) {
     report->info.waves = TREADLE_MAX_WAVES;
     TRY(play_kinds(report, report->info.waves));
-    TRY(measure_kinds(report, &bounded));
+    TRY(measure_sets(report, &bounded));
   }
   if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
   treadle_report_add_up(report);
@@ -300,21 +299,21 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   *info = TREADLE_INIT(treadle_plan_info);
 
-  const treadle_ground_options terms = {
+  const treadle_plan_base_options terms = {
       .page_bytes = page, .alias = options->alias, .cuts_of_all = &report->cuts};
-  TRY(alloc_grounds(report, 1));
-  TRY(treadle_ground_create(report->from, report->to, report->rank, &terms, report->grounds));
-  note_ground(report, report->grounds);
+  TRY(alloc_plan_bases(report, 1));
+  TRY(treadle_plan_base_create(report->from, report->to, report->rank, &terms, report->plan_bases));
+  note_plan_base(report, report->plan_bases);
   TRY(choose_cap(report, options));
   int64_t cap = (int64_t)report->info.cap_bytes;
   report->info.waves = treadle_plan_waves(report->from, report->to, page, cap);
-  TRY(treadle_plan_make_on(report->grounds, report->info.waves, cap, &plan));
+  TRY(treadle_plan_make_on(report->plan_bases, report->info.waves, cap, &plan));
   treadle_plan_get_info(plan, info);
   if (info->peak_bytes > info->peak_bound_bytes && report->info.waves != TREADLE_MAX_WAVES) {
     treadle_plan_destroy(plan);
     plan = NULL;
     report->info.waves = TREADLE_MAX_WAVES;
-    TRY(treadle_plan_make_on(report->grounds, report->info.waves, cap, &plan));
+    TRY(treadle_plan_make_on(report->plan_bases, report->info.waves, cap, &plan));
     treadle_plan_get_info(plan, info);
   }
   report->info.link_load = (double)NAN;
@@ -372,15 +371,15 @@ out:
 void treadle_report_destroy(treadle_report *report) {
   if (!report) return;
   for (int side = 0; side < TREADLE_SIDES; side++) {
-    for (int32_t i = 0; report->lives[side] && i < report->kinds.count; i++)
+    for (int32_t i = 0; report->lives[side] && i < report->equal_ranks.count; i++)
       treadle_free(report->lives[side][i]);
     treadle_free(report->lives[side]);
   }
   treadle_free(report->kin);
   treadle_sums_destroy(report->sums);
-  treadle_kinds_release(&report->kinds);
-  for (int32_t i = 0; i < report->ground_count; i++) treadle_ground_release(&report->grounds[i]);
-  treadle_free(report->grounds);
+  treadle_equal_ranks_release(&report->equal_ranks);
+  for (int32_t i = 0; i < report->plan_base_count; i++) treadle_plan_base_release(&report->plan_bases[i]);
+  treadle_free(report->plan_bases);
   treadle_free(report->infos);
   treadle_free(report->pairs);
   treadle_free(report);

@@ -1,12 +1,12 @@
 /* The figures of plans over all ranks, or of one rank.
  *
- * One rank of each kind is measured (plan/kinds.h). Bytes by pair follow from a rank's number: they are measured rank by
+ * One rank of each set is measured (plan/equal_ranks.h). Bytes by pair follow from a rank's number: they are measured rank by
  * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. */
 #ifndef TREADLE_PLAN_REPORT_H
 #define TREADLE_PLAN_REPORT_H
 
 #include "base/watch.h"
-#include "plan/kinds.h"
+#include "plan/equal_ranks.h"
 #include "plan/plan.h"
 
 enum {
@@ -17,16 +17,16 @@ enum {
 struct treadle_report {
   const treadle_layout *from, *to;
   treadle_watch watch;
-  int64_t rank;             /* -1: all */
-  treadle_kinds kinds;      /* of ranks; none for one rank */
-  treadle_plan_info *infos; /* figures of one rank of each kind; [1] for one rank */
-  treadle_ground *grounds;  /* what they were measured on; [count] */
-  int32_t ground_count;
+  int64_t rank;                    /* -1: all */
+  treadle_equal_ranks equal_ranks; /* of ranks; none for one rank */
+  treadle_plan_info *infos;        /* figures of one rank of each set; [1] for one rank */
+  treadle_plan_base *plan_bases;   /* what they were measured on; [count] */
+  int32_t plan_base_count;
   struct treadle_sums *sums; /* of bytes */
   uint64_t *kin;             /* treadle_kin_list */
   struct treadle_page_life *
-      *lives[2]; /* by layout and kind: of its plain windows, with the waves at hand; of the first
-                                                kind that is cut alike */
+      *lives[2];            /* by layout and set: of its plain windows, with the waves at hand; of the first
+                                                set that is cut alike */
   treadle_cuts_of_all cuts; /* parts that the plans have looked at */
   size_t *pairs;            /* [ranks * ranks], row by receiver; NULL above TREADLE_KEPT_RANKS */
   treadle_report_info info;

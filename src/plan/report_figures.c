@@ -6,7 +6,7 @@
 #include <string.h>
 
 const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank) {
-  return &report->infos[report->rank < 0 ? report->kinds.of[rank] : 0];
+  return &report->infos[report->rank < 0 ? report->equal_ranks.of[rank] : 0];
 }
 
 void treadle_report_add_up(treadle_report *report) {
@@ -35,7 +35,7 @@ void treadle_report_add_up(treadle_report *report) {
   sum->inbound_max = (double)most / model;
   sum->inbound_mean =
       report->rank < 0 ? (double)sum->moved_bytes / (double)sum->ranks / model : (double)NAN;
-  sum->kinds = report->kinds.count;
+  sum->sets = report->equal_ranks.count;
   sum->has_inbound = report->pairs != NULL;
 }
 

@@ -24,7 +24,7 @@ treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_
                              .arrangement = arrangement};
 }
 
-/* ---- Where ops and bands lie ---- */
+/* ---- Where ops and block rows lie ---- */
 
 /* Is what they read in this rank's to-window? What they write is, when the direction leads there. */
 static bool reads_here(const treadle_op_sink *s, int32_t source, bool twin) {
@@ -39,22 +39,23 @@ static treadle_op place_op(const treadle_op_sink *s, const treadle_op *op) {
 }
 
 /* The side of a part that is scratch has no place. */
-static treadle_status place_band(treadle_op_sink *s, treadle_band *band, const treadle_band_part *parts) {
+static treadle_status place_block_row(treadle_op_sink *s, treadle_block_row *block_row,
+                                      const treadle_block_row_part *parts) {
   treadle_status status = TREADLE_OK;
   s->parts.count = 0;
-  for (int64_t i = 0; i < band->parts; i++) {
-    treadle_band_part part = parts[i];
+  for (int64_t i = 0; i < block_row->parts; i++) {
+    treadle_block_row_part part = parts[i];
     const treadle_op placed = place_op(s, &part.op);
-    if (band->quantises)
+    if (block_row->quantises)
       part.op.from = placed.from;
     else
       part.op.to = placed.to;
     TRY(treadle_array_push(&s->parts, part));
   }
-  int32_t source = band->parts > 0 ? parts[0].op.source : -1;
-  if (band->quantises ? !s->reverse : reads_here(s, source, band->twin)) {
-    band->codes = treadle_plan_place(s->arrangement, band->codes);
-    band->scales = treadle_plan_place(s->arrangement, band->scales);
+  int32_t source = block_row->parts > 0 ? parts[0].op.source : -1;
+  if (block_row->quantises ? !s->reverse : reads_here(s, source, block_row->twin)) {
+    block_row->codes = treadle_plan_place(s->arrangement, block_row->codes);
+    block_row->scales = treadle_plan_place(s->arrangement, block_row->scales);
   }
 out:
   return status;
@@ -94,44 +95,45 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static treadle_status keep_band(treadle_op_sink *s, const treadle_band *canonical,
-                                const treadle_band_part *parts) {
+static treadle_status keep_block_row(treadle_op_sink *s, const treadle_block_row *canonical,
+                                     const treadle_block_row_part *parts) {
   treadle_status status = TREADLE_OK;
   treadle_direction *direction = s->direction;
-  treadle_band band = *canonical;
-  int64_t values = (int64_t)band.rows * band.columns;
-  if (s->reverse) band.wave = s->waves - 1 - band.wave;
-  band.part_first = (int64_t)direction->band_parts.count - (band.begin > 0 ? band.parts : 0);
-  for (int64_t i = 0; i < band.parts && band.begin == 0; i++)
-    TRY(treadle_array_push(&direction->band_parts, parts[i]));
-  int64_t bytes = values * (int64_t)treadle_dtype_bytes((treadle_dtype)band.value_dtype);
+  treadle_block_row block_row = *canonical;
+  int64_t values = (int64_t)block_row.rows * block_row.columns;
+  if (s->reverse) block_row.wave = s->waves - 1 - block_row.wave;
+  block_row.part_first =
+      (int64_t)direction->block_row_parts.count - (block_row.begin > 0 ? block_row.parts : 0);
+  for (int64_t i = 0; i < block_row.parts && block_row.begin == 0; i++)
+    TRY(treadle_array_push(&direction->block_row_parts, parts[i]));
+  int64_t bytes = values * (int64_t)treadle_dtype_bytes((treadle_dtype)block_row.value_dtype);
   direction->scratch_bytes = larger(direction->scratch_bytes, bytes);
   direction->scratch_codes = larger(direction->scratch_codes, values);
-  direction->scratch_scales = larger(direction->scratch_scales, treadle_band_blocks(&band));
-  direction->coverage += treadle_band_mark(&band, parts);
-  TRY(treadle_array_push(&direction->bands, band));
+  direction->scratch_scales = larger(direction->scratch_scales, treadle_block_row_blocks(&block_row));
+  direction->coverage += treadle_block_row_mark(&block_row, parts);
+  TRY(treadle_array_push(&direction->block_rows, block_row));
 out:
   return status;
 }
 
-static treadle_status take_band(treadle_sink *sink, const treadle_band *canonical,
-                                const treadle_band_part *parts) {
+static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *canonical,
+                                     const treadle_block_row_part *parts) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
-  treadle_band placed = *canonical;
-  const treadle_band *band = &placed;
+  treadle_block_row placed = *canonical;
+  const treadle_block_row *block_row = &placed;
   if (s->arrangement->shift) {
-    treadle_status status = place_band(s, &placed, parts);
+    treadle_status status = place_block_row(s, &placed, parts);
     if (status != TREADLE_OK) return status;
     parts = s->parts.items;
   }
-  int64_t times = s->times ? s->times[band->tensor] : 1;
-  if (s->pages) treadle_pages_touch_band(s->pages, s->page_bytes, band, parts);
-  s->direction->moved_bytes += times * treadle_band_moved(band, parts);
-  s->direction->written_bytes += times * treadle_band_written(band, parts);
-  for (int64_t i = 0; i < band->parts; i++) /* a byte each, as they would travel */
+  int64_t times = s->times ? s->times[block_row->tensor] : 1;
+  if (s->pages) treadle_pages_touch_block_row(s->pages, s->page_bytes, block_row, parts);
+  s->direction->moved_bytes += times * treadle_block_row_moved(block_row, parts);
+  s->direction->written_bytes += times * treadle_block_row_written(block_row, parts);
+  for (int64_t i = 0; i < block_row->parts; i++) /* a byte each, as they would travel */
     if (parts[i].op.source == s->rank)
-      s->direction->resident_bytes += times * band->count * parts[i].op.elems;
-  return s->keep ? keep_band(s, band, parts) : TREADLE_OK;
+      s->direction->resident_bytes += times * block_row->count * parts[i].op.elems;
+  return s->keep ? keep_block_row(s, block_row, parts) : TREADLE_OK;
 }
 
 static void take_sum(treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written) {
@@ -143,7 +145,7 @@ static void take_sum(treadle_sink *sink, int32_t tensor, int64_t moved, int64_t 
 treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life *pages, bool reverse,
                                      treadle_direction *direction) {
   return (treadle_op_sink){.sink = {.take = take_op,
-                                    .take_band = take_band,
+                                    .take_block_row = take_block_row,
                                     .take_sum = take_sum,
                                     .cuts.all = plan->cuts_of_all},
                            .arrangement = &plan->arrangement,
@@ -171,10 +173,10 @@ static op_key key_of_op(const treadle_plan *plan, const void *item) {
 }
 
 /* Those that read the destination window come when it is there. */
-static op_key key_of_band(const treadle_plan *plan, const void *item) {
+static op_key key_of_block_row(const treadle_plan *plan, const void *item) {
   (void)plan;
-  const treadle_band *band = item;
-  return (op_key){band->twin, 0, band->wave, 0};
+  const treadle_block_row *block_row = item;
+  return (op_key){block_row->twin, 0, block_row->wave, 0};
 }
 
 static int compare_keys(const void *a, const void *b) {
@@ -233,8 +235,8 @@ static treadle_status sort(treadle_plan *plan, void *items, size_t each, size_t 
 
 treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction) {
   treadle_status status = TREADLE_OK;
-  TRY(sort(plan, direction->bands.items, sizeof *direction->bands.items, direction->bands.count,
-           key_of_band, &direction->band_first));
+  TRY(sort(plan, direction->block_rows.items, sizeof *direction->block_rows.items,
+           direction->block_rows.count, key_of_block_row, &direction->block_row_first));
   TRY(sort(plan, direction->ops.items, sizeof *direction->ops.items, direction->ops.count, key_of_op,
            &direction->wave_first));
 out:

@@ -21,7 +21,7 @@ treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_
 typedef struct treadle_op_sink {
   treadle_sink sink;
   const treadle_arrangement *arrangement; /* of the plan's to-window */
-  treadle_band_parts parts;               /* of the band at hand, placed */
+  treadle_block_row_parts parts;          /* of the block row at hand, placed */
   treadle_page_life *pages;
   int64_t page_bytes;
   int64_t rank;

@@ -1,7 +1,7 @@
 /* A step of the planner: one way in which tensors of the destination window come about. The walk (direction.c) asks the steps in
  * the order of its table which of them takes a tensor; the last one takes all.
  *
- *   fp8 blocks   bands.h: quantised, dequantised, or copied within their bands' waves
+ *   fp8 blocks   block_rows.h: quantised, dequantised, or copied within their block rows' waves
  *   copies       direction.c */
 #ifndef TREADLE_PLAN_STEP_H
 #define TREADLE_PLAN_STEP_H

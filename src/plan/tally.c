@@ -93,10 +93,10 @@ out:
   return status;
 }
 
-treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
-                             const treadle_films *films) {
+treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
+                             const treadle_window_tracks *films) {
   treadle_status status = TREADLE_OK;
-  treadle_classes one = *classes;
+  treadle_lanes one = *lanes;
   int64_t fills[TREADLE_SIDES];
   tally t = {.layouts = {plan->from, plan->to},
              .kin = films->kin,

@@ -6,12 +6,12 @@
 #ifndef TREADLE_PLAN_TALLY_H
 #define TREADLE_PLAN_TALLY_H
 
-#include "layout/alike.h"
-#include "plan/classes.h"
+#include "layout/signatures.h"
+#include "plan/lanes.h"
 #include "plan/plan.h"
 
 /* Adds up both directions of a plan without params kept: bytes and lower bounds. */
-treadle_status treadle_tally(treadle_plan *plan, const treadle_classes *classes,
-                             const treadle_films *films);
+treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
+                             const treadle_window_tracks *films);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct model { /* a tensor that is walked */
 
 typedef struct tracks {
   treadle_sink sink;
-  const treadle_classes *classes;
+  const treadle_lanes *lanes;
   const treadle_layout *own, *other;
   const uint64_t *kin;
   int64_t rank;
@@ -116,11 +116,11 @@ out:
 
 /* ---- Experts ---- */
 
-/* Which experts of a model the other layout cuts alike: an expert of each kind is walked, each in a turn of its own. */
+/* Which experts of a model the other layout cuts alike: an expert of each set is walked, each in a turn of its own. */
 static treadle_status find_stretches(tracks *t, model *of, const treadle_form *form) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &t->own->model->tensors[of->tensor];
-  int32_t asked = treadle_is_banded(t->own, t->other, of->tensor) && tensor->scale_of >= 0
+  int32_t asked = treadle_is_in_block_rows(t->own, t->other, of->tensor) && tensor->scale_of >= 0
                       ? tensor->scale_of
                       : of->tensor;
   treadle_box box = treadle_box_whole(&t->own->model->tensors[asked]);
@@ -180,7 +180,7 @@ static int32_t model_of_fill(const tracks *t, const treadle_op *op) {
 static treadle_status take(treadle_sink *sink, const treadle_op *op) {
   treadle_status status = TREADLE_OK;
   tracks *t = (tracks *)sink;
-  int64_t page = t->classes->page_bytes;
+  int64_t page = t->lanes->page_bytes;
   model *of = &t->models[op->tensor >= 0 ? t->model_of[op->tensor] : model_of_fill(t, op)];
   touch next = {.begin = op->to,
                 .atom = op->wave,
@@ -214,7 +214,7 @@ out:
   return status;
 }
 
-static treadle_status walk_turn(tracks *t, treadle_classes *by_atoms) {
+static treadle_status walk_turn(tracks *t, treadle_lanes *by_atoms) {
   treadle_status status = TREADLE_OK;
   t->pieces.count = 0;
   for (size_t i = 0; i < t->bundles.count; i++) {
@@ -243,7 +243,7 @@ out:
 /* From `shift` bytes behind the touch on; its range is `reach` bytes longer. Arrangements move what is of one storage tensor as
  * one. */
 static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, int64_t reach) {
-  int64_t page_bytes = t->classes->page_bytes;
+  int64_t page_bytes = t->lanes->page_bytes;
   for (int32_t i = 0; i < t->target_count; i++) {
     const treadle_track_target *to = &t->targets[i];
     int64_t begin = of->begin + shift;
@@ -265,16 +265,16 @@ static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, 
 static void play(const tracks *t, int32_t tensor) {
   const model *of = &t->models[t->model_of[tensor]];
   const treadle_tensor *is = &t->own->model->tensors[tensor];
-  bool banded = treadle_is_banded(t->own, t->other, tensor);
+  bool banded = treadle_is_in_block_rows(t->own, t->other, tensor);
   const treadle_position *position =
-      &t->classes->positions[banded && is->scale_of >= 0 ? is->scale_of : tensor];
+      &t->lanes->positions[banded && is->scale_of >= 0 ? is->scale_of : tensor];
   int64_t shift = begin_of(t, tensor) - begin_of(t, of->tensor);
   for (int32_t i = of->touches; i >= 0; i = t->touches.items[i].next) {
     const touch *at = &t->touches.items[i];
-    int32_t waves = t->classes->waves, wave = waves - 1;
+    int32_t waves = t->lanes->waves, wave = waves - 1;
     if (at->atom >= 0) wave = treadle_atom_wave(&t->atoms.list.items[at->atom], position, waves);
     if (of->distance == 0) mark(t, at, wave, shift, 0);
-    bool together = at->op < 0 && of->distance - (at->last - at->begin) <= t->classes->page_bytes;
+    bool together = at->op < 0 && of->distance - (at->last - at->begin) <= t->lanes->page_bytes;
     for (size_t k = of->stretch_first; of->distance > 0 && k < of->stretch_end; k++) {
       const stretch *s = &t->stretches.items[k];
       int64_t first = shift + (s->first - s->walked) * of->distance;
@@ -300,7 +300,7 @@ static treadle_status take_fill(treadle_sink *sink, const treadle_op *op) {
   for (int32_t i = 0; op->tensor < 0 && i < t->target_count; i++) {
     const treadle_track_target *to = &t->targets[i];
     int64_t begin = to->arrangement ? treadle_plan_place(to->arrangement, op->to) : op->to;
-    treadle_pages_touch(to->pages, t->classes->page_bytes, op, begin);
+    treadle_pages_touch(to->pages, t->lanes->page_bytes, op, begin);
   }
   return TREADLE_OK;
 }
@@ -323,7 +323,7 @@ static treadle_status walk_fills(tracks *t) {
     TRY(treadle_array_push(&t->pieces, all->items[i]));
   }
   if (t->pieces.count > 0)
-    TRY(treadle_direction_walk_pieces(t->classes, t->other, t->own, t->rank, &t->pieces, &sink.sink));
+    TRY(treadle_direction_walk_pieces(t->lanes, t->other, t->own, t->rank, &t->pieces, &sink.sink));
 out:
   return status;
 }
@@ -344,15 +344,15 @@ static void release(tracks *t) {
   treadle_array_release(&t->cells);
 }
 
-treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_t *kin, int side,
-                                   int64_t rank, treadle_cuts_of_all *all,
-                                   const treadle_track_target *targets, int32_t count) {
+treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *kin, int side, int64_t rank,
+                                   treadle_cuts_of_all *all, const treadle_track_target *targets,
+                                   int32_t count) {
   treadle_status status = TREADLE_OK;
-  const treadle_layout *own = side == TREADLE_FROM ? classes->from : classes->to;
+  const treadle_layout *own = side == TREADLE_FROM ? lanes->from : lanes->to;
   tracks t = {.sink = {.take = take, .no_sources = true, .cuts.all = all},
-              .classes = classes,
+              .lanes = lanes,
               .own = own,
-              .other = side == TREADLE_FROM ? classes->to : classes->from,
+              .other = side == TREADLE_FROM ? lanes->to : lanes->from,
               .kin = kin,
               .rank = rank,
               .all = all,
@@ -360,7 +360,7 @@ treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_
               .target_count = count,
               .turns = 1,
               .holdings = {.layout = own}};
-  treadle_classes by_atoms = *classes;
+  treadle_lanes by_atoms = *lanes;
   const treadle_form *forms = treadle_layout_forms(own);
   by_atoms.atoms = &t.atoms;
   by_atoms.waves = 0;

@@ -7,8 +7,8 @@
 #ifndef TREADLE_PLAN_TRACKS_H
 #define TREADLE_PLAN_TRACKS_H
 
-#include "layout/alike.h"
-#include "plan/classes.h"
+#include "layout/signatures.h"
+#include "plan/lanes.h"
 #include "plan/pages.h"
 
 /* Pages that are marked: of a window as it is arranged (NULL: as its layout has it). */
@@ -19,8 +19,8 @@ typedef struct treadle_track_target {
 
 /* Marks the pages of a rank's window in one layout of the pair, with classes->waves waves, in all of these arrangements. kin:
  * treadle_kin_list of the pair. all: of a report, or NULL. */
-treadle_status treadle_tracks_play(const treadle_classes *classes, const uint64_t *kin, int side,
-                                   int64_t rank, treadle_cuts_of_all *all,
-                                   const treadle_track_target *targets, int32_t count);
+treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *kin, int side, int64_t rank,
+                                   treadle_cuts_of_all *all, const treadle_track_target *targets,
+                                   int32_t count);
 
 #endif

@@ -30,9 +30,10 @@ static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, trea
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
     treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i], direction->ops.items[i].to);
-  for (size_t i = 0; i < direction->bands.count; i++) {
-    const treadle_band *band = &direction->bands.items[i];
-    treadle_pages_touch_band(lives, plan->page_bytes, band, &direction->band_parts.items[band->part_first]);
+  for (size_t i = 0; i < direction->block_rows.count; i++) {
+    const treadle_block_row *block_row = &direction->block_rows.items[i];
+    treadle_pages_touch_block_row(lives, plan->page_bytes, block_row,
+                                  &direction->block_row_parts.items[block_row->part_first]);
   }
   return TREADLE_OK;
 }
@@ -40,7 +41,7 @@ static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, trea
 /* Lists pages by the wave that first writes them: a counting sort. */
 static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const treadle_page_life *lives) {
   int32_t waves = sw->plan->waves;
-  treadle_turns *turns = &sw->books.turns[to];
+  treadle_first_writes *turns = &sw->books.turns[to];
   int64_t count = sw->space.tables.pages[treadle_class_of(to)];
   turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
   turns->first = treadle_alloc_array((size_t)waves + 1, sizeof *turns->first);
@@ -79,7 +80,7 @@ static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
 /* The plan promises that nothing is reclaimed before first_reclaim; a failure's message relies on it. */
 static void check_first_reclaim(const treadle_switch *sw, treadle_mode to) {
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  const treadle_turns *turns = &sw->books.turns[to];
+  const treadle_first_writes *turns = &sw->books.turns[to];
   for (int32_t i = 0; i < turns->first[direction->first_reclaim]; i++)
     assert(turns->last_use[turns->page[i]] < 0);
   (void)turns;
@@ -183,7 +184,7 @@ static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int3
 treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   treadle_class new = treadle_class_of(to), old = treadle_class_opposite(new);
-  const treadle_turns *turns = &sw->books.turns[to];
+  const treadle_first_writes *turns = &sw->books.turns[to];
   for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
     int32_t page = turns->page[i], physical = sw->space.tables.page[new][page];
     treadle_class owner = (treadle_class)sw->books.owner[physical];

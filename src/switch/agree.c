@@ -94,7 +94,7 @@ static treadle_status check_options(const treadle_switch_options *options) {
 static treadle_status check(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->terms.options;
-  TRY(treadle_given_take(sw));
+  TRY(treadle_explicit_take(sw));
   TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
@@ -151,11 +151,12 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
-  const treadle_ground_options ground = {
+  const treadle_plan_base_options plan_base = {
       .page_bytes = page, .alias = options->alias, .keep_params = !sw->terms.leaves[TREADLE_PARAMS]};
-  treadle_ground_release(&sw->agreed.ground);
-  TRY(treadle_ground_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &ground, &sw->agreed.ground));
-  mine->cap_min = sw->agreed.ground.cap_min_bytes;
+  treadle_plan_base_release(&sw->agreed.plan_base);
+  TRY(treadle_plan_base_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &plan_base,
+                               &sw->agreed.plan_base));
+  mine->cap_min = sw->agreed.plan_base.cap_min_bytes;
 out:
   return status;
 }
@@ -307,8 +308,8 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   treadle_status status = TREADLE_OK;
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
-  TRY(treadle_plan_make_on(&sw->agreed.ground, waves, cap, &sw->plan));
-  TRY(treadle_given_check(sw));
+  TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
+  TRY(treadle_explicit_check(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
 out:

@@ -26,7 +26,7 @@ static void come(treadle_switch *sw, bool leaving, bool staying) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
     treadle_load(sw, (treadle_class)c);
-    treadle_foreign_back(sw, (treadle_class)c);
+    treadle_caller_memory_back(sw, (treadle_class)c);
   }
 }
 
@@ -34,7 +34,7 @@ static treadle_status go(treadle_switch *sw, bool leaving, bool staying) {
   treadle_status status = TREADLE_OK;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
-    treadle_foreign_out(sw, (treadle_class)c);
+    treadle_caller_memory_out(sw, (treadle_class)c);
     TRY(treadle_offload(sw, (treadle_class)c));
   }
 out:
@@ -77,12 +77,12 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
 
 /* Params are in their window, before anybody may read them there. */
 static treadle_status make_ready(treadle_switch *sw) {
-  treadle_status status = treadle_foreign_check(sw);
+  treadle_status status = treadle_caller_memory_check(sw);
   if (status != TREADLE_OK) return status;
   if (sw->mode == TREADLE_HOST)
     treadle_load(sw, TREADLE_PARAMS);
   else
-    treadle_foreign_out(sw, TREADLE_PARAMS);
+    treadle_caller_memory_out(sw, TREADLE_PARAMS);
   return TREADLE_OK;
 }
 
@@ -175,7 +175,7 @@ out:
 static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_epoch_enter(sw, aim));
-  TRY(treadle_foreign_check(sw));
+  TRY(treadle_caller_memory_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);
   if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
@@ -202,7 +202,7 @@ static void arrive(treadle_switch *sw, treadle_mode aim) {
   else
     treadle_account_take(sw, TREADLE_PARAMS);
   treadle_account_leave(sw, TREADLE_INFER_PARAMS);
-  treadle_foreign_back(sw, TREADLE_PARAMS);
+  treadle_caller_memory_back(sw, TREADLE_PARAMS);
   if (aim == TREADLE_TRAIN) come(sw, true, false);
 }
 
@@ -223,7 +223,7 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
 treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   assert(sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw));
-  TRY(treadle_foreign_check(sw));
+  TRY(treadle_caller_memory_check(sw));
   TRY(treadle_engine_unbind(sw));
   treadle_account_leave(sw, TREADLE_KV);
   arrive(sw, TREADLE_TRAIN);
@@ -239,7 +239,7 @@ out:
 static treadle_status leave_for_host(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
   treadle_twin_begin(sw);
-  if (old == TREADLE_TRAIN) treadle_foreign_out(sw, TREADLE_PARAMS);
+  if (old == TREADLE_TRAIN) treadle_caller_memory_out(sw, TREADLE_PARAMS);
   TRY(go(sw, old == TREADLE_TRAIN, true));
   TRY(treadle_offload(sw, TREADLE_PARAMS));
 out:
@@ -252,13 +252,13 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   treadle_mode old = sw->mode;
-  TRY(treadle_foreign_check(sw));
+  TRY(treadle_caller_memory_check(sw));
   if (aim == TREADLE_HOST) {
     TRY(leave_for_host(sw, old));
   } else {
     if (old == TREADLE_HOST) {
       treadle_load(sw, TREADLE_PARAMS);
-      treadle_foreign_back(sw, TREADLE_PARAMS);
+      treadle_caller_memory_back(sw, TREADLE_PARAMS);
     }
     come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST);
   }

@@ -65,16 +65,16 @@ static treadle_status arrange(treadle_switch *sw) {
   size_t forward = plan->forward.ops.count, back = plan->back.ops.count;
   sw->space.shared_pools = treadle_alloc_array(ranks, sizeof *sw->space.shared_pools);
   sw->space.shared_tables = treadle_alloc_array(ranks, sizeof *sw->space.shared_tables);
-  sw->space.views[0] = treadle_alloc_array(ranks, sizeof *sw->space.views[0]);
-  sw->space.views[1] = treadle_alloc_array(ranks, sizeof *sw->space.views[1]);
+  sw->space.paged[0] = treadle_alloc_array(ranks, sizeof *sw->space.paged[0]);
+  sw->space.paged[1] = treadle_alloc_array(ranks, sizeof *sw->space.paged[1]);
   sw->work.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->work.written);
-  if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.views[0] || !sw->space.views[1] ||
+  if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.paged[0] || !sw->space.paged[1] ||
       !sw->work.written)
     return no_memory();
-  TRY(treadle_switch_bands_create(sw));
-  TRY(treadle_place_make(sw, sw->terms.options.kv_block_bytes
-                                 ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
-                                 : 0));
+  TRY(treadle_switch_block_rows_create(sw));
+  TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
+                                        ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
+                                        : 0));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   memset(sw->work.written, 0,
@@ -131,13 +131,13 @@ static treadle_status make_views(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     TRY(check_tables(sw, rank));
     const treadle_tables *tables = sw->far.tables[rank];
-    treadle_view view = {.base = sw->space.shared_pools[rank].base,
-                         .into = rank == sw->group->rank ? sw->space.base : NULL,
-                         .page_shift = shift_of(sw->plan->page_bytes)};
-    view.table = table_of(tables);
-    sw->space.views[TREADLE_TRAIN][rank] = view;
-    view.table += tables->pages[TREADLE_TRAIN];
-    sw->space.views[TREADLE_INFER][rank] = view;
+    treadle_paged paged = {.base = sw->space.shared_pools[rank].base,
+                           .into = rank == sw->group->rank ? sw->space.base : NULL,
+                           .page_shift = shift_of(sw->plan->page_bytes)};
+    paged.table = table_of(tables);
+    sw->space.paged[TREADLE_TRAIN][rank] = paged;
+    paged.table += tables->pages[TREADLE_TRAIN];
+    sw->space.paged[TREADLE_INFER][rank] = paged;
   }
 out:
   return status;

@@ -13,7 +13,7 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   if (sw->mode == TREADLE_HOST)
     return treadle_fail(TREADLE_STATE, "digest: in mode host no weights are on the device");
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
-  treadle_status status = treadle_foreign_show(sw);
+  treadle_status status = treadle_caller_memory_show(sw);
   if (status != TREADLE_OK) return status;
   return treadle_digest_add(sw->layouts[side], sw->group->rank, &sw->device,
                             sw->space.windows[treadle_class_of(side)],

@@ -15,7 +15,7 @@ enum { PARTS = 256 }; /* of one fetch */
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
 bool treadle_far_is(const treadle_switch *sw, int32_t rank) {
-  return rank >= 0 && treadle_shared_is_far(&sw->space.shared_pools[rank]);
+  return rank >= 0 && treadle_peer_memory_is_far(&sw->space.shared_pools[rank]);
 }
 
 /* ---- Page tables ---- */
@@ -23,7 +23,7 @@ bool treadle_far_is(const treadle_switch *sw, int32_t rank) {
 static treadle_status fetch_tables(treadle_switch *sw, int rank) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  const treadle_shared *shared = &sw->space.shared_tables[rank];
+  const treadle_peer_memory *shared = &sw->space.shared_tables[rank];
   const treadle_part part = {0, (int64_t)shared->bytes};
   void *copy = treadle_alloc(shared->bytes);
   if (!copy) return no_memory();
@@ -44,7 +44,7 @@ treadle_status treadle_far_tables(treadle_switch *sw) {
   if (!far->tables || !far->copies) return no_memory();
   for (int rank = 0; rank < sw->group->size; rank++) {
     far->tables[rank] = sw->space.shared_tables[rank].base;
-    if (treadle_shared_is_far(&sw->space.shared_tables[rank])) TRY(fetch_tables(sw, rank));
+    if (treadle_peer_memory_is_far(&sw->space.shared_tables[rank])) TRY(fetch_tables(sw, rank));
   }
 out:
   return status;
@@ -74,14 +74,15 @@ static int64_t most_bytes(const treadle_switch *sw, const treadle_direction *dir
   for (size_t i = 0; i < direction->ops.count; i++)
     if (treadle_far_is(sw, direction->ops.items[i].source))
       most = larger(most, bytes_of(&direction->ops.items[i]));
-  for (size_t i = 0; i < direction->bands.count; i++) {
-    const treadle_band *band = &direction->bands.items[i];
-    for (int64_t k = 0; k < band->parts; k++) {
-      const treadle_op *op = &direction->band_parts.items[band->part_first + k].op;
+  for (size_t i = 0; i < direction->block_rows.count; i++) {
+    const treadle_block_row *block_row = &direction->block_rows.items[i];
+    for (int64_t k = 0; k < block_row->parts; k++) {
+      const treadle_op *op = &direction->block_row_parts.items[block_row->part_first + k].op;
       if (!treadle_far_is(sw, op->source)) continue;
-      most = larger(most, band->quantises ? bytes_of(op)
-                                          : larger((int64_t)band->code_rows * band->code_columns,
-                                                   treadle_band_blocks(band) * (int64_t)sizeof(float)));
+      most = larger(most, block_row->quantises
+                              ? bytes_of(op)
+                              : larger((int64_t)block_row->code_rows * block_row->code_columns,
+                                       treadle_block_row_blocks(block_row) * (int64_t)sizeof(float)));
     }
   }
   return most;
@@ -103,7 +104,7 @@ treadle_status treadle_far_staging(treadle_switch *sw) {
 /* The parts of an op's source, gathered until a fetch has as many as it may. */
 typedef struct gathering {
   treadle_switch *sw;
-  const treadle_view *view;
+  const treadle_paged *paged;
   int rank;
   int32_t count;
   int64_t bytes; /* in staging, of fetches that have ended, and of the parts at hand */
@@ -130,7 +131,7 @@ out:
 static treadle_status gather_run(gathering *g, int64_t at, int64_t bytes) {
   treadle_status status = TREADLE_OK;
   while (bytes > 0) {
-    int64_t part = treadle_view_extent(g->view, at, bytes), where = treadle_view_place(g->view, at);
+    int64_t part = treadle_paged_extent(g->paged, at, bytes), where = treadle_paged_place(g->paged, at);
     treadle_part *last = g->count > 0 ? &g->sw->far.parts[g->count - 1] : NULL;
     if (last && last->at + last->bytes == where) {
       last->bytes += part;
@@ -158,9 +159,9 @@ out:
 }
 
 treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op,
-                                treadle_view *view_p) {
+                                treadle_paged *view_p) {
   treadle_status status = TREADLE_OK;
-  gathering g = {.sw = sw, .view = &sw->space.views[old][op->source], .rank = op->source};
+  gathering g = {.sw = sw, .paged = &sw->space.paged[old][op->source], .rank = op->source};
   int dims[TREADLE_MAX_AXES], count = 0;
   int64_t each = (int64_t)treadle_dtype_bytes((treadle_dtype)op->from_dtype), stride = each;
   if (op->elems == 0) return TREADLE_OK;
@@ -178,7 +179,7 @@ treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op
     op->from_stride[dims[i]] = stride;
     stride *= op->size[dims[i]];
   }
-  *view_p = (treadle_view){.base = sw->far.staging};
+  *view_p = (treadle_paged){.base = sw->far.staging};
 out:
   return status;
 }

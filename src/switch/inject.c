@@ -8,15 +8,15 @@
 static const char *const names[] = {"entry",     "offload", "wave", "commit",
                                     "committed", "bind",    "kv",   "load"};
 
-const char *treadle_point_text(treadle_point point) {
-  return (int)point >= 0 && (int)point < TREADLE_POINTS ? names[point] : "(none)";
+const char *treadle_injection_point_text(treadle_injection_point point) {
+  return (int)point >= 0 && (int)point < TREADLE_INJECTION_POINTS ? names[point] : "(none)";
 }
 
 treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
   treadle_status status;
   TREADLE_NEED(sw);
   TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_CANCEL + 1));
-  TRY(treadle_check_enum(__func__, "point", (long long)injection.point, TREADLE_POINTS));
+  TRY(treadle_check_enum(__func__, "point", (long long)injection.point, TREADLE_INJECTION_POINTS));
   if (injection.wave < 0)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
                         (int)injection.wave);
@@ -28,11 +28,11 @@ out:
   return status;
 }
 
-treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave) {
+treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point point, int32_t wave) {
   treadle_injection *injection = &sw->faults.injection;
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
-  treadle_injected what = injection->what;
+  treadle_injection_type what = injection->what;
   if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy */
   injection->what = TREADLE_INJECT_NOTHING;
   if (what == TREADLE_INJECT_KILL) raise(SIGKILL);
@@ -51,5 +51,5 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int
   treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, to, wave, words, sizeof words);
   return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
-                      *words ? words : treadle_point_text(point));
+                      *words ? words : treadle_injection_point_text(point));
 }

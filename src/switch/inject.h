@@ -5,6 +5,6 @@
 #include "treadle_testing.h"
 
 /* Comes by. */
-treadle_status treadle_switch_point(treadle_switch *sw, treadle_point point, int32_t wave);
+treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point point, int32_t wave);
 
 #endif

@@ -210,7 +210,7 @@ void treadle_twin_begin(treadle_switch *sw) {
 
 treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave) {
   treadle_status status = TREADLE_OK;
-  const treadle_turns *turns = &sw->books.turns[TREADLE_INFER];
+  const treadle_first_writes *turns = &sw->books.turns[TREADLE_INFER];
   if (!sw->terms.copied[TREADLE_PARAMS]) return TREADLE_OK;
   double begin = treadle_clock_seconds();
   if (wave < 0) {

@@ -81,7 +81,7 @@ out:
   return status;
 }
 
-treadle_status treadle_place_make(treadle_switch *sw, int64_t least) {
+treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   const treadle_plan *plan = sw->plan;

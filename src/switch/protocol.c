@@ -9,7 +9,7 @@ _Static_assert(TREADLE_GROUP_MAX <= 1 << (OUTCOME_EPOCH - OUTCOME_RANK), "a rank
 
 /* ---- Words ---- */
 
-void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value) {
+void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t value) {
   treadle_group_publish(group, &treadle_group_line(group)->words[which], value);
 }
 
@@ -23,7 +23,7 @@ static treadle_status look(void *context) {
   return treadle_epoch_check(in->sw, in->epoch);
 }
 
-treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_word which, uint64_t value,
+treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what) {
   in_epoch in = {sw, epoch};
   const treadle_watch watch = {look, &in};
@@ -58,7 +58,7 @@ void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
 
 bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
   uint64_t wanted = outcome_of(epoch, group->rank, state), word = atomic_load(&group->control->word);
-  treadle_line *line = treadle_group_line(group);
+  treadle_rank_line *line = treadle_group_line(group);
   if (atomic_load(&line->left) != TREADLE_LEFT_NOT) return false; /* who left decides nothing */
   assert(state == TREADLE_FAILED || word >= outcome_of(epoch, 0, TREADLE_OPEN));
   if (state == TREADLE_FAILED) snprintf(line->text, sizeof line->text, "%s", treadle_error_message());
@@ -72,7 +72,7 @@ bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
 
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   uint64_t word = atomic_load(&group->control->word);
-  const treadle_line *line = treadle_group_line(group);
+  const treadle_rank_line *line = treadle_group_line(group);
   if (word >> OUTCOME_EPOCH > epoch && treadle_word_of(group, group->rank, TREADLE_WORD_VERIFIED) < epoch)
     return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
                         group->rank);

@@ -9,7 +9,7 @@
 #include "transport/link.h"
 
 /* A rank's words. */
-typedef enum treadle_word {
+typedef enum treadle_setting {
   TREADLE_WORD_DONE = 0,  /* treadle_done_of the wave that it finished last */
   TREADLE_WORD_WAY,       /* mode, version and aim with which it enters, */
   TREADLE_WORD_ENTERED,   /* epochs: it has entered it, */
@@ -17,7 +17,7 @@ typedef enum treadle_word {
   TREADLE_WORD_VERIFIED,  /* has written every byte once, */
   TREADLE_WORD_STOPPED,   /* reads and writes no window of it any more */
   TREADLE_WORDS
-} treadle_word;
+} treadle_setting;
 
 _Static_assert((int)TREADLE_WORDS <= (int)TREADLE_GROUP_WORDS, "a group has as many");
 
@@ -29,7 +29,7 @@ static inline uint64_t treadle_done_of(uint64_t epoch, int32_t wave) {
   return epoch * TREADLE_DONE_STEP + 1 + (uint64_t)wave;
 }
 
-static inline uint64_t treadle_word_of(const treadle_group *group, int rank, treadle_word which) {
+static inline uint64_t treadle_word_of(const treadle_group *group, int rank, treadle_setting which) {
   return atomic_load(&group->control->lines[rank].words[which]);
 }
 
@@ -39,11 +39,11 @@ static inline uint64_t treadle_epoch_now(const treadle_group *group) {
 }
 
 /* Says a word of this rank, and wakes who waits for it. */
-void treadle_word_say(treadle_group *group, treadle_word which, uint64_t value);
+void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t value);
 
 /* treadle_group_wait, treadle_group_meet and treadle_link_fetch of a switch's group, in an epoch: they end as
  * treadle_epoch_check does. 0: none. */
-treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_word which, uint64_t value,
+treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
 treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what);
 treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,

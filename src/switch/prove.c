@@ -48,12 +48,13 @@ static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uin
                       sw->group->rank);
 }
 
-static treadle_status plant_in_band(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
+static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
   treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  const treadle_bands *bands = &treadle_switch_direction(sw, to)->bands;
-  for (size_t i = 0; i < bands->count; i++) {
-    size_t position = (seed + i) % bands->count;
-    if (fault == TREADLE_FAULT_BAND_LATE && bands->items[position].wave == sw->plan->waves - 1) continue;
+  const treadle_block_rows *block_rows = &treadle_switch_direction(sw, to)->block_rows;
+  for (size_t i = 0; i < block_rows->count; i++) {
+    size_t position = (seed + i) % block_rows->count;
+    if (fault == TREADLE_FAULT_BLOCK_ROW_LATE && block_rows->items[position].wave == sw->plan->waves - 1)
+      continue;
     sw->faults.planted = fault;
     sw->faults.at = position;
     return TREADLE_OK;
@@ -79,14 +80,14 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
 static treadle_status plant(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
   sw->faults.planted = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
-  if (treadle_fault_is_of_bands(fault)) return plant_in_band(sw, fault, seed);
+  if (treadle_fault_is_of_block_rows(fault)) return plant_in_block_row(sw, fault, seed);
   return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
 }
 
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
   treadle_status status;
   TREADLE_NEED(sw);
-  TRY(TREADLE_CHECK_ENUM(fault, TREADLE_FAULT_BAND_SCALE + 1));
+  TRY(TREADLE_CHECK_ENUM(fault, TREADLE_FAULT_BLOCK_ROW_SCALE + 1));
   if (rank < 0 || rank >= sw->group->size)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d", rank,
                         sw->group->size);

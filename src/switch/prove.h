@@ -7,8 +7,8 @@
 static inline bool treadle_fault_is_of_copies(treadle_fault fault) {
   return fault >= TREADLE_FAULT_DROP && fault <= TREADLE_FAULT_MISPLACE;
 }
-static inline bool treadle_fault_is_of_bands(treadle_fault fault) {
-  return fault >= TREADLE_FAULT_BAND_DROP;
+static inline bool treadle_fault_is_of_block_rows(treadle_fault fault) {
+  return fault >= TREADLE_FAULT_BLOCK_ROW_DROP;
 }
 
 #endif

@@ -39,7 +39,7 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
     return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: %s", treadle_class_text(which),
                         bytes, memory, fault);
   for (size_t i = 0; i < sw->foreign.count; i++) {
-    const treadle_foreign *other = &sw->foreign.items[i];
+    const treadle_caller_memory *other = &sw->foreign.items[i];
     if (overlap(memory, bytes, other->memory, other->bytes))
       return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p overlap %s of %zu bytes at %p",
                           treadle_class_text(which), bytes, memory, treadle_class_text(other->which),
@@ -59,7 +59,7 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
                         "register: %zu bytes from byte %zu on of a window of parameters of %zu bytes",
                         bytes, offset, window);
   for (size_t i = 0; i < sw->foreign.count; i++) {
-    const treadle_foreign *other = &sw->foreign.items[i];
+    const treadle_caller_memory *other = &sw->foreign.items[i];
     if (other->which == TREADLE_PARAMS && offset < other->offset + other->bytes && other->offset < end)
       return treadle_fail(TREADLE_REFUSED,
                           "register: bytes %zu to %zu of the parameters overlap %zu to %zu", offset, end,
@@ -83,7 +83,7 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
                                offset);
 }
 
-static treadle_status add_memory(treadle_switch *sw, treadle_foreign foreign) {
+static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory foreign) {
   treadle_status status = TREADLE_OK;
   treadle_class which = foreign.which;
   if (sw->mode != TREADLE_TRAIN)
@@ -117,15 +117,15 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
     return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
   treadle_status status = treadle_helm_take(sw, "register");
   if (status != TREADLE_OK) return status;
-  status =
-      add_memory(sw, (treadle_foreign){.which = which, .offset = offset, .memory = memory, .bytes = bytes});
+  status = add_memory(
+      sw, (treadle_caller_memory){.which = which, .offset = offset, .memory = memory, .bytes = bytes});
   treadle_helm_leave(sw);
   return status;
 }
 
-treadle_status treadle_foreign_check(const treadle_switch *sw) {
+treadle_status treadle_caller_memory_check(const treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++) {
-    const treadle_foreign *foreign = &sw->foreign.items[i];
+    const treadle_caller_memory *foreign = &sw->foreign.items[i];
     if (!treadle_is_mapped(foreign->memory, foreign->bytes))
       return treadle_fail(
           TREADLE_STATE, "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
@@ -138,7 +138,7 @@ treadle_status treadle_foreign_check(const treadle_switch *sw) {
 static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
   double begin = treadle_clock_seconds();
   for (size_t i = 0; i < sw->foreign.count; i++) {
-    treadle_foreign *foreign = &sw->foreign.items[i];
+    treadle_caller_memory *foreign = &sw->foreign.items[i];
     char *there = which == TREADLE_PARAMS ? sw->space.base + foreign->offset : foreign->twin;
     if (foreign->which != which || !there || (!out && !foreign->away)) continue;
     sw->device.ops->move(&sw->device, out ? there : foreign->memory, out ? foreign->memory : there,
@@ -150,19 +150,19 @@ static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
   *(out ? &sw->stats.offload_seconds : &sw->stats.load_seconds) += treadle_clock_seconds() - begin;
 }
 
-void treadle_foreign_out(treadle_switch *sw, treadle_class which) { copy_class(sw, which, true); }
-void treadle_foreign_back(treadle_switch *sw, treadle_class which) { copy_class(sw, which, false); }
+void treadle_caller_memory_out(treadle_switch *sw, treadle_class which) { copy_class(sw, which, true); }
+void treadle_caller_memory_back(treadle_switch *sw, treadle_class which) { copy_class(sw, which, false); }
 
-treadle_status treadle_foreign_show(treadle_switch *sw) {
+treadle_status treadle_caller_memory_show(treadle_switch *sw) {
   const treadle_switch_stats stats = sw->stats;
   if (sw->mode != TREADLE_TRAIN) return TREADLE_OK;
-  treadle_status status = treadle_foreign_check(sw);
-  if (status == TREADLE_OK) treadle_foreign_out(sw, TREADLE_PARAMS);
+  treadle_status status = treadle_caller_memory_check(sw);
+  if (status == TREADLE_OK) treadle_caller_memory_out(sw, TREADLE_PARAMS);
   sw->stats = stats; /* it is no part of a switch */
   return status;
 }
 
-void treadle_foreign_release(treadle_switch *sw) {
+void treadle_caller_memory_release(treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++)
     if (sw->foreign.items[i].twin) munmap(sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
   treadle_array_release(&sw->foreign);

@@ -35,8 +35,9 @@ const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int3
   }
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1] && tensor < 0; i++)
     tensor = direction->ops.items[i].tensor;
-  for (int32_t i = direction->band_first[wave]; i < direction->band_first[wave + 1] && tensor < 0; i++)
-    tensor = direction->bands.items[i].tensor;
+  for (int32_t i = direction->block_row_first[wave]; i < direction->block_row_first[wave + 1] && tensor < 0;
+       i++)
+    tensor = direction->block_rows.items[i].tensor;
   snprintf(room, bytes, "wave %d (tensor '%s')", wave,
            tensor < 0 ? "none here" : model->tensors[tensor].name);
   return room;
@@ -77,11 +78,11 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   treadle_status status = TREADLE_OK;
   const treadle_group *group = sw->group;
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  const treadle_view *own = &sw->space.views[to][group->rank];
-  const treadle_view *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.views[old][op->source];
+  const treadle_paged *own = &sw->space.paged[to][group->rank];
+  const treadle_paged *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.paged[old][op->source];
   if (treadle_far_is(sw, op->source)) {
     treadle_op near = *op;
-    treadle_view staged;
+    treadle_paged staged;
     TRY(treadle_far_take(sw, old, &near, &staged));
     sw->device.ops->copy(&sw->device, &near, &staged, own);
   } else {
@@ -101,7 +102,7 @@ out:
   return status;
 }
 
-/* The one place where a planted fault of a copy lives; those of bands are in run_bands.c. */
+/* The one place where a planted fault of a copy lives; those of block rows are in run_block_rows.c. */
 static treadle_status carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op,
                                         size_t position) {
   treadle_status status = TREADLE_OK;
@@ -120,7 +121,7 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    char *at = treadle_view_into(&sw->space.views[to][sw->group->rank], direction->ops.items[i].to), byte;
+    char *at = treadle_paged_into(&sw->space.paged[to][sw->group->rank], direction->ops.items[i].to), byte;
     sw->device.ops->move(&sw->device, &byte, at, 1);
     byte ^= 0x10;
     sw->device.ops->move(&sw->device, at, &byte, 1);
@@ -140,7 +141,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN)
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
-  TRY(treadle_switch_bands_run(sw, to, wave, false));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, false));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];
     TRY(treadle_helm_check(sw));
@@ -149,7 +150,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
     else
       TRY(carry_out(sw, to, op, (size_t)i));
   }
-  TRY(treadle_switch_bands_run(sw, to, wave, true));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, true));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
@@ -163,7 +164,7 @@ out:
 static treadle_status find_difference(const treadle_switch *sw, const treadle_direction *direction) {
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    const treadle_written *written = &sw->work.written[i];
+    const treadle_written_bytes *written = &sw->work.written[i];
     char words[400];
     op_words(sw, op, words, sizeof words);
     if (written->times == 0)
@@ -202,7 +203,7 @@ static treadle_status check_coverage(const treadle_switch *sw, const treadle_dir
   uint64_t sum = 0;
   bool once = true;
   int64_t aliased = 0;
-  TRY(treadle_switch_bands_check(sw, direction, &sum));
+  TRY(treadle_switch_block_rows_check(sw, direction, &sum));
   for (size_t i = 0; i < direction->ops.count; i++) {
     sum += sw->work.written[i].mark;
     once = once && sw->work.written[i].times == 1;
@@ -223,7 +224,7 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   memset(sw->work.written, 0, direction->ops.count * sizeof *sw->work.written);
-  memset(sw->work.bands, 0, direction->bands.count * sizeof *sw->work.bands);
+  memset(sw->work.block_rows, 0, direction->block_rows.count * sizeof *sw->work.block_rows);
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;

@@ -203,16 +203,16 @@ void treadle_switch_release(treadle_switch *sw) {
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);
   treadle_plan_destroy(sw->plan);
-  treadle_ground_release(&sw->agreed.ground);
+  treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_free(sw->space.shared_pools);
   treadle_free(sw->space.shared_tables);
-  for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.views[mode]);
+  for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.paged[mode]);
   treadle_account_release(sw);
   treadle_twins_release(sw);
-  treadle_foreign_release(sw);
+  treadle_caller_memory_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_free(sw->work.written);
-  treadle_switch_bands_release(sw);
+  treadle_switch_block_rows_release(sw);
   treadle_helm_destroy(sw->helm);
   treadle_free(sw);
 }

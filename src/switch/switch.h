@@ -6,7 +6,7 @@
  *   epoch.c     how the ranks enter, commit and fail together
  *   protocol.c  the words by which they do, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
- *   run_bands.c its fp8 blocks: quantised and dequantised
+ *   run_block_rows.c its fp8 blocks: quantised and dequantised
  *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
  *   account.c   who holds which page, wave by wave
@@ -15,7 +15,7 @@
  *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
- *   given.c     one that was made before
+ *   ready_plan.c     one that was made before
  *   room.c      whether there is memory for it
  *   create.c    how they make their memory
  *   rejoin.c    another group
@@ -56,19 +56,19 @@ typedef struct treadle_page_tables {
 } treadle_page_tables;
 
 /* Pages of a window that a direction writes, by the wave that first does so. */
-typedef struct treadle_turns {
+typedef struct treadle_first_writes {
   int32_t *page;  /* of the window */
   int32_t *first; /* [waves + 1] index of the first of each wave */
   int32_t
       *last_use; /* by page of the window: the last wave that reads what the old mode has there; -1: none */
-} treadle_turns;
+} treadle_first_writes;
 
-/* What was really written by an op, or by a run of bands. */
-typedef struct treadle_written {
+/* What was really written by an op, or by a run of block rows. */
+typedef struct treadle_written_bytes {
   uint64_t mark;
   uint32_t times;
-  int32_t wave; /* of bands: in which they were made */
-} treadle_written;
+  int32_t wave; /* of block rows: in which they were made */
+} treadle_written_bytes;
 
 /* Host memory of a class. */
 typedef struct treadle_twin {
@@ -78,27 +78,27 @@ typedef struct treadle_twin {
 } treadle_twin;
 
 /* The caller's own memory. */
-typedef struct treadle_foreign {
+typedef struct treadle_caller_memory {
   treadle_class which;
   size_t offset, bytes; /* offset: in the window of params */
   char *memory, *twin;  /* twin: of gradients and optimizer state that is copied */
   bool away;            /* what it holds was copied out, and not back yet */
-} treadle_foreign;
+} treadle_caller_memory;
 
-/* What must be found again in the plan that the switch makes, where one was given (given.c). */
-typedef struct treadle_given_plan {
+/* What must be found again in the plan that the switch makes, where one was given (ready_plan.c). */
+typedef struct treadle_explicit_plan {
   bool is; /* was one given? */
   int32_t waves;
   int64_t physical_pages;
   uint64_t digest;
-  size_t ops[2], bands[2]; /* forward, back */
+  size_t ops[2], block_rows[2]; /* forward, back */
   uint64_t coverage[2];
-} treadle_given_plan;
+} treadle_explicit_plan;
 
 /* What the options mean (create.c), unchanged since. */
 typedef struct treadle_terms {
   treadle_switch_options options; /* as given; of the plan that was given, where they left it open */
-  treadle_given_plan given;
+  treadle_explicit_plan given;
   double timeout_seconds;
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
@@ -106,7 +106,7 @@ typedef struct treadle_terms {
 
 /* What the ranks have agreed on (agree.c), beside the plan. */
 typedef struct treadle_agreement {
-  treadle_ground ground;                /* of the plan */
+  treadle_plan_base plan_base;          /* of the plan */
   size_t bound_bytes, pool_bound_bytes; /* treadle_switch_bound, treadle_switch_pool_bound */
   bool returns; /* rejoining in mode INFER, this rank goes to TRAIN by itself: others are there */
 } treadle_agreement;
@@ -119,8 +119,8 @@ typedef struct treadle_space {
   size_t bytes;                    /* of them */
   void *windows[TREADLE_CLASSES];
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
-  treadle_shared *shared_pools, *shared_tables; /* by rank */
-  treadle_view *views[2];                       /* by mode and rank */
+  treadle_peer_memory *shared_pools, *shared_tables; /* by rank */
+  treadle_paged *paged[2];                           /* by mode and rank */
 } treadle_space;
 
 /* What stands for memory that cannot be read in place (far.c). */
@@ -135,7 +135,7 @@ typedef struct treadle_far {
 typedef struct treadle_books {
   uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
   int64_t held[TREADLE_CLASSES + 1];
-  treadle_turns turns[2]; /* by the mode that is entered */
+  treadle_first_writes turns[2]; /* by the mode that is entered */
 } treadle_books;
 
 /* Who may touch what (guard.c). */
@@ -144,11 +144,12 @@ typedef struct treadle_guards {
   bool shared;             /* pages of params that the engine has are read-only */
 } treadle_guards;
 
-/* What runs a direction of the plan (run.c, run_bands.c). */
+/* What runs a direction of the plan (run.c, run_block_rows.c). */
 typedef struct treadle_work {
-  treadle_written *written; /* [ops of the longer direction] */
-  treadle_written *bands;   /* [bands of the longer direction] what was really written by each */
-  void *scratch_values;     /* of the largest band of both directions, as are */
+  treadle_written_bytes *written; /* [ops of the longer direction] */
+  treadle_written_bytes
+      *block_rows;      /* [block rows of the longer direction] what was really written by each */
+  void *scratch_values; /* of the largest block row of both directions, as are */
   uint8_t *scratch_codes;
   float *scratch_scales;
 } treadle_work;
@@ -164,7 +165,7 @@ typedef struct treadle_binding {
 /* What is to go wrong, on purpose (prove.c, inject.c). */
 typedef struct treadle_faults {
   treadle_fault planted; /* in the next switch */
-  size_t at;             /* which copy, or run of bands */
+  size_t at;             /* which copy, or run of block rows */
   treadle_op misplaced;
   treadle_injection injection;
 } treadle_faults;
@@ -201,7 +202,7 @@ struct treadle_switch {
   treadle_binding engine;
   treadle_faults faults;
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
-  TREADLE_ARRAY(treadle_foreign) foreign;
+  TREADLE_ARRAY(treadle_caller_memory) foreign;
 
   /* The state machine (switch.c, arrows.c). */
   _Atomic treadle_mode mode; /* any thread may read both */
@@ -284,12 +285,12 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
 
-/* ---- given.c ---- */
+/* ---- ready_plan.c ---- */
 
 /* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
-treadle_status treadle_given_take(treadle_switch *sw);
+treadle_status treadle_explicit_take(treadle_switch *sw);
 /* Is sw->plan the one that was given? */
-treadle_status treadle_given_check(const treadle_switch *sw);
+treadle_status treadle_explicit_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
@@ -327,15 +328,15 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
 const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int32_t wave, char *room,
                                  size_t bytes);
 
-/* Memory for the bands of both directions, made before the first switch. */
-treadle_status treadle_switch_bands_create(treadle_switch *sw);
-void treadle_switch_bands_release(treadle_switch *sw);
-/* Carries out the bands of a wave: those that read what this rank has written in it (twin), or the others. */
-treadle_status treadle_switch_bands_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
-/* Adds what bands have written to *sum_p; fails when one did not do it once, in its own
+/* Memory for the block rows of both directions, made before the first switch. */
+treadle_status treadle_switch_block_rows_create(treadle_switch *sw);
+void treadle_switch_block_rows_release(treadle_switch *sw);
+/* Carries out the block rows of a wave: those that read what this rank has written in it (twin), or the others. */
+treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
+/* Adds what block rows have written to *sum_p; fails when one did not do it once, in its own
  * wave. */
-treadle_status treadle_switch_bands_check(const treadle_switch *sw, const treadle_direction *direction,
-                                          uint64_t *sum_p);
+treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const treadle_direction *direction,
+                                               uint64_t *sum_p);
 
 /* ---- far.c ---- */
 
@@ -347,12 +348,13 @@ treadle_status treadle_far_tables(treadle_switch *sw);
 treadle_status treadle_far_staging(treadle_switch *sw);
 void treadle_far_release(treadle_switch *sw);
 /* Fetches what an op reads of the window that a far rank has of mode `old`; the op then reads *view_p. */
-treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op, treadle_view *view_p);
+treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op,
+                                treadle_paged *view_p);
 
 /* ---- place.c ---- */
 
 /* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
-treadle_status treadle_place_make(treadle_switch *sw, int64_t least);
+treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);
 
 /* ---- account.c ---- */
 
@@ -390,13 +392,13 @@ treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
 /* ---- register.c ---- */
 
 /* Is all memory that was registered still there? */
-treadle_status treadle_foreign_check(const treadle_switch *sw);
+treadle_status treadle_caller_memory_check(const treadle_switch *sw);
 /* The caller's params to the window; gradients and optimizer state to their twins. Back: what was copied out. */
-void treadle_foreign_out(treadle_switch *sw, treadle_class which);
+void treadle_caller_memory_out(treadle_switch *sw, treadle_class which);
 /* In mode TRAIN: the caller's params are in the window, for who reads it there. */
-treadle_status treadle_foreign_show(treadle_switch *sw);
-void treadle_foreign_back(treadle_switch *sw, treadle_class which);
-void treadle_foreign_release(treadle_switch *sw);
+treadle_status treadle_caller_memory_show(treadle_switch *sw);
+void treadle_caller_memory_back(treadle_switch *sw, treadle_class which);
+void treadle_caller_memory_release(treadle_switch *sw);
 
 /* ---- engine.c ---- */
 

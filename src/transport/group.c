@@ -1,4 +1,4 @@
-/* What all kinds of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather.
+/* What all types of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather.
  *
  *   1. A word of a line is written by its owner only (but for `waiters`, a count of others), and words that are
  *      waited for only grow.
@@ -13,11 +13,11 @@
 #include <string.h>
 
 size_t treadle_control_bytes(int size) {
-  return sizeof(treadle_control) + (size_t)size * sizeof(treadle_line);
+  return sizeof(treadle_control) + (size_t)size * sizeof(treadle_rank_line);
 }
 
 treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int size, double timeout_seconds,
-                                  treadle_control *control, void *kind, treadle_group **group_p) {
+                                  treadle_control *control, void *state, treadle_group **group_p) {
   *group_p = NULL;
   treadle_group *group = treadle_alloc(sizeof *group);
   if (!group) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
@@ -27,7 +27,7 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
                            .size = size,
                            .timeout_seconds = timeout_seconds,
                            .control = control,
-                           .kind = kind};
+                           .state = state};
   *group_p = group;
   return TREADLE_OK;
 }
@@ -42,12 +42,12 @@ int treadle_group_size(const treadle_group *group) {
   return group->size;
 }
 
-treadle_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
+treadle_rank_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
 
 /* ---- Leaving ---- */
 
 static void leave(treadle_group *group, uint32_t how) {
-  treadle_line *line = treadle_group_line(group);
+  treadle_rank_line *line = treadle_group_line(group);
   if (atomic_load(&line->left) == TREADLE_LEFT_NOT) {
     if (how == TREADLE_LEFT_FAILED)
       snprintf(line->left_message, sizeof line->left_message, "%s", treadle_error_message());
@@ -127,7 +127,7 @@ treadle_status treadle_group_last_words(treadle_group *group, const void *words,
   if (bytes > TREADLE_GROUP_PAYLOAD)
     return treadle_fail(TREADLE_REFUSED, "treadle_group_last_words: %zu bytes; at most %d", bytes,
                         TREADLE_GROUP_PAYLOAD);
-  treadle_line *line = treadle_group_line(group);
+  treadle_rank_line *line = treadle_group_line(group);
   if (bytes > 0) memcpy(line->payload[0], words, bytes);
   treadle_group_publish(group, &line->last_words, 1);
   return TREADLE_OK;

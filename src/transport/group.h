@@ -1,6 +1,6 @@
 /* A group: the ranks that switch together, on one node, and the little they share.
  *
- * Each kind of group (self, shared memory between processes, threads of one process for tests) is one
+ * Each type of group (self, shared memory between processes, threads of one process for tests) is one
  * file and one row; all give the same things: a control block that all ranks map, in which each rank has a
  * line of words, and a link by which memory is read (link.h). Everything that waits looks at the
  * liveness of the rank it waits for, at the time limit and at what the caller watches, and names that rank. No MPI call is
@@ -24,7 +24,7 @@ enum { TREADLE_GROUP_WORDS = 8 };
 
 /* One rank's line of the control block. Words have one writer, the rank itself; but pid and
  * start_time come from whoever makes the group, and `waiters` from those who wait. */
-typedef struct treadle_line {
+typedef struct treadle_rank_line {
   /* Of who uses the group (switch/protocol.h). */
   _Alignas(64) _Atomic uint64_t words[TREADLE_GROUP_WORDS];
   /* Of the group. */
@@ -39,13 +39,13 @@ typedef struct treadle_line {
   char left_message[TREADLE_GROUP_MESSAGE]; /* why, written before left becomes TREADLE_LEFT_FAILED */
   char text[TREADLE_GROUP_MESSAGE];         /* beside `words`, of who uses the group */
   char payload[2][TREADLE_GROUP_PAYLOAD];   /* what treadle_group_gather gives, two generations */
-} treadle_line;
+} treadle_rank_line;
 
 enum { TREADLE_LEFT_NOT = 0, TREADLE_LEFT_CLOSED = 1, TREADLE_LEFT_FAILED = 2 };
 
 typedef struct treadle_control {
   _Alignas(64) _Atomic uint64_t word; /* of who uses the group: any rank may change it */
-  treadle_line lines[];               /* one a rank */
+  treadle_rank_line lines[];          /* one a rank */
 } treadle_control;
 
 typedef struct treadle_link treadle_link; /* link.h */
@@ -54,7 +54,7 @@ typedef struct treadle_group_ops {
   const char *name;
   const treadle_link *link;                      /* how its ranks read each other's memory */
   bool (*alive)(treadle_group *group, int rank); /* is that rank's process (or thread) still there? */
-  void (*destroy)(treadle_group *group);         /* ends `kind` and the control block */
+  void (*destroy)(treadle_group *group);         /* ends `state` and the control block */
 } treadle_group_ops;
 
 struct treadle_group {
@@ -66,18 +66,18 @@ struct treadle_group {
   uint64_t barriers;                               /* entered by this rank */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
-  void *kind;
+  void *state;
 };
 
 /* Bytes of a control block for `size` ranks. */
 size_t treadle_control_bytes(int size);
 
-/* Makes a group around a control block. On failure `kind` and the control block stay the caller's. */
+/* Makes a group around a control block. On failure `state` and the control block stay the caller's. */
 treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int size, double timeout_seconds,
-                                  treadle_control *control, void *kind, treadle_group **group_p);
+                                  treadle_control *control, void *state, treadle_group **group_p);
 
 /* This rank's line. */
-treadle_line *treadle_group_line(treadle_group *group);
+treadle_rank_line *treadle_group_line(treadle_group *group);
 
 /* Stores a word of this rank's line and wakes who waits for it. */
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value);

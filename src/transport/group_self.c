@@ -7,15 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static treadle_status self_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
+static treadle_status self_publish(treadle_group *group, const treadle_offer *mine,
+                                   treadle_peer_memory *all) {
   (void)group;
-  all[0] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
+  all[0] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes};
   return TREADLE_OK;
 }
 
-static void self_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+static void self_withdraw(treadle_group *group, const treadle_device *device, treadle_peer_memory *all) {
   (void)group, (void)device;
-  all[0] = (treadle_shared){0};
+  all[0] = (treadle_peer_memory){0};
 }
 
 static const treadle_link self_link = {"self", self_publish, self_withdraw, NULL, NULL, NULL, NULL};

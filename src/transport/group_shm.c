@@ -54,7 +54,7 @@ uint64_t treadle_shm_start_time(pid_t pid) {
 
 static treadle_status watch_processes(treadle_shm *shm) {
   for (int rank = 0; rank < shm->size; rank++) {
-    const treadle_line *line = &shm->control->lines[rank];
+    const treadle_rank_line *line = &shm->control->lines[rank];
     pid_t pid = (pid_t)atomic_load(&line->pid);
     int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
     if (descriptor < 0 && errno != ESRCH)
@@ -70,7 +70,7 @@ static treadle_status watch_processes(treadle_shm *shm) {
 }
 
 static bool shm_alive(treadle_group *group, int rank) {
-  const treadle_shm *shm = group->kind;
+  const treadle_shm *shm = group->state;
   struct pollfd process = {.fd = shm->processes[rank], .events = POLLIN};
   if (process.fd < 0) return false;
   return poll(&process, 1, 0) == 0 || !(process.revents & POLLIN);
@@ -91,7 +91,7 @@ static void release(treadle_shm *shm) {
   treadle_free(shm);
 }
 
-static void shm_destroy(treadle_group *group) { release(group->kind); }
+static void shm_destroy(treadle_group *group) { release(group->state); }
 
 static const treadle_group_ops shm_ops = {"shared memory", &treadle_shm_link, shm_alive, shm_destroy};
 

@@ -9,15 +9,15 @@
 
 typedef struct common { /* of all groups of one call */
   treadle_control *control;
-  treadle_shared *shared; /* [size] */
+  treadle_peer_memory *shared; /* [size] */
   atomic_int users;
 } common;
 
 static treadle_status threads_publish(treadle_group *group, const treadle_offer *mine,
-                                      treadle_shared *all) {
+                                      treadle_peer_memory *all) {
   treadle_status status = TREADLE_OK;
-  common *c = group->kind;
-  c->shared[group->rank] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
+  common *c = group->state;
+  c->shared[group->rank] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes};
   TRY(treadle_group_barrier(group));
   memcpy(all, c->shared, (size_t)group->size * sizeof *all);
   TRY(treadle_group_barrier(group)); /* all have read: the next call may write */
@@ -25,7 +25,7 @@ out:
   return status;
 }
 
-static void threads_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+static void threads_withdraw(treadle_group *group, const treadle_device *device, treadle_peer_memory *all) {
   (void)device;
   memset(all, 0, (size_t)group->size * sizeof *all);
 }
@@ -45,7 +45,7 @@ static void release(common *c) {
   treadle_free(c);
 }
 
-static void threads_destroy(treadle_group *group) { release(group->kind); }
+static void threads_destroy(treadle_group *group) { release(group->state); }
 
 static const treadle_group_ops threads_ops = {"threads", &threads_link, threads_alive, threads_destroy};
 

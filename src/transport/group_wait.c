@@ -29,7 +29,7 @@ enum { LINKS = 6 }; /* of a chain of ranks that wait for each other, at most, in
 
 /* ---- Bells ---- */
 
-static void ring(treadle_line *line) {
+static void ring(treadle_rank_line *line) {
   atomic_fetch_add(&line->bell, 1);
   if (atomic_load(&line->waiters) > 0) syscall(SYS_futex, &line->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -39,7 +39,8 @@ void treadle_group_ring_all(treadle_group *group) {
 }
 
 /* At most `seconds`, which may be none. */
-static void sleep_on(treadle_line *line, const _Atomic uint64_t *word, uint64_t value, double seconds) {
+static void sleep_on(treadle_rank_line *line, const _Atomic uint64_t *word, uint64_t value,
+                     double seconds) {
   if (seconds > LOOK_EVERY) seconds = LOOK_EVERY;
   if (!(seconds > 0)) return;
   const struct timespec limit = {.tv_nsec = (long)(seconds * 1e9)};
@@ -57,7 +58,7 @@ void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_
 /* ---- Waiting ---- */
 
 treadle_status treadle_group_check_rank(const treadle_group *group, int rank, const char *what) {
-  const treadle_line *line = &group->control->lines[rank];
+  const treadle_rank_line *line = &group->control->lines[rank];
   uint32_t left = atomic_load(&line->left);
   if (left == TREADLE_LEFT_FAILED)
     return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %s", what, rank, line->left_message);
@@ -110,7 +111,7 @@ treadle_status treadle_group_wait(treadle_group *group, int rank, const _Atomic 
                                   uint64_t value, const treadle_watch *watch, double deadline,
                                   const char *what) {
   treadle_status status = TREADLE_OK;
-  treadle_line *line = &group->control->lines[rank];
+  treadle_rank_line *line = &group->control->lines[rank];
   if (group->delay) group->delay(group->delay_context, what);
   if (atomic_load(word) >= value) return TREADLE_OK;
   double now = spin(word, value, deadline), next_look = now;
@@ -143,7 +144,7 @@ const void *treadle_group_hear(treadle_group *group, int rank, double seconds) {
     treadle_fail(TREADLE_REFUSED, "treadle_group_hear: rank %d is none of the %d", rank, group->size);
     return NULL;
   }
-  treadle_line *line = &group->control->lines[rank];
+  treadle_rank_line *line = &group->control->lines[rank];
   double now = treadle_clock_seconds(), end = now + seconds;
   while (atomic_load(&line->last_words) == 0) {
     bool alive = group->ops->alive(group, rank);

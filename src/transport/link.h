@@ -21,15 +21,15 @@ typedef struct treadle_offer {
 } treadle_offer;
 
 /* What a rank has published, as another one has it. */
-typedef struct treadle_shared {
+typedef struct treadle_peer_memory {
   const void *base; /* where it is read in place; NULL: it is not, or there is none */
   size_t bytes;
   uint64_t key;  /* the row's own */
   void *mapping; /* the row's own: what is unmapped in the end */
-} treadle_shared;
+} treadle_peer_memory;
 
 /* Is there memory that must be fetched? */
-static inline bool treadle_shared_is_far(const treadle_shared *shared) {
+static inline bool treadle_peer_memory_is_far(const treadle_peer_memory *shared) {
   return !shared->base && shared->bytes > 0;
 }
 
@@ -42,7 +42,7 @@ typedef struct treadle_part {
  * ended. */
 typedef struct treadle_fetch {
   int rank; /* whose memory it is */
-  treadle_shared from;
+  treadle_peer_memory from;
   const treadle_part *parts;
   int32_t count;
   void *to;
@@ -54,9 +54,9 @@ struct treadle_link {
   const char *name;
   /* Every rank gives some memory, or none (0 bytes), and gets what all have given; its own as it is. Collective. On failure
    * `all` is empty, and where others may have failed with it, the group is left. */
-  treadle_status (*publish)(treadle_group *group, const treadle_offer *mine, treadle_shared *all);
+  treadle_status (*publish)(treadle_group *group, const treadle_offer *mine, treadle_peer_memory *all);
   /* All that was published as `device`'s. Local. */
-  void (*withdraw)(treadle_group *group, const treadle_device *device, treadle_shared *all);
+  void (*withdraw)(treadle_group *group, const treadle_device *device, treadle_peer_memory *all);
 
   /* Fetching; NULL where all memory can be read in place. It is started; tested until it is done, or fails; or cancelled:
    * neither `to` nor the other rank's memory is touched any more after either. In between, nothing of the row is lost by not

@@ -54,7 +54,7 @@ enum { TREADLE_SHM_HELLO = 1, TREADLE_SHM_WELCOME, TREADLE_SHM_READY, TREADLE_SH
 
 typedef struct treadle_shm_message {
   uint32_t magic, version;
-  int32_t kind, rank, size, pid;
+  int32_t type, rank, size, pid;
   int32_t status;
   uint64_t start_time, bytes; /* of the sender's process; of the control block */
   double left;                /* hello: seconds that the sender still waits */
@@ -63,10 +63,10 @@ typedef struct treadle_shm_message {
 
 /* A message of this rank; with a status that is not OK, the present treadle_error_message() goes with it.
  */
-treadle_shm_message treadle_shm_say(int kind, const treadle_shm *shm, int rank, treadle_status status);
-bool treadle_shm_is(const treadle_shm_message *m, int kind);
+treadle_shm_message treadle_shm_say(int type, const treadle_shm *shm, int rank, treadle_status status);
+bool treadle_shm_is(const treadle_shm_message *m, int type);
 /* What the message says of its sender's success. */
-treadle_status treadle_shm_verdict(treadle_shm_message *m, int kind, const char *who);
+treadle_status treadle_shm_verdict(treadle_shm_message *m, int type, const char *who);
 /* The socket address of a group name; refused when it is none. */
 treadle_status treadle_shm_address(const char *name, struct sockaddr_un *address, socklen_t *length_p);
 int treadle_shm_socket(void); /* -1: errno says why */

@@ -30,10 +30,10 @@ static const double GRACE = 0.08; /* seconds */
 
 /* ---- What both sides say ---- */
 
-treadle_shm_message treadle_shm_say(int kind, const treadle_shm *shm, int rank, treadle_status status) {
+treadle_shm_message treadle_shm_say(int type, const treadle_shm *shm, int rank, treadle_status status) {
   treadle_shm_message m = {.magic = TREADLE_SHM_MAGIC,
                            .version = TREADLE_SHM_VERSION,
-                           .kind = kind,
+                           .type = type,
                            .rank = rank,
                            .size = shm->size,
                            .pid = getpid(),
@@ -44,13 +44,13 @@ treadle_shm_message treadle_shm_say(int kind, const treadle_shm *shm, int rank, 
   return m;
 }
 
-bool treadle_shm_is(const treadle_shm_message *m, int kind) {
-  return m->magic == TREADLE_SHM_MAGIC && m->version == TREADLE_SHM_VERSION && m->kind == kind;
+bool treadle_shm_is(const treadle_shm_message *m, int type) {
+  return m->magic == TREADLE_SHM_MAGIC && m->version == TREADLE_SHM_VERSION && m->type == type;
 }
 
-treadle_status treadle_shm_verdict(treadle_shm_message *m, int kind, const char *who) {
+treadle_status treadle_shm_verdict(treadle_shm_message *m, int type, const char *who) {
   m->text[sizeof m->text - 1] = 0;
-  if (!treadle_shm_is(m, kind))
+  if (!treadle_shm_is(m, type))
     return treadle_fail(TREADLE_PEER, "%s sent a message that was not expected", who);
   if (m->status == TREADLE_OK) return TREADLE_OK;
   return treadle_fail((treadle_status)m->status, "%s", m->text);

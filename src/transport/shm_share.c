@@ -55,7 +55,8 @@ static int batch_count(const treadle_shm *shm, int first) {
 }
 
 /* The hub: descriptors[rank] and all[rank].bytes of everybody. */
-static treadle_status collect(treadle_shm *shm, int *descriptors, treadle_shared *all, double deadline) {
+static treadle_status collect(treadle_shm *shm, int *descriptors, treadle_peer_memory *all,
+                              double deadline) {
   treadle_status status = TREADLE_OK;
   for (int rank = 1; rank < shm->size; rank++) {
     batch b;
@@ -66,7 +67,7 @@ out:
   return status;
 }
 
-static treadle_status give_out(treadle_shm *shm, const int *descriptors, const treadle_shared *all,
+static treadle_status give_out(treadle_shm *shm, const int *descriptors, const treadle_peer_memory *all,
                                treadle_status verdict, double deadline) {
   treadle_status status = TREADLE_OK;
   for (int first = 0; first < shm->size; first += TREADLE_SHM_BATCH) {
@@ -88,7 +89,7 @@ out:
 }
 
 static treadle_status map_all(int rank, int size, const treadle_device *device, const int *descriptors,
-                              treadle_shared *all) {
+                              treadle_peer_memory *all) {
   treadle_status status = TREADLE_OK;
   for (int peer = 0; peer < size; peer++)
     if (peer != rank) {
@@ -99,7 +100,7 @@ static treadle_status map_all(int rank, int size, const treadle_device *device, 
   return status;
 }
 
-static treadle_status share_as_hub(treadle_shm *shm, int *descriptors, treadle_shared *all,
+static treadle_status share_as_hub(treadle_shm *shm, int *descriptors, treadle_peer_memory *all,
                                    double deadline) {
   treadle_status status = collect(shm, descriptors, all, deadline);
   treadle_status given = give_out(shm, descriptors, all, status, deadline);
@@ -107,7 +108,7 @@ static treadle_status share_as_hub(treadle_shm *shm, int *descriptors, treadle_s
 }
 
 static treadle_status share_as_peer(treadle_shm *shm, int rank, int descriptor, size_t bytes,
-                                    int *descriptors, treadle_shared *all, double deadline) {
+                                    int *descriptors, treadle_peer_memory *all, double deadline) {
   treadle_status status = TREADLE_OK;
   batch b = make_batch(shm, rank, 1, TREADLE_OK);
   b.bytes[0] = bytes;
@@ -121,23 +122,24 @@ out:
   return status;
 }
 
-static void shm_withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+static void shm_withdraw(treadle_group *group, const treadle_device *device, treadle_peer_memory *all) {
   for (int rank = 0; rank < group->size; rank++) {
     device->ops->unimport(all[rank].mapping, all[rank].bytes);
-    all[rank] = (treadle_shared){0};
+    all[rank] = (treadle_peer_memory){0};
   }
 }
 
 /* Each rank maps by the functions of its own device: all have the same. */
-static treadle_status shm_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
+static treadle_status shm_publish(treadle_group *group, const treadle_offer *mine,
+                                  treadle_peer_memory *all) {
   treadle_status status = TREADLE_OK;
-  treadle_shm *shm = group->kind;
+  treadle_shm *shm = group->state;
   double deadline = treadle_clock_seconds() + group->timeout_seconds;
   int own = group->rank;
   shm->shares++;
   for (int rank = 0; rank < group->size; rank++) {
     shm->received[rank] = -1;
-    all[rank] = (treadle_shared){0};
+    all[rank] = (treadle_peer_memory){0};
   }
   if (own == 0) {
     shm->received[0] = mine->descriptor;
@@ -150,7 +152,7 @@ static treadle_status shm_publish(treadle_group *group, const treadle_offer *min
     treadle_group_fail(group);
     goto out;
   }
-  all[own] = (treadle_shared){.base = mine->base, .bytes = mine->bytes};
+  all[own] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes};
   TRY(map_all(own, group->size, mine->device, shm->received,
               all)); /* this rank's trouble alone; the messages are all done */
 out:

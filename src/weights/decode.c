@@ -23,7 +23,7 @@ typedef struct walk {
 } walk;
 
 typedef struct decoder {
-  const treadle_stored_place *place;
+  const treadle_stored_box *place;
   const treadle_op *op; /* takes all of it from there to the window */
   const treadle_device *device;
   char *window;
@@ -79,7 +79,7 @@ static void decode_run(const decoder *d, int64_t at, int64_t count, uint16_t *to
     decode_fp8(d, at, count, to);
 }
 
-static void start(const treadle_stored_place *place, decoder *d) {
+static void start(const treadle_stored_box *place, decoder *d) {
   const treadle_stored *stored = place->stored, *scales = place->scales;
   d->place = place;
   if (place->coding == TREADLE_CODED_MXFP4) {
@@ -97,7 +97,7 @@ static void start(const treadle_stored_place *place, decoder *d) {
 
 /* ---- Slabs ------------------------------------------------------------------------------------- */
 
-static walk order_axes(const treadle_stored_place *place, int naxes) {
+static walk order_axes(const treadle_stored_box *place, int naxes) {
   walk w = {.naxes = naxes};
   for (int a = 0; a < naxes; a++) {
     int i = a;
@@ -140,8 +140,8 @@ static void copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
     step *= w->size[i];
     op.elems *= w->size[i];
   }
-  const treadle_view from_view = treadle_view_of(d->slab), to_view = treadle_view_of(d->window);
-  d->device->ops->copy(d->device, &op, &from_view, &to_view);
+  const treadle_paged from_paged = treadle_paged_of(d->slab), to_paged = treadle_paged_of(d->window);
+  d->device->ops->copy(d->device, &op, &from_paged, &to_paged);
 }
 
 /* Splits axis by axis, the slowest first, until a slab fits. */
@@ -161,7 +161,7 @@ static void split(const decoder *d, const walk *w, int axis, int64_t at, int64_t
   }
 }
 
-treadle_status treadle_decode_place(const treadle_stored_place *place, const treadle_op *op,
+treadle_status treadle_decode_place(const treadle_stored_box *place, const treadle_op *op,
                                     const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   decoder *d = treadle_alloc(sizeof *d);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 static treadle_op make_op(const treadle_tensor *tensor, const treadle_piece *piece,
-                          const treadle_stored_place *place) {
+                          const treadle_stored_box *place) {
   treadle_dtype dtype = place->stored->dtype;
   int64_t bytes = (int64_t)treadle_dtype_bytes(dtype);
   treadle_op op = {.from_dtype = (uint8_t)dtype,
@@ -42,13 +42,13 @@ static treadle_status load_piece(const treadle_model *model, const treadle_piece
                                  const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
-  treadle_stored_place place;
+  treadle_stored_box place;
   for (int32_t next = 0;
        treadle_model_stored(model, piece->tensor, piece->box.start, piece->box.size, &next, &place);) {
     if (!place.stored->data)
       return treadle_fail(TREADLE_REFUSED, "tensor '%s': the files of '%s' do not have its values",
                           place.stored->name, model->path ? model->path : "the model");
-    const treadle_view from = {.base = place.stored->data}, to = treadle_view_of(window);
+    const treadle_paged from = {.base = place.stored->data}, to = treadle_paged_of(window);
     const treadle_op op = make_op(tensor, piece, &place);
     bool as_it_is =
         place.coding == TREADLE_CODED_FP8 && piece->dtype == TREADLE_FP8_E4M3; /* beside its scales */
@@ -89,14 +89,14 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
     elements.tensor = treadle_value_tensor(name_of(model, tensor, &one));
     elements.dtype = piece->dtype;
     elements.add = piece->add;
-    elements.near_one = model->family->kinds[tensor->kind].shifted;
+    elements.near_one = model->family->patterns[tensor->pattern].shifted;
     device->ops->generate(device, &elements, window);
   }
 }
 
 static void fill_piece(const treadle_piece *piece, const treadle_device *device, char *window) {
   const treadle_op op = treadle_fill_op(piece);
-  const treadle_view to = treadle_view_of(window);
+  const treadle_paged to = treadle_paged_of(window);
   device->ops->copy(device, &op, NULL, &to);
 }
 

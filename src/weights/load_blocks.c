@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-enum { BLOCK = TREADLE_BAND_BLOCK };
+enum { BLOCK = TREADLE_BLOCK_ROW_SIDE };
 
 typedef struct block {
   treadle_rectangle of;
@@ -22,7 +22,7 @@ typedef struct block {
 /* Do the files hold the tensor in fp8? */
 static bool is_coded(const treadle_model *model, int32_t tensor) {
   static const int64_t start[TREADLE_MAX_AXES] = {0};
-  treadle_stored_place place;
+  treadle_stored_box place;
   int32_t next = 0;
   return model->checkpoint &&
          treadle_model_stored(model, tensor, start, model->tensors[tensor].axis, &next, &place) &&
@@ -70,7 +70,7 @@ out:
 }
 
 /* What of a block the spot has. */
-static void put_block(const block *b, const treadle_spot *spot, const treadle_piece *piece,
+static void put_block(const block *b, const treadle_placed_rectangle *spot, const treadle_piece *piece,
                       const treadle_device *device, char *window) {
   const treadle_rectangle *of = &spot->of;
   bool codes = piece->dtype == TREADLE_FP8_E4M3;
@@ -86,10 +86,10 @@ static void put_block(const block *b, const treadle_spot *spot, const treadle_pi
                          .elems = rows * columns,
                          .from = ((row - b->of.row) * b->of.columns + column - b->of.column) * each,
                          .from_stride = {b->of.columns * each, each},
-                         .to = treadle_spot_offset(spot, row, column),
+                         .to = treadle_placed_offset(spot, row, column),
                          .to_stride = {spot->row_stride, spot->column_stride}};
-  const treadle_view from = {.base = codes ? (const char *)b->codes : (const char *)b->values},
-                     to = treadle_view_of(window);
+  const treadle_paged from = {.base = codes ? (const char *)b->codes : (const char *)b->values},
+                      to = treadle_paged_of(window);
   device->ops->copy(device, &op, &from, &to);
 }
 
@@ -104,7 +104,7 @@ static void put_scale(const block *b, int64_t at, treadle_dtype dtype, const tre
                          .from_stride = {(int64_t)sizeof b->scale},
                          .to = at,
                          .to_stride = {(int64_t)treadle_dtype_bytes(dtype)}};
-  const treadle_view from = {.base = (const char *)&b->scale}, to = treadle_view_of(window);
+  const treadle_paged from = {.base = (const char *)&b->scale}, to = treadle_paged_of(window);
   device->ops->copy(device, &op, &from, &to);
 }
 
@@ -116,7 +116,7 @@ treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_p
   bool scales = tensor->scale_of >= 0;
   const treadle_blocks blocks = treadle_blocks_of(model, scales ? tensor->scale_of : piece->tensor);
   const treadle_blocks own = treadle_blocks_of(model, piece->tensor);
-  treadle_spots spots = {0};
+  treadle_placed_rectangles spots = {0};
   block *b = treadle_alloc(sizeof *b);
   if (!b) return treadle_fail(TREADLE_NO_MEMORY, "layout '%s': memory is out", layout->text);
   if (blocks.high > BLOCK || blocks.wide > BLOCK) {
@@ -126,16 +126,16 @@ treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_p
                      layout->text, blocks.high, blocks.wide, BLOCK, BLOCK);
     goto out;
   }
-  TRY(treadle_blocks_spots(&own, piece, &spots));
+  TRY(treadle_blocks_placed(&own, piece, &spots));
   for (size_t i = 0; i < spots.count; i++) {
-    const treadle_spot *spot = &spots.items[i];
+    const treadle_placed_rectangle *spot = &spots.items[i];
     const treadle_rectangle *of = &spot->of;
     for (int64_t down = of->row / own.high; down * own.high < of->row + of->rows; down++)
       for (int64_t across = of->column / own.wide; across * own.wide < of->column + of->columns; across++) {
-        b->of = treadle_blocks_band(&blocks, of->expert, down, across, 1);
+        b->of = treadle_blocks_row(&blocks, of->expert, down, across, 1);
         TRY(make_block(model, &blocks, !scales && piece->dtype != TREADLE_FP8_E4M3, b));
         if (scales)
-          put_scale(b, treadle_spot_offset(spot, down, across), piece->dtype, device, window);
+          put_scale(b, treadle_placed_offset(spot, down, across), piece->dtype, device, window);
         else
           put_block(b, spot, piece, device, window);
       }

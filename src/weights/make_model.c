@@ -144,7 +144,7 @@ out:
 
 /* From a piece of the window to its place in a file. */
 static treadle_op store_op(const treadle_model *model, const treadle_piece *piece,
-                           const treadle_stored_place *place) {
+                           const treadle_stored_box *place) {
   int64_t bytes = (int64_t)treadle_dtype_bytes(place->stored->dtype);
   treadle_op op = {.from_dtype = (uint8_t)piece->dtype,
                    .to_dtype = (uint8_t)place->stored->dtype,
@@ -171,13 +171,13 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
   treadle_pieces pieces = {0};
   treadle_checkpoint checkpoint = {0};
   treadle_files files = {0};
-  treadle_stored_place place;
+  treadle_stored_box place;
   TRY(treadle_files_stacked(model, arena, &checkpoint.tensors, &checkpoint.count));
   memory = treadle_arena_alloc_array(arena, (size_t)checkpoint.count + 1, sizeof *memory);
   if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %d tensors", (int)checkpoint.count));
   for (int32_t i = 0; i < checkpoint.count; i++) {
     treadle_stored *stored = &checkpoint.tensors[i];
-    TRY(treadle_map_put(&checkpoint.by_name, stored->name, i));
+    TRY(treadle_hash_map_put(&checkpoint.by_name, stored->name, i));
     stored->data = memory[i] = treadle_arena_alloc(arena, stored->bytes);
     if (!stored->data) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", stored->name));
   }
@@ -189,8 +189,8 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
     for (int32_t next = 0; treadle_model_stored(&filled, pieces.items[p].tensor, pieces.items[p].box.start,
                                                 pieces.items[p].box.size, &next, &place);) {
       const treadle_op op = store_op(model, &pieces.items[p], &place);
-      const treadle_view from = {.base = window},
-                         to = treadle_view_of(memory[place.stored - checkpoint.tensors]);
+      const treadle_paged from = {.base = window},
+                          to = treadle_paged_of(memory[place.stored - checkpoint.tensors]);
       treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
     }
   *tensors_p = checkpoint.tensors;
@@ -198,21 +198,21 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
 out:
   treadle_array_release(&pieces);
   treadle_files_release(&files);
-  treadle_map_release(&checkpoint.by_name);
+  treadle_hash_map_release(&checkpoint.by_name);
   return status;
 }
 
 /* What is in the way is said before anything is made. *made_p: there was no folder. */
 static treadle_status make_folder(const char *path, const char *weights, const char *config, bool *made_p) {
   treadle_status status = TREADLE_OK;
-  treadle_file_kind kind;
+  treadle_file_type type;
   *made_p = mkdir(path, 0777) == 0;
   if (!*made_p && errno != EEXIST)
     return treadle_fail(TREADLE_REFUSED, "%s: the folder cannot be made: %s", path, strerror(errno));
-  TRY(treadle_file_look(path, &kind));
-  if (kind != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder", path));
-  TRY(treadle_file_look(config, &kind));
-  if (kind != TREADLE_FILE_NONE) TRY(treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path));
+  TRY(treadle_file_look(path, &type));
+  if (type != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder", path));
+  TRY(treadle_file_look(config, &type));
+  if (type != TREADLE_FILE_NONE) TRY(treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path));
   TRY(treadle_file_may_write(config));
   TRY(treadle_file_may_write(weights));
 out:

@@ -18,8 +18,8 @@ static void make_pieces(objects *o) {
   for (int32_t i = 0; i < count; i++) {
     treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     assert_ok(treadle_model_tensor(o->model, i, &info));
-    treadle_given_piece *p = &o->pieces[o->piece_count++];
-    *p = (treadle_given_piece){.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
+    treadle_explicit_piece *p = &o->pieces[o->piece_count++];
+    *p = (treadle_explicit_piece){.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
     int64_t stride = 1;
     for (int d = info.ndim - 1; d >= 0; d--) {
       p->storage_shape[d] = p->size[d] = info.shape[d];

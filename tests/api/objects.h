@@ -19,7 +19,7 @@ typedef struct objects {
   treadle_families *families;
   treadle_family_check *check;
   treadle_switch *sw;
-  treadle_given_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
+  treadle_explicit_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
   char *
       memory; /* [bytes] aligned, may be written; then a page that may not, then one that may not be read */

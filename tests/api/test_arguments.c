@@ -168,14 +168,14 @@ static void layouts(objects *o) {
 /* The first piece with one number changed. */
 #define REFUSED_PIECE(change)                                                                              \
   do {                                                                                                     \
-    treadle_given_piece *p = memcpy(wrong, o->pieces, sizeof o->pieces);                                   \
+    treadle_explicit_piece *p = memcpy(wrong, o->pieces, sizeof o->pieces);                                \
     change;                                                                                                \
     REFUSED(treadle_layout_from_pieces(o->model, 1, wrong, o->piece_count, &layout));                      \
     assert_null(layout);                                                                                   \
   } while (0)
 
 static void pieces(objects *o) {
-  static treadle_given_piece wrong[OBJECTS_PIECES];
+  static treadle_explicit_piece wrong[OBJECTS_PIECES];
   treadle_layout *layout = NULL;
   assert_ok(treadle_layout_from_pieces(o->model, 1, o->pieces, o->piece_count, &layout));
   treadle_layout_destroy(layout);
@@ -561,7 +561,7 @@ static void drafts(objects *o) {
 
 static void inspection(objects *o) {
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
-  treadle_kind_info kind = TREADLE_INIT(treadle_kind_info);
+  treadle_pattern_info kind = TREADLE_INIT(treadle_pattern_info);
   treadle_model *model = NULL;
   const treadle_model_options smaller = {.struct_size = sizeof smaller, .scale_down = -1};
   const char *name;
@@ -576,14 +576,14 @@ static void inspection(objects *o) {
   REFUSED(treadle_model_dim(o->model, 0, &name, NULL));
   GIVES(NULL, treadle_model_file(NULL, 0));
   GIVES(-1, treadle_model_elems_of(NULL, TREADLE_BF16));
-  REFUSED(treadle_model_kind(NULL, 0, &kind));
-  REFUSED(treadle_model_kind(o->model, 0, NULL));
-  REFUSED_SIZES(kind, treadle_model_kind(o->model, 0, &kind));
+  REFUSED(treadle_model_pattern(NULL, 0, &kind));
+  REFUSED(treadle_model_pattern(o->model, 0, NULL));
+  REFUSED_SIZES(kind, treadle_model_pattern(o->model, 0, &kind));
   for (size_t i = 0; i < TEST_COUNT(no_numbers); i++) {
     REFUSED(treadle_model_dim(o->model, no_numbers[i], &name, &value));
     assert_null(name);
     GIVES(NULL, treadle_model_file(o->model, no_numbers[i]));
-    REFUSED(treadle_model_kind(o->model, no_numbers[i], &kind));
+    REFUSED(treadle_model_pattern(o->model, no_numbers[i], &kind));
   }
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
     GIVES(-1, treadle_model_elems_of(o->model, (treadle_dtype)no_enums[i]));
@@ -663,11 +663,12 @@ static void planted(objects *o) {
   REFUSED(treadle_switch_inject(o->sw, injection));
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
     REFUSED(treadle_switch_plant(o->sw, (treadle_fault)no_enums[i], 0, 0));
-    injection = (treadle_injection){(treadle_injected)no_enums[i], TREADLE_AT_WAVE, 0};
+    injection = (treadle_injection){(treadle_injection_type)no_enums[i], TREADLE_AT_WAVE, 0};
     REFUSED(treadle_switch_inject(o->sw, injection));
-    injection = (treadle_injection){TREADLE_INJECT_KILL, (treadle_point)no_enums[i], 0};
+    injection = (treadle_injection){TREADLE_INJECT_KILL, (treadle_injection_point)no_enums[i], 0};
     REFUSED(treadle_switch_inject(o->sw, injection));
-    WORKS(assert_string_equal(treadle_point_text((treadle_point)no_enums[i]), "(none)"));
+    WORKS(
+        assert_string_equal(treadle_injection_point_text((treadle_injection_point)no_enums[i]), "(none)"));
   }
   note("treadle_point_text(");
   REFUSED(treadle_switch_return(NULL));

@@ -149,10 +149,10 @@ static void call_models(caller *c) {
   }
 }
 
-static treadle_given_piece *spoil_pieces(caller *c, treadle_given_piece *pieces) {
+static treadle_explicit_piece *spoil_pieces(caller *c, treadle_explicit_piece *pieces) {
   memcpy(pieces, c->o.pieces, sizeof c->o.pieces);
   for (size_t i = below(c, 3); i > 0; i--) {
-    treadle_given_piece *p = &pieces[below(c, c->o.piece_count)];
+    treadle_explicit_piece *p = &pieces[below(c, c->o.piece_count)];
     int d = (int)below(c, 4);
     switch (below(c, 9)) {
     case 0: p->rank = number(c); break;
@@ -170,7 +170,7 @@ static treadle_given_piece *spoil_pieces(caller *c, treadle_given_piece *pieces)
 }
 
 static void call_layouts(caller *c) {
-  treadle_given_piece pieces[OBJECTS_PIECES];
+  treadle_explicit_piece pieces[OBJECTS_PIECES];
   treadle_storage_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_layout_options options = {.struct_size = struct_size(c, sizeof options)};
   treadle_layout *made = NULL;
@@ -326,7 +326,7 @@ static void call_tools(caller *c) {
   treadle_family_info family = {.struct_size = struct_size(c, sizeof family)};
   treadle_family_check_info found = {.struct_size = struct_size(c, sizeof found)};
   treadle_model_info info = {.struct_size = struct_size(c, sizeof info)};
-  treadle_kind_info kind = {.struct_size = struct_size(c, sizeof kind)};
+  treadle_pattern_info kind = {.struct_size = struct_size(c, sizeof kind)};
   treadle_limit_info limit = {.struct_size = struct_size(c, sizeof limit)};
   const treadle_families *families = OR_NULL(c, c->o.families);
   const treadle_family_check *check = OR_NULL(c, c->o.check);
@@ -345,21 +345,22 @@ static void call_tools(caller *c) {
   case 7: SAID(treadle_model_dim(model(c), at, OR_NULL(c, &name), OR_NULL(c, &value))); break;
   case 8: CALL(treadle_model_file(model(c), at)); break;
   case 9: CALL(treadle_model_elems_of(model(c), (treadle_dtype)any_enum(c))); break;
-  case 10: SAID(treadle_model_kind(model(c), at, OR_NULL(c, &kind))); break;
+  case 10: SAID(treadle_model_pattern(model(c), at, OR_NULL(c, &kind))); break;
   case 11:
     if (below(c, 20) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
   case 12: SAID(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
-  default: CALL(treadle_point_text((treadle_point)any_enum(c)));
+  default: CALL(treadle_injection_point_text((treadle_injection_point)any_enum(c)));
   }
   free(text_of);
 }
 
 /* Faults of the machine would end this program: those that slow it down or leave no memory. */
 static void call_testing(caller *c) {
-  static const treadle_injected milder[] = {TREADLE_INJECT_NOTHING, TREADLE_INJECT_ENOMEM,
-                                            (treadle_injected)-1, (treadle_injected)77};
-  const treadle_injection injection = {ONE_OF(c, milder), (treadle_point)any_enum(c), (int32_t)number(c)};
+  static const treadle_injection_type milder[] = {TREADLE_INJECT_NOTHING, TREADLE_INJECT_ENOMEM,
+                                                  (treadle_injection_type)-1, (treadle_injection_type)77};
+  const treadle_injection injection = {ONE_OF(c, milder), (treadle_injection_point)any_enum(c),
+                                       (int32_t)number(c)};
   uint64_t sums[OBJECTS_PIECES];
   treadle_group *group = OR_NULL(c, c->o.second);
   int which = often(c) ? 0 : (int)number(c);

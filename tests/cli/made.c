@@ -16,7 +16,7 @@ static int32_t list(const treadle_model *model, const treadle_layout *layout, co
                     bool copies, treadle_stored *tensors, treadle_storage_info *infos) {
   static const int64_t buffer[2] = {1, 2};
   int32_t count = treadle_layout_storage_count(layout, 0), total = count;
-  assert_true(count + model->alias_count + 1 <= MOST);
+  assert_true(count + model->tied_count + 1 <= MOST);
   for (int32_t i = 0; i < count; i++) {
     infos[i] = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, 0, i, &infos[i]));
@@ -28,11 +28,11 @@ static int32_t list(const treadle_model *model, const treadle_layout *layout, co
     memcpy(tensors[i].shape, infos[i].shape, sizeof infos[i].shape);
   }
   if (!copies) return total;
-  for (int32_t a = 0; a < model->alias_count; a++)
+  for (int32_t a = 0; a < model->tied_count; a++)
     for (int32_t i = 0; i < count; i++)
-      if (strcmp(tensors[i].name, model->tensors[model->aliases[a].tensor].name) == 0) {
+      if (strcmp(tensors[i].name, model->tensors[model->tied[a].tensor].name) == 0) {
         tensors[total] = tensors[i];
-        tensors[total++].name = model->aliases[a].name;
+        tensors[total++].name = model->tied[a].name;
       }
   tensors[total++] = (treadle_stored){.name = "model.layers.0.self_attn.rotary_emb.inv_freq",
                                       .dtype_text = "I64",

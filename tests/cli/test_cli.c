@@ -2,7 +2,7 @@
  * ctest: timeout=600 */
 #include "cli/command.h"
 
-#include "layout/kinds.h"
+#include "layout/layout_types.h"
 #include "test.h"
 
 #include <math.h>
@@ -222,7 +222,7 @@ static void plan_of_one_rank(void **state) {
   json_decref(all);
 }
 
-/* Kinds of coordinates stand for ranks: what is measured rank by rank must be the same. */
+/* Types of coordinates stand for ranks: what is measured rank by rank must be the same. */
 static void plan_of_many_ranks(void **state) {
   (void)state;
   const char *pair = "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks";
@@ -524,21 +524,21 @@ static void options_are_documented(void **state) {
   }
 }
 
-/* docs/layouts.md names every key of every kind. */
+/* docs/layouts.md names every key of every type. */
 static void keys_are_documented(void **state) {
   (void)state;
-  static const treadle_layout_kind *const kinds[] = {&treadle_kind_hf, &treadle_kind_megatron,
-                                                     &treadle_kind_vllm, &treadle_kind_sglang,
-                                                     &treadle_kind_pieces};
+  static const treadle_layout_type *const types[] = {&treadle_layout_type_hf, &treadle_layout_type_megatron,
+                                                     &treadle_layout_type_vllm, &treadle_layout_type_sglang,
+                                                     &treadle_layout_type_pieces};
   const char *text = read_document(TREADLE_SOURCE_DIR "/docs/layouts.md");
-  for (size_t i = 0; i < TEST_COUNT(kinds); i++) {
+  for (size_t i = 0; i < TEST_COUNT(types); i++) {
     char words[64];
-    snprintf(words, sizeof words, "## %s\n", kinds[i]->name);
+    snprintf(words, sizeof words, "## %s\n", types[i]->name);
     char *section = copy_section(text, words);
-    for (const char *const *key = kinds[i]->keys; *key; key++) {
+    for (const char *const *key = types[i]->keys; *key; key++) {
       snprintf(words, sizeof words, "`%s`", *key);
       if (strcmp(*key, "dtype") != 0 && !strstr(section, words))
-        fail_msg("docs/layouts.md, %s: %s is missing", kinds[i]->name, *key);
+        fail_msg("docs/layouts.md, %s: %s is missing", types[i]->name, *key);
     }
     treadle_free(section);
   }

@@ -75,12 +75,12 @@ static void write_over(const char *from, const char *to) {
   treadle_free(bytes);
 }
 
-static void change(int kind, int shard) {
+static void change(int type, int shard) {
   const char *path = shard_of("in", shard);
   struct stat about;
   assert_int_equal(stat(path, &about), 0);
   const struct timespec times[2] = {about.st_atim, about.st_mtim};
-  switch (kind) {
+  switch (type) {
   case TIMES_PUT_BACK:
   case IN_PLACE: write_over(shard_of("new", shard), path); break;
   case REPLACED:
@@ -93,7 +93,7 @@ static void change(int kind, int shard) {
     assert_int_equal(
         conversion_shell("echo '{\"version\": \"2.0\"}' >'%s/tokenizer.json'", conversion_at("in")), 0);
   }
-  if (kind == TIMES_PUT_BACK) assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+  if (type == TIMES_PUT_BACK) assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 /* Nothing says that there is a checkpoint. */
@@ -113,7 +113,7 @@ static void never_torn(void **state) {
   conversion_run("hf", ways[0], "in", "there");
   double one = treadle_clock_seconds() - begun;
   for (int k = 0; k < CHANGES; k++) {
-    int kind = k % KINDS, way = (int)conversion_draw(&seed, WAYS),
+    int type = k % KINDS, way = (int)conversion_draw(&seed, WAYS),
         shard = (int)conversion_draw(&seed, SHARDS);
     bool old_times = conversion_draw(&seed, 2); /* settled inputs, and such that were just written */
     restore(-1);
@@ -122,24 +122,24 @@ static void never_torn(void **state) {
     conversion_remove("there");
     pid_t pid = conversion_start("hf", ways[way], "in", "there", "said");
     conversion_sleep(one * (double)conversion_draw(&seed, 1000) / 1000);
-    change(kind, shard);
+    change(type, shard);
     int ended = conversion_wait(pid);
     bool was = conversion_is("there", result_of(-1, way)),
-         is = kind != TOKENIZER && kind != CUT_OFF && conversion_is("there", result_of(shard, way));
+         is = type != TOKENIZER && type != CUT_OFF && conversion_is("there", result_of(shard, way));
     went_well += ended == 0;
     failed += ended == 1;
-    if (ended < 0 || ended > 2) fail_msg("change %d, of kind %d: exit status %d", k, kind, ended);
-    if (ended == 0 && !was && !is && kind != TOKENIZER)
-      fail_msg("change %d, of kind %d: a torn checkpoint", k, kind);
+    if (ended < 0 || ended > 2) fail_msg("change %d, of kind %d: exit status %d", k, type, ended);
+    if (ended == 0 && !was && !is && type != TOKENIZER)
+      fail_msg("change %d, of kind %d: a torn checkpoint", k, type);
     if (ended == 0) continue;
-    if (ended == 1 && !conversion_said("said", kind == TOKENIZER ? "tokenizer.json" : ".safetensors"))
-      fail_msg("change %d, of kind %d: does not name the file", k, kind);
-    if (!is_not_found(way)) fail_msg("change %d, of kind %d: a checkpoint that failed is found", k, kind);
+    if (ended == 1 && !conversion_said("said", type == TOKENIZER ? "tokenizer.json" : ".safetensors"))
+      fail_msg("change %d, of kind %d: does not name the file", k, type);
+    if (!is_not_found(way)) fail_msg("change %d, of kind %d: a checkpoint that failed is found", k, type);
     /* What is there now, and stays, is converted as if nothing had been. */
-    restore(kind == CUT_OFF || kind == TOKENIZER ? -1 : shard);
+    restore(type == CUT_OFF || type == TOKENIZER ? -1 : shard);
     if (conversion_wait(conversion_start("hf", ways[way], "in", "there", "said")) != 0 ||
-        !conversion_is("there", result_of(kind == CUT_OFF || kind == TOKENIZER ? -1 : shard, way)))
-      fail_msg("change %d, of kind %d: not taken up", k, kind);
+        !conversion_is("there", result_of(type == CUT_OFF || type == TOKENIZER ? -1 : shard, way)))
+      fail_msg("change %d, of kind %d: not taken up", k, type);
   }
   print_message("%d changes were seen, %d came too early or too late\n", failed, went_well);
   assert_true(failed > 0);

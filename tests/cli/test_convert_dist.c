@@ -98,7 +98,7 @@ static uint32_t sum_tensor(const treadle_dist_tensor *tensor) {
   char *all = treadle_alloc(tensor->bytes + 1);
   assert_non_null(all);
   for (int32_t c = 0; c < tensor->chunk_count; c++) {
-    const treadle_dist_chunk *chunk = &tensor->chunks[c];
+    const treadle_dist_box *chunk = &tensor->chunks[c];
     for (size_t i = 0; i < chunk->bytes / each; i++) {
       int64_t left = (int64_t)i, from = 0, to = 0, stride = 1;
       for (int d = tensor->ndim - 1; d >= 0; d--) {

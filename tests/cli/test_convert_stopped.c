@@ -125,7 +125,7 @@ static void a_disk_fills_up(void **state) {
   const char *command = getenv("TREADLE");
   if (!command) skip();
   conversion_make("0", long_one, 0, false);
-  for (int way = 0; way < 2; way++) { /* both kinds of files */
+  for (int way = 0; way < 2; way++) { /* both types of files */
     char run[1200], in[2] = {(char)('0' + way), 0}, out[2] = {(char)('1' + way), 0};
     conversion_remove(out);
     snprintf(run, sizeof run, "'%s' convert --from %s --to %s '%s' '%s'", command, layouts[way],

@@ -54,8 +54,8 @@ static void a_small_family(void **state) {
   assert_string_equal(family->name, "small");
   assert_int_equal(family->dim_count, 4);
   assert_string_equal(family->dim_texts[3], "heads / g");
-  assert_int_equal(family->kind_count, 4);
-  const treadle_kind *q = &family->kinds[1];
+  assert_int_equal(family->pattern_count, 4);
+  const treadle_pattern *q = &family->patterns[1];
   assert_string_equal(q->name, "m.{l}.q");
   assert_true(q->in_layer);
   assert_int_equal(q->ndim, 2);
@@ -63,8 +63,8 @@ static void a_small_family(void **state) {
   assert_string_equal(q->axis_text[1], "q");
   assert_int_equal(q->axis_dim[1], 0);
   assert_int_equal(q->axis_dim[2], 1);
-  assert_int_equal(family->kinds[3].same_as, 0);
-  assert_int_equal(family->kinds[0].same_as, -1);
+  assert_int_equal(family->patterns[3].same_as, 0);
+  assert_int_equal(family->patterns[0].same_as, -1);
 
   assert_null(treadle_family_engine(family, "megatron"));
   const treadle_engine_rules *vllm = treadle_family_engine(family, "vllm");
@@ -74,7 +74,7 @@ static void a_small_family(void **state) {
   assert_string_equal(vllm->rules[0].over, "tp");
   assert_int_equal(vllm->rules[1].at, TREADLE_AT_LAYER);
   assert_int_equal(vllm->rules[1].nparts, 2);
-  assert_int_equal(vllm->rules[1].parts[1].kind, 2);
+  assert_int_equal(vllm->rules[1].parts[1].pattern, 2);
   assert_string_equal(vllm->rules[1].fuse, "g");
   assert_int_equal(vllm->rules[2].cut, TREADLE_CUT_COLS);
   assert_string_equal(vllm->rules[2].over, "attn_tp");

@@ -133,18 +133,19 @@ static void renamed(void **state) {
                    &family));
   const char *wanted[] = {"wte", "h.{l}.q", "h.{l}.up", "lm_head.weight", "model.norm.weight"};
   int found = 0;
-  for (int32_t k = 0; k < family->kind_count; k++)
-    for (size_t w = 0; w < TEST_COUNT(wanted); w++) found += strcmp(family->kinds[k].name, wanted[w]) == 0;
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    for (size_t w = 0; w < TEST_COUNT(wanted); w++)
+      found += strcmp(family->patterns[k].name, wanted[w]) == 0;
   assert_int_equal(found, TEST_COUNT(wanted));
   const treadle_engine_rules *vllm = treadle_family_engine(family, "vllm");
   const treadle_rule *rule = &vllm->rules[0];
   while (strcmp(rule->name, "model.norm.weight") != 0) rule++;
-  assert_string_equal(family->kinds[rule->parts[0].kind].name, "lm_head.weight");
+  assert_string_equal(family->patterns[rule->parts[0].pattern].name, "lm_head.weight");
   for (rule = vllm->rules; !strstr(rule->name, "gate_up_proj.weight");) rule++;
-  assert_string_equal(family->kinds[rule->parts[1].kind].name, "h.{l}.up");
-  for (int32_t k = 0; k < family->kind_count; k++)
-    if (strcmp(family->kinds[k].name, "model.norm.weight") == 0)
-      assert_string_equal(family->kinds[family->kinds[k].same_as].name, "wte");
+  assert_string_equal(family->patterns[rule->parts[1].pattern].name, "h.{l}.up");
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    if (strcmp(family->patterns[k].name, "model.norm.weight") == 0)
+      assert_string_equal(family->patterns[family->patterns[k].same_as].name, "wte");
   treadle_arena_release(&arena);
 }
 
@@ -214,10 +215,11 @@ static void put_together(void **state) {
   rule = find_rule(family, "sglang", "model.layers.{l}.sg_wide.weight");
   assert_non_null(rule);
   assert_string_equal(rule->over, "dense_tp");
-  for (int32_t i = 0; i < family->kind_count; i++) {
-    assert_null(strstr(family->kinds[i].name, "wide.bias"));
-    assert_null(strstr(family->kinds[i].name, "up_proj"));
-    if (strstr(family->kinds[i].name, "wide.weight")) assert_string_equal(family->kinds[i].when, "l < 2");
+  for (int32_t i = 0; i < family->pattern_count; i++) {
+    assert_null(strstr(family->patterns[i].name, "wide.bias"));
+    assert_null(strstr(family->patterns[i].name, "up_proj"));
+    if (strstr(family->patterns[i].name, "wide.weight"))
+      assert_string_equal(family->patterns[i].when, "l < 2");
   }
   treadle_arena_release(&arena);
   char path[300];

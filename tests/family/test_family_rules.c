@@ -55,7 +55,8 @@ static void heads_are_read(void **state) {
   assert_int_equal(family->packed.count, 1);
   assert_string_equal(family->packed.rules[0].name, "m.{l}.e.gate_up");
   assert_int_equal(family->packed.rules[0].nparts, 2);
-  const treadle_kind *up = &family->kinds[3], *stack = &family->kinds[5], *head = &family->kinds[10];
+  const treadle_pattern *up = &family->patterns[3], *stack = &family->patterns[5],
+                        *head = &family->patterns[10];
   assert_string_equal(up->name, "m.{l}.e.*.up");
   assert_true(up->experts && !up->packed && up->full_name.by_expert);
   assert_int_equal(up->ndim, 3);
@@ -216,9 +217,9 @@ static void models(void **state) {
   assert_int_equal(model->mtp_layers, 1);
   /* 3 kv, 3 * 2 layers of experts, 3 of each of stack, s.gate, s.up and norm, a proj, the embedding */
   assert_int_equal(model->tensor_count, 1 + 3 + 2 * 3 + 3 * 4 + 1);
-  assert_int_equal(model->alias_count, 1);
+  assert_int_equal(model->tied_count, 1);
   assert_int_equal(treadle_model_tensor_count(model), model->entry_count + 1);
-  int32_t entry = (int32_t)treadle_map_get(&model->by_name, "m.1.e.3.up", -1);
+  int32_t entry = (int32_t)treadle_hash_map_get(&model->by_name, "m.1.e.3.up", -1);
   assert_true(entry >= 0);
   assert_ok(treadle_model_tensor(model, entry, &info));
   assert_string_equal(info.name, "m.1.e.3.up");
@@ -228,12 +229,12 @@ static void models(void **state) {
   const treadle_tensor *tensor = &model->tensors[model->entries[entry].tensor];
   assert_int_equal(tensor->ndim, 3);
   assert_int_equal(tensor->elems, 256);
-  assert_int_equal(treadle_map_get(&model->by_name, "m.0.e.0.up", -1), -1);
+  assert_int_equal(treadle_hash_map_get(&model->by_name, "m.0.e.0.up", -1), -1);
   assert_int_equal(treadle_model_find(model, 3, 0), -1);
-  assert_int_equal(treadle_map_get(&model->by_name, "m.2.head", -1), 0);
+  assert_int_equal(treadle_hash_map_get(&model->by_name, "m.2.head", -1), 0);
   treadle_model_close(model);
   model = open_with("\"extra\": 1", "\"extra\": 0");
-  assert_int_equal(model->alias_count, 0);
+  assert_int_equal(model->tied_count, 0);
   treadle_model_close(model);
   assert_null(open_with("\"experts\": 4", "\"experts\": 2097152"));
   assert_non_null(

@@ -7,9 +7,9 @@ static void are_read(void **state) {
   treadle_family *family;
   assert_ok(sketch_read(&sketch_experts, &arena, &family));
   assert_int_equal(family->view_count, 2);
-  const treadle_view_rule *uv = &family->views[1];
+  const treadle_family_view *uv = &family->views[1];
   assert_string_equal(uv->name, "m.{l}.uv");
-  assert_string_equal(family->kinds[uv->kind].name, "m.{l}.kv");
+  assert_string_equal(family->patterns[uv->pattern].name, "m.{l}.kv");
   assert_int_equal(uv->takes, 1);
   assert_int_equal(uv->take_axis[0], 1);
   assert_string_equal(uv->take_start[0], "a");
@@ -20,7 +20,7 @@ static void are_read(void **state) {
   assert_memory_equal(uv->axis, axes, sizeof axes);
   const treadle_engine_rules *sglang = treadle_family_engine(family, "sglang");
   assert_int_equal(sglang->rules[3].parts[0].view, 0);
-  assert_int_equal(sglang->rules[3].parts[0].kind, uv->kind);
+  assert_int_equal(sglang->rules[3].parts[0].pattern, uv->pattern);
   assert_true(sglang->rules[3].derived);
   assert_int_equal(sglang->rules[3].dtype, TREADLE_BF16);
   assert_int_equal(sglang->rules[2].parts[0].view, -1);
@@ -32,7 +32,7 @@ static void have_shapes(void **state) {
   treadle_model *model;
   treadle_part_shape part;
   assert_ok(sketch_open(&sketch_experts, sketch_config, &model));
-  int32_t kv = model->family->views[0].kind;
+  int32_t kv = model->family->views[0].pattern;
   assert_ok(treadle_model_part(model, (treadle_part_name){kv, 1}, &part));
   assert_int_equal(part.ndim, 3);
   assert_false(part.experts);

@@ -130,11 +130,11 @@ static void same_layouts(void **state) {
 /* ---- Texts ------------------------------------------------------------------------------------- */
 
 static void assert_same(const treadle_yaml *a, const treadle_yaml *b) {
-  assert_int_equal(a->kind, b->kind);
+  assert_int_equal(a->type, b->type);
   assert_int_equal(a->count, b->count);
-  if (a->kind == TREADLE_YAML_SCALAR) assert_string_equal(a->text, b->text);
-  for (size_t i = 0; a->kind != TREADLE_YAML_SCALAR && i < a->count; i++) {
-    if (a->kind == TREADLE_YAML_MAP) assert_string_equal(a->keys[i], b->keys[i]);
+  if (a->type == TREADLE_YAML_SCALAR) assert_string_equal(a->text, b->text);
+  for (size_t i = 0; a->type != TREADLE_YAML_SCALAR && i < a->count; i++) {
+    if (a->type == TREADLE_YAML_MAP) assert_string_equal(a->keys[i], b->keys[i]);
     assert_same(a->items[i], b->items[i]);
   }
 }

@@ -98,7 +98,7 @@ void flat_free(flat_elems *elems) {
 
 /* The number of a tensor, -1: the model has none, or it is a copy. */
 static int32_t find(const treadle_model *model, const char *name, treadle_tensor_info *info_p) {
-  int64_t number = treadle_map_get(&model->by_name, name, -1);
+  int64_t number = treadle_hash_map_get(&model->by_name, name, -1);
   if (number < 0) return -1;
   assert_ok(treadle_model_tensor(model, (int32_t)number, info_p));
   return strcmp(info_p->name, name) == 0 ? (int32_t)number : -1;

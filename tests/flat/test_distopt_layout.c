@@ -38,12 +38,12 @@ static flat_elems local_elems(const treadle_layout *layout, int64_t rank, int32_
 }
 
 static void close_bucket(flat_elems *bucket, int64_t dp, bool pad, const treadle_layout *layout,
-                         int64_t rank, int32_t storage, const char *kind, int number, int64_t d) {
+                         int64_t rank, int32_t storage, const char *type, int number, int64_t d) {
   int64_t unit = pad ? 65536 : 128, step = unit;
   while (step % dp != 0) step += unit;
   while (bucket->count % step != 0) flat_pad(bucket, 1);
   char name[40];
-  sprintf(name, "%s.bucket_%d", kind, number);
+  sprintf(name, "%s.bucket_%d", type, number);
   int64_t each = bucket->count / dp;
   flat_check(layout, rank, storage, name, bucket->items + d * each, each);
   flat_free(bucket);
@@ -57,8 +57,8 @@ static void check_buffer(const treadle_layout *megatron, const treadle_layout *l
                          int32_t *storage_p) {
   stand at = stand_of(g, rank);
   int64_t dp = experts ? at.edp : at.dp, d = experts ? at.ed : at.d;
-  bool tied = treadle_map_get(&layout->model->by_name, "lm_head.weight", -1) == 0;
-  const char *kind = experts ? "expert" : "dense";
+  bool tied = treadle_hash_map_get(&layout->model->by_name, "lm_head.weight", -1) == 0;
+  const char *type = experts ? "expert" : "dense";
   flat_elems bucket = {0};
   int number = 0;
   for (int32_t s = treadle_layout_storage_count(megatron, rank) - 1; s >= 0; s--) {
@@ -71,14 +71,14 @@ static void check_buffer(const treadle_layout *megatron, const treadle_layout *l
         (strstr(info.name, "word_embeddings") != NULL || strcmp(info.name, "output_layer.weight") == 0);
     while (bucket.count % 64 != 0) flat_pad(&bucket, 1);
     if (shared && bucket.count > 0)
-      close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, kind, number++, d);
+      close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, type, number++, d);
     flat_elems elems = local_elems(megatron, rank, s);
     flat_add(&bucket, &elems);
     flat_free(&elems);
     bool full = bucket_size > 0 && at.stage == 0 && chunk == 0 && bucket.count >= bucket_size;
-    if (full || shared) close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, kind, number++, d);
+    if (full || shared) close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, type, number++, d);
   }
-  if (bucket.count > 0) close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, kind, number, d);
+  if (bucket.count > 0) close_bucket(&bucket, dp, pad, layout, rank, (*storage_p)++, type, number, d);
 }
 
 static void check(const treadle_model *model, const grid_row *g, int64_t bucket_size, bool pad) {

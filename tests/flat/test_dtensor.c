@@ -24,8 +24,8 @@ static list chunk(const list *from, int64_t count, int64_t index) {
   return part;
 }
 
-static list place(const list *from, const treadle_mesh_place *by) {
-  if (by->placement.kind == 'S') return chunk(from, by->size, by->index);
+static list place(const list *from, const treadle_mesh_placement *by) {
+  if (by->placement.type == 'S') return chunk(from, by->size, by->index);
   list all = {0};
   for (int64_t s = 0; s < by->placement.split; s++) {
     list outer = chunk(from, by->placement.split, s), inner = chunk(&outer, by->size, by->index);
@@ -64,17 +64,17 @@ static void random_placements(void **state) {
       shape[d] = treadle_random_between(&random, 1, 20);
       for (int i = 0; i < shape[d]; i++) of[d].at[of[d].count++] = i;
     }
-    treadle_mesh_place places[3];
+    treadle_mesh_placement places[3];
     int count = (int)treadle_random_between(&random, 0, 3);
     for (int m = 0; m < count; m++) {
-      places[m] = (treadle_mesh_place){{"STR"[treadle_random_below(&random, 3)],
-                                        (int)treadle_random_below(&random, 2),
-                                        treadle_random_between(&random, 1, 6)},
-                                       treadle_random_between(&random, 1, 5),
-                                       0};
+      places[m] = (treadle_mesh_placement){{"STR"[treadle_random_below(&random, 3)],
+                                            (int)treadle_random_below(&random, 2),
+                                            treadle_random_between(&random, 1, 6)},
+                                           treadle_random_between(&random, 1, 5),
+                                           0};
       places[m].index = treadle_random_below(&random, places[m].size);
       list *cut = &of[places[m].placement.dim];
-      if (places[m].placement.kind != 'R') *cut = place(cut, &places[m]);
+      if (places[m].placement.type != 'R') *cut = place(cut, &places[m]);
     }
     treadle_strideds boxes = {0};
     assert_ok(treadle_dtensor_shard(shape, 2, places, count, local, &boxes));
@@ -104,7 +104,7 @@ static void strided_shards_by_hand(void **state) {
 static void refused_placements(void **state) {
   (void)state;
   static const struct {
-    treadle_mesh_place place;
+    treadle_mesh_placement place;
     const char *message;
   } rows[] = {{{{'P', 0, 0}, 2, 0}, "mesh dimension 0 is Partial: reduce the tensor before it is moved"},
               {{{'X', 0, 0}, 2, 0}, "unknown placement 'X'"},
@@ -264,7 +264,7 @@ static void fsdp2_refused(void **state) {
 }
 
 static treadle_status shard_once(void) {
-  static const treadle_mesh_place places[] = {{{'T', 0, 4}, 3, 1}, {{'S', 1, 0}, 2, 1}};
+  static const treadle_mesh_placement places[] = {{{'T', 0, 4}, 3, 1}, {{'S', 1, 0}, 2, 1}};
   int64_t shape[] = {60, 8}, local[TREADLE_MAX_AXES];
   treadle_strideds boxes = {0};
   treadle_status status = treadle_dtensor_shard(shape, 2, places, 2, local, &boxes);

@@ -10,8 +10,8 @@ typedef struct grid_row {
 static const grid_row grids[] = {{1, 1, 1}, {4, 1, 1}, {3, 1, 2}, {7, 1, 1},
                                  {2, 2, 1}, {3, 2, 2}, {40, 1, 1}};
 
-static void text_of(char *text, const char *kind, const grid_row *g, const char *more) {
-  sprintf(text, "%s:dp=%d,tp=%d,replicate=%d%s", kind, (int)g->dp, (int)g->tp, (int)g->replicate, more);
+static void text_of(char *text, const char *type, const grid_row *g, const char *more) {
+  sprintf(text, "%s:dp=%d,tp=%d,replicate=%d%s", type, (int)g->dp, (int)g->tp, (int)g->replicate, more);
 }
 
 /* ---- fsdp ---- */

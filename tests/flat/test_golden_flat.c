@@ -45,7 +45,7 @@ static void change(json_t *at, const char *path) {
 static void changes_are_seen(void **state) {
   (void)state;
   static const struct {
-    const char *file, *kind, *path;
+    const char *file, *type, *path;
   } rows[] = {
       {"fsdp1.json", "fsdp1", "cases 0 ranks 1 0 content 1 3"},
       {"fsdp1.json", "fsdp1", "cases 0 ranks 1 0 content 1 2"}, /* the stored padding */
@@ -78,7 +78,7 @@ static void changes_are_seen(void **state) {
     json_t *root = golden_load(path_of(rows[i].file));
     assert_non_null(root);
     change(root, rows[i].path);
-    snprintf(path, sizeof path, "%s/%s.json", folder, rows[i].kind);
+    snprintf(path, sizeof path, "%s/%s.json", folder, rows[i].type);
     assert_int_equal(json_dump_file(root, path, JSON_COMPACT), 0);
     json_decref(root);
     assert_true(golden_check_file(path, &golden_library, nowhere, &counts));

@@ -5,13 +5,13 @@
 
 static const int64_t grids[][2] = {{1, 1}, {4, 1}, {3, 1}, {7, 1}, {2, 2}, {3, 2}, {50, 1}}; /* dp, tp */
 
-static void check(const treadle_model *model, int64_t dp, int64_t tp, const char *kind) {
+static void check(const treadle_model *model, int64_t dp, int64_t tp, const char *type) {
   char text[80];
-  sprintf(text, "%s:dp=%d,tp=%d", kind, (int)dp, (int)tp);
+  sprintf(text, "%s:dp=%d,tp=%d", type, (int)dp, (int)tp);
   treadle_layout *layout = flat_layout(model, text, dp * tp);
   for (int64_t rank = 0; rank < dp * tp; rank++) {
     flat_module module = flat_module_make(model, tp, rank % tp);
-    bool each = strcmp(kind, "zero3") == 0;
+    bool each = strcmp(type, "zero3") == 0;
     flat_elems group = {0};
     int32_t storage = 0;
     int64_t d = rank / tp;

@@ -25,15 +25,15 @@ static treadle_status look_up(void *model, const char *name, const int64_t *memb
   return treadle_model_lookup(model, name, member, value_p, found_p);
 }
 
-/* What a layout would do with a model: every kind in every layer, every condition. */
+/* What a layout would do with a model: every pattern in every layer, every condition. */
 static void use(treadle_model *model) {
   const treadle_family *family = model->family;
   int64_t value, elems = 0;
-  for (int32_t k = 0; k < family->kind_count; k++)
+  for (int32_t k = 0; k < family->pattern_count; k++)
     for (int32_t layer = -1; layer <= model->layers; layer++) {
       int32_t tensor = treadle_model_find(model, k, layer);
       assert(tensor >= -1 && tensor < model->tensor_count);
-      assert(tensor < 0 || family->kinds[k].same_as >= 0 || model->tensors[tensor].kind == k);
+      assert(tensor < 0 || family->patterns[k].same_as >= 0 || model->tensors[tensor].pattern == k);
     }
   for (int32_t i = 0; i < model->tensor_count; i++) elems += model->tensors[i].elems;
   assert(elems == treadle_model_elems(model));

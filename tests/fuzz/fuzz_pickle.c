@@ -1,4 +1,4 @@
-/* Pickles: values that come back are of known kinds, and lie in the limits; those of a checkpoint's
+/* Pickles: values that come back are of known types, and lie in the limits; those of a checkpoint's
  * metadata are looked at as such. */
 #include "io/pickle.h"
 #include "io/torch_dist.h"
@@ -10,9 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 /* Items below `depth` levels; values may hold themselves. */
 static void look(const treadle_value *value, int depth) {
   char words[64];
-  if (value->kind > TREADLE_VALUE_PERSISTENT || value->depth > 1000) __builtin_trap();
+  if (value->type > TREADLE_VALUE_PERSISTENT || value->depth > 1000) __builtin_trap();
   if (strlen(treadle_value_words(value, words, sizeof words)) >= sizeof words) __builtin_trap();
-  const treadle_items *items = treadle_value_sequence(value), *pairs = treadle_value_pairs(value);
+  const treadle_pickle_items *items = treadle_value_sequence(value), *pairs = treadle_value_pairs(value);
   if (pairs && pairs->count % 2) __builtin_trap();
   for (uint32_t i = 0; depth && items && i < items->count && i < 100; i++)
     look(items->values[i], depth - 1);

@@ -6,10 +6,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 static size_t visit(const treadle_yaml *node, int depth) {
-  size_t seen = node->kind == TREADLE_YAML_SCALAR ? strlen(node->text) : 0;
+  size_t seen = node->type == TREADLE_YAML_SCALAR ? strlen(node->text) : 0;
   if (depth > 64 || node->line < 1) __builtin_trap();
   for (size_t i = 0; i < node->count; i++) {
-    if (node->kind == TREADLE_YAML_MAP && treadle_yaml_get(node, node->keys[i]) != node->items[i])
+    if (node->type == TREADLE_YAML_MAP && treadle_yaml_get(node, node->keys[i]) != node->items[i])
       __builtin_trap(); /* a key stands once */
     seen += visit(node->items[i], depth + 1);
   }

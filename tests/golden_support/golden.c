@@ -1,4 +1,4 @@
-/* The frame of the golden checks: reading files, the table of kinds, opening layouts, reporting. */
+/* The frame of the golden checks: reading files, the table of patterns, opening layouts, reporting. */
 #include "golden_support/golden_parts.h"
 
 #include <stdarg.h>
@@ -7,11 +7,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Each kind of file and who checks its cases. `list` is where the cases stand. */
+/* Each type of file and who checks its cases. `list` is where the cases stand. */
 static const struct {
   const char *name, *list;
   golden_verdict (*check)(golden_case *c);
-} kinds[] = {
+} patterns[] = {
     {"megatron_hf_map", "cases", golden_check_megatron_map},
     {"megatron_hf_map_bridge", "cases", golden_check_megatron_map},
     {"megatron_params", "cases", golden_check_megatron_params},
@@ -73,30 +73,30 @@ json_t *golden_load(const char *path) {
 }
 
 /* "tests/golden/vllm_params.json.gz" -> "vllm_params" */
-static void kind_of_path(const char *path, char *kind, size_t room) {
+static void kind_of_path(const char *path, char *pattern, size_t room) {
   const char *slash = strrchr(path, '/');
-  snprintf(kind, room, "%s", slash ? slash + 1 : path);
-  char *dot = strchr(kind, '.');
+  snprintf(pattern, room, "%s", slash ? slash + 1 : path);
+  char *dot = strchr(pattern, '.');
   if (dot) *dot = 0;
 }
 
 bool golden_check_file(const char *path, const golden_subject *subject, FILE *differences,
                        golden_counts *counts_p) {
-  char kind[64];
-  kind_of_path(path, kind, sizeof kind);
+  char pattern[64];
+  kind_of_path(path, pattern, sizeof pattern);
   *counts_p = (golden_counts){0};
   json_t *root = golden_load(path);
   if (!root) return false;
   bool known = false;
-  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-    if (strcmp(kinds[k].name, kind) != 0) continue;
+  for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++) {
+    if (strcmp(patterns[k].name, pattern) != 0) continue;
     known = true;
-    const json_t *list = json_object_get(root, kinds[k].list);
+    const json_t *list = json_object_get(root, patterns[k].list);
     for (size_t i = 0; i < json_array_size(list); i++) {
-      golden_case c = {.subject = subject, .file = kind, .root = root, .out = differences};
+      golden_case c = {.subject = subject, .file = pattern, .root = root, .out = differences};
       c.item = json_array_get(list, i);
       c.number = (int)i;
-      golden_verdict verdict = kinds[k].check(&c);
+      golden_verdict verdict = patterns[k].check(&c);
       golden_close(&c);
       json_decref(c.config);
       if (*c.map) unlink(c.map);
@@ -108,7 +108,7 @@ bool golden_check_file(const char *path, const golden_subject *subject, FILE *di
     }
   }
   json_decref(root);
-  if (!known) fprintf(stderr, "%s: nobody knows golden files '%s'\n", path, kind);
+  if (!known) fprintf(stderr, "%s: nobody knows golden files '%s'\n", path, pattern);
   return known;
 }
 

@@ -3,7 +3,7 @@
  * A golden file has cases. A checker turns a case into a config, a layout text and a number of ranks, asks
  * a subject for that layout, and compares names, shapes and the source of every element, or a table of
  * stages, rows or coordinates. The subject is the library (golden_library) or any other source of layouts:
- * the oracle is held against the same files. A new kind of file is one row in golden.c. */
+ * the oracle is held against the same files. A new type of file is one row in golden.c. */
 #ifndef TREADLE_TESTS_GOLDEN_H
 #define TREADLE_TESTS_GOLDEN_H
 
@@ -37,7 +37,7 @@ typedef struct golden_counts {
 } golden_counts;
 
 /* Checks every case of a .json or .json.gz file; each difference is a line on `differences`. False when the
- * file cannot be read or nobody knows its kind. */
+ * file cannot be read or nobody knows its pattern. */
 bool golden_check_file(const char *path, const golden_subject *subject, FILE *differences,
                        golden_counts *counts_p);
 

@@ -156,14 +156,14 @@ static golden_verdict check_strategy(golden_case *c) {
 
 golden_verdict golden_check_engine_experts(golden_case *c) {
   static const struct {
-    const char *kind;
+    const char *pattern;
     golden_verdict (*check)(golden_case *c);
   } checks[] = {{"placement", check_placement},        {"initial", check_initial},
                 {"eplb_initial", check_initial},       {"rebalanced", check_rebalanced},
                 {"eplb_rebalanced", check_rebalanced}, {"strategy", check_strategy}};
-  const char *kind = json_string_value(json_object_get(c->item, "kind"));
+  const char *pattern = json_string_value(json_object_get(c->item, "kind"));
   for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
-    if (strcmp(checks[i].kind, kind) == 0) return checks[i].check(c);
+    if (strcmp(checks[i].pattern, pattern) == 0) return checks[i].check(c);
   }
-  return golden_differ(c, "nobody knows tables of '%s'", kind);
+  return golden_differ(c, "nobody knows tables of '%s'", pattern);
 }

@@ -27,6 +27,6 @@ golden_verdict golden_compare_fsdp1_layout(golden_case *c);
 golden_verdict golden_compare_distopt_layout(golden_case *c);
 
 /* "T0/2,R,S1", P for Partial, into the placements of at most TREADLE_MAX_AXES places; the count of them. */
-int golden_flat_placements(const char *text, treadle_mesh_place *places);
+int golden_flat_placements(const char *text, treadle_mesh_placement *places);
 
 #endif

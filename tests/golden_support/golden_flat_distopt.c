@@ -1,4 +1,4 @@
-/* Golden buffers of the distributed optimizer. Two kinds of cases: whole models on whole grids, where each
+/* Golden buffers of the distributed optimizer. Two patterns of cases: whole models on whole grids, where each
  * rank's chunks have buffers of named parameters, and raw ones, of parameters of given sizes. */
 #include "flat/distopt.h"
 #include "golden_support/golden_flat.h"

@@ -84,12 +84,12 @@ golden_verdict golden_check_fsdp2(golden_case *c) {
 
 /* ---- DTensor --------------------------------------------------------------------------------- */
 
-int golden_flat_placements(const char *text, treadle_mesh_place *places) {
+int golden_flat_placements(const char *text, treadle_mesh_placement *places) {
   int count = 0;
   for (const char *at = text; *at && count < TREADLE_MAX_AXES; count++) {
     treadle_placement *placement = &places[count].placement;
     char *next = (char *)at + 1;
-    *placement = (treadle_placement){.kind = *at};
+    *placement = (treadle_placement){.type = *at};
     if (*at == 'S' || *at == 'T') placement->dim = (int)strtol(at + 1, &next, 10);
     if (*next == '/') placement->split = strtol(next + 1, &next, 10);
     at = *next == ',' ? next + 1 : next;
@@ -109,7 +109,7 @@ static bool is_offset(const json_t *offset, const treadle_strideds *boxes, const
 }
 
 static golden_verdict compare_dtensor(const golden_case *c, const int64_t *shape, int ndim,
-                                      treadle_mesh_place *places, int count, const json_t *rank) {
+                                      treadle_mesh_placement *places, int count, const json_t *rank) {
   int64_t local[TREADLE_MAX_AXES];
   treadle_strideds boxes = {0};
   golden_runs runs = {0};
@@ -137,7 +137,7 @@ static golden_verdict compare_dtensor(const golden_case *c, const int64_t *shape
 golden_verdict golden_check_dtensor(golden_case *c) {
   if (!golden_flat_asks(c)) return GOLDEN_NOT_ASKED;
   const json_t *ranks = json_object_get(c->item, "ranks");
-  treadle_mesh_place places[TREADLE_MAX_AXES] = {{{0}, 0, 0}};
+  treadle_mesh_placement places[TREADLE_MAX_AXES] = {{{0}, 0, 0}};
   int64_t shape[TREADLE_MAX_AXES], local[TREADLE_MAX_AXES];
   int ndim = golden_flat_shape(json_object_get(c->item, "shape"), shape);
   const char *text = json_string_value(json_object_get(c->item, "placements"));
@@ -152,7 +152,7 @@ golden_verdict golden_check_dtensor(golden_case *c) {
   treadle_array_release(&boxes);
   if (refused != is_partial) return golden_differ(c, is_partial ? "Partial is accepted" : "refused");
   for (int m = 0; m < count; m++)
-    if (places[m].placement.kind == 'P') places[m].placement.kind = 'R';
+    if (places[m].placement.type == 'P') places[m].placement.type = 'R';
   golden_verdict verdict = GOLDEN_EQUAL;
   for (size_t r = 0; verdict == GOLDEN_EQUAL && r < json_array_size(ranks); r++)
     verdict = compare_dtensor(c, shape, ndim, places, count, json_array_get(ranks, r));

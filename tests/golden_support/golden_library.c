@@ -3,7 +3,7 @@
  * model itself. */
 #include "golden_support/golden.h"
 
-#include "base/map.h"
+#include "base/hash_map.h"
 #include "layout/layout.h"
 #include "model/model.h"
 
@@ -13,13 +13,13 @@
 typedef struct subject {
   treadle_model *model;
   treadle_layout *layout;
-  treadle_map numbers; /* every name to the number of its canonical tensor */
-  int32_t canonical;   /* how many are no copies */
+  treadle_hash_map numbers; /* every name to the number of its canonical tensor */
+  int32_t canonical;        /* how many are no copies */
 } subject;
 
 static void close_layout(void *opened) {
   subject *s = opened;
-  treadle_map_release(&s->numbers);
+  treadle_hash_map_release(&s->numbers);
   treadle_layout_destroy(s->layout);
   treadle_model_close(s->model);
   free(s);
@@ -29,8 +29,8 @@ static bool list_names(subject *s) {
   for (int32_t i = 0; i < treadle_model_tensor_count(s->model); i++) {
     treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     if (treadle_model_tensor(s->model, i, &info) != TREADLE_OK) return false;
-    int64_t number = info.same_as ? treadle_map_get(&s->numbers, info.same_as, -1) : i;
-    if (treadle_map_put(&s->numbers, info.name, number) != TREADLE_OK) return false;
+    int64_t number = info.same_as ? treadle_hash_map_get(&s->numbers, info.same_as, -1) : i;
+    if (treadle_hash_map_put(&s->numbers, info.name, number) != TREADLE_OK) return false;
     s->canonical += !info.same_as;
   }
   return true;
@@ -54,9 +54,9 @@ static bool tensor(const void *opened, int32_t number, treadle_tensor_info *info
 
 static int32_t find(const void *opened, const char *name) {
   const subject *s = opened;
-  int64_t number = treadle_map_get(&s->numbers, name, -1);
+  int64_t number = treadle_hash_map_get(&s->numbers, name, -1);
   bool is_scale = strstr(name, ".weight_scale_inv") != NULL;
-  return (int32_t)(number < 0 && is_scale ? treadle_map_get(&s->model->by_name, name, -1) : number);
+  return (int32_t)(number < 0 && is_scale ? treadle_hash_map_get(&s->model->by_name, name, -1) : number);
 }
 
 static int32_t storage_count(const void *opened, int64_t rank) {

@@ -28,27 +28,27 @@ static void make(const char *command) { assert_int_equal(system(command), 0); }
 static void what_stands_there(void **state) {
   (void)state;
   char longer[6000];
-  treadle_file_kind kind;
+  treadle_file_type type;
   make("echo x >file; mkdir folder; mkfifo pipe; ln -s nothing dangling; ln -s file link; ln -s loop loop");
   const struct {
     const char *path;
-    treadle_file_kind kind;
+    treadle_file_type type;
   } rows[] = {{"file", TREADLE_FILE_PLAIN},      {"link", TREADLE_FILE_PLAIN},
               {"folder", TREADLE_FILE_FOLDER},   {"pipe", TREADLE_FILE_OTHER},
               {"/dev/null", TREADLE_FILE_OTHER}, {"none", TREADLE_FILE_NONE},
               {"none/x", TREADLE_FILE_NONE},     {"", TREADLE_FILE_NONE}};
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
-    assert_ok(treadle_file_look(rows[i].path, &kind));
-    assert_int_equal(kind, rows[i].kind);
+    assert_ok(treadle_file_look(rows[i].path, &type));
+    assert_int_equal(type, rows[i].type);
   }
   memset(longer, 'a', sizeof longer - 1);
   longer[sizeof longer - 1] = 0;
-  assert_refused("dangling: is a symbolic link that leads nowhere", treadle_file_look("dangling", &kind));
+  assert_refused("dangling: is a symbolic link that leads nowhere", treadle_file_look("dangling", &type));
   assert_fails(TREADLE_SYSTEM, "loop: cannot look there: Too many levels",
-               treadle_file_look("loop", &kind));
+               treadle_file_look("loop", &type));
   assert_fails(TREADLE_SYSTEM, "file/x: cannot look there: Not a directory",
-               treadle_file_look("file/x", &kind));
-  assert_fails(TREADLE_SYSTEM, ": cannot look there: File name too long", treadle_file_look(longer, &kind));
+               treadle_file_look("file/x", &type));
+  assert_fails(TREADLE_SYSTEM, ": cannot look there: File name too long", treadle_file_look(longer, &type));
 }
 
 static void what_may_be_written(void **state) {
@@ -88,14 +88,14 @@ static void locked_is_not_missing(void **state) {
   assert_true(child >= 0);
   if (child == 0) {
     treadle_model *model = NULL;
-    treadle_file_kind kind;
+    treadle_file_type type;
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(77);
     static const char *const paths[] = {"locked", "locked/config.json"};
     for (int i = 0; i < 2; i++)
       if (treadle_model_open(paths[i], NULL, &model) != TREADLE_SYSTEM ||
           !strstr(treadle_error_message(), "locked/config.json: cannot look there: Permission denied"))
         _exit(1 + i);
-    if (treadle_file_look("locked/x", &kind) != TREADLE_SYSTEM) _exit(3);
+    if (treadle_file_look("locked/x", &type) != TREADLE_SYSTEM) _exit(3);
     if (treadle_file_may_write("locked/x") != TREADLE_SYSTEM) _exit(4);
     if (treadle_file_may_write("kept") != TREADLE_REFUSED) _exit(5);
     _exit(0);

@@ -1,4 +1,4 @@
-/* src/io/pickle.c and pickle_opcodes.c: every kind of value, every refusal, and the writer. */
+/* src/io/pickle.c and pickle_opcodes.c: every type of value, every refusal, and the writer. */
 #include "test.h"
 
 #include "io/pickle.h"
@@ -15,14 +15,14 @@ static treadle_status read_bytes(const void *bytes, size_t count, treadle_value 
 
 #define READ(text, value_p) read_bytes(text, sizeof(text) - 1, value_p)
 
-static treadle_value *good(const char *text, size_t count, treadle_value_kind kind) {
+static treadle_value *good(const char *text, size_t count, treadle_pickle_type type) {
   treadle_value *value = NULL;
   assert_ok(read_bytes(text, count, &value));
-  assert_int_equal(value->kind, kind);
+  assert_int_equal(value->type, type);
   return value;
 }
 
-#define GOOD(text, kind) good(text, sizeof(text) - 1, kind)
+#define GOOD(text, type) good(text, sizeof(text) - 1, type)
 
 static void reads_values(void **state) {
   (void)state;
@@ -71,14 +71,14 @@ static void reads_values(void **state) {
                    0);
   assert_int_equal(GOOD("K\x05\x94K\x06\x94\x30\x30h\x01.", TREADLE_VALUE_INT)->is.integer, 6);
   GOOD("N(NN1.", TREADLE_VALUE_NONE);
-  const treadle_items *pairs = treadle_value_pairs(GOOD("}(X\x01\x00\x00\x00"
-                                                        "aK\x01X\x01\x00\x00\x00"
-                                                        "aK\x02u\x8c\x01"
-                                                        "bNs.",
-                                                        TREADLE_VALUE_DICT));
+  const treadle_pickle_items *pairs = treadle_value_pairs(GOOD("}(X\x01\x00\x00\x00"
+                                                               "aK\x01X\x01\x00\x00\x00"
+                                                               "aK\x02u\x8c\x01"
+                                                               "bNs.",
+                                                               TREADLE_VALUE_DICT));
   assert_int_equal(pairs->count, 6);
   assert_int_equal(treadle_pairs_get(pairs, "a")->is.integer, 2); /* the last one, as in Python */
-  assert_int_equal(treadle_pairs_get(pairs, "b")->kind, TREADLE_VALUE_NONE);
+  assert_int_equal(treadle_pairs_get(pairs, "b")->type, TREADLE_VALUE_NONE);
   assert_null(treadle_pairs_get(pairs, "c"));
 }
 
@@ -86,17 +86,17 @@ static void keeps_calls(void **state) {
   (void)state;
   char words[100];
   treadle_value *value = GOOD("cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", TREADLE_VALUE_CALL);
-  const treadle_call *call = treadle_value_call_of(value, "os", "system");
+  const treadle_pickle_call *call = treadle_value_call_of(value, "os", "system");
   assert_string_equal(treadle_value_text(call->arguments->is.items.values[0]), "ls");
   assert_string_equal(treadle_value_words(value, words, sizeof words), "a call of os.system");
   assert_null(treadle_value_call_of(value, "os", "popen"));
   value = GOOD("\x8c\x01m\x8c\x01n\x93)\x81}b(NNuNa.", TREADLE_VALUE_CALL);
   call = treadle_value_call_of(value, "m", "n");
-  assert_int_equal(call->state->kind, TREADLE_VALUE_DICT);
+  assert_int_equal(call->state->type, TREADLE_VALUE_DICT);
   assert_int_equal(call->pairs.count, 2);
   assert_int_equal(call->appended.count, 1);
   value = GOOD("cm\nn\n)}\x92.", TREADLE_VALUE_CALL);
-  assert_int_equal(value->is.call->keywords->kind, TREADLE_VALUE_DICT);
+  assert_int_equal(value->is.call->keywords->type, TREADLE_VALUE_DICT);
   value = GOOD("cm\nn\n)R)R.", TREADLE_VALUE_CALL);
   assert_string_equal(treadle_value_words(value, words, sizeof words),
                       "a call of something that is made by a call");

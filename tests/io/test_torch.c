@@ -73,7 +73,7 @@ static void reads_megatron(void **state) {
   assert_int_equal(iteration, 1200);
   assert_true(treadle_pairs_get(torch->top, "checkpoint_version")->is.real == 3.0);
   const treadle_value *args = treadle_pairs_get(torch->top, "args");
-  const treadle_items *settings =
+  const treadle_pickle_items *settings =
       treadle_value_pairs(treadle_value_call_of(args, "argparse", "Namespace")->state);
   assert_true(treadle_value_int(treadle_pairs_get(settings, "tensor_model_parallel_size"), &iteration));
   assert_int_equal(iteration, 2);

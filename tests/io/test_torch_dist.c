@@ -34,7 +34,7 @@ static void reads(void **state) {
   assert_int_equal(weight->shape[1], 4);
   assert_int_equal(weight->chunk_count, 4);
   for (int c = 0; c < 4; c++) { /* chunk (layer, half of the rows): values count through the whole tensor */
-    const treadle_dist_chunk *chunk = &weight->chunks[c];
+    const treadle_dist_box *chunk = &weight->chunks[c];
     assert_true(chunk->contiguous);
     assert_int_equal(chunk->bytes, 12);
     for (int64_t i = 0; i < 6; i++)
@@ -172,7 +172,7 @@ static void checks_files(void **state) {
 
 /* ---- Chunks -------------------------------------------------------------------------------------- */
 
-static treadle_status check(int ndim, const int64_t *shape, treadle_dist_chunk *chunks, int32_t count) {
+static treadle_status check(int ndim, const int64_t *shape, treadle_dist_box *chunks, int32_t count) {
   treadle_dist_tensor tensor = {
       .key = "w", .ndim = ndim, .elems = 1, .chunks = chunks, .chunk_count = count};
   for (int i = 0; i < ndim; i++) tensor.elems *= tensor.shape[i] = shape[i];
@@ -182,9 +182,9 @@ static treadle_status check(int ndim, const int64_t *shape, treadle_dist_chunk *
 static void checks_chunks(void **state) {
   (void)state;
   static const int64_t shape[] = {3, 3};
-  treadle_dist_chunk pinwheel[] = {{.offset = {0, 0}, .size = {1, 2}}, {.offset = {0, 2}, .size = {2, 1}},
-                                   {.offset = {2, 1}, .size = {1, 2}}, {.offset = {1, 0}, .size = {2, 1}},
-                                   {.offset = {1, 1}, .size = {1, 1}}, {.offset = {3, 3}, .size = {0, 0}}};
+  treadle_dist_box pinwheel[] = {{.offset = {0, 0}, .size = {1, 2}}, {.offset = {0, 2}, .size = {2, 1}},
+                                 {.offset = {2, 1}, .size = {1, 2}}, {.offset = {1, 0}, .size = {2, 1}},
+                                 {.offset = {1, 1}, .size = {1, 1}}, {.offset = {3, 3}, .size = {0, 0}}};
   assert_ok(check(2, shape, pinwheel, 6)); /* no straight cut goes through */
   assert_refused("its 4 chunks have 8 of its 9 elements", check(2, shape, pinwheel, 4));
   pinwheel[4].size[1] = 2;
@@ -193,7 +193,7 @@ static void checks_chunks(void **state) {
   assert_refused("chunk 4 has 2 from 2 of dimension 1, which has 3", check(2, shape, pinwheel, 6));
   pinwheel[4].offset[1] = INT64_MAX;
   assert_refused("chunk 4 has 2 from", check(2, shape, pinwheel, 6));
-  treadle_dist_chunk scalar[2] = {0};
+  treadle_dist_box scalar[2] = {0};
   assert_ok(check(0, NULL, scalar, 1));
   assert_refused("overlap", check(0, NULL, scalar, 2));
   assert_refused("its 0 chunks have 0 of its 1 elements", check(0, NULL, NULL, 0));
@@ -205,10 +205,10 @@ static void checks_many_chunks(void **state) {
   (void)state;
   enum { LAYERS = 32, EXPERTS = 64, PARTS = 16, COUNT = LAYERS * EXPERTS * PARTS };
   static const int64_t shape[] = {LAYERS, EXPERTS, PARTS * 5};
-  treadle_dist_chunk *chunks = treadle_alloc_array(COUNT, sizeof *chunks);
+  treadle_dist_box *chunks = treadle_alloc_array(COUNT, sizeof *chunks);
   for (int i = 0; i < COUNT; i++)
-    chunks[i] = (treadle_dist_chunk){.offset = {i / (EXPERTS * PARTS), i / PARTS % EXPERTS, i % PARTS * 5},
-                                     .size = {1, 1, 5}};
+    chunks[i] = (treadle_dist_box){.offset = {i / (EXPERTS * PARTS), i / PARTS % EXPERTS, i % PARTS * 5},
+                                   .size = {1, 1, 5}};
   assert_ok(check(3, shape, chunks, COUNT));
   chunks[COUNT / 2].offset[2] = 0;
   chunks[COUNT / 2].offset[1] = 7;

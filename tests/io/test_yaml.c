@@ -28,7 +28,7 @@ static void reads_trees(void **state) {
   treadle_arena arena = {0};
   const treadle_yaml *root = NULL;
   assert_ok(treadle_yaml_parse("f.yaml", FAMILY, strlen(FAMILY), &arena, &root));
-  assert_int_equal(root->kind, TREADLE_YAML_MAP);
+  assert_int_equal(root->type, TREADLE_YAML_MAP);
   assert_int_equal(root->count, 3);
   assert_string_equal(root->keys[2], "tensors"); /* file order */
   assert_string_equal(treadle_yaml_text(root, "family", ""), "llama");
@@ -36,7 +36,7 @@ static void reads_trees(void **state) {
   assert_string_equal(treadle_yaml_text(dims, "hd", ""), "head_dim ?? H / nh");
   assert_string_equal(treadle_yaml_text(dims, "none", "x"), "");
   const treadle_yaml *tensors = treadle_yaml_get(root, "tensors");
-  assert_int_equal(tensors->kind, TREADLE_YAML_LIST);
+  assert_int_equal(tensors->type, TREADLE_YAML_LIST);
   assert_int_equal(tensors->count, 2);
   assert_int_equal(tensors->items[1]->line, 8);
   assert_string_equal(treadle_yaml_text(tensors->items[0], "name", ""), "a: b");
@@ -47,7 +47,7 @@ static void reads_trees(void **state) {
   assert_int_equal(treadle_yaml_get(tensors->items[1], "empty")->count, 0);
   assert_int_equal(treadle_yaml_get(tensors->items[1], "nothing")->count, 0);
 
-  /* Absent, or of another kind. */
+  /* Absent, or of another type. */
   assert_null(treadle_yaml_get(root, "absent"));
   assert_null(treadle_yaml_get(tensors, "family"));
   assert_null(treadle_yaml_get(NULL, "family"));

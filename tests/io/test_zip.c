@@ -45,7 +45,7 @@ static void reads(void **state) {
   assert_int_equal(zip.count, 3);
   assert_string_equal(zip.entries[0].name, "f/a");
   assert_null(treadle_zip_find(&zip, "f/c"));
-  const treadle_zip_entry *entry = treadle_zip_find(&zip, "f/b");
+  const treadle_zip_member *entry = treadle_zip_find(&zip, "f/b");
   assert_ok(treadle_zip_content("z", entry, 5, &arena, &content));
   assert_ptr_equal(content, image.bytes + 33); /* in place */
   assert_memory_equal(content, "hello", 5);
@@ -140,7 +140,7 @@ static void finds_wrong_crc(void **state) {
   archive_end(&image);
   image.bytes[33] = 'j';
   assert_ok(treadle_zip_parse("z", image.bytes, image.count, &arena, &zip));
-  const treadle_zip_entry *entry = treadle_zip_find(&zip, "f/b");
+  const treadle_zip_member *entry = treadle_zip_find(&zip, "f/b");
   assert_refused("the archive says 3610a686", treadle_zip_check("z", entry, entry->data));
   treadle_arena_release(&arena);
 }
@@ -193,7 +193,7 @@ static void writes_what_it_reads(void **state) {
     assert_ok(treadle_zip_parse(path, mapped, count, &arena, &zip));
     assert_int_equal(zip.count, 7);
     for (int i = 0; i < zip.count; i++) {
-      const treadle_zip_entry *entry = &zip.entries[i];
+      const treadle_zip_member *entry = &zip.entries[i];
       assert_memory_equal(entry->data, bytes, entry->bytes);
       assert_ok(treadle_zip_check(path, entry, entry->data));
       assert_int_equal((entry->data - (const unsigned char *)mapped) % 64, 0);

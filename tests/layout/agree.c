@@ -44,16 +44,16 @@ static const oracle_storage *find_counted(agree_walk *walk, const treadle_storag
   return NULL;
 }
 
-const oracle_storage *agree_find(agree_walk *walk, const char *kind, const treadle_storage_info *info,
+const oracle_storage *agree_find(agree_walk *walk, const char *type, const treadle_storage_info *info,
                                  int64_t *first_p) {
   *first_p = 0;
-  if (strcmp(kind, "distopt") == 0 && strstr(info->name, ".bucket_"))
+  if (strcmp(type, "distopt") == 0 && strstr(info->name, ".bucket_"))
     return find_counted(walk, info, first_p);
   for (int i = 0; i < walk->rank->count; i++) {
     int at = (walk->next + i) % walk->rank->count;
     const oracle_storage *storage = &walk->rank->storages[at];
     if (storage->chunk == info->chunk && strcmp(storage->name, info->name) == 0) {
-      if (strcmp(kind, "distopt") != 0) walk->next = at + 1;
+      if (strcmp(type, "distopt") != 0) walk->next = at + 1;
       return storage;
     }
   }
@@ -156,9 +156,9 @@ static bool same_rank(const treadle_model *model, const treadle_layout *layout, 
                       const oracle_layout *oracle, const int32_t *tensors, char *why) {
   agree_walk walk = {.rank = &oracle->rank[rank]};
   const char *text = treadle_layout_text(layout);
-  char kind[16];
-  snprintf(kind, sizeof kind, "%.*s", (int)strcspn(text, ":"), text);
-  bool in_order = strcmp(kind, "hf") != 0 && strcmp(kind, "distopt") != 0;
+  char type[16];
+  snprintf(type, sizeof type, "%.*s", (int)strcspn(text, ":"), text);
+  bool in_order = strcmp(type, "hf") != 0 && strcmp(type, "distopt") != 0;
   int32_t count = treadle_layout_storage_count(layout, rank);
   for (int32_t s = 0; s < count; s++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
@@ -167,7 +167,7 @@ static bool same_rank(const treadle_model *model, const treadle_layout *layout, 
     int64_t first;
     if (treadle_layout_storage(layout, rank, s, &info) != TREADLE_OK)
       return differ(why, "%s", treadle_error_message());
-    const oracle_storage *storage = agree_find(&walk, kind, &info, &first);
+    const oracle_storage *storage = agree_find(&walk, type, &info, &first);
     if (!storage)
       return differ(why, "rank %" PRId64 " chunk %d: the oracle has no %s", rank, info.chunk, info.name);
     if (in_order && walk.next != expected + 1)
@@ -177,7 +177,7 @@ static bool same_rank(const treadle_model *model, const treadle_layout *layout, 
     if (!same_storage(model, layout, rank, s, &info, oracle, tensors, storage, first, inner))
       return differ(why, "rank %" PRId64 ": %s: %.300s", rank, info.name, inner);
   }
-  if (strcmp(kind, "distopt") != 0 && count != walk.rank->count)
+  if (strcmp(type, "distopt") != 0 && count != walk.rank->count)
     return differ(why, "rank %" PRId64 " has %d tensors, the oracle's %d; its next is %s", rank, (int)count,
                   walk.rank->count,
                   walk.next < walk.rank->count ? walk.rank->storages[walk.next].name : "none");
@@ -202,15 +202,15 @@ bool agree_excused(const char *refusal) {
          (flat && strstr(refusal, "not divisible by tp=") != NULL);
 }
 
-bool agree_knows(const treadle_model *model, const char *kind) {
+bool agree_knows(const treadle_model *model, const char *type) {
   static char known[256], unknown[256]; /* " hf  megatron " */
   char word[32];
-  snprintf(word, sizeof word, " %s ", kind);
+  snprintf(word, sizeof word, " %s ", type);
   if (strstr(known, word)) return true;
   if (strstr(unknown, word)) return false;
   treadle_layout *layout = NULL;
-  bool is = treadle_layout_create(model, kind, 1, NULL, &layout) == TREADLE_OK ||
-            !strstr(treadle_error_message(), ": no kind '");
+  bool is = treadle_layout_create(model, type, 1, NULL, &layout) == TREADLE_OK ||
+            !strstr(treadle_error_message(), ": no type '");
   treadle_layout_destroy(layout);
   strcat(is ? known : unknown, word);
   return is;

@@ -18,7 +18,7 @@ typedef struct agree_walk {
 /* The oracle's storage tensor that the library's is, and its element that is the library's first. By name and
  * chunk; in distopt the library has a tensor for each bucket and the oracle one for all of a buffer, so that they are
  * counted. NULL: none. */
-const oracle_storage *agree_find(agree_walk *walk, const char *kind, const treadle_storage_info *info,
+const oracle_storage *agree_find(agree_walk *walk, const char *type, const treadle_storage_info *info,
                                  int64_t *first_p);
 
 /* Takes from the oracle's layout what no loader writes and the library does not hold. */
@@ -39,7 +39,7 @@ int32_t *agree_tensors(const treadle_model *model, const oracle_model *oracle);
  * distopt without ep, whose experts are cut finer than dense tensors, has no ranks that hold the same buffer. */
 bool agree_excused(const char *refusal);
 
-/* Does the library know a kind of layout? */
-bool agree_knows(const treadle_model *model, const char *kind);
+/* Does the library know a type of layout? */
+bool agree_knows(const treadle_model *model, const char *type);
 
 #endif

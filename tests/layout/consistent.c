@@ -288,11 +288,11 @@ static void check_boxes(const treadle_layout *layout, int32_t t, const treadle_c
   check_box(layout, t, &middle, all);
 }
 
-/* A tensor of the same kind and placement before this one has the same cells. */
+/* A tensor of the same type and placement before this one has the same cells. */
 static void check_placement(const treadle_layout *layout, int32_t t, const treadle_cells *all) {
   const treadle_model *model = layout->model;
   for (int32_t before = 0; before < t; before++) {
-    if (model->tensors[before].kind != model->tensors[t].kind ||
+    if (model->tensors[before].pattern != model->tensors[t].pattern ||
         treadle_layout_placement(layout, before) != treadle_layout_placement(layout, t))
       continue;
     treadle_cells other = {0};

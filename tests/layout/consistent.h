@@ -10,7 +10,7 @@
  *   pieces_of is the filter of pieces; ranks of one place have the same pieces; window_max is the largest window;
  *   the cells of a tensor are disjoint and cover it; those of a box are the filter of those;
  *   every holder of a cell has just its elements where locate says, and find gives holders back;
- *   tensors of one kind and placement have the same cells and holders;
+ *   tensors of one type and placement have the same cells and holders;
  *   runs tell users the same as pieces. */
 void consistent_layout(const treadle_layout *layout);
 

@@ -13,7 +13,7 @@ static int sizes(const char *text, int64_t *size) {
 
 placed placed_open(const char *shape, const char *mesh, const char *placements) {
   placed tensor = {.ranks = 1};
-  treadle_mesh_place places[TREADLE_MAX_AXES];
+  treadle_mesh_placement places[TREADLE_MAX_AXES];
   int64_t size[TREADLE_MAX_AXES];
   tensor.ndim = sizes(shape, tensor.shape);
   int count = golden_flat_placements(placements, places);
@@ -28,7 +28,7 @@ placed placed_open(const char *shape, const char *mesh, const char *placements) 
     for (int m = count - 1; m >= 0; m--) {
       places[m].index = rest % size[m];
       rest /= size[m];
-      if (places[m].placement.kind == 'R') shard->first &= places[m].index == 0;
+      if (places[m].placement.type == 'R') shard->first &= places[m].index == 0;
     }
     assert_ok(treadle_dtensor_shard(tensor.shape, tensor.ndim, places, count, shard->local, &shard->boxes));
   }

@@ -186,14 +186,14 @@ typedef struct refusal {
 
 static const refusal refusals[] = {
     /* form */
-    {1, "", "no kind"},
-    {1, ":tp=2", "no kind"},
+    {1, "", "no type"},
+    {1, ":tp=2", "no type"},
     {1, "megatorn:tp=2", "nearest: megatron"},
     {1, "vlm", "nearest: vllm"},
     {1, "sg lang", "nearest: sglang"},
-    {1, "HF", "no kind 'HF'"},
-    {1, "hf ", "no kind 'hf '"},
-    {1, "hf,dtype=fp32", "no kind 'hf,dtype=fp32'"},
+    {1, "HF", "no type 'HF'"},
+    {1, "hf ", "no type 'hf '"},
+    {1, "hf,dtype=fp32", "no type 'hf,dtype=fp32'"},
     {1, "hf:", "key=value"},
     {1, "megatron:tp", "key=value at 'tp'"},
     {1, "megatron:=2", "key=value at '=2'"},
@@ -427,7 +427,7 @@ static const small_config experts = {
         "\"qk_nope_head_dim\": 2, \"qk_rope_head_dim\": 2, \"v_head_dim\": 2, "
         "\"num_nextn_predict_layers\": 1"};
 
-/* Sizes are whole numbers from 1, in every kind of layout: 0 and what is below is refused with key, number and rule. */
+/* Sizes are whole numbers from 1, in every type of layout: 0 and what is below is refused with key, number and rule. */
 static void sizes(void **state) {
   (void)state;
   static const char *const keys[] = {

@@ -1,4 +1,4 @@
-/* Random layouts of every family and kind, held against the oracle element by element, without a plan; and what one
+/* Random layouts of every family and type, held against the oracle element by element, without a plan; and what one
  * refuses, the other does. TREADLE_LAYOUTS sets how many (2000), TREADLE_SEED the first seed (1); TREADLE_LIST=1
  * lists all differences rather than stop at the first.
  * ctest: timeout=900 */
@@ -12,7 +12,7 @@
 enum { FAMILIES = 32, KINDS = 12 };
 
 typedef struct tally {
-  int64_t family[FAMILIES], kind[KINDS], refused[KINDS], differences, excused;
+  int64_t family[FAMILIES], type[KINDS], refused[KINDS], differences, excused;
   bool listing;
 } tally;
 
@@ -27,9 +27,9 @@ static void report(tally *t, uint64_t seed, const char *config, const char *text
 static void one(tally *t, uint64_t seed) {
   treadle_random random = {seed * 104729 + 7};
   char config[DRAW_CONFIG], text[DRAW_TEXT], why[AGREE_WHY] = "";
-  int family = 0, kind = 0, kinds = 0;
+  int family = 0, type = 0, types = 0;
   while (draw_families[family]) family++;
-  while (strcmp(draw_kinds[kinds], "pieces") != 0) kinds++;
+  while (strcmp(draw_kinds[types], "pieces") != 0) types++;
   family = (int)treadle_random_below(&random, family);
   draw_config(&random, family, 12000, config);
   int64_t ranks = treadle_random_between(&random, 1, 16);
@@ -39,12 +39,12 @@ static void one(tally *t, uint64_t seed) {
     fail_msg("seed %" PRIu64 ": %s: %s", seed, config, treadle_error_message());
   oracle_model *oracle = oracle_model_new(json, why);
   assert_non_null(oracle);
-  do kind = (int)treadle_random_below(&random, kinds);
-  while (!agree_knows(model, draw_kinds[kind]) || !draw_fits(oracle, draw_kinds[kind]));
+  do type = (int)treadle_random_below(&random, types);
+  while (!agree_knows(model, draw_kinds[type]) || !draw_fits(oracle, draw_kinds[type]));
   treadle_layout *layout = NULL;
   oracle_layout *truth = NULL;
   for (int tries = 0; tries < 4 && !layout; tries++) {
-    draw_layout(&random, oracle, draw_kinds[kind], ranks, text);
+    draw_layout(&random, oracle, draw_kinds[type], ranks, text);
     treadle_status status = treadle_layout_create(model, text, ranks, NULL, &layout);
     truth = oracle_layout_new(oracle, text, ranks, 1, why);
     if (status != TREADLE_OK && truth && agree_excused(treadle_error_message())) {
@@ -58,12 +58,12 @@ static void one(tally *t, uint64_t seed) {
       report(t, seed, config, text, ranks, both);
       break;
     }
-    t->refused[kind] += status != TREADLE_OK;
+    t->refused[type] += status != TREADLE_OK;
   }
   if (layout && truth) {
     agree_trim(layout, truth);
     t->family[family]++;
-    t->kind[kind]++;
+    t->type[type]++;
     if (!agree_layouts(model, layout, truth, why)) report(t, seed, config, text, ranks, why);
   }
   oracle_layout_free(truth);
@@ -81,7 +81,7 @@ static void random_layouts(void **state) {
   for (int64_t i = 0; i < count; i++) one(&t, (uint64_t)(seed + i));
   for (int f = 0; draw_families[f]; f++) printf("  %-18s %5" PRId64 "\n", draw_families[f], t.family[f]);
   for (int k = 0; draw_kinds[k]; k++)
-    printf("  %-18s %5" PRId64 "  refused by both %" PRId64 "\n", draw_kinds[k], t.kind[k], t.refused[k]);
+    printf("  %-18s %5" PRId64 "  refused by both %" PRId64 "\n", draw_kinds[k], t.type[k], t.refused[k]);
   printf("  refused by the library alone, as documented: %" PRId64 "\n", t.excused);
   assert_int_equal(t.differences, 0);
 }

@@ -11,13 +11,13 @@ enum { ROOM = 1 << 18, PAGE_SHIFT = 12, PAGES = ROOM >> PAGE_SHIFT, CASES = 3000
 typedef struct side { /* a window, and its bytes in physical order */
   char *base;
   int32_t table[PAGES];
-  treadle_view view;
+  treadle_paged paged;
 } side;
 
 static uint64_t only_seed;
 
 static char *byte_at(const side *s, int64_t at) {
-  if (!s->view.table) return s->base + at;
+  if (!s->paged.table) return s->base + at;
   return s->base + ((int64_t)s->table[at >> PAGE_SHIFT] << PAGE_SHIFT) + (at & ((1 << PAGE_SHIFT) - 1));
 }
 
@@ -33,7 +33,7 @@ static void side_init(side *s, treadle_random *random, bool paged) {
     s->table[i] = s->table[k];
     s->table[k] = t;
   }
-  s->view = (treadle_view){
+  s->paged = (treadle_paged){
       .base = s->base, .into = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
 }
 
@@ -132,15 +132,15 @@ static void check_case(uint64_t seed) {
   wanted.base = aligned_alloc(4096, ROOM);
   assert_non_null(wanted.base);
   memcpy(wanted.base, to.base, ROOM);
-  if (to.view.table) to.view.table = to.table;
-  if (from.view.table) from.view.table = from.table;
+  if (to.paged.table) to.paged.table = to.table;
+  if (from.paged.table) from.paged.table = from.table;
   char *untouched = aligned_alloc(4096, ROOM);
   assert_non_null(untouched);
   memcpy(untouched, to.base, ROOM);
   plain_op(&op, &from, &wanted);
   for (int mover = TREADLE_MOVER_PLAIN; mover <= (int)treadle_copy_choose(); mover++) {
     memcpy(to.base, untouched, ROOM);
-    treadle_copy_op(&op, fill ? NULL : &from.view, &to.view, (treadle_mover)mover);
+    treadle_copy_op(&op, fill ? NULL : &from.paged, &to.paged, (treadle_mover)mover);
     treadle_copy_fence();
     if (memcmp(to.base, wanted.base, ROOM) == 0) continue;
     fail_msg("seed %llu: mover %d, %d dimensions, %lld elements, types %d to %d, %+d",

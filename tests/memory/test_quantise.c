@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { BLOCK = TREADLE_BAND_BLOCK, ROOM = BLOCK * BLOCK * 8 };
+enum { BLOCK = TREADLE_BLOCK_ROW_SIDE, ROOM = BLOCK * BLOCK * 8 };
 
 static char from[ROOM], codes[ROOM], wanted_codes[ROOM], values[ROOM], wanted_values[ROOM];
 

@@ -60,7 +60,7 @@ static void check_total(const struct row *row, const treadle_model *model, int64
   else
     assert_int_equal(treadle_model_bytes(model), 2 * row->elems);
   assert_int_equal(treadle_model_tensor_count(model), (layer + scales) * row->L + 3);
-  assert_int_equal(model->alias_count, row->tied);
+  assert_int_equal(model->tied_count, row->tied);
   assert_string_equal(treadle_model_family(model), row->type);
   assert_false(treadle_model_has_weights(model));
 }
@@ -228,8 +228,8 @@ static const char tied_config[] =
     "\"tie_word_embeddings\": true, \"attention_bias\": false}";
 
 static int32_t kind_of(const treadle_model *model, const char *name) {
-  for (int32_t k = 0; k < model->family->kind_count; k++)
-    if (strcmp(model->family->kinds[k].name, name) == 0) return k;
+  for (int32_t k = 0; k < model->family->pattern_count; k++)
+    if (strcmp(model->family->patterns[k].name, name) == 0) return k;
   fail_msg("no kind %s", name);
   return -1;
 }
@@ -272,19 +272,19 @@ static void order(void **state) {
   assert_refused("tensor 36 is none of the model's 36", treadle_model_tensor(model, 36, &info));
   assert_refused("tensor -1 is none", treadle_model_tensor(model, -1, &info));
 
-  assert_int_equal(treadle_map_get(&model->by_name, "lm_head.weight", -1), 0);
+  assert_int_equal(treadle_hash_map_get(&model->by_name, "lm_head.weight", -1), 0);
   assert_int_equal(treadle_model_find(model, kind_of(model, "lm_head.weight"), -1), 0);
   assert_int_equal(treadle_model_find(model, kind_of(model, "model.norm.weight"), -1), 34);
-  int32_t kind = kind_of(model, "model.layers.{l}.self_attn.k_proj.weight");
+  int32_t pattern = kind_of(model, "model.layers.{l}.self_attn.k_proj.weight");
   for (int32_t layer = 0; layer < 3; layer++) {
-    const treadle_tensor *k = &model->tensors[treadle_model_find(model, kind, layer)];
-    assert_int_equal(k->kind, kind);
+    const treadle_tensor *k = &model->tensors[treadle_model_find(model, pattern, layer)];
+    assert_int_equal(k->pattern, pattern);
     assert_int_equal(k->layer, layer);
   }
-  assert_int_equal(treadle_model_find(model, kind, 3), -1);
-  assert_int_equal(treadle_model_find(model, kind, -1), -1);
-  kind = kind_of(model, "model.layers.{l}.self_attn.q_proj.bias");
-  assert_int_equal(treadle_model_find(model, kind, 0), -1);
+  assert_int_equal(treadle_model_find(model, pattern, 3), -1);
+  assert_int_equal(treadle_model_find(model, pattern, -1), -1);
+  pattern = kind_of(model, "model.layers.{l}.self_attn.q_proj.bias");
+  assert_int_equal(treadle_model_find(model, pattern, 0), -1);
   treadle_model_close(model);
 }
 
@@ -324,10 +324,10 @@ static void shapes_of_layers(void **state) {
     char name[100];
     bool full = l == 5 || l == 7;
     snprintf(name, sizeof name, "model.layers.%d.self_attn.k_proj.weight", (int)l);
-    assert_ok(treadle_model_tensor(model, (int32_t)treadle_map_get(&model->by_name, name, -1), &info));
+    assert_ok(treadle_model_tensor(model, (int32_t)treadle_hash_map_get(&model->by_name, name, -1), &info));
     assert_int_equal(info.shape[0], full ? 512 : 4 * 256);
     snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.weight", (int)l);
-    assert_int_equal(treadle_map_get(&model->by_name, name, -1) < 0, full);
+    assert_int_equal(treadle_hash_map_get(&model->by_name, name, -1) < 0, full);
   }
   treadle_model_close(model);
   snprintf(text, sizeof text, GEMMA, "");
@@ -352,7 +352,7 @@ static int64_t rows_of(const treadle_model *model, int layer, const char *name) 
   treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
   char whole[100];
   snprintf(whole, sizeof whole, "model.layers.%d.%s", layer, name);
-  int32_t entry = (int32_t)treadle_map_get(&model->by_name, whole, -1);
+  int32_t entry = (int32_t)treadle_hash_map_get(&model->by_name, whole, -1);
   if (entry >= 0) assert_ok(treadle_model_tensor(model, entry, &info));
   return info.shape[0];
 }
@@ -458,7 +458,7 @@ static void defaults(void **state) {
   assert_int_equal(value, 128);
   assert_ok(treadle_model_lookup(model, "ng", NULL, &value, &found));
   assert_int_equal(value, 3);
-  assert_int_equal(model->alias_count, 0);
+  assert_int_equal(model->tied_count, 0);
   treadle_model_close(model);
 }
 

@@ -100,7 +100,7 @@ static int take_away_all(scene *s, const char *part) {
 
 static void release_checkpoint(scene *s) {
   treadle_files_release(&s->files);
-  if (s->checkpoint) treadle_map_release(&s->checkpoint->by_name);
+  if (s->checkpoint) treadle_hash_map_release(&s->checkpoint->by_name);
   s->files = (treadle_files){0};
 }
 
@@ -111,7 +111,7 @@ static void match(scene *s) {
   s->checkpoint->tensors = s->tensors;
   s->checkpoint->count = s->count;
   for (int32_t i = 0; i < s->count; i++)
-    assert_ok(treadle_map_put(&s->checkpoint->by_name, s->tensors[i].name, i));
+    assert_ok(treadle_hash_map_put(&s->checkpoint->by_name, s->tensors[i].name, i));
   treadle_model_close(s->model);
   s->model = NULL;
   assert_ok(treadle_model_for_files("config", s->config, NULL, s->checkpoint, &s->model));
@@ -136,7 +136,7 @@ static void end(scene *s) {
 /* ---- Where elements lie ------------------------------------------------------------------------ */
 
 static int32_t tensor_of(const treadle_model *model, const char *name) {
-  int64_t entry = treadle_map_get(&model->by_name, name, -1);
+  int64_t entry = treadle_hash_map_get(&model->by_name, name, -1);
   assert_true(entry >= 0);
   return model->entries[entry].tensor;
 }
@@ -144,7 +144,7 @@ static int32_t tensor_of(const treadle_model *model, const char *name) {
 /* The stored tensor and element of a canonical element, which exactly one place has. */
 static int64_t locate(const scene *s, int32_t tensor, const int64_t *index, const char **name_p) {
   static const int64_t one[TREADLE_MAX_AXES] = {1, 1, 1, 1, 1, 1};
-  treadle_stored_place place;
+  treadle_stored_box place;
   int32_t next = 0;
   assert_true(treadle_model_stored(s->model, tensor, index, one, &next, &place));
   int64_t at = place.at;
@@ -223,7 +223,7 @@ static void boxes(void **state) {
   check(&s, "", "");
   int32_t t = tensor_of(s.model, "model.layers.0.mlp.experts.gate_up_proj");
   const int64_t start_[TREADLE_MAX_AXES] = {1, 1, 0, 2}, size[TREADLE_MAX_AXES] = {2, 2, 2, 3};
-  treadle_stored_place place;
+  treadle_stored_box place;
   int count = 0;
   for (int32_t next = 0; treadle_model_stored(s.model, t, start_, size, &next, &place);)
     for (int64_t i = 0; i < place.size[0] * place.size[1] * place.size[2] * place.size[3]; i++, count++) {
@@ -386,7 +386,7 @@ static void fp8_scales(void **state) {
   check(&s, "", "");
   assert_int_equal(s.files.scale_count, 1);
   int32_t t = tensor_of(s.model, "model.layers.1.mlp.experts.2.up_proj.weight");
-  treadle_stored_place place;
+  treadle_stored_box place;
   int32_t next = 0;
   assert_true(treadle_model_stored(s.model, t, (int64_t[]){2, 0, 0}, (int64_t[]){1, 5, 4}, &next, &place));
   assert_int_equal(place.coding, TREADLE_CODED_FP8);

@@ -44,7 +44,7 @@ static const struct row {
 
 static int64_t elems_with_copies(const treadle_model *model) {
   int64_t elems = treadle_model_elems(model);
-  for (int32_t i = 0; i < model->alias_count; i++) elems += model->tensors[model->aliases[i].tensor].elems;
+  for (int32_t i = 0; i < model->tied_count; i++) elems += model->tensors[model->tied[i].tensor].elems;
   return elems;
 }
 

@@ -26,7 +26,7 @@
  *   fsdp2:             dp tp replicate
  *   zero1 zero2 zero3: dp tp
  *   distopt:           the keys of megatron, bucket_size and pad=on
- * The last four kinds are in oracle_flat.c and oracle_distopt.c, which say what a rank's tensors are.
+ * The last four types are in oracle_flat.c and oracle_distopt.c, which say what a rank's tensors are.
  * dtype= is accepted and says nothing here, but for the alignment of fsdp, and for fp8 models (those whose
  * quantization_config has a weight_block_size): hf, vllm and sglang hold these in codes, with scales behind
  * each tensor, unless dtype= is another type than fp8. ep=1 and ep=off are accepted where

@@ -177,7 +177,7 @@ static bool read_mesh(const oracle_layout *layout, oracle_options *options, bool
 
 enum { FSDP, FSDP_ONE, FSDP2, ZERO12, ZERO3 };
 
-static void build(oracle_layout *layout, const flat_mesh *mesh, int kind) {
+static void build(oracle_layout *layout, const flat_mesh *mesh, int type) {
   oracle_modules all;
   oracle_modules_make(layout->model, &all);
   for (int64_t t = 0; t < mesh->tp; t++) {
@@ -189,10 +189,10 @@ static void build(oracle_layout *layout, const flat_mesh *mesh, int kind) {
       oracle_coordinate(at.rank, "tp", t);
       oracle_coordinate(at.rank, "dp", d);
       oracle_coordinate(at.rank, "replicate", r / mesh->tp / mesh->dp);
-      if (kind == FSDP || kind == FSDP_ONE) fsdp_rank(&at, &all, &cut, mesh, d, kind == FSDP);
-      if (kind == FSDP2) fsdp2_rank(&at, &all, &cut, mesh, d);
-      if (kind == ZERO12) zero12_rank(&at, &all, &cut, mesh, d);
-      if (kind == ZERO3) zero3_rank(&at, &all, &cut, mesh, d);
+      if (type == FSDP || type == FSDP_ONE) fsdp_rank(&at, &all, &cut, mesh, d, type == FSDP);
+      if (type == FSDP2) fsdp2_rank(&at, &all, &cut, mesh, d);
+      if (type == ZERO12) zero12_rank(&at, &all, &cut, mesh, d);
+      if (type == ZERO3) zero3_rank(&at, &all, &cut, mesh, d);
       add_buffers(&at, &all);
     }
     oracle_rank_free(&cut);
@@ -224,9 +224,9 @@ bool oracle_build_fsdp2(oracle_layout *layout, oracle_options *options, char *wh
 
 bool oracle_build_zero(oracle_layout *layout, oracle_options *options, char *why) {
   flat_mesh mesh;
-  const char *stage = options->kind + strlen("zero");
+  const char *stage = options->type + strlen("zero");
   if (strlen(stage) != 1 || stage[0] < '1' || stage[0] > '3')
-    return oracle_refuse(why, "unknown kind of layout '%s'", options->kind);
+    return oracle_refuse(why, "unknown kind of layout '%s'", options->type);
   if (!read_mesh(layout, options, false, &mesh, why) || !oracle_options_end(options, why)) return false;
   build(layout, &mesh, stage[0] == '3' ? ZERO3 : ZERO12);
   return true;

@@ -1,4 +1,4 @@
-/* Layouts by their text: the door to all kinds, and the plainest of them, Hugging Face's. */
+/* Layouts by their text: the door to all types, and the plainest of them, Hugging Face's. */
 #include "oracle/oracle_parts.h"
 
 #include <assert.h>
@@ -29,11 +29,11 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
   oracle_options options;
   if (!oracle_options_parse(text, &options, why)) return NULL;
   const char *dtype = oracle_option_text(&options, "dtype");
-  bool may_hold = strcmp(options.kind, "hf") == 0 || strcmp(options.kind, "vllm") == 0 ||
-                  strcmp(options.kind, "sglang") == 0;
+  bool may_hold = strcmp(options.type, "hf") == 0 || strcmp(options.type, "vllm") == 0 ||
+                  strcmp(options.type, "sglang") == 0;
   bool asked = dtype && strcmp(dtype, "fp8") == 0;
   if (asked && (!may_hold || !model->block[0])) {
-    oracle_refuse(why, "dtype=fp8, but %s", may_hold ? "the model has no blocks" : options.kind);
+    oracle_refuse(why, "dtype=fp8, but %s", may_hold ? "the model has no blocks" : options.type);
     return NULL;
   }
   oracle_layout *layout = oracle_memory(1, sizeof *layout);
@@ -43,28 +43,28 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
   layout->rank = oracle_memory((size_t)ranks, sizeof *layout->rank);
 
   bool good;
-  if (strcmp(options.kind, "vllm") == 0) {
+  if (strcmp(options.type, "vllm") == 0) {
     good = oracle_build_vllm(layout, &options, strides, why);
-  } else if (strcmp(options.kind, "sglang") == 0) {
+  } else if (strcmp(options.type, "sglang") == 0) {
     good = oracle_build_sglang(layout, &options, strides, why);
   } else if (strides != 1) {
     good = oracle_refuse(why, "a rank map belongs to an inference layout");
-  } else if (strcmp(options.kind, "megatron") == 0) {
+  } else if (strcmp(options.type, "megatron") == 0) {
     good = oracle_build_megatron(layout, &options, why);
-  } else if (strcmp(options.kind, "hf") == 0) {
+  } else if (strcmp(options.type, "hf") == 0) {
     good = oracle_build_hf(layout, &options, why);
-  } else if (strcmp(options.kind, "fsdp") == 0) {
+  } else if (strcmp(options.type, "fsdp") == 0) {
     good = oracle_build_fsdp(layout, &options, why);
-  } else if (strcmp(options.kind, "fsdp2") == 0) {
+  } else if (strcmp(options.type, "fsdp2") == 0) {
     good = oracle_build_fsdp2(layout, &options, why);
-  } else if (strncmp(options.kind, "zero", 4) == 0) {
+  } else if (strncmp(options.type, "zero", 4) == 0) {
     good = oracle_build_zero(layout, &options, why);
-  } else if (strcmp(options.kind, "distopt") == 0) {
+  } else if (strcmp(options.type, "distopt") == 0) {
     good = oracle_build_distopt(layout, &options, why);
   } else {
-    good = oracle_refuse(why, "unknown kind of layout '%s'", options.kind);
+    good = oracle_refuse(why, "unknown kind of layout '%s'", options.type);
   }
-  if (good && layout->fp8) good = oracle_blocks_add(layout, strcmp(options.kind, "vllm") == 0, why);
+  if (good && layout->fp8) good = oracle_blocks_add(layout, strcmp(options.type, "vllm") == 0, why);
   if (!good) {
     oracle_layout_free(layout);
     return NULL;

@@ -30,14 +30,14 @@ const oracle_names *oracle_expert_names(const oracle_model *model);
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-/* A layout text, taken apart: kind and key=value pairs. Taking marks a pair as used. */
+/* A layout text, taken apart: type and key=value pairs. Taking marks a pair as used. */
 typedef struct oracle_option {
   char key[32], value[256];
   bool used;
 } oracle_option;
 
 typedef struct oracle_options {
-  char kind[16];
+  char type[16];
   int count;
   oracle_option list[32];
 } oracle_options;
@@ -184,7 +184,7 @@ bool oracle_check_attention(const oracle_model *model, int64_t tp, char *why);
 /* Is any layer dense, with experts, of linear attention? */
 bool oracle_any(const oracle_model *model, const bool *layers, bool wanted);
 
-/* ---- Kinds ----------------------------------------------------------------------------------- */
+/* ---- Types ----------------------------------------------------------------------------------- */
 
 /* Adds the scales of what is stored in blocks; refuses tensors that are cut inside of blocks. refines: scales of
  * experts may be kept for finer blocks. */

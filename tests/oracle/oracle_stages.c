@@ -26,7 +26,7 @@ static const char *copy_until(const char *text, const char *ends, char *word, si
 
 bool oracle_options_parse(const char *text, oracle_options *options, char *why) {
   *options = (oracle_options){0};
-  text = copy_until(text, ":", options->kind, sizeof options->kind);
+  text = copy_until(text, ":", options->type, sizeof options->type);
   if (!text) return oracle_refuse(why, "a quote is not closed");
   if (!*text) return true;
   do {

@@ -107,17 +107,17 @@ static void toy_engines(void **state) {
   (void)state;
   oracle_model *model = model_of(TOY);
   static const char *const qkv = "model.layers.0.self_attn.qkv_proj.weight";
-  static const char *const kinds[] = {"vllm", "sglang"};
+  static const char *const types[] = {"vllm", "sglang"};
   for (int i = 0; i < 2; i++) {
     char text[32];
-    oracle_layout *tp1 = layout_of(model, kinds[i], 1, 1);
+    oracle_layout *tp1 = layout_of(model, types[i], 1, 1);
     rows_are(tp1, 0, qkv, "q0 q1 q2 q3 q4 q5 q6 q7 k0 k1 k2 k3 v0 v1 v2 v3");
-    snprintf(text, sizeof text, "%s:tp=2", kinds[i]);
+    snprintf(text, sizeof text, "%s:tp=2", types[i]);
     oracle_layout *tp2 = layout_of(model, text, 2, 1);
     rows_are(tp2, 0, qkv, "q0 q1 q2 q3 k0 k1 v0 v1");
     rows_are(tp2, 1, qkv, "q4 q5 q6 q7 k2 k3 v2 v3");
     rows_are(tp2, 1, "model.layers.0.mlp.gate_up_proj.weight", "g2 g3 u2 u3");
-    snprintf(text, sizeof text, "%s:tp=4", kinds[i]);
+    snprintf(text, sizeof text, "%s:tp=4", types[i]);
     oracle_layout *tp4 = layout_of(model, text, 4, 1);
     rows_are(tp4, 0, qkv, "q0 q1 k0 k1 v0 v1");
     rows_are(tp4, 1, qkv, "q2 q3 k0 k1 v0 v1");

@@ -1,4 +1,4 @@
-/* Random models and random layout texts, of every family and every kind. What is drawn follows from the random
+/* Random models and random layout texts, of every family and every set. What is drawn follows from the random
  * numbers alone, but for the path of the file of an expert map. */
 #ifndef TREADLE_TESTS_DRAW_H
 #define TREADLE_TESTS_DRAW_H
@@ -19,13 +19,13 @@ void draw_config(treadle_random *random, int family, int64_t max_elems, char con
 /* The family of a config: its place in draw_families. */
 int draw_family_of(const json_t *config);
 
-/* Kinds of layouts; all but the last, "pieces", have a text. Ended by NULL. */
+/* Types of layouts; all but the last, "pieces", have a text. Ended by NULL. */
 extern const char *const draw_kinds[];
-/* Has the kind a layout of this model in the oracle? Modules in memory have no MTP layers there, which flat layouts
+/* Has the set a layout of this model in the oracle? Modules in memory have no MTP layers there, which flat layouts
  * are made of. */
-bool draw_fits(const oracle_model *model, const char *kind);
-/* A layout of a kind that may be refused. A map of experts lies in a file that the next call overwrites. */
-void draw_layout(treadle_random *random, const oracle_model *model, const char *kind, int64_t ranks,
+bool draw_fits(const oracle_model *model, const char *set);
+/* A layout of a set that may be refused. A map of experts lies in a file that the next call overwrites. */
+void draw_layout(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
                  char text[DRAW_TEXT]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Random layout texts of every kind. */
+/* Random layout texts of every set. */
 #include "plan/draw.h"
 
 #include "test.h"
@@ -229,27 +229,27 @@ static void draw_flat(treadle_random *random, const oracle_model *model, int64_t
   }
 }
 
-bool draw_fits(const oracle_model *model, const char *kind) {
-  return model->mtp == 0 || (strncmp(kind, "fsdp", 4) != 0 && strncmp(kind, "zero", 4) != 0);
+bool draw_fits(const oracle_model *model, const char *set) {
+  return model->mtp == 0 || (strncmp(set, "fsdp", 4) != 0 && strncmp(set, "zero", 4) != 0);
 }
 
 /* ---- The door ---- */
 
-void draw_layout(treadle_random *random, const oracle_model *model, const char *kind, int64_t ranks,
+void draw_layout(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
                  char text[DRAW_TEXT]) {
   static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp8"};
-  snprintf(text, DRAW_TEXT, "%s", kind);
-  if (strcmp(kind, "hf") == 0) {
+  snprintf(text, DRAW_TEXT, "%s", set);
+  if (strcmp(set, "hf") == 0) {
     if (draw_chance(random, 50)) add_number(text, "root", treadle_random_below(random, ranks));
-  } else if (strcmp(kind, "megatron") == 0) {
+  } else if (strcmp(set, "megatron") == 0) {
     draw_megatron(random, model, ranks, text);
-  } else if (strcmp(kind, "distopt") == 0) {
+  } else if (strcmp(set, "distopt") == 0) {
     draw_megatron(random, model, ranks, text);
     if (draw_chance(random, 50)) add_number(text, "bucket_size", treadle_random_between(random, 1, 4000));
     maybe(random, 30, text, "pad", "on");
-  } else if (strcmp(kind, "vllm") == 0) {
+  } else if (strcmp(set, "vllm") == 0) {
     draw_vllm(random, model, ranks, text);
-  } else if (strcmp(kind, "sglang") == 0) {
+  } else if (strcmp(set, "sglang") == 0) {
     draw_sglang(random, model, ranks, text);
   } else {
     draw_flat(random, model, ranks, text);

@@ -9,11 +9,11 @@ static inline treadle_status one_rank_plan(const treadle_layout *from, const tre
                                            int64_t rank, int64_t page_bytes, int32_t waves,
                                            int64_t cap_bytes, treadle_plan **plan_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground;
+  const treadle_plan_base_options options = {.page_bytes = page_bytes};
+  treadle_plan_base plan_base;
   *plan_p = NULL;
-  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_make_on(&ground, waves, cap_bytes, plan_p));
+  TRY(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
+  TRY(treadle_plan_make_on(&plan_base, waves, cap_bytes, plan_p));
 out:
   return status;
 }
@@ -22,13 +22,13 @@ out:
 static inline treadle_status one_rank_cap_min(const treadle_layout *from, const treadle_layout *to,
                                               int64_t rank, int64_t page_bytes, int64_t *cap_min_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground = {0};
+  const treadle_plan_base_options options = {.page_bytes = page_bytes};
+  treadle_plan_base plan_base = {0};
   *cap_min_p = 0;
-  TRY(treadle_ground_create(from, to, rank, &options, &ground));
-  *cap_min_p = ground.cap_min_bytes;
+  TRY(treadle_plan_base_create(from, to, rank, &options, &plan_base));
+  *cap_min_p = plan_base.cap_min_bytes;
 out:
-  treadle_ground_release(&ground);
+  treadle_plan_base_release(&plan_base);
   return status;
 }
 
@@ -36,10 +36,10 @@ static inline treadle_status one_rank_figures(const treadle_layout *from, const 
                                               int64_t rank, int64_t page_bytes, int32_t waves,
                                               treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
-  const treadle_ground_options options = {.page_bytes = page_bytes};
-  treadle_ground ground;
-  TRY(treadle_ground_plain(from, to, rank, &options, &ground));
-  TRY(treadle_plan_measure_on(&ground, waves, 0, NULL, NULL, info_p));
+  const treadle_plan_base_options options = {.page_bytes = page_bytes};
+  treadle_plan_base plan_base;
+  TRY(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
+  TRY(treadle_plan_measure_on(&plan_base, waves, 0, NULL, NULL, info_p));
 out:
   return status;
 }

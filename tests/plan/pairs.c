@@ -1,4 +1,4 @@
-/* Random pairs: models of odd sizes, layouts of every kind. */
+/* Random pairs: models of odd sizes, layouts of every set. */
 #include "plan/pairs.h"
 #include "layout/agree.h"
 #include "model/model.h"
@@ -12,7 +12,7 @@
 
 /* Layouts with a text, by how often they are drawn of 102. */
 static const struct {
-  const char *kind;
+  const char *set;
   int weight;
 } weights[] = {{"hf", 8},    {"megatron", 26}, {"vllm", 24}, {"sglang", 24}, {"fsdp", 4},
                {"fsdp2", 4}, {"zero1", 2},     {"zero2", 2}, {"zero3", 4},   {"distopt", 4}};
@@ -22,17 +22,17 @@ static const char *draw_kind(treadle_random *random, const pair *p) {
     int64_t at = treadle_random_below(random, 102);
     size_t k = 0;
     while (at >= weights[k].weight) at -= weights[k++].weight;
-    if (draw_fits(p->oracle, weights[k].kind) && agree_knows(p->model, weights[k].kind))
-      return weights[k].kind;
+    if (draw_fits(p->oracle, weights[k].set) && agree_knows(p->model, weights[k].set))
+      return weights[k].set;
   }
 }
 
 /* ---- The same layout, piece by piece ---- */
 
-typedef TREADLE_ARRAY(treadle_given_piece) given_pieces;
+typedef TREADLE_ARRAY(treadle_explicit_piece) given_pieces;
 
 /* Rows of the last dimension, counted through the tensor. A box of them stays in one matrix of a stack. */
-static void set_box(treadle_given_piece *piece, const treadle_tensor_info *tensor, int64_t row,
+static void set_box(treadle_explicit_piece *piece, const treadle_tensor_info *tensor, int64_t row,
                     int64_t rows, int64_t column, int64_t width) {
   int last = tensor->ndim - 1, first = last > 0 ? last - 1 : 0;
   for (int d = 0; d < tensor->ndim; d++) piece->size[d] = 1, piece->stride[d] = 0;
@@ -50,7 +50,7 @@ static void set_box(treadle_given_piece *piece, const treadle_tensor_info *tenso
 
 /* A run as boxes of rows: [first part row], whole rows, [last part row]; joined with the box above it where both
  * are the same columns of following rows. */
-static void push_rows(given_pieces *pieces, treadle_given_piece piece, const treadle_tensor_info *tensor,
+static void push_rows(given_pieces *pieces, treadle_explicit_piece piece, const treadle_tensor_info *tensor,
                       int64_t start, int64_t local, int64_t count) {
   int last = tensor->ndim - 1, first = last > 0 ? last - 1 : 0;
   int64_t columns = last > 0 ? tensor->shape[last] : 1, matrix = tensor->shape[first];
@@ -63,7 +63,7 @@ static void push_rows(given_pieces *pieces, treadle_given_piece piece, const tre
         column == 0 && count >= columns ? columns : (count < columns - column ? count : columns - column);
     set_box(&piece, tensor, row, rows, column, width);
     piece.offset = local;
-    treadle_given_piece *above = pieces->count ? &pieces->items[pieces->count - 1] : NULL;
+    treadle_explicit_piece *above = pieces->count ? &pieces->items[pieces->count - 1] : NULL;
     bool joins = above && above->storage == piece.storage && above->tensor == piece.tensor && rows == 1 &&
                  above->start[last] == piece.start[last] && above->size[last] == piece.size[last] &&
                  above->start[first] + above->size[first] == piece.start[first] &&
@@ -96,11 +96,11 @@ static treadle_layout *give(const treadle_model *model, const treadle_layout *li
         if (runs[i].tensor < 0) continue;
         treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
         assert_int_equal(treadle_model_tensor(model, runs[i].tensor, &tensor), TREADLE_OK);
-        treadle_given_piece piece = {.rank = rank,
-                                     .storage = name,
-                                     .storage_ndim = info.ndim,
-                                     .dtype = info.dtype,
-                                     .tensor = tensor.name};
+        treadle_explicit_piece piece = {.rank = rank,
+                                        .storage = name,
+                                        .storage_ndim = info.ndim,
+                                        .dtype = info.dtype,
+                                        .tensor = tensor.name};
         memcpy(piece.storage_shape, info.shape, sizeof info.shape);
         if (runs[i].stride == 1 || runs[i].count == 1)
           push_rows(&pieces, piece, &tensor, runs[i].start, runs[i].local_start, runs[i].count);
@@ -136,15 +136,15 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
   for (int tries = 0; tries < 30; tries++) {
     bool again =
         tries > 0 && p->model->block[0] && draw_chance(random, 75); /* engines refuse most cuts of blocks */
-    snprintf(side->kind, sizeof side->kind, "%s", again ? side->like : draw_kind(random, p));
-    strcpy(side->like, side->kind);
-    draw_layout(random, p->oracle, side->kind, p->ranks, side->text);
-    bool counted = strcmp(side->kind, "distopt") == 0; /* its buckets have no names in the oracle */
+    snprintf(side->set, sizeof side->set, "%s", again ? side->like : draw_kind(random, p));
+    strcpy(side->like, side->set);
+    draw_layout(random, p->oracle, side->set, p->ranks, side->text);
+    bool counted = strcmp(side->set, "distopt") == 0; /* its buckets have no names in the oracle */
     side->given =
         draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted && !p->model->block[0];
     treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, NULL, &side->layout);
     side->f = 1;
-    if (status == TREADLE_OK && mapped && strcmp(side->kind, "vllm") == 0 && draw_chance(random, 40)) {
+    if (status == TREADLE_OK && mapped && strcmp(side->set, "vllm") == 0 && draw_chance(random, 40)) {
       side->f = draw_divisor(random, p->ranks / side->layout->tp);
       side->layout->order = (treadle_rank_order){side->layout->tp, side->f};
     }
@@ -161,7 +161,7 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
         treadle_layout *given = give(p->model, side->layout, side->f);
         treadle_layout_destroy(side->layout);
         side->layout = given;
-        strcpy(side->kind, "pieces");
+        strcpy(side->set, "pieces");
       }
       return true;
     }

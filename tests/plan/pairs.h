@@ -13,10 +13,10 @@
 enum { PAIR_PAGE = 4096 }; /* bytes */
 
 typedef struct pair_side {
-  char text[DRAW_TEXT];    /* of the layout */
-  char kind[16], like[16]; /* one of draw_kinds; of given pieces: what they were */
-  bool given;              /* the layout is handed over piece by piece */
-  int64_t f;               /* rank map */
+  char text[DRAW_TEXT];   /* of the layout */
+  char set[16], like[16]; /* one of draw_kinds; of given pieces: what they were */
+  bool given;             /* the layout is handed over piece by piece */
+  int64_t f;              /* rank map */
   treadle_layout *layout;
   oracle_layout *oracle;
 } pair_side;
@@ -43,7 +43,7 @@ const char *pair_describe(const pair *p);
 
 typedef struct pair_result {
   int64_t moved, bound, back_moved;
-  size_t bands; /* of all ranks, both ways */
+  size_t block_rows; /* of all ranks, both ways */
   int32_t waves;
   bool lossless, returned; /* by the plan; do these values come back the same? */
 } pair_result;

@@ -226,7 +226,7 @@ pair_result pair_play(pair *p, bool cap_min) {
     result.moved += plan->forward.moved_bytes;
     result.bound += bounds[r];
     result.back_moved += plan->back.moved_bytes;
-    result.bands += plan->forward.bands.count + plan->back.bands.count;
+    result.block_rows += plan->forward.block_rows.count + plan->back.block_rows.count;
     result.waves = plan->waves;
     result.lossless = plan->lossless;
   }

@@ -1,4 +1,4 @@
-/* The interpreter's machine: ops and bands, element by element, in any order that `need` allows. */
+/* The interpreter's machine: ops and block rows, element by element, in any order that `need` allows. */
 #include "base/dtype.h"
 #include "plan/play.h"
 
@@ -76,85 +76,87 @@ static play_window source_of(const play *player, int64_t rank, const treadle_op 
                   : play_window_of(player, op->source < 0 ? rank : op->source, player->back);
 }
 
-/* ---- Bands ---- */
+/* ---- Block rows ---- */
 
-typedef struct band_block { /* of a band: its columns */
+typedef struct block_row_block { /* of a block row: its columns */
   int64_t number, first, columns;
-} band_block;
+} block_row_block;
 
 /* Codes that the window has of the values in scratch, and their scale. */
-static void make_codes(const play *player, int64_t rank, const treadle_band *band, const band_block *block,
-                       const play_window *scratch) {
-  treadle_dtype dtype = (treadle_dtype)band->value_dtype;
+static void make_codes(const play *player, int64_t rank, const treadle_block_row *block_row,
+                       const block_row_block *block, const play_window *scratch) {
+  treadle_dtype dtype = (treadle_dtype)block_row->value_dtype;
   int64_t size = (int64_t)treadle_dtype_bytes(dtype);
   float scale = 0;
   for (int pass = 0; pass < 2; pass++) {
-    for (int64_t row = 0; row < band->rows; row++)
+    for (int64_t row = 0; row < block_row->rows; row++)
       for (int64_t column = block->first; column < block->first + block->columns; column++) {
         uint32_t bits = 0;
         float value;
-        play_read(scratch, (row * band->columns + column) * size, &bits, (size_t)size);
+        play_read(scratch, (row * block_row->columns + column) * size, &bits, (size_t)size);
         treadle_dtype_convert(&value, TREADLE_FP32, &bits, dtype, 1);
         if (pass == 0) {
           scale = fmaxf(scale, fabsf(value));
         } else {
           uint8_t code = treadle_fp8_of_float(fminf(fmaxf(value / scale, -448), 448));
-          int64_t down = row - band->code_row, across = column - band->code_column;
-          if (down >= 0 && down < band->code_rows && across >= 0 && across < band->code_columns)
-            write_own(player, rank, band->codes + down * band->code_stride + across, &code, 1);
+          int64_t down = row - block_row->code_row, across = column - block_row->code_column;
+          if (down >= 0 && down < block_row->code_rows && across >= 0 && across < block_row->code_columns)
+            write_own(player, rank, block_row->codes + down * block_row->code_stride + across, &code, 1);
         }
       }
     if (pass == 0) scale = scale / 448 > 0 ? scale / 448 : 1;
   }
-  write_own(player, rank, band->scales + block->number * band->scale_stride, &scale, sizeof scale);
+  write_own(player, rank, block_row->scales + block->number * block_row->scale_stride, &scale,
+            sizeof scale);
 }
 
 /* Values in scratch, of codes and a scale. */
-static void make_values(const treadle_band *band, const band_block *block, const play_window *from,
-                        const play_window *scratch) {
-  treadle_dtype dtype = (treadle_dtype)band->value_dtype;
+static void make_values(const treadle_block_row *block_row, const block_row_block *block,
+                        const play_window *from, const play_window *scratch) {
+  treadle_dtype dtype = (treadle_dtype)block_row->value_dtype;
   int64_t size = (int64_t)treadle_dtype_bytes(dtype);
   float scale;
-  play_read(from, band->scales + block->number * band->scale_stride, &scale, sizeof scale);
-  for (int64_t row = 0; row < band->rows; row++)
+  play_read(from, block_row->scales + block->number * block_row->scale_stride, &scale, sizeof scale);
+  for (int64_t row = 0; row < block_row->rows; row++)
     for (int64_t column = block->first; column < block->first + block->columns; column++) {
       uint8_t code;
       uint32_t bits = 0;
-      play_read(from, band->codes + row * band->code_stride + column, &code, 1);
+      play_read(from, block_row->codes + row * block_row->code_stride + column, &code, 1);
       float value = treadle_fp8_to_float(code) * scale;
       treadle_dtype_convert(&bits, dtype, &value, TREADLE_FP32, 1);
-      play_write(scratch, (row * band->columns + column) * size, &bits, (size_t)size);
+      play_write(scratch, (row * block_row->columns + column) * size, &bits, (size_t)size);
     }
 }
 
-static void play_band(const play *player, int64_t rank, const treadle_band *run, int32_t position) {
-  const treadle_band at = treadle_band_at(run, position), *band = &at;
+static void play_block_row(const play *player, int64_t rank, const treadle_block_row *run,
+                           int32_t position) {
+  const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
   const treadle_direction *direction = direction_of(player, rank);
-  const treadle_band_part *parts = &direction->band_parts.items[band->part_first];
-  int64_t bytes =
-      (int64_t)band->rows * band->columns * (int64_t)treadle_dtype_bytes((treadle_dtype)band->value_dtype);
+  const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
+  int64_t bytes = (int64_t)block_row->rows * block_row->columns *
+                  (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
   assert_true(direction->scratch_bytes >= bytes);
   play_window scratch = {.pages = malloc((size_t)bytes)};
   assert_non_null(scratch.pages);
   memset(scratch.pages, 0xa5, (size_t)bytes);
   play_window from = source_of(player, rank, &parts[0].op);
-  for (int64_t i = 0; i < band->parts && band->quantises; i++) {
-    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+  for (int64_t i = 0; i < block_row->parts && block_row->quantises; i++) {
+    const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
     from = source_of(player, rank, &op);
     play_copy(player, rank, &op, &from, &scratch);
   }
-  band_block block = {.columns = band->block_columns - band->skip};
-  for (; block.first < band->columns; block.number++) {
-    if (block.columns > band->columns - block.first) block.columns = band->columns - block.first;
-    if (band->quantises)
-      make_codes(player, rank, band, &block, &scratch);
+  block_row_block block = {.columns = block_row->block_columns - block_row->skip};
+  for (; block.first < block_row->columns; block.number++) {
+    if (block.columns > block_row->columns - block.first) block.columns = block_row->columns - block.first;
+    if (block_row->quantises)
+      make_codes(player, rank, block_row, &block, &scratch);
     else
-      make_values(band, &block, &from, &scratch);
+      make_values(block_row, &block, &from, &scratch);
     block.first += block.columns;
-    block.columns = band->block_columns;
+    block.columns = block_row->block_columns;
   }
-  for (int64_t i = 0; i < band->parts && !band->quantises; i++) {
-    const treadle_op op = treadle_band_part_at(run, &parts[i], position);
+  for (int64_t i = 0; i < block_row->parts && !block_row->quantises; i++) {
+    const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
     play_copy(player, rank, &op, &scratch, NULL);
   }
   free(scratch.pages);
@@ -165,9 +167,10 @@ static void play_band(const play *player, int64_t rank, const treadle_band *run,
 static void play_wave(const play *player, int64_t rank, int32_t wave) {
   const treadle_direction *d = direction_of(player, rank);
   for (int twins = 0; twins < 2; twins++) {
-    for (int32_t i = d->band_first[wave]; i < d->band_first[wave + 1]; i++)
-      for (int32_t k = 0; k < d->bands.items[i].count && d->bands.items[i].twin == (twins == 1); k++)
-        play_band(player, rank, &d->bands.items[i], k);
+    for (int32_t i = d->block_row_first[wave]; i < d->block_row_first[wave + 1]; i++)
+      for (int32_t k = 0; k < d->block_rows.items[i].count && d->block_rows.items[i].twin == (twins == 1);
+           k++)
+        play_block_row(player, rank, &d->block_rows.items[i], k);
     for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && twins == 0; i++) {
       const play_window from = source_of(player, rank, &d->ops.items[i]);
       play_copy(player, rank, &d->ops.items[i], &from, NULL);

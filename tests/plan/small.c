@@ -35,7 +35,7 @@ treadle_model *small_model(const small_config *config) {
 }
 
 int32_t small_tensor(const treadle_model *model, const char *name) {
-  int64_t tensor = treadle_map_get(&model->by_name, name, -1);
+  int64_t tensor = treadle_hash_map_get(&model->by_name, name, -1);
   if (tensor < 0) fail_msg("no tensor '%s'", name);
   return (int32_t)tensor;
 }
@@ -59,8 +59,8 @@ static void start_pair(pair *p, const small_config *config, int64_t ranks) {
 static void start_side(pair *p, pair_side *side, const char *text, int64_t f) {
   char why[200];
   snprintf(side->text, sizeof side->text, "%s", text);
-  snprintf(side->kind, sizeof side->kind, "%.*s", (int)strcspn(text, ":"), text);
-  strcpy(side->like, side->kind);
+  snprintf(side->set, sizeof side->set, "%.*s", (int)strcspn(text, ":"), text);
+  strcpy(side->like, side->set);
   side->f = f;
   assert_ok(treadle_layout_create(p->model, text, p->ranks, NULL, &side->layout));
   if (f > 1) side->layout->order = (treadle_rank_order){side->layout->tp, f};
@@ -94,14 +94,14 @@ void small_give(small_pieces *pieces, int64_t rank, const char *tensor, int64_t 
                 int64_t c1) {
   if (r0 >= r1 || c0 >= c1) return;
   bool vector = c0 == 0 && c1 == 1;
-  treadle_given_piece piece = {.rank = rank,
-                               .storage = tensor,
-                               .storage_ndim = vector ? 1 : 2,
-                               .storage_shape = {r1 - r0, vector ? 0 : c1 - c0},
-                               .tensor = tensor,
-                               .start = {r0, c0},
-                               .size = {r1 - r0, c1 - c0},
-                               .stride = {c1 - c0, 1}};
+  treadle_explicit_piece piece = {.rank = rank,
+                                  .storage = tensor,
+                                  .storage_ndim = vector ? 1 : 2,
+                                  .storage_shape = {r1 - r0, vector ? 0 : c1 - c0},
+                                  .tensor = tensor,
+                                  .start = {r0, c0},
+                                  .size = {r1 - r0, c1 - c0},
+                                  .stride = {c1 - c0, 1}};
   assert_ok(treadle_array_push(pieces, piece));
 }
 
@@ -116,7 +116,7 @@ void small_give_rest(small_pieces *pieces, const treadle_model *model) {
   }
 }
 
-static int64_t volume(const treadle_given_piece *p) {
+static int64_t volume(const treadle_explicit_piece *p) {
   int64_t elems = 1;
   for (int d = 0; d < p->storage_ndim; d++) elems *= p->storage_shape[d];
   return elems;
@@ -140,7 +140,7 @@ static oracle_layout *truth_of(const treadle_model *model, const oracle_model *o
   truth->ranks = ranks;
   truth->rank = calloc((size_t)ranks, sizeof *truth->rank);
   for (size_t i = 0; i < pieces->count; i++) {
-    const treadle_given_piece *p = &pieces->items[i];
+    const treadle_explicit_piece *p = &pieces->items[i];
     oracle_rank *rank = &truth->rank[p->rank];
     oracle_storage *storage = NULL;
     for (int s = 0; s < rank->count; s++)
@@ -167,7 +167,7 @@ static oracle_layout *truth_of(const treadle_model *model, const oracle_model *o
 
 static void start_given(pair *p, pair_side *side, const small_pieces *pieces) {
   strcpy(side->text, "pieces");
-  strcpy(side->kind, "pieces");
+  strcpy(side->set, "pieces");
   strcpy(side->like, "pieces");
   side->f = 1;
   side->given = true;
@@ -218,7 +218,7 @@ static uint32_t value_of(int32_t tensor, int64_t index) {
   return (uint32_t)treadle_hash_more((uint64_t)tensor + 1, (uint64_t)index);
 }
 
-static int64_t offset_of(const treadle_layout *layout, const treadle_given_piece *p) {
+static int64_t offset_of(const treadle_layout *layout, const treadle_explicit_piece *p) {
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, p->rank); s++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     assert_ok(treadle_layout_storage(layout, p->rank, s, &info));
@@ -243,7 +243,7 @@ int64_t small_apply_pieces(const treadle_model *model, int64_t ranks, const smal
     memset(windows[r].to, 0xa5, treadle_layout_window_bytes(b, r));
   }
   for (size_t i = 0; i < from->count; i++) {
-    const treadle_given_piece *p = &from->items[i];
+    const treadle_explicit_piece *p = &from->items[i];
     int32_t tensor = small_tensor(model, p->tensor);
     uint8_t *base = windows[p->rank].from + offset_of(a, p);
     EACH_ELEMENT(p, columns_of(model, tensor), at, index) {
@@ -264,7 +264,7 @@ int64_t small_apply_pieces(const treadle_model *model, int64_t ranks, const smal
     treadle_plan_destroy(plan);
   }
   for (size_t i = 0; i < to->count; i++) {
-    const treadle_given_piece *p = &to->items[i];
+    const treadle_explicit_piece *p = &to->items[i];
     int32_t tensor = small_tensor(model, p->tensor);
     int64_t offset = offset_of(b, p);
     const plain *own = &windows[p->rank];

@@ -24,7 +24,7 @@ pair_result small_play(const small_config *config, int64_t ranks, const char *fr
 
 /* ---- Explicit pieces ---- */
 
-typedef TREADLE_ARRAY(treadle_given_piece) small_pieces;
+typedef TREADLE_ARRAY(treadle_explicit_piece) small_pieces;
 
 /* Appends rows [r0, r1) and columns [c0, c1) of a tensor, as a storage tensor of that size by its own name;
  * a vector has columns [0, 1). Nothing when the box is empty. */

@@ -43,27 +43,27 @@ static void fail_with(const world *w, const char *call) {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static treadle_ground ground_of(const world *w, int64_t rank, bool alias) {
-  const treadle_ground_options options = {
+static treadle_plan_base plan_base_of(const world *w, int64_t rank, bool alias) {
+  const treadle_plan_base_options options = {
       .page_bytes = w->page, .alias = alias, .keep_params = w->keep, .small_pages = true};
-  treadle_ground ground;
-  MUST(w, treadle_ground_create(w->from, w->to, rank, &options, &ground));
-  return ground;
+  treadle_plan_base plan_base;
+  MUST(w, treadle_plan_base_create(w->from, w->to, rank, &options, &plan_base));
+  return plan_base;
 }
 
 /* Plans as a switch makes them: the largest cap_min, its waves, and the most waves where one is over its bound. */
 static void make_plans(world *w) {
-  treadle_ground *grounds = calloc((size_t)w->ranks, sizeof *grounds);
+  treadle_plan_base *plan_bases = calloc((size_t)w->ranks, sizeof *plan_bases);
   int64_t cap = 0;
-  assert_non_null(grounds);
+  assert_non_null(plan_bases);
   for (int64_t r = 0; r < w->ranks; r++) {
-    treadle_ground plain = ground_of(w, r, false);
-    grounds[r] = ground_of(w, r, true);
-    if (grounds[r].cap_min_bytes > plain.cap_min_bytes)
+    treadle_plan_base plain = plan_base_of(w, r, false);
+    plan_bases[r] = plan_base_of(w, r, true);
+    if (plan_bases[r].cap_min_bytes > plain.cap_min_bytes)
       fail_msg("%s: rank %" PRId64 ": cap_min is %" PRId64 " with alias and %" PRId64 " without", w->what,
-               r, grounds[r].cap_min_bytes, plain.cap_min_bytes);
-    cap = larger(cap, grounds[r].cap_min_bytes);
-    treadle_ground_release(&plain);
+               r, plan_bases[r].cap_min_bytes, plain.cap_min_bytes);
+    cap = larger(cap, plan_bases[r].cap_min_bytes);
+    treadle_plan_base_release(&plain);
   }
   if (treadle_random_below(&w->random, 2)) cap += w->page * treadle_random_below(&w->random, 8);
   int32_t waves = treadle_plan_waves(w->from, w->to, w->page, cap);
@@ -71,7 +71,7 @@ static void make_plans(world *w) {
     over = false;
     for (int64_t r = 0; r < w->ranks; r++) {
       treadle_plan *plan;
-      MUST(w, treadle_plan_make_on(&grounds[r], waves, cap, &plan));
+      MUST(w, treadle_plan_make_on(&plan_bases[r], waves, cap, &plan));
       treadle_plan_destroy(w->members[r].plan);
       w->members[r].plan = plan;
       if (plan->physical_pages * w->page > treadle_plan_bound(plan)) over = true;
@@ -80,8 +80,8 @@ static void make_plans(world *w) {
       fail_msg("%s, pages of %" PRId64 ": the peak is over its bound", w->what, w->page);
     waves = TREADLE_MAX_WAVES;
   }
-  for (int64_t r = 0; r < w->ranks; r++) treadle_ground_release(&grounds[r]);
-  free(grounds);
+  for (int64_t r = 0; r < w->ranks; r++) treadle_plan_base_release(&plan_bases[r]);
+  free(plan_bases);
 }
 
 /* ---- Values ---- */

@@ -1,8 +1,8 @@
-/* Alias: mistakes that are noticed, windows of other ranks, fp8 blocks, digests, kinds of ranks, and memory that is out.
+/* Alias: mistakes that are noticed, windows of other ranks, fp8 blocks, digests, sets of equal ranks, and memory that is out.
  * ctest: timeout=600 */
 #include "plan/alias.h"
 
-#include "plan/kinds.h"
+#include "plan/equal_ranks.h"
 #include "plan/pairs.h"
 #include "plan/small.h"
 
@@ -10,12 +10,12 @@
 
 #include <inttypes.h>
 
-static treadle_ground ground_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
-                                int64_t page, bool alias) {
-  const treadle_ground_options options = {.page_bytes = page, .alias = alias, .small_pages = true};
-  treadle_ground ground;
-  assert_ok(treadle_ground_create(from, to, rank, &options, &ground));
-  return ground;
+static treadle_plan_base plan_base_of(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                      int64_t page, bool alias) {
+  const treadle_plan_base_options options = {.page_bytes = page, .alias = alias, .small_pages = true};
+  treadle_plan_base plan_base;
+  assert_ok(treadle_plan_base_create(from, to, rank, &options, &plan_base));
+  return plan_base;
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -103,33 +103,33 @@ static void wrong_places(void **state) {
   treadle_model_close(model);
 }
 
-/* ---- fp8 blocks: the same bands as without alias, at the places of the arranged windows ---- */
+/* ---- fp8 blocks: the same block rows as without alias, at the places of the arranged windows ---- */
 
 static treadle_plan *plan_on(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                              bool alias) {
-  treadle_ground ground = ground_of(from, to, rank, 128, alias);
+  treadle_plan_base plan_base = plan_base_of(from, to, rank, 128, alias);
   treadle_plan *plan;
-  assert_ok(treadle_plan_make_on(&ground, 20, 1 << 20, &plan));
-  treadle_ground_release(&ground);
+  assert_ok(treadle_plan_make_on(&plan_base, 20, 1 << 20, &plan));
+  treadle_plan_base_release(&plan_base);
   return plan;
 }
 
-/* Where what a band or an op of rank 0 reads lies, by whose window it is. */
+/* Where what a block row or an op of rank 0 reads lies, by whose window it is. */
 static int64_t read_at(treadle_plan *const *plans, bool back, bool twin, int32_t source, int64_t at) {
   if (twin) return back ? at : treadle_plan_place(&plans[0]->arrangement, at);
   return back ? treadle_plan_place(&plans[source]->arrangement, at) : at;
 }
 
-static int64_t compare_bands(treadle_plan *const *plans, const treadle_plan *plain, bool back) {
+static int64_t compare_block_rows(treadle_plan *const *plans, const treadle_plan *plain, bool back) {
   const treadle_direction *with = back ? &plans[0]->back : &plans[0]->forward;
   const treadle_direction *without = back ? &plain->back : &plain->forward;
   const treadle_arrangement *own = &plans[0]->arrangement;
   int64_t moved = 0;
-  assert_int_equal(with->bands.count, without->bands.count);
-  for (size_t i = 0; i < with->bands.count; i++) {
-    const treadle_band *a = &with->bands.items[i], *b = &without->bands.items[i];
-    const treadle_band_part *part = with->band_parts.items + a->part_first;
-    const treadle_band_part *other = without->band_parts.items + b->part_first;
+  assert_int_equal(with->block_rows.count, without->block_rows.count);
+  for (size_t i = 0; i < with->block_rows.count; i++) {
+    const treadle_block_row *a = &with->block_rows.items[i], *b = &without->block_rows.items[i];
+    const treadle_block_row_part *part = with->block_row_parts.items + a->part_first;
+    const treadle_block_row_part *other = without->block_row_parts.items + b->part_first;
     int64_t codes = b->codes, scales = b->scales;
     assert_int_equal(a->parts, b->parts);
     if (!a->quantises) {
@@ -189,7 +189,7 @@ static void fp8_blocks(void **state) {
       assert_ok(treadle_plan_place_peers(plans[0], peer, shift, a->storage_count, plans[peer]->to_pages));
       free(shift);
     }
-    int64_t moved = compare_bands(plans, plain, false) + compare_bands(plans, plain, true);
+    int64_t moved = compare_block_rows(plans, plain, false) + compare_block_rows(plans, plain, true);
     print_message("'%s' to '%s': %" PRId64 " pages aliased, %" PRId64 " bands or parts moved\n",
                   texts[i][0], texts[i][1], plans[0]->arrangement.pages, moved);
     assert_true(moved > 0);
@@ -201,7 +201,7 @@ static void fp8_blocks(void **state) {
   treadle_model_close(model);
 }
 
-/* ---- Digests, kinds, memory ---- */
+/* ---- Digests, sets, memory ---- */
 
 static void options_count(void **state) {
   (void)state;
@@ -252,41 +252,43 @@ static bool same_figures(const treadle_plan_info *a, const treadle_plan_info *b)
          a->copied_bytes == b->copied_bytes && a->aliased_bytes == b->aliased_bytes;
 }
 
-/* Every rank has the figures of the one that stands for its kind, which were found with what is known of kinds before. The
- * result is how many kinds alias nothing and have their pages from another kind. */
+/* Every rank has the figures of the one that stands for its set, which were found with what is known of sets before. The
+ * result is how many sets alias nothing and have their pages from another set. */
 static int check_kinds(const treadle_layout *from, const treadle_layout *to, int64_t page,
                        const char *what) {
-  treadle_kinds kinds;
+  treadle_equal_ranks equal_ranks;
   int taken_over = 0;
-  assert_ok(treadle_kinds_create_paired(from, to, &kinds));
-  treadle_plan_info *infos = calloc((size_t)kinds.count, sizeof *infos);
-  treadle_ground *grounds = calloc((size_t)kinds.count, sizeof *grounds);
-  for (int32_t k = 0; k < kinds.count; k++) {
-    int32_t like = kinds.like[k];
+  assert_ok(treadle_equal_ranks_create_paired(from, to, &equal_ranks));
+  treadle_plan_info *infos = calloc((size_t)equal_ranks.count, sizeof *infos);
+  treadle_plan_base *plan_bases = calloc((size_t)equal_ranks.count, sizeof *plan_bases);
+  for (int32_t k = 0; k < equal_ranks.count; k++) {
+    int32_t like = equal_ranks.like[k];
     assert_in_range(like, 0, k);
-    const treadle_ground_options options = {.page_bytes = page, .alias = true, .small_pages = true};
-    assert_ok(treadle_ground_create(from, to, kinds.first[k], &options, &grounds[k]));
+    const treadle_plan_base_options options = {.page_bytes = page, .alias = true, .small_pages = true};
+    assert_ok(treadle_plan_base_create(from, to, equal_ranks.first[k], &options, &plan_bases[k]));
     for (int again = 0; again < 2; again++) /* with other waves first */
-      assert_ok(treadle_plan_measure_on(&grounds[k], again ? 50 : 7, page * 40, NULL,
+      assert_ok(treadle_plan_measure_on(&plan_bases[k], again ? 50 : 7, page * 40, NULL,
                                         like < k ? &infos[like] : NULL, &infos[k]));
-    taken_over += like < k && grounds[k].count == 1;
+    taken_over += like < k && plan_bases[k].count == 1;
   }
   for (int64_t r = 0; r < from->ranks; r++) {
-    treadle_ground ground = ground_of(from, to, r, page, true);
-    const treadle_plan_info *like = &infos[kinds.of[r]];
+    treadle_plan_base plan_base = plan_base_of(from, to, r, page, true);
+    const treadle_plan_info *like = &infos[equal_ranks.of[r]];
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-    assert_ok(treadle_plan_measure_on(&ground, 50, page * 40, NULL, NULL, &info));
-    if (!same_figures(&info, like) || ground.cap_min_bytes != grounds[kinds.of[r]].cap_min_bytes)
+    assert_ok(treadle_plan_measure_on(&plan_base, 50, page * 40, NULL, NULL, &info));
+    if (!same_figures(&info, like) ||
+        plan_base.cap_min_bytes != plan_bases[equal_ranks.of[r]].cap_min_bytes)
       fail_msg("%s, pages of %" PRId64 ": rank %" PRId64 " is not as rank %" PRId64
                ": aliased %zu and %zu, peak %zu and %zu, cap_min %" PRId64 " and %" PRId64,
-               what, page, r, kinds.first[kinds.of[r]], info.aliased_bytes, like->aliased_bytes,
-               info.peak_bytes, like->peak_bytes, ground.cap_min_bytes, grounds[kinds.of[r]].cap_min_bytes);
-    treadle_ground_release(&ground);
+               what, page, r, equal_ranks.first[equal_ranks.of[r]], info.aliased_bytes, like->aliased_bytes,
+               info.peak_bytes, like->peak_bytes, plan_base.cap_min_bytes,
+               plan_bases[equal_ranks.of[r]].cap_min_bytes);
+    treadle_plan_base_release(&plan_base);
   }
-  for (int32_t k = 0; k < kinds.count; k++) treadle_ground_release(&grounds[k]);
-  treadle_kinds_release(&kinds);
+  for (int32_t k = 0; k < equal_ranks.count; k++) treadle_plan_base_release(&plan_bases[k]);
+  treadle_equal_ranks_release(&equal_ranks);
   free(infos);
-  free(grounds);
+  free(plan_bases);
   return taken_over;
 }
 
@@ -325,14 +327,14 @@ static void kinds_of_ranks(void **state) {
 
 static treadle_status make_once(const treadle_layout *from, const treadle_layout *to, bool keep) {
   treadle_plan *plan = NULL;
-  treadle_kinds kinds = {0};
+  treadle_equal_ranks equal_ranks = {0};
   treadle_status status = make(from, to, 0, keep, &plan);
   if (status == TREADLE_OK && plan->arrangement.storage_count > 0) {
     const int64_t shift[200] = {0};
     status = treadle_plan_place_peers(plan, 1, shift, plan->arrangement.storage_count, plan->to_pages);
   }
-  if (status == TREADLE_OK) status = treadle_kinds_create_paired(from, to, &kinds);
-  treadle_kinds_release(&kinds);
+  if (status == TREADLE_OK) status = treadle_equal_ranks_create_paired(from, to, &equal_ranks);
+  treadle_equal_ranks_release(&equal_ranks);
   treadle_plan_destroy(plan);
   return status;
 }

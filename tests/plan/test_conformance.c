@@ -49,17 +49,17 @@ static void uneven_groups(void) {
   for (int64_t row = 0; row < GROUPS * BLOCK; row++) {
     int64_t group = row / BLOCK, in = row % BLOCK;
     bool query = in < Q * HEAD, key = !query && in < (Q + 1) * HEAD;
-    treadle_given_piece piece = {.rank = row / rows,
-                                 .storage = "qkv",
-                                 .storage_ndim = 2,
-                                 .storage_shape = {rows, WIDTH},
-                                 .tensor = query ? "model.layers.0.self_attn.q_proj.weight"
-                                           : key ? "model.layers.0.self_attn.k_proj.weight"
-                                                 : "model.layers.0.self_attn.v_proj.weight",
-                                 .start = {query ? group * Q * HEAD + in : group * HEAD + in % HEAD, 0},
-                                 .size = {1, WIDTH},
-                                 .offset = row % rows * WIDTH,
-                                 .stride = {WIDTH, 1}};
+    treadle_explicit_piece piece = {.rank = row / rows,
+                                    .storage = "qkv",
+                                    .storage_ndim = 2,
+                                    .storage_shape = {rows, WIDTH},
+                                    .tensor = query ? "model.layers.0.self_attn.q_proj.weight"
+                                              : key ? "model.layers.0.self_attn.k_proj.weight"
+                                                    : "model.layers.0.self_attn.v_proj.weight",
+                                    .start = {query ? group * Q * HEAD + in : group * HEAD + in % HEAD, 0},
+                                    .size = {1, WIDTH},
+                                    .offset = row % rows * WIDTH,
+                                    .stride = {WIDTH, 1}};
     assert_ok(treadle_array_push(&from, piece));
   }
   small_give_rest(&from, model);
@@ -139,7 +139,7 @@ static void colliding_names(void **state) {
     treadle_layout *layout;
     small_give_rest(&pieces, model);
     for (size_t i = 0; i < pieces.count; i++) {
-      treadle_given_piece *piece = &pieces.items[i];
+      treadle_explicit_piece *piece = &pieces.items[i];
       if (strcmp(piece->tensor, "model.layers.1.mlp.up_proj.weight") != 0) continue;
       piece->rank = way == 2; /* the stage's own rank: its local names are its own */
       piece->storage = "model.layers.0.mlp.up_proj.weight";

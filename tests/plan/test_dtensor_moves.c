@@ -34,7 +34,7 @@ static treadle_model *model_of(const placed *tensor, const char **name_p) {
   return model;
 }
 
-typedef TREADLE_ARRAY(treadle_given_piece) piece_array;
+typedef TREADLE_ARRAY(treadle_explicit_piece) piece_array;
 
 static treadle_layout *layout_of(const treadle_model *model, const char *name, const placed *tensor,
                                  int64_t ranks) {
@@ -44,7 +44,7 @@ static treadle_layout *layout_of(const treadle_model *model, const char *name, c
     const placed_shard *shard = &tensor->shards[r];
     for (size_t b = 0; b < shard->boxes.count; b++) {
       const treadle_strided *box = &shard->boxes.items[b];
-      treadle_given_piece piece = {
+      treadle_explicit_piece piece = {
           .rank = r, .storage = name, .storage_ndim = tensor->ndim, .tensor = name, .offset = box->offset};
       for (int d = 0; d < tensor->ndim; d++) {
         piece.storage_shape[d] = shard->local[d];
@@ -59,7 +59,7 @@ static treadle_layout *layout_of(const treadle_model *model, const char *name, c
     treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
     assert_ok(treadle_model_tensor(model, t, &info));
     if (strcmp(info.name, name) == 0) continue;
-    treadle_given_piece piece = {.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
+    treadle_explicit_piece piece = {.storage = info.name, .storage_ndim = info.ndim, .tensor = info.name};
     int64_t stride = 1;
     for (int d = info.ndim - 1; d >= 0; d--) {
       piece.storage_shape[d] = piece.size[d] = info.shape[d];
@@ -93,10 +93,10 @@ static void move(const treadle_layout *from, const treadle_layout *to, int64_t r
     assert_int_equal(plan->forward.moved_bytes, plan->forward.lower_bound_bytes);
     for (size_t i = 0; i < plan->forward.ops.count; i++) {
       const treadle_op *op = &plan->forward.ops.items[i];
-      treadle_view source = {.base = op->twin         ? got
-                                     : op->source < 0 ? got
-                                                      : sources[op->source]},
-                   view = treadle_view_of(got);
+      treadle_paged source = {.base = op->twin         ? got
+                                      : op->source < 0 ? got
+                                                       : sources[op->source]},
+                    view = treadle_paged_of(got);
       treadle_copy_op(op, &source, &view, treadle_copy_choose());
     }
     treadle_copy_fence();

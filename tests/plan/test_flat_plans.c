@@ -2,7 +2,7 @@
  * bound. */
 /* ctest: timeout=900 */
 #include "flat/flat_truth.h"
-#include "plan/seen.h"
+#include "plan/any_family.h"
 
 #include "test.h"
 
@@ -15,8 +15,8 @@ typedef struct pair_row {
 
 static void play_all(const char *config, const pair_row *rows, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    seen_play(config, rows[i].ranks, rows[i].from, rows[i].to);
-    seen_play(config, rows[i].ranks, rows[i].to, rows[i].from);
+    any_family_play(config, rows[i].ranks, rows[i].from, rows[i].to);
+    any_family_play(config, rows[i].ranks, rows[i].to, rows[i].from);
   }
 }
 
@@ -119,7 +119,7 @@ static void families(void **state) {
   for (size_t c = 0; c < TEST_COUNT(configs); c++) play_all(configs[c], rows, TEST_COUNT(rows));
 }
 
-/* Any kind to any other, drawn from a seed. */
+/* Any set to any other, drawn from a seed. */
 static void draws(void **state) {
   (void)state;
   static const char *const texts[] = {"fsdp:dtype=fp32",
@@ -149,7 +149,7 @@ static void draws(void **state) {
     const char *to = texts[treadle_random_below(&random, TEST_COUNT(texts))];
     bool deep = strstr(config, "\"num_hidden_layers\": 3") && (strstr(from, "pp=2") || strstr(to, "pp=2"));
     if (deep) config = flat_configs[1]; /* three layers on two stages */
-    seen_play(config, 4, from, to);
+    any_family_play(config, 4, from, to);
   }
 }
 

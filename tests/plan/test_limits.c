@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/limits.h"
-#include "plan/kinds.h"
+#include "plan/equal_ranks.h"
 #include "plan/small.h"
 
 #include <sys/resource.h>
@@ -157,12 +157,12 @@ static treadle_status give(int64_t storage_elems, int64_t stride, int64_t page_b
   const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
                                         .page_bytes = (size_t)page_bytes};
   small_pieces pieces = {0};
-  treadle_given_piece norm = {.storage = "norm",
-                              .storage_ndim = 1,
-                              .storage_shape = {storage_elems},
-                              .tensor = "model.norm.weight",
-                              .size = {usual.H},
-                              .stride = {stride}};
+  treadle_explicit_piece norm = {.storage = "norm",
+                                 .storage_ndim = 1,
+                                 .storage_shape = {storage_elems},
+                                 .tensor = "model.norm.weight",
+                                 .size = {usual.H},
+                                 .stride = {stride}};
   assert_ok(treadle_array_push(&pieces, norm));
   small_give_rest(&pieces, model);
   TRY(treadle_layout_from_pieces(model, 1, pieces.items, pieces.count, &from));
@@ -194,12 +194,12 @@ static void stretches(void **state) {
   treadle_model *model = small_model(&config);
   treadle_layout *layout = NULL;
   small_pieces given = {0};
-  treadle_given_piece piece = {.storage = "w",
-                               .storage_ndim = 2,
-                               .storage_shape = {config.V, 2 * config.H},
-                               .tensor = "model.embed_tokens.weight",
-                               .size = {config.V, config.H},
-                               .stride = {2 * config.H, 2}};
+  treadle_explicit_piece piece = {.storage = "w",
+                                  .storage_ndim = 2,
+                                  .storage_shape = {config.V, 2 * config.H},
+                                  .tensor = "model.embed_tokens.weight",
+                                  .size = {config.V, config.H},
+                                  .stride = {2 * config.H, 2}};
   assert_ok(treadle_array_push(&given, piece));
   small_give_rest(&given, model);
   assert_refused("model.embed_tokens.weight: the pieces of a storage tensor fall into more than 8388608",
@@ -278,18 +278,18 @@ static void reports(void **state) {
   (void)state;
   treadle_model *model = small_model(&usual);
   treadle_layout *from, *to;
-  treadle_kinds kinds;
+  treadle_equal_ranks equal_ranks;
   assert_ok(treadle_layout_create(model, "hf", 1 << 30, NULL, &from));
   assert_ok(treadle_layout_create(model, "vllm:tp=2", 1 << 30, NULL, &to));
   assert_refused("report over all of its 1073741824 ranks; at most 1048576",
-                 treadle_kinds_create(from, to, &kinds));
+                 treadle_equal_ranks_create(from, to, &equal_ranks));
   assert_refused("report over all of its 1073741824 ranks",
                  treadle_layout_map_ranks(to, from, TREADLE_BEST));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
   assert_ok(treadle_layout_create(model, "zero3:dp=65536", 1 << 16, NULL, &from));
   assert_ok(treadle_layout_create(model, "hf", 1 << 16, NULL, &to));
-  assert_refused("looks at more than 268435456 parts", treadle_kinds_create(from, to, &kinds));
+  assert_refused("looks at more than 268435456 parts", treadle_equal_ranks_create(from, to, &equal_ranks));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
   treadle_model_close(model);

@@ -1,4 +1,4 @@
-/* Random layout pairs of every family and kind, played and compared bit for bit. TREADLE_PAIRS sets how many (3000),
+/* Random layout pairs of every family and set, played and compared bit for bit. TREADLE_PAIRS sets how many (3000),
  * TREADLE_SEED the first seed (1).
  * ctest: timeout=1500 */
 #include "plan/pairs.h"
@@ -9,7 +9,7 @@
 
 enum {
   MOST = 32,
-  QUOTA = 50, /* of QUOTA pairs each family, each kind, and each sort of fp8 pair has at least one... */
+  QUOTA = 50, /* of QUOTA pairs each family, each set, and each sort of fp8 pair has at least one... */
   MANY = 3000 /* ...in runs of so many that chance does not miss it */
 };
 
@@ -19,15 +19,15 @@ static const char *const sorts[] = {"no fp8", "from fp8", "to fp8", "fp8 to fp8"
 
 typedef struct tally {
   int64_t pairs, moving, waved, one_way, shifted, banded;
-  int64_t from[MOST], to[MOST], both[MOST]; /* by kind */
+  int64_t from[MOST], to[MOST], both[MOST]; /* by set */
   int64_t fp8[MOST];                        /* of them, those that hold blocks */
   int64_t family[MOST], sort[BLOCKS];
 } tally;
 
-static int kind_of(const char *kind) {
+static int kind_of(const char *set) {
   int k = 0;
-  while (draw_kinds[k] && strcmp(draw_kinds[k], kind) != 0) k++;
-  if (!draw_kinds[k]) fail_msg("no kind '%s'", kind);
+  while (draw_kinds[k] && strcmp(draw_kinds[k], set) != 0) k++;
+  if (!draw_kinds[k]) fail_msg("no kind '%s'", set);
   return k;
 }
 
@@ -43,7 +43,7 @@ static void play_swapped(pair *p, const pair_result *first) {
 }
 
 static void count_pair(tally *t, const pair *p, const pair_result *result) {
-  int a = kind_of(p->from.kind), b = kind_of(p->to.kind);
+  int a = kind_of(p->from.set), b = kind_of(p->to.set);
   bool from_fp8 = p->from.layout->fp8, to_fp8 = p->to.layout->fp8;
   t->pairs++;
   t->from[a]++;
@@ -58,7 +58,7 @@ static void count_pair(tally *t, const pair *p, const pair_result *result) {
   t->waved += result->waves > 1;
   t->one_way += !result->returned;
   t->shifted += result->returned && !result->lossless;
-  t->banded += result->bands > 0;
+  t->banded += result->block_rows > 0;
 }
 
 static void print_tally(const tally *t, int64_t seed) {

@@ -4,7 +4,7 @@
 #include "plan/one_rank.h"
 #include "test.h"
 
-#include "plan/classes.h"
+#include "plan/lanes.h"
 #include "plan/small.h"
 
 #include <inttypes.h>
@@ -419,13 +419,13 @@ static void what_a_plan_tells(void **state) {
     for (int64_t r = 0; r < 4; r++) {
       treadle_plan *plan;
       treadle_plan_info made = TREADLE_INIT(treadle_plan_info), measured = TREADLE_INIT(treadle_plan_info);
-      treadle_classes classes;
+      treadle_lanes lanes;
       size_t inbound[4], without[4] = {0}, pulled = 0, stored = 0;
       assert_ok(one_rank_plan(from, to, r, 4096, 9, 40960, &plan));
       assert_ok(one_rank_figures(from, to, r, 4096, 9, &measured));
-      assert_ok(treadle_classes_create(from, to, 4096, &classes));
-      assert_ok(treadle_plan_add_inbound(&classes, r, NULL, without));
-      treadle_classes_release(&classes);
+      assert_ok(treadle_lanes_create(from, to, 4096, &lanes));
+      assert_ok(treadle_plan_add_inbound(&lanes, r, NULL, without));
+      treadle_lanes_release(&lanes);
       treadle_plan_get_info(plan, &made);
       treadle_plan_inbound(plan, inbound);
       for (int64_t s = 0; s < 4; s++) {

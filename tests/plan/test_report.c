@@ -31,7 +31,7 @@ static void reports_say_what_plans_say(void **state) {
   assert_ok(treadle_layout_create(model, "vllm:tp=4", 8, NULL, &to));
   assert_ok(treadle_report_create(from, to, &options, &report));
   treadle_report_get_info(report, &info);
-  assert_true(s.calls > 0 && info.fits && info.has_inbound && info.kinds > 0);
+  assert_true(s.calls > 0 && info.fits && info.has_inbound && info.sets > 0);
   size_t moved = 0, peak = 0;
   for (int64_t rank = 0; rank < 8; rank++) {
     treadle_plan_info one = TREADLE_INIT(treadle_plan_info), planned = one;

@@ -1,6 +1,6 @@
 /* src/plan/tracks.c and src/plan/tally.c: pages and bytes that are found once for tensors that lie alike are those of walks of
  * whole windows, on every rank of random pairs of small models. */
-#include "layout/alike.h"
+#include "layout/signatures.h"
 #include "plan/pairs.h"
 #include "plan/sinks.h"
 #include "plan/tracks.h"
@@ -12,32 +12,32 @@
 
 enum { PAGE = 4096 };
 
-static void walk_window(const treadle_classes *classes, int side, int64_t rank, treadle_page_life *pages) {
+static void walk_window(const treadle_lanes *lanes, int side, int64_t rank, treadle_page_life *pages) {
   bool from = side == TREADLE_FROM;
   treadle_page_sink sink = treadle_page_sink_make(pages, PAGE, NULL);
-  assert_ok(treadle_direction_walk(classes, from ? classes->to : classes->from,
-                                   from ? classes->from : classes->to, rank, &sink.sink));
+  assert_ok(treadle_direction_walk(lanes, from ? lanes->to : lanes->from, from ? lanes->from : lanes->to,
+                                   rank, &sink.sink));
 }
 
 /* Both windows of a rank, fast and slow; leaves the slow ones in lives. */
 static void check_pages(const treadle_layout *from, const treadle_layout *to, const uint64_t *kin,
-                        int64_t rank, int32_t waves, treadle_lives *lives) {
+                        int64_t rank, int32_t waves, treadle_window_lives *lives) {
   const treadle_layout *layouts[] = {from, to};
-  treadle_classes classes;
+  treadle_lanes lanes;
   int64_t count[TREADLE_SIDES];
-  treadle_lives fast;
+  treadle_window_lives fast;
   for (int side = 0; side < TREADLE_SIDES; side++)
     count[side] = ((int64_t)treadle_layout_window_bytes(layouts[side], rank) + PAGE - 1) / PAGE;
-  assert_ok(treadle_lives_create(count[TREADLE_FROM], count[TREADLE_TO], lives));
-  assert_ok(treadle_lives_create(count[TREADLE_FROM], count[TREADLE_TO], &fast));
-  assert_ok(treadle_classes_create(from, to, PAGE, &classes));
-  classes.waves = waves;
+  assert_ok(treadle_window_lives_create(count[TREADLE_FROM], count[TREADLE_TO], lives));
+  assert_ok(treadle_window_lives_create(count[TREADLE_FROM], count[TREADLE_TO], &fast));
+  assert_ok(treadle_lanes_create(from, to, PAGE, &lanes));
+  lanes.waves = waves;
   for (int side = 0; side < TREADLE_SIDES; side++) {
     treadle_page_life *slow = side == TREADLE_FROM ? lives->from : lives->to;
     treadle_page_life *is = side == TREADLE_FROM ? fast.from : fast.to;
     const treadle_track_target target = {is, NULL};
-    walk_window(&classes, side, rank, slow);
-    assert_ok(treadle_tracks_play(&classes, kin, side, rank, NULL, &target, 1));
+    walk_window(&lanes, side, rank, slow);
+    assert_ok(treadle_tracks_play(&lanes, kin, side, rank, NULL, &target, 1));
     for (int64_t i = 0; i < count[side]; i++)
       if (slow[i].first != is[i].first || slow[i].last != is[i].last)
         fail_msg("'%s' to '%s', rank %" PRId64 ", %d waves, side %d: page %" PRId64
@@ -45,9 +45,9 @@ static void check_pages(const treadle_layout *from, const treadle_layout *to, co
                  from->text, to->text, rank, waves, side, i, slow[i].first, slow[i].last, is[i].first,
                  is[i].last);
   }
-  treadle_lives_settle(lives);
-  treadle_lives_release(&fast);
-  treadle_classes_release(&classes);
+  treadle_window_lives_settle(lives);
+  treadle_window_lives_release(&fast);
+  treadle_lanes_release(&lanes);
 }
 
 static void check_pair(const treadle_layout *from, const treadle_layout *to, int32_t waves) {
@@ -57,14 +57,14 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
   assert_ok(treadle_sums_create(&sums));
   for (int64_t rank = 0; rank < from->ranks; rank++) {
     treadle_plan_info slow = TREADLE_INIT(treadle_plan_info), fast = slow;
-    treadle_lives lives;
-    const treadle_ground_options options = {.page_bytes = PAGE};
-    treadle_ground ground;
+    treadle_window_lives lives;
+    const treadle_plan_base_options options = {.page_bytes = PAGE};
+    treadle_plan_base plan_base;
     check_pages(from, to, kin, rank, waves, &lives);
-    const treadle_films films = {lives.from, lives.to, kin, sums};
-    assert_ok(treadle_ground_plain(from, to, rank, &options, &ground));
-    assert_ok(treadle_plan_measure_on(&ground, waves, 0, NULL, NULL, &slow));
-    assert_ok(treadle_plan_measure_on(&ground, waves, 0, &films, NULL, &fast));
+    const treadle_window_tracks films = {lives.from, lives.to, kin, sums};
+    assert_ok(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
+    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, NULL, NULL, &slow));
+    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &films, NULL, &fast));
     if (memcmp(&slow, &fast, sizeof slow) != 0)
       fail_msg("'%s' to '%s', rank %" PRId64
                ": moved %zu and %zu, bound %zu and %zu, resident %zu and %zu, back "
@@ -73,8 +73,8 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
                fast.lower_bound_bytes, slow.resident_bytes, fast.resident_bytes, slow.back_moved_bytes,
                fast.back_moved_bytes, slow.back_lower_bound_bytes, fast.back_lower_bound_bytes,
                slow.infer_bytes, fast.infer_bytes, slow.peak_bytes, fast.peak_bytes);
-    treadle_ground_release(&ground);
-    treadle_lives_release(&lives);
+    treadle_plan_base_release(&plan_base);
+    treadle_window_lives_release(&lives);
   }
   treadle_free(kin);
   treadle_sums_destroy(sums);

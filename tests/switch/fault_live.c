@@ -115,8 +115,8 @@ static void stop_in_time(void *context, const char *where) {
 }
 
 static void plant(life *l) {
-  static const treadle_injected what[] = {TREADLE_INJECT_KILL, TREADLE_INJECT_STALL, TREADLE_INJECT_ENOMEM,
-                                          TREADLE_INJECT_SLOW};
+  static const treadle_injection_type what[] = {TREADLE_INJECT_KILL, TREADLE_INJECT_STALL,
+                                                TREADLE_INJECT_ENOMEM, TREADLE_INJECT_SLOW};
   const fault_case *c = l->c;
   l->sw->terms.timeout_seconds = c->limit;
   if (l->rank != c->rank) return;

@@ -4,7 +4,7 @@
  *                  alias (6 waves) and one with it (10 waves)
  *      RANDOM      kill and stall anywhere, with the tightest cap (most waves) or so wide a one that
  *                  nothing is reclaimed; half of them not at a point, but at one of the rank's waits for others
- *      the others  of each kind as many as the table says
+ *      the others  of each type as many as the table says
  *
  * All else is drawn. */
 #include "switch/faults.h"
@@ -17,9 +17,10 @@ enum { MID_CAP = 311296, TIGHT_CAP = 77824, WIDE_CAP = 2490368 };
 static const int mid_waves[2] = {6, 10}; /* alias off, on */
 
 /* Points that are not waves. */
-static const treadle_point phases[2][6] = {{TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD, TREADLE_AT_COMMIT,
-                                            TREADLE_AT_COMMITTED, TREADLE_AT_BIND, TREADLE_AT_KV},
-                                           {TREADLE_AT_ENTRY, TREADLE_AT_COMMIT, TREADLE_AT_LOAD}};
+static const treadle_injection_point phases[2][6] = {
+    {TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD, TREADLE_AT_COMMIT, TREADLE_AT_COMMITTED, TREADLE_AT_BIND,
+     TREADLE_AT_KV},
+    {TREADLE_AT_ENTRY, TREADLE_AT_COMMIT, TREADLE_AT_LOAD}};
 static const int phase_count[2] = {6, 3}; /* there, back */
 
 static const struct {
@@ -143,8 +144,8 @@ const char *fault_case_words(const fault_case *c, char *room, size_t bytes) {
   if (c->wait > 0)
     snprintf(at, sizeof at, "wait %d", c->wait);
   else
-    snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s", treadle_point_text(c->point),
-             c->wave);
+    snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s",
+             treadle_injection_point_text(c->point), c->wave);
   snprintf(room, bytes,
            "case %d of seed %llu: rank %d %s at %s %s; alias %s, keep=%s, leaves:%s%s%s%s%s%s%s", c->number,
            (unsigned long long)c->seed, c->rank, kinds[c->kind], at,

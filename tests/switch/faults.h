@@ -18,9 +18,9 @@ typedef struct fault_case {
   uint64_t seed;
   int number;
   fault_kind kind;
-  int rank;            /* whose fault it is */
-  treadle_point point; /* where, of the way to INFER or, */
-  bool back;           /* of the way back */
+  int rank;                      /* whose fault it is */
+  treadle_injection_point point; /* where, of the way to INFER or, */
+  bool back;                     /* of the way back */
   int32_t wave;
   int wait;       /* not at `point`, but at the n-th wait from there on; 0: at `point` */
   bool from_host; /* the first entry to INFER is from HOST */

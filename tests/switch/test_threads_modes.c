@@ -356,8 +356,8 @@ static int fail_and_stand(treadle_group *group, void *context) {
   for (uint32_t i = 0; i < OPTIMIZER / 4; i++) optimizer[i] = i * 2654435761u + (uint32_t)group->rank;
   RANK_OK(treadle_switch_digest(sw, &digest));
   treadle_mode old = a->turn % 2 ? TREADLE_HOST : TREADLE_TRAIN;
-  const treadle_point points[] = {TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD, TREADLE_AT_WAVE,
-                                  TREADLE_AT_WAVE,  TREADLE_AT_WAVE,    TREADLE_AT_COMMIT};
+  const treadle_injection_point points[] = {TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD, TREADLE_AT_WAVE,
+                                            TREADLE_AT_WAVE,  TREADLE_AT_WAVE,    TREADLE_AT_COMMIT};
   for (int i = 0; i < 6; i++) {
     if (old == TREADLE_HOST) RANK_OK(treadle_switch_to_host(sw));
     if (group->rank == (a->turn + i) % SCENE_RANKS)

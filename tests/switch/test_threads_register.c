@@ -388,7 +388,7 @@ static int free_early(treadle_group *group, void *context) {
   }
   if (a->in_infer) RANK_TRUE(scene_infers(sw));
   if (!guilty) RANK_TRUE(all_hold(buffers));
-  if (guilty && !a->in_infer) RANK_FAILS(TREADLE_STATE, words, treadle_foreign_check(sw));
+  if (guilty && !a->in_infer) RANK_FAILS(TREADLE_STATE, words, treadle_caller_memory_check(sw));
   if (guilty && !a->in_infer && a->options.host)
     RANK_FAILS(TREADLE_STATE, words, treadle_switch_to_host(sw));
   RANK_TRUE(treadle_switch_mode(sw) == old);

@@ -315,16 +315,16 @@ static int cancelled(treadle_group *group, void *context) {
   return 0;
 }
 
-static void cancel_at(act *a, treadle_point point, int32_t wave) {
+static void cancel_at(act *a, treadle_injection_point point, int32_t wave) {
   a->injection = (treadle_injection){TREADLE_INJECT_CANCEL, point, wave};
   a->rank = (a->rank + 1) % SCENE_RANKS;
   ranks_as_threads(SCENE_RANKS, 60, 0, cancelled, a);
 }
 
 static void test_every_point(void **state) {
-  static const treadle_point there[] = {TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD,   TREADLE_AT_COMMIT,
-                                        TREADLE_AT_BIND,  TREADLE_AT_COMMITTED, TREADLE_AT_KV},
-                             back[] = {TREADLE_AT_ENTRY, TREADLE_AT_COMMIT, TREADLE_AT_LOAD};
+  static const treadle_injection_point there[] = {TREADLE_AT_ENTRY, TREADLE_AT_OFFLOAD,   TREADLE_AT_COMMIT,
+                                                  TREADLE_AT_BIND,  TREADLE_AT_COMMITTED, TREADLE_AT_KV},
+                                       back[] = {TREADLE_AT_ENTRY, TREADLE_AT_COMMIT, TREADLE_AT_LOAD};
   act a;
   (void)state;
   act_init(&a);

@@ -67,9 +67,9 @@ static void *open_layout(json_t *config, const char *text, int64_t ranks) {
 }
 
 static void digest_random(void) {
-  int families = 0, kinds = 0;
+  int families = 0, types = 0;
   while (draw_families[families]) families++;
-  while (strcmp(draw_kinds[kinds], "pieces") != 0) kinds++;
+  while (strcmp(draw_kinds[types], "pieces") != 0) types++;
   for (uint64_t seed = 0; seed < LAYOUTS; seed++) {
     treadle_random random = {seed * 104729 + 7};
     char config[DRAW_CONFIG], text[DRAW_TEXT], why[256];
@@ -77,10 +77,10 @@ static void digest_random(void) {
     int64_t ranks = treadle_random_between(&random, 1, 16);
     json_t *json = json_loads(config, 0, NULL);
     oracle_model *oracle = oracle_model_new(json, why);
-    int kind;
-    do kind = (int)treadle_random_below(&random, kinds);
-    while (!draw_fits(oracle, draw_kinds[kind]));
-    draw_layout(&random, oracle, draw_kinds[kind], ranks, text);
+    int type;
+    do type = (int)treadle_random_below(&random, types);
+    while (!draw_fits(oracle, draw_kinds[type]));
+    draw_layout(&random, oracle, draw_kinds[type], ranks, text);
     void *layout = open_layout(json, text, ranks);
     if (layout) golden_library.close(layout);
     oracle_model_free(oracle);

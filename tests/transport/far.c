@@ -14,7 +14,7 @@ int64_t far_open(void) { return atomic_load(&started) - atomic_load(&ended); }
 int64_t far_started(void) { return atomic_load(&started); }
 
 /* As threads publish; `near` ranks, and this one, keep their addresses. */
-static treadle_status publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all,
+static treadle_status publish(treadle_group *group, const treadle_offer *mine, treadle_peer_memory *all,
                               bool pairs) {
   treadle_status status = group->ops->link->publish(group, mine, all);
   for (int rank = 0; status == TREADLE_OK && rank < group->size; rank++) {
@@ -25,15 +25,17 @@ static treadle_status publish(treadle_group *group, const treadle_offer *mine, t
   return status;
 }
 
-static treadle_status far_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
+static treadle_status far_publish(treadle_group *group, const treadle_offer *mine,
+                                  treadle_peer_memory *all) {
   return publish(group, mine, all, false);
 }
 
-static treadle_status pair_publish(treadle_group *group, const treadle_offer *mine, treadle_shared *all) {
+static treadle_status pair_publish(treadle_group *group, const treadle_offer *mine,
+                                   treadle_peer_memory *all) {
   return publish(group, mine, all, true);
 }
 
-static void withdraw(treadle_group *group, const treadle_device *device, treadle_shared *all) {
+static void withdraw(treadle_group *group, const treadle_device *device, treadle_peer_memory *all) {
   group->ops->link->withdraw(group, device, all);
 }
 

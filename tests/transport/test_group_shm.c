@@ -51,7 +51,7 @@ static void test_talk(void **state) {
 static int share(const char *name, int rank, int size, void *context) {
   treadle_group *group;
   treadle_pool *pool;
-  treadle_shared all[8];
+  treadle_peer_memory all[8];
   (void)context;
   RANK_OK(treadle_group_open(name, rank, size, 20, &group));
   for (int round = 0; round < 3; round++) {
@@ -163,7 +163,7 @@ static void test_leaving_in_order(void **state) {
 static int dies_in_share(const char *name, int rank, int size, void *context) {
   treadle_group *group;
   treadle_pool *pool;
-  treadle_shared all[4];
+  treadle_peer_memory all[4];
   const int *victim = context;
   RANK_OK(treadle_group_open(name, rank, size, 30, &group));
   RANK_OK(treadle_pool_create(1, 4096, 4096, &pool));
@@ -255,7 +255,7 @@ static int knock(const char *name) {
 
 /* Rank `size` of the test is the stranger; the others are the group. */
 static int with_stranger(const char *name, int rank, int size, void *context) {
-  const int *kind = context;
+  const int *type = context;
   treadle_group *group = NULL;
   int members = size - 1;
   if (rank < members) {
@@ -269,7 +269,7 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
   char junk[8192];
   memset(junk, 'x', sizeof junk);
   int stranger;
-  switch (*kind) {
+  switch (*type) {
   case WRONG_SIZE:
     RANK_FAILS(TREADLE_REFUSED, "wants a group of 7 ranks, rank 0 one of 3",
                treadle_group_open(name, 2, 7, 5, &group));
@@ -298,10 +298,10 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
   }
   stranger = knock(name);
   RANK_TRUE(stranger >= 0);
-  if (*kind == GARBAGE) RANK_TRUE(send(stranger, junk, 10, MSG_NOSIGNAL) == 10);
-  if (*kind == LONG_GARBAGE) RANK_TRUE(send(stranger, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
-  if (*kind == LEAVES) return 0;
-  if (*kind == SILENT)
+  if (*type == GARBAGE) RANK_TRUE(send(stranger, junk, 10, MSG_NOSIGNAL) == 10);
+  if (*type == LONG_GARBAGE) RANK_TRUE(send(stranger, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
+  if (*type == LEAVES) return 0;
+  if (*type == SILENT)
     pause_ms(1000);
   else
     RANK_TRUE(recv(stranger, junk, sizeof junk, 0) >= 0);
@@ -311,10 +311,10 @@ static int with_stranger(const char *name, int rank, int size, void *context) {
 static void test_strangers(void **state) {
   int results[4];
   (void)state;
-  for (int kind = 0; kind < STRANGER_KINDS; kind++) {
-    ranks_as_processes(4, 20, with_stranger, &kind, results);
+  for (int type = 0; type < STRANGER_KINDS; type++) {
+    ranks_as_processes(4, 20, with_stranger, &type, results);
     for (int rank = 0; rank < 4; rank++)
-      if (results[rank] != 0) fail_msg("stranger of kind %d, rank %d: %d", kind, rank, results[rank]);
+      if (results[rank] != 0) fail_msg("stranger of kind %d, rank %d: %d", type, rank, results[rank]);
   }
 }
 

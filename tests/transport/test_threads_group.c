@@ -96,7 +96,7 @@ static void test_one_limit(void **state) {
 
 /* Rank 0 waits for rank 1, and that one for rank 2: it is rank 2 that is late. */
 static int wait_in_a_chain(treadle_group *group, void *context) {
-  treadle_line *lines = group->control->lines;
+  treadle_rank_line *lines = group->control->lines;
   (void)context;
   group->timeout_seconds = group->rank == 0 ? 0.2 : 30;
   double deadline = treadle_group_deadline(group);
@@ -122,7 +122,7 @@ static void test_chain(void **state) {
 
 static int share_words(treadle_group *group, void *context) {
   int64_t *words = context;
-  treadle_shared all[8];
+  treadle_peer_memory all[8];
   for (int i = 0; i < 20; i++) {
     int64_t *mine = &words[group->rank];
     *mine = i * 10 + group->rank;
@@ -171,7 +171,7 @@ static void test_self(void **state) {
   (void)state;
   treadle_group *group;
   int mine = 5, all = 0;
-  treadle_shared shared;
+  treadle_peer_memory shared;
   assert_ok(treadle_group_self(&group));
   assert_int_equal(treadle_group_rank(group), 0);
   assert_int_equal(treadle_group_size(group), 1);

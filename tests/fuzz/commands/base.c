@@ -37,7 +37,7 @@ static int convert(const char *to, const char *out, rlim_t limit) {
 }
 
 static void make_conversions(treadle_random *random, fuzz_model *model) {
-  static const char *const kinds[] = {"megatron", "megatron", "hf"};
+  static const char *const types[] = {"megatron", "megatron", "hf"};
   char why[200], to[DRAW_TEXT];
   json_t *config = json_loads(model->config, 0, NULL);
   oracle_model *oracle = oracle_model_new(config, why);
@@ -50,8 +50,8 @@ static void make_conversions(treadle_random *random, fuzz_model *model) {
       fuzz_folder_remove("megatron");
   }
   for (int tries = 0; tries < 8 && !*model->stopped_to; tries++) {
-    const char *kind = FUZZ_PICK(random, kinds);
-    draw_layout(random, oracle, kind, kind[0] == 'h' ? 1 : 4, to);
+    const char *type = FUZZ_PICK(random, types);
+    draw_layout(random, oracle, type, type[0] == 'h' ? 1 : 4, to);
     int status = convert(to, "stopped", (rlim_t)treadle_random_between(random, 300, 9000));
     if (status && fuzz_exists("stopped/treadle-convert.json"))
       strcpy(model->stopped_to, to);

@@ -23,7 +23,7 @@ bool fuzz_file_read(const char *path, fuzz_bytes *bytes);
 void fuzz_file_replace(const char *path, const void *bytes, size_t count);
 bool fuzz_exists(const char *path);
 
-/* One file of a folder (all of what is in it, or a file itself) is spoiled: its bytes, its kind, its size, its name. */
+/* One file of a folder (all of what is in it, or a file itself) is spoiled: its bytes, its type, its size, its name. */
 void fuzz_folder_spoil(treadle_random *random, const char *path);
 
 #endif

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys of a kind with their words, n for a number, ? for on and off. */
+/* Keys of a type with their words, n for a number, ? for on and off. */
 typedef struct kind_keys {
-  const char *kind;
+  const char *type;
   const char *keys[24];
 } kind_keys;
 
@@ -23,7 +23,7 @@ typedef struct kind_keys {
   "tp=n", "pp=n", "redundant=n", "names=old|new",                                                          \
       "partition=\"1,1\"|\"2,0\"|\"9223372036854775807,1\"|\"-1,3\"", "dtype=fp32|bf16|fp8"
 
-static const kind_keys kinds[] = {
+static const kind_keys types[] = {
     {"hf", {"root=n", "dtype=fp32|bf16|fp16|fp8"}},
     {"megatron", {MEGATRON}},
     {"distopt", {MEGATRON, "bucket_size=n", "pad=?"}},
@@ -64,12 +64,12 @@ static void add_word(treadle_random *random, const char *words, fuzz_bytes *text
 }
 
 static void from_grammar(treadle_random *random, int64_t ranks, fuzz_bytes *text) {
-  const kind_keys *kind = &FUZZ_PICK(random, kinds);
+  const kind_keys *type = &FUZZ_PICK(random, types);
   int count = 0;
-  while (count < 24 && kind->keys[count]) count++;
-  fuzz_bytes_add(text, "%s", kind->kind);
+  while (count < 24 && type->keys[count]) count++;
+  fuzz_bytes_add(text, "%s", type->type);
   for (int64_t i = 0, many = treadle_random_below(random, 5); i < many; i++) {
-    const char *key = kind->keys[treadle_random_below(random, count)], *value = strchr(key, '=') + 1;
+    const char *key = type->keys[treadle_random_below(random, count)], *value = strchr(key, '=') + 1;
     fuzz_bytes_add(text, "%c%.*s", i ? ',' : ':', (int)(value - key), key);
     if (strcmp(value, "n") == 0)
       add_number(random, ranks, text);
@@ -114,8 +114,8 @@ void fuzz_layout_make(treadle_random *random, const fuzz_base *base, const fuzz_
   } else if (way <= 2) {
     from_pieces(random, base, model, ranks, &made);
   } else {
-    const char *kind = draw_kinds[treadle_random_below(random, 10)];
-    draw_layout(random, oracle, kind, ranks, drawn);
+    const char *type = draw_kinds[treadle_random_below(random, 10)];
+    draw_layout(random, oracle, type, ranks, drawn);
     fuzz_bytes_add(&made, "%s", drawn);
     take_file(random, &made);
     if (way <= 4) fuzz_spoil_text(random, &made);

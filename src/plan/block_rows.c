@@ -1,0 +1,310 @@
+/* Block rows of one rank in one direction. */
+#include "plan/block_rows_parts.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const treadle_model *model_of(const treadle_block_row_walk *w) { return w->to->model; }
+const char *treadle_block_rows_name(const treadle_block_row_walk *w) { return w->blocks.tensor->name; }
+
+void treadle_block_row_walk_init(treadle_block_row_walk *walk, const treadle_lanes *lanes,
+                                 const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                 treadle_sink *sink) {
+  *walk = (treadle_block_row_walk){
+      .lanes = lanes, .from = from, .to = to, .rank = rank, .sink = sink, .tensor = -1};
+}
+
+void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
+  treadle_placed_rectangles *places[] = {&walk->codes, &walk->scales, &walk->own_codes, &walk->own_scales};
+  for (size_t i = 0; i < walk->lenders.count; i++) {
+    treadle_array_release(&walk->lenders.items[i].codes_held);
+    treadle_array_release(&walk->lenders.items[i].scales_held);
+    treadle_array_release(&walk->lenders.items[i].codes);
+    treadle_array_release(&walk->lenders.items[i].scales);
+  }
+  treadle_array_release(&walk->lenders);
+  treadle_array_release(&walk->columns);
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) treadle_array_release(places[i]);
+  treadle_array_release(&walk->cells);
+  treadle_array_release(&walk->other_cells);
+  treadle_array_release(&walk->wanted);
+  treadle_array_release(&walk->boxes);
+  treadle_array_release(&walk->rest);
+  treadle_array_release(&walk->spare);
+  treadle_array_release(&walk->held);
+  treadle_array_release(&walk->parts);
+  treadle_array_release(&walk->part_boxes);
+  treadle_array_release(&walk->sources);
+  treadle_scale_set_release(&walk->scale_set);
+}
+
+/* Codes and scales of the tensor at hand in this rank's window. */
+static treadle_status find_places(const treadle_block_row_walk *w, const treadle_layout *layout,
+                                  treadle_placed_rectangles *codes, treadle_placed_rectangles *scales) {
+  treadle_status status = TREADLE_OK;
+  const treadle_blocks of_scales = treadle_blocks_of(model_of(w), w->blocks.tensor->scale);
+  TRY(treadle_blocks_held(&w->blocks, layout, w->rank, true, codes));
+  TRY(treadle_blocks_held(&of_scales, layout, w->rank, false, scales));
+out:
+  return status;
+}
+
+/* Turns to a tensor: to its waves alone. */
+static void start(treadle_block_row_walk *w, int32_t tensor) {
+  if (w->tensor == tensor) return;
+  w->tensor = tensor;
+  w->blocks = treadle_blocks_of(model_of(w), tensor);
+  w->has_common = w->has_sources = false;
+}
+
+treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor) {
+  treadle_status status = TREADLE_OK;
+  start(w, tensor);
+  if (w->has_sources) return TREADLE_OK;
+  for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
+  w->lender = w->next_lender = 0;
+  w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
+  TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
+                       : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
+  if (treadle_layout_holds_codes(w->to, tensor)) TRY(find_places(w, w->to, &w->codes, &w->scales));
+  if (treadle_layout_holds_codes(w->from, tensor))
+    TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
+  TRY(treadle_scale_set_start(&w->scale_set, &w->blocks));
+  w->has_sources = true;
+out:
+  return status;
+}
+
+/* ---- Waves ---- */
+
+/* The first element of a block row: true where the class at hand has it. */
+static bool find_corner(const treadle_block_row_walk *w, int64_t expert, int64_t down, int64_t *at) {
+  const treadle_blocks *blocks = &w->blocks;
+  int64_t row = down * blocks->high;
+  bool has = w->has_common;
+  for (int a = 0; a < blocks->tensor->naxes; a++) {
+    at[a] = 0;
+    if (a < blocks->first_row)
+      at[a] = expert;
+    else if (a == blocks->first_column - 1)
+      at[a] = row;
+    else if (a < blocks->first_column)
+      at[a] = row / blocks->weight[a], row %= blocks->weight[a];
+    int64_t step = at[a] - w->common_box.start[a];
+    has = has && step >= 0 && step < w->common_box.size[a];
+  }
+  return has;
+}
+
+/* Rows of the common box, beginning at an element, that follow each other in the expert: in the order of its rows, and in that
+ * of the box. */
+static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *common,
+                             const int64_t *corner) {
+  int64_t rows = 0;
+  for (int a = blocks->first_row; a < blocks->first_column; a++) {
+    if (a > blocks->first_row && common->size[a] < blocks->tensor->axis[a]) return 1;
+    rows += (common->start[a] + common->size[a] - 1 - corner[a]) * blocks->weight[a];
+  }
+  return rows + 1;
+}
+
+treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert, int64_t down,
+                                       int32_t *wave_p, int64_t *end_p) {
+  treadle_status status = TREADLE_OK;
+  int64_t at[TREADLE_MAX_AXES], end, high = w->blocks.high;
+  if (w->sink->figures) { /* bytes do not depend on waves */
+    *wave_p = 0;
+    *end_p = w->blocks.down;
+    return TREADLE_OK;
+  }
+  if (!find_corner(w, expert, down, at)) {
+    treadle_box corner = treadle_box_whole(w->blocks.tensor);
+    for (int a = 0; a < w->blocks.tensor->naxes; a++) corner.start[a] = at[a], corner.size[a] = 1;
+    w->cells.count = w->other_cells.count = 0;
+    TRY(treadle_layout_cells(w->from, w->tensor, &corner, &w->cells));
+    TRY(treadle_layout_cells(w->to, w->tensor, &corner, &w->other_cells));
+    assert(w->cells.count == 1 && w->other_cells.count == 1);
+    const treadle_cell *from = &w->cells.items[0], *to = &w->other_cells.items[0];
+    bool turned = w->from != w->lanes->from;
+    w->common = treadle_lanes_common(w->lanes, w->tensor, turned ? to : from, turned ? from : to);
+    w->common_box = w->common.box;
+    w->has_common = true;
+  }
+  int64_t row = treadle_common_row(&w->common, at);
+  *wave_p = treadle_common_wave(&w->common, w->lanes->waves, row, &end);
+  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, at));
+  *end_p = down + (rows + high - 1) / high;
+out:
+  return status;
+}
+
+/* Emits whole rows of a box. */
+static treadle_status emit_rows(treadle_block_row_walk *w, const treadle_blocks *blocks,
+                                const treadle_box *box, const treadle_rectangle *rows, int32_t wave,
+                                treadle_step_emit emit, void *context) {
+  treadle_status status = TREADLE_OK;
+  if (treadle_block_rows_plain(blocks)) {
+    treadle_box part = *box;
+    if (blocks->first_row) part.start[0] = rows->expert, part.size[0] = 1;
+    part.start[blocks->first_row] = rows->row;
+    part.size[blocks->first_row] = rows->rows;
+    return emit(context, &part, wave);
+  }
+  w->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(blocks, rows, &w->boxes));
+  for (size_t i = 0; i < w->boxes.count; i++) {
+    treadle_box part;
+    if (treadle_box_meet(&w->boxes.items[i], box, &part)) TRY(emit(context, &part, wave));
+  }
+out:
+  return status;
+}
+
+/* The first and the last row of a box, flattened. */
+static void rows_of(const treadle_blocks *blocks, const treadle_box *box, int64_t *first_p,
+                    int64_t *last_p) {
+  *first_p = *last_p = 0;
+  for (int a = blocks->first_row; a < blocks->first_column; a++) {
+    *first_p += box->start[a] * blocks->weight[a];
+    *last_p += (box->start[a] + box->size[a] - 1) * blocks->weight[a];
+  }
+}
+
+static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit emit,
+                          void *context) {
+  treadle_block_row_walk *w = self;
+  treadle_status status = TREADLE_OK;
+  const treadle_tensor *t = &model_of(w)->tensors[tensor];
+  const treadle_blocks blocks = treadle_blocks_of(model_of(w), tensor);
+  treadle_box same = *box; /* experts that are whole in one wave go together */
+  int32_t same_wave = -1, wave = 0, next = 0;
+  int64_t first, last, experts = blocks.first_row ? box->size[0] : 1,
+                       begin = blocks.first_row ? box->start[0] : 0;
+  start(w, t->scale_of >= 0 ? t->scale_of : tensor);
+  rows_of(&blocks, box, &first, &last);
+  for (int64_t e = begin; e < begin + experts; e++) {
+    int64_t down = first / blocks.high, end, next_end, row = first;
+    TRY(treadle_block_rows_wave(w, e, down, &wave, &next_end));
+    while (row <= last) {
+      for (end = next_end; end * blocks.high <= last; end = next_end) {
+        TRY(treadle_block_rows_wave(w, e, end, &next, &next_end));
+        if (next != wave) break;
+      }
+      bool whole = row == first && end * blocks.high > last;
+      if (!(whole && wave == same_wave) && same_wave >= 0) {
+        TRY(emit(context, &same, same_wave));
+        same_wave = -1;
+      }
+      if (whole && same_wave >= 0) {
+        same.size[0]++;
+      } else if (whole) {
+        same = *box;
+        if (blocks.first_row) same.start[0] = e, same.size[0] = 1;
+        same_wave = wave;
+      } else {
+        int64_t row_end = treadle_smaller(end * blocks.high, last + 1);
+        const treadle_rectangle rows = {e, row, row_end - row, 0, blocks.columns};
+        TRY(emit_rows(w, &blocks, box, &rows, wave, emit, context));
+      }
+      row = end * blocks.high;
+      wave = next;
+    }
+  }
+  if (same_wave >= 0) TRY(emit(context, &same, same_wave));
+out:
+  return status;
+}
+
+/* ---- Block rows ---- */
+
+treadle_block_row_part treadle_block_rows_part(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                               const treadle_box *box, const treadle_piece *piece,
+                                               treadle_dtype value, bool to_scratch) {
+  int64_t offset = treadle_box_offset(box, &piece->box, piece->stride, piece->offset);
+  int64_t size = (int64_t)treadle_dtype_bytes(value), at = 0, scratch[TREADLE_MAX_AXES] = {0};
+  treadle_block_row_part part = {.op = {.tensor = w->tensor, .elems = treadle_box_elems(box)}};
+  for (int a = 0; a < w->blocks.tensor->naxes; a++) {
+    if (a < w->blocks.first_row) continue;
+    scratch[a] = w->blocks.weight[a] * size * (a < w->blocks.first_column ? of->columns : 1);
+    at += box->start[a] * scratch[a];
+  }
+  at -= (of->row * of->columns + of->column) * size;
+  part.op.from_dtype = (uint8_t)(to_scratch ? piece->dtype : value);
+  part.op.to_dtype = (uint8_t)(to_scratch ? value : piece->dtype);
+  part.op.from = to_scratch ? offset : at;
+  part.op.to = to_scratch ? at : offset;
+  treadle_op_set_dims(&part.op, box, w->blocks.tensor->naxes, to_scratch ? piece->stride : scratch,
+                      to_scratch ? scratch : piece->stride);
+  return part;
+}
+
+treadle_rectangle treadle_block_rows_meet(const treadle_rectangle *a, const treadle_rectangle *b) {
+  treadle_rectangle met = {a->expert, a->row > b->row ? a->row : b->row, 0,
+                           a->column > b->column ? a->column : b->column, 0};
+  met.rows = treadle_smaller(a->row + a->rows, b->row + b->rows) - met.row;
+  met.columns = treadle_smaller(a->column + a->columns, b->column + b->columns) - met.column;
+  return met;
+}
+
+treadle_block_row treadle_block_rows_add(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                         const treadle_placed_rectangle *codes,
+                                         const treadle_placed_rectangle *scales) {
+  int64_t down = of->row / w->blocks.high, across = of->column / w->blocks.wide;
+  const treadle_rectangle cut = treadle_block_rows_meet(of, &codes->of);
+  return (treadle_block_row){.tensor = w->tensor,
+                             .count = 1,
+                             .rows = (int32_t)of->rows,
+                             .columns = (int32_t)of->columns,
+                             .skip = (int32_t)(of->column % w->blocks.wide),
+                             .block_columns = (int32_t)w->blocks.wide,
+                             .code_row = (int32_t)(cut.row - of->row),
+                             .code_rows = (int32_t)cut.rows,
+                             .code_column = (int32_t)(cut.column - of->column),
+                             .code_columns = (int32_t)cut.columns,
+                             .codes = treadle_placed_offset(codes, cut.row, cut.column),
+                             .code_stride = codes->row_stride,
+                             .scales = treadle_placed_offset(scales, down, across),
+                             .scale_stride = scales->column_stride,
+                             .code_step = w->blocks.high * codes->row_stride,
+                             .scale_step = scales->row_stride};
+}
+
+/* A rank that has the cell. */
+int64_t treadle_block_rows_holder(const treadle_block_row_walk *w, const treadle_cell *cell, int64_t expert,
+                                  int64_t k) {
+  uint64_t begin = treadle_hash_more((uint64_t)w->tensor, (uint64_t)w->rank) + (uint64_t)expert;
+  int64_t n = cell->holders;
+  return treadle_cell_rank(w->from, cell, ((int64_t)(begin % (uint64_t)n) + k) % n);
+}
+
+/* ---- The step ---- */
+
+static treadle_making making(const void *self, const treadle_piece *piece) {
+  const treadle_block_row_walk *w = self;
+  if (model_of(w)->tensors[piece->tensor].scale_of >= 0 &&
+      !treadle_layout_holds_codes(w->from, piece->tensor))
+    return TREADLE_MAKING_ELSEWHERE;
+  if (treadle_is_quantised(w->from, piece)) return TREADLE_MAKING_TENSOR;
+  if (!treadle_is_dequantised(w->from, w->to, piece)) return TREADLE_MAKING_COPIES;
+  return treadle_layout_holds_codes(w->to, piece->tensor)
+             ? TREADLE_MAKING_CODED
+             : TREADLE_MAKING_PIECE; /* all are made of the codes where there are any */
+}
+
+static treadle_status make_piece(void *self, const treadle_piece *piece, const treadle_boxes *boxes) {
+  return treadle_block_rows_dequantise(self, piece, boxes);
+}
+
+static treadle_status make_tensor(void *self, int32_t tensor) {
+  return treadle_block_rows_quantise(self, tensor);
+}
+
+const treadle_step treadle_block_rows_step = {.name = "fp8 blocks",
+                                              .takes = treadle_is_in_block_rows,
+                                              .cut = cut,
+                                              .making = making,
+                                              .make_piece = make_piece,
+                                              .make_tensor = make_tensor};

@@ -1,0 +1,94 @@
+/* Block rows: fp8 blocks that are made of values, and values that are made of fp8 blocks, while copying.
+ *
+ * A block row is a row of blocks, canonical rows [n * block, (n + 1) * block) of one expert. All of its elements, codes and
+ * scales have one wave, that of the block row's first element, in both directions and on every rank: so a page that has a
+ * part of a block lives until the block was made of it, whoever needs it. Ordinary copies of such tensors, codes to
+ * codes too, are cut where that wave changes.
+ *
+ *   to fp8      each row of blocks of a destination shard is one block row: its values are brought to scratch in the
+ *               type of the source, from as many ranks as have a part of it, and quantised; a shard may begin or end
+ *               inside a block, which is then brought whole, and its scale may stand in several places: the first is
+ *               written, the others are copies of it within the window
+ *   from fp8    each row of blocks of a destination piece: codes and scales are read from one rank, dequantised to
+ *               scratch, and the values taken to their places; a piece may begin inside a block, and a block may be on
+ *               several ranks
+ *   derived     what an fp8 layout holds in another type (W_UK) is dequantised from the codes beside it, as engines do
+ *
+ * Counting: a block that is quantised from one other rank's values moves a byte a value, and its scale; one whose values
+ * come from several ranks moves what this rank does not hold, in the type of the source. A block that is
+ * dequantised moves a byte a value, and its scale once. */
+#ifndef TREADLE_PLAN_BLOCK_ROWS_H
+#define TREADLE_PLAN_BLOCK_ROWS_H
+
+#include "layout/scale_set.h"
+#include "plan/direction.h"
+#include "plan/step.h"
+
+/* A box whose values this rank does not hold, and a cell that has it. */
+typedef struct treadle_block_row_want {
+  treadle_box box;
+  treadle_cell cell;
+} treadle_block_row_want;
+
+/* Values of a box, where they are read. */
+typedef struct treadle_block_row_values {
+  treadle_box box;     /* what is taken */
+  treadle_piece piece; /* of this one, on `rank` */
+  int64_t rank;
+} treadle_block_row_values;
+
+/* Another rank that codes of the tensor at hand are read from, and what it has of one expert. */
+typedef struct treadle_block_row_source {
+  int64_t rank; /* -1: none */
+  int64_t expert;
+  treadle_pieces codes_held, scales_held;  /* of the tensor */
+  treadle_placed_rectangles codes, scales; /* of the expert */
+} treadle_block_row_source;
+
+/* Columns of a row of blocks that are read from one rank. */
+typedef struct treadle_block_row_columns {
+  treadle_rectangle of;
+  int64_t rank;
+  bool twin; /* from this rank's own destination window */
+  treadle_placed_rectangle codes, scales;
+} treadle_block_row_columns;
+
+typedef struct treadle_block_row_walk {
+  const treadle_lanes *lanes;
+  const treadle_layout *from, *to;
+  int64_t rank;
+  treadle_sink *sink;
+  int32_t tensor;         /* of weights: where `blocks` and the class at hand belong to; -1: none yet */
+  treadle_blocks blocks;  /* of it */
+  treadle_box common_box; /* of the class at hand */
+  bool has_common;
+  treadle_common common;
+  treadle_cells cells, other_cells;
+  bool has_sources; /* `held` and all places are those of the tensor */
+  treadle_boxes boxes, rest, spare;
+  treadle_pieces held;
+  treadle_placed_rectangles codes, scales, own_codes, own_scales;
+  TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */
+  size_t lender, next_lender;                      /* the one asked last, and the one to be given up next */
+  TREADLE_ARRAY(treadle_block_row_columns) columns;
+  bool repeats; /* scales stand in several places of this window */
+  bool by_row;  /* each row of blocks is made alone, and moves and writes so much: */
+  int64_t row_moved, row_written;
+  int64_t scales_left; /* places whose scale is still to be made */
+  TREADLE_ARRAY(treadle_block_row_want) wanted;
+  TREADLE_ARRAY(treadle_block_row_values) sources;
+  treadle_block_row_parts parts; /* of the block row at hand, and their boxes */
+  treadle_boxes part_boxes;
+  treadle_scale_set scale_set; /* blocks of the tensor whose scale has been counted */
+} treadle_block_row_walk;
+
+void treadle_block_row_walk_init(treadle_block_row_walk *walk, const treadle_lanes *lanes,
+                                 const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                 treadle_sink *sink);
+void treadle_block_row_walk_release(treadle_block_row_walk *walk);
+
+/* The step of fp8 blocks; its self is a treadle_block_row_walk. All pieces of a tensor come together, since the scale of a block counts
+ * once; further copies of codes in the window are ops that copy the first. */
+extern const treadle_step treadle_block_rows_step;
+
+#endif

@@ -1,0 +1,42 @@
+/* What the files of block rows say to each other: block_rows.c walks and gives waves, block_rows_quantise.c makes blocks,
+ * block_rows_dequantise.c takes them apart. */
+#ifndef TREADLE_PLAN_BLOCK_ROWS_PARTS_H
+#define TREADLE_PLAN_BLOCK_ROWS_PARTS_H
+
+#include "plan/block_rows.h"
+
+static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Quantises all codes of a tensor in the rank's window of `to`, scales with them (block_rows_quantise.c). */
+treadle_status treadle_block_rows_quantise(treadle_block_row_walk *walk, int32_t tensor);
+/* Dequantises the boxes of a piece (block_rows_dequantise.c). */
+treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *walk, const treadle_piece *piece,
+                                             const treadle_boxes *boxes);
+
+/* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
+treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor);
+/* The wave of a block row: that of its first element, on every rank and both ways. *end_p: block rows down..*end_p - 1 are known to have
+ * it; they may go on behind the last one. */
+treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert, int64_t down,
+                                       int32_t *wave_p, int64_t *end_p);
+/* Rows are one axis, so that block rows may be alike. */
+static inline bool treadle_block_rows_plain(const treadle_blocks *blocks) {
+  return blocks->first_column - blocks->first_row == 1;
+}
+/* A copy between a box of a piece and its place in the scratch of `of`, whose values are of type `value`. */
+treadle_block_row_part treadle_block_rows_part(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                               const treadle_box *box, const treadle_piece *piece,
+                                               treadle_dtype value, bool to_scratch);
+/* What two rectangles of one expert share; no rows or columns, or fewer, where that is nothing. */
+treadle_rectangle treadle_block_rows_meet(const treadle_rectangle *a, const treadle_rectangle *b);
+/* A block row without parts and wave. */
+treadle_block_row treadle_block_rows_add(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                         const treadle_placed_rectangle *codes,
+                                         const treadle_placed_rectangle *scales);
+/* The rank of holder k of a cell, beginning at another one for each expert and reader. */
+int64_t treadle_block_rows_holder(const treadle_block_row_walk *w, const treadle_cell *cell, int64_t expert,
+                                  int64_t k);
+/* Of the tensor at hand, for messages. */
+const char *treadle_block_rows_name(const treadle_block_row_walk *w);
+
+#endif

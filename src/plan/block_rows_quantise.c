@@ -1,0 +1,443 @@
+/* Block rows of one rank: blocks that are made of values. That all codes have scales, and the other way round, layouts see to
+ * (grid/blocks.c), or treadle_plan_check: here it is proved once more. */
+#include "plan/block_rows_parts.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
+
+/* One rank that has all that is wanted; else the first's. */
+static int64_t choose_for_all(const treadle_block_row_walk *w, int64_t expert) {
+  const treadle_cell *first = &w->wanted.items[0].cell;
+  int64_t candidates = treadle_smaller(first->holders, MAX_CANDIDATES);
+  for (int64_t k = 0; k < candidates && w->wanted.count > 1; k++) {
+    int64_t rank = treadle_block_rows_holder(w, first, expert, k);
+    size_t i = 1;
+    while (i < w->wanted.count && treadle_cell_find(w->from, &w->wanted.items[i].cell, rank) >= 0) i++;
+    if (i == w->wanted.count) return rank;
+  }
+  return treadle_block_rows_holder(w, first, expert, 0);
+}
+
+/* What a rank has of a cell. */
+static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *cell, int64_t rank) {
+  const int64_t *stride;
+  treadle_piece piece = {.tensor = cell->tensor, .dtype = cell->dtype, .add = cell->add, .box = cell->box};
+  piece.offset = treadle_cell_locate(from, cell, treadle_cell_find(from, cell, rank), &stride);
+  memcpy(piece.stride, stride, sizeof piece.stride);
+  return piece;
+}
+
+/* The parts of a block row from the sources at hand. */
+static treadle_status make_parts(treadle_block_row_walk *w, const treadle_rectangle *of) {
+  treadle_status status = TREADLE_OK;
+  treadle_dtype value = treadle_layout_dtype(w->from, w->blocks.tensor);
+  int64_t elems = 0;
+  w->parts.count = w->part_boxes.count = w->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(&w->blocks, of, &w->boxes));
+  for (size_t i = 0; i < w->sources.count; i++)
+    for (size_t k = 0; k < w->boxes.count; k++) {
+      const treadle_block_row_values *source = &w->sources.items[i];
+      treadle_box box;
+      if (!treadle_box_meet(&w->boxes.items[k], &source->box, &box)) continue;
+      treadle_block_row_part part = treadle_block_rows_part(w, of, &box, &source->piece, value, true);
+      part.op.source = (int32_t)source->rank;
+      part.op.add = (int8_t)-source->piece.add;
+      if (treadle_block_rows_plain(&w->blocks))
+        part.step = w->blocks.high * source->piece.stride[w->blocks.first_row];
+      elems += part.op.elems;
+      TRY(treadle_array_push(&w->part_boxes, box));
+      TRY(treadle_array_push(&w->parts, part));
+    }
+  if (elems != of->rows * of->columns)
+    status = treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": the sources of %s do not give each value once", w->rank,
+                          treadle_block_rows_name(w));
+out:
+  return status;
+}
+
+/* What this rank has of a rectangle; the rest goes to w->rest. */
+static treadle_status take_own(treadle_block_row_walk *w, const treadle_rectangle *of) {
+  treadle_status status = TREADLE_OK;
+  w->rest.count = 0;
+  TRY(treadle_rectangle_boxes(&w->blocks, of, &w->rest));
+  for (size_t k = 0; k < w->held.count; k++) {
+    const treadle_piece *piece = &w->held.items[k];
+    w->spare.count = 0;
+    for (size_t i = 0; i < w->rest.count; i++) {
+      treadle_box part;
+      if (treadle_box_meet(&w->rest.items[i], &piece->box, &part)) {
+        const treadle_block_row_values own = {part, *piece, w->rank};
+        TRY(treadle_array_push(&w->sources, own));
+      }
+      TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
+    }
+    treadle_boxes swap = w->rest;
+    w->rest = w->spare;
+    w->spare = swap;
+  }
+out:
+  return status;
+}
+
+static treadle_status take_others(treadle_block_row_walk *w, const treadle_rectangle *of) {
+  treadle_status status = TREADLE_OK;
+  w->wanted.count = 0;
+  for (size_t i = 0; i < w->rest.count; i++) {
+    w->cells.count = 0;
+    TRY(treadle_layout_cells(w->from, w->tensor, &w->rest.items[i], &w->cells));
+    for (size_t k = 0; k < w->cells.count; k++) {
+      treadle_block_row_want wish = {.cell = w->cells.items[k]};
+      if (treadle_box_meet(&w->rest.items[i], &wish.cell.box, &wish.box))
+        TRY(treadle_array_push(&w->wanted, wish));
+    }
+  }
+  if (w->wanted.count == 0) goto out;
+  int64_t rank = choose_for_all(w, of->expert);
+  for (size_t i = 0; i < w->wanted.count; i++) {
+    const treadle_cell *cell = &w->wanted.items[i].cell;
+    if (i > 0 && treadle_cell_find(w->from, cell, rank) < 0)
+      rank = treadle_block_rows_holder(w, cell, of->expert, 0);
+    const treadle_block_row_values source = {w->wanted.items[i].box, piece_of(w->from, cell, rank), rank};
+    TRY(treadle_array_push(&w->sources, source));
+  }
+out:
+  return status;
+}
+
+static int64_t elems_in(const treadle_boxes *boxes, const treadle_box *other) {
+  int64_t elems = 0;
+  treadle_box met;
+  for (size_t i = 0; i < boxes->count; i++)
+    if (treadle_box_meet(&boxes->items[i], other, &met)) elems += treadle_box_elems(&met);
+  return elems;
+}
+
+/* What the parts move of one block. */
+static treadle_status count_block(treadle_block_row_walk *w, const treadle_rectangle *block) {
+  treadle_status status = TREADLE_OK;
+  int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor)), first = -1;
+  bool one = true;
+  w->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(&w->blocks, block, &w->boxes));
+  for (size_t i = 0; i < w->parts.count; i++) {
+    int64_t source = w->parts.items[i].op.source;
+    if (elems_in(&w->boxes, &w->part_boxes.items[i]) == 0) continue;
+    if (first >= 0) one = one && source == first;
+    first = source;
+  }
+  bool scale = one; /* is still to be counted */
+  for (size_t i = 0; i < w->parts.count; i++) {
+    int64_t elems = elems_in(&w->boxes, &w->part_boxes.items[i]);
+    if (elems == 0 || w->parts.items[i].op.source == w->rank) continue;
+    w->parts.items[i].moved += elems * (one ? 1 : wide) + (scale ? (int64_t)sizeof(float) : 0);
+    scale = false;
+  }
+out:
+  return status;
+}
+
+/* Do all parts reach from the first column of the block row to its last, so that all of its blocks are alike? */
+static bool columns_alike(const treadle_block_row_walk *w, const treadle_rectangle *of) {
+  const treadle_blocks *b = &w->blocks;
+  for (size_t i = 0; i < w->part_boxes.count; i++) {
+    int64_t columns = 1;
+    for (int a = b->first_column; a < b->tensor->naxes; a++) columns *= w->part_boxes.items[i].size[a];
+    if (columns != of->columns) return false;
+  }
+  return true;
+}
+
+/* What each part moves. */
+static treadle_status count_moved(treadle_block_row_walk *w, const treadle_rectangle *of) {
+  treadle_status status = TREADLE_OK;
+  bool one = true;
+  int64_t first = w->parts.items[0].op.source, across = of->column / w->blocks.wide;
+  int64_t count = (of->columns + w->blocks.wide - 1) / w->blocks.wide;
+  for (size_t i = 1; i < w->parts.count; i++) one = one && w->parts.items[i].op.source == first;
+  if (one && first == w->rank) return TREADLE_OK;
+  if (one) {
+    for (size_t i = 0; i < w->parts.count; i++) w->parts.items[i].moved = w->parts.items[i].op.elems;
+    w->parts.items[0].moved += count * (int64_t)sizeof(float);
+    return TREADLE_OK;
+  }
+  if (columns_alike(w, of)) {
+    int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor));
+    for (size_t i = 0; i < w->parts.count; i++)
+      if (w->parts.items[i].op.source != w->rank)
+        w->parts.items[i].moved = w->parts.items[i].op.elems * wide;
+    return TREADLE_OK;
+  }
+  for (int64_t j = across; j < across + count; j++) {
+    const treadle_rectangle block =
+        treadle_blocks_row(&w->blocks, of->expert, of->row / w->blocks.high, j, 1);
+    TRY(count_block(w, &block));
+  }
+out:
+  return status;
+}
+
+static treadle_status find_sources(treadle_block_row_walk *w, const treadle_rectangle *of) {
+  treadle_status status = TREADLE_OK;
+  w->sources.count = 0;
+  TRY(take_own(w, of));
+  TRY(take_others(w, of));
+out:
+  return status;
+}
+
+/* Finds the sources of all of a matrix, where they are of one rank; else leaves off with the first block row that has two. */
+static treadle_status find_whole(treadle_block_row_walk *w, const treadle_rectangle *all, bool *simple_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_rectangle first = *all;
+  first.rows = treadle_smaller(all->rows, w->blocks.high);
+  *simple_p = true;
+  for (int whole = 0; whole < 2 && *simple_p; whole++) {
+    TRY(find_sources(w, whole ? all : &first));
+    for (size_t k = 1; k < w->sources.count; k++)
+      *simple_p = *simple_p && w->sources.items[k].rank == w->sources.items[0].rank;
+    if (all->rows == first.rows) break;
+  }
+out:
+  return status;
+}
+
+/* A further copy of codes or scales in this window. */
+static treadle_status copy_twin(treadle_block_row_walk *w, const treadle_rectangle *of,
+                                const treadle_placed_rectangle *from, const treadle_placed_rectangle *to,
+                                int32_t tensor, int32_t wave) {
+  treadle_op op = {.wave = wave,
+                   .source = (int32_t)w->rank,
+                   .twin = true,
+                   .from_dtype = (uint8_t)to->dtype,
+                   .to_dtype = (uint8_t)to->dtype,
+                   .tensor = tensor,
+                   .storage = to->storage,
+                   .from = treadle_placed_offset(from, of->row, of->column),
+                   .to = treadle_placed_offset(to, of->row, of->column),
+                   .ndim = 2,
+                   .size = {of->rows, of->columns},
+                   .from_stride = {from->row_stride, from->column_stride},
+                   .to_stride = {to->row_stride, to->column_stride},
+                   .elems = of->rows * of->columns};
+  treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
+  return status != TREADLE_OK ? status : w->sink->take(w->sink, &op);
+}
+
+/* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none. */
+static const treadle_placed_rectangle *find_scales(treadle_block_row_walk *w, int64_t expert, int64_t down,
+                                                   int64_t across) {
+  const treadle_rectangle block = {expert, down, 1, across, 1};
+  const treadle_placed_rectangle *best = NULL;
+  if (!w->repeats) return treadle_placed_find(&w->scales, expert, down, across);
+  size_t i, end = treadle_placed_of(&w->scales, expert, &i);
+  for (; i < end; i++) {
+    const treadle_placed_rectangle *placed = &w->scales.items[i];
+    const treadle_rectangle met = treadle_block_rows_meet(&block, &placed->of);
+    if (met.rows < 1 || met.columns < 1) continue;
+    if (!best || placed->of.column + placed->of.columns > best->of.column + best->of.columns) best = placed;
+  }
+  return best;
+}
+
+/* The scales of these blocks, from the place where they are written to all others. */
+static treadle_status repeat_scales(treadle_block_row_walk *w, const treadle_rectangle *blocks,
+                                    const treadle_placed_rectangle *from, int32_t wave) {
+  treadle_status status = TREADLE_OK;
+  w->scales_left -= blocks->rows * blocks->columns;
+  size_t i, end = treadle_placed_of(&w->scales, blocks->expert, &i);
+  for (; i < end && w->repeats; i++) {
+    const treadle_placed_rectangle *placed = &w->scales.items[i];
+    const treadle_rectangle met = treadle_block_rows_meet(blocks, &placed->of);
+    if (placed == from || met.rows < 1 || met.columns < 1) continue;
+    w->scales_left -= met.rows * met.columns;
+    TRY(copy_twin(w, &met, from, placed, w->blocks.tensor->scale, wave));
+  }
+out:
+  return status;
+}
+
+/* Lowers *end_p to where a box begins or ends. */
+static void end_at(const treadle_box *box, int axis, int64_t row, int64_t *end_p) {
+  int64_t begin = box->start[axis], end = begin + box->size[axis];
+  if (begin > row) *end_p = treadle_smaller(*end_p, begin);
+  if (end > row) *end_p = treadle_smaller(*end_p, end);
+}
+
+/* How many block rows from this one on are made as it is made: of the same sources at hand, one step further each. */
+static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                const treadle_placed_rectangle *codes,
+                                const treadle_placed_rectangle *scales, bool simple) {
+  const treadle_blocks *b = &w->blocks;
+  int64_t down = of->row / b->high, last = codes->of.row + codes->of.rows;
+  int axis = b->first_row;
+  if (!treadle_block_rows_plain(b) || of->rows < b->high || of->row < codes->of.row) return 1;
+  last = treadle_smaller(last, (scales->of.row + scales->of.rows) * b->high);
+  for (size_t i = 0; i < w->sources.count; i++)
+    end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].piece.box, axis, of->row, &last);
+  for (size_t i = 0; i < w->held.count && !simple; i++) end_at(&w->held.items[i].box, axis, of->row, &last);
+  return last / b->high > down ? last / b->high - down : 1;
+}
+
+/* Block rows of these columns from this one on, from the sources at hand: all that are alike where `many`; how many. */
+static treadle_status quantise_columns(treadle_block_row_walk *w, const treadle_rectangle *of,
+                                       const treadle_placed_rectangle *codes,
+                                       const treadle_placed_rectangle *scales, bool simple, bool many,
+                                       int64_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_blocks *b = &w->blocks;
+  int64_t down = of->row / b->high, end;
+  TRY(make_parts(w, of));
+  TRY(count_moved(w, of));
+  treadle_block_row block_row = treadle_block_rows_add(w, of, codes, scales);
+  block_row.quantises = true;
+  block_row.storage = codes->storage;
+  block_row.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
+  block_row.parts = (int64_t)w->parts.count;
+  *count_p = many && !w->by_row ? alike_block_rows(w, of, codes, scales, simple) : 1;
+  for (int64_t last = down + *count_p; down < last; down += block_row.count) {
+    TRY(treadle_block_rows_wave(w, of->expert, down, &block_row.wave, &end));
+    block_row.count = (int32_t)(treadle_smaller(end, last) - down);
+    TRY(treadle_cuts_add(&w->sink->cuts, TREADLE_CUTS_OF_BLOCK_ROW + w->parts.count));
+    TRY(w->sink->take_block_row(w->sink, &block_row, w->parts.items));
+    w->row_moved += treadle_block_row_moved(&block_row, w->parts.items);
+    w->row_written += treadle_block_row_written(&block_row, w->parts.items);
+    const treadle_rectangle blocks = {of->expert, down, block_row.count, of->column / b->wide,
+                                      treadle_block_row_blocks(&block_row)};
+    TRY(repeat_scales(w, &blocks, scales, block_row.wave));
+    block_row.begin += block_row.count;
+    block_row.codes += block_row.count * block_row.code_step;
+    block_row.scales += block_row.count * block_row.scale_step;
+  }
+out:
+  return status;
+}
+
+/* The block rows from row block `down` on that are alike; *end_p is the one after them. `simple`: the sources at hand are good
+ * for all of the codes, whose whole blocks are `all`. */
+static treadle_status quantise_block_rows(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                          const treadle_rectangle *all, int nth, int64_t down, bool simple,
+                                          int64_t *end_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_blocks *b = &w->blocks;
+  int64_t across = all->column / b->wide, count = (all->columns + b->wide - 1) / b->wide, columns;
+  const treadle_rectangle block_row = treadle_blocks_row(b, all->expert, down, across, count);
+  if (nth > 0) {
+    int32_t wave;
+    const treadle_rectangle of = treadle_block_rows_meet(&block_row, &codes->of);
+    TRY(treadle_block_rows_wave(w, of.expert, down, &wave, end_p));
+    *end_p = down + 1;
+    const treadle_placed_rectangle *first = treadle_placed_find(&w->codes, of.expert, of.row, of.column);
+    return copy_twin(w, &of, first, codes, w->tensor, wave);
+  }
+  if (!simple) TRY(find_sources(w, &block_row));
+  for (int64_t at = across; at < across + count; at += columns) {
+    const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, at);
+    if (!scales)
+      return treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": codes of %s without the scale of their block", w->rank,
+                          treadle_block_rows_name(w));
+    columns = treadle_smaller(across + count, scales->of.column + scales->of.columns) - at;
+    const treadle_rectangle of = treadle_blocks_row(b, all->expert, down, at, columns);
+    int64_t signatures;
+    TRY(quantise_columns(w, &of, codes, scales, simple, columns == count, &signatures));
+    *end_p = down + signatures;
+  }
+out:
+  return status;
+}
+
+/* The whole blocks that codes lie in. */
+static treadle_rectangle whole_blocks(const treadle_blocks *b, const treadle_rectangle *of) {
+  int64_t down = of->row / b->high, end = (of->row + of->rows + b->high - 1) / b->high;
+  int64_t across = of->column / b->wide, last = (of->column + of->columns + b->wide - 1) / b->wide;
+  treadle_rectangle all = treadle_blocks_row(b, of->expert, down, across, last - across);
+  all.rows = treadle_smaller(end * b->high, b->rows) - all.row;
+  return all;
+}
+
+/* Looks at codes and scales before they are made: how many places have a scale, and are they more than one a block? */
+static void count_scales(treadle_block_row_walk *w) {
+  int64_t blocks = 0;
+  const treadle_blocks *b = &w->blocks;
+  w->repeats = false;
+  for (size_t i = 0; i < w->codes.count; i++) {
+    const treadle_placed_rectangle *codes = &w->codes.items[i];
+    const treadle_rectangle all = whole_blocks(b, &codes->of);
+    assert(codes->column_stride == 1);
+    blocks += ((all.rows + b->high - 1) / b->high) * ((all.columns + b->wide - 1) / b->wide);
+    if (i > 0 && codes[-1].of.expert == codes->of.expert) w->repeats = true; /* further copies, perhaps */
+  }
+  w->scales_left = 0;
+  for (size_t i = 0; i < w->scales.count; i++)
+    w->scales_left += w->scales.items[i].of.rows * w->scales.items[i].of.columns;
+  w->repeats = w->repeats || w->scales_left > blocks;
+}
+
+/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has nothing of it. */
+static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                const treadle_rectangle *all, int64_t down) {
+  treadle_status status = TREADLE_OK;
+  const treadle_counting *counting = w->sink->counting;
+  const treadle_blocks *b = &w->blocks;
+  const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / b->wide);
+  int64_t moved, written, end;
+  const int64_t numbers[] = {MOVED,
+                             down,
+                             codes->of.row,
+                             codes->of.rows,
+                             codes->of.column,
+                             codes->of.columns,
+                             scales ? scales->of.column : 0,
+                             scales ? scales->of.columns : 0};
+  uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, counting->kin[w->tensor]);
+  if (scales && treadle_sums_find(counting->sums, key, &moved) &&
+      treadle_sums_find(counting->sums, key ^ 1, &written)) {
+    w->scales_left -= (all->columns + b->wide - 1) / b->wide;
+    w->sink->take_sum(w->sink, w->tensor, moved, written);
+    return TREADLE_OK;
+  }
+  w->by_row = true;
+  w->row_moved = w->row_written = 0;
+  TRY(quantise_block_rows(w, codes, all, 0, down, false, &end));
+  treadle_sums_add(counting->sums, key, w->row_moved);
+  treadle_sums_add(counting->sums, key ^ 1, w->row_written);
+out:
+  w->by_row = false;
+  return status;
+}
+
+treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t tensor) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_block_rows_start_sources(w, tensor));
+  count_scales(w);
+  for (size_t i = 0; i < w->codes.count; i++) {
+    const treadle_placed_rectangle *codes = &w->codes.items[i];
+    const treadle_rectangle *of = &codes->of, all = whole_blocks(&w->blocks, of);
+    int nth = 0;
+    for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
+      nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
+    bool simple = true; /* mostly all of it is on one rank, so that block rows need not be looked at */
+    if (nth == 0) TRY(find_whole(w, &all, &simple));
+    bool by_row = w->sink->counting && nth == 0 && !simple && !w->repeats &&
+                  treadle_blocks_by_row(&w->blocks, w->from, tensor);
+    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;) {
+      if (by_row && !treadle_blocks_touched(&w->blocks, &w->held, of->expert, down))
+        TRY(count_row(w, codes, &all, down++));
+      else
+        TRY(quantise_block_rows(w, codes, &all, nth, down, simple, &down));
+    }
+  }
+  if (w->scales_left != 0)
+    status = treadle_fail(TREADLE_DIFFERENT,
+                          "plan: rank %" PRId64 ": %" PRId64 " scales of %s without codes of their blocks",
+                          w->rank, w->scales_left, treadle_block_rows_name(w));
+out:
+  return status;
+}

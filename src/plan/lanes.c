@@ -1,0 +1,161 @@
+/* Classes and waves. */
+#include "plan/lanes.h"
+
+#include "base/checked.h"
+#include "base/dtype.h"
+#include "layout/signatures.h"
+
+#include <stdlib.h>
+
+/* An open hash table over class keys, alive while positions are counted. */
+typedef struct slot {
+  uint64_t key; /* 0: free */
+  int32_t count;
+} slot;
+
+static slot *find(slot *slots, size_t mask, uint64_t key) {
+  size_t at = (size_t)key & mask;
+  while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
+  slots[at].key = key;
+  return &slots[at];
+}
+
+treadle_status treadle_lanes_create(const treadle_layout *from, const treadle_layout *to,
+                                    int64_t page_bytes, treadle_lanes *lanes) {
+  treadle_status status = TREADLE_OK;
+  int32_t tensors = from->model->tensor_count;
+  size_t capacity = 16;
+  while (capacity < 2 * (size_t)tensors) capacity *= 2;
+  *lanes = (treadle_lanes){.from = from, .to = to, .page_bytes = page_bytes, .waves = 1};
+  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  uint64_t *keys = treadle_alloc_array((size_t)tensors + 1, sizeof *keys);
+  lanes->positions = treadle_alloc_array((size_t)tensors + 1, sizeof *lanes->positions);
+  if (!slots || !keys || !lanes->positions) {
+    status = treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+    goto out;
+  }
+  for (int32_t t = 0; t < tensors; t++) {
+    keys[t] = treadle_tensor_kin(from, to, t);
+    lanes->positions[t].before = find(slots, capacity - 1, keys[t])->count++;
+  }
+  for (int32_t t = 0; t < tensors; t++)
+    lanes->positions[t].count = find(slots, capacity - 1, keys[t])->count;
+out:
+  treadle_free(slots);
+  treadle_free(keys);
+  if (status != TREADLE_OK) treadle_lanes_release(lanes);
+  return status;
+}
+
+void treadle_lanes_release(treadle_lanes *lanes) {
+  treadle_free(lanes->positions);
+  lanes->positions = NULL;
+}
+
+treadle_common treadle_lanes_common(const treadle_lanes *lanes, int32_t t, const treadle_cell *of_from,
+                                    const treadle_cell *of_to) {
+  const treadle_tensor *tensor = &lanes->from->model->tensors[t];
+  treadle_common common = {.rows = 1, .row_elems = 1};
+  treadle_box_meet(&of_from->box, &of_to->box, &common.box);
+  const treadle_box *box = &common.box;
+  common.last_row_axis = treadle_last_row_axis(tensor);
+  for (int a = 0; a < tensor->naxes; a++) {
+    if (a <= common.last_row_axis) {
+      common.rows *= box->size[a];
+    } else {
+      common.row_elems *= box->size[a];
+    }
+  }
+  bool from_says = of_from->total > 0, to_says = of_to->total > 0;
+  const treadle_cell *says = from_says ? of_from : of_to;
+  common.by_cell = from_says != to_says;
+  common.atoms = lanes->atoms;
+  if (common.by_cell) {
+    common.before = says->before;
+    common.weight = says->weight;
+    common.total = says->total;
+  } else {
+    common.before = lanes->positions[t].before;
+    common.weight = 1;
+    common.total = lanes->positions[t].count;
+  }
+
+  size_t from_size = treadle_dtype_bytes(treadle_layout_dtype(lanes->from, tensor));
+  size_t to_size = treadle_dtype_bytes(treadle_layout_dtype(lanes->to, tensor));
+  int64_t row_bytes = common.row_elems * (int64_t)(from_size > to_size ? from_size : to_size);
+  int64_t atom = lanes->page_bytes / row_bytes;
+  if (atom < 1) atom = 1;
+  if (atom > common.rows) atom = common.rows;
+  int64_t whole = common.rows; /* rows of one step of axis a: an atom of whole steps is one box */
+  for (int a = 0; a <= common.last_row_axis; a++) {
+    whole /= box->size[a];
+    if (whole <= atom) {
+      atom -= atom % whole;
+      break;
+    }
+  }
+  common.atom_rows = atom;
+  return common;
+}
+
+/* Elements up to 2^52 (padding included), rows up to as many, and 4096 waves: 2^117. */
+static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t first_row) {
+  int64_t end = first_row + common->atom_rows < common->rows ? first_row + common->atom_rows : common->rows;
+  treadle_wide middle = (treadle_wide)common->weight * (first_row + end); /* twice, in rows */
+  treadle_wide twice = 2 * (treadle_wide)common->before * common->rows + middle;
+  return (int32_t)(twice * waves / (2 * (treadle_wide)common->total * common->rows));
+}
+
+int32_t treadle_atom_wave(const treadle_atom *atom, const treadle_position *position, int32_t waves) {
+  int64_t before = atom->by_cell ? atom->before : position->before;
+  int64_t total = atom->by_cell ? atom->total : position->count;
+  treadle_wide twice =
+      2 * (treadle_wide)before * atom->rows + (treadle_wide)atom->weight * (treadle_wide)atom->middle;
+  return (int32_t)(twice * waves / (2 * (treadle_wide)total * atom->rows));
+}
+
+static bool same_atom(const treadle_atom *a, const treadle_atom *b) {
+  return a->rows == b->rows && a->middle == b->middle && a->by_cell == b->by_cell &&
+         a->before == b->before && a->weight == b->weight && a->total == b->total;
+}
+
+/* The number of an atom; equal ones that were met of late have one. That of a box with one atom does not tell its rows. */
+static int32_t note_atom(const treadle_common *common, int64_t first, int64_t *end_p) {
+  enum { OF_LATE = 16 };
+  int64_t end = first + common->atom_rows < common->rows ? first + common->atom_rows : common->rows;
+  bool one = first == 0 && end == common->rows;
+  treadle_atom atom = {.rows = one ? 1 : common->rows,
+                       .middle = one ? 1 : first + end,
+                       .by_cell = common->by_cell,
+                       .before = common->by_cell ? common->before : 0,
+                       .weight = common->weight,
+                       .total = common->by_cell ? common->total : 0};
+  size_t count = common->atoms->list.count;
+  *end_p = end;
+  for (size_t i = count; i-- > 0 && count - i <= OF_LATE;)
+    if (same_atom(&common->atoms->list.items[i], &atom)) return (int32_t)i;
+  if (treadle_array_push(&common->atoms->list, atom) == TREADLE_OK) return (int32_t)count;
+  common->atoms->status = TREADLE_NO_MEMORY;
+  return 0;
+}
+
+int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t row, int64_t *end_p) {
+  int64_t first = row - row % common->atom_rows;
+  if (common->atoms) return note_atom(common, first, end_p);
+  int32_t wave = wave_of_atom(common, waves, first);
+  if (waves == 1) {
+    *end_p = common->rows;
+    return wave;
+  }
+  do first += common->atom_rows;
+  while (first < common->rows && wave_of_atom(common, waves, first) == wave);
+  *end_p = first < common->rows ? first : common->rows;
+  return wave;
+}
+
+int64_t treadle_common_row(const treadle_common *common, const int64_t *coordinate) {
+  int64_t row = 0;
+  for (int a = 0; a <= common->last_row_axis; a++)
+    row = row * common->box.size[a] + coordinate[a] - common->box.start[a];
+  return row;
+}

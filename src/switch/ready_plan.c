@@ -1,0 +1,96 @@
+/* A plan that the caller has made and looked at before the switch.
+ *
+ * The switch makes its own again, since placing the reads of other ranks' windows changes a plan, and the caller's may go. Plans
+ * are pure: the same layouts, page size, cap, waves and alias give the same one. That it is the same is checked all
+ * the same, by its digest, its pages, how much it copies and what coverage it proves. */
+#include "switch/switch.h"
+
+#include <inttypes.h>
+
+static bool is_alike(const treadle_layout *a, const treadle_layout *b) {
+  return a == b || (a->digest == b->digest && a->ranks == b->ranks && a->order.f == b->order.f);
+}
+
+static treadle_status check_layouts(const treadle_switch *sw, const treadle_plan *plan) {
+  const treadle_layout *train = sw->layouts[TREADLE_TRAIN], *infer = sw->layouts[TREADLE_INFER];
+  if (plan->from->model != train->model && plan->from->model->digest != train->model->digest)
+    return treadle_fail(TREADLE_REFUSED, "switch: the plan that was given is of another model");
+  if (!is_alike(plan->from, train) || !is_alike(plan->to, infer))
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: the plan that was given is from '%s' to '%s', the switch from '%s' to '%s'",
+        treadle_layout_text(plan->from), treadle_layout_text(plan->to), treadle_layout_text(train),
+        treadle_layout_text(infer));
+  if (plan->rank != sw->group->rank)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: the plan that was given is of rank %" PRId64 ", this is rank %d",
+                        plan->rank, sw->group->rank);
+  return TREADLE_OK;
+}
+
+/* 0 leaves a size to the plan. */
+static treadle_status settle(size_t *option, int64_t of_plan, const char *name) {
+  if (*option != 0 && *option != (size_t)of_plan)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: %s is %zu, and the plan that was given has %" PRId64
+                        ": leave it out, or 0",
+                        name, *option, of_plan);
+  *option = (size_t)of_plan;
+  return TREADLE_OK;
+}
+
+static treadle_status check_modes(const treadle_switch *sw, const treadle_plan *plan) {
+  if (plan->alias != sw->terms.options.alias)
+    return treadle_fail(TREADLE_REFUSED, "switch: the plan that was given is made %s alias, the switch %s",
+                        plan->alias ? "with" : "without",
+                        plan->alias ? "without it (options.alias, or an engine that transforms)"
+                                    : "with it");
+  if (plan->keep_params == sw->terms.leaves[TREADLE_PARAMS])
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: in the plan that was given params %s the device (keep_params), in the switch "
+        "they %s (offload_train_param)",
+        plan->keep_params ? "stay on" : "leave", plan->keep_params ? "leave it" : "stay");
+  return TREADLE_OK;
+}
+
+static treadle_explicit_plan figures_of(const treadle_plan *plan) {
+  return (treadle_explicit_plan){
+      .is = true,
+      .waves = plan->waves,
+      .physical_pages = plan->physical_pages,
+      .digest = plan->digest,
+      .ops = {plan->forward.ops.count, plan->back.ops.count},
+      .block_rows = {plan->forward.block_rows.count, plan->back.block_rows.count},
+      .coverage = {plan->forward.coverage, plan->back.coverage}};
+}
+
+treadle_status treadle_explicit_take(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch_options *options = &sw->terms.options;
+  const treadle_plan *plan = options->plan;
+  options->plan = NULL; /* the caller's may go */
+  if (!plan) return TREADLE_OK;
+  TRY(check_layouts(sw, plan));
+  TRY(settle(&options->page_bytes, plan->page_bytes, "page_bytes"));
+  TRY(settle(&options->cap_bytes, plan->cap_bytes, "cap_bytes"));
+  TRY(check_modes(sw, plan));
+  sw->terms.given = figures_of(plan);
+out:
+  return status;
+}
+
+treadle_status treadle_explicit_check(const treadle_switch *sw) {
+  const treadle_explicit_plan *given = &sw->terms.given, made = figures_of(sw->plan);
+  if (!given->is) return TREADLE_OK;
+  bool same = given->waves == made.waves && given->physical_pages == made.physical_pages &&
+              given->digest == made.digest;
+  for (int way = 0; way < 2; way++)
+    same = same && given->ops[way] == made.ops[way] && given->block_rows[way] == made.block_rows[way] &&
+           given->coverage[way] == made.coverage[way];
+  if (same) return TREADLE_OK;
+  return treadle_fail(TREADLE_DIFFERENT,
+                      "switch: rank %d: the plan of digest %016" PRIx64
+                      " that was given is not the one that its layouts give, of digest %016" PRIx64,
+                      sw->group->rank, given->digest, made.digest);
+}
