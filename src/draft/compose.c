@@ -201,7 +201,7 @@ out:
 
 /* ---- The draft ---------------------------------------------------------------------------------- */
 
-treadle_status treadle_draft_begin(treadle_draft *d) {
+treadle_status treadle_draft_extend(treadle_draft *d) {
   const char *model_type = json_string_value(json_object_get(d->config, "model_type"));
   treadle_yaml *types, *type;
   treadle_status status;
@@ -214,6 +214,12 @@ treadle_status treadle_draft_begin(treadle_draft *d) {
       "the rules of the engines are those of %s: what do their own classes of this model name, "
       "fuse and cut otherwise?",
       d->like_name));
+out:
+  return status;
+}
+
+treadle_status treadle_draft_begin(treadle_draft *d) {
+  treadle_status status;
   if (d->inner_name && (!d->like->config || strcmp(d->like->config, d->inner_name) != 0))
     TRY(treadle_draft_set(d, d->root, "config", d->inner_name));
   TRY(add_prefix(d));

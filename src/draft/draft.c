@@ -63,10 +63,28 @@ static treadle_status try_model(treadle_family_draft *draft, treadle_model **mod
   return draft->refusal ? TREADLE_OK : treadle_family_no_memory();
 }
 
+/* Does the draft say all when it only extends? */
+static treadle_status is_same(treadle_family_draft *draft, bool *same_p) {
+  treadle_model *model = NULL;
+  treadle_status status;
+  *same_p = false;
+  TRY(try_model(draft, &model));
+  if (!model) return TREADLE_OK;
+  TRY(treadle_files_match(model, draft->draft.checkpoint, draft->draft.arena, &draft->files));
+  *same_p = draft->files.missing_count + draft->files.left_over_count == 0;
+  if (!*same_p) {
+    treadle_files_release(&draft->files);
+    draft->files = (treadle_files){0};
+  }
+out:
+  treadle_model_close(model);
+  return status;
+}
+
 static treadle_status make(treadle_family_draft *draft, const char *like) {
   treadle_draft *d = &draft->draft;
   treadle_model *model = NULL;
-  bool changed;
+  bool changed, same;
   treadle_status status;
   TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &d->root));
   TRY(treadle_draft_set(d, d->root, "family", d->name));
@@ -80,6 +98,9 @@ static treadle_status make(treadle_family_draft *draft, const char *like) {
     TRY(treadle_draft_set(d, d->root, "family", d->name));
     d->root->items[0]->note = note;
   }
+  TRY(treadle_draft_extend(d));
+  TRY(is_same(draft, &same));
+  if (same) goto out;
   TRY(treadle_draft_pair(d));
   TRY(treadle_draft_begin(d));
   TRY(try_model(draft, &model));
@@ -174,7 +195,7 @@ void treadle_family_draft_get_info(const treadle_family_draft *draft, treadle_fa
   info.names = d->checkpoint->count;
   for (int32_t i = 0; i < d->drafted_count; i++) {
     info.patterns++;
-    info.added += d->drafted[i].pattern == -1;
+    info.added += !info.same && d->drafted[i].pattern == -1;
   }
   const treadle_yaml *renamed = treadle_yaml_get(d->root, "renamed");
   info.renamed = renamed ? (int32_t)renamed->count : 0;

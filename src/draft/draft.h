@@ -149,7 +149,8 @@ treadle_status treadle_draft_condition(treadle_draft *d, const uint8_t *layers, 
 /* conditions.c: gives named conditions of the family another meaning, where the layers of all their lines say so. */
 treadle_status treadle_draft_conditions(treadle_draft *d, const treadle_model *model, bool *changed_p);
 
-/* compose.c: the first draft, which has names and dims; then all that is different. */
+/* compose.c: what it extends, and no more; the first draft, which has names and dims; then all that is different. */
+treadle_status treadle_draft_extend(treadle_draft *d);
 treadle_status treadle_draft_begin(treadle_draft *d);
 treadle_status treadle_draft_compose(treadle_draft *d, const treadle_model *model);
 /* The draft as text, read back, and the model that it makes of the config. */

@@ -47,15 +47,15 @@ static int32_t pair_names(const treadle_draft *d, const treadle_family *family, 
   for (int32_t i = 0; i < d->drafted_count; i++) {
     const treadle_draft_tensor *p = &d->drafted[i];
     patterns[i] = -1;
-    for (int32_t k = 0; k < family->pattern_count && patterns[i] < 0; k++)
-      if (!taken[k] && same_name(p, &family->patterns[k].full_name) && same_dims(p, &family->patterns[k]))
-        patterns[i] = k;
-    if (patterns[i] >= 0) taken[patterns[i]] = true;
     for (int32_t k = 0; k < family->pattern_count && patterns[i] == -1; k++)
       if (is_mtp_name(p, &family->patterns[k].full_name)) {
         patterns[i] = TREADLE_DRAFT_OTHERWISE;
         taken[k] = true;
       }
+    for (int32_t k = 0; k < family->pattern_count && patterns[i] == -1; k++)
+      if (!taken[k] && same_name(p, &family->patterns[k].full_name) && same_dims(p, &family->patterns[k]))
+        patterns[i] = k;
+    if (patterns[i] >= 0) taken[patterns[i]] = true;
     for (int32_t r = 0; r < family->packed.count && patterns[i] == -1; r++) {
       const treadle_rule *rule = &family->packed.rules[r];
       if (!same_name(p, &rule->full_name)) continue;
