@@ -109,7 +109,7 @@ const char *treadle_status_text(treadle_status status);
 const char *treadle_error_message(void);
 
 /* Who watches long work is called now and then, in the thread that has called the function: what is being done ("plan of
- * kind"), and how much of it. A result of false ends the work with TREADLE_CANCELLED. `doing` lives as long as the program. It may
+ * equal ranks"), and how much of it. A result of false ends the work with TREADLE_CANCELLED. `doing` lives as long as the program. It may
  * not call the objects that are being worked on. */
 typedef bool (*treadle_watcher)(void *context, const char *doing, int64_t done, int64_t total);
 
@@ -350,7 +350,7 @@ typedef struct treadle_report_options {
   void *watch_context;
 } treadle_report_options;
 
-/* Settles cap and waves as a switch of these layouts would, and measures one rank of each kind, with several threads. Layouts of
+/* Settles cap and waves as a switch of these layouts would, and measures one rank of each set of equal ranks, with several threads. Layouts of
  * the same model and rank count. They must outlive the report. Options may be NULL. On failure *report_p is NULL. Any number of
  * threads may ask a report. */
 treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,

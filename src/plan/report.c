@@ -94,7 +94,7 @@ out:
 static treadle_status play_kinds(treadle_report *report, int32_t waves) {
   treadle_status status;
   treadle_lanes lanes = {0};
-  turn t = {report, "windows of kind", report->equal_ranks.count, .lanes = &lanes};
+  turn t = {report, "windows of equal ranks", report->equal_ranks.count, .lanes = &lanes};
   for (int side = 0; side < TREADLE_SIDES; side++) {
     if (!report->lives[side])
       report->lives[side] =

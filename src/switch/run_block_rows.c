@@ -112,10 +112,11 @@ static bool find_values(const treadle_paged *window, const treadle_block_row *bl
                         const treadle_op *op, treadle_matrix *matrix_p) {
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype), last = op->ndim - 1;
   const int64_t *stride = block_row->quantises ? op->from_stride : op->to_stride;
+  const int64_t *in_scratch = block_row->quantises ? op->to_stride : op->from_stride;
   bool rows = op->ndim == 2 && op->size[0] == block_row->rows && op->size[1] == block_row->columns;
   bool one = op->ndim == 1 && op->size[0] == (int64_t)block_row->rows * block_row->columns;
   if (block_row->parts != 1 || op->add || op->from_dtype != op->to_dtype || !(rows || one) ||
-      stride[last] != size)
+      stride[last] != size || in_scratch[last] != size) /* a square may lie there transposed */
     return false;
   return find_matrix(window, block_row->quantises ? op->from : op->to,
                      rows ? stride[0] : block_row->columns * size, size, block_row, matrix_p);

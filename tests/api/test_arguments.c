@@ -670,7 +670,7 @@ static void planted(objects *o) {
     WORKS(
         assert_string_equal(treadle_injection_point_text((treadle_injection_point)no_enums[i]), "(none)"));
   }
-  note("treadle_point_text(");
+  note("treadle_injection_point_text(");
   REFUSED(treadle_switch_return(NULL));
   GIVES(TREADLE_STATE, treadle_switch_return(o->sw)); /* in mode TRAIN */
   REFUSED(treadle_group_last_words(NULL, "x", 1));
