@@ -11,6 +11,9 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 
 /* ---- Parameters ---- */
 
+/* Parameters in the order of named_parameters. Storage with one tensor an expert has `slots` of them, and
+ * those of a run alternate: two such storages of one run are listed as a.0, b.0, a.1, b.1, with run = 2
+ * and run_at = 0 and 1. */
 static treadle_status list_stage(treadle_flat_grid *flat, const treadle_grid_stage *from,
                                  treadle_flat_stage *stage) {
   treadle_arena *arena = &flat->grid.arena;
@@ -88,7 +91,9 @@ treadle_status treadle_flat_unit_add(treadle_layout *layout, int32_t stage_numbe
   return stage->units[*unit_p].name ? TREADLE_OK : no_memory();
 }
 
-/* A parameter as a unit of its own; over NULL: not cut. */
+/* A parameter as a unit of its own; over NULL: not cut.
+ * by_rows: ranges of ceil(rows / ranks) whole rows; [9, 2] over 4 has ranges of 3 rows, shard = 6 elements,
+ * and keeps its shape. Otherwise ceil(elems / ranks) elements, a vector. */
 static treadle_status lay_alone(treadle_layout *layout, int32_t stage_number, treadle_flat_param *param,
                                 const treadle_dim *over, bool by_rows) {
   treadle_status status = TREADLE_OK;
@@ -126,7 +131,8 @@ static void add_gap(treadle_flat_stage *stage, int32_t unit, int64_t low, int64_
   if (low < high) stage->gaps[stage->gap_count++] = (treadle_flat_gap){unit, {low, high}};
 }
 
-/* Lists the parameters of each unit. */
+/* Lists the parameters of each unit: by unit, then by address. Every unit has a parameter, so the last one
+ * of unit u sets unit_first[u + 1], the end. */
 static treadle_status list_units(treadle_flat_grid *flat, treadle_flat_stage *stage) {
   size_t count = (size_t)stage->param_count;
   address *sorted = treadle_alloc_array(count + 1, sizeof *sorted);
@@ -148,7 +154,8 @@ static treadle_status list_units(treadle_flat_grid *flat, treadle_flat_stage *st
   return TREADLE_OK;
 }
 
-/* Whole rows have no gaps: what torch allocates behind a short shard is no part of it. */
+/* Whole rows have no gaps: what torch allocates behind a short shard is no part of it.
+ * Else gaps lie before a parameter, and from the last one's end to the end of all ranges. */
 static void note_gaps(treadle_flat_stage *stage) {
   for (int32_t u = 0; u < stage->unit_count; u++) {
     const treadle_flat_share *unit = &stage->units[u];
@@ -163,7 +170,9 @@ static void note_gaps(treadle_flat_stage *stage) {
   }
 }
 
-/* Says of each storage tensor of the grid where it lies (flat_place). */
+/* Says of each storage tensor of the grid where it lies (flat_place).
+ * Equal numbers: at the same addresses of units that are cut alike. The grid then takes their ranks for
+ * holders of one cell (grid/holders.c), and clips cells for all of them at once. */
 static void note_places(const treadle_flat_grid *flat, const treadle_flat_stage *stage,
                         treadle_grid_stage *of) {
   for (int32_t i = 0; i < of->count; i++) {
@@ -181,6 +190,7 @@ static void note_places(const treadle_flat_grid *flat, const treadle_flat_stage 
   }
 }
 
+/* Buffers come last, behind all units of parameters. Storage tensors are placed in the order of units. */
 treadle_status treadle_flat_finish(treadle_layout *layout, bool long_units) {
   treadle_status status = TREADLE_OK;
   treadle_flat_grid *flat = layout->state;

@@ -1,4 +1,7 @@
 /* The buffers of the distributed optimizer: parameters backwards, each at a multiple of 64, in buckets. */
+/* docs/rules.md 10.5. numel 500 and 10 with bucket_size 300 over 8 ranks: 10 at 0, 500 at 64. These end at
+ * 564, which is no less than 300, so the bucket ends there, padded to 640 = 5 * 128; each rank has 80 of
+ * it. */
 #include "flat/distopt.h"
 
 #include <inttypes.h>
@@ -14,7 +17,8 @@ typedef struct builder {
   treadle_distopt_buckets *buckets;
 } builder;
 
-/* Ends the open bucket, whose elements end at `at`; *at is where the next begins. */
+/* Ends the open bucket, whose elements end at `at`; *at is where the next begins.
+ * The padding is the bucket's own: its even parts take it in, and the last ranks may have nothing else. */
 static treadle_status close_bucket(builder *b, int64_t *at) {
   treadle_distopt_bucket bucket = {b->start, *at, *at - b->start};
   if (!treadle_round_up(*at, b->step, &bucket.end))
@@ -26,6 +30,7 @@ static treadle_status close_bucket(builder *b, int64_t *at) {
   return treadle_array_push(b->buckets, bucket);
 }
 
+/* step = lcm(align, dp), so that each bucket has dp equal parts. */
 static treadle_status start_builder(builder *b, const treadle_distopt_options *options) {
   int64_t align = options->pad_for_high_nccl ? NCCL_ALIGN : BUCKET_ALIGN;
   if (options->dp < 1)
@@ -46,6 +51,7 @@ treadle_status treadle_distopt_layout(const treadle_distopt_options *options, tr
   int64_t at = 0;
   for (int64_t i = count - 1; i >= 0; i--) {
     treadle_distopt_param *param = &params[i];
+    /* Shared: a bucket of its own. What is open is closed before it, and its own right behind it. */
     bool fits = treadle_round_up(at, PARAM_ALIGN, &at);
     if (fits && param->shared_embedding && b.open) TRY(close_bucket(&b, &at));
     if (!fits || param->numel < 0 || __builtin_add_overflow(at, param->numel, &param->end)) {

@@ -22,6 +22,7 @@ typedef struct buffer {
   const treadle_dim *over;
 } buffer;
 
+/* With ep = 1 experts lie in the dense buffer, and none is apart (docs/rules.md 10.5). */
 static bool is_of_experts(const buffer *b, const treadle_flat_param *param) {
   const treadle_grid *grid = b->layout->state;
   return b->o->megatron.ep > 1 && grid->rules[param->storage->rule].ep != NULL;
@@ -48,7 +49,9 @@ static bool is_mine(const buffer *b, const treadle_flat_param *param) {
 }
 
 /* Each bucket is a unit. mine: the numbers of the `count` parameters, which are laid backwards: those of a bucket follow each
- * other, and come before those of the bucket before it. */
+ * other, and come before those of the bucket before it.
+ * So bucket 0 has the end of the list, and `count` goes down to its begin. Addresses are counted from the
+ * bucket's begin. A bucket is one vector of over->size ranges. */
 static treadle_status lay_buckets(const buffer *b, const int32_t *mine, const treadle_distopt_param *params,
                                   int64_t count, const treadle_distopt_buckets *buckets) {
   treadle_status status = TREADLE_OK;
@@ -75,6 +78,8 @@ out:
   return status;
 }
 
+/* mine[i] and params[i] are one parameter, in the order of modules (docs/rules.md 7.10). Only the first
+ * stage's first chunk has more than one bucket, but for shared embeddings. */
 static treadle_status lay_buffer(const buffer *b) {
   treadle_status status = TREADLE_OK;
   treadle_flat_stage *stage = &((treadle_flat_grid *)b->layout->state)->stages[b->stage];
@@ -101,6 +106,7 @@ out:
   return status;
 }
 
+/* Units in the order of the window: chunk by chunk, in each the dense buckets, then those of experts. */
 static treadle_status lay(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                           const void *context) {
   treadle_status status = TREADLE_OK;
@@ -120,7 +126,8 @@ out:
   return status;
 }
 
-/* Data parallel ranks of the dense part, in ascending order: the faster of dp and cp is the low digit. */
+/* Data parallel ranks of the dense part, in ascending order: the faster of dp and cp is the low digit.
+ * With cp=2 at stride 1 and dp=4 at stride 2 the place in dp_cp is cp + 2 * dp. */
 static void add_shard_dim(treadle_mesh *mesh) {
   treadle_dim dp = *treadle_mesh_find(mesh, "dp"), cp = *treadle_mesh_find(mesh, "cp");
   bool dp_low = cp.size == 1 || (dp.size > 1 && dp.stride < cp.stride);

@@ -16,7 +16,8 @@ static treadle_status check_shape(const int64_t *shape, int ndim) {
 
 /* ---- DTensor ------------------------------------------------------------------------------------- */
 
-/* Appends positions [low, high) of the elements of `spans`, counted through all of them. */
+/* Appends positions [low, high) of the elements of `spans`, counted through all of them.
+ * Positions [1, 3) of [0, 2), [6, 8) are [1, 2), [6, 7). Spans that touch become one. */
 static treadle_status take(const treadle_spans *spans, treadle_span wanted, treadle_spans *taken) {
   treadle_status status = TREADLE_OK;
   int64_t at = 0;
@@ -43,7 +44,10 @@ static int64_t spans_elems(const treadle_spans *spans) {
   return elems;
 }
 
-/* What a placement leaves of a dimension: *spans becomes that. */
+/* What a placement leaves of a dimension: *spans becomes that.
+ * docs/rules.md 10.3. Strided with f = 2 over 4, of 9: the parts are [0, 5) and [5, 9); rank 0 has [0, 2) of
+ * the first and [5, 6) of the second. Later mesh dimensions cut positions among what is left, not
+ * coordinates. */
 static treadle_status cut(const treadle_mesh_placement *place, treadle_spans *spans) {
   treadle_status status = TREADLE_OK;
   treadle_spans left = {0};
@@ -75,7 +79,9 @@ static treadle_status check_place(const treadle_mesh_placement *place, int numbe
   return TREADLE_OK;
 }
 
-/* Appends the product of the spans of dimensions d and on. */
+/* Appends the product of the spans of dimensions d and on.
+ * Boxes come in row-major order. Their offsets count in the local tensor, whose shape is the lengths of all
+ * spans. */
 static treadle_status product(const treadle_spans *spans, int ndim, int d, treadle_strided part,
                               treadle_strideds *boxes) {
   treadle_status status = TREADLE_OK;
@@ -133,6 +139,8 @@ static treadle_status check_fsdp2(const int64_t *shape, int ndim, const treadle_
   return TREADLE_OK;
 }
 
+/* tp first, then FSDP within that part (docs/rules.md 10.2): 9 rows, dp=2, tp=2, tp index 1 has [5, 9);
+ * FSDP index 0 has [5, 7). stored: the shape that torch allocates, the same on all FSDP ranks. */
 treadle_status treadle_fsdp2_shard(const int64_t *shape, int ndim, const treadle_fsdp2_rule *rule,
                                    int64_t tp_index, int64_t index, treadle_box *box_p, int64_t *stored) {
   treadle_status status = TREADLE_OK;

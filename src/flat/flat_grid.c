@@ -12,8 +12,10 @@
 
 /* ---- Who has this box? ---- */
 
-/* Appends the ranges of a grid's cell, of `param`, that meet `wanted`. cell->offset counts from the parameter's
- * begin. */
+/* Appends the ranges of a grid's cell, of `param`, that meet `wanted`. cell->offset counts from the
+ * parameter's begin. Addresses count elements of the unit. Range r has [r * shard, (r + 1) * shard); each
+ * range that an address from first to last lies in gives its own cells. Their holders are those of the
+ * grid's cell with index r along unit->over, so they are over->size times fewer where the unit is cut. */
 static treadle_status push_ranges(const treadle_layout *layout, const treadle_flat_stage *stage,
                                   const treadle_cell *cell, const treadle_flat_param *param,
                                   const treadle_box *wanted, treadle_strideds *parts,
@@ -69,10 +71,14 @@ static treadle_status flat_cells(const treadle_layout *layout, int32_t tensor, c
     const treadle_holder *holder = treadle_grid_holder(&flat->grid, &cell, 0);
     const treadle_flat_stage *stage = &flat->stages[holder->stage];
     const treadle_storage *storage = treadle_flat_grid_storage(flat, holder->stage, holder->storage);
+    /* A cell [experts, ...] of storage with a parameter for each expert is asked for expert by expert:
+     * each begins at an address of its own. */
     if (!storage->by_expert) {
       TRY(push_ranges(layout, stage, &cell, treadle_flat_param_of(stage, storage, 0), box, &parts, cells));
       continue;
     }
+    /* [first, end): the cell's experts that are asked for; e - begin is the number of expert e on its
+     * rank. */
     int64_t begin = cell.box.start[0], first = box->start[0] > begin ? box->start[0] : begin;
     int64_t end = begin + cell.box.size[0];
     if (end > box->start[0] + box->size[0]) end = box->start[0] + box->size[0];
@@ -89,7 +95,9 @@ out:
   return status;
 }
 
-/* All holders of a cell have it at the same place of a unit (flat_place), but the units need not begin alike. */
+/* All holders of a cell have it at the same place of a unit (flat_place), but the units need not begin alike.
+ * cell->offset is in bytes, from the begin of its range of the unit; the range is the storage tensor of the
+ * holder's window. `number` is the expert's slot on that rank. */
 static int64_t flat_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                                 const int64_t **stride_p) {
   const treadle_flat_grid *flat = treadle_flat_of(layout);
@@ -125,6 +133,8 @@ static void flat_storage_name(const treadle_layout *layout, int64_t rank, const 
   snprintf(text, capacity, "%s", stage->units[storage - stage->storages].name);
 }
 
+/* Whole rows: range r has [r * shape[0], (r + 1) * shape[0]) of unit->rows, as far as they go. 9 rows over
+ * 4 are 3, 3, 3, 0 (docs/rules.md 10.2). */
 static int64_t flat_local_rows(const treadle_layout *layout, int64_t rank, const treadle_storage *storage) {
   int64_t at = treadle_order_layout(&layout->order, rank);
   const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);
@@ -143,6 +153,8 @@ static int64_t flat_window_bytes_max(const treadle_layout *layout) {
   return treadle_flat_of(layout)->window_bytes_max;
 }
 
+/* Beside the grid's coordinate, the rank's index on each dimension that units are cut over, in the order
+ * of units. */
 static uint64_t flat_coordinate(const treadle_layout *layout, int64_t rank) {
   int64_t at = treadle_order_layout(&layout->order, rank);
   const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);

@@ -11,7 +11,9 @@ typedef struct options {
   bool orig_params, by_layer;
 } options;
 
-/* Lays some parameters, by their numbers, as one flat parameter. */
+/* Lays some parameters, by their numbers, as one flat parameter.
+ * Addresses are those of docs/rules.md 10.1: numels[i] and starts[i] are of params[i], in the order of
+ * modules. The unit is a vector of dp ranges, unit.shard elements each. */
 static treadle_status lay_unit(treadle_layout *layout, const options *o, const treadle_dim *dp,
                                const int32_t *params, int64_t count, const char *name) {
   treadle_status status = TREADLE_OK;
@@ -53,7 +55,9 @@ out:
   return status;
 }
 
-/* Parameters by unit, 0 being the root and 1 that of layer 0: those of unit u are sorted[first[u]] and on, in their order. */
+/* Parameters by unit, 0 being the root and 1 that of layer 0: those of unit u are sorted[first[u]] and on,
+ * in their order. Turn 0 counts, turn 1 places. With 3 parameters of the root and 2 of layer 0, first is
+ * 0, 3, 5 in the end, and sorted has the numbers of the root's three before those of the layer's two. */
 static void sort_by_unit(const treadle_flat_stage *stage, const options *o, int32_t units, int32_t *first,
                          int32_t *sorted) {
   int32_t *next = first + 1; /* of each unit: how many, then its begin, then its end */
@@ -98,6 +102,8 @@ out:
   return status;
 }
 
+/* wrap=layer: a unit for the root and one for each layer. wrap=none: all parameters are one unit of many
+ * layers, so that its cells say where they come (treadle_flat_finish). */
 static treadle_status create_fsdp(treadle_layout *layout, treadle_settings *words,
                                   treadle_arena *words_arena, treadle_builder *normal) {
   treadle_status status = TREADLE_OK;

@@ -7,6 +7,9 @@
 
 #include <stdlib.h>
 
+/* Of unit u a rank has addresses [range * shard, (range + 1) * shard), counted in elements, where range is
+ * its index on the dimension that cuts the unit. The unit's storage tensor in the window begins with the
+ * first of them. */
 typedef struct clipper {
   const treadle_flat_grid *flat;
   const treadle_flat_stage *stage;
@@ -30,7 +33,9 @@ static void clipper_release(clipper *c) {
   treadle_array_release(&c->parts);
 }
 
-/* Appends what of a grid's piece, of `param`, lies in this rank's range. `inside`: bytes from the parameter's begin. */
+/* Appends what of a grid's piece, of `param`, lies in this rank's range. `inside`: bytes from the
+ * parameter's begin. Bytes become elements for the cut, and bytes of the window behind it. A box that a
+ * border cuts in the middle of a row comes out as a few boxes. */
 static treadle_status push_clipped(clipper *c, const treadle_piece *piece, const treadle_flat_param *param,
                                    int64_t inside, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -55,7 +60,10 @@ out:
   return status;
 }
 
-/* Appends what of the grid's pieces lies in this rank's ranges; only: of that parameter alone. */
+/* Appends what of the grid's pieces lies in this rank's ranges; only: of that parameter alone.
+ * The grid has a piece [experts, ...] where each expert is a parameter here: number is the slot that the
+ * piece begins in, `inside` the bytes from the begin of that slot. With slots of 4096 bytes, a piece at 8704
+ * begins 512 bytes inside slot 2. */
 static treadle_status clip_pieces(clipper *c, const treadle_flat_param *only, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < c->whole.count; i++) {
@@ -107,6 +115,7 @@ static int32_t first_gap(const treadle_flat_stage *stage, int32_t unit, int64_t 
   return low;
 }
 
+/* A gap, or the part of it in this range, is a fill: a vector of elements without a tensor. */
 static treadle_status push_gaps(const clipper *c, int32_t unit, treadle_span own, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
   const treadle_flat_stage *stage = c->stage;
@@ -130,7 +139,9 @@ out:
   return status;
 }
 
-/* Appends what the rank has of a unit: parameters, then gaps. */
+/* Appends what the rank has of a unit: parameters, then gaps.
+ * Parameters lie by address, so those of a range follow each other: from the first that ends behind its
+ * begin to the last that begins before its end. */
 static treadle_status push_unit(clipper *c, const treadle_layout *layout, int64_t rank, int32_t unit,
                                 treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -155,7 +166,9 @@ static int by_offset(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Units [first, end), each from its begin to its end. */
+/* Units [first, end), each from its begin to its end.
+ * Parameters and gaps of a unit come one list behind the other, so that all are sorted by their place in the
+ * window. */
 static treadle_status push_units(const treadle_layout *layout, int64_t rank, int32_t first, int32_t end,
                                  treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -204,6 +217,9 @@ static bool all_have_experts(const clipper *c, const treadle_form *form) {
   return true;
 }
 
+/* As one: the pieces of expert 0, whose box becomes [experts, ...] with the distance of two experts as the
+ * stride of axis 0. That is so only where all experts are there, whole pieces from the first slot on, and
+ * no gap lies in the range. Else pieces are listed expert by expert, fills behind them, and sorted. */
 treadle_status treadle_flat_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                        treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;

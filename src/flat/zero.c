@@ -6,6 +6,8 @@
 #include "flat/modules.h"
 #include "layout/layout_types.h"
 
+/* All parameters but buffers, in the order of modules, as one unit of dp ranges. numel 5 and 3 over dp=2:
+ * total 8, ranges of 4; rank 0 has elements 0-3 of the first, rank 1 its element 4 and all of the second. */
 static treadle_status lay_group(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                 const void *context) {
   treadle_status status = TREADLE_OK;
@@ -43,6 +45,7 @@ out:
   return status;
 }
 
+/* One unit a parameter, cut by elements, not by rows: a range may begin within a row. */
 static treadle_status lay_each(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                const void *context) {
   (void)spec;

@@ -12,7 +12,8 @@
  * wherever it is. */
 enum { FINEST_BLOCK = 32 };
 
-/* Rows of a part on one shard. */
+/* Rows of a part on one shard. Two axes of rows are [heads, head_dim] of keys or values, which are repeated
+ * where there are more shards than heads; with three, query heads are cut evenly (docs/rules.md 4.4). */
 static int64_t rows_on_shard(const treadle_grid_rule *rule, const treadle_part_shape *weight) {
   int rows = 0;
   for (int a = 0; a < weight->naxes; a++) rows += weight->axis_dim[a] == 0;
@@ -33,9 +34,13 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
     rule->columns[p] = weight.shape[1];
     int64_t rows = rows_on_shard(rule, &weight), columns = weight.shape[1];
     if (rule->rule->cut == TREADLE_CUT_COLS) columns /= rule->shards;
+    /* The last part of the stack, and of the one more expert, may end inside of a block: no grid of blocks
+     * begins behind it. */
     bool last = p == rule->nparts - 1 - rule->also || p == rule->nparts - 1;
     bool rows_fit = rows % model->block[0] == 0 || (rows == weight.shape[0] && last);
     bool columns_fit = columns % model->block[1] == 0 || columns == weight.shape[1];
+    /* Im = 384 over 2 with H = 256: gate is cut to [192, 256] and down to [256, 192]; both have 64 in
+     * common with a block of 128, so a block is 2 x 2 finer ones. */
     int64_t finer = treadle_common_divisor(treadle_common_divisor(rows, columns), model->block[0]);
     if (!(rows_fit && columns_fit) && refines && rule->ep && !rule->also &&
         model->block[0] == model->block[1]) {
@@ -62,7 +67,8 @@ out:
   return status;
 }
 
-/* The range of a dimension on a shard, in finer blocks. */
+/* The range of a dimension on a shard, in finer blocks. 192 of 384 rows in blocks of 64: shard 1 has 3 of
+ * them, from 3 on. What is not cut that way has all, from 0 on. */
 static void refined_range(const treadle_grid_rule *rule, treadle_cut cut, int64_t length, int64_t shard,
                           int64_t *low_p, int64_t *count_p) {
   int64_t shards = rule->rule->cut == cut ? rule->shards : 1;
@@ -70,6 +76,8 @@ static void refined_range(const treadle_grid_rule *rule, treadle_cut cut, int64_
   *low_p = *count_p * (shards > 1 ? shard : 0);
 }
 
+/* The local scales of one expert, [rows, columns] in finer blocks: parts one above the other. In the
+ * example of docs/rules.md 4.10 w13 has [3 + 3, 4] and w2 [4, 3]. */
 void treadle_refined_shape(const treadle_grid_rule *rule, treadle_storage *storage) {
   int64_t low, rows = 0;
   storage->ndim = 2;
@@ -82,7 +90,9 @@ void treadle_refined_shape(const treadle_grid_rule *rule, treadle_storage *stora
 }
 
 /* Each scale stands in blocks_in_one x blocks_in_one places, some of them on the next shard: one part for each place in
- * the block, which repeats every blocks_in_one rows and columns. The scale is of the shard of its first place. */
+ * the block, which repeats every blocks_in_one rows and columns. The scale is of the shard of its first
+ * place. Shard 1 above has finer rows 3, 4, 5 of old blocks 1, 2, 2. Place 0 of a block is row 4: old block
+ * 2 at local row 1. Place 1 are rows 3 and 5: old blocks 1 and 2 at local rows 0 and 2. */
 treadle_status treadle_refined_part(const treadle_grid_rule *rule, int position, int64_t shard, bool once,
                                     treadle_parts *parts) {
   treadle_status status = TREADLE_OK;
@@ -96,6 +106,7 @@ treadle_status treadle_refined_part(const treadle_grid_rule *rule, int position,
   }
   for (int64_t i = 0; i < (once ? 1 : in_one); i++)
     for (int64_t j = 0; j < (once ? 1 : in_one); j++) {
+      /* The first local row, and column, that is place (i, j) of its old block. */
       int64_t row = (i - row_low % in_one + in_one) % in_one,
               column = (j - column_low % in_one + in_one) % in_one;
       if (row >= rows || column >= columns) continue;
@@ -113,6 +124,7 @@ out:
   return status;
 }
 
+/* A box of scales, in old blocks, on the shards of their first places: `each` finer blocks a shard. */
 void treadle_refined_shards(const treadle_grid_rule *rule, int position, const treadle_box *box,
                             int64_t *first_p, int64_t *last_p) {
   bool by_columns = rule->rule->cut == TREADLE_CUT_COLS;

@@ -22,6 +22,8 @@ static int count_parts(const treadle_model *model, const treadle_rule *rule, int
   return present;
 }
 
+/* Shapes of the parts, [rows, columns] of one expert, and the dimensions of the mesh: `over` cuts these
+ * rows or columns, `ep` deals whole experts. Both together are docs/rules.md 6.1 with etp above 1. */
 static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                 treadle_grid_rule *used) {
   const treadle_model *model = layout->model;
@@ -87,7 +89,8 @@ out:
   return status;
 }
 
-/* Users see a storage tensor in another shape. */
+/* Users see a storage tensor in another shape. As many bytes in the same order: only what users read as the
+ * shape differs (docs/rules.md 4.11, 4.12). Cuts go by the part's own shape. */
 static treadle_status show_shape(const treadle_layout *layout, const treadle_grid_rule *rule,
                                  treadle_storage *storage) {
   treadle_storage shown = *storage;
@@ -104,7 +107,8 @@ out:
   return status;
 }
 
-/* The name of a rule under the layout's options. */
+/* The name of a rule under the layout's options. Walked from the last condition to the first, so that the
+ * first that holds wins. */
 static treadle_status choose_name(const treadle_layout *layout, const treadle_grid_spec *spec,
                                   treadle_grid_rule *used) {
   treadle_status status = TREADLE_OK;
@@ -118,7 +122,10 @@ out:
   return status;
 }
 
-/* Rules by expert whose names agree up to the last '.' before the '*', one after the other, are a run. */
+/* Rules by expert whose names agree up to the last '.' before the '*', one after the other, are a run.
+ * experts.local_experts.*.linear_fc1 and experts.local_experts.*.linear_fc2 agree up to the '*': expert 0
+ * has both, then expert 1. experts.linear_fc1.weight* and experts.linear_fc2.weight* do not: fc1 of all
+ * experts comes first, then fc2 of all (docs/rules.md 4.6). */
 static void number_run(const treadle_grid_rule *before, treadle_grid_rule *rule) {
   rule->run = before ? before->run + 1 : 0;
   if (!before || !before->name || !rule->name->by_expert || !before->name->by_expert) return;
@@ -142,7 +149,8 @@ out:
   return status;
 }
 
-/* Keeps the rules of this spec whose condition holds and whose parts the model has. */
+/* Keeps the rules of this spec whose condition holds and whose parts the model has. Rules keep the family's
+ * order, which is the order of storage tensors in a window. */
 static treadle_status choose_rules(treadle_layout *layout, treadle_grid *grid,
                                    const treadle_grid_spec *spec) {
   treadle_status status = TREADLE_OK;
@@ -223,7 +231,10 @@ static bool holds_values(const treadle_model *model, const treadle_storage *stor
   return values;
 }
 
-/* The storage tensor of a rule in a layer, without a place; *there_p false: the layer has none. */
+/* The storage tensor of a rule in a layer, without a place; *there_p false: the layer has none. Its shape
+ * is the one of a shard: [rows, columns], of experts in a stack [slots, rows, columns], and of one expert
+ * where each has its own. `also` adds one to the slots of the stack. A family may merge the experts with a
+ * dimension: [H, slots * 2 * Im / etp] is what weight1 shows (docs/rules.md 4.6). */
 static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t layer, int32_t local_layer,
                                    treadle_storage *storage, bool *there_p) {
   const treadle_model *model = b->layout->model;
@@ -268,6 +279,7 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
   if (rule->ep) {
     storage->slots = b->slots;
     storage->by_expert = rule->name->by_expert;
+    /* Experts of a stack follow each other without a gap; add_run sets the stride of those by expert. */
     storage->slot_stride = storage->bytes;
     if (!storage->by_expert) { /* a stack */
       int64_t experts = b->slots + (rule->also > 0);
@@ -307,7 +319,10 @@ out:
   return status;
 }
 
-/* Rules [first, last) are a run: expert by expert, one storage tensor of each. */
+/* Rules [first, last) are a run: expert by expert, one storage tensor of each. In the window: expert 0's
+ * storage tensors, expert 1's, and so on. `block` is the bytes of one expert, each storage tensor of it
+ * aligned; so storage i of expert e lies at start + e * block + its offset in the block. To users it is
+ * number public_first + e * run + i. */
 static treadle_status add_run(stage_build *b, int32_t first, int32_t last, int32_t layer,
                               int32_t local_layer) {
   treadle_status status = TREADLE_OK;
@@ -324,6 +339,7 @@ static treadle_status add_run(stage_build *b, int32_t first, int32_t last, int32
     storage.run_at = (int32_t)(b->storages.count - begin);
     TRY(treadle_array_push(&b->storages, storage));
   }
+  /* Only now is it known how many of the rules the layer has, and how large a block is. */
   int32_t run = (int32_t)(b->storages.count - begin);
   for (size_t i = begin; i < b->storages.count; i++) {
     b->storages.items[i].run = run;
@@ -336,7 +352,8 @@ out:
   return status;
 }
 
-/* The rules [first, last) in one layer. */
+/* The rules [first, last) in one layer. A run that stands in the middle keeps its place among the other
+ * rules. */
 static treadle_status add_layer(stage_build *b, int32_t first, int32_t last, int32_t layer,
                                 int32_t local_layer) {
   treadle_status status = TREADLE_OK;
@@ -355,6 +372,7 @@ out:
   return status;
 }
 
+/* MTP layers are numbered behind the decoder layers, and have the rules of layers. */
 static treadle_status add_mtp_layers(stage_build *b, int32_t first, int32_t last) {
   const treadle_model *model = b->layout->model;
   treadle_status status = TREADLE_OK;
@@ -365,7 +383,8 @@ out:
 }
 
 /* The storage tensors of one chunk: rules in order; rules of layers that follow one another are a block, once for each
- * layer. A marker says where the MTP layers of the first block come. */
+ * layer. A marker says where the MTP layers of the first block come. Megatron's order of parameters is
+ * docs/rules.md 7.10. Without a marker, and in later blocks, MTP layers come right behind their block. */
 static treadle_status add_chunk(stage_build *b) {
   treadle_status status = TREADLE_OK;
   const treadle_grid *grid = b->grid;
@@ -393,6 +412,8 @@ out:
   return status;
 }
 
+/* The window of a stage: chunk by chunk, in each the parameters first and then buffers and what is derived.
+ * Every storage tensor begins at a multiple of 64 bytes. */
 static treadle_status build_stage(stage_build *b, int32_t number, treadle_grid_stage *stage) {
   treadle_status status = TREADLE_OK;
   const treadle_chunks *chunks = &b->spec->chunks;
@@ -422,6 +443,9 @@ out:
   return status;
 }
 
+/* stages is [stages, variants]. 10 experts over ep = 4: ranks 0 and 1 have 3, which is variant 0, ranks 2
+ * and 3 have 2, variant 1. Both have the same storage tensors by number, so a holder found in variant 0
+ * holds for both. */
 static treadle_status build_stages(treadle_layout *layout, treadle_grid *grid,
                                    const treadle_grid_spec *spec) {
   treadle_status status = TREADLE_OK;

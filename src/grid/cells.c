@@ -5,13 +5,16 @@
 
 #include <string.h>
 
-/* A holder of a cell, of the cell's regions, slots and repeated shards. */
+/* A holder of a cell, of the cell's regions, slots and repeated shards. A set of ranks has each
+ * seat, which treadle_mesh_select computes; nothing is listed by rank. A holder's number, from 0 to
+ * cell->holders - 1, is a seat and a rank of its set; seat_of takes it apart. */
 typedef struct seat {
   int32_t holder;
   int64_t slot, repeat;
 } seat;
 
-/* The storage tensor of a holder, in the first variant. */
+/* The storage tensor of a holder, in the first variant. Variants differ in offsets and in the number of
+ * experts, not in rules, parts or layers. */
 static const treadle_storage *storage_of(const treadle_grid *grid, const treadle_holder *holder) {
   return &grid->stages[holder->stage * grid->variants].storages[holder->storage];
 }
@@ -20,7 +23,10 @@ static const treadle_holder *holder_of(const treadle_grid *grid, const treadle_c
   return &grid->holders[cell->holder_first + at->holder];
 }
 
-/* The ep rank of a seat, and its place among the experts there. */
+/* The ep rank of a seat, and its place among the experts there. Without a map the cell is all experts of
+ * one ep rank, and cell->slot is that rank: its first expert is at place 0. With a map the cell is one
+ * expert, and cell->slot is where its slots begin in slots->places. 8 experts and 4 redundant ones with
+ * ep = 4 are 3 slots a rank: expert 1 has slots 1 and 9, which are rank 0 place 1 and rank 3 place 0. */
 static int64_t seat_ep(const treadle_grid *grid, const treadle_cell *cell, const seat *at,
                        int64_t *place_p) {
   *place_p = 0;
@@ -32,7 +38,9 @@ static int64_t seat_ep(const treadle_grid *grid, const treadle_cell *cell, const
   return rank;
 }
 
-/* The layout ranks of a seat. */
+/* The layout ranks of a seat. Dimensions that no rule fixes (dp, and tp of what is whole) are free: their
+ * ranks are copies. A repeated shard is fixed at one of its shards: with 2 KV heads over tp = 8 the cell of
+ * head 1 has shard 4, and its seats are of shards 4 to 7. */
 static treadle_rank_set seat_set(const treadle_grid *grid, const treadle_cell *cell, const seat *at) {
   const treadle_holder *holder = holder_of(grid, cell, at);
   const treadle_grid_rule *rule = &grid->rules[storage_of(grid, holder)->rule];
@@ -51,7 +59,9 @@ typedef struct experts {
   int64_t first, count, stride;
 } experts;
 
-/* Appends a cell: a part of a shard, of all of the tensor or of some experts. */
+/* Appends a cell: a part of a shard, of all of the tensor or of some experts. The wanted box chooses cells
+ * and does not cut them: cells are the same whoever asks. The experts are axis 0 of the tensor, [experts,
+ * rows, columns]; the part knows the axes behind it. */
 static treadle_status push_cell(const treadle_layout *layout, const treadle_cell *like,
                                 const treadle_part_shape *shape, const treadle_part *part,
                                 const experts *of, const treadle_box *wanted, treadle_cells *cells) {
@@ -71,6 +81,7 @@ static treadle_status push_cell(const treadle_layout *layout, const treadle_cell
   cell.offset = part->offset * size;
   seat first = {0};
   treadle_rank_set set = seat_set(grid, &cell, &first);
+  /* All seats of a cell fix the same dimensions, so each has as many ranks as the first. */
   cell.holders = treadle_rank_set_count(&set) * cell.shard_repeat * cell.holder_count * slots_of(&cell);
   return treadle_array_push(cells, cell);
 }
@@ -85,6 +96,8 @@ static treadle_status push_expert_cells(const treadle_layout *layout, treadle_ce
   int64_t first = box->start[0], last = first + box->size[0] - 1;
   if (!slots->logical) {
     cell->slots = 1;
+    /* Experts in order: rank r has a run of them, one cell. Experts 3 to 6 of 8 over ep = 4 ask for the
+     * cells of ranks 1 to 3, which are experts 2 to 7. */
     for (int64_t r = treadle_slots_rank(slots, first); r <= treadle_slots_rank(slots, last); r++) {
       const experts of = {treadle_slots_first(slots, r), treadle_slots_on(slots, r), storage->slot_stride};
       cell->slot = r;
@@ -92,6 +105,7 @@ static treadle_status push_expert_cells(const treadle_layout *layout, treadle_ce
     }
     return TREADLE_OK;
   }
+  /* With a map neighbours in number need not be neighbours in memory: a cell for each. */
   for (int64_t expert = first; expert <= last; expert++) {
     const experts of = {expert, 1, storage->slot_stride};
     cell->slot = slots->first[expert];
@@ -102,6 +116,9 @@ out:
   return status;
 }
 
+/* The cells of one region: for each shard that may meet the box, its parts, and for each part the ranks of
+ * ep. Repeated shards are the same box, so only the first of them is walked. The first holder of the region
+ * speaks for all, since they are cut alike. */
 static treadle_status region_cells(const treadle_layout *layout, int32_t tensor,
                                    const treadle_region *region, const treadle_box *box,
                                    treadle_parts *parts, treadle_cells *cells) {
@@ -131,6 +148,8 @@ static treadle_status region_cells(const treadle_layout *layout, int32_t tensor,
       if (rule->ep && !one_more) {
         TRY(push_expert_cells(layout, &cell, storage, shape, part, box, cells));
       } else {
+        /* The shared expert lies behind the routed ones of the rank (docs/rules.md 6.3). Offsets of parts
+         * are elements, slot_stride is bytes. */
         if (one_more) part->offset += storage->slots * storage->slot_stride / size;
         TRY(push_cell(layout, &cell, shape, part, NULL, box, cells));
       }
@@ -152,7 +171,9 @@ out:
   return status;
 }
 
-/* Holders are numbered: repeated shards first, then slots, holders of the region, ranks. */
+/* Holders are numbered: repeated shards first, then slots, holders of the region, ranks. The number is
+ * ((rank * holder_count + holder) * slots + slot) * shard_repeat + repeat, rank counting in the set of the
+ * seat. With 4 repeated shards, one slot and one holder, holder 6 is rank 1 of the set of shard + 2. */
 static seat seat_of(const treadle_cell *cell, int64_t holder, int64_t *position_p) {
   seat at = {.repeat = holder % cell->shard_repeat};
   holder /= cell->shard_repeat;
@@ -177,6 +198,8 @@ int64_t treadle_grid_cell_rank(const treadle_layout *layout, const treadle_cell 
   return treadle_order_physical(&layout->order, treadle_rank_set_get(&set, position));
 }
 
+/* The inverse of cell_rank: stage and shard of the rank leave few seats to ask. A rank with several slots
+ * of an expert gets the first of them. */
 int64_t treadle_grid_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank) {
   const treadle_grid *grid = treadle_grid_of(layout);
   int64_t at = treadle_order_layout(&layout->order, rank);
@@ -212,5 +235,7 @@ int64_t treadle_grid_cell_locate(const treadle_layout *layout, const treadle_cel
   const treadle_storage *storage =
       &grid->stages[h->stage * grid->variants + treadle_grid_variant(grid, ep_rank)].storages[h->storage];
   *stride_p = cell->stride;
+  /* Begin of the storage tensor, of the slot in it, of the part in the slot: all bytes. The strides are the
+   * same for every holder. */
   return storage->offset + place * storage->slot_stride + cell->offset;
 }

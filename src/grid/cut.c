@@ -9,7 +9,9 @@
 #include <assert.h>
 #include <inttypes.h>
 
-/* The axes of a dimension, first and last; last < first when the part lacks it. */
+/* The axes of a dimension, first and last; last < first when the part lacks it. q_proj [groups, heads of a
+ * group, head_dim, hidden] has dimension 0 in axes 0 to 2, and dimension 1 in axis 3. Axes of a dimension
+ * stand together, the slowest first. */
 static void axes_of(const treadle_part_shape *part, int dim, int *first_p, int *last_p) {
   *first_p = part->naxes;
   *last_p = -1;
@@ -34,12 +36,16 @@ static treadle_cut cut_of(const treadle_grid_rule *rule, const treadle_part_shap
   return rule->rule->cut == TREADLE_CUT_HEADS && part->rows_only ? TREADLE_CUT_ROWS : rule->rule->cut;
 }
 
-/* Elements of one step of dimension 0, in a local tensor whose dimension 1 is so wide. */
+/* Elements of one step of dimension 0, in a local tensor whose dimension 1 is so wide. [rows, columns,
+ * inner] has inner elements a column, so inner * width; [rows] has 1. */
 static int64_t row_elems(const treadle_part_shape *part, int64_t width) {
   return part->elems / part->shape[0] / (part->ndim > 1 ? part->shape[1] : 1) * width;
 }
 
-/* Local rows of a part that is cut on its own. */
+/* Local rows of a part that is cut on its own. Heads over more shards than there are groups (docs/rules.md
+ * 4.4): query heads are still cut evenly, a shard has one key head, and the same as its neighbours. 16
+ * query and 2 KV heads of 128 rows over tp = 8: 256 query rows, 128 key rows. A padded vocabulary is cut
+ * with its padding. */
 static int64_t local_rows(const treadle_grid_rule *rule, const treadle_part_shape *part) {
   int64_t shards = rule->shards, groups = part->axis[0];
   switch (cut_of(rule, part)) {
@@ -94,13 +100,17 @@ static treadle_status check_divides(const char *what, const treadle_grid_rule *r
   return TREADLE_OK;
 }
 
-/* Local columns of the first parts of a rule whose parts stand side by side. */
+/* Local columns of the first parts of a rule whose parts stand side by side. [rows, a | b]: the parts have
+ * the rows in common, and a row of the local tensor has a row of each. */
 static int64_t columns_beside(const treadle_grid_rule *rule, int count) {
   int64_t columns = 0, shards = rule->rule->cut == TREADLE_CUT_COLS ? rule->shards : 1;
   for (int i = 0; i < count; i++) columns += rule->parts[i].shape[1] / shards;
   return columns;
 }
 
+/* The local shape of one expert, [rows, columns] of one shard. Parts stand one above the other, each with
+ * its own local rows: gate over up is [2 * Im / tp, H] (docs/rules.md 4.3). Beside one another they add
+ * columns. Parts of `also` are another expert and add nothing. */
 treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
                                  const treadle_grid_rule *rule, treadle_storage *storage) {
   treadle_status status = TREADLE_OK;
@@ -136,6 +146,8 @@ treadle_status treadle_cut_shape(const char *what, const treadle_model *model,
     rows += room_rows(rule, part);
     all_rows += rows_of(part);
   }
+  /* A matrix that is interleaved by groups is cut as a whole, wherever that falls in a group: its rows are
+   * no sum of the parts' local rows (docs/rules.md 4.1). */
   if (rule->rule->fuse) {
     TRY(check_divides(what, rule, rule->rule->name, "fused rows", all_rows));
     rows = all_rows / rule->shards;
@@ -159,7 +171,9 @@ typedef struct range {
   int64_t low, high;
 } range;
 
-/* A range of `box` as parts. The local tensor has its first element at `offset`. */
+/* A range of `box` as parts. The local tensor has its first element at `offset`. Steps of one dimension lie
+ * at one distance, that of its last axis, so the offset of a box follows from how many steps of the range
+ * come before it. */
 static treadle_status push_range(const treadle_part_shape *part_shape, const treadle_box *box,
                                  const range *of, int64_t offset, const int64_t *stride,
                                  treadle_parts *parts) {
@@ -182,7 +196,9 @@ out:
   return status;
 }
 
-/* Strides in elements of each axis, in a local tensor whose dimension 1 is so wide. */
+/* Strides in elements of each axis, in a local tensor whose dimension 1 is so wide. q_proj [2, 4, 128,
+ * 1024] has 524288, 131072, 1024, 1. Cut by columns only the width changes: a range of columns is dense, so
+ * that its axes keep their distances and the first of the range is column 0. */
 static void local_strides(const treadle_part_shape *part, int64_t width, int64_t *stride) {
   int64_t elems = 1;
   for (int dim = part->ndim - 1; dim >= 0; dim--) {
@@ -205,7 +221,10 @@ static treadle_box whole_part(const treadle_part_shape *part) {
   return box;
 }
 
-/* Interleaved by axis 0: a group of all parts after the other, then plain rows [a, b) of the whole. */
+/* Interleaved by axis 0: a group of all parts after the other, then plain rows [a, b) of the whole. Two
+ * groups of 2 query heads with 4 rows each are blocks of 8 query, 4 key and 4 value rows, 32 in all. Over
+ * tp = 4 a shard has 8: shard 0 the query rows of group 0, shard 1 its key and value rows, without any
+ * query row (docs/rules.md 4.1). */
 static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_storage *storage,
                                  int position, int64_t shard, treadle_parts *parts) {
   treadle_status status = TREADLE_OK;
@@ -220,11 +239,13 @@ static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_st
   int64_t low = shard * storage->shape[0], high = low + storage->shape[0];
   int64_t stride[TREADLE_MAX_AXES];
   local_strides(part, part->shape[1], stride);
+  /* From one group to the next is a whole block, with the rows of the other parts. */
   stride[0] = block * row;
   int first, last;
   axes_of(part, 0, &first, &last);
 
-  /* The head, the whole groups and the tail of [low, high). */
+  /* The head, the whole groups and the tail of [low, high). Each is {first group, groups, from row, to
+   * row}, rows counting in a block. Whole groups are one box, since they are cut alike. */
   int64_t edges[4][4] = {{0}};
   int count = 0;
   int64_t g = low / block, x = low % block, g_end = high / block, y = high % block;
@@ -242,6 +263,7 @@ static treadle_status push_fused(const treadle_grid_rule *rule, const treadle_st
     treadle_box box = whole_part(part);
     box.start[0] = edges[i][0];
     box.size[0] = edges[i][1];
+    /* `low` is row 0 of the shard. A range of this part counts from the part's own first row, `begin`. */
     int64_t offset = (edges[i][0] * block + from - low) * row;
     const range of = {first + 1, last, from - begin, to - begin};
     TRY(push_range(part, &box, &of, offset, stride, parts));
@@ -250,7 +272,9 @@ out:
   return status;
 }
 
-/* Turns a part of a local matrix [rows, columns] into one of [columns, rows]. */
+/* Turns a part of a local matrix [rows, columns] into one of [columns, rows]. Element (r, c) goes
+ * from r * columns + c to c * rows + r: in [6, 4] offset 9 is (2, 1), and becomes 8 in [4, 6]. A
+ * step of rows was `columns` elements and is one; a step of columns was one and is `rows`. */
 static void transpose(const treadle_part_shape *shape, int64_t rows, int64_t columns, treadle_part *part) {
   part->offset = part->offset % columns * rows + part->offset / columns;
   for (int a = 0; a < shape->naxes; a++) {
@@ -261,6 +285,8 @@ static void transpose(const treadle_part_shape *shape, int64_t rows, int64_t col
   }
 }
 
+/* Parts that are cut each on its own. Part `position` begins behind the local rows of those before it,
+ * padding included; a part of `also` counts in its own expert. */
 static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
                                int64_t shard, bool once, treadle_parts *parts) {
   if (rule->refined) return treadle_refined_part(rule, position, shard, once, parts);
@@ -283,9 +309,12 @@ static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_stor
     of.low = part->shape[1] / rule->shards * shard;
     of.high = of.low + part->shape[1] / rule->shards;
   } else if (cut_of(rule, part) == TREADLE_CUT_ROWS) {
+    /* Padding is behind the last row of all, so late shards have fewer rows, or none: 100 rows padded to 384
+     * over 6 shards are 64, 36, 0, 0, 0, 0. */
     of.low = rows * shard < of.high ? rows * shard : of.high;
     of.high = of.low + rows < of.high ? of.low + rows : of.high;
   } else if (cut_of(rule, part) == TREADLE_CUT_HEADS) {
+    /* 2 KV heads over 8 shards: shards 0 to 3 have head 0, shards 4 to 7 head 1. */
     int64_t groups = part->axis[0];
     bool repeated = rule->shards > groups && !has_query_heads(part);
     of.low = repeated ? shard / (rule->shards / groups) * rows : rows * shard;
@@ -295,6 +324,8 @@ static treadle_status cut_part(const treadle_grid_rule *rule, const treadle_stor
   return push_range(part, &whole, &of, offset, stride, parts);
 }
 
+/* The storage tensor's shape is transposed already, and may have experts in front: its last dimension is
+ * rows. */
 treadle_status treadle_cut_part(const treadle_grid_rule *rule, const treadle_storage *storage, int position,
                                 int64_t shard, bool once, treadle_parts *parts) {
   treadle_status status = TREADLE_OK;
@@ -307,6 +338,8 @@ out:
   return status;
 }
 
+/* Cut by columns the gap is [rows, width - columns], at the end of each row; else it is rows below the
+ * part's own, in one line (docs/rules.md 4.11). */
 treadle_gap treadle_cut_gap(const treadle_grid_rule *rule, int position) {
   const treadle_part_shape *part = &rule->parts[position];
   treadle_gap gap = {0};
@@ -331,6 +364,8 @@ treadle_gap treadle_cut_gap(const treadle_grid_rule *rule, int position) {
   return gap;
 }
 
+/* A part may be transposed, so axis a of the part is axis of_axis[a] of the tensor. Axes that the part
+ * lacks keep what it takes of them, and have stride 0. */
 void treadle_part_canonical(const treadle_part_shape *shape, const treadle_part *part, treadle_box *box_p,
                             int64_t *stride) {
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
@@ -346,6 +381,8 @@ void treadle_part_canonical(const treadle_part_shape *shape, const treadle_part 
   }
 }
 
+/* The other way: the common part of the box and of what the part takes, counted from where the part starts.
+ * The expert axis, 0 where there is one, is not looked at. */
 bool treadle_part_seen(const treadle_part_shape *shape, const treadle_box *box, treadle_box *seen_p) {
   *seen_p = whole_part(shape);
   for (int a = shape->experts; a < TREADLE_MAX_AXES; a++) {
@@ -374,6 +411,9 @@ void treadle_cut_shards(const treadle_grid_rule *rule, const treadle_storage *st
   if (rule->rule->cut == TREADLE_CUT_NONE || rule->rule->cut == TREADLE_CUT_FIRST || rule->shards == 1)
     return;
 
+  /* The first and the last element of the box are the ends of its range in row-major order; shards in
+   * between may miss it, which nobody minds. In [2, 4, 128] the box of heads 1 and 2 of group 0 is steps
+   * 128 to 383. */
   int first, last; /* the box's first and last step of the dimension that is cut */
   axes_of(part, rule->rule->cut == TREADLE_CUT_COLS ? 1 : 0, &first, &last);
   int64_t low = 0, high = 0, size = 1;
@@ -383,6 +423,7 @@ void treadle_cut_shards(const treadle_grid_rule *rule, const treadle_storage *st
     size *= part->axis[a];
   }
   int64_t each = rule->rule->cut == TREADLE_CUT_COLS ? size / rule->shards : local_rows(rule, part);
+  /* Groups of the box, as rows of the interleaved matrix; a block is all rows of a group. */
   if (rule->rule->fuse) {
     int64_t groups = part->axis[0], block = storage->shape[0] * rule->shards / groups;
     low = box->start[0] * block;
@@ -390,6 +431,7 @@ void treadle_cut_shards(const treadle_grid_rule *rule, const treadle_storage *st
     each = storage->shape[0];
   } else if (cut_of(rule, part) == TREADLE_CUT_HEADS && rule->shards > part->axis[0] &&
              !has_query_heads(part)) {
+    /* The first shard of each head: with 2 heads of 128 rows over 8, rows 128 to 255 are head 1, shard 4. */
     *repeat_p = rule->shards / part->axis[0];
     low = low / each * *repeat_p;
     high = high / each * *repeat_p;

@@ -9,6 +9,7 @@ enum { VOCABULARY_UNIT = 64, MAX_PARTITION = 4096 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
 
+/* The same whatever the shards are (docs/rules.md 3); SGLang makes more of it where they do not divide it. */
 int64_t treadle_engine_rows(const void *context, int64_t rows, int64_t shards) {
   (void)context, (void)shards;
   return (rows + VOCABULARY_UNIT - 1) / VOCABULARY_UNIT * VOCABULARY_UNIT;
@@ -40,6 +41,8 @@ treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const
 }
 
 /* One map for every layer. */
+/* spec.slots is [layers], decoder layers first and then MTP layers; those without experts have a map that
+ * nobody asks for. */
 static treadle_status place_all(treadle_engine *engine, const treadle_slots *slots) {
   const treadle_model *model = engine->layout->model;
   int64_t layers = model->layers + model->mtp_layers;
@@ -50,7 +53,8 @@ static treadle_status place_all(treadle_engine *engine, const treadle_slots *slo
   return TREADLE_OK;
 }
 
-/* Redundant experts begin again with expert 0. */
+/* Redundant experts begin again with expert 0. 6 experts and redundant = 2 are 8 slots, 0 1 2 3 4 5 0 1;
+ * with ep = 4 a rank has 2 of them (docs/rules.md 6.2, 6.3). */
 static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_t redundant) {
   int64_t experts = engine->layout->model->experts;
   const treadle_slots_spec spec = {.what = engine->words->text, .experts = experts, .ep = ep};
@@ -62,6 +66,8 @@ out:
   return status;
 }
 
+/* `wanted` slots in every layer, or 0 where only ep says what a number must be. The digest of the layout
+ * takes in what the file says, since its text has the path alone. */
 static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wanted) {
   const treadle_model *model = engine->layout->model;
   const char *path = treadle_settings_get(engine->words, "map");
@@ -84,6 +90,8 @@ out:
   return status;
 }
 
+/* Which of the ways holds: a map, else redundant experts, else round robin, else in order. Families that
+ * ignore redundant experts have none, and a map is refused for them. */
 treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool round_robin) {
   const treadle_model *model = engine->layout->model;
   const char *given = treadle_settings_get(engine->words, "redundant"),
@@ -124,7 +132,8 @@ treadle_status treadle_engine_names(treadle_engine *engine) {
   return TREADLE_OK;
 }
 
-/* An engine that does not split this family: every stage has everything. */
+/* An engine that does not split this family: every stage has everything. A layer is then on each stage, and
+ * its holders are the ranks of all of them (docs/rules.md 2.5). */
 static treadle_status repeat_stages(treadle_engine *engine) {
   treadle_chunks *chunks = &engine->spec.chunks;
   int32_t layers = engine->layout->model->layers;
@@ -147,6 +156,7 @@ static treadle_status require_stages(const treadle_engine *engine) {
     const treadle_chunk *chunk = &chunks->items[c];
     int64_t needs, has = 0;
     TRY(treadle_grid_trait_at(engine->layout, &engine->spec, engine->rules, "stage_needs", 0, -1, &needs));
+    /* Layer 0 is only asked whether the family says anything (docs/rules.md 2.4). */
     if (needs < 0) break; /* any stage will do */
     for (int32_t i = 0; i < chunk->layer_count && !has; i++)
       TRY(treadle_grid_trait_at(engine->layout, &engine->spec, engine->rules, "stage_needs",
@@ -159,6 +169,8 @@ out:
   return status;
 }
 
+/* The chunks of stages, then the draft behind the last of them, then the grid. remainder_last is SGLang
+ * (docs/rules.md 2.5), which also refuses more stages than layers. */
 treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last) {
   treadle_settings *words = engine->words;
   treadle_layout *layout = engine->layout;

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* stages is [stages, variants]: a rank's table follows from its indices of pp and ep. */
 static const treadle_grid_stage *stage_of(const treadle_layout *layout, int64_t layout_rank) {
   const treadle_grid *grid = treadle_grid_of(layout);
   return &grid->stages[treadle_dim_index(grid->pp, layout_rank) * grid->variants +
@@ -23,7 +24,9 @@ typedef struct part_place {
 } part_place;
 
 /* Appends the pieces of experts [expert, expert + count), which lie in slots [slot, slot + count); of all of the tensor
- * when it is not of experts (count 0). */
+ * when it is not of experts (count 0). A piece is the part's box with [experts] in front: experts in a row
+ * of slots are slot_stride bytes apart, which is the stride of axis 0. Each box of the part is a piece of
+ * its own. */
 static treadle_status push_experts(const part_place *p, const treadle_parts *parts, int64_t expert,
                                    int64_t slot, int64_t count, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -39,6 +42,7 @@ static treadle_status push_experts(const part_place *p, const treadle_parts *par
                                      parts->items[i].offset * size};
     treadle_part_canonical(&rule->parts[p->position], &parts->items[i], &piece.box, piece.stride);
     for (int a = 0; a < TREADLE_MAX_AXES; a++) piece.stride[a] *= size;
+    /* Axis 0 of the tensor is its experts; the part has no such axis. */
     if (count > 0) {
       piece.box.start[0] = expert;
       piece.box.size[0] = count;
@@ -63,6 +67,8 @@ static treadle_status push_part(const treadle_layout *layout, int64_t layout_ran
   if (position >= storage->nparts - rule->also) /* one more expert, behind the others */
     return push_experts(&place, parts, 0, storage->slots, 0, pieces);
   const treadle_slots *slots = treadle_grid_of(layout)->slots[storage->layer];
+  /* `first` is the rank's first slot of all; slots in the window count from 0. Without a map slots are
+   * experts. Slots 4 5 6 0 1 of a map are two pieces: experts 4 to 6, and 0 to 1. */
   int64_t rank = treadle_dim_index(rule->ep, layout_rank), first = treadle_slots_first(slots, rank);
   if (!slots->logical)
     return storage->slots ? push_experts(&place, parts, first, 0, storage->slots, pieces) : TREADLE_OK;
@@ -76,7 +82,9 @@ out:
   return status;
 }
 
-/* What no part covers is filled: rows of padding behind the vocabulary's, a bias that another shard has. */
+/* What no part covers is filled: rows of padding behind the vocabulary's, a bias that another shard has.
+ * Padding of this kind is behind all that is held, in one line: so as many elements as are held come first,
+ * and the fill is the rest. Its box is [elements]. */
 static treadle_status push_padding(const treadle_storage *storage, int32_t index, int32_t with,
                                    int64_t elems_held, treadle_pieces *pieces) {
   int64_t size = (int64_t)treadle_dtype_bytes(storage->dtype), elems = storage->bytes / size;
@@ -91,7 +99,8 @@ static treadle_status push_padding(const treadle_storage *storage, int32_t index
   return treadle_array_push(pieces, fill);
 }
 
-/* The same of what lies behind each part (rule->least), in all experts at once. */
+/* The same of what lies behind each part (rule->least), in all experts at once. The box of a fill is
+ * [experts, rows, columns] here, without the axes that are not there. */
 static treadle_status push_gaps(const treadle_grid_rule *rule, const treadle_storage *storage,
                                 int32_t index, int32_t with, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -140,6 +149,7 @@ out:
   return status;
 }
 
+/* Pieces come in the order of storage tensors in the window, and in each part by part. */
 static treadle_status grid_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
   int64_t at = treadle_order_layout(&layout->order, rank);
@@ -160,6 +170,8 @@ static treadle_status grid_pieces_in(const treadle_layout *layout, int64_t rank,
   return status;
 }
 
+/* Every holder of the tensor on the rank's stage, those of no region too: a copy that is cut in another way
+ * is the rank's own all the same. */
 static treadle_status grid_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                      treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;
@@ -192,6 +204,7 @@ static const treadle_storage *grid_storages(const treadle_layout *layout, int64_
   return stage->storages;
 }
 
+/* With experts that have a storage tensor each, users count each of them, and the table has one for all. */
 static int32_t grid_public_count(const treadle_layout *layout, int64_t rank) {
   return stage_of(layout, treadle_order_layout(&layout->order, rank))->public_count;
 }
@@ -216,6 +229,8 @@ static int64_t grid_window_bytes_max(const treadle_layout *layout) {
   return treadle_grid_of(layout)->window_bytes_max;
 }
 
+/* The stage, the place in each dimension that a rule cuts over, and in ep: ranks that agree in all of these
+ * have the same pieces, whatever their place in dp or cp. */
 static uint64_t grid_coordinate(const treadle_layout *layout, int64_t rank) {
   const treadle_grid *grid = treadle_grid_of(layout);
   int64_t at = treadle_order_layout(&layout->order, rank);

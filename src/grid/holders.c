@@ -28,7 +28,9 @@ static treadle_box region_of(const treadle_grid *grid, const treadle_holder *hol
   return box;
 }
 
-/* Are two holders of one region cut alike, so that the same shard number means the same box and strides? */
+/* Are two holders of one region cut alike, so that the same shard number means the same box and strides?
+ * Holders of one rule are, in the same part: layers and stages share it. Of two rules only simple ones are
+ * compared, such as an embedding and its copy on the last stage. */
 static bool cut_alike(const treadle_grid *grid, const treadle_holder *x, const treadle_holder *y) {
   const treadle_storage *sx = storage_of(grid, x), *sy = storage_of(grid, y);
   const treadle_grid_rule *a = &grid->rules[sx->rule], *b = &grid->rules[sy->rule];
@@ -41,7 +43,10 @@ static bool cut_alike(const treadle_grid *grid, const treadle_holder *x, const t
          memcmp(&a->parts[0].of_axis, &b->parts[0].of_axis, sizeof a->parts[0].of_axis) == 0;
 }
 
-/* Storage tensors of all stages as holders, by tensor: counts, then ends, then begins, one array in three uses. */
+/* Storage tensors of all stages as holders, by tensor: counts, then ends, then begins, one array in three
+ * uses. With 2, 0 and 1 holders next is 0, 2, 2, 3 before the second walk, where each begins. That walk
+ * moves each to its end, 2, 2, 3, and next is holder_first + 1: so holder_first is 0, 2, 2, 3. Holders of a
+ * tensor come out in order of stage, storage tensor and part. */
 static treadle_status sort_holders(treadle_layout *layout, treadle_grid *grid) {
   size_t tensors = (size_t)layout->model->tensor_count;
   grid->holder_first = treadle_arena_alloc_array(&grid->arena, tensors + 2, sizeof *grid->holder_first);
@@ -78,7 +83,10 @@ static void swap_holders(treadle_holder *a, treadle_holder *b) {
   *b = swap;
 }
 
-/* Makes regions of the holders [0, count): each region's holders stand together, in order, those of none last. */
+/* Makes regions of the holders [0, count): each region's holders stand together, in order, those of none
+ * last. holders[0, done) are in regions already. What overlaps a region is passed over and stays behind; it
+ * is looked at again after the next region, and overlaps still. A part of kv_b_proj as W_UK is derived: it
+ * becomes a region only where no loaded tensor has the rows. */
 static int32_t make_regions(const treadle_grid *grid, treadle_holder *holders, int32_t count,
                             treadle_region *regions, int32_t base, int64_t *covered_p) {
   int32_t done = 0, region_count = 0;
@@ -150,11 +158,14 @@ treadle_status treadle_grid_list_holders(treadle_layout *layout, treadle_grid *g
       grid->dtypes[t] = tensor->dtype;
       continue;
     }
+    /* Regions lie inside of the tensor and do not overlap, so they tile it when their volumes add up. */
     if (covered != tensor->elems)
       REFUSE("layout '%s': %s %s: family %s has no rule for it", layout->text,
              covered ? "only a part of" : "no rank holds", tensor->name, model->family->name);
     grid->dtypes[t] = storage_of(grid, &grid->holders[base])->dtype;
     grid->adds[t] = grid->rules[storage_of(grid, &grid->holders[base])->rule].rule->add;
+    /* Equal for tensors of one pattern whose holders have the same stages, chunks and cuts in the same
+     * order and whose experts lie alike. */
     uint64_t placement = 0;
     for (int32_t h = base; h < base + count; h++) {
       const treadle_storage *storage = storage_of(grid, &grid->holders[h]);

@@ -12,13 +12,17 @@ static const char default_order[] = "tp-cp-ep-dp-pp";
 
 typedef treadle_megatron_options options;
 
-/* The grids of the dense and of the expert part: strides by the order of names. */
+/* The grids of the dense and of the expert part: strides by the order of names. 16 ranks with tp, cp, pp
+ * and ep of 2 each, in the usual order: dense tp 1, cp 2, dp 4, pp 8; experts tp 1, ep 2, dp 4, pp 8. In
+ * both of them dp has size 2. */
 typedef struct grid_sizes {
   const char *names[5]; /* in order, fastest first */
   int64_t strides[5];
   int count;
 } grid_sizes;
 
+/* One order text serves both grids: ep has size 1 in the dense one and cp in the one of experts, and tp and
+ * dp stand for etp and edp there (docs/rules.md 1.1). */
 static int64_t size_of(const options *o, const char *name, bool expert) {
   if (strcmp(name, "tp") == 0) return expert ? o->etp : o->tp;
   if (strcmp(name, "cp") == 0) return expert ? 1 : o->cp;
@@ -29,6 +33,8 @@ static int64_t size_of(const options *o, const char *name, bool expert) {
 
 static const char *const axis_names[] = {"tp", "cp", "ep", "dp", "pp", NULL};
 
+/* Reads the order, fastest first. Dimensions that it leaves out have size 1, and come last, where their
+ * strides do not matter. Names are pointers into axis_names, so they compare as such. */
 static treadle_status order_grid(const char *what, const options *o, bool expert, grid_sizes *grid) {
   const char *at = o->order;
   grid->count = 0;
@@ -56,6 +62,7 @@ static treadle_status order_grid(const char *what, const options *o, bool expert
              expert_axis ? o->ep : size);
     if (!named) grid->names[grid->count++] = *known;
   }
+  /* A stride is the product of the sizes before. */
   int64_t stride = 1;
   for (int i = 0; i < grid->count; i++) {
     grid->strides[i] = stride;
@@ -70,6 +77,8 @@ static int64_t stride_of(const grid_sizes *grid, const char *name) {
   return 1;
 }
 
+/* What is left of the ranks is dp in the dense grid and edp in the one of experts, two divisions of one
+ * number. */
 static treadle_status read_sizes(treadle_layout *layout, treadle_settings *words, options *o) {
   treadle_status status = TREADLE_OK;
   int64_t given_dp;
@@ -96,6 +105,7 @@ static treadle_status make_mesh(const char *what, const options *o, int64_t rank
   grid_sizes dense, expert;
   TRY(order_grid(what, o, false, &dense));
   TRY(order_grid(what, o, true, &expert));
+  /* tp-cp-ep-pp-dp on 8 ranks with tp = cp = pp = 2, ep = 1: dp is 1 and edp is 2, so it is refused. */
   bool pp_last = strcmp(o->order + strlen(o->order) - 2, "pp") == 0; /* of the names as given */
   if (!pp_last && o->pp > 1 && o->dp != o->edp)
     REFUSE(
@@ -106,6 +116,8 @@ static treadle_status make_mesh(const char *what, const options *o, int64_t rank
     REFUSE("layout '%s': order=%s gives the dense and the expert part different pipeline groups (strides "
            "%" PRId64 " and %" PRId64 ")",
            what, o->order, stride_of(&dense, "pp"), stride_of(&expert, "pp"));
+  /* pp is in both grids, and its strides are equal by now; the other dimensions of the two overlap.
+   * Experts are cut over etp and dealt over ep, all other weights are cut over tp. */
   mesh->ranks = ranks;
   treadle_mesh_add(mesh, "tp", o->tp, stride_of(&dense, "tp"));
   treadle_mesh_add(mesh, "cp", o->cp, stride_of(&dense, "cp"));
@@ -118,6 +130,8 @@ out:
   return status;
 }
 
+/* Rows of all ranks, to a multiple of d * tp (docs/rules.md 3): 151936 rows with d = 128 and tp = 4 become
+ * 152064. */
 static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
   const options *o = context;
   if (o->padded) return o->padded;
@@ -145,6 +159,8 @@ out:
   return status;
 }
 
+/* The normal form names what differs from what is usual, always in this order, so that equal layouts have
+ * equal texts. */
 static void write_normal(treadle_builder *normal, const options *o, const treadle_megatron_stages *given,
                          const char *spec) {
   treadle_normal_size(normal, "tp", o->tp);
@@ -166,7 +182,9 @@ static void write_normal(treadle_builder *normal, const options *o, const treadl
   if (strcmp(spec, "te") != 0) treadle_normal_text(normal, "spec", spec);
 }
 
-/* How experts are stored, and which lie where. */
+/* How experts are stored, and which lie where. spec te has them grouped unless asked otherwise, spec local
+ * sequential. Each form is a name in conditions of rules (docs/rules.md 4.6); experts are dealt to ep in
+ * order, as many to each rank (6.1). */
 static treadle_status read_experts(const treadle_layout *layout, treadle_settings *words, const options *o,
                                    treadle_grid *grid, treadle_grid_spec *spec, treadle_builder *normal) {
   static const char *const forms[] = {"grouped", "sequential", "stacked", "legacy"};
@@ -207,6 +225,8 @@ out:
   return status;
 }
 
+/* Also called by the distributed optimizer, whose parameters are those of a Megatron layout. The mesh comes
+ * before requirements, which speak of its sizes; stages come last. */
 treadle_status treadle_megatron_read(treadle_layout *layout, treadle_settings *words, treadle_grid *grid,
                                      treadle_megatron_options *o, treadle_grid_spec *spec,
                                      treadle_builder *normal) {

@@ -14,6 +14,8 @@ typedef struct rule_scope {
   int64_t layer; /* -1: none */
 } rule_scope;
 
+/* Sizes of the mesh come first, then the layer, then what the layout type says, and the model's names last:
+ * so tp is always that of the layout. Only the model has names with a member. */
 static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,
                               bool *found_p) {
   const rule_scope *scope = context;
@@ -54,6 +56,7 @@ typedef struct named_values {
 
 static treadle_status add_value(void *context, const char *name) {
   named_values *values = context;
+  /* The space in front and the words behind keep `h` from being found in `nh`: each name is said once. */
   int64_t value = 0;
   bool found = false;
   char word[80];
@@ -64,6 +67,7 @@ static treadle_status add_value(void *context, const char *name) {
   return TREADLE_OK;
 }
 
+/* The message has the requirement's own words, its condition, and what the names in it are. */
 static treadle_status refuse_requirement(const rule_scope *scope, const treadle_requirement *require) {
   named_values values = {.scope = *scope};
   (void)treadle_expr_check("requires", require->that, add_value, &values);
@@ -79,6 +83,7 @@ treadle_status treadle_grid_require(const treadle_layout *layout, const treadle_
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < engine->require_count; i++) {
     const treadle_requirement *require = &engine->requirements[i];
+    /* A requirement that names l is asked of each decoder layer, others once, without a layer. */
     bool by_layer = treadle_expr_names(require->that, "l");
     for (int64_t layer = by_layer ? 0 : -1; layer < (by_layer ? layout->model->layers : 0); layer++) {
       int64_t holds;

@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where the usual padding does not divide: to a multiple of 64 * shards. */
+/* Where the usual padding does not divide: to a multiple of 64 * shards. 200 rows over 5: 256 is not
+ * divisible, 320 is. 320 rows over 3 become 384 (docs/rules.md 3). */
 static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
   int64_t padded = treadle_engine_rows(context, rows, shards), unit = 64 * shards;
   return padded % shards == 0 ? padded : (rows + unit - 1) / unit * unit;
@@ -43,6 +44,8 @@ static treadle_status read_choice(treadle_settings *words, const char *key, cons
   return TREADLE_OK;
 }
 
+/* tp is split twice: attn_tp * attn_cp * attn_dp = moe_tp * ep * moe_dp = tp, each the fastest first
+ * (docs/rules.md 1.3). */
 static treadle_status read_options(treadle_layout *layout, treadle_settings *words, options *o) {
   treadle_status status = TREADLE_OK;
   bool other; /* storage of experts than the family's usual one */
@@ -58,6 +61,7 @@ static treadle_status read_options(treadle_layout *layout, treadle_settings *wor
   TRY(read_choice(words, "a2a", "none", "deepep", &o->deepep));
   TRY(read_choice(words, "moe", o->triton_is_default ? "triton" : "triton_kernels",
                   o->triton_is_default ? "triton_kernels" : "triton", &other));
+  /* The usual form is triton_kernels in some families, and triton in others. */
   o->triton_kernels = other == o->triton_is_default;
   const int64_t sizes[] = {o->tp, o->pp};
   TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
@@ -75,6 +79,7 @@ static treadle_status read_options(treadle_layout *layout, treadle_settings *wor
     REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep = 1 or ep * moe_dp = tp, attn_cp = moe_dp and pp = 1,"
            " and ep is %" PRId64 ", tp %" PRId64 ", attn_cp %" PRId64 ", pp %" PRId64,
            words->text, o->moe_dp, o->ep, o->tp, o->attn_cp, o->pp);
+  /* tp = 8 with attn_dp = 2, attn_cp = 2 leaves attn_tp = 2; with ep = 4 it leaves moe_tp = 2. */
   o->attn_tp = o->tp / o->attn_dp / o->attn_cp;
   o->moe_tp = o->tp / o->ep / o->moe_dp;
 out:
@@ -96,6 +101,7 @@ static void write_normal(treadle_builder *normal, const options *o) {
     treadle_normal_text(normal, "moe", o->triton_kernels ? "triton_kernels" : "triton");
 }
 
+/* A rule with `also` stacks the shared expert behind the routed ones (docs/rules.md 6.3). */
 static bool fuses_shared(const treadle_engine_rules *rules) {
   for (int32_t r = 0; r < rules->count; r++)
     if (rules->rules[r].also > 0) return true;
@@ -123,6 +129,9 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
     REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s",
            words->text, layout->model->family->name);
   engine.spec.padded_rows = padded_rows;
+  /* With tp = 8, attn_dp = 2, ep = 4 rank 5 of a stage is 1 of attn_tp = 4 in attn_dp 1, and 1 of
+   * moe_tp = 2 in ep 2. A name such as embed_tp is one group or another by the options, so that rules name
+   * what they cut over and ask no more (docs/rules.md 9.2). */
   treadle_mesh *mesh = &engine.spec.mesh;
   treadle_mesh_add(mesh, "tp", o.tp, 1);
   treadle_mesh_add(mesh, "attn_tp", o.attn_tp, 1);
@@ -147,6 +156,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_grid_number(&engine.spec, "shared_fused", o.fused);
   treadle_grid_number(&engine.spec, "triton_kernels", o.triton_kernels);
   TRY(treadle_engine_place(&engine, o.ep, false));
+  /* Every rank has as many slots here; only vLLM deals what does not divide (docs/rules.md 6.3). */
   if (engine.spec.slots && engine.spec.slots[0]->count % o.ep != 0)
     REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64, words->text,
            engine.spec.slots[0]->count, o.ep);

@@ -33,7 +33,10 @@ out:
   return status;
 }
 
-/* Lists the slots of each expert. */
+/* Lists the slots of each expert. A counting sort: counts are kept two places on, so that after they are
+ * added up first[e + 1] is where expert e begins; filling moves it to its end, which is where e + 1 begins.
+ * Slots 0 1 2 0 of 3 experts: first is 0 0 2 3 4 before the last loop and 0 2 3 4 4 after it. Places are
+ * 0 3 of expert 0, 1 of expert 1, 2 of expert 2. */
 static treadle_status invert(const char *what, int64_t layer, treadle_slots *slots, treadle_arena *arena) {
   int32_t *first = treadle_arena_alloc_array(arena, (size_t)slots->experts + 2, sizeof *first);
   int32_t *places = treadle_arena_alloc_array(arena, (size_t)slots->count + 1, sizeof *places);
@@ -51,6 +54,8 @@ static treadle_status invert(const char *what, int64_t layer, treadle_slots *slo
   return TREADLE_OK;
 }
 
+/* logical is [count] over all ranks of ep: rank 0's slots first. The hash tells layers apart that place
+ * their experts in other ways; maps that are equal have equal ones. */
 treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, const int32_t *logical,
                                  int64_t count, treadle_arena *arena, const treadle_slots **slots_p) {
   int64_t experts = spec->experts;
@@ -70,6 +75,8 @@ treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, 
   return invert(spec->what, layer, slots, arena);
 }
 
+/* 6 experts in 8 slots: 0 1 2 3 4 5 0 1. So does vLLM start with redundant experts, and SGLang
+ * (docs/rules.md 6.2, 6.3). */
 treadle_status treadle_slots_again(const treadle_slots_spec *spec, int64_t layer, int64_t count,
                                    treadle_arena *arena, const treadle_slots **slots_p) {
   int32_t *logical = treadle_arena_alloc_array(arena, (size_t)count, sizeof *logical);
@@ -78,6 +85,8 @@ treadle_status treadle_slots_again(const treadle_slots_spec *spec, int64_t layer
   return treadle_slots_map(spec, layer, logical, count, arena, slots_p);
 }
 
+/* 5 experts over ep = 2: 0 2 4 on rank 0, 1 3 on rank 1. The first 5 % 2 ranks have one more, as the slots
+ * of ranks are counted everywhere. */
 treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_arena *arena,
                                          const treadle_slots **slots_p) {
   const treadle_slots_spec spec = {.what = "round robin", .experts = experts, .ep = ep};
@@ -91,6 +100,7 @@ treadle_status treadle_slots_round_robin(int64_t experts, int64_t ep, treadle_ar
 
 /* ---- Files ---- */
 
+/* A list is [count], rank 0's slots first; count / ep of them are a rank's. */
 static treadle_status read_list(const treadle_slots_spec *spec, const char *path, const json_t *list,
                                 int64_t layer, treadle_arena *arena, const treadle_slots **slots_p) {
   const char *what = spec->what;
@@ -126,6 +136,8 @@ treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *p
   if (!json_is_array(lists))
     REFUSE("layout '%s': %s: has no list%s", what, path,
            json_is_object(root) ? " physical_to_logical_map" : "");
+  /* One list is for all layers; [layers, slots] has a list each. A file without the MTP layers has as many
+   * as there are decoder layers; one with more than the model has is read as far as the model goes. */
   bool one = given > 0 && json_is_integer(json_array_get(lists, 0));
   bool decoders = mtp > 0 && (int64_t)given == layers - mtp;
   if (!one && (given == 0 || (given != 1 && (int64_t)given < layers && !decoders)))
@@ -135,12 +147,15 @@ treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *p
   for (int64_t layer = 0; layer < layers; layer++) {
     const json_t *list = one ? lists : json_array_get(lists, given == 1 ? 0 : (size_t)layer);
     bool again = layer > 0 && (one || given == 1);
+    /* All layers share one map where the file has one. Lists that are missing are those of MTP layers: they
+     * have as many slots as layer 0, in order. */
     if (again)
       slots[layer] = slots[0];
     else if (!list)
       TRY(treadle_slots_again(spec, layer, slots[0]->count, arena, &slots[layer]));
     else
       TRY(read_list(spec, path, list, layer, arena, &slots[layer]));
+    /* A rank has as many slots in every layer: variants of stages are chosen by those of layer 0. */
     if (slots[layer]->count != slots[0]->count)
       REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots, layer 0 has %" PRId64, what, path,
              layer, slots[layer]->count, slots[0]->count);

@@ -17,6 +17,8 @@ static treadle_status check_stages(const char *what, int64_t stages, int64_t per
   return TREADLE_OK;
 }
 
+/* items is [stages, per_stage]: chunk v of stage p is items[p * per_stage + v]. Until something else is
+ * said the first chunk of all has the embedding, and the last one the final norm and the head. */
 static treadle_status make_chunks(int64_t stages, int64_t per_stage, treadle_arena *arena,
                                   treadle_chunks *chunks) {
   chunks->stages = (int32_t)stages;
@@ -32,6 +34,7 @@ static treadle_status make_chunks(int64_t stages, int64_t per_stage, treadle_are
   return TREADLE_OK;
 }
 
+/* A chunk has layers in a row: [first, first + count). */
 static treadle_status set_layers(treadle_chunk *chunk, int64_t first, int64_t count, treadle_arena *arena) {
   chunk->layer_count = (int32_t)count;
   chunk->layers = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *chunk->layers);
@@ -40,6 +43,7 @@ static treadle_status set_layers(treadle_chunk *chunk, int64_t first, int64_t co
   return TREADLE_OK;
 }
 
+/* No layer twice and as many as there are: so each of them once. */
 static treadle_status check_cover(const char *what, int64_t layers, const treadle_chunks *chunks,
                                   treadle_arena *arena) {
   char *seen = treadle_arena_alloc(arena, (size_t)layers + 1);
@@ -60,7 +64,9 @@ static treadle_status check_cover(const char *what, int64_t layers, const treadl
 
 /* ---- Megatron: counts ---- */
 
-/* Slots of every stage; a slot is a layer, or the embedding or the loss where they are accounted for. */
+/* Slots of every stage; a slot is a layer, or the embedding or the loss where they are accounted for. slots
+ * is [pp], docs/rules.md 2.1. 61 layers over pp = 4 with first = 13 are 13, 16, 16, 16; 14 layers with both
+ * splits are 16 slots, 4 each. */
 static treadle_status slots_of_stages(const char *what, int64_t layers, const treadle_megatron_stages *o,
                                       int64_t *slots) {
   int64_t pp = o->pp, others = pp - (o->first > 0) - (o->last > 0);
@@ -104,7 +110,11 @@ static treadle_status stages_by_count(const char *what, int64_t layers, const tr
       REFUSE("layout '%s': %" PRId64 " layers of stage %" PRId64 " are not divisible by vpp=%" PRId64, what,
              slots[p], p, vpp);
   TRY(make_chunks(pp, vpp, arena, chunks));
-  /* Slots are numbered chunk by chunk, virtual stages outside, stages inside. */
+  /* Slots are numbered chunk by chunk, virtual stages outside, stages inside. The slot of layer l is l: the
+   * embedding is slot -1, and the loss is slot `layers`, so both fall away where a chunk is clipped to
+   * [0, layers). 14 layers over 4 with both splits: [-1, 3), [3, 7), [7, 11), [11, 15) are layers 0-2, 3-6,
+   * 7-10, 11-13. 8 layers over pp = 2, vpp = 2: 0-1 and 2-3 are the first chunks of the two stages, 4-5 and
+   * 6-7 the second ones. */
   int64_t slot = o->embedding_split ? -1 : 0;
   for (int64_t v = 0; v < vpp; v++)
     for (int64_t p = 0; p < pp; p++) {
@@ -141,7 +151,8 @@ static int64_t read_times(const char **at) {
   return times > MAX_EXPANDED ? -1 : times;
 }
 
-/* (xyz)*n and x*n written out, commas dropped. */
+/* (xyz)*n and x*n written out, commas dropped. E(t*2|)*2tL becomes Ett|tt|tL. Outside of a group each
+ * letter is a group of its own, so x*n is the same case. */
 static treadle_status expand(const char *what, const char *text, char *out) {
   size_t used = 0;
   for (const char *at = text; *at;) {
@@ -185,6 +196,8 @@ static treadle_status expand(const char *what, const char *text, char *out) {
   return TREADLE_OK;
 }
 
+/* docs/rules.md 2.2. Ett|tt|tt|ttL over pp = 2 has 4 stages, so vpp is 2: rank 0 has layers 0-1 and 4-5,
+ * rank 1 has 2-3 and 6-7. */
 static treadle_status stages_by_string(const char *what, int64_t layers, treadle_megatron_stages *o,
                                        treadle_arena *arena, treadle_chunks *chunks) {
   treadle_status status = TREADLE_OK;
@@ -239,6 +252,7 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
       next += *at == 't';
       here += *at == 'm';
     }
+    /* Chunk s / pp of rank s % pp, in [pp, vpp]: of 4 stages over 2 ranks, 0 to 3 are items 0, 2, 1, 3. */
     treadle_chunk *chunk = &chunks->items[s % o->pp * vpp + s / o->pp];
     TRY(set_layers(chunk, begin, next - begin, arena));
     if (here && (here != mtp || s / o->pp != vpp - 1))
@@ -249,7 +263,8 @@ out:
   return status;
 }
 
-/* With MTP layers the final norm goes with the last decoder layer. */
+/* With MTP layers the final norm goes with the last decoder layer. Behind them stand MTP layers, in a chunk
+ * that need not have any decoder layer (docs/rules.md 2.3). */
 static void place_norm(int64_t layers, treadle_chunks *chunks) {
   for (int32_t c = 0; c < chunks->count; c++) {
     treadle_chunk *chunk = &chunks->items[c];
@@ -257,6 +272,8 @@ static void place_norm(int64_t layers, treadle_chunks *chunks) {
   }
 }
 
+/* MTP layers stand in the last chunk of all, unless the text says where (docs/rules.md 2.3). A text gives
+ * vpp; else vpp that is not given is 1. */
 treadle_status treadle_stages_megatron(const char *what, int64_t layers, treadle_megatron_stages *options,
                                        treadle_arena *arena, treadle_chunks *chunks_p) {
   treadle_status status = TREADLE_OK;
@@ -276,6 +293,8 @@ out:
 
 /* ---- Engines ---- */
 
+/* One chunk a stage, layers in order. 62 layers over 4, with a remainder of 2: vLLM has 15, 16, 16, 15 and
+ * SGLang 15, 15, 16, 16 (docs/rules.md 2.4, 2.5). */
 treadle_status treadle_stages_engine(const char *what, int64_t layers, const treadle_engine_stages *options,
                                      treadle_arena *arena, treadle_chunks *chunks_p) {
   treadle_status status = TREADLE_OK;
@@ -305,6 +324,8 @@ out:
   return status;
 }
 
+/* It is behind the other chunks, and so behind all else in the window of the last stage. Number 1 tells it
+ * from the main model, whose chunks are number 0. */
 treadle_status treadle_stages_add_draft(treadle_arena *arena, treadle_chunks *chunks) {
   treadle_chunk *items = treadle_arena_alloc_array(arena, (size_t)chunks->count + 1, sizeof *items);
   if (!items) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");

@@ -65,6 +65,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   TRY(treadle_settings_size(words, "pp", 1, &pp));
   TRY(treadle_settings_size(words, "dp", 1, &dp));
   TRY(treadle_settings_size(words, "pcp", 1, &pcp));
+  /* What is left of the ranks is replicas of the engine, slowest. */
   const int64_t sizes[] = {tp, pcp, pp, dp};
   TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
   TRY(check_decode(&engine, tp, pcp));
@@ -76,6 +77,10 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
     REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1", words->text);
   int64_t inner = tp * pcp, ep = ep_on ? inner * dp : 1;
 
+  /* rank = t + tp * (c + pcp * (p + pp * d)). Stages lie between pcp and dp, so the group of experts has
+   * two digits: low (t, c) with stride 1, high d with stride tp * pcp * pp. With tp = 2, pp = 2, dp = 2
+   * stage 0 is ranks 0, 1, 4, 5, and these are 0, 1, 2, 3 of ep or of moe_tp, whichever is on; the other
+   * one has size 1 (docs/rules.md 1.2). */
   treadle_mesh *mesh = &engine.spec.mesh;
   treadle_mesh_add(mesh, "tp", tp, 1);
   treadle_mesh_add(mesh, "pcp", pcp, tp);
@@ -93,6 +98,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_normal_size(normal, "dp", dp);
   treadle_normal_size(normal, "pcp", pcp);
   if (ep_on) treadle_normal_text(normal, "ep", "on");
+  /* Experts that are cut inside of fp8 blocks get finer ones (docs/rules.md 4.10). */
   engine.spec.refines_blocks = true;
   treadle_grid_number(&engine.spec, "ep_on", ep > 1);
   treadle_grid_number(&engine.spec, "eplb", eplb);

@@ -6,6 +6,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* q_proj [2, 4, 128, 1024] is a matrix of 1024 x 1024: a step of its axes is 512, 128, 1 rows and 1 column.
+ * Experts stand in front, [experts, rows, columns], and each has a matrix and a grid of blocks of its own.
+ * 576 rows in blocks of 128 are 5 blocks down, the last one with 64 rows. */
 treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
   const treadle_tensor *tensor = &model->tensors[index];
   treadle_blocks blocks = {.tensor = tensor, .experts = 1, .rows = 1, .columns = 1};
@@ -14,6 +17,8 @@ treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
   blocks.first_row = first;
   blocks.first_column = tensor->naxes;
   if (first) blocks.experts = tensor->axis[0];
+  /* Dimension `first` is the rows. From the last axis on, a weight is the product of the later axes of its
+   * dimension. */
   for (int a = tensor->naxes - 1; a >= first; a--) {
     bool row = tensor->axis_dim[a] == first;
     int64_t *size = row ? &blocks.rows : &blocks.columns;
@@ -30,6 +35,7 @@ treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Blocks at the lower and at the right end may be partial: the rectangle ends with the matrix. */
 treadle_rectangle treadle_blocks_row(const treadle_blocks *blocks, int64_t expert, int64_t down,
                                      int64_t column, int64_t columns) {
   treadle_rectangle block_row = {expert, down * blocks->high, blocks->high, column * blocks->wide,
@@ -39,6 +45,8 @@ treadle_rectangle treadle_blocks_row(const treadle_blocks *blocks, int64_t exper
   return block_row;
 }
 
+/* A range of rows is up to 2 * axes - 1 boxes, each of them with all columns; then each is cut to the range
+ * of columns. */
 treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const treadle_rectangle *of,
                                        treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;
@@ -48,6 +56,7 @@ treadle_status treadle_rectangle_boxes(const treadle_blocks *blocks, const tread
     whole.start[0] = of->expert;
     whole.size[0] = 1;
   }
+  /* Rows and columns are one axis each, as in most weights: one box. */
   if (blocks->first_column - blocks->first_row == 1 && blocks->tensor->naxes - blocks->first_column == 1) {
     whole.start[blocks->first_row] = of->row;
     whole.size[blocks->first_row] = of->rows;
@@ -65,6 +74,7 @@ out:
   return status;
 }
 
+/* Row and column of the first element in its block, rows in the high half. 0: it begins on a border. */
 uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *piece) {
   const treadle_blocks blocks = treadle_blocks_of(model, piece->tensor);
   int64_t row = 0, column = 0;
@@ -73,6 +83,7 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
   return (uint64_t)(row % blocks.high) << 32 | (uint64_t)(column % blocks.wide);
 }
 
+/* An end inside of a block is no cut where the matrix ends there too. */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece) {
   const treadle_blocks blocks = treadle_blocks_of(model, piece->tensor);
   int64_t end[2] = {1, 1}; /* of columns, of rows */
@@ -85,7 +96,10 @@ bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece) 
 
 /* ---- Places ---- */
 
-/* The first axis of first..last from which on steps of the box follow each other without a gap. */
+/* The first axis of first..last from which on steps of the box follow each other without a gap. [2, 4, 128]
+ * with all 128 rows of 2 heads of one group gives the axis of heads: 256 rows are one run. The axes behind
+ * must be whole, or rows of the matrix would be left out; the stride must go on, or they would not be at
+ * one distance. */
 static int run_axis(const treadle_blocks *blocks, const treadle_piece *piece, int first, int last) {
   int a = last;
   while (a > first && piece->box.size[a] == blocks->tensor->axis[a] &&
@@ -100,7 +114,8 @@ static int64_t steps_before(const treadle_box *box, int first, int run) {
   return steps;
 }
 
-/* Moves to step `step` of axes first..run - 1 of the box. */
+/* Moves to step `step` of axes first..run - 1 of the box. Steps are in row-major order of these axes: step
+ * 5 of a box [2, 3] is (1, 2). It adds to the row (or column) of the matrix and to the offset in bytes. */
 static void add_step(const treadle_blocks *blocks, const treadle_piece *piece, int first, int run,
                      int64_t step, int64_t *at, int64_t *offset) {
   for (int a = run - 1; a >= first; a--) {
@@ -111,6 +126,8 @@ static void add_step(const treadle_blocks *blocks, const treadle_piece *piece, i
   }
 }
 
+/* Rows from row_axis on are at one distance, and so are columns from column_axis on: one rectangle. The
+ * axes before them are walked: experts, then steps of rows, then steps of columns. */
 treadle_status treadle_blocks_placed(const treadle_blocks *blocks, const treadle_piece *piece,
                                      treadle_placed_rectangles *places) {
   treadle_status status = TREADLE_OK;
@@ -136,6 +153,7 @@ treadle_status treadle_blocks_placed(const treadle_blocks *blocks, const treadle
         place.of.column += box->start[column_axis] * blocks->weight[column_axis];
         place.of.rows = box->size[row_axis] * blocks->weight[row_axis];
         place.of.columns = box->size[column_axis] * blocks->weight[column_axis];
+        /* One row, one column of the matrix further: a step of the last axis of each. */
         place.row_stride = piece->stride[last_row];
         place.column_stride = piece->stride[last_column];
         TRY(treadle_array_push(places, place));
@@ -157,7 +175,8 @@ static void sort_places(treadle_placed_rectangles *places) {
   if (!sorted) qsort(places->items, places->count, sizeof *places->items, compare_places);
 }
 
-/* Places whose rows continue those of the one before become one with it. */
+/* Places whose rows continue those of the one before become one with it. Sorted by address, so what
+ * continues a place comes right after it, or not at all where columns are apart. */
 static void join_places(treadle_placed_rectangles *places) {
   size_t count = 0;
   for (size_t i = 0; i < places->count; i++) {
@@ -174,6 +193,8 @@ static void join_places(treadle_placed_rectangles *places) {
   places->count = count;
 }
 
+/* Codes and values of one tensor may both lie on a rank; the caller asks for one of them. Of a piece with
+ * many experts the one asked for is cut out first. */
 treadle_status treadle_blocks_places(const treadle_blocks *blocks, const treadle_pieces *pieces,
                                      int64_t expert, bool codes, treadle_placed_rectangles *places) {
   treadle_status status = TREADLE_OK;
@@ -227,6 +248,7 @@ size_t treadle_placed_of(const treadle_placed_rectangles *places, int64_t expert
   return end;
 }
 
+/* Expert apart: the caller has looked at it. */
 static bool has(const treadle_rectangle *of, int64_t row, int64_t column) {
   return row >= of->row && row < of->row + of->rows && column >= of->column &&
          column < of->column + of->columns;

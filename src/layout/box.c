@@ -20,6 +20,7 @@ int64_t treadle_box_elems(const treadle_box *box) {
   return elems;
 }
 
+/* Only numbers and no padding between them, so bytes compare. */
 bool treadle_box_equal(const treadle_box *a, const treadle_box *b) { return memcmp(a, b, sizeof *a) == 0; }
 
 bool treadle_box_meet(const treadle_box *a, const treadle_box *b, treadle_box *box_p) {
@@ -36,6 +37,8 @@ bool treadle_box_meet(const treadle_box *a, const treadle_box *b, treadle_box *b
   return true;
 }
 
+/* [4, 4] less the [2, 2] in its middle: rows 0 and 3, each [1, 4], then columns 0 and 3 of the two rows
+ * between, each [2, 1]. The parts are disjoint, since `rest` shrinks to the common range axis by axis. */
 treadle_status treadle_box_subtract(const treadle_box *from, const treadle_box *without,
                                     treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;
@@ -62,6 +65,7 @@ out:
   return status;
 }
 
+/* Where nothing meets, nothing is copied. */
 treadle_status treadle_boxes_subtract(treadle_boxes *boxes, const treadle_box *without,
                                       treadle_boxes *spare) {
   treadle_status status = TREADLE_OK;
@@ -78,6 +82,9 @@ out:
   return status;
 }
 
+/* Elements 5 to 19 of [2, 3, 4], 12 to a step of axis 0: the head begins in step 0, and is (0, 1, 1..3) and
+ * (0, 2, all); no step is whole; the tail, 8 elements of step 1, is (1, 0..1, all). In all 3 + 4 + 8 = 15.
+ * Each axis gives a head, steps that are whole, and a tail, so the boxes come in row-major order. */
 treadle_status treadle_box_range(const treadle_box *box, int first, int last, int64_t low, int64_t high,
                                  treadle_boxes *boxes) {
   treadle_status status = TREADLE_OK;
@@ -86,6 +93,8 @@ treadle_status treadle_box_range(const treadle_box *box, int first, int last, in
   for (int a = first + 1; a <= last; a++) inner *= box->size[a];
   if (first > last) return treadle_array_push(boxes, *box);
 
+  /* Steps of axis `first`: head is where the range begins, tail is where it ends. Equal: all of it is
+   * inside of one step, and the first branch has it whole. */
   int64_t head = low / inner, tail = high / inner;
   treadle_box part = *box;
   part.size[first] = 1;
@@ -137,7 +146,10 @@ static bool disjoint(const treadle_box *boxes, size_t count) {
 }
 
 /* Are boxes pairwise disjoint? Splits them at planes of axis `axis` and on, `stuck` axes in a row without
- * a plane; when no axis splits, every pair is compared. */
+ * a plane; when no axis splits, every pair is compared. A plane lies where every box before it ends at or
+ * before the start of the next one: boxes on its two sides cannot meet, so each side is looked at alone.
+ * `end` is the furthest end so far. Boxes of a grid come apart axis by axis; pairs are
+ * compared only where no plane is free of boxes, as in a pinwheel. */
 static bool disjoint_by_planes(treadle_box *boxes, size_t count, int axis, int stuck) {
   if (count <= 1) return true;
   if (stuck == TREADLE_MAX_AXES) return disjoint(boxes, count);
@@ -161,6 +173,7 @@ static bool disjoint_by_planes(treadle_box *boxes, size_t count, int axis, int s
   return true;
 }
 
+/* Inside of `whole`, disjoint, and as many elements: then nothing is left out. */
 bool treadle_box_tiles(const treadle_box *whole, treadle_box *boxes, size_t count) {
   int64_t elems = 0;
   for (size_t i = 0; i < count; i++) {

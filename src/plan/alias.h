@@ -23,7 +23,7 @@ typedef struct treadle_resident_run {
 
 typedef TREADLE_ARRAY(treadle_resident_run) treadle_resident_runs;
 
-/* The runs of a rank, by `to`. classes are those of the pair. */
+/* The runs of a rank, by `to`. lanes are those of the pair. */
 treadle_status treadle_resident_runs_find(const treadle_lanes *lanes, int64_t rank, int64_t page_bytes,
                                           treadle_resident_runs *runs);
 

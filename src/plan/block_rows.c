@@ -1,4 +1,7 @@
 /* Block rows of one rank in one direction. */
+/* A tensor is a matrix [experts, rows, columns] here, rows and columns each one axis or several, flattened
+ * (layout/blocks.h); without experts it is one expert. Its blocks are [experts, down, across]: 300 rows in
+ * blocks of 128 are down = 3, the last one with 44 rows. docs/rules.md 4.10. */
 #include "plan/block_rows_parts.h"
 
 #include "base/dtype.h"
@@ -41,7 +44,8 @@ void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
   treadle_scale_set_release(&walk->scale_set);
 }
 
-/* Codes and scales of the tensor at hand in this rank's window. */
+/* Codes and scales of the tensor at hand in this rank's window.
+ * Codes are [experts, rows, columns]; scales are [experts, down, across], a matrix whose blocks are 1 x 1. */
 static treadle_status find_places(const treadle_block_row_walk *w, const treadle_layout *layout,
                                   treadle_placed_rectangles *codes, treadle_placed_rectangles *scales) {
   treadle_status status = TREADLE_OK;
@@ -52,7 +56,8 @@ out:
   return status;
 }
 
-/* Turns to a tensor: to its waves alone. */
+/* Turns to a tensor: to its waves alone.
+ * What the rank holds is found later, when something is made: cutting alone does not need it. */
 static void start(treadle_block_row_walk *w, int32_t tensor) {
   if (w->tensor == tensor) return;
   w->tensor = tensor;
@@ -64,6 +69,7 @@ treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32
   treadle_status status = TREADLE_OK;
   start(w, tensor);
   if (w->has_sources) return TREADLE_OK;
+  /* Lenders keep their memory and forget whose it is. */
   for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
   w->lender = w->next_lender = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
@@ -80,7 +86,9 @@ out:
 
 /* ---- Waves ---- */
 
-/* The first element of a block row: true where the class at hand has it. */
+/* The first element of a block row: true where the lane at hand has it.
+ * That is [expert, down * high, 0], as a coordinate on every axis. Rows of several axes count like digits,
+ * the slow axis first: with axes [2, 3, 64] their weights are 192, 64 and 1, and row 128 is (0, 2, 0). */
 static bool find_corner(const treadle_block_row_walk *w, int64_t expert, int64_t down, int64_t *at) {
   const treadle_blocks *blocks = &w->blocks;
   int64_t row = down * blocks->high;
@@ -99,8 +107,10 @@ static bool find_corner(const treadle_block_row_walk *w, int64_t expert, int64_t
   return has;
 }
 
-/* Rows of the common box, beginning at an element, that follow each other in the expert: in the order of its rows, and in that
- * of the box. */
+/* Rows of the common box, beginning at an element, that follow each other in the expert: in the order of
+ * its rows, and in that of the box. Rows of one axis do so up to the end of the box. Of several, each axis
+ * but the first must be whole in the box; otherwise the box jumps in the rows of the expert, and one row
+ * alone is sure. */
 static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *common,
                              const int64_t *corner) {
   int64_t rows = 0;
@@ -111,6 +121,8 @@ static int64_t rows_together(const treadle_blocks *blocks, const treadle_box *co
   return rows + 1;
 }
 
+/* The first element lies in one cell of each layout; what both share is its lane. It is kept, since the
+ * next block rows mostly begin in the same one. */
 treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert, int64_t down,
                                        int32_t *wave_p, int64_t *end_p) {
   treadle_status status = TREADLE_OK;
@@ -128,6 +140,7 @@ treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert
     TRY(treadle_layout_cells(w->to, w->tensor, &corner, &w->other_cells));
     assert(w->cells.count == 1 && w->other_cells.count == 1);
     const treadle_cell *from = &w->cells.items[0], *to = &w->other_cells.items[0];
+    /* Lanes have the pair in the order of the plan. On the way back the cells change places. */
     bool turned = w->from != w->lanes->from;
     w->common = treadle_lanes_common(w->lanes, w->tensor, turned ? to : from, turned ? from : to);
     w->common_box = w->common.box;
@@ -135,13 +148,16 @@ treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert
   }
   int64_t row = treadle_common_row(&w->common, at);
   *wave_p = treadle_common_wave(&w->common, w->lanes->waves, row, &end);
+  /* So many rows from the first one on have this wave. Each block row that begins among them has it, too,
+   * also one that ends behind them: with blocks of 128, 130 rows are two block rows. */
   int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, at));
   *end_p = down + (rows + high - 1) / high;
 out:
   return status;
 }
 
-/* Emits whole rows of a box. */
+/* Emits whole rows of a box.
+ * Rows of one axis are one box. Of several axes they are a few boxes, each cut by `box`. */
 static treadle_status emit_rows(treadle_block_row_walk *w, const treadle_blocks *blocks,
                                 const treadle_box *box, const treadle_rectangle *rows, int32_t wave,
                                 treadle_step_emit emit, void *context) {
@@ -173,6 +189,10 @@ static void rows_of(const treadle_blocks *blocks, const treadle_box *box, int64_
   }
 }
 
+/* Cuts a box [experts, rows, columns] by waves: expert by expert, in each from its first row to its last,
+ * always at borders of block rows. An expert that is whole in one wave waits in `same`, which grows by the
+ * next expert while that has the same wave: so 256 experts of one wave are one box. The rows of scales are
+ * block rows, high = 1, and have the waves of their weights. */
 static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit emit,
                           void *context) {
   treadle_block_row_walk *w = self;
@@ -189,6 +209,7 @@ static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, tr
     int64_t down = first / blocks.high, end, next_end, row = first;
     TRY(treadle_block_rows_wave(w, e, down, &wave, &next_end));
     while (row <= last) {
+      /* Goes on while the wave is the same; `next` and `next_end` are then of the block row `end`. */
       for (end = next_end; end * blocks.high <= last; end = next_end) {
         TRY(treadle_block_rows_wave(w, e, end, &next, &next_end));
         if (next != wave) break;
@@ -220,6 +241,9 @@ out:
 
 /* ---- Block rows ---- */
 
+/* Scratch is the block row alone, [of->rows, of->columns], row-major, each value `size` bytes. So the
+ * element of row r and column c lies at ((r - of->row) * of->columns + c - of->column) * size, whatever
+ * its expert. */
 treadle_block_row_part treadle_block_rows_part(const treadle_block_row_walk *w, const treadle_rectangle *of,
                                                const treadle_box *box, const treadle_piece *piece,
                                                treadle_dtype value, bool to_scratch) {
@@ -249,6 +273,9 @@ treadle_rectangle treadle_block_rows_meet(const treadle_rectangle *a, const trea
   return met;
 }
 
+/* `of` is what scratch has; `cut` is the part of it whose codes stand in the window, counted from `of` on.
+ * skip: so many columns of the first block lie before `of`. With blocks 128 wide, columns [160, 288) are
+ * the end of block 1 and the begin of block 2: across = 1, skip = 32, two blocks. */
 treadle_block_row treadle_block_rows_add(const treadle_block_row_walk *w, const treadle_rectangle *of,
                                          const treadle_placed_rectangle *codes,
                                          const treadle_placed_rectangle *scales) {
@@ -282,6 +309,8 @@ int64_t treadle_block_rows_holder(const treadle_block_row_walk *w, const treadle
 
 /* ---- The step ---- */
 
+/* Scales are made with the codes of their weight where the source has none. Where it has them, they are
+ * copied like any tensor. */
 static treadle_making making(const void *self, const treadle_piece *piece) {
   const treadle_block_row_walk *w = self;
   if (model_of(w)->tensors[piece->tensor].scale_of >= 0 &&

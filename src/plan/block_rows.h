@@ -58,9 +58,9 @@ typedef struct treadle_block_row_walk {
   const treadle_layout *from, *to;
   int64_t rank;
   treadle_sink *sink;
-  int32_t tensor;         /* of weights: where `blocks` and the class at hand belong to; -1: none yet */
+  int32_t tensor;         /* of weights: where `blocks` and the lane at hand belong to; -1: none yet */
   treadle_blocks blocks;  /* of it */
-  treadle_box common_box; /* of the class at hand */
+  treadle_box common_box; /* of the lane at hand */
   bool has_common;
   treadle_common common;
   treadle_cells cells, other_cells;

@@ -1,4 +1,7 @@
 /* Block rows of one rank: values that are taken out of blocks. */
+/* For each rectangle [rows, columns] of a destination piece: block row by block row, in each from left to
+ * right, as far as codes and scales of one source reach. Block rows below that are read alike join the
+ * run. */
 #include "plan/block_rows_parts.h"
 
 #include <assert.h>
@@ -31,7 +34,9 @@ out:
   return status;
 }
 
-/* Turns to a rank, and to what it has of an expert. */
+/* Turns to a rank, and to what it has of an expert.
+ * Lenders are a circle: the search begins behind the one asked last, and the one met longest ago is given
+ * up. */
 static treadle_status turn_to_lender(treadle_block_row_walk *w, int64_t rank, int64_t expert) {
   treadle_status status = TREADLE_OK;
   size_t count = w->lenders.count;
@@ -46,6 +51,7 @@ static treadle_status turn_to_lender(treadle_block_row_walk *w, int64_t rank, in
   treadle_block_row_source *lender = &w->lenders.items[w->next_lender];
   w->lender = w->next_lender;
   w->next_lender = (w->next_lender + 1) % MAX_LENDERS;
+  /* Nobody's until all of it is there, so that a failure leaves none that is half made. */
   lender->rank = lender->expert = -1;
   lender->codes_held.count = lender->scales_held.count = 0;
   TRY(treadle_layout_pieces_of(w->from, rank, w->tensor, &lender->codes_held));
@@ -76,6 +82,9 @@ out:
 
 /* ---- Block rows ---- */
 
+/* In the order of their cost: codes that this window has or gets, those of this rank, those of the rank
+ * that was asked last, those of a holder of the element's cell. So neighbouring elements are read from one
+ * rank where that has them. */
 static treadle_status find_source(treadle_block_row_walk *w, int64_t expert, int64_t row, int64_t column,
                                   code_source *source_p) {
   treadle_status status = TREADLE_OK;
@@ -106,14 +115,17 @@ out:
   return status;
 }
 
-/* Lowers *end_p to where codes of the expert begin. */
+/* Lowers *end_p to where codes of the expert begin.
+ * From there on a nearer source may serve. */
 static void end_at(const treadle_placed_rectangles *codes, const treadle_rectangle *of, int64_t *end_p) {
   size_t i, end = treadle_placed_of(codes, of->expert, &i);
   for (; i < end; i++)
     if (codes->items[i].of.row > of->row) *end_p = treadle_smaller(*end_p, codes->items[i].of.row);
 }
 
-/* How many block rows from this one on, up to row `end`, have these columns on the same source, one step further each. */
+/* How many block rows from this one on, up to row `end`, have these columns on the same source, one step
+ * further each. Nothing is nearer than this window's own codes, and nothing but these is nearer than this
+ * rank's. */
 static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_block_row_columns *columns,
                                 int64_t end) {
   const treadle_blocks *b = &w->blocks;
@@ -127,7 +139,8 @@ static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_b
   return end / b->high > down ? end / b->high - down : 1;
 }
 
-/* A block row, and those that follow it, from one source. */
+/* A block row, and those that follow it, from one source.
+ * Scratch is [of->rows, of->columns]; each part is where a box of it meets the box that is wanted. */
 static treadle_status dequantise_columns(treadle_block_row_walk *w, const treadle_piece *piece,
                                          const treadle_box *box, const treadle_block_row_columns *columns,
                                          int32_t wave, int32_t count) {
@@ -150,6 +163,8 @@ static treadle_status dequantise_columns(treadle_block_row_walk *w, const treadl
   }
   if (columns->rank != w->rank) {
     int64_t down = of->row / w->blocks.high;
+    /* The scale of a block counts once for the tensor. find_columns has seen to it that each of the
+     * `count` block rows has as many fresh ones as the first; the first part carries them. */
     int64_t fresh =
         treadle_scale_set_fresh(&w->scale_set, &w->blocks, of->expert, down, of->column, of->columns);
     w->parts.items[0].moved += fresh * (int64_t)sizeof(float);
@@ -189,6 +204,8 @@ static treadle_status find_columns(treadle_block_row_walk *w, const treadle_rect
       goto out;
     }
     assert(source.codes->column_stride == 1);
+    /* Codes may end inside of the block row: then it has fewer rows here, and the caller takes the rest.
+     * Scales count blocks: their last column ends at (column + columns) * wide of the weight. */
     const treadle_rectangle *there = &source.codes->of, *scales = &source.scales->of;
     of->rows = treadle_smaller(block_row->rows, there->row + there->rows - of->row);
     of->columns = treadle_smaller(end, there->column + there->columns);
@@ -210,7 +227,9 @@ out:
   return status;
 }
 
-/* The block rows from this one on, up to row `end`, that are alike; *row_p is the row after them. */
+/* The block rows from this one on, up to row `end`, that are alike; *row_p is the row after them.
+ * w->columns is a stack: [first, end) is of this call, what is below goes behind it and is gone when it is
+ * done. The items are copied, since the array may move meanwhile. */
 static treadle_status dequantise_block_rows(treadle_block_row_walk *w, const treadle_piece *piece,
                                             const treadle_box *box, const treadle_rectangle *block_row,
                                             int64_t end_row, int64_t *row_p) {
@@ -256,6 +275,8 @@ treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *w, const tr
       for (int64_t row = of->row; row < end;) {
         treadle_rectangle block_row = *of;
         block_row.row = row;
+        /* Up to the next border of blocks: rows [100, 300) in blocks of 128 are [100, 128), [128, 256),
+         * [256, 300). */
         block_row.rows = treadle_smaller(end, (row / high + 1) * high) - row;
         TRY(dequantise_block_rows(w, piece, &boxes->items[i], &block_row, end, &row));
       }

@@ -1,5 +1,8 @@
 /* Block rows of one rank: blocks that are made of values. That all codes have scales, and the other way round, layouts see to
  * (grid/blocks.c), or treadle_plan_check: here it is proved once more. */
+/* For each codes rectangle [rows, columns] of an expert: its whole blocks, row by row of them. For each of
+ * these the sources are found, own ones first; then columns whose scales lie in one place are made as one
+ * block row; block rows below that differ in nothing but where they begin join it as a run. */
 #include "plan/block_rows_parts.h"
 
 #include "base/dtype.h"
@@ -11,7 +14,9 @@
 
 enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
 
-/* One rank that has all that is wanted; else the first's. */
+/* One rank that has all that is wanted; else the first's.
+ * If one rank gives all values of a block, they count a byte each, as the codes that it could have made
+ * (plan/block_rows.h). So a common holder is worth a search, which looks at a few ranks at the most. */
 static int64_t choose_for_all(const treadle_block_row_walk *w, int64_t expert) {
   const treadle_cell *first = &w->wanted.items[0].cell;
   int64_t candidates = treadle_smaller(first->holders, MAX_CANDIDATES);
@@ -24,7 +29,8 @@ static int64_t choose_for_all(const treadle_block_row_walk *w, int64_t expert) {
   return treadle_block_rows_holder(w, first, expert, 0);
 }
 
-/* What a rank has of a cell. */
+/* What a rank has of a cell.
+ * Its box is the cell, and strides are those at that holder. */
 static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *cell, int64_t rank) {
   const int64_t *stride;
   treadle_piece piece = {.tensor = cell->tensor, .dtype = cell->dtype, .add = cell->add, .box = cell->box};
@@ -33,7 +39,9 @@ static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *ce
   return piece;
 }
 
-/* The parts of a block row from the sources at hand. */
+/* The parts of a block row from the sources at hand.
+ * Parts come by source, then by box in the order of the rectangle. They fill [rows, columns] of the scratch
+ * once: their elements are counted. */
 static treadle_status make_parts(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   treadle_dtype value = treadle_layout_dtype(w->from, w->blocks.tensor);
@@ -49,6 +57,7 @@ static treadle_status make_parts(treadle_block_row_walk *w, const treadle_rectan
       part.op.source = (int32_t)source->rank;
       part.op.add = (int8_t)-source->piece.add;
       if (treadle_block_rows_plain(&w->blocks))
+        /* Rows are one axis: the next block row is so many bytes behind this one at the source. */
         part.step = w->blocks.high * source->piece.stride[w->blocks.first_row];
       elems += part.op.elems;
       TRY(treadle_array_push(&w->part_boxes, box));
@@ -62,7 +71,9 @@ out:
   return status;
 }
 
-/* What this rank has of a rectangle; the rest goes to w->rest. */
+/* What this rank has of a rectangle; the rest goes to w->rest.
+ * A piece takes its part out of every box that is left, before the next piece is asked: what two pieces have
+ * is taken from the first. */
 static treadle_status take_own(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   w->rest.count = 0;
@@ -86,6 +97,8 @@ out:
   return status;
 }
 
+/* What is left, cut by cells of the source layout. The rank that was chosen for all of them is kept while
+ * it holds the cell at hand; else another holder follows, which is tried first for the next cell. */
 static treadle_status take_others(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   w->wanted.count = 0;
@@ -119,7 +132,9 @@ static int64_t elems_in(const treadle_boxes *boxes, const treadle_box *other) {
   return elems;
 }
 
-/* What the parts move of one block. */
+/* What the parts move of one block.
+ * Values of one rank: a byte a value and the scale, once. Values of several: those of other ranks in the
+ * type of the source, and no scale, since it is made here. */
 static treadle_status count_block(treadle_block_row_walk *w, const treadle_rectangle *block) {
   treadle_status status = TREADLE_OK;
   int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor)), first = -1;
@@ -154,7 +169,9 @@ static bool columns_alike(const treadle_block_row_walk *w, const treadle_rectang
   return true;
 }
 
-/* What each part moves. */
+/* What each part moves.
+ * Three cases, the cheap ones first: all values are of one rank; all parts reach over all columns, so that
+ * each block has values of several ranks; else each block is looked at alone. */
 static treadle_status count_moved(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   bool one = true;
@@ -192,7 +209,9 @@ out:
   return status;
 }
 
-/* Finds the sources of all of a matrix, where they are of one rank; else leaves off with the first block row that has two. */
+/* Finds the sources of all of a matrix, where they are of one rank; else leaves off with the first block
+ * row that has two. Turn 0 asks for the first block row, turn 1 for all of the matrix: where there are
+ * many sources the first one mostly shows it, at less cost. */
 static treadle_status find_whole(treadle_block_row_walk *w, const treadle_rectangle *all, bool *simple_p) {
   treadle_status status = TREADLE_OK;
   treadle_rectangle first = *all;
@@ -208,7 +227,8 @@ out:
   return status;
 }
 
-/* A further copy of codes or scales in this window. */
+/* A further copy of codes or scales in this window.
+ * `of` counts elements of `tensor`: for scales a row is a row of blocks. Both places are in this window. */
 static treadle_status copy_twin(treadle_block_row_walk *w, const treadle_rectangle *of,
                                 const treadle_placed_rectangle *from, const treadle_placed_rectangle *to,
                                 int32_t tensor, int32_t wave) {
@@ -230,7 +250,8 @@ static treadle_status copy_twin(treadle_block_row_walk *w, const treadle_rectang
   return status != TREADLE_OK ? status : w->sink->take(w->sink, &op);
 }
 
-/* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none. */
+/* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none.
+ * So as many blocks as can be are made as one block row. */
 static const treadle_placed_rectangle *find_scales(treadle_block_row_walk *w, int64_t expert, int64_t down,
                                                    int64_t across) {
   const treadle_rectangle block = {expert, down, 1, across, 1};
@@ -246,7 +267,9 @@ static const treadle_placed_rectangle *find_scales(treadle_block_row_walk *w, in
   return best;
 }
 
-/* The scales of these blocks, from the place where they are written to all others. */
+/* The scales of these blocks, from the place where they are written to all others.
+ * blocks: [rows, columns] of blocks. w->scales_left goes down by each place that has its scale, so that 0 in
+ * the end says that all have. */
 static treadle_status repeat_scales(treadle_block_row_walk *w, const treadle_rectangle *blocks,
                                     const treadle_placed_rectangle *from, int32_t wave) {
   treadle_status status = TREADLE_OK;
@@ -270,7 +293,10 @@ static void end_at(const treadle_box *box, int axis, int64_t row, int64_t *end_p
   if (end > row) *end_p = treadle_smaller(*end_p, end);
 }
 
-/* How many block rows from this one on are made as it is made: of the same sources at hand, one step further each. */
+/* How many block rows from this one on are made as it is made: of the same sources at hand, one step
+ * further each. They end at the next border of codes, scales or a source. Only whole block rows count:
+ * with blocks of 128 rows and a border at row 700, block rows 2, 3 and 4 are alike; 5 has rows on both
+ * sides of the border. */
 static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_rectangle *of,
                                 const treadle_placed_rectangle *codes,
                                 const treadle_placed_rectangle *scales, bool simple) {
@@ -301,6 +327,8 @@ static treadle_status quantise_columns(treadle_block_row_walk *w, const treadle_
   block_row.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
   block_row.parts = (int64_t)w->parts.count;
   *count_p = many && !w->by_row ? alike_block_rows(w, of, codes, scales, simple) : 1;
+  /* Runs end where the wave changes. Parts are those of the first block row: `begin` says how many block
+   * rows behind it the run begins, while codes and scales are moved on here. */
   for (int64_t last = down + *count_p; down < last; down += block_row.count) {
     TRY(treadle_block_rows_wave(w, of->expert, down, &block_row.wave, &end));
     block_row.count = (int32_t)(treadle_smaller(end, last) - down);
@@ -328,6 +356,7 @@ static treadle_status quantise_block_rows(treadle_block_row_walk *w, const tread
   const treadle_blocks *b = &w->blocks;
   int64_t across = all->column / b->wide, count = (all->columns + b->wide - 1) / b->wide, columns;
   const treadle_rectangle block_row = treadle_blocks_row(b, all->expert, down, across, count);
+  /* Codes that were made before for this window are copied, block row by block row in their waves. */
   if (nth > 0) {
     int32_t wave;
     const treadle_rectangle of = treadle_block_rows_meet(&block_row, &codes->of);
@@ -337,6 +366,7 @@ static treadle_status quantise_block_rows(treadle_block_row_walk *w, const tread
     return copy_twin(w, &of, first, codes, w->tensor, wave);
   }
   if (!simple) TRY(find_sources(w, &block_row));
+  /* Scales may be cut elsewhere than codes: each turn takes the columns whose scales lie in one place. */
   for (int64_t at = across; at < across + count; at += columns) {
     const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, at);
     if (!scales)
@@ -353,7 +383,8 @@ out:
   return status;
 }
 
-/* The whole blocks that codes lie in. */
+/* The whole blocks that codes lie in.
+ * Blocks of 128 and codes of rows [100, 300) of 320: block rows 0, 1 and 2, rows [0, 320). */
 static treadle_rectangle whole_blocks(const treadle_blocks *b, const treadle_rectangle *of) {
   int64_t down = of->row / b->high, end = (of->row + of->rows + b->high - 1) / b->high;
   int64_t across = of->column / b->wide, last = (of->column + of->columns + b->wide - 1) / b->wide;
@@ -362,7 +393,9 @@ static treadle_rectangle whole_blocks(const treadle_blocks *b, const treadle_rec
   return all;
 }
 
-/* Looks at codes and scales before they are made: how many places have a scale, and are they more than one a block? */
+/* Looks at codes and scales before they are made: how many places have a scale, and are they more than one
+ * a block? blocks: how many the codes touch. A scale stands in several places where an expert has several
+ * codes rectangles, and where there are more scales than blocks (docs/rules.md 4.10: vLLM's finer blocks). */
 static void count_scales(treadle_block_row_walk *w) {
   int64_t blocks = 0;
   const treadle_blocks *b = &w->blocks;
@@ -380,7 +413,10 @@ static void count_scales(treadle_block_row_walk *w) {
   w->repeats = w->repeats || w->scales_left > blocks;
 }
 
-/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has nothing of it. */
+/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has
+ * nothing of it. The key has what the bytes follow from: the kin of the tensor, the block row, and the
+ * rows and columns of codes and scales. It has neither rank nor expert. Bytes moved stand under the key,
+ * bytes written under the key with its last bit turned. */
 static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
                                 const treadle_rectangle *all, int64_t down) {
   treadle_status status = TREADLE_OK;
@@ -413,6 +449,8 @@ out:
   return status;
 }
 
+/* Codes come by expert, then by address. nth: so many before this one begin at the same row and column;
+ * the first of them, 0, is made, the others are copies of it. */
 treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_block_rows_start_sources(w, tensor));

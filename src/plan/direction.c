@@ -55,6 +55,10 @@ typedef struct dim {
   int64_t size, from, to;
 } dim;
 
+/* Axes of size 1 say nothing. The others go by their distance in the destination, the longest first, so
+ * that what is written is written forward. Neighbours become one where a step of the outer one is all of
+ * the inner one on both sides: [4, 8, 16] of bf16 with strides 256, 32, 2 on both is one dimension of 512
+ * elements. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
                          const int64_t *to) {
   dim dims[TREADLE_MAX_AXES];
@@ -90,6 +94,7 @@ int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, cons
   return offset;
 }
 
+/* One box, of one source and one wave. It is noted in w->done, which has to tile the piece in the end. */
 static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const source *from) {
   treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
   if (status != TREADLE_OK) return status;
@@ -141,7 +146,9 @@ static treadle_making by_copies(const void *self, const treadle_piece *piece) {
   return TREADLE_MAKING_COPIES;
 }
 
-/* By rows of w->common. */
+/* By rows of w->common.
+ * Rows are those of the common box, row-major over its row axes. Rows [row, end) of one wave are a few
+ * boxes, of which only what lies in `box` is taken. */
 static treadle_status cut_rows(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit take,
                                void *context) {
   treadle_status status = TREADLE_OK;
@@ -190,7 +197,9 @@ static void choose_step(walk *w, int32_t tensor) {
 
 /* ---- Sources ---- */
 
-/* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in w->rest. */
+/* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in
+ * w->rest. Each piece takes its part out of all that is left before the next one is asked, so no element
+ * is taken twice. */
 static treadle_status take_held(walk *w, const treadle_box *box, const treadle_pieces *held,
                                 treadle_piece_index *piece_index, bool twin) {
   treadle_status status = TREADLE_OK;
@@ -221,13 +230,16 @@ out:
   return status;
 }
 
-/* Stripes a box over the holders of a cell. */
+/* Stripes a box over the holders of a cell.
+ * Stripe k has rows [rows * k / stripes, rows * (k + 1) / stripes), from holder begin_at + k: 10 rows over 4
+ * holders are 0-1, 2-4, 5-6 and 7-9. */
 static treadle_status take_stripes(walk *w, const treadle_box *box, const treadle_cell *cell) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &w->from->model->tensors[cell->tensor];
   int64_t rows = 1, n = cell->holders;
   int last_axis = treadle_last_row_axis(tensor);
   for (int a = 0; a <= last_axis; a++) rows *= box->size[a];
+  /* Another first holder for each tensor and reader, so that readers spread over the copies. */
   int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
   int64_t stripes = rows < n ? rows : n;
   if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
@@ -247,7 +259,9 @@ out:
   return status;
 }
 
-/* One box that lies in one cell of each layout. */
+/* One box that lies in one cell of each layout.
+ * Sources in order: copies before this one in the window, this rank as a holder of the cell, other pieces of
+ * this rank, then the holders in stripes. */
 static treadle_status take_box(walk *w, const treadle_box *box, const treadle_cell *from_cell) {
   treadle_status status = TREADLE_OK;
   if (w->sink->no_sources) {
@@ -274,6 +288,7 @@ out:
 
 /* ---- Pieces ---- */
 
+/* Lanes have the pair in the order of the plan; on the way back the cells change places. */
 static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cell *from,
                                 const treadle_cell *to) {
   bool turned = w->from != w->lanes->from;
@@ -314,10 +329,14 @@ out:
   return status;
 }
 
+/* Destination cells outside, source cells of each inside: so each box that is taken lies in one cell of
+ * each layout, as lanes want it. With own_only boxes are narrowed first, so that cells nobody wants are
+ * not asked for. */
 static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
   w->done.count = w->to_cells.count = 0;
+  /* No sources are wanted, and waves do not follow from cells: the whole box is cut at once. */
   if (w->sink->no_sources && !w->step->by_cells) {
     const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
     return emit_waves(w, &piece->box, &none);
@@ -447,6 +466,8 @@ out:
   return status;
 }
 
+/* Tensors of which this rank holds anything, those with fp8 blocks aside: of others nothing is copied
+ * within the rank. Experts that lie alike are one piece on both sides. */
 treadle_status treadle_direction_walk_own(const treadle_lanes *lanes, const treadle_layout *from,
                                           const treadle_layout *to, int64_t rank, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
@@ -476,6 +497,8 @@ treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const t
   TRY(treadle_piece_lists_make(pieces, to->model->tensor_count, &lists));
   for (size_t i = 0; i < pieces->count; i++) {
     int32_t tensor = pieces->items[i].tensor;
+    /* All pieces of a tensor are taken at the place of its first one, in the order in which they are
+     * listed. */
     if (tensor < 0) {
       TRY(take_fill(&w, i));
     } else if (lists.first[tensor] == (int32_t)i) {

@@ -24,7 +24,7 @@ typedef struct treadle_sink {
       own_only; /* only ops that read this rank's own windows are wanted, and no block rows: nothing is proved */
 } treadle_sink;
 
-/* `from` and `to` are the direction's; classes may have them the other way round. Where sources
+/* `from` and `to` are the direction's; lanes may have them the other way round. Where sources
  * are wanted, every destination piece is proved to be tiled by its ops. */
 treadle_status treadle_direction_walk(const treadle_lanes *lanes, const treadle_layout *from,
                                       const treadle_layout *to, int64_t rank, treadle_sink *sink);

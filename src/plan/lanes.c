@@ -1,4 +1,4 @@
-/* Classes and waves. */
+/* Lanes and waves. */
 #include "plan/lanes.h"
 
 #include "base/checked.h"
@@ -7,12 +7,16 @@
 
 #include <stdlib.h>
 
-/* An open hash table over class keys, alive while positions are counted. */
+/* The wave of an element is where it comes in its lane, as a fraction, times the number of waves. Where
+ * it comes: the tensor among those of its lane in model order, then the row of its atom in the common box
+ * [rows, row_elems]. */
+/* An open hash table over lane keys, alive while positions are counted. */
 typedef struct slot {
   uint64_t key; /* 0: free */
   int32_t count;
 } slot;
 
+/* The table is at most half full, so that there is a free slot. */
 static slot *find(slot *slots, size_t mask, uint64_t key) {
   size_t at = (size_t)key & mask;
   while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
@@ -20,6 +24,8 @@ static slot *find(slot *slots, size_t mask, uint64_t key) {
   return &slots[at];
 }
 
+/* The first pass counts those before each tensor, the second one says how many there are: a pattern in
+ * layers 0 to 3 that lie alike has before = 0, 1, 2, 3 and count = 4. */
 treadle_status treadle_lanes_create(const treadle_layout *from, const treadle_layout *to,
                                     int64_t page_bytes, treadle_lanes *lanes) {
   treadle_status status = TREADLE_OK;
@@ -56,6 +62,7 @@ treadle_common treadle_lanes_common(const treadle_lanes *lanes, int32_t t, const
                                     const treadle_cell *of_to) {
   const treadle_tensor *tensor = &lanes->from->model->tensors[t];
   treadle_common common = {.rows = 1, .row_elems = 1};
+  /* The common box is [rows, row_elems]: row axes 0..last_row_axis, then the others. */
   treadle_box_meet(&of_from->box, &of_to->box, &common.box);
   const treadle_box *box = &common.box;
   common.last_row_axis = treadle_last_row_axis(tensor);
@@ -66,6 +73,8 @@ treadle_common treadle_lanes_common(const treadle_lanes *lanes, int32_t t, const
       common.row_elems *= box->size[a];
     }
   }
+  /* Cells of flat buffers say where they come. Where both sides say so, or neither, the tensor's position
+   * counts. */
   bool from_says = of_from->total > 0, to_says = of_to->total > 0;
   const treadle_cell *says = from_says ? of_from : of_to;
   common.by_cell = from_says != to_says;
@@ -80,6 +89,8 @@ treadle_common treadle_lanes_common(const treadle_lanes *lanes, int32_t t, const
     common.total = lanes->positions[t].count;
   }
 
+  /* The wider type, so that an atom of several rows fits a page of either window. Steps of axes: in a box
+   * of [4, 6, 64] rows a step is 384, 64 or 1 rows, and an atom of 100 rows becomes one of 64. */
   size_t from_size = treadle_dtype_bytes(treadle_layout_dtype(lanes->from, tensor));
   size_t to_size = treadle_dtype_bytes(treadle_layout_dtype(lanes->to, tensor));
   int64_t row_bytes = common.row_elems * (int64_t)(from_size > to_size ? from_size : to_size);
@@ -98,7 +109,10 @@ treadle_common treadle_lanes_common(const treadle_lanes *lanes, int32_t t, const
   return common;
 }
 
-/* Elements up to 2^52 (padding included), rows up to as many, and 4096 waves: 2^117. */
+/* Elements up to 2^52 (padding included), rows up to as many, and 4096 waves: 2^117. The middle of the
+ * atom decides; twice, to stay whole. Rows [5, 10) of 10, in the second of 4 layers, with 8 waves: (2 * 1
+ * * 10 + 5 + 10) * 8 / (2 * 4 * 10) = 280 / 80, wave 3. A middle lies before the end of the lane, so the
+ * wave is less than `waves`. */
 static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t first_row) {
   int64_t end = first_row + common->atom_rows < common->rows ? first_row + common->atom_rows : common->rows;
   treadle_wide middle = (treadle_wide)common->weight * (first_row + end); /* twice, in rows */
@@ -106,6 +120,7 @@ static int32_t wave_of_atom(const treadle_common *common, int32_t waves, int64_t
   return (int32_t)(twice * waves / (2 * (treadle_wide)common->total * common->rows));
 }
 
+/* The same number from what was noted: twice = 2 * before * rows + weight * middle. */
 int32_t treadle_atom_wave(const treadle_atom *atom, const treadle_position *position, int32_t waves) {
   int64_t before = atom->by_cell ? atom->before : position->before;
   int64_t total = atom->by_cell ? atom->total : position->count;
@@ -119,7 +134,8 @@ static bool same_atom(const treadle_atom *a, const treadle_atom *b) {
          a->before == b->before && a->weight == b->weight && a->total == b->total;
 }
 
-/* The number of an atom; equal ones that were met of late have one. That of a box with one atom does not tell its rows. */
+/* The number of an atom; equal ones that were met of late have one. That of a box with one atom does not
+ * tell its rows. Its fraction is (0 + rows) / (2 * rows), which is 1 / (2 * 1) for any number of rows. */
 static int32_t note_atom(const treadle_common *common, int64_t first, int64_t *end_p) {
   enum { OF_LATE = 16 };
   int64_t end = first + common->atom_rows < common->rows ? first + common->atom_rows : common->rows;
@@ -147,12 +163,14 @@ int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t
     *end_p = common->rows;
     return wave;
   }
+  /* Waves never fall from atom to atom, so those of one wave follow each other. */
   do first += common->atom_rows;
   while (first < common->rows && wave_of_atom(common, waves, first) == wave);
   *end_p = first < common->rows ? first : common->rows;
   return wave;
 }
 
+/* Row-major over the row axes, from the begin of the common box. */
 int64_t treadle_common_row(const treadle_common *common, const int64_t *coordinate) {
   int64_t row = 0;
   for (int a = 0; a <= common->last_row_axis; a++)

@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* A page that nothing has touched is [TREADLE_MAX_WAVES, -1]: the first wave sets both. */
 static treadle_page_life *new_lives(int64_t count) {
   treadle_page_life *pages = treadle_alloc_array((size_t)count + 1, sizeof *pages);
   for (int64_t i = 0; pages && i < count; i++) pages[i] = (treadle_page_life){TREADLE_MAX_WAVES, -1};
@@ -43,7 +44,9 @@ void treadle_window_lives_settle(treadle_window_lives *lives) {
 }
 
 /* Marks what dimensions d.. of an op touch, from byte `at`. Dimensions whose stride is no more than a page leave
- * no page out, so that the rest is one range. */
+ * no page out, so that the rest is one range.
+ * With pages of 4096 bytes, [3, 100] elements with strides 8192 and 32 are 3 ranges of 99 * 32 bytes and an
+ * element. */
 static void touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int d, int64_t at) {
   if (d < op->ndim && op->to_stride[d] > page_bytes) {
     for (int64_t i = 0; i < op->size[d]; i++)
@@ -73,6 +76,7 @@ void treadle_pages_touch_block_row(treadle_page_life *pages, int64_t page_bytes,
       }
     return;
   }
+  /* What is written is codes [block rows, rows, columns] and scales [block rows, blocks]. */
   const treadle_op codes = {.wave = block_row->wave,
                             .to_dtype = TREADLE_FP8_E4M3,
                             .to = block_row->codes,
@@ -101,6 +105,7 @@ static treadle_status sort_pages(const treadle_page_life *pages, int64_t count, 
     treadle_free(begin);
     return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   }
+  /* begin[w]: how many pages have an earlier wave, so the place of the next page of wave w. */
   for (int64_t i = 0; i < count; i++) begin[(by_last ? pages[i].last : pages[i].first) + 1]++;
   for (int32_t w = 0; w < waves; w++) begin[w + 1] += begin[w];
   for (int64_t i = 0; i < count; i++) {
@@ -111,13 +116,19 @@ static treadle_status sort_pages(const treadle_page_life *pages, int64_t count, 
   return TREADLE_OK;
 }
 
-/* Notes that a write in wave `wave` must wait for `needed`. */
+/* Notes that a write in wave `wave` must wait for `needed`.
+ * On the way back a wave w is waves - 1 - w, and the two pages change places: z is written, once y was read.
+ * The distance of the two waves is the same. */
 static void note(treadle_direction *direction, int32_t wave, int32_t needed) {
   if (!direction) return;
   if (needed > direction->need[wave]) direction->need[wave] = needed;
   if (wave < direction->first_reclaim) direction->first_reclaim = wave;
 }
 
+/* leaving: from-pages by last wave; coming: to-pages by first wave. free_at goes through `leaving` once:
+ * if its page is not free early enough for this y, no later one is; y gets a fresh page, and the next y,
+ * which comes no earlier, asks again. Shared pages are passed by; where from-pages are kept none gets
+ * free. */
 treadle_status treadle_window_lives_share(const treadle_window_lives *lives, int32_t waves,
                                           int32_t *from_page, int32_t *to_page, treadle_direction *forward,
                                           treadle_direction *back, int64_t *physical_p) {

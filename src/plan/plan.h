@@ -1,8 +1,8 @@
 /* A plan: what one rank copies, in waves, forward (from -> to) and back (to -> from).
  *
- * Waves. Elements are grouped in classes (set of tensor, cell and placement in `from`, cell and placement
- * in `to`), each class is cut in atoms (row blocks of at most a page), and an atom's wave follows from its
- * position in its class alone: all ranks agree, and all classes drain and fill at one pace. The way back
+ * Waves. Elements are grouped in lanes (pattern of the tensor, cell and placement in `from`, cell and placement
+ * in `to`), each lane is cut in atoms (row blocks of at most a page), and an atom's wave follows from its
+ * position in its lane alone: all ranks agree, and all lanes drain and fill at one pace. The way back
  * has the same atoms with the waves in reverse order (wave' = waves - 1 - wave): it is the film run
  * backwards, so that both directions have one peak, and every page finds its old place.
  *
@@ -175,7 +175,7 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
 /* Does every value come back the same? */
 bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to);
 
-/* Adds what a rank pulls forward to inbound, by source, without its plan. classes are those of the pair; all: of a report, or
+/* Adds what a rank pulls forward to inbound, by source, without its plan. lanes are those of the pair; all: of a report, or
  * NULL. */
 struct treadle_lanes;
 treadle_status treadle_plan_add_inbound(const struct treadle_lanes *lanes, int64_t rank,

@@ -35,7 +35,8 @@ static uint64_t hash_holdings(const tally *t, uint64_t key, int32_t tensor) {
   return key;
 }
 
-/* Weights in blocks and their scales are made together. */
+/* Weights in blocks and their scales are made together.
+ * So the key has what is held of both, on both sides of the pair. */
 static uint64_t key_of(const tally *t, int32_t tensor) {
   const treadle_tensor *of = &t->layouts[0]->model->tensors[tensor];
   int32_t beside = of->scale_of >= 0 ? of->scale_of : of->scale;
@@ -44,7 +45,8 @@ static uint64_t key_of(const tally *t, int32_t tensor) {
   return key ? key : 1;
 }
 
-/* Which tensors count for others. */
+/* Which tensors count for others.
+ * times[t] is 0 for those that another one counts for: of layers 0 to 31 that lie alike, 32 and 31 zeros. */
 static treadle_status count_times(tally *t) {
   int32_t tensors = t->layouts[0]->model->tensor_count;
   size_t capacity = 16;
@@ -67,7 +69,9 @@ static treadle_status count_times(tally *t) {
   return TREADLE_OK;
 }
 
-/* The pieces that are walked, and the bytes of all fills. */
+/* The pieces that are walked, and the bytes of all fills.
+ * With forms pieces are asked for tensor by tensor, and fills count as often as their tensor does. Without
+ * forms one turn goes through all that the rank holds, where each fill stands itself. */
 static treadle_status list_pieces(tally *t, int side, int64_t rank, int64_t *fill_bytes_p) {
   treadle_status status = TREADLE_OK;
   const treadle_layout *layout = t->layouts[side];
@@ -93,6 +97,8 @@ out:
   return status;
 }
 
+/* Forward walks the pieces of the window of `to`, back those of `from`. Both count by `times`. Lower
+ * bounds are counted in the same way, over the same pieces. */
 treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
                              const treadle_window_tracks *films) {
   treadle_status status = TREADLE_OK;

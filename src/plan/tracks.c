@@ -10,6 +10,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* A window in a few lists: tensors that lie alike have one model; a model has touches, ranges of bytes, of
+ * which each knows the one before it in the walk; a stretch is a row of its experts, which lie at one
+ * distance. To play a tensor is to go through its model's touches, moved by where the tensor begins, with
+ * its own waves. */
 /* Something that an op touches: bytes from `begin` to `last`, counted in the window of the tensor that was walked. */
 typedef struct touch {
   int64_t begin, last;
@@ -81,7 +85,9 @@ static int64_t begin_of(const tracks *t, int32_t tensor) {
   return forms ? forms[tensor].at : t->holdings.list.items[t->holdings.at[tensor]].offset;
 }
 
-/* Each tensor of the window gets its model, and each model its pieces. */
+/* Each tensor of the window gets its model, and each model its pieces.
+ * With forms the pieces of a model are asked for; without, they are picked from all that the rank holds.
+ * bundle_models[i] is the model of bundles[i], fills too. */
 static treadle_status find_models(tracks *t) {
   treadle_status status = TREADLE_OK;
   size_t count = t->holdings.list.count;
@@ -116,7 +122,10 @@ out:
 
 /* ---- Experts ---- */
 
-/* Which experts of a model the other layout cuts alike: an expert of each set is walked, each in a turn of its own. */
+/* Which experts of a model the other layout cuts alike: an expert of each set is walked, each in a turn of
+ * its own. cut[e] sums up the cells of expert e, without the axis of experts itself. Experts that are cut
+ * as A A B B A are stretches [0, 2) walked 0 in turn 0, [2, 4) walked 2 in turn 1, and [4, 5), which
+ * expert 0 and turn 0 stand for. */
 static treadle_status find_stretches(tracks *t, model *of, const treadle_form *form) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &t->own->model->tensors[of->tensor];
@@ -177,6 +186,8 @@ static int32_t model_of_fill(const tracks *t, const treadle_op *op) {
   return -1;
 }
 
+/* An op becomes a touch: one range [begin, last], or the op itself where a stride is longer than a page.
+ * It joins the touch before it, if both are of one atom and no whole page lies between. */
 static treadle_status take(treadle_sink *sink, const treadle_op *op) {
   treadle_status status = TREADLE_OK;
   tracks *t = (tracks *)sink;
@@ -214,6 +225,9 @@ out:
   return status;
 }
 
+/* Pieces of a turn: of a model with stretches, the one expert that is walked in this turn, moved to its
+ * place; all others in turn 0. Lanes give atoms in place of waves, so one walk serves tensors at any
+ * position of their lane. */
 static treadle_status walk_turn(tracks *t, treadle_lanes *by_atoms) {
   treadle_status status = TREADLE_OK;
   t->pieces.count = 0;
@@ -262,6 +276,9 @@ static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, 
   }
 }
 
+/* Bytes of the tensor: those of its model, `shift` further. Of expert e, where expert `walked` was walked:
+ * (e - walked) * distance further. Where the experts of a stretch leave no page between them, one range
+ * does for all of them: that of the first, longer by the distance to the last. */
 static void play(const tracks *t, int32_t tensor) {
   const model *of = &t->models[t->model_of[tensor]];
   const treadle_tensor *is = &t->own->model->tensors[tensor];
@@ -305,7 +322,9 @@ static treadle_status take_fill(treadle_sink *sink, const treadle_op *op) {
   return TREADLE_OK;
 }
 
-/* Fills are walked as they are, each behind the pieces of its storage tensor. */
+/* Fills are walked as they are, each behind the pieces of its storage tensor.
+ * A fill has the wave of the data before it, so that piece is walked with it, though only the fill is
+ * marked. */
 static treadle_status walk_fills(tracks *t) {
   treadle_status status = TREADLE_OK;
   const treadle_pieces *all = &t->holdings.pieces;
@@ -362,6 +381,7 @@ treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *k
               .holdings = {.layout = own}};
   treadle_lanes by_atoms = *lanes;
   const treadle_form *forms = treadle_layout_forms(own);
+  /* Waves are numbers of atoms here, -1 the last wave (lanes.h). */
   by_atoms.atoms = &t.atoms;
   by_atoms.waves = 0;
   TRY(treadle_holdings_take(&t.holdings, rank));

@@ -1,7 +1,7 @@
 /* When each page of a window is touched, found once for tensors that lie alike.
  *
  * A walk of a window takes each tensor; but those whose cells are alike in both layouts, and of which the rank holds the same,
- * differ in nothing but where they begin in the window and which one of their class they are. So one of them is walked, with
+ * differ in nothing but where they begin in the window and which one of their lane they are. So one of them is walked, with
  * atoms in place of waves, and what it touches is played for all. The plain twin is a walk of the whole window
  * (treadle_direction_walk with a page sink); a test compares them. */
 #ifndef TREADLE_PLAN_TRACKS_H
@@ -17,7 +17,7 @@ typedef struct treadle_track_target {
   const treadle_arrangement *arrangement;
 } treadle_track_target;
 
-/* Marks the pages of a rank's window in one layout of the pair, with classes->waves waves, in all of these arrangements. kin:
+/* Marks the pages of a rank's window in one layout of the pair, with lanes->waves waves, in all of these arrangements. kin:
  * treadle_kin_list of the pair. all: of a report, or NULL. */
 treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *kin, int side, int64_t rank,
                                    treadle_cuts_of_all *all, const treadle_track_target *targets,

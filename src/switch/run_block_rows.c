@@ -11,6 +11,8 @@
 
 #include <inttypes.h>
 
+/* Scratch has one block row: values [rows, columns] and codes [rows, columns], row-major, scales [blocks].
+ * It is as large as the largest one of both directions. */
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 treadle_status treadle_switch_block_rows_create(treadle_switch *sw) {
@@ -53,7 +55,9 @@ out:
   return status;
 }
 
-/* Of the block row at hand, whose blocks are read from `source`, or written to this rank's window (-1). */
+/* Of the block row at hand, whose blocks are read from `source`, or written to this rank's window (-1).
+ * The window's side has rows at code_stride. Scratch is [rows, columns], of which the window may have a
+ * part: [code_rows, code_columns] from (code_row, code_column) on. */
 static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const treadle_block_row *block_row,
                                  const treadle_paged *window, int32_t source) {
   bool write = source < 0;
@@ -74,6 +78,7 @@ static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const tre
   return TREADLE_OK;
 }
 
+/* The same of its scales: [blocks] one behind the other in scratch, at scale_stride in the window. */
 static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const treadle_block_row *block_row,
                                   const treadle_paged *window, int32_t source) {
   bool write = source < 0;
@@ -95,7 +100,8 @@ static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const tr
 
 /* ---- Block rows ---- */
 
-/* The matrix of a block row in a window, rows at these distances, where its pages follow each other in memory. */
+/* The matrix of a block row in a window, rows at these distances, where its pages follow each other in
+ * memory. bytes: from its first element to its last, both included. */
 static bool find_matrix(const treadle_paged *window, int64_t at, int64_t row_stride, int64_t size,
                         const treadle_block_row *block_row, treadle_matrix *matrix_p) {
   int64_t bytes = (block_row->rows - 1) * row_stride + block_row->columns * size;
@@ -122,7 +128,9 @@ static bool find_values(const treadle_paged *window, const treadle_block_row *bl
                      rows ? stride[0] : block_row->columns * size, size, block_row, matrix_p);
 }
 
-/* Codes and scales of values, or the other way round, block by block. */
+/* Codes and scales of values, or the other way round, block by block.
+ * Blocks go from left to right, each [rows, columns], with scale number `block`. The first one may lack
+ * columns before, the last one behind: skip = 32 and 128 columns in blocks of 128 are 96 and 32. */
 static void make_blocks(const treadle_switch *sw, const treadle_block_row *block_row, treadle_matrix values,
                         treadle_matrix codes) {
   const treadle_device *device = &sw->device;
@@ -161,7 +169,9 @@ static void spoil_scale(treadle_switch *sw, const treadle_direction *direction,
 
 /* ---- Waves ---- */
 
-/* Block row `position` of a run. */
+/* Block row `position` of a run.
+ * To fp8: values, blocks, then codes and scales to the window. From fp8: codes and scales, blocks, then
+ * values to the window. What was made or read in place needs no copy; what is far never lies in place. */
 static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
                                 const treadle_block_row *run, int32_t position) {
   treadle_status status = TREADLE_OK;
@@ -208,6 +218,7 @@ out:
   return status;
 }
 
+/* All block rows of a run have one wave. Coverage and bytes are noted once, for all of them. */
 static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
                                     size_t position, int32_t wave) {
   treadle_status status = TREADLE_OK;
@@ -226,6 +237,7 @@ out:
   return status;
 }
 
+/* twin: those that read what this wave wrote in this window; the caller runs them behind the others. */
 treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
