@@ -22,7 +22,8 @@ static void act_init(act *a) {
 
 static bool same_ops(const treadle_direction *a, const treadle_direction *b) {
   return a->ops.count == b->ops.count &&
-         memcmp(a->ops.items, b->ops.items, a->ops.count * sizeof *a->ops.items) == 0;
+         (a->ops.count == 0 ||
+          memcmp(a->ops.items, b->ops.items, a->ops.count * sizeof *a->ops.items) == 0);
 }
 
 /* Makes the switch with a plan of these options, and destroys both. NULL: it works, through a cycle. */
