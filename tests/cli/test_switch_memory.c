@@ -278,7 +278,7 @@ static void refused_before_any_work(void **state) {
     if (folder && (at = strstr(rest, "%F")))
       snprintf(at, sizeof rest - (size_t)(at - rest), "%s%s", command_folder(), folder + 2);
     /* What is wrong for one rank alone is asked of one: a launcher whose ranks end badly takes seconds to end. */
-    bool of_ranks = strstr(rest, "rank=2") != NULL;
+    bool of_ranks = strstr(rest, "rank=") || strstr(rest, "--timeline");
     command_result result =
         of_ranks ? command_launch(RANKS, "switch --model %s " PAIR " %s", model, rest)
                  : command_run("switch --model %s --train megatron --infer vllm %s", model, rest);
