@@ -4,7 +4,11 @@
 
 #include "base/parallel.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
 
 enum { STEPS = 1000 };
 
@@ -28,19 +32,36 @@ static treadle_status told(void *context, int32_t begun) {
   return TREADLE_OK;
 }
 
-/* Who is told ends the loop: no step begins afterwards. */
+/* Who is told ends the loop: no step begins afterwards. The other threads wait in their steps till then, and are slow
+ * from then on, so that they cannot end the loop before the caller's thread has had its turn. */
+typedef struct ending {
+  seen seen;
+  pthread_t caller;
+  atomic_bool told_all;
+} ending;
+
+static treadle_status wait_in_step(void *context, int32_t index) {
+  ending *e = context;
+  bool other = !pthread_equal(pthread_self(), e->caller);
+  while (other && !atomic_load(&e->told_all)) sched_yield();
+  if (other) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  return step(&e->seen, index);
+}
+
 static treadle_status told_enough(void *context, int32_t begun) {
-  seen *s = context;
-  s->told = begun;
-  return begun < 5 ? TREADLE_OK : treadle_fail(TREADLE_CANCELLED, "enough");
+  ending *e = context;
+  e->seen.told = begun;
+  if (begun < 5) return TREADLE_OK;
+  atomic_store(&e->told_all, true);
+  return treadle_fail(TREADLE_CANCELLED, "enough");
 }
 
 static void who_is_told_ends_it(void **state) {
   (void)state;
-  seen s = {.refuses_from = STEPS};
-  assert_int_equal(treadle_parallel(STEPS, step, &s, told_enough), TREADLE_CANCELLED);
+  ending e = {.seen = {.refuses_from = STEPS}, .caller = pthread_self()};
+  assert_int_equal(treadle_parallel(STEPS, wait_in_step, &e, told_enough), TREADLE_CANCELLED);
   assert_string_equal(treadle_error_message(), "enough");
-  for (int i = s.told + 100; i < STEPS; i++) assert_int_equal(s.taken[i], 0);
+  for (int i = e.seen.told + 100; i < STEPS; i++) assert_int_equal(e.seen.taken[i], 0);
 }
 
 static void each_step_once(void **state) {
