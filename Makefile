@@ -75,6 +75,7 @@ fuzz: deps
 	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
 nightly: test sanitize tsan fuzz bench
+	tools/check-model all
 	TREADLE_LAYOUTS=$(NIGHTLY_PAIRS) build/tests/test_random
 	TREADLE_PAIRS=$(NIGHTLY_PAIRS) build/tests/test_pairs
 	TREADLE_SEED=$(NIGHTLY_SEED) TREADLE_LAYOUTS=$(NIGHTLY_SANITIZED) build-asan/tests/test_random

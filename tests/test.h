@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "seeds.h"
 #include "treadle.h"
 
 #include <stdio.h>
@@ -64,14 +65,6 @@ static inline void test_status(treadle_status wanted, treadle_status got, const 
       test_status(TREADLE_NO_MEMORY, test_got, "memory", #body, __FILE__, __LINE__);                       \
     }                                                                                                      \
   } while (0)
-
-/* How many seeds of a search: `usual`, or TREADLE_PERCENT of it, at least one. The gate has fewer where the same search was done
- * with another compiler. */
-static inline uint64_t test_seeds(uint64_t usual) {
-  const char *percent = getenv("TREADLE_PERCENT");
-  uint64_t seeds = percent ? usual * strtoul(percent, NULL, 10) / 100 : usual;
-  return seeds ? seeds : 1;
-}
 
 /* A new empty folder under /tmp, in a static buffer; the test removes what it made with test_remove(). */
 static inline const char *test_folder(void) {

@@ -1,5 +1,5 @@
 /* treadle convert under a launcher: processes share the files, the result is the same.
- * ctest: label=mpi timeout=300 alone */
+ * ctest: label=mpi timeout=300 */
 #include "cli/command.h"
 #include "cli/made.h"
 

@@ -1,5 +1,5 @@
 /* treadle switch under a launcher: the JSON, the checks, what is refused and said once.
- * ctest: label=mpi timeout=600 alone */
+ * ctest: label=mpi timeout=600 */
 #include "cli/command.h"
 
 #include "test.h"

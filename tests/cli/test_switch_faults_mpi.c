@@ -1,6 +1,6 @@
 /* treadle switch --fault under a launcher that lets the others live: a rank is killed or stopped, is slow
  * or out of memory; the survivors return in time, name rank, tensor and wave, and hold what they held; the
- * launcher ends. ctest: label=mpi timeout=600 alone */
+ * launcher ends. ctest: label=mpi timeout=600 */
 #include "cli/command.h"
 
 #include "base/clock.h"

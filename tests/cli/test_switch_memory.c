@@ -1,5 +1,5 @@
 /* treadle switch under a launcher: what leaves the device and comes back, what is shared, faults, the picture.
- * ctest: label=mpi timeout=900 alone */
+ * ctest: label=mpi timeout=900 */
 #include "cli/command.h"
 #include "cli/xml.h"
 

@@ -1,6 +1,6 @@
 /* treadle switch where there is too little memory: in a control group, under RLIMIT_AS, with pages that are larger than the machine.
  * It is refused with the numbers, before anything is taken; and it is not refused where there is enough.
- * ctest: label=mpi timeout=300 alone */
+ * ctest: label=mpi timeout=300 */
 #include "cli/command.h"
 #include "cli/control_group.h"
 

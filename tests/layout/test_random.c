@@ -76,7 +76,8 @@ static void one(tally *t, uint64_t seed) {
 static void random_layouts(void **state) {
   (void)state;
   const char *count_text = getenv("TREADLE_LAYOUTS"), *seed_text = getenv("TREADLE_SEED");
-  int64_t count = count_text ? atoll(count_text) : 2000, seed = seed_text ? atoll(seed_text) : 1;
+  int64_t count = count_text ? atoll(count_text) : (int64_t)test_seeds(2000),
+          seed = seed_text ? atoll(seed_text) : 1;
   tally t = {.listing = getenv("TREADLE_LIST") != NULL};
   for (int64_t i = 0; i < count; i++) one(&t, (uint64_t)(seed + i));
   for (int f = 0; draw_families[f]; f++) printf("  %-18s %5" PRId64 "\n", draw_families[f], t.family[f]);

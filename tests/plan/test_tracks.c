@@ -82,7 +82,7 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
 
 static void random_pairs(void **state) {
   (void)state;
-  for (uint64_t seed = 1; seed <= 150; seed++) {
+  for (uint64_t seed = 1; seed <= test_seeds(150); seed++) {
     pair p;
     pair_make(&p, seed, 12000);
     check_pair(p.from.layout, p.to.layout, 1 + (int32_t)(seed * 37 % 40));

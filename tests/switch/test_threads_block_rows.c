@@ -159,7 +159,7 @@ static void play_all(const char *text, const char *const texts[][2], size_t coun
       assert_ok(one_rank_cap_min(train, infer, rank, PAGE, &own));
       if (own > cap) cap = own;
     }
-    for (uint64_t seed = 1; seed <= 3; seed++) {
+    for (uint64_t seed = 1; seed <= test_seeds(3); seed++) {
       play p = {train, infer, (size_t)(cap + (int64_t)(seed % 3) * 3 * PAGE), seed == 2};
       ranks_as_threads(RANKS, 100, seed, play_rank, &p);
     }

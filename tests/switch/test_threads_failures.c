@@ -83,7 +83,7 @@ static void test_faults(void **state) {
   act a;
   (void)state;
   act_init(&a);
-  for (int i = 0; i < 48; i++) {
+  for (int i = 0; i < 48; i += 48 / (int)test_seeds(48)) {
     a.fault = (treadle_fault)(TREADLE_FAULT_DROP + i % 3);
     a.rank = i / 3 % SCENE_RANKS;
     a.back = i / 12 % 2;
@@ -120,7 +120,8 @@ static void test_gentle_faults(void **state) {
   (void)state;
   act_init(&a);
   a.options.cap_bytes = 64 << 20;
-  for (a.seed = 1; a.seed < 6; a.seed++) ranks_as_threads(SCENE_RANKS, 60, a.seed, spoiled_gently, &a);
+  for (a.seed = 1; a.seed <= test_seeds(5); a.seed++)
+    ranks_as_threads(SCENE_RANKS, 60, a.seed, spoiled_gently, &a);
   scene_release(&a.s);
 }
 
@@ -275,77 +276,10 @@ static void test_lossy(void **state) {
   scene_release(&a.s);
 }
 
-/* ---- Memory is out ---- */
-
-/* The n-th allocation of all threads fails: all ranks fail, or none. */
-static int starved(treadle_group *group, void *context) {
-  act *a = context;
-  treadle_switch *sw = NULL;
-  for (long n = 1;; n++) {
-    RANK_OK(treadle_group_barrier(group));
-    long before = treadle_alloc_count();
-    RANK_OK(treadle_group_barrier(group));
-    if (group->rank == 0) treadle_alloc_fail_at(n);
-    RANK_OK(treadle_group_barrier(group));
-    a->statuses[group->rank] = treadle_switch_create(group, a->s.train, a->s.infer, &a->options, &sw);
-    RANK_TRUE((sw != NULL) == (a->statuses[group->rank] == TREADLE_OK));
-    RANK_OK(treadle_group_barrier(group));
-    RANK_TRUE(a->statuses[group->rank] == a->statuses[0]);
-    long used = treadle_alloc_count() - before;
-    if (group->rank == 0) treadle_alloc_fail_at(0);
-    RANK_OK(treadle_group_barrier(group));
-    treadle_switch_destroy(sw);
-    sw = NULL;
-    if (a->statuses[0] == TREADLE_OK && used < n) break;
-    RANK_TRUE(a->statuses[0] == TREADLE_NO_MEMORY || used < n);
-    if (n > 60) n += n / 8; /* the rest by leaps */
-  }
-  return 0;
-}
-
-static void test_allocations(void **state) {
-  act a;
-  (void)state;
-  act_init(&a);
-  ranks_as_threads(SCENE_RANKS, 60, 0, starved, &a);
-  scene_release(&a.s);
-}
-
-/* A switch allocates nothing. */
-static int frugal(treadle_group *group, void *context) {
-  act *a = context;
-  treadle_switch *sw;
-  RANK_OK(make(group, a, &sw));
-  RANK_OK(treadle_group_barrier(group));
-  long before = treadle_alloc_count();
-  RANK_OK(treadle_group_barrier(group));
-  RANK_OK(treadle_switch_to_infer(sw));
-  RANK_OK(treadle_switch_to_train(sw));
-  RANK_OK(treadle_group_barrier(group));
-  RANK_TRUE(treadle_alloc_count() == before);
-  RANK_OK(treadle_group_barrier(group));
-  treadle_switch_destroy(sw);
-  return 0;
-}
-
-static void test_no_allocation(void **state) {
-  act a;
-  (void)state;
-  act_init(&a);
-  ranks_as_threads(SCENE_RANKS, 60, 0, frugal, &a);
-  scene_release(&a.s);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_faults),
-      cmocka_unit_test(test_gentle_faults),
-      cmocka_unit_test(test_late),
-      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_digest_mismatch),
-      cmocka_unit_test(test_lossy),
-      cmocka_unit_test(test_allocations),
-      cmocka_unit_test(test_no_allocation),
+      cmocka_unit_test(test_faults),   cmocka_unit_test(test_gentle_faults),   cmocka_unit_test(test_late),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_digest_mismatch), cmocka_unit_test(test_lossy),
   };
   return RANKS_OVER_LINKS(tests);
 }

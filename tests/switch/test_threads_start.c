@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { GRADS = 40000, OPTIMIZER = 120001, RANDOM_CANCELS = 1000 };
+enum { GRADS = 40000, OPTIMIZER = 120001, ROUNDS = 250 };
 
 typedef struct act {
   scene s;
@@ -384,7 +384,7 @@ static int at_random(treadle_group *group, void *context) {
   treadle_switch *sw;
   treadle_random common = {a->seed}, mine = {a->seed ^ (uint64_t)(group->rank + 1) << 32};
   uint64_t first, digest;
-  int rounds = RANDOM_CANCELS / 4, in_time = 0, arrived = 0;
+  int rounds = (int)test_seeds(ROUNDS), in_time = 0, arrived = 0;
   RANK_OK(make(group, a, treadle_random_below(&common, 2) ? &well : NULL, &sw));
   RANK_OK(treadle_switch_digest(sw, &first));
   for (int round = 0; round < rounds; round++) {
@@ -412,13 +412,13 @@ static int at_random(treadle_group *group, void *context) {
 
 static void test_at_random(void **state) {
   act a;
+  int arrows = 4 * (int)test_seeds(ROUNDS);
   (void)state;
   act_init(&a);
   for (a.seed = 20251; a.seed < 20255; a.seed++) ranks_as_threads(SCENE_RANKS, 60, a.seed, at_random, &a);
   print_message("%d cancels in %d arrows came in time; %d arrows were taken\n", atomic_load(&a.cancels),
-                RANDOM_CANCELS, atomic_load(&a.arrivals));
-  assert_true(atomic_load(&a.cancels) >= RANDOM_CANCELS / 20 &&
-              atomic_load(&a.arrivals) >= RANDOM_CANCELS / 50);
+                arrows, atomic_load(&a.arrivals));
+  assert_true(atomic_load(&a.cancels) >= arrows / 20 && atomic_load(&a.arrivals) >= arrows / 50);
   scene_release(&a.s);
 }
 

@@ -9,6 +9,7 @@
  *
  * What is found is said with its seed, and made again as a case in FOUND/SEED, with what it printed as `said`. */
 #include "commands/work.h"
+#include "seeds.h"
 
 #include <err.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ int main(int argc, char **argv) {
                     .home = home,
                     .found = found,
                     .first = argc > 3 ? strtoull(argv[3], NULL, 10) : 1,
-                    .runs = argc > 2 ? strtoull(argv[2], NULL, 10) : FUZZ_RUNS};
+                    .runs = argc > 2 ? strtoull(argv[2], NULL, 10) : test_seeds(FUZZ_RUNS)};
   make_home();
   int bad = fuzz_work_corpus(&work, corpus) + fuzz_work_seeds(&work);
   if (chdir("/")) err(3, "/");

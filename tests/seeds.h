@@ -1,0 +1,16 @@
+/* How long a search is: of all tests and fuzz replays. */
+#ifndef TREADLE_TESTS_SEEDS_H
+#define TREADLE_TESTS_SEEDS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+/* How many seeds of a search: `usual`, or TREADLE_PERCENT of it, at least one. The gate has fewer where the same search was done
+ * with another compiler. */
+static inline uint64_t test_seeds(uint64_t usual) {
+  const char *percent = getenv("TREADLE_PERCENT");
+  uint64_t seeds = percent ? usual * strtoul(percent, NULL, 10) / 100 : usual;
+  return seeds ? seeds : 1;
+}
+
+#endif
