@@ -1,5 +1,5 @@
-/* treadle, for those who test it, or a program around it: what a switch should give, planted mistakes, faults of the machine, and what
- * ranks say after one. treadle.h has the conventions. Nothing here is for training: a planted fault spoils weights.
+/* treadle, for tests of it or of a program around it: the expected result of a switch, planted mistakes, faults of the machine, and what
+ * ranks report after a fault. treadle.h has the conventions. Nothing here is for training: a planted fault damages weights.
  *
  * All functions are local unless they say "collective", and for one thread at a time. */
 #ifndef TREADLE_TESTING_H
@@ -14,18 +14,18 @@ extern "C" {
 
 /* ---- What a switch should give ----------------------------------------------------------------- */
 
-/* Fills `window` with what the to-window of a plan must hold after a switch: the checkpoint's values, or those of the hash, cut
- * directly, at the places where the plan has storage tensors; where the from-layout has fp8 blocks, values are what comes
- * back of them. Bytes between storage tensors are left as they are. The window may be NULL where it has no bytes. */
+/* Fills `window`, of to_bytes + padding_bytes (treadle_plan_info), with what the to-window must hold after a switch: the values of the
+ * checkpoint, or of the hash, at the places where the plan has storage tensors. If the from-layout has fp8 blocks, values are those
+ * decoded from them. Bytes between storage tensors are left as they are. The window may be NULL if it has no bytes. */
 treadle_status treadle_plan_expect(const treadle_plan *plan, void *window);
 
-/* Fills the pages that no class but the KV cache holds with noise made from `seed`: what the next switch writes comes to lie
- * on them. */
+/* Fills the pages that no class but the KV cache holds with random bytes made from `seed`. The next switch writes on these pages, so
+ * that a byte that it forgets is seen. */
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed);
 
-/* As treadle_switch_digest, for each tensor of the checkpoint: the first of treadle_model_tensor's, those without same_as, of which
- * sums has one each. Of n ranks that hold an element, number turn % n is asked: with turn = 0, 1, ... below the number of ranks
- * every copy is. turn from 0. Collective. */
+/* As treadle_switch_digest, but a sum for each tensor of the checkpoint: sums [tensors of treadle_model_info], in the order of
+ * treadle_model_tensor, without those that have same_as. If n ranks hold an element, number turn % n is read, turn from 0. With
+ * turn = 0, 1, ... below the number of ranks every copy is read. Collective. */
 treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums);
 
 /* ---- Planted mistakes of treadle's own --------------------------------------------------------- */
@@ -35,19 +35,19 @@ typedef enum treadle_fault {
   TREADLE_FAULT_DROP,           /* one copy is not made */
   TREADLE_FAULT_DOUBLE,         /* one copy is made twice */
   TREADLE_FAULT_MISPLACE,       /* one copy is written at a wrong place of the window */
-  TREADLE_FAULT_EARLY,          /* pages are reclaimed without waiting for who reads them */
-  TREADLE_FAULT_LATE_TWIN,      /* pages are reclaimed before the twin has them */
+  TREADLE_FAULT_EARLY,          /* pages are reused without waiting for the ranks that read them */
+  TREADLE_FAULT_LATE_TWIN,      /* pages are reused before the twin (the copy in host memory) has them */
   TREADLE_FAULT_SKIP_COMMIT,    /* a rank does not wait for the others to commit */
-  TREADLE_FAULT_ALIAS,          /* a page is shared with another than the plan says */
+  TREADLE_FAULT_ALIAS,          /* a page is shared with a wrong one */
   TREADLE_FAULT_BLOCK_ROW_DROP, /* a run of block rows (fp8 blocks) is not made */
   TREADLE_FAULT_BLOCK_ROW_LATE, /* a run of block rows is made in the last wave, which is not its own */
   TREADLE_FAULT_BLOCK_ROW_SCALE /* the first scale of each block row of a run is doubled */
 } treadle_fault;
 
-/* The next switch of `rank` gets the fault; `seed` chooses which copy, or which run of block rows. Called on every
- * rank or on that one alone; other ranks do nothing. Refused on `rank` when it has nothing to spoil. The switch then
- * fails on all ranks with a message that names rank, tensor and wave; mode may be LOST. But for a wrong scale: that is
- * a wrong value at the right place, so the switch goes on, and comparing the window must find it. */
+/* Plants a fault in the next switch of `rank`; `seed` chooses which copy, or which run of block rows. It may be called on every rank or
+ * on that one alone; on other ranks it does nothing. Refused on `rank` if the fault is not possible in its plan. The switch then
+ * fails on all ranks with a message that names rank, tensor and wave, and the mode may be LOST. A wrong scale is the exception:
+ * it is a wrong value at the right place, so the switch succeeds, and comparing the window must find it. */
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed);
 
 /* ---- Faults from outside ----------------------------------------------------------------------- */
@@ -62,13 +62,13 @@ typedef enum treadle_injection_type {
   TREADLE_INJECT_CANCEL   /* treadle_switch_cancel is called */
 } treadle_injection_type;
 
-/* Where, in the order in which a switch to INFER comes by. */
+/* The moment of the fault, in the order of a switch to INFER. */
 typedef enum treadle_injection_point {
   TREADLE_AT_ENTRY = 0, /* the ranks have met */
   TREADLE_AT_OFFLOAD,
-  TREADLE_AT_WAVE,      /* at the beginning of one */
-  TREADLE_AT_COMMIT,    /* all bytes are written, and nothing is said */
-  TREADLE_AT_COMMITTED, /* the word says committed, and this rank has not acted on it */
+  TREADLE_AT_WAVE,      /* a wave begins */
+  TREADLE_AT_COMMIT,    /* all bytes are written, and the rank has not published that */
+  TREADLE_AT_COMMITTED, /* the ranks have committed, and this rank has not acted on it */
   TREADLE_AT_BIND,
   TREADLE_AT_KV,
   TREADLE_AT_LOAD, /* on the way back */
@@ -79,27 +79,28 @@ typedef enum treadle_injection_point {
 typedef struct treadle_injection {
   treadle_injection_type what;
   treadle_injection_point point;
-  int32_t wave; /* of TREADLE_AT_WAVE, from 0; the last wave when there are fewer */
+  int32_t wave; /* for TREADLE_AT_WAVE, from 0; the last wave if there are fewer */
 } treadle_injection;
 
-/* It happens the next time that this rank comes by, once. */
+/* The fault happens once, the next time that this rank comes to that moment. */
 treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection);
 
-/* "entry", "wave", ...; "(none)" for a number that is none. Never NULL. */
+/* "entry", "wave", ...; "(none)" for a number that is not a point. Never NULL. */
 const char *treadle_injection_point_text(treadle_injection_point point);
 
 /* ---- After a fault ----------------------------------------------------------------------------- */
 
-/* From INFER to TRAIN without the other ranks, some of which may be gone: where params are in host memory, or have stayed on
- * the device. Else TREADLE_STATE. */
+/* Goes from INFER to TRAIN without the other ranks, some of which may be dead. Params must be in host memory, or have stayed on the
+ * device; else TREADLE_STATE. */
 treadle_status treadle_switch_return(treadle_switch *sw);
 
-/* Last words: what a rank has to say to the others when it will not meet them any more, at most 4096 bytes. They can be read, also
- * of a group that failed, until it is closed; NULL: the rank says none within the time, or has died before it did. */
+/* Last words: a message of a rank to the others after which it does not meet them any more, at most 4096 bytes. treadle_group_hear waits
+ * for those of `rank`, `seconds` at most. They can be read, also in a group that failed, until it is closed. NULL: the rank gave
+ * none within the time, or died before it did. */
 treadle_status treadle_group_last_words(treadle_group *group, const void *words, size_t bytes);
 const void *treadle_group_hear(treadle_group *group, int rank, double seconds);
 
-/* The process of a rank. Else -1. */
+/* The process id of a rank. Else -1. */
 int treadle_group_process(const treadle_group *group, int rank);
 
 #pragma GCC visibility pop

@@ -1,8 +1,8 @@
-/* treadle, for tools: what the command does beside planning, switching and converting. Families, what is in a model, models made
- * to try things out, what the machine leaves. treadle.h has the conventions.
+/* treadle, for tools: what the command does beside planning, switching and converting. Families, the contents of a model, generated
+ * models, the memory limits of the machine. treadle.h has the conventions.
  *
- * Objects of this header need no other object to outlive them; their texts live as long as they do. Any number of threads may
- * ask one of them. */
+ * No other object has to outlive an object of this header. Its texts live as long as it does, and any number of threads may use
+ * it. All functions are local, except treadle_mpi_start and treadle_mpi_stop. */
 #ifndef TREADLE_TOOLS_H
 #define TREADLE_TOOLS_H
 
@@ -20,24 +20,25 @@ typedef struct treadle_families treadle_families;
 typedef struct treadle_family_info {
   size_t struct_size;
   const char *name;
-  const char *path;               /* of its file; "families/NAME.yaml" of those built into the library */
-  const char *const *model_types; /* ended by NULL, as are */
+  const char *path;               /* of its file; "families/NAME.yaml" if it is built into the library */
+  const char *const *model_types; /* both lists end with NULL */
   const char *const *engines;
   int32_t tensors; /* patterns of tensors */
 } treadle_family_info;
 
-/* The families of a folder of family files; NULL: those built into the library. On failure *families_p is NULL. */
+/* Opens the families of a folder of family files; NULL: those built into the library. On failure *families_p is NULL. */
 treadle_status treadle_families_open(const char *folder, treadle_families **families_p);
 void treadle_families_close(treadle_families *families);
 int32_t treadle_families_count(const treadle_families *families); /* else -1 */
+/* Facts about family number `family`, from 0. Refused: a number out of range. */
 treadle_status treadle_families_get(const treadle_families *families, int32_t family,
                                     treadle_family_info *info_p);
-/* The number of the family of a name. Else -1, and the message has the nearest name. */
+/* The number of the family with this name. Else -1, and the message has the nearest name. */
 int32_t treadle_families_find(const treadle_families *families, const char *name);
-/* The file of a family as it stands, ended by a 0 byte. The text is ended by free(); on failure it is NULL. */
+/* The file of a family as it is, ended by a 0 byte. The caller frees *text_p with free(); on failure it is NULL. */
 treadle_status treadle_families_text(const treadle_families *families, int32_t family, char **text_p);
-/* The same for what the file comes to with all that it extends, its blocks and its changes: one file of the same language that
- * needs no other, and gives the same layouts. */
+/* The same, put together with all that the file extends, its blocks and its changes: one file that needs no other and gives the
+ * same layouts. */
 treadle_status treadle_families_expanded(const treadle_families *families, int32_t family, char **text_p);
 
 /* ---- Does a family cover a checkpoint? --------------------------------------------------------- */
@@ -46,13 +47,13 @@ typedef struct treadle_family_check treadle_family_check;
 
 typedef struct treadle_family_check_options {
   size_t struct_size;
-  const char *families; /* as in treadle_model_options, as is */
-  int64_t scale_down;   /* of a config alone */
-  const char *model;    /* config.json, or its folder, of what has none beside it */
+  const char *families; /* as in treadle_model_options, */
+  int64_t scale_down;   /* as this; for a config alone */
+  const char *model;    /* config.json, or its folder, if `path` has none beside it */
 } treadle_family_check_options;
 
-/* Compares the names that a family says, and shapes where files have them, with those of `path`: a folder, an index, a
- * config.json alone, or a list of tensors (NAME.tsv, NAME.tsv.gz). What is missing or left over is no failure of this function.
+/* Compares the names of a family's tensors, and their shapes if files have them, with those of `path`: a folder, an index, a
+ * config.json alone, or a list of tensors (NAME.tsv, NAME.tsv.gz). Missing and left-over names are results, not failures.
  * Options may be NULL. On failure *check_p is NULL. */
 treadle_status treadle_family_check_open(const char *path, const treadle_family_check_options *options,
                                          treadle_family_check **check_p);
@@ -61,18 +62,19 @@ void treadle_family_check_close(treadle_family_check *check);
 typedef struct treadle_family_check_info {
   size_t struct_size;
   bool has_names;  /* there were names to compare; else only the config was looked at */
-  bool index_only; /* of an index whose files are not there: shapes are unknown */
-  int32_t names;   /* that were compared */
+  bool index_only; /* there is an index without its files: shapes are unknown */
+  int32_t names;   /* how many were compared */
   int32_t missing, left_over;
   const char *missing_names, *left_over_names; /* each on a line of its own; never NULL */
-  /* Of the names: stacked tensors, fp8 scales, tensors of other parts, buffers; and the first name of both, or NULL. */
+  /* Among the names: stacked tensors, fp8 scales, tensors that are not part of the language model (carried), buffers (skipped); and
+   * the first name of the last two, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
 } treadle_family_check_info;
 
 void treadle_family_check_get_info(const treadle_family_check *check,
                                    treadle_family_check_info *info_p); /* else zeros */
-/* The model of the config, without weights; it is the check's. Else NULL. */
+/* The model of the config, without weights. It belongs to the check. Else NULL. */
 const treadle_model *treadle_family_check_model(const treadle_family_check *check);
 
 /* ---- A draft of a family ----------------------------------------------------------------------- */
@@ -82,32 +84,33 @@ typedef struct treadle_family_draft treadle_family_draft;
 typedef struct treadle_family_draft_options {
   size_t struct_size;
   const char *families; /* as in treadle_model_options; those built in may be extended as well */
-  const char *model;    /* config.json, or its folder, of what has none beside it */
+  const char *model;    /* config.json, or its folder, if `path` has none beside it */
   const char *like;     /* the name of the file of the family that the draft extends; NULL: the nearest */
 } treadle_family_draft_options;
 
-/* Makes a draft of a family file for a checkpoint that no family covers, out of its config.json and the names, and shapes where
- * they are there, of its tensors. `path` is a folder, an index or a list of tensors (NAME.tsv, NAME.tsv.gz). The draft extends
- * the nearest family; it is read and compared with the checkpoint as any family is. What cannot be seen is a comment "# TO SAY:"
- * in it. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
+/* Makes a draft of a family file for a checkpoint that no family covers, from its config.json and the names of its tensors, and their
+ * shapes if they are known. `path` is a folder, an index or a list of tensors (NAME.tsv, NAME.tsv.gz). The draft extends the
+ * nearest family; it is read and compared with the checkpoint as any family is. What the checkpoint does not show is a comment
+ * "# TO SAY:" in it. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
 treadle_status treadle_family_draft_create(const char *path, const treadle_family_draft_options *options,
                                            treadle_family_draft **draft_p);
 void treadle_family_draft_destroy(treadle_family_draft *draft);
 
 typedef struct treadle_family_draft_info {
   size_t struct_size;
-  const char *text;    /* of the file; "" where the checkpoint is covered */
+  const char *text;    /* of the file; "" if the checkpoint is covered already */
   const char *family;  /* its name */
-  const char *like;    /* what it extends, or what covers the checkpoint */
-  bool covered;        /* a family that is there says all: no draft was made */
-  bool same;           /* `like` says all of it but the model_type: the draft has three lines */
+  const char *like;    /* the family that it extends, or that covers the checkpoint */
+  bool covered;        /* an existing family covers the checkpoint: no draft was made */
+  bool same;           /* only the model_type differs from `like`: the draft has three lines */
   const char *refusal; /* why the draft cannot be read as a family yet; NULL: it can */
-  int32_t names;       /* of the checkpoint, of so many patterns */
-  int32_t patterns, renamed, added;
-  int32_t open;               /* things to say */
-  const char *open_lines;     /* each on a line of its own; never NULL, as are */
+  int32_t names;       /* of the checkpoint's tensors */
+  int32_t patterns, renamed,
+      added;              /* patterns of these names; how many of them are renamed or added in the draft */
+  int32_t open;           /* comments "TO SAY" */
+  const char *open_lines; /* each on a line of its own; never NULL */
   int32_t missing, left_over; /* of the draft and the checkpoint; 0 without a draft that can be read */
-  const char *missing_names, *left_over_names;
+  const char *missing_names, *left_over_names; /* each on a line of its own; never NULL */
 } treadle_family_draft_info;
 
 void treadle_family_draft_get_info(const treadle_family_draft *draft,
@@ -119,32 +122,32 @@ typedef struct treadle_model_info {
   size_t struct_size;
   const char *family, *family_path; /* these texts live as long as the model */
   const char *
-      changes; /* what scale_down has changed: "num_hidden_layers=4 hidden_size=256"; NULL: it was not asked */
+      changes; /* what scale_down has changed: "num_hidden_layers=4 hidden_size=256"; NULL: it was not used */
   int64_t elems, bytes; /* as treadle_model_elems, treadle_model_bytes */
   int32_t layers;       /* decoder layers */
-  int32_t mtp_layers;   /* behind them; has_mtp: the family knows of some */
+  int32_t mtp_layers;   /* behind them; has_mtp: the family has rules for some */
   bool has_mtp;
   int32_t
-      tensors; /* by Hugging Face's names; those behind (treadle_model_tensor) are tied to one of them */
+      tensors; /* Hugging Face's names of canonical tensors; later numbers of treadle_model_tensor are tied to one of them */
   int32_t dims, patterns, files;
-  /* In the files, beside canonical tensors: stacked ones, fp8 scales, tensors of other parts, buffers; and the first name of
-   * both, or NULL. */
+  /* In the files, beside canonical tensors: stacked tensors, fp8 scales, tensors that are not part of the language model (carried),
+   * buffers (skipped); and the first name of the last two, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
 } treadle_model_info;
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */
 
-/* A number that the family makes of the config. The name lives as long as the model. *value_p is 0, and *name_p NULL, of one
- * that this config has not. */
+/* A number that the family computes from the config: dim number `dim`, from 0. The name lives as long as the model. If this config
+ * does not have it, *value_p is 0 and *name_p NULL. */
 treadle_status treadle_model_dim(const treadle_model *model, int32_t dim, const char **name_p,
                                  int64_t *value_p);
-/* The path of a file of weights. Else NULL. */
+/* The path of file of weights number `file`, from 0. It lives as long as the model. Else NULL. */
 const char *treadle_model_file(const treadle_model *model, int32_t file);
-/* Elements of canonical tensors of a type. Else -1. */
+/* How many elements of canonical tensors have this type. Else -1. */
 int64_t treadle_model_elems_of(const treadle_model *model, treadle_dtype dtype);
 
-/* Canonical tensors that differ in their layers alone; experts are stacked. */
+/* Canonical tensors that differ only in their layers; experts are stacked. */
 typedef struct treadle_pattern_info {
   size_t struct_size;
   const char *name; /* with {l} for the layer and * for the expert; lives as long as the model */
@@ -155,6 +158,7 @@ typedef struct treadle_pattern_info {
   int64_t bytes;       /* of all */
 } treadle_pattern_info;
 
+/* Facts about pattern number `pattern`, from 0. Refused: a number out of range. */
 treadle_status treadle_model_pattern(const treadle_model *model, int32_t pattern,
                                      treadle_pattern_info *info_p);
 
@@ -162,21 +166,21 @@ treadle_status treadle_model_pattern(const treadle_model *model, int32_t pattern
 
 typedef struct treadle_make_options {
   size_t struct_size;
-  const char *families; /* as in treadle_model_options, as is */
-  int64_t scale_down;   /* of `config` */
+  const char *families; /* as in treadle_model_options, */
+  int64_t scale_down;   /* as this; for `config` */
   const char
-      *config; /* config.json, or its folder, of which a model is made; NULL: what follows says which */
+      *config; /* the config.json, or its folder, of the model; NULL: the fields below describe a model */
   const char *model_type; /* NULL: llama */
   treadle_dtype dtype;    /* not fp8; TREADLE_DTYPE_NONE: bf16 */
   int64_t layers;         /* 0: 8 */
   int64_t hidden;         /* a multiple of 64; 0: 512 */
   int64_t vocab;          /* 0: 8000 */
-  bool stacked;           /* experts as one tensor where the family says how */
+  bool stacked;           /* experts as one tensor, if the family has a form for that */
 } treadle_make_options;
 
-/* Writes config.json and model.safetensors of a model into a new folder, or one without a config.json. Values are a hash of tensor
- * and canonical index, as treadle_layout_load makes them. Options may be NULL. The model, without weights, is the caller's.
- * On failure *model_p is NULL. */
+/* Writes config.json and model.safetensors of a model into a folder that is new or has no config.json. Values are hashes of tensor and
+ * canonical index, as in treadle_layout_load. Options may be NULL. *model_p is the model, without weights; the caller closes it. On
+ * failure it is NULL. */
 treadle_status treadle_make_model(const char *folder, const treadle_make_options *options,
                                   treadle_model **model_p);
 
@@ -184,28 +188,28 @@ treadle_status treadle_make_model(const char *folder, const treadle_make_options
 
 typedef enum treadle_limit_kind {
   TREADLE_OF_MACHINE = 0, /* its memory */
-  TREADLE_OF_GROUP, /* the control group (v1 or v2) that leaves least, of all that this process lies in */
+  TREADLE_OF_GROUP, /* of the control groups (v1 or v2) that this process is in, the one that leaves least */
   TREADLE_OF_ADDRESSES /* RLIMIT_AS */
 } treadle_limit_kind;
 
 typedef struct treadle_limit_info {
   size_t struct_size;
-  bool limited;       /* else the rest is zeros */
-  size_t bytes, left; /* what it allows, and how much of that this process may still take */
+  bool limited;       /* false: there is no such limit, and the rest is zeros */
+  size_t bytes, left; /* the limit, and how much of it this process may still take */
   char text[192];     /* "this machine", "control group /sys/fs/cgroup/a (memory.max)", "RLIMIT_AS" */
 } treadle_limit_info;
 
-/* What limits the memory of this process, by the count that treadle_switch_create asks. */
+/* A limit on the memory of this process, counted as treadle_switch_create counts it. */
 treadle_status treadle_machine_limit(treadle_limit_kind pattern, treadle_limit_info *info_p);
 
-/* Initialises MPI unless that is done, with errors returned instead of fatal. A process that no launcher started is rank 0 of
- * 1. The ranks then meet with treadle_group_mpi. Collective, as is stopping it: that waits for the others, so not after a switch
- * has failed. */
+/* Initialises MPI unless that is done already, so that its errors are returned and do not end the process. A process without a
+ * launcher is rank 0 of 1. The ranks then meet with treadle_group_mpi. Both functions are collective. treadle_mpi_stop finalises MPI and
+ * waits for the other ranks: do not call it after a switch has failed. */
 treadle_status treadle_mpi_start(int *rank_p, int *size_p);
 void treadle_mpi_stop(void);
 
-/* Writes a file beside `path`, syncs it and renames it: it is there whole or not at all. What is there before must be a plain file.
- * May it be written? is asked first where what is to be written takes long to make: the answer is the system's own. */
+/* treadle_output_write writes a file beside `path`, syncs it and renames it: so `path` appears whole or not at all. If `path` exists, it
+ * must be a plain file. treadle_output_ask checks beforehand that `path` may be written, for contents that take long to make. */
 treadle_status treadle_output_ask(const char *path);
 treadle_status treadle_output_write(const char *path, const void *bytes, size_t count);
 

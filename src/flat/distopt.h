@@ -4,8 +4,8 @@
  *
  * A buffer has the parameters of one model chunk, of one parameter dtype (fp8 counts as one), one gradient
  * dtype, and either of the dense or of the expert parameters (experts are apart only when ep > 1). It is
- * laid in reverse named_parameters order in buckets, and every data parallel rank owns an even part of
- * every bucket, whatever parameter borders lie in it. The 16-bit weights are views of whole buffers and are
+ * laid in reverse named_parameters order in buckets, and every data parallel rank owns an equal part of
+ * every bucket, without regard to the parameters in it. The 16-bit weights are views of whole buffers and are
  * in full on every rank; only the fp32 master weights (and the optimizer's state) are cut so. */
 #ifndef TREADLE_FLAT_DISTOPT_H
 #define TREADLE_FLAT_DISTOPT_H

@@ -1,10 +1,9 @@
-/* Flat layouts: tensors one behind the other in one address space, cut into shards of equal size that look
- * at no row and no tensor border. FSDP1 units, ZeRO-1/2/3; Megatron's distributed optimizer (distopt.h)
+/* Flat layouts: tensors one behind the other in one address space, which is cut into shards of equal size without
+ * regard to rows and tensors. FSDP1 units, ZeRO-1/2/3; Megatron's distributed optimizer (distopt.h)
  * lays its buffers by rules of its own and is cut the same way. Pure arithmetic, no state; everything
  * counts in elements, ranges are half open.
  *
- * A flat shard is a range of addresses. What of a tensor lies in it are a few boxes:
- * treadle_strided_clip. */
+ * A flat shard is a range of addresses. The part of a tensor in it is a few boxes: treadle_strided_clip. */
 #ifndef TREADLE_FLAT_FLAT_H
 #define TREADLE_FLAT_FLAT_H
 

@@ -1,5 +1,5 @@
-/* Flat grids: the answers to "who has this box", out of those of the grid, and the table of all answers; pieces.c
- * has "what has rank r". */
+/* Flat grids: "who has this box?", computed from the grid's answer, and the table of functions. pieces.c has
+ * "what has rank r?". */
 #include "flat/flat_grid.h"
 
 #include "base/dtype.h"

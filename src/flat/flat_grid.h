@@ -4,7 +4,7 @@
  *
  * A unit is one storage tensor of the window: the range of this rank. Pieces and cells are those of the grid,
  * clipped (treadle_strided_clip); a cell's ranks have the index of its range as one more fixed dimension.
- * What is no parameter (a buffer) is a unit of its own that is not cut. */
+ * A buffer (a tensor that is not a parameter) is a unit of its own that is not cut. */
 #ifndef TREADLE_FLAT_FLAT_GRID_H
 #define TREADLE_FLAT_FLAT_GRID_H
 

@@ -1,7 +1,7 @@
-/* Forms: which tensors lie alike in every rank's window, where each parameter is a unit of its own (ZeRO-3, FSDP2).
+/* Forms: which tensors lie in the same way in every rank's window, if each parameter is a unit of its own (ZeRO-3, FSDP2).
  *
- * What a rank has of such a unit follows from the parameter's shape, how it is cut, and the rank; not from the layer. So one
- * tensor of each form tells of all others, less where it begins. Experts of one tensor are alike in the same way. */
+ * A rank's part of such a unit follows from the parameter's shape, how it is cut, and the rank; not from the layer. So
+ * tensors of one form differ only in where they begin, and one of them is enough to know all. So it is with the experts of one tensor. */
 #include "flat/flat_grid.h"
 
 #include "base/hash.h"

@@ -1,4 +1,4 @@
-/* Hugging Face modules: rules out of a family's patterns. */
+/* Hugging Face modules: rules made from a family's patterns. */
 #include "flat/modules.h"
 
 #include "layout/layout_types.h"

@@ -1,7 +1,7 @@
-/* Flat grids with long units: where a cell comes among all that its rank has of its type.
+/* Flat grids with long units: the position of a cell among all elements of the same rule on its rank.
  *
- * A rank has one range of each unit, and ranges look at no layer's border: what it has of one layer is not what it has
- * of another. So that it still drains and fills evenly, the plan is told, for each cell, how many elements of the same
+ * A rank has one range of each unit, whatever layers lie in it, so its parts of two layers differ. To let such ranks still
+ * move all tensors at one pace, a layout tells the plan, for each cell, how many elements of the same
  * rule the rank has in all (total), before this parameter (before) and of it (weight): sums over intervals, from
  * prefix sums by address. */
 /* Steps are parameters sorted by rule, unit and address; a group is those of one rule in one unit, and

@@ -1,5 +1,5 @@
-/* Flat grids: what a rank has. Its range of each unit is found by address; what of a parameter lies in it is the grid's piece of
- * it, clipped. */
+/* Flat grids: what a rank has. Its range of each unit is found by address. The part of a parameter in that range is the grid's
+ * piece of the parameter, clipped. */
 #include "flat/flat_grid.h"
 
 #include "base/dtype.h"

@@ -1,4 +1,4 @@
-/* Grid layouts: who has this box. */
+/* Grid layouts: "who has this box?" */
 #include "base/dtype.h"
 #include "base/limits.h"
 #include "grid/grid_parts.h"

@@ -1,5 +1,5 @@
-/* What the layouts of the generation engines share. docs/rules.md 2.4 to 2.6, 3, 6.2, 6.3. What is
- * left of the ranks is engine replicas, slowest in rank order. */
+/* What the layouts of the generation engines share. docs/rules.md 2.4 to 2.6, 3, 6.2, 6.3. The number of replicas of the engine
+ * follows from the ranks; it is the slowest dimension. */
 #include "grid/engines.h"
 
 #include <inttypes.h>

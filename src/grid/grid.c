@@ -1,4 +1,4 @@
-/* Grid layouts: the answers to "what has rank r", and the table of all answers. */
+/* Grid layouts: "what has rank r?", and the table of functions. */
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "grid/grid_parts.h"

@@ -1,8 +1,8 @@
 /* A grid layout: a mesh of ranks, pipeline tables, and the rules of a family's engine section. Megatron,
  * vLLM, SGLang and Hugging Face are grids; each has one file that turns its text into a grid.
  *
- * The storage tensors of a stage are the same for all its ranks, but for the shard: so a grid keeps one table
- * a stage (model-sized), and everything about a rank is computed from its stage and its indices. */
+ * All ranks of a stage have the same storage tensors; only the shard differs. So a grid keeps one table for each
+ * stage (as large as the model's list of tensors), and everything about a rank is computed from its stage and its indices. */
 #ifndef TREADLE_GRID_GRID_H
 #define TREADLE_GRID_GRID_H
 

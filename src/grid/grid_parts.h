@@ -1,4 +1,4 @@
-/* What the files of grid layouts say to each other. */
+/* What the files of grid layouts share. */
 #ifndef TREADLE_GRID_GRID_PARTS_H
 #define TREADLE_GRID_GRID_PARTS_H
 

@@ -1,9 +1,9 @@
 /* Grid layouts: who holds what.
  *
  * Every part of every storage tensor is a holder of its tensor. Holders that take the same region of it and are cut
- * alike go together; regions are taken in model order, loaded tensors before derived ones, as long as they do not
- * overlap, and must tile the tensor. What is left over (a tied head cut in another way, W_UK beside kv_b_proj) is
- * found on its own rank only. */
+ * in the same way form one group. Regions are taken in model order, loaded tensors before derived ones, as long as they do
+ * not overlap, and must tile the tensor. What is left over (a tied head cut in another way, W_UK, which repeats kv_b_proj)
+ * is found on its own rank only. */
 #include "base/hash.h"
 #include "grid/grid_parts.h"
 

@@ -1,5 +1,5 @@
-/* sglang: SGLang's layouts. docs/rules.md 1.3, 6.3, 9.2. tp is all ranks of a stage; attention and experts
- * have groups of their own, carved from it. */
+/* sglang: SGLang's layouts. docs/rules.md 1.3, 6.3, 9.2. tp is all ranks of a stage. Attention and
+ * experts have smaller groups inside of it. */
 #include "grid/engines.h"
 
 #include <inttypes.h>

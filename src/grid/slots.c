@@ -1,4 +1,4 @@
-/* Slots: linear, round robin, maps, and maps from a file. */
+/* Slots: expert placement in order, round robin, by a map, and by a map from a file. */
 #include "grid/slots.h"
 
 #include "base/hash.h"

@@ -1,5 +1,5 @@
-/* Quantised tensors seen as matrices: rows are dimension 0 of one expert, columns dimension 1, both flattened; fp8 blocks lie
- * on a grid that starts at row 0 and column 0. Block scales seen the same way have a row and a column for each block. */
+/* Quantised tensors as matrices: rows are dimension 0 of one expert, columns dimension 1, both flattened; fp8 blocks lie
+ * on a grid that starts at row 0 and column 0. The matrix of the block scales has one element for each block. */
 #ifndef TREADLE_LAYOUT_BLOCKS_H
 #define TREADLE_LAYOUT_BLOCKS_H
 

@@ -1,4 +1,4 @@
-/* What a plan, a bound or a report costs: the parts that it looks at are counted, and there is an end to them. */
+/* The work of a plan, a bound or a report: the parts that it looks at are counted, and their number is limited. */
 #ifndef TREADLE_LAYOUT_CUTS_H
 #define TREADLE_LAYOUT_CUTS_H
 

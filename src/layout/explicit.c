@@ -1,4 +1,4 @@
-/* Explicit pieces: the answers. */
+/* Explicit pieces: what a rank has, and who has a box. */
 #include "layout/explicit.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Explicit pieces of fp8 models: do they hold blocks, and such that blocks can be made of values and taken apart?
+/* Explicit pieces of fp8 models: do they hold blocks, and can these blocks be quantised and dequantised?
  *
- * That asks, on every rank, for codes in rows without gaps, with the scale of each of their blocks, and for no scale more.
- * Pieces that have it otherwise are a layout all the same: codes and scales are copied as they are. */
+ * That needs, on every rank, codes in rows without gaps, the scale of each of their blocks, and no other scales. Other
+ * pieces are a valid layout, too; then codes and scales can only be copied as they are. */
 #include "base/dtype.h"
 #include "layout/blocks.h"
 #include "layout/explicit_parts.h"

@@ -1,4 +1,4 @@
-/* What the files that build layouts of explicit pieces say to each other. */
+/* What the files that build layouts of explicit pieces share. */
 #ifndef TREADLE_LAYOUT_EXPLICIT_PARTS_H
 #define TREADLE_LAYOUT_EXPLICIT_PARTS_H
 

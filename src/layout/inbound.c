@@ -1,4 +1,4 @@
-/* The lower bound of a rank, from boxes alone; and rank maps, which are chosen by it. */
+/* The lower bound of the bytes that a rank pulls, from boxes alone; and the choice of rank maps by it. */
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "layout/inbound_blocks.h"

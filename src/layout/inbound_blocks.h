@@ -1,4 +1,4 @@
-/* The lower bound of a rank where fp8 blocks are made of values, or values of blocks: from boxes and bits alone. */
+/* The lower bound of a rank if fp8 blocks are quantised or dequantised: from boxes and bits alone. */
 #ifndef TREADLE_LAYOUT_INBOUND_BLOCKS_H
 #define TREADLE_LAYOUT_INBOUND_BLOCKS_H
 

@@ -1,4 +1,4 @@
-/* How a layout cuts the largest tensor: what limits many engines, and shows what a layout is like. */
+/* How a layout cuts the largest tensor. That tensor is the limit for engines that gather full tensors. */
 #include "base/dtype.h"
 #include "base/sized.h"
 #include "layout/layout.h"

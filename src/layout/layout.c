@@ -1,4 +1,4 @@
-/* Layouts from text, and the questions that all types answer through their table. */
+/* Layouts from text, and the functions of layout.h, which all types provide through their table. */
 #include "layout/layout.h"
 
 #include "base/checked.h"

@@ -8,9 +8,9 @@
  * optimizer; explicit.c: explicit pieces) fills the table treadle_layout_ops. A new type is one file and one row in layout.c.
  *
  * A piece is a box of one tensor and where its elements lie in the rank's window. A fill is a piece without
- * a tensor. A cell is a box of one tensor that all of its holders have alike; the cells of a tensor are
- * disjoint and cover it, and are the same whoever asks. A tensor may lie on a rank beside the cells too
- * (a tied head that is cut in another way): such pieces are found on that rank only.
+ * a tensor. A cell is a box of one tensor that all of its holders store in the same way; the cells of a tensor are
+ * disjoint and cover it, and every rank computes the same ones. A rank may also have pieces that are in no cell
+ * (a tied head that is cut in another way): these are found on that rank only.
  *
  * Ranks in this interface are physical ranks: the rank map is applied inside. */
 #ifndef TREADLE_LAYOUT_LAYOUT_H

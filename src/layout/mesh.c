@@ -1,4 +1,4 @@
-/* The mesh: dimensions as size and stride, and sets of ranks that agree in some of them. */
+/* The mesh: dimensions as size and stride, and sets of ranks with the same index in some of them. */
 #include "layout/mesh.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* The mesh: named dimensions of a grid of ranks, and rank maps.
  *
- * A dimension is a size and a stride: its index on layout rank r is (r / stride) % size. One that runs over others
- * in between (vLLM's experts: tp, pcp and dp, with pp among them) has a low and a high digit. Dimensions of one
+ * A dimension is a size and a stride: its index on layout rank r is (r / stride) % size. A dimension may be made of two that
+ * are not neighbours (vLLM's experts: tp, pcp and dp, with pp between them); it has a low and a high digit. Dimensions of one
  * mesh may overlap (SGLang's tp is attn_tp x attn_cp x attn_dp). Layout ranks count in the mesh's own
  * order; a rank order turns them into physical ranks and back. */
 #ifndef TREADLE_LAYOUT_MESH_H

@@ -1,5 +1,5 @@
-/* Pieces by their first axis: sorted by start, with the farthest end so far, so that both ends of what may meet a box are found
- * by halving. */
+/* Pieces by their first axis: sorted by start, each with the largest end of it and all before it. So binary search finds the first
+ * and the last piece that may overlap a box. */
 #include "layout/piece_index.h"
 
 #include <stdlib.h>

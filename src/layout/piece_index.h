@@ -1,4 +1,4 @@
-/* Which of many pieces of one tensor may meet a box, without a look at all of them: where each expert is a piece of its own, a
+/* Finds the pieces of one tensor that may overlap a box, without looking at all of them: if each expert is a piece of its own, a
  * rank has thousands. Pieces are found by their first axis. */
 #ifndef TREADLE_LAYOUT_PIECE_INDEX_H
 #define TREADLE_LAYOUT_PIECE_INDEX_H

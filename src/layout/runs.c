@@ -1,5 +1,5 @@
 /* Runs: a storage tensor's elements in its own row-major order, as maximal stretches of a Hugging Face
- * tensor. For people, tests and programs that want to see a layout; plans do not use them. */
+ * tensor. For people, tests and programs that look at a layout; plans do not use them. */
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/limits.h"

@@ -1,4 +1,4 @@
-/* Blocks that were seen. */
+/* The set of blocks whose scales were counted. */
 #include "layout/scale_set.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Blocks of one tensor that were seen: the scale of each counts once. A byte for each block. */
+/* The blocks of one tensor whose scales were counted, since each scale counts once. One byte for each block. */
 #ifndef TREADLE_LAYOUT_SCALE_SET_H
 #define TREADLE_LAYOUT_SCALE_SET_H
 

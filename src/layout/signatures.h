@@ -1,8 +1,8 @@
-/* Which ranks are alike: what a rank has of each tensor in two layouts, apart from where on the tensor it lies.
+/* Which ranks are equal: a rank's share of each tensor in two layouts, without its place in the tensor.
  *
  * Ranks of one layer group hold different experts, ranks of different stages different layers, and what a switch
- * costs them is mostly the same. Two ranks' shares of a tensor are equal when their pieces have the same sizes, lie
- * alike in memory, and are cut in the same places, counted from their own begin. A share is computed once for all
+ * costs them is mostly the same. Two ranks' shares of a tensor are equal when their pieces have the same sizes, lie in the
+ * same way in memory, and are cut in the same places, counted from where the pieces begin. A share is computed once for all
  * tensors whose cells are the same in both layouts and all ranks that hold the same boxes, so that a rank
  * costs a look at a table for each tensor of its windows. Shares are compared as 64-bit hashes. */
 #ifndef TREADLE_LAYOUT_SIGNATURES_H

@@ -1,5 +1,5 @@
-/* Bytes that many ranks have in common: of rows of fp8 blocks of which a rank has nothing. Any number of threads may look them up
- * and add them; what finds no room is found again. */
+/* Sums of bytes that are the same for many ranks: for rows of fp8 blocks of which a rank has nothing itself. Any number of threads may
+ * look them up and add them. If the table is full, a sum is not kept, and is computed again. */
 #ifndef TREADLE_LAYOUT_SUMS_H
 #define TREADLE_LAYOUT_SUMS_H
 

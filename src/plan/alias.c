@@ -1,7 +1,7 @@
 /* Arranging the to-window, and finding the pages that are the same.
  *
- * Units are what is moved as one: a storage tensor, or a run of storages that lie expert by expert. Places stay
- * multiples of 64 bytes, as the layouts have them. */
+ * A unit is placed as a whole: a storage tensor, or a run of storage tensors that lie expert by expert. Places are
+ * multiples of 64 bytes, as in the layouts. */
 #include "plan/alias.h"
 
 #include "base/limits.h"

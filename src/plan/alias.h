@@ -1,14 +1,14 @@
 /* Alias: which pages of a rank's to-window can be pages of its own from-window, and how the to-window is arranged so
- * that they are many.
+ * that there are many of them.
  *
- * A run is a stretch of bytes that lie in both windows in the same order and type, which the plan would copy from this
- * rank's own window and the way back would copy to the same place: no cast, no shift of values, no blocks, no
- * further copy. Where it lies at the same remainder of a page in both windows, the whole pages inside it are aliased;
- * what is left of it in front and behind is copied.
+ * A run is a stretch of bytes that lie in both windows in the same order and type. The plan would copy them from this
+ * rank's own window, and the way back would copy them to the same place: no cast, no value offset, no fp8 blocks, no
+ * second copy of the same bytes. If a run begins at the same offset within a page in both windows, the whole pages inside of
+ * it are aliased, and its head and tail are copied.
  *
- * Storage tensors of the to-window have no place of their own, so each (a run of storages by expert as one) is put
- * where it helps: in the order of the from-window, at the remainder for which its runs vote with the bytes of
- * their whole pages, if that is `thrift` times the padding that it takes, or more. What has no run comes behind, in its
+ * Storage tensors of the to-window may lie anywhere, so each (a run of them by expert as one) is put where it helps: in
+ * the order of the from-window, at the offset within a page that gives most bytes on whole shared pages (its runs vote for
+ * it), if these are at least `thrift` times the padding that it takes. Storage tensors without runs come last, in their
  * order. */
 #ifndef TREADLE_PLAN_ALIAS_H
 #define TREADLE_PLAN_ALIAS_H

@@ -1,8 +1,8 @@
-/* Runs: what lies in both windows of a rank in the same order.
+/* Runs: bytes that lie in both windows of a rank in the same order.
  *
- * Both directions are walked with one wave, which gives the fewest ops. Ops of the rank's own bytes fall apart into
- * stretches; those that follow each other at one distance are joined, whatever tensors they are of; and what both
- * directions have is a run. */
+ * Both directions are walked with one wave, which gives the fewest ops. Ops that copy the rank's own bytes are divided into
+ * stretches. Stretches that follow each other, with one distance between the two windows, are joined, whatever tensors they
+ * belong to. A run is what both directions have. */
 #include "plan/alias.h"
 
 #include "base/dtype.h"

@@ -1,9 +1,9 @@
-/* Block rows: fp8 blocks that are made of values, and values that are made of fp8 blocks, while copying.
+/* Block rows: quantising to fp8 blocks and dequantising from them, while copying.
  *
- * A block row is a row of blocks, canonical rows [n * block, (n + 1) * block) of one expert. All of its elements, codes and
- * scales have one wave, that of the block row's first element, in both directions and on every rank: so a page that has a
- * part of a block lives until the block was made of it, whoever needs it. Ordinary copies of such tensors, codes to
- * codes too, are cut where that wave changes.
+ * A block row is a row of blocks: canonical rows [n * block, (n + 1) * block) of one expert. All of its elements, codes and
+ * scales have one wave, that of the block row's first element, in both directions and on every rank. So a page that has a
+ * part of a block is not reused before every rank has made that block. Ordinary copies of such tensors, also of codes, are
+ * cut where that wave changes.
  *
  *   to fp8      each row of blocks of a destination shard is one block row: its values are brought to scratch in the
  *               type of the source, from as many ranks as have a part of it, and quantised; a shard may begin or end

@@ -1,4 +1,4 @@
-/* Block rows of one rank: values that are taken out of blocks. */
+/* Block rows of one rank: values dequantised from blocks. */
 /* For each rectangle [rows, columns] of a destination piece: block row by block row, in each from left to
  * right, as far as codes and scales of one source reach. Block rows below that are read alike join the
  * run. */

@@ -1,5 +1,5 @@
-/* What the files of block rows say to each other: block_rows.c walks and gives waves, block_rows_quantise.c makes blocks,
- * block_rows_dequantise.c takes them apart. */
+/* What the files of block rows share: block_rows.c walks and assigns waves, block_rows_quantise.c makes blocks,
+ * block_rows_dequantise.c makes values from blocks. */
 #ifndef TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 #define TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 

@@ -1,5 +1,5 @@
-/* Block rows of one rank: blocks that are made of values. That all codes have scales, and the other way round, layouts see to
- * (grid/blocks.c), or treadle_plan_check: here it is proved once more. */
+/* Block rows of one rank: blocks quantised from values. Layouts (grid/blocks.c) or treadle_plan_check make sure that all codes have
+ * scales and all scales codes; here that is proved once more. */
 /* For each codes rectangle [rows, columns] of an expert: its whole blocks, row by row of them. For each of
  * these the sources are found, own ones first; then columns whose scales lie in one place are made as one
  * block row; block rows below that differ in nothing but where they begin join it as a run. */

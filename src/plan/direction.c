@@ -1,11 +1,11 @@
 /* Making the ops of one rank in one direction.
  *
- * For each destination piece: cut it by the cells of both layouts; the common box of two cells has rows, rows
- * have waves. Then choose a source for each part: a copy that this window has already (twin), this rank's
- * own memory, else the cell's holders, over which the rows are striped evenly, beginning at another holder
- * for each tensor and rank. The choice can be inverted: who holds a stripe is computed from the cell alone.
+ * Each destination piece is cut by the cells of both layouts. The common box of two cells has rows, and rows have waves.
+ * Then a source is chosen for each part: a copy that this window has already, else this rank's own memory, else the holders
+ * of the cell. Rows are striped over these evenly; the first holder depends on tensor and rank. Who holds a stripe is
+ * computed from the cell alone, so a sender can compute its receivers.
  *
- * Invariant, proved for every piece: the boxes of its ops tile its box. */
+ * Invariant, proved for every piece: the boxes of its ops tile its box (cover it without overlaps). */
 #include "plan/block_rows.h"
 
 #include "base/dtype.h"

@@ -1,10 +1,10 @@
-/* Lives of pages, and their sharing.
+/* Lives of pages (first and last wave), and which pages of the two windows share a physical page.
  *
- * Every byte of a window has a canonical wave, so every page has a first and a last. Forward, from-page z is
+ * Every byte of a window has a canonical wave, so every page has a first and a last wave. Forward, from-page z is
  * free once all ranks have finished wave last(z), which a rank knows TREADLE_LAG - 1 waves late; to-page y is
  * written from wave first(y) on. So y may lie on z when last(z) <= first(y) - TREADLE_LAG. Taking both
  * in order of these waves and giving each y the earliest free z is a largest matching, and the number of
- * physical pages is then exactly the most that are in use at any wave. The way back is the same film backwards:
+ * physical pages is then exactly the most that are in use in any wave. The way back has the waves in reverse order:
  * the same condition lets z be written again.
  *
  * An aliased page is in use all the time, in both windows at once: it is neither free nor needed. */

@@ -1,4 +1,4 @@
-/* Pages: when each page of a window is first and last touched, and which physical page it lies on. */
+/* Pages: the first and the last wave in which each page of a window is used, and its physical page. */
 #ifndef TREADLE_PLAN_PAGES_H
 #define TREADLE_PLAN_PAGES_H
 

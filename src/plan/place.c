@@ -1,8 +1,8 @@
-/* Where things lie in windows as they are arranged: places, ops that aliased pages cut, reads of other ranks' windows,
- * and the coverage of aliased bytes.
+/* Windows after arrangement: the place of each byte, ops cut at aliased pages, reads of other ranks' windows, and the coverage
+ * of aliased bytes.
  *
- * No op of either direction writes an aliased page. So the way back may read a part of a peer's to-window that is
- * aliased there: its page, which is a page of the peer's from-window as well, holds the same bytes all the time. */
+ * No op of either direction writes an aliased page. So the way back may read a part of another rank's to-window that is
+ * aliased there. That page is also a page of the other rank's from-window, and holds the same bytes all the time. */
 #include "plan/alias.h"
 
 #include "base/dtype.h"

@@ -2,20 +2,20 @@
  *
  * Waves. Elements are grouped in lanes (pattern of the tensor, cell and placement in `from`, cell and placement
  * in `to`), each lane is cut in atoms (row blocks of at most a page), and an atom's wave follows from its
- * position in its lane alone: all ranks agree, and all lanes drain and fill at one pace. The way back
- * has the same atoms with the waves in reverse order (wave' = waves - 1 - wave): it is the film run
- * backwards, so that both directions have one peak, and every page finds its old place.
+ * position in its lane alone: all ranks agree, and all lanes are moved at one pace. The way back
+ * has the same atoms with the waves in reverse order (wave' = waves - 1 - wave). So both directions have
+ * one peak, and every page gets its old place back.
  *
  * Pages. A page of the from-window is free two waves after its last atom; a page of the to-window is needed
  * from its first atom on. Both follow from this rank's own pieces. So the sharing of physical pages
- * between the two windows is settled when the plan is made: to-page y lies on the physical page of from-page
- * z where last(z) <= first(y) - 2, each at most once, greedily. Peak = physical pages. Nothing is
- * mapped, unmapped or faulted during a switch; to reclaim a page is to let the other window write it.
+ * between the two windows is decided when the plan is made: to-page y lies on the physical page of from-page
+ * z where last(z) <= first(y) - 2, each at most once, greedily. Peak = physical pages. During a switch nothing is
+ * mapped or unmapped, and there are no page faults; to reclaim a page is to let the other window write it.
  *
- * Alias (alias.h). Where a whole page of the to-window would hold what a whole page of this rank's own from-window
- * holds, both windows lie on that page: it is not copied in either direction, is never reclaimed and counts once.
- * Storage tensors of the to-window are moved for it. treadle_plan_place() says where a byte of a window lies then: the
- * layouts know nothing of it.
+ * Alias (alias.h). If a whole page of the to-window would hold the same bytes as a whole page of this rank's own
+ * from-window, both windows share one page: it is not copied in either direction, is never reclaimed and counts once.
+ * Storage tensors of the to-window are arranged for that. treadle_plan_place() says where a byte of a window lies then;
+ * layouts do not know of it.
  *
  * keep_params: the from-window is never reclaimed, and the way back has nothing to do. */
 #ifndef TREADLE_PLAN_PLAN_H

@@ -1,10 +1,10 @@
 /* What the plans of one rank have in common: how its to-window may be arranged, and the smallest cap.
  *
- * Aliased pages are in use all the time, and so leave fewer to share, while padding makes more of them. So
- * several arrangements are played beside the plain one, from much padding to none, with 4096 waves, where cap_min is
- * found: each has a cap_min of its own. A plan takes the one that gains most of those that its cap allows. The plain one
- * is among them: cap_min never grows, and the bound, in which padding does not count, holds as it does without
- * alias. */
+ * Aliased pages are in use all the time, so fewer pages can be reused; padding makes the window larger. So several
+ * arrangements are tried, from much padding to none, and the plain one in which nothing is moved. Their pages are computed
+ * with 4096 waves, and each arrangement has a cap_min of its own. Of those that its cap allows, a plan takes the one that
+ * aliases most. The plain one is among them. So cap_min never grows, and the bound, in which padding does not count, is the
+ * same as without alias. */
 #include "plan/alias.h"
 #include "plan/sinks.h"
 #include "plan/tracks.h"

@@ -1,4 +1,4 @@
-/* A plan as text: a line an operation. For people, and for comparing plans. */
+/* A plan as text: one line for each op. For people, and for comparing plans. */
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/utf8.h"

@@ -1,4 +1,4 @@
-/* What a report says: sums over ranks, one rank, one pair. */
+/* The figures of a report: sums over ranks, of one rank, of a pair of ranks. */
 #include "base/sized.h"
 #include "plan/report.h"
 

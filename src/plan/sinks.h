@@ -1,4 +1,4 @@
-/* What is done with the ops of a direction as they are made. */
+/* Sinks: they receive the ops of a direction as these are made. */
 #ifndef TREADLE_PLAN_SINKS_H
 #define TREADLE_PLAN_SINKS_H
 

@@ -1,5 +1,5 @@
-/* A step of the planner: one way in which tensors of the destination window come about. The walk (direction.c) asks the steps in
- * the order of its table which of them takes a tensor; the last one takes all.
+/* A step of the planner: one way to make tensors of the destination window. The walk (direction.c) asks the steps, in the
+ * order of its table, which of them takes a tensor; the last one takes all that are left.
  *
  *   fp8 blocks   block_rows.h: quantised, dequantised, or copied within their block rows' waves
  *   copies       direction.c */

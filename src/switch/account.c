@@ -1,12 +1,12 @@
 /* Accounting: who holds which physical page.
  *
  * A page has one owner at any time, a class or nobody, and is counted once. On the way to a mode, pages of the new window
- * change hands in the wave that first writes them; which pages these are follows from the plan and is listed when the
- * switch is made. Two rules are checked as they do, apart from what the plan makes of them (need):
+ * get their new owner in the wave that first writes them; which pages these are follows from the plan and is listed when the
+ * switch is made. Two rules are checked then, independently of the waves that the plan waits for (need):
  *
- *   1. what the old mode has on a page was read by everybody: the other ranks have finished the last wave that
+ *   1. all ranks have read what the old mode has on the page: the other ranks have finished the last wave that
  *      reads it;
- *   2. where a twin must have the old bytes, it has them. */
+ *   2. if a twin must have the old bytes, it has them. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

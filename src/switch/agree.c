@@ -3,12 +3,12 @@
  *   check     each rank: its options, its windows                          -> agree
  *   room      is there memory for windows of these sizes? (room.c)
  *   measure   each rank: its cap_min                                       -> agree
- *   decide    from everybody's figures, the same everywhere: cap, waves    -> agree
+ *   decide    from the figures of all ranks, the same on each: cap, waves   -> agree
  *   plan      each rank: its plan; all 4096 waves when one is over its bound -> agree
  *             digests are compared
  *
- * Each step ends with all ranks knowing how all fared, so that a refusal on one is the failure of all, with
- * its message, and nobody waits for a rank that has given up. */
+ * After each step all ranks know the results of all. So if one rank is refused, all fail with its message, and no rank
+ * waits for one that has given up. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-/* What each arrow between modes does, and what a failure leaves behind.
+/* What each arrow (change of mode) does, and what a failure leaves behind.
  *
  * To INFER, from TRAIN or HOST:
  *      (from HOST: params come) -> enter -> optimizer state and gradients leave -> waves, and the twin before them
@@ -9,9 +9,9 @@
  * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
  * is in TRAIN (keep=host).
  *
- * A failure on the way to INFER: with a twin of params the old mode stands again, on all ranks. Without one it stands if
+ * A failure on the way to INFER: with a twin of params the old mode is restored on all ranks. Without one the old mode stays if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
- * INFER stands, but where the reverse plan had begun to write on its pages. */
+ * the mode stays INFER, unless the reverse plan had begun to write on its pages. */
 #include "switch/switch.h"
 
 #include "base/clock.h"

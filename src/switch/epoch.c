@@ -1,13 +1,13 @@
 /* How the ranks enter, commit and fail together.
  *
- * An epoch is one attempt at something that all ranks do or none: the waves of a switch, or the binding of
- * their engines after it. Its outcome is one word for all ranks, decided once, by one compare-and-swap:
+ * An epoch is one attempt at something that either all ranks do or none: the waves of a switch, or the binding of
+ * their engines after it. Its outcome is one shared variable of all ranks, decided once, by one compare-and-swap:
  *
  *      an older one --treadle_outcome_open--> open --treadle_epoch_commit--> committed
  *           |                                  |
  *           +------- treadle_epoch_fail -------+--treadle_epoch_fail--> failed
  *
- * What a rank says on its way, each after the call in front of it:
+ * What a rank publishes on its way, after each call:
  *
  *      treadle_epoch_enter: way, entered; treadle_group_meet; (the waves: done of each, `reclaimed` before the first
  *             that needs it); treadle_epoch_commit: verified, all verified, committed

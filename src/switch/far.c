@@ -1,8 +1,8 @@
 /* Ranks whose memory cannot be read in place (transport/link.h).
  *
  * Their page tables are fetched once. What an op reads of their windows is fetched to staging, densely and in the order
- * in which it lies there, right before the op; the op then reads staging. Pages are let go of as ever: a wave is done when
- * its ops are, so nothing is on its way by then. Staging has room for the largest op, and is made with the switch. */
+ * in which it lies there, right before the op; the op then reads staging. Pages are reused as without fetches: a wave is done
+ * when its ops are done, so no fetch is running then. Staging has room for the largest op, and is made with the switch. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

@@ -1,13 +1,13 @@
-/* Who may touch what.
+/* Which pages may be read and written through which window.
  *
- * A page that both windows of parameters share is the engine's to read only, and the trainer may not write it while
- * the engine has it. With guard_pages all else is guarded, too: what a mode does not hold cannot be touched
- * through its window, and holds a pattern, so that who reads it late (a peer, through its own mapping) is found
- * by what it reads. The switch itself works through the mapping of the whole pool, which stays as it is.
+ * A page that both windows of parameters share is read-only for the engine, and the trainer may not write it while
+ * the engine has it. With guard_pages all other pages are guarded, too. What a mode does not hold cannot be touched
+ * through its window. It is filled with a pattern, so that a late read (by another rank, through its own mapping) shows in
+ * the bytes. The switch itself works through the mapping of the whole pool, which stays as it is.
  *
  * Params that leave are closed to writers as a whole, by parking their page tables (memory/parking.h): with pages of
- * 4 KiB mprotect took four times as long as the rest of a switch that copies 4 % of its bytes. Where params stay, shared
- * pages alone are protected, run by run. */
+ * 4 KiB mprotect took four times as long as the rest of a switch that copies 4 % of its bytes. If params stay, only shared
+ * pages are protected, run by run. */
 #include "switch/switch.h"
 
 enum { PATTERN = 0xa5 };

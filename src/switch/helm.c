@@ -1,15 +1,15 @@
-/* Who may change a switch now, what others may ask meanwhile, and arrows that run beside their caller.
+/* The helm: which thread may change a switch now, what other threads may read meanwhile, and arrows that run beside their caller.
  *
  *      nobody --treadle_helm_take--> a call that is no arrow --treadle_helm_leave--> nobody
  *      nobody --treadle_helm_go----> an arrow, in the caller's thread --> nobody
  *      nobody --treadle_switch_start--> an arrow, in a thread of its own --> ended --treadle_switch_wait--> nobody
  *
- *   1. One thread at a time has the helm, and it alone changes the switch; whoever comes meanwhile is refused.
- *   2. A started arrow has the helm until somebody has waited for it; its status and message wait with it.
- *   3. Any thread may cancel an arrow that has not ended, and read mode, version and stats: stats are a copy, which
- *      whoever has the helm tells after each wave and in the end.
+ *   1. One thread at a time has the helm, and only it changes the switch; other threads are refused meanwhile.
+ *   2. A started arrow has the helm until a thread has waited for it; until then its status and message are kept.
+ *   3. Any thread may cancel an arrow that has not ended, and read mode, version and stats. Stats are a copy, which the
+ *      thread with the helm updates after each wave and at the end.
  *
- * An arrow needs no MPI: ranks meet by words in memory that all of them map (transport/group.h). So it does not matter which
+ * An arrow needs no MPI: ranks communicate through memory that all of them map (transport/group.h). So it does not matter which
  * level of threads MPI was started with, and a started arrow goes on while its caller is inside of MPI. */
 #include "switch/switch.h"
 

@@ -1,4 +1,4 @@
-/* What goes wrong outside treadle, on purpose. */
+/* Faults from outside treadle, made on purpose: a rank is killed, stopped, late, out of memory. */
 #include "base/argument.h"
 #include "switch/switch.h"
 

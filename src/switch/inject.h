@@ -1,4 +1,4 @@
-/* Faults from outside, inside (treadle_testing.h). */
+/* Faults from outside, the internal part (treadle_testing.h has the public one). */
 #ifndef TREADLE_SWITCH_INJECT_H
 #define TREADLE_SWITCH_INJECT_H
 

@@ -1,11 +1,11 @@
-/* Twins: host memory for classes that leave the device.
+/* Twins: copies in host memory of classes that leave the device.
  *
  *   1. A twin is made with the switch, touched once, and never grows.
  *   2. Gradients and optimizer state are copied before the first wave; params page by page, each before the wave
  *      that reclaims it, and the rest after the last wave: reading and copying a page are one pass.
- *   3. What comes back is what is not the class's own any more.
- *   4. Pages that the infer window shares never leave but for mode HOST: where that is not entered, the twin has an
- *      address for them and no memory. */
+ *   3. On the way back, only pages that the class no longer owns are loaded.
+ *   4. Pages that the infer window shares leave only for mode HOST. If the switch cannot enter HOST, the twin has addresses
+ *      for them and no memory. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

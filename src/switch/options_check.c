@@ -1,5 +1,5 @@
-/* The arguments of treadle_switch_create: NULL, enums, the time limit. Sizes, what the ranks must agree on and what fits
- * the layouts are agree.c's. */
+/* The arguments of treadle_switch_create: NULL, enums, the time limit. agree.c checks sizes, what the ranks must agree on, and
+ * what must fit the layouts. */
 #include "base/sized.h"
 #include "switch/switch.h"
 

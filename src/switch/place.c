@@ -1,11 +1,11 @@
-/* Which physical page each page of each window lies on. Settled when the switch is made, and never changed: an arrow
+/* Which physical page each page of each window lies on. Decided when the switch is made, and never changed: an arrow
  * changes who owns a page, not where it is.
  *
  *      [ params | gradients | optimizer state | further pages ]
  *
  * Params, gradients and optimizer state have pages of their own. Pages of the infer window lie where the plan's
- * film puts them: on pages of params that are free by then, or on fresh ones. Fresh ones are first of all those of
- * gradients and optimizer state that leave the device before the first wave; what is still missing are further pages.
+ * waves allow: on pages of params that are free by then, or on fresh ones. Fresh pages are first those of gradients and
+ * optimizer state that leave the device before the first wave, then further pages.
  * The KV cache lies on all pages that neither the infer window nor a kept class lies on. */
 #include "switch/switch.h"
 
@@ -23,7 +23,7 @@ static void put_in_line(treadle_page_tables *place, treadle_class which) {
   place->physical += place->pages[which];
 }
 
-/* The physical page of a fresh page of the plan's film, the n-th. */
+/* The physical page of the plan's n-th fresh page. */
 static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
   const treadle_page_tables *place = &sw->space.tables;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {

@@ -1,4 +1,4 @@
-/* The words of a switch, and its outcome: one word for all ranks, decided by compare-and-swap. */
+/* The shared words (64-bit variables) of a switch, and its outcome: one word for all ranks, decided by compare-and-swap. */
 #include "switch/switch.h"
 
 #include <assert.h>

@@ -1,7 +1,8 @@
-/* The words by which the ranks of a switch tell each other how far they are (epoch.c and run.c say them), and the outcome.
+/* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. epoch.c and run.c
+ * write them.
  *
- * A group gives each rank words that it alone writes, one text, and one word for all (transport/group.h); here is what
- * they mean to a switch. Epochs count up in a group, whichever switch they are of. */
+ * A group gives each rank words that only it writes, one text, and one word for all (transport/group.h). Here is what
+ * they mean to a switch. Epochs are counted in a group, over all of its switches. */
 #ifndef TREADLE_SWITCH_PROTOCOL_H
 #define TREADLE_SWITCH_PROTOCOL_H
 

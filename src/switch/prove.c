@@ -1,4 +1,4 @@
-/* Faults on purpose, and noise.
+/* Planted mistakes, and noise: random bytes on pages that nobody holds.
  *
  * A misplaced copy is written one element beside its place, where that stays inside the window and on the
  * pages that the copy touches anyway: the fault must be caught by coverage, not by luck of what it

@@ -1,4 +1,4 @@
-/* Planted mistakes, inside (treadle_testing.h): what coverage, or comparing values, must catch. */
+/* Planted mistakes, the internal part (treadle_testing.h has the public one). Coverage, or comparing values, must catch them. */
 #ifndef TREADLE_SWITCH_PROVE_H
 #define TREADLE_SWITCH_PROVE_H
 

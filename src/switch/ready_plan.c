@@ -1,8 +1,8 @@
-/* A plan that the caller has made and looked at before the switch.
+/* A plan that the caller has made before the switch.
  *
- * The switch makes its own again, since placing the reads of other ranks' windows changes a plan, and the caller's may go. Plans
- * are pure: the same layouts, page size, cap, waves and alias give the same one. That it is the same is checked all
- * the same, by its digest, its pages, how much it copies and what coverage it proves. */
+ * The switch makes its own plan again, for two reasons: placing the reads of other ranks' windows changes a plan, and the caller may
+ * destroy its plan. Plans are pure: the same layouts, page size, cap, waves and alias give the same plan. Even so the two are
+ * compared: digest, pages, copied bytes, and the coverage that they prove. */
 #include "switch/switch.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
-/* Is there memory?
+/* Is there enough memory?
  *
- * Every rank says what it will take and which limits it is under; all then come to the same verdict from the same words. A limit
- * is known by its id, so that ranks in one control group count together there, in whichever container they see it from; it
- * leaves what the rank that read least says. What ranks have taken already is gone from what is left.
+ * Every rank publishes what it will take and which limits it is under. All ranks then come to the same result from the same
+ * figures. A limit has an id, so that ranks in one control group count together, from whichever container they see it. If ranks read
+ * different amounts of free memory for a limit, the smallest counts. It is without what ranks have taken already.
  *
- * The system's tables of pages count: 8 bytes for each 4 KiB that a process maps, and every rank maps all pools. Pools of
- * huge pages need a 512th of that; the memory of twins and of the caller has its tables made beforehand in either case. */
+ * The kernel's page tables count: 8 bytes for each 4 KiB that a process maps, and every rank maps all pools. Pools of huge pages
+ * need a 512th of that. For twins and for memory of the caller, page tables of small pages are counted in either case. */
 #include "switch/room.h"
 
 #include "base/text.h"

@@ -1,5 +1,5 @@
-/* Is there memory for what the ranks are about to make? Asked together, before the first page is touched: several ranks share
- * the machine and its control groups, so what they take there counts together. */
+/* Is there enough memory for what the ranks are about to make? They ask together, before the first page is touched: several ranks
+ * share the machine and its control groups, so what they take there is added up. */
 #ifndef TREADLE_SWITCH_ROOM_H
 #define TREADLE_SWITCH_ROOM_H
 

@@ -1,13 +1,12 @@
 /* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
  *
- * A wave: wait until every rank has finished wave need[w] (what lies on our pages of this wave was read by
- * then); run the ops in order; make the stores visible; say done. Reads wait for nobody: the old mode's
- * bytes are there since the ranks met. Waves that are needed are always earlier ones, so there is no cycle
- * of waits.
+ * Wave w: wait until every rank has finished wave need[w], the last one that reads the pages that we overwrite in wave w; run the
+ * ops in order; make the stores visible; publish that w is done. Reads wait for nobody: the old mode's bytes are there since the
+ * ranks met. need[w] is always an earlier wave, so there is no cycle of waits.
  *
- * Coverage cannot be switched off. Each op that was carried out counts its destination: a mark made of the
- * box it really wrote, how often, and the bytes. In the end every op counts one, and the sums are those
- * that the plan has proved to be the whole window. */
+ * Coverage cannot be switched off. Each op counts what it wrote: a mark made from the box that was really written, how often, and
+ * the bytes. At the end every op must have run once, and the sums must be those of the plan, which has proved that they are the
+ * whole window. */
 #include "switch/switch.h"
 
 #include "base/clock.h"

@@ -1,9 +1,9 @@
-/* The block rows of a wave: fp8 blocks that are made of values, and values that are made of fp8 blocks.
+/* The block rows of a wave: quantising to fp8 blocks, and dequantising from them.
  *
- * To fp8, the parts of a block row are copied from the windows of other ranks, or this one, to scratch; a block at a time
- * becomes codes and a scale; codes and scales are then copied to the window. From fp8 the same the other way round.
- * Windows are seen through their pages, scratch is plain memory. Where the values are one part whose pages follow each
- * other, which is the rule, they are read or written where they lie, and so are codes. */
+ * To fp8, the parts of a block row are copied from the windows of other ranks, or of this one, to scratch. There one block after
+ * the other becomes codes and a scale, which are then copied to the window. From fp8 it is the other way round.
+ * Windows are read and written through their page tables, scratch is plain memory. Usually the values are one part on
+ * consecutive pages; then they, and the codes, are read or written in place, without scratch. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

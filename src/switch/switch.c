@@ -1,22 +1,22 @@
 /* The switch: the state machine that turns train mode to infer mode and back.
  *
- *   1. One mode holds the weights. Its window may be read; the other's bytes mean nothing.
+ *   1. One mode holds the weights. Its window may be read; the bytes of the other window are undefined.
  *   2. During a switch (an epoch) the old mode's bytes do not change until their page is reclaimed, and a page
  *      is reclaimed by its owner only, after every rank has finished the last wave that reads it (plan: need).
- *   3. A rank says `reclaimed` before it writes the first such page, and looks at the outcome in between. So
- *      once the outcome says failed, whoever has not said `reclaimed` never writes one in that epoch.
- *   4. A rank says `verified` after its coverage was proved; the outcome becomes committed only when all have.
- *   5. Mode and version change after the outcome says committed, and by nothing else.
- *   6. The outcome of an epoch is decided once, by one compare-and-swap, for everybody.
- *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped; what it then finds (did
- *      anybody reclaim?) is what all find.
- *   8. A switch allocates nothing, maps nothing and makes no call that another rank could hang; but that one which is
- *      started has a thread of its own.
- *   9. Each physical page has one owner, a class or nobody, and what owns pages in which mode is the table in
- *      treadle.h. Bytes leave for a twin before their page has another owner.
+ *   3. A rank publishes `reclaimed` before it writes the first such page, and looks at the outcome in between. So once
+ *      the outcome is failed, a rank that has not published `reclaimed` never writes one in that epoch.
+ *   4. A rank publishes `verified` after its coverage was proved; the outcome becomes committed only when all have.
+ *   5. Mode and version change only after the outcome is committed.
+ *   6. The outcome of an epoch is decided once, by one compare-and-swap, for all ranks.
+ *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped. So all of them find the same
+ *      answer to: has any rank reclaimed a page?
+ *   8. A switch allocates nothing, maps nothing and makes no call in which another rank could make it hang. A switch that
+ *      is started has a thread of its own.
+ *   9. Each physical page has one owner, a class or nobody. treadle.h says which classes own pages in which mode. Bytes are
+ *      copied to a twin before their page has another owner.
  *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
- *  11. To be cancelled is a failure of this rank like any other (4, 6, 7): it is looked for wherever it waits or copies, until
- *      it has verified, and while it waits for the others to.
+ *  11. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
+ *      copies, until it has verified, and while it waits for the others to verify.
  *
  * Modes:
  *                    treadle_switch_create
@@ -29,7 +29,7 @@
  *        | +--local---- [FORWARD] <---------------------+
  *        +----enter------> [INFER]
  *
- * [LOST]: pages were reclaimed before an epoch failed, and nothing else kept what they held.
+ * [LOST]: pages were reclaimed before an epoch failed, and there is no copy of what they held.
  *
  * The states of the model in tools/switch.pml are these modes, and its steps the functions of arrows.c and epoch.c. */
 #include "switch/switch.h"

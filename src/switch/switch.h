@@ -1,24 +1,24 @@
-/* The switch, inside: what its files share. The essay is in switch.c.
+/* What the files of the switch share. switch.c has the invariants and the picture of the modes.
  *
  *   switch.c    the state machine: modes, arrows, what a user calls
- *   helm.c      who may change a switch now: start, test, wait, cancel; what others may read meanwhile
+ *   helm.c      which thread may change a switch now: start, test, wait, cancel; what others may read meanwhile
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
- *   protocol.c  the words by which they do, and the outcome
+ *   protocol.c  the shared words for that, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_block_rows.c its fp8 blocks: quantised and dequantised
  *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
  *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
- *   guard.c     spoiled and protected pages, for debugging
+ *   guard.c     protected pages, and pages overwritten for debugging
  *   engine.c    bind, unbind
  *   register.c  the caller's own memory in place of windows
  *   agree.c     how the ranks agree on a plan
- *   ready_plan.c     one that was made before
- *   room.c      whether there is memory for it
- *   create.c    how they make their memory
- *   rejoin.c    another group
+ *   ready_plan.c     a plan that the caller made before
+ *   room.c      whether there is enough memory for all ranks
+ *   create.c    how the ranks make their memory
+ *   rejoin.c    a switch goes to another group
  *   inject.c    faults on purpose, for tests and the command
  *   digest.c, prove.c
  */
