@@ -724,6 +724,8 @@ treadle_status treadle_convert_write(treadle_convert *convert);
 treadle_status treadle_convert_finish(treadle_convert *convert);
 void treadle_convert_close(treadle_convert *convert);
 
+/* The model that is converted, as long as the conversion is there. Else NULL. */
+const treadle_model *treadle_convert_model(const treadle_convert *convert);
 /* Rank 0, once opened: was the same conversion begun before, so that its files were compared already? Else false. */
 bool treadle_convert_resumes(const treadle_convert *convert);
 

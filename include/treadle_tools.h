@@ -24,6 +24,7 @@ typedef struct treadle_family_info {
   const char *const *model_types; /* ended by NULL, as are */
   const char *const *engines;
   int32_t tensors; /* patterns of tensors */
+  int32_t open;    /* points of its to_say: what a draft could not see, and nobody has said since */
 } treadle_family_info;
 
 /* The families of a folder of family files; NULL: those built into the library. On failure *families_p is NULL. */
@@ -68,6 +69,8 @@ typedef struct treadle_family_check_info {
   /* Of the names: stacked tensors, fp8 scales, tensors of other parts, buffers; and the first name of both, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
+  int32_t open; /* points of the family's to_say, each on a line with its file and line; never NULL */
+  const char *open_lines;
 } treadle_family_check_info;
 
 void treadle_family_check_get_info(const treadle_family_check *check,
@@ -88,8 +91,8 @@ typedef struct treadle_family_draft_options {
 
 /* Makes a draft of a family file for a checkpoint that no family covers, out of its config.json and the names, and shapes where
  * they are there, of its tensors. `path` is a folder, an index or a list of tensors (NAME.tsv, NAME.tsv.gz). The draft extends
- * the nearest family; it is read and compared with the checkpoint as any family is. What cannot be seen is a comment "# TO SAY:"
- * in it. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
+ * the nearest family; it is read and compared with the checkpoint as any family is. What cannot be seen is a point of its
+ * to_say, and a comment "# TO SAY:" in its place. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
 treadle_status treadle_family_draft_create(const char *path, const treadle_family_draft_options *options,
                                            treadle_family_draft **draft_p);
 void treadle_family_draft_destroy(treadle_family_draft *draft);
@@ -131,6 +134,7 @@ typedef struct treadle_model_info {
    * both, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
+  int32_t open; /* points of the family's to_say: while there are any, what engines have is not certain */
 } treadle_model_info;
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */

@@ -17,7 +17,7 @@
  *   added.c       lines for tensors that it has not
  *   draft.c       the order of all this; the draft is read and compared with the checkpoint as any family is
  *
- * All lies in one arena. What is open has a line in `open`, and a comment in the file. */
+ * All lies in one arena. What is open is a point of the draft's to_say, and a comment where it belongs. */
 #ifndef TREADLE_DRAFT_DRAFT_H
 #define TREADLE_DRAFT_DRAFT_H
 
@@ -95,7 +95,8 @@ typedef struct treadle_draft {
   treadle_yaml *blocks; /* of it with other options, for the draft; NULL: none. `like` has them */
   treadle_yaml *root;   /* the draft */
   treadle_builder text; /* the draft as it was written last */
-  treadle_builder open; /* what is to be said: a line each */
+  treadle_yaml *to_say; /* what is to be said, of the draft; NULL: nothing */
+  treadle_builder open; /* the same, a line each */
   int32_t open_count;
 } treadle_draft;
 
@@ -107,7 +108,7 @@ treadle_status treadle_draft_append(treadle_draft *d, treadle_yaml *list, treadl
 treadle_status treadle_draft_part(treadle_draft *d, treadle_yaml *map, const char *key,
                                   treadle_yaml_type type, treadle_yaml **part_p);
 treadle_status treadle_draft_set(treadle_draft *d, treadle_yaml *map, const char *key, const char *text);
-/* Something is open: a comment above `at`, and a line of `open`. */
+/* Something is open: a comment above `at`, a point of to_say, and a line of `open`. */
 treadle_status treadle_draft_ask(treadle_draft *d, treadle_yaml *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -12,6 +12,7 @@
 
 typedef struct treadle_family_reader {
   const char *path;
+  int uses_line; /* of the file: where it says what else it is made of */
   treadle_arena *arena;
   treadle_family *family;
   const treadle_yaml *prefixes, *mtp_prefixes; /* NULL: none */

@@ -487,6 +487,7 @@ static void conversions(objects *o) {
   REFUSED(treadle_convert_begin(NULL));
   REFUSED(treadle_convert_write(NULL));
   REFUSED(treadle_convert_finish(NULL));
+  GIVES(NULL, treadle_convert_model(NULL));
   GIVES(false, treadle_convert_resumes(NULL));
   figures.files = 7;
   NOTHING(treadle_convert_get_figures(NULL, &figures));

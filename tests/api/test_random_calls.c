@@ -398,12 +398,13 @@ static void call_conversions(caller *c) {
   SAID(treadle_convert_open(OR_NULL(c, &options), OR_NULL(c, &made)));
   for (int i = 0; i < 6; i++) {
     treadle_convert *one = OR_NULL(c, made);
-    switch (below(c, 6)) {
+    switch (below(c, 7)) {
     case 0: SAID(treadle_convert_compare(one)); break;
     case 1: SAID(treadle_convert_begin(one)); break;
     case 2: SAID(treadle_convert_write(one)); break;
     case 3: SAID(treadle_convert_finish(one)); break;
     case 4: CALL(treadle_convert_resumes(one)); break;
+    case 5: CALL(treadle_convert_model(one)); break;
     default: CALL(treadle_convert_get_figures(one, OR_NULL(c, &figures)));
     }
   }
