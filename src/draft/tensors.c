@@ -196,13 +196,17 @@ treadle_status treadle_draft_patterns(treadle_draft *d) {
   for (int32_t i = 0; i < d->drafted_count; i++)
     if (d->drafted[i].experts > d->experts) d->experts = d->drafted[i].experts;
   for (int32_t i = 0; i < d->drafted_count && !d->experts; i++) { /* in stacks */
-    const char *field = treadle_draft_other_field(d, "num_experts");
-    if (field && strstr(d->drafted[i].text, "expert") && !treadle_draft_field(d, field, &d->experts))
+    const char *count = treadle_draft_other_field(d, "num_experts");
+    if (count && strstr(d->drafted[i].text, "expert") && !treadle_draft_field(d, count, &d->experts))
       d->experts = 0;
   }
+  int64_t width = -1; /* of an MLP: "fc1" may be gate and up, or up alone */
+  const char *field = treadle_draft_other_field(d, "intermediate_size");
+  if (field && !treadle_draft_field(d, field, &width)) width = -1;
   for (int32_t i = 0; i < d->drafted_count; i++) {
     treadle_draft_tensor *p = &d->drafted[i];
     p->role = treadle_draft_role(p->rest, p->in_layer, p->by_expert, d->experts > 0);
+    if (p->role == TREADLE_IS_GATE_UP && p->ndim > 0 && p->shape[0] == width) p->role = TREADLE_IS_UP;
   }
   if (m.strange)
     TRY(treadle_draft_ask(d, d->root,

@@ -141,6 +141,79 @@ static void other_names(void **state) {
   treadle_family_draft_destroy(draft);
 }
 
+/* ---- Words of names, words of configs ----------------------------------------------------------- */
+
+/* One decoder by the words of many checkpoints: all of them are a llama by other names, and no size is a guess. */
+static void words(void **state) {
+  (void)state;
+  static const struct {
+    const char *config, *names[12]; /* embedding, norm, head; q, k, v, o; norms; gate, up, down */
+  } rows[] = {
+      {"\"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2, \"d_head\": 16, \"d_ffn\": "
+       "160",
+       {"wte", "norm_f", "unembed", "attn.wq", "attn.wk", "attn.wv", "attn.wo", "norm_attn", "norm_ffn",
+        "ffn.w_gate", "ffn.w_up", "ffn.w_out"}},
+      {"\"dim\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2, \"head_dim\": 16, \"d_mlp\": 160",
+       {"tok_embeddings", "norm", "output", "wq", "wk", "wv", "wo", "attention_norm", "ffn_norm", "w1",
+        "w3", "w2"}},
+      {"\"n_embd\": 64, \"n_layer\": 2, \"n_head\": 8, \"n_query_groups\": 2, \"head_size\": 16, "
+       "\"mlp_size\": 160",
+       {"wte", "ln_f", "lm_head", "attn.c_q", "attn.c_k", "attn.c_v", "attn.c_proj", "ln_1", "ln_2",
+        "mlp.c_fc_0", "mlp.c_fc_1", "mlp.c_proj"}},
+      {"\"embedding_dim\": 64, \"num_blocks\": 2, \"num_q_heads\": 8, \"num_kv_groups\": 2, \"head_dim\": "
+       "16, \"d_ffn\": 160",
+       {"token_embd", "output_norm", "output", "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm",
+        "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}}};
+  static const char *const shapes[] = {"320x64", "64", "320x64", "128x64", "32x64",  "32x64",
+                                       "64x128", "64", "64",     "160x64", "160x64", "64x160"};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    list_line lines[13] = {{0}};
+    char names[12][100], config[600];
+    treadle_family_draft_info info;
+    for (size_t k = 0; k < 12; k++) {
+      snprintf(names[k], sizeof names[k], k < 3 ? "%s.weight" : "blk.{l}.%s.weight", rows[i].names[k]);
+      lines[k] = (list_line){.name = names[k], .shape = shapes[k], .to = k < 3 ? 0 : 2};
+    }
+    write_list(lines);
+    snprintf(config, sizeof config, "{\"model_type\": \"warp\", \"vocab_size\": 320, %s}", rows[i].config);
+    treadle_family_draft *draft = draft_of(config, "llama", &info);
+    if (info.open != 1 || info.added || info.renamed < 11) fail_msg("%s:\n%s", rows[i].config, info.text);
+    treadle_family_draft_destroy(draft);
+  }
+}
+
+/* The first matrix of an MLP is gate and up where it has twice the rows that the config says, else up alone. */
+static void one_word_for_two(void **state) {
+  (void)state;
+  static const char *const words[][2] = {{"w_in", "w_out"}, {"fc1", "fc2"}, {"fc_in", "fc_out"}};
+  for (size_t i = 0; i < 2 * TEST_COUNT(words); i++) {
+    bool both = i % 2 == 0;
+    char in[100], out[100];
+    treadle_family_draft_info info;
+    snprintf(in, sizeof in, "h.{l}.mlp.%s.weight", words[i / 2][0]);
+    snprintf(out, sizeof out, "h.{l}.mlp.%s.weight", words[i / 2][1]);
+    const list_line lines[] = {{"wte.weight", "320x64", 0, 0, 0, NULL},
+                               {"ln_f.weight", "64", 0, 0, 0, NULL},
+                               {"h.{l}.attn.c_attn.weight", "192x64", 0, 2, 0, NULL},
+                               {"h.{l}.attn.c_proj.weight", "64x128", 0, 2, 0, NULL},
+                               {"h.{l}.ln_1.weight", "64", 0, 2, 0, NULL},
+                               {"h.{l}.ln_2.weight", "64", 0, 2, 0, NULL},
+                               {in, both ? "320x64" : "160x64", 0, 2, 0, NULL},
+                               {out, "64x160", 0, 2, 0, NULL},
+                               {"lm_head.weight", "320x64", 0, 0, 0, NULL},
+                               {0}};
+    write_list(lines);
+    treadle_family_draft *draft = draft_of(
+        "{\"model_type\": \"twill\", \"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2,"
+        " \"head_size\": 16, \"vocab_size\": 320, \"d_ffn\": 160}",
+        both ? NULL : "llama", &info);
+    if (both) assert_string_equal(info.like, "phi3");
+    if (both) assert_int_equal(info.renamed, 8);
+    if (!both) has_line(info.text, "L.mlp.up_proj.weight: L.mlp.");
+    treadle_family_draft_destroy(draft);
+  }
+}
+
 /* ---- Experts, layers that differ, fields of the config's own ------------------------------------ */
 
 static void other_layers(void **state) {
@@ -422,6 +495,8 @@ static void strange(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(other_names, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(words, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(one_word_for_two, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(biases, make_folder, remove_folder),
