@@ -104,6 +104,7 @@ static treadle_status make(treadle_family_draft *draft, const char *like) {
   TRY(treadle_draft_conditions(d, model, &changed));
   if (changed) TRY(try_draft(draft, &model, &all));
   if (!model) goto out;
+  TRY(treadle_draft_vary(d, model));
   TRY(treadle_draft_compose(d, model));
   TRY(try_draft(draft, &model, &all));
 out:

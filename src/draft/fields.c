@@ -1,6 +1,7 @@
 /* Fields of the config. Configs have one thing under several names; the table has those that people use. */
 #include "draft/draft.h"
 
+#include "family/expr.h"
 #include "model/config.h"
 
 #include <string.h>
@@ -81,4 +82,26 @@ const char *treadle_draft_other_field(const treadle_draft *d, const char *name) 
       if (treadle_draft_has_field(d, same_fields[i][k])) return same_fields[i][k];
   }
   return NULL;
+}
+
+static bool is_used(const treadle_draft *d, const char *field) {
+  for (size_t i = 0; i < d->dims->count; i++)
+    if (treadle_expr_names(d->dims->items[i]->text, field)) return true;
+  return false;
+}
+
+int treadle_draft_fields_of(const treadle_draft *d, int64_t value, const char **field_p) {
+  const char *key;
+  json_t *field;
+  int free_count = 0, count = 0;
+  const char *first = NULL, *first_free = NULL;
+  json_object_foreach(d->inner, key, field) {
+    if (!json_is_integer(field) || json_integer_value(field) != value || !treadle_expr_is_name(key))
+      continue;
+    if (strstr(key, "token") || strstr(key, "position")) continue; /* no sizes of weights */
+    if (!count++) first = key;
+    if (!is_used(d, key) && !free_count++) first_free = key;
+  }
+  *field_p = free_count ? first_free : first;
+  return free_count ? free_count : count;
 }

@@ -100,10 +100,7 @@ static treadle_status compare_kind(treadle_draft *d, const treadle_model *model,
   }
   if (p->in_layer) TRY(find_layers(d, model, pattern, p, change));
   TRY(compare_shape(d, model, pattern, p, change));
-  if (p->other)
-    TRY(treadle_draft_ask(d, d->root->items[0],
-                          "%s has not the shape of %s: a family has one shape for both", p->other->name,
-                          p->first->name));
+  if (p->shape_count > 1 && !p->explained) TRY(treadle_draft_ask_shapes(d, d->root->items[0], p));
   if (p->by_expert && model->experts && p->experts != model->experts)
     TRY(treadle_draft_ask(d, d->root->items[0], "%s has %d experts, the config %lld", p->text,
                           (int)p->experts, (long long)model->experts));

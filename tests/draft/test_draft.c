@@ -259,6 +259,126 @@ static void other_layers(void **state) {
   treadle_family_draft_destroy(draft);
 }
 
+/* ---- Layers of other sizes ------------------------------------------------------------------------ */
+
+#define ATTENTION(q, kv, head, from, to)                                                                   \
+  {"model.layers.{l}.self_attn.q_proj.weight", q "x64", from, to, 0, NULL},                                \
+      {"model.layers.{l}.self_attn.k_proj.weight", kv "x64", from, to, 0, NULL},                           \
+      {"model.layers.{l}.self_attn.v_proj.weight", kv "x64", from, to, 0, NULL},                           \
+      {"model.layers.{l}.self_attn.o_proj.weight", "64x" q, from, to, 0, NULL},                            \
+      {"model.layers.{l}.self_attn.q_norm.weight", head, from, to, 0, NULL}, {                             \
+    "model.layers.{l}.self_attn.k_norm.weight", head, from, to, 0, NULL                                    \
+  }
+#define MLP(width, from, to)                                                                               \
+  {"model.layers.{l}.mlp.gate_proj.weight", width "x64", from, to, 0, NULL},                               \
+      {"model.layers.{l}.mlp.up_proj.weight", width "x64", from, to, 0, NULL}, {                           \
+    "model.layers.{l}.mlp.down_proj.weight", "64x" width, from, to, 0, NULL                                \
+  }
+#define SKELETON(layers)                                                                                   \
+  {"model.embed_tokens.weight", "320x64", 0, 0, 0, NULL}, {"model.norm.weight", "64", 0, 0, 0, NULL},      \
+      {"lm_head.weight", "320x64", 0, 0, 0, NULL},                                                         \
+      {"model.layers.{l}.input_layernorm.weight", "64", 0, layers, 0, NULL}, {                             \
+    "model.layers.{l}.post_attention_layernorm.weight", "64", 0, layers, 0, NULL                           \
+  }
+
+/* Other heads by layer_types: k_proj of full attention has half the heads of twice the size, and so the same shape. */
+static void layers_by_words(void **state) {
+  (void)state;
+  static const list_line lines[] = {SKELETON(6),
+                                    ATTENTION("128", "64", "16", 0, 2),
+                                    ATTENTION("256", "64", "32", 2, 3),
+                                    ATTENTION("128", "64", "16", 3, 5),
+                                    ATTENTION("256", "64", "32", 5, 6),
+                                    MLP("160", 0, 6),
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"damask\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "
+      "\"num_attention_heads\": 8,"
+      " \"num_key_value_heads\": 4, \"head_dim\": 16, \"global_head_dim\": 32, \"vocab_size\": 320,"
+      " \"intermediate_size\": 160, \"layer_types\": [\"sliding\", \"sliding\", \"full\", \"sliding\","
+      " \"sliding\", \"full\"]}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "  full:\n    when: l in layer_types.full\n");
+  has_line(info.text, "hd: global_head_dim");
+  has_line(info.text, "ng: 2");
+  has_line(info.open_lines, "ng is 2 in these layers, by the shapes: of which field?");
+  assert_int_equal(info.open, 2);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.self_attn.qkv_proj.weight"), 64 + 64);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.2.self_attn.qkv_proj.weight"), 128 + 64);
+  treadle_family_draft_destroy(draft);
+}
+
+/* Lists with a number for each layer: KV heads and widths, each of its own. */
+static void layers_by_numbers(void **state) {
+  (void)state;
+  static const list_line lines[] = {SKELETON(6),
+                                    ATTENTION("128", "32", "16", 0, 2),
+                                    ATTENTION("128", "64", "16", 2, 5),
+                                    ATTENTION("128", "16", "16", 5, 6),
+                                    MLP("96", 0, 1),
+                                    MLP("160", 1, 4),
+                                    MLP("96", 4, 5),
+                                    MLP("224", 5, 6),
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"ombre\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": "
+      "8,"
+      " \"num_key_value_heads\": [2, 2, 4, 4, 4, 1], \"head_dim\": 16, \"vocab_size\": 320,"
+      " \"ffn_sizes\": [96, 160, 160, 160, 96, 224]}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "    when: l in num_key_value_heads.2\n    dims: {ng: 2}\n");
+  has_line(info.text, "    when: l in num_key_value_heads.1\n    dims: {ng: 1}\n");
+  has_line(info.text, "    when: l in ffn_sizes.96\n    dims: {I: 96}\n");
+  has_line(info.text, "    when: l in ffn_sizes.224\n    dims: {I: 224}\n");
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.0.mlp.gate_up_proj.weight"), 96);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.3.mlp.gate_up_proj.weight"), 160);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.5.mlp.gate_up_proj.weight"), 224);
+  assert_int_equal(storage_rows("vllm:tp=1,dp=2", "model.layers.5.self_attn.qkv_proj.weight"), 128 + 32);
+  treadle_family_draft_destroy(draft);
+}
+
+/* Layers that no field tells are written as they are, and asked; shapes that no dims explain are said. */
+static void layers_by_no_rule(void **state) {
+  (void)state;
+  list_line lines[] = {SKELETON(6),
+                       ATTENTION("128", "32", "16", 0, 6),
+                       MLP("160", 0, 1),
+                       MLP("96", 1, 2),
+                       MLP("160", 2, 3),
+                       MLP("96", 3, 4),
+                       MLP("96", 4, 5),
+                       MLP("160", 5, 6),
+                       {0}};
+  static const char config[] =
+      "{\"model_type\": \"moss\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": "
+      "8,"
+      " \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": 320, \"intermediate_size\": 160}";
+  const treadle_family_draft_options options = {
+      .struct_size = sizeof options, .model = config_path, .like = "qwen3"};
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "    when: l == 1 or l == 3 or l == 4\n    dims: {I: 96}\n");
+  has_line(info.open_lines,
+           "these layers have other sizes (l == 1 or l == 3 or l == 4), by no rule that is plain: when?");
+  treadle_family_draft_destroy(draft);
+  for (size_t i = 0; lines[i].name; i++) /* one of the three alone has other rows */
+    if (strstr(lines[i].name, "up_proj") && strcmp(lines[i].shape, "96x64") == 0) lines[i].shape = "160x64";
+  write_list(lines);
+  assert_ok(treadle_family_draft_create(list_path, &options, &draft));
+  info = (treadle_family_draft_info){.struct_size = sizeof info};
+  treadle_family_draft_get_info(draft, &info);
+  has_line(info.open_lines,
+           "model.layers.{l}.mlp.gate_proj.weight has several shapes: 160x64 in layers 0, 2, 5; 96x64 "
+           "in layers 1, 3-4: which dims differ (layer_dims)?");
+  assert_null(strstr(info.text, "\nlayer_dims"));
+  treadle_family_draft_destroy(draft);
+}
+
 /* ---- Other fusing ------------------------------------------------------------------------------- */
 
 static void other_fusing(void **state) {
@@ -488,7 +608,9 @@ static void strange(void **state) {
   assert_null(strchr(info.text, '\033'));
   assert_null(strstr(info.text, "yyyyyyyyyy"));
   has_line(info.text, "# TO SAY: ");
-  if (!info.refusal) has_line(info.open_lines, "model.layers.17.w has not the shape of model.layers.0.w");
+  if (!info.refusal)
+    has_line(info.open_lines,
+             "model.layers.{l}.w has several shapes: 8x8 in layers 0-16, 18-2999; 4x8 in layers 17: which");
   treadle_family_draft_destroy(draft);
 }
 
@@ -498,6 +620,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(words, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(one_word_for_two, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_words, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_numbers, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_no_rule, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(biases, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(parts_and_scales, make_folder, remove_folder),
