@@ -128,6 +128,8 @@ static treadle_status open_all(treadle_family_draft *draft, const char *path,
                      path));
   TRY(treadle_json_load(d->config_path, &d->config));
   status = treadle_config_model_type(d->config, &d->name);
+  if (!status && !*d->name)
+    status = treadle_fail(TREADLE_REFUSED, "model_type is empty: it names the family");
   if (status) TRY(treadle_fail_in(status, "%s: ", d->config_path));
   find_inner(d);
   if (!options->like) TRY(find_covering(draft));

@@ -185,6 +185,10 @@ out:
 static treadle_status add_name(pattern_maker *m, const treadle_stored *stored) {
   parsed_name p;
   treadle_status status = TREADLE_OK;
+  for (int i = 0; i < stored->ndim; i++)
+    if (stored->shape[i] == 0)
+      return treadle_fail(TREADLE_REFUSED, "%s: dimension %d is of size 0, which no family can say",
+                          treadle_text_shown(stored->name), i);
   if (!is_sound(stored->name)) {
     if (!m->strange++) m->first_strange = stored->name;
     return TREADLE_OK;
@@ -206,6 +210,8 @@ out:
 treadle_status treadle_draft_patterns(treadle_draft *d) {
   pattern_maker m = {.d = d};
   treadle_status status;
+  if (!d->checkpoint->count)
+    return treadle_fail(TREADLE_REFUSED, "there is no tensor to draft a family from: the list is empty");
   TRY(find_layers(d));
   for (int32_t i = 0; i < d->checkpoint->count; i++) TRY(add_name(&m, &d->checkpoint->tensors[i]));
   if (!m.drafted.count)

@@ -571,7 +571,49 @@ static void refused(void **state) {
   assert_null(draft);
   write_text(config_path, "[1]");
   assert_refused("the top level is no object", treadle_family_draft_create(list_path, &options, &draft));
+  write_text(config_path, "\"loom\"");
+  assert_refused("config.json: ", treadle_family_draft_create(list_path, &options, &draft));
+  write_text(config_path, "{\"model_type\": \"\"}");
+  assert_refused("model_type is empty: it names the family",
+                 treadle_family_draft_create(list_path, &options, &draft));
   write_text(config_path, config);
+  static const struct {
+    const char *list, *message;
+  } lists[] = {{"", "list.tsv: has no line"},
+               {"a.weight\tBF16\t2\na.weight\tBF16\t2\n", "line 2: 'a.weight' stands in line 1 already"},
+               {"a.weight\tBF16\t9223372036854775807x4\n", "has more than 2^63 bits"},
+               {"a.weight\tBF16\t99999999999999999999\n", "line 1"},
+               {"b.weight\tBF16\t2\na.weight\tBF16\t4x0\n", "a.weight: dimension 1 is of size 0"},
+      {"a.weight\tBF16\t-1\n", "line 1"}};
+  for (size_t i = 0; i < TEST_COUNT(lists); i++) {
+    write_text(list_path, lists[i].list);
+    assert_refused(lists[i].message, treadle_family_draft_create(list_path, &options, &draft));
+    assert_null(draft);
+  }
+  write_text(list_path, "a.weight\tBF16\t2\n");
+  /* a circle of families, as what is extended and as one that may be the nearest; the index of no file, and of no tensor */
+  char path[400], other[400];
+  snprintf(path, sizeof path, "%s/a.yaml", families_path);
+  snprintf(other, sizeof other, "%s/b.yaml", families_path);
+  write_text(path, "family: a\nmodel_types: [aa]\nextends: b\n");
+  write_text(other, "family: b\nmodel_types: [bb]\nextends: a\n");
+  options.families = families_path;
+  assert_refused("a.yaml line 3: extends: b goes in a circle",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.like = "b";
+  assert_refused("b.yaml line 3: extends: a goes in a circle",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.families = NULL;
+  options.like = "../llama";
+  assert_refused("the draft: there is no family file '../llama'",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.like = NULL;
+  snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+  write_text(path, "{\"weight_map\": {}}");
+  assert_refused("there is no tensor to draft a family from",
+                 treadle_family_draft_create(path, NULL, &draft));
+  write_text(path, "{\"weight_map\": {\"a\": \"../x.safetensors\"}}");
+  assert_refused("index.json", treadle_family_draft_create(path, NULL, &draft));
   assert_refused("there is no list of tensors here",
                  treadle_family_draft_create(config_path, NULL, &draft));
   assert_refused("needs --model config.json", treadle_family_draft_create(list_path, NULL, &draft));
