@@ -19,6 +19,15 @@ extern "C" {
  * back of them. Bytes between storage tensors are left as they are. The window may be NULL where it has no bytes. */
 treadle_status treadle_plan_expect(const treadle_plan *plan, void *window);
 
+/* Bytes of a class's window, from `offset`, to host memory and from there, wherever the window lies. Params are read in modes TRAIN and
+ * FORWARD, and written in TRAIN; infer params and the KV cache in INFER; gradients and optimizer state in TRAIN and FORWARD, where
+ * the device has them. In other modes, and while an arrow runs, TREADLE_STATE. Refused: bytes outside of the window, and to write a
+ * page that both windows of parameters share. */
+treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
+                                   void *to);
+treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
+                                    const void *from);
+
 /* Fills the pages that no class but the KV cache holds with noise made from `seed`: what the next switch writes comes to lie
  * on them. */
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed);

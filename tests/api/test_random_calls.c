@@ -364,7 +364,9 @@ static void call_testing(caller *c) {
   uint64_t sums[OBJECTS_PIECES];
   treadle_group *group = OR_NULL(c, c->o.second);
   int which = often(c) ? 0 : (int)number(c);
-  switch (below(c, 9)) {
+  switch (below(c, 11)) {
+  case 8: SAID(treadle_switch_read(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
+  case 9: SAID(treadle_switch_write(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
   case 0: CALL(treadle_switch_noise(sw(c), (uint64_t)number(c))); break;
   case 1: SAID(treadle_switch_digest_entries(sw(c), number(c), OR_NULL(c, sums))); break;
   case 2: SAID(treadle_switch_plant(sw(c), (treadle_fault)any_enum(c), which, (uint64_t)number(c))); break;
