@@ -141,6 +141,8 @@ treadle_status treadle_draft_vary(treadle_draft *d, const treadle_model *model);
 treadle_status treadle_draft_size(treadle_draft *d, const treadle_model *model, int64_t size,
                                   const char **text_p, bool *certain_p);
 
+/* Are two patterns of a family, or one, of the same name? It has layer_dims then. */
+bool treadle_draft_is_twin(const treadle_family *family, int32_t a, int32_t b);
 /* The role of a line of a family. */
 int32_t treadle_draft_pattern_role(const treadle_family *family, const treadle_pattern *pattern);
 /* fused.c: pairs drafted that are several patterns; `patterns` is by drafted. Returns how many. */

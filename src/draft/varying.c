@@ -278,7 +278,7 @@ treadle_status treadle_draft_vary(treadle_draft *d, const treadle_model *model) 
   treadle_status status = TREADLE_OK;
   for (int32_t k = 0; k < d->like->pattern_count; k++)
     for (int32_t other = 0; other < k; other++) /* it has layer_dims of its own */
-      if (strcmp(d->like->patterns[k].name, d->like->patterns[other].name) == 0) return TREADLE_OK;
+      if (treadle_draft_is_twin(d->like, k, other)) return TREADLE_OK;
   if (d->dims->count > MOST_DIMS) return TREADLE_OK;
   v.dim_count = (int32_t)d->dims->count;
   treadle_draft_evaluate(d, NULL, v.base);

@@ -308,6 +308,30 @@ static void layers_by_words(void **state) {
   assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.self_attn.qkv_proj.weight"), 64 + 64);
   assert_int_equal(storage_rows("vllm:tp=2", "model.layers.2.self_attn.qkv_proj.weight"), 128 + 64);
   treadle_family_draft_destroy(draft);
+
+  /* that one is extended: the same by other names, of which layer_dims are the family's */
+  list_line others[TEST_COUNT(lines)];
+  char names[TEST_COUNT(lines)][100], config_of_other[sizeof config];
+  const treadle_family_draft_options options = {
+      .struct_size = sizeof options, .model = config_path, .like = "damask", .families = families_path};
+  for (size_t i = 0; i < TEST_COUNT(lines); i++) {
+    const char *part = lines[i].name ? strstr(lines[i].name, "self_attn.q_proj") : NULL;
+    others[i] = lines[i];
+    if (part)
+      snprintf(names[i], sizeof names[i], "%.*sself_attn.wq%s", (int)(part - lines[i].name), lines[i].name,
+               part + strlen("self_attn.q_proj"));
+    if (part) others[i].name = names[i];
+  }
+  memcpy(config_of_other, config, sizeof config);
+  memcpy(strstr(config_of_other, "damask"), "brocad", 6);
+  write_list(others);
+  write_text(config_path, config_of_other);
+  assert_ok(treadle_family_draft_create(list_path, &options, &draft));
+  info = (treadle_family_draft_info){.struct_size = sizeof info};
+  treadle_family_draft_get_info(draft, &info);
+  if (info.refusal || info.missing + info.left_over || info.renamed != 1 || info.open != 1)
+    fail_msg("%s\n%s%s", info.refusal ? info.refusal : "", info.missing_names, info.text);
+  treadle_family_draft_destroy(draft);
 }
 
 /* Lists with a number for each layer: KV heads and widths, each of its own. */
@@ -584,7 +608,7 @@ static void refused(void **state) {
                {"a.weight\tBF16\t9223372036854775807x4\n", "has more than 2^63 bits"},
                {"a.weight\tBF16\t99999999999999999999\n", "line 1"},
                {"b.weight\tBF16\t2\na.weight\tBF16\t4x0\n", "a.weight: dimension 1 is of size 0"},
-      {"a.weight\tBF16\t-1\n", "line 1"}};
+               {"a.weight\tBF16\t-1\n", "line 1"}};
   for (size_t i = 0; i < TEST_COUNT(lists); i++) {
     write_text(list_path, lists[i].list);
     assert_refused(lists[i].message, treadle_family_draft_create(list_path, &options, &draft));
