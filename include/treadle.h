@@ -744,6 +744,8 @@ treadle_status treadle_convert_write(treadle_convert *convert);
 treadle_status treadle_convert_finish(treadle_convert *convert);
 void treadle_convert_close(treadle_convert *convert);
 
+/* The model that is converted, which lives as long as the conversion. Else NULL. */
+const treadle_model *treadle_convert_model(const treadle_convert *convert);
 /* On rank 0, after opening: was the same conversion begun before, so that copies were compared already? Else false. */
 bool treadle_convert_resumes(const treadle_convert *convert);
 

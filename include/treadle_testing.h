@@ -19,6 +19,15 @@ extern "C" {
  * decoded from them. Bytes between storage tensors are left as they are. The window may be NULL if it has no bytes. */
 treadle_status treadle_plan_expect(const treadle_plan *plan, void *window);
 
+/* Copy bytes of a class's window, from `offset`, to host memory and back, wherever the window lies; on the host by memcpy. Params are
+ * read in modes TRAIN and FORWARD and written in TRAIN; infer params and the KV cache in INFER; gradients and optimizer state in TRAIN
+ * and FORWARD, if the device has them. In other modes, and while an arrow runs: TREADLE_STATE. Refused: bytes outside of the window,
+ * and writing a page that both windows of parameters share. */
+treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
+                                   void *to);
+treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
+                                    const void *from);
+
 /* Fills the pages that no class but the KV cache holds with random bytes made from `seed`. The next switch writes on these pages, so
  * that a byte that it forgets is seen. */
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed);

@@ -24,6 +24,7 @@ typedef struct treadle_family_info {
   const char *const *model_types; /* both lists end with NULL */
   const char *const *engines;
   int32_t tensors; /* patterns of tensors */
+  int32_t open;    /* points of its to_say: what a draft could not see, and nobody has said since */
 } treadle_family_info;
 
 /* Opens the families of a folder of family files; NULL: those built into the library. On failure *families_p is NULL. */
@@ -70,6 +71,8 @@ typedef struct treadle_family_check_info {
    * the first name of the last two, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
+  int32_t open; /* points of the family's to_say, each on a line with its file and line; never NULL */
+  const char *open_lines;
 } treadle_family_check_info;
 
 void treadle_family_check_get_info(const treadle_family_check *check,
@@ -90,8 +93,8 @@ typedef struct treadle_family_draft_options {
 
 /* Makes a draft of a family file for a checkpoint that no family covers, from its config.json and the names of its tensors, and their
  * shapes if they are known. `path` is a folder, an index or a list of tensors (NAME.tsv, NAME.tsv.gz). The draft extends the
- * nearest family; it is read and compared with the checkpoint as any family is. What the checkpoint does not show is a comment
- * "# TO SAY:" in it. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
+ * nearest family; it is read and compared with the checkpoint as any family is. What the checkpoint does not show is a
+ * point of its to_say, and a comment "# TO SAY:" in its place. Refused: no config, no names, names that follow no rule. Options may be NULL. On failure *draft_p is NULL. */
 treadle_status treadle_family_draft_create(const char *path, const treadle_family_draft_options *options,
                                            treadle_family_draft **draft_p);
 void treadle_family_draft_destroy(treadle_family_draft *draft);
@@ -134,6 +137,7 @@ typedef struct treadle_model_info {
    * buffers (skipped); and the first name of the last two, or NULL. */
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
+  int32_t open; /* points of the family's to_say: while there are any, what engines have is not certain */
 } treadle_model_info;
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */

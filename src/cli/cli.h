@@ -91,11 +91,13 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
                                      treadle_arguments *arguments);
 
 /* Opens the model of a path; with --scale-down, the small model of its config, without weights. `say`: one line on
- * standard error tells what was changed. */
+ * standard error tells what was changed, and one that the family's file is not finished. */
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p);
 /* That line, of a model that was scaled down. */
 void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model);
+/* The other one: the file of the model's family has points that are open. */
+void treadle_say_open(const treadle_model *model);
 /* The parameters that --scale-down allows; 0: it is not given. */
 treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p);
 

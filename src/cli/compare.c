@@ -1,21 +1,38 @@
 /* Comparing a window with what it should hold. */
 #include "cli/compare.h"
 
+#include "base/alloc.h"
 #include "base/dtype.h"
+#include "treadle_testing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The first byte that differs, or `bytes`. */
-static size_t first_difference(const char *a, const char *b, size_t bytes) {
+static treadle_status read_bytes(const treadle_window_source *window, size_t offset, size_t bytes,
+                                 void *to) {
+  if (window->sw) return treadle_switch_read(window->sw, window->which, offset, bytes, to);
+  memcpy(to, (const char *)window->memory + offset, bytes);
+  return TREADLE_OK;
+}
+
+/* The first byte behind `offset` that differs, counted from there, or `bytes`. */
+static treadle_status first_difference(const treadle_window_source *window, size_t offset,
+                                       const char *wanted, size_t bytes, size_t *at_p) {
   enum { BLOCK = 1 << 16 };
-  for (size_t at = 0; at < bytes; at += BLOCK) {
-    size_t count = bytes - at < BLOCK ? bytes - at : BLOCK;
-    if (memcmp(a + at, b + at, count) == 0) continue;
-    while (a[at] == b[at]) at++;
-    return at;
+  treadle_status status = TREADLE_OK;
+  char *block = treadle_alloc(BLOCK);
+  *at_p = bytes;
+  if (!block) return treadle_fail(TREADLE_NO_MEMORY, "no memory to compare windows");
+  for (size_t at = 0; at < bytes && *at_p == bytes; at += BLOCK) {
+    size_t count = bytes - at < BLOCK ? bytes - at : BLOCK, i = 0;
+    TRY(read_bytes(window, offset + at, count, block));
+    if (memcmp(block, wanted + at, count) == 0) continue;
+    while (block[i] == wanted[at + i]) i++;
+    *at_p = at + i;
   }
-  return bytes;
+out:
+  treadle_free(block);
+  return status;
 }
 
 /* A value and its bits: "0.25 (0x3e80)". */
@@ -54,43 +71,46 @@ static treadle_status format_place(const treadle_layout *layout, const treadle_m
   return TREADLE_OK;
 }
 
-/* Byte `at` of a storage tensor whose bytes are `is`. */
+/* Byte `at` of a storage tensor, which should be `wanted`. */
 typedef struct difference {
+  const treadle_window_source *window;
+  const treadle_storage_info *info;
   int32_t storage;
-  const char *is, *wanted;
+  const char *wanted; /* the whole storage tensor */
   size_t at;
 } difference;
 
 static treadle_status say_difference(const treadle_layout *layout, const treadle_model *model, int64_t rank,
                                      const difference *d, const char *when) {
-  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   char place[384], value[48], wanted_value[48];
-  treadle_status status = TREADLE_OK;
-  TRY(treadle_layout_storage(layout, rank, d->storage, &info));
-  size_t each = treadle_dtype_bytes(info.dtype), elem = d->at / each;
+  _Alignas(8) char is[8]; /* one element */
+  treadle_status status;
+  size_t each = treadle_dtype_bytes(d->info->dtype), elem = d->at / each;
+  TRY(read_bytes(d->window, d->info->offset_bytes + elem * each, each, is));
   TRY(format_place(layout, model, rank, d->storage, (int64_t)elem, place, sizeof place));
-  format_value(info.dtype, d->is + elem * each, value, sizeof value);
-  format_value(info.dtype, d->wanted + elem * each, wanted_value, sizeof wanted_value);
+  format_value(d->info->dtype, is, value, sizeof value);
+  format_value(d->info->dtype, d->wanted + elem * each, wanted_value, sizeof wanted_value);
   status = treadle_fail(TREADLE_DIFFERENT,
                         "rank %lld: %s, the first difference is %s, element %zu of %s: %s instead of %s",
-                        (long long)rank, when, place, elem, info.name, value, wanted_value);
+                        (long long)rank, when, place, elem, d->info->name, value, wanted_value);
 out:
   return status;
 }
 
 treadle_status treadle_compare_window(const treadle_layout *layout, const treadle_model *model,
-                                      int64_t rank, const treadle_plan *plan, const void *window,
-                                      const void *wanted, const char *when) {
+                                      int64_t rank, const treadle_plan *plan,
+                                      const treadle_window_source *window, const void *wanted,
+                                      const char *when) {
   int32_t count = treadle_layout_storage_count(layout, rank);
+  treadle_status status = TREADLE_OK;
   for (int32_t storage = 0; storage < count; storage++) { /* gaps between them hold whatever they held */
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    treadle_status status = plan ? treadle_plan_storage(plan, storage, &info)
-                                 : treadle_layout_storage(layout, rank, storage, &info);
-    if (status) return status;
-    difference d = {storage, (const char *)window + info.offset_bytes,
-                    (const char *)wanted + info.offset_bytes, 0};
-    d.at = first_difference(d.is, d.wanted, info.bytes);
-    if (d.at < info.bytes) return say_difference(layout, model, rank, &d, when);
+    TRY(plan ? treadle_plan_storage(plan, storage, &info)
+             : treadle_layout_storage(layout, rank, storage, &info));
+    difference d = {window, &info, storage, (const char *)wanted + info.offset_bytes, 0};
+    TRY(first_difference(window, info.offset_bytes, d.wanted, info.bytes, &d.at));
+    if (d.at < info.bytes) TRY(say_difference(layout, model, rank, &d, when));
   }
-  return TREADLE_OK;
+out:
+  return status;
 }

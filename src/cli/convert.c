@@ -101,6 +101,7 @@ static treadle_status run_steps(treadle_session *session, const treadle_convert_
   bool first = session->rank == 0, resumed = false;
   TRY(treadle_session_agree(session, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
   treadle_convert *convert = *convert_p;
+  if (first) treadle_say_open(treadle_convert_model(convert));
   TRY(ask_resumed(session, convert, &resumed));
   if (!resumed) TRY(treadle_session_agree(session, treadle_convert_compare(convert)));
   TRY(treadle_session_agree(session, first ? treadle_convert_begin(convert) : TREADLE_OK));

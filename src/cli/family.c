@@ -22,6 +22,7 @@ static void print_family_json(treadle_json_out *out, const treadle_family_info *
     treadle_json_out_text(out, NULL, *engine);
   treadle_json_out_close(out, ']');
   treadle_json_out_int(out, "tensors", family->tensors);
+  treadle_json_out_int(out, "to_say", family->open);
   treadle_json_out_close(out, '}');
 }
 
@@ -32,6 +33,7 @@ static void print_family(const treadle_family_info *family) {
   printf("; engines");
   for (const char *const *engine = family->engines; *engine; engine++)
     printf(" %s", treadle_text_shown(*engine));
+  if (family->open) printf("; not finished: %d to say", (int)family->open);
   printf("\n");
 }
 
@@ -88,6 +90,28 @@ static void print_names(const char *title, const char *names) {
   }
 }
 
+static void print_check_json(const char *path, const treadle_family_check_info *info,
+                             const treadle_model_info *model) {
+  treadle_json_out out = {.file = stdout};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_text(&out, "path", path);
+  treadle_json_out_text(&out, "family", model->family);
+  treadle_json_out_text(&out, "file", model->family_path);
+  treadle_json_out_int(&out, "tensors", model->tensors);
+  treadle_json_out_int(&out, "elems", model->elems);
+  treadle_json_out_int(&out, "mtp_layers", model->mtp_layers);
+  treadle_json_out_int(&out, "names", info->names);
+  treadle_json_out_bool(&out, "shapes", info->has_names && !info->index_only);
+  treadle_json_out_int(&out, "stacked", info->stacked);
+  treadle_json_out_int(&out, "scales", info->scales);
+  treadle_json_out_int(&out, "carried", info->carried);
+  treadle_json_out_int(&out, "skipped", info->skipped);
+  treadle_json_out_lines(&out, "missing", info->missing_names);
+  treadle_json_out_lines(&out, "left_over", info->left_over_names);
+  treadle_json_out_lines(&out, "to_say", info->open_lines);
+  treadle_json_out_close(&out, '}');
+}
+
 static void print_result(const treadle_family_check_info *info, const treadle_model_info *model) {
   if (model->mtp_layers || model->has_mtp) printf("%d MTP layers\n", (int)model->mtp_layers);
   if (!info->has_names) {
@@ -122,9 +146,14 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
   treadle_model_get_info(treadle_family_check_model(made), &model);
   treadle_say_scaled(arguments, treadle_family_check_model(made));
   *differs_p = info.missing + info.left_over > 0;
+  if (arguments->json) {
+    print_check_json(path, &info, &model);
+    goto out;
+  }
   printf("%s: family %s, %d tensors, %lld parameters\n", treadle_text_shown(path),
          treadle_text_shown(model.family), (int)model.tensors, (long long)model.elems);
   print_result(&info, &model);
+  print_names("warning: to say", info.open_lines);
 out:
   treadle_family_check_close(made);
   return status;
@@ -146,9 +175,8 @@ static treadle_status check_options(const treadle_arguments *arguments, const ch
     if (options[i].given && strcmp(verb, options[i].verb) != 0)
       return treadle_fail(TREADLE_REFUSED, "--%s is of family %s; family %s has none", options[i].name,
                           options[i].verb, verb);
-  if (arguments->json && strcmp(verb, "list") != 0 && strcmp(verb, "new") != 0)
-    return treadle_fail(TREADLE_REFUSED, "--json is of family list and family new; family %s has none",
-                        verb);
+  if (arguments->json && strcmp(verb, "show") == 0)
+    return treadle_fail(TREADLE_REFUSED, "--json is of family list, check and new; family show has none");
   if (arguments->scale_down && strcmp(verb, "check") != 0)
     return treadle_fail(TREADLE_REFUSED, "--scale-down is of family check; family %s has none", verb);
   return TREADLE_OK;

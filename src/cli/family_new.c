@@ -23,18 +23,6 @@ static void print_lines(const char *title, const char *lines) {
   if (more) fprintf(stderr, "%s: and %d more\n", title, more);
 }
 
-static void print_lines_json(treadle_json_out *out, const char *key, const char *lines) {
-  treadle_json_out_open(out, key, '[');
-  while (*lines) {
-    char line[1300];
-    size_t length = strcspn(lines, "\n");
-    snprintf(line, sizeof line, "%.*s", (int)length, lines);
-    treadle_json_out_text(out, NULL, line);
-    lines += length + (lines[length] == '\n');
-  }
-  treadle_json_out_close(out, ']');
-}
-
 static void print_json(const treadle_arguments *arguments, const treadle_family_draft_info *info) {
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
@@ -47,9 +35,9 @@ static void print_json(const treadle_arguments *arguments, const treadle_family_
   treadle_json_out_int(&out, "kinds", info->patterns);
   treadle_json_out_int(&out, "renamed", info->renamed);
   treadle_json_out_int(&out, "added", info->added);
-  print_lines_json(&out, "to_say", info->open_lines);
-  print_lines_json(&out, "missing", info->missing_names);
-  print_lines_json(&out, "left_over", info->left_over_names);
+  treadle_json_out_lines(&out, "to_say", info->open_lines);
+  treadle_json_out_lines(&out, "missing", info->missing_names);
+  treadle_json_out_lines(&out, "left_over", info->left_over_names);
   if (arguments->output)
     treadle_json_out_text(&out, "output", arguments->output);
   else

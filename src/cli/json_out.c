@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 /* Plain characters as they are, others as \uNNNN; each byte that is no part of a character becomes U+FFFD. */
 static void write_text(FILE *file, const char *text) {
@@ -73,6 +74,18 @@ void treadle_json_out_text(treadle_json_out *out, const char *key, const char *t
     write_text(out->file, text);
   else
     fputs("null", out->file);
+}
+
+void treadle_json_out_lines(treadle_json_out *out, const char *key, const char *lines) {
+  treadle_json_out_open(out, key, '[');
+  while (*lines) {
+    char line[1300];
+    size_t length = strcspn(lines, "\n");
+    snprintf(line, sizeof line, "%.*s", (int)length, lines);
+    treadle_json_out_text(out, NULL, line);
+    lines += length + (lines[length] == '\n');
+  }
+  treadle_json_out_close(out, ']');
 }
 
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value) {

@@ -23,6 +23,8 @@ void treadle_json_out_close(treadle_json_out *out, char bracket);
 /* Closes all that is open, an object, with the key `error` in it: what failed in the middle is JSON all the same. */
 void treadle_json_out_fail(treadle_json_out *out, const char *message);
 void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text); /* NULL: null */
+/* An array with an item for each line; one of more than 1,299 bytes is cut there. */
+void treadle_json_out_lines(treadle_json_out *out, const char *key, const char *lines);
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);
 void treadle_json_out_real(treadle_json_out *out, const char *key, double value); /* NaN, infinity: null */
 void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value);

@@ -142,9 +142,12 @@ static const treadle_command commands[] = {
             "tensors: what\n"
             "it extends, its tensors by their own names, those that are new, and for which layers. What "
             "cannot be\n"
-            "seen in a checkpoint is a comment TO SAY in the draft and a line on standard error. The exit "
-            "status is 0\n"
-            "when the draft covers the checkpoint, and 1 when not.",
+            "seen in a checkpoint is a sentence of to_say and a comment in the draft, and a line on "
+            "standard "
+            "error. The\n"
+            "exit status is 0 when the draft covers the checkpoint, and 1 when not. check warns of what a "
+            "file has\n"
+            "to_say.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
                     "  treadle family show qwen3 --expanded\n"

@@ -24,6 +24,7 @@ static treadle_status make(const treadle_arguments *arguments, treadle_model **m
     TRY(treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32", arguments->dtype));
   TRY(treadle_make_model(arguments->words[0], &options, model_p));
   treadle_say_scaled(arguments, *model_p);
+  treadle_say_open(*model_p);
 out:
   return status;
 }

@@ -22,6 +22,16 @@ void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model 
             (long long)arguments->scale_down, treadle_text_shown(info.changes));
 }
 
+void treadle_say_open(const treadle_model *model) {
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_model_get_info(model, &info);
+  if (info.open)
+    fprintf(stderr,
+            "warning: %s is not finished, %d point%s of to_say %s open: treadle family check says which\n",
+            treadle_text_shown(info.family_path), (int)info.open, info.open == 1 ? "" : "s",
+            info.open == 1 ? "is" : "are");
+}
+
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p) {
   treadle_status status;
@@ -29,6 +39,7 @@ treadle_status treadle_open_model(const treadle_arguments *arguments, const char
   TRY(treadle_scale_down_elems(arguments, &options.scale_down));
   TRY(treadle_model_open(path, &options, model_p));
   if (say) treadle_say_scaled(arguments, *model_p);
+  if (say) treadle_say_open(*model_p);
 out:
   return status;
 }

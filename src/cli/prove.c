@@ -43,8 +43,9 @@ static treadle_status spoil(const treadle_prove_input *input, treadle_switch *sw
   outcome own = {.status = treadle_switch_to_infer(sw), .mode = treadle_switch_mode(sw)};
   bool bound = own.status == TREADLE_OK || own.mode == TREADLE_INFER;
   if (own.status == TREADLE_OK && wrong_value) {
+    const treadle_window_source window = {.sw = sw, .which = TREADLE_INFER_PARAMS};
     own.status = treadle_compare_window(input->infer, input->model, session->rank, treadle_switch_plan(sw),
-                                        treadle_switch_infer_window(sw), input->infer_copy, "compared");
+                                        &window, input->infer_copy, "compared");
     bound = own.status == TREADLE_OK && session->rank == victim;
   }
   own.bound = bound;

@@ -65,7 +65,7 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   treadle_switch_get_stats(job->sw, &stats);
   job->own[cycle] = stats.seconds;
   TRY(treadle_job_check(job, cycle, cycle == 0));
-  if (cycle == 0 && !checks) treadle_job_snapshot(job);
+  if (cycle == 0 && !checks) TRY(treadle_session_agree(&job->session, treadle_job_snapshot(job)));
   TRY(treadle_job_memcpy(job, &job->memcpy[cycle], &job->own_memcpy[cycle]));
   job->rate[cycle] = job->memcpy[cycle] / job->to_infer[cycle];
   job->timed = cycle + 1;

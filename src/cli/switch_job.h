@@ -60,7 +60,7 @@ treadle_status treadle_job_arrow(treadle_job *job, treadle_mode mode, int64_t cy
 /* One memcpy into the infer window of the bytes that a switch copies there, on all ranks at once. Collective. */
 treadle_status treadle_job_memcpy(treadle_job *job, double *seconds_p, double *own_p);
 /* The infer window as it is becomes the copy. */
-void treadle_job_snapshot(treadle_job *job);
+treadle_status treadle_job_snapshot(treadle_job *job);
 
 /* Compares the window of the present mode with its copy (--check), and the digest with the first one. Collective. */
 treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_digest);

@@ -65,7 +65,7 @@ static treadle_status load(treadle_job *job) {
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for copies of the windows, %s and %s",
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
   if (job->arguments->check) {
-    if (train_bytes) memcpy(job->train_copy, treadle_switch_train_window(job->sw), train_bytes);
+    TRY(treadle_switch_read(job->sw, TREADLE_PARAMS, 0, train_bytes, job->train_copy));
     /* A direct cut of the file, as the infer window is arranged. */
     TRY(treadle_plan_expect(treadle_switch_plan(job->sw), job->infer_copy));
   }
@@ -221,37 +221,43 @@ out:
   return status;
 }
 
-/* Calls memcpy for each run of pages of the infer window that are not shared with the train window: those may not be
+/* A memcpy for each run of pages of the infer window that are not shared with the train window: those may not be
  * written, and are not copied by a switch. */
-static void copy_again(const treadle_job *job) {
+static treadle_status copy_again(const treadle_job *job) {
   const treadle_plan *plan = treadle_switch_plan(job->sw);
+  treadle_status status = TREADLE_OK;
   size_t bytes, page = job->plan.page_bytes;
-  char *window = treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
+  (void)treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
   size_t pages = (bytes + page - 1) / page;
   for (size_t i = 0, end; i < pages; i = end + 1) {
     for (end = i; end < pages && !treadle_plan_shares(plan, (int64_t)end); end++) {
     }
     size_t first = i * page, last = end * page < bytes ? end * page : bytes;
-    if (last > first) memcpy(window + first, (const char *)job->infer_copy + first, last - first);
+    if (last > first)
+      TRY(treadle_switch_write(job->sw, TREADLE_INFER_PARAMS, first, last - first,
+                               (const char *)job->infer_copy + first));
   }
+out:
+  return status;
 }
 
 treadle_status treadle_job_memcpy(treadle_job *job, double *seconds_p, double *own_p) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_group_barrier(job->session.group));
   double begin = treadle_clock_seconds();
-  copy_again(job);
+  treadle_status mine = copy_again(job);
   TRY(treadle_group_barrier(job->session.group)); /* waits for others, as a switch does */
   *own_p = treadle_clock_seconds() - begin;
+  TRY(treadle_session_agree(&job->session, mine));
   TRY(treadle_job_largest(job, *own_p, seconds_p));
 out:
   return status;
 }
 
-void treadle_job_snapshot(treadle_job *job) {
+treadle_status treadle_job_snapshot(treadle_job *job) {
   size_t bytes;
-  const void *window = treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
-  if (bytes) memcpy(job->infer_copy, window, bytes);
+  (void)treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &bytes);
+  return treadle_switch_read(job->sw, TREADLE_INFER_PARAMS, 0, bytes, job->infer_copy);
 }
 
 /* ---- Checking -------------------------------------------------------------------------------- */
@@ -262,13 +268,13 @@ treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_dige
   bool infer = mode == TREADLE_INFER, holds_all = mode == TREADLE_TRAIN;
   char when[64];
   uint64_t digest = job->digest;
+  const treadle_window_source window = {.sw = job->sw,
+                                        .which = infer ? TREADLE_INFER_PARAMS : TREADLE_PARAMS};
   snprintf(when, sizeof when, "cycle %lld, after switching to %s", (long long)cycle + 1,
            treadle_mode_text(mode));
   if (job->arguments->check)
     mine = treadle_compare_window(infer ? job->infer : job->train, job->model, job->session.rank,
-                                  infer ? treadle_switch_plan(job->sw) : NULL,
-                                  infer ? treadle_switch_infer_window(job->sw)
-                                        : treadle_switch_train_window(job->sw),
+                                  infer ? treadle_switch_plan(job->sw) : NULL, &window,
                                   infer ? job->infer_copy : job->train_copy, when);
   if (job->arguments->check && !mine && holds_all)
     mine = treadle_hold_check(job->sw, &job->options, job->session.rank, when);

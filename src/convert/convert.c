@@ -195,6 +195,11 @@ treadle_status treadle_convert_look_again(treadle_convert *c, treadle_status sta
   return treadle_fail(status, "%s", message);
 }
 
+const treadle_model *treadle_convert_model(const treadle_convert *c) {
+  TREADLE_NEED_OR(c, NULL);
+  return c->model;
+}
+
 bool treadle_convert_resumes(const treadle_convert *c) {
   TREADLE_NEED_OR(c, false);
   return c->folder.resumed;

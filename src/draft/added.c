@@ -60,9 +60,7 @@ static treadle_status add_tensor(treadle_draft *d, const treadle_model *model,
   if (!found)
     TRY(treadle_draft_ask(d, line, "%s stands in %d of %d layers, by no rule that is plain: when?", p->text,
                           (int)p->layer_count, (int)all));
-  if (p->other)
-    TRY(treadle_draft_ask(d, line, "%s has not the shape of %s: a family has one shape for both",
-                          p->other->name, p->first->name));
+  if (p->shape_count > 1) TRY(treadle_draft_ask_shapes(d, line, p));
 out:
   return status;
 }

@@ -60,6 +60,8 @@ out:
 
 treadle_status treadle_draft_ask(treadle_draft *d, treadle_yaml *at, const char *format, ...) {
   char line[1200];
+  treadle_yaml *point;
+  treadle_status status = TREADLE_OK;
   va_list values;
   va_start(values, format);
   vsnprintf(line, sizeof line, format, values);
@@ -69,7 +71,12 @@ treadle_status treadle_draft_ask(treadle_draft *d, treadle_yaml *at, const char 
                                   at->note ? "\n" : "", shown);
   treadle_builder_add(&d->open, "%s\n", shown);
   d->open_count++;
-  return at->note && !d->open.failed ? TREADLE_OK : treadle_family_no_memory();
+  if (!at->note || d->open.failed) return treadle_family_no_memory();
+  if (!d->to_say) TRY(treadle_draft_new(d, TREADLE_YAML_LIST, &d->to_say));
+  TRY(treadle_draft_text(d, shown, &point));
+  TRY(treadle_draft_append(d, d->to_say, point));
+out:
+  return status;
 }
 
 /* ---- Names -------------------------------------------------------------------------------------- */
@@ -263,6 +270,8 @@ treadle_status treadle_draft_model(treadle_draft *d, treadle_model **model_p) {
   if (!path) return treadle_family_no_memory();
   treadle_builder_release(&d->text);
   d->text = (treadle_builder){0};
+  treadle_tree_unset(d->root, "to_say"); /* it stands last */
+  if (d->to_say) TRY(treadle_tree_set(&d->assembly, d->root, "to_say", d->to_say));
   treadle_yaml_write(&d->text, d->root);
   if (d->text.failed) return treadle_family_no_memory();
   TRY(treadle_yaml_parse(path, d->text.text, d->text.length, d->arena, &root));

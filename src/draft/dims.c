@@ -18,6 +18,7 @@ typedef struct dim_values {
   const treadle_yaml *dims; /* of the family, with those of the draft in place */
   size_t known;             /* the first so many may be used */
   int64_t *values;          /* -1: it has none, a field is absent */
+  const int64_t *fixed;     /* what some are without a question, else -1; NULL: none */
   const char *absent;       /* of the last one that had none */
 } dim_values;
 
@@ -47,11 +48,17 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
 
 static void evaluate(dim_values *v) {
   for (v->known = 0; v->known < v->dims->count; v->known++) {
-    int64_t value = -1;
-    if (treadle_expr_evaluate("", v->dims->items[v->known]->text, look_up, v, &value) != TREADLE_OK)
+    int64_t value = v->fixed ? v->fixed[v->known] : -1;
+    if (value < 0 &&
+        treadle_expr_evaluate("", v->dims->items[v->known]->text, look_up, v, &value) != TREADLE_OK)
       value = -1;
     v->values[v->known] = value;
   }
+}
+
+void treadle_draft_evaluate(treadle_draft *d, const int64_t *fixed, int64_t *values) {
+  dim_values v = {.d = d, .dims = d->dims, .values = values, .fixed = fixed};
+  evaluate(&v);
 }
 
 /* Replaces each word `from` of an expression. */
@@ -122,22 +129,37 @@ out:
 
 /* ---- What shapes say ----------------------------------------------------------------------------- */
 
-/* The size that a dimension of a paired tensor wants of its last axis; -1: nothing. */
+/* The size that a dimension of a paired tensor wants of an axis: of its last one, or with `any` of one that no other axis of it
+ * follows from; -1: nothing. */
 static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, const treadle_draft_tensor *p,
-                         int dim, size_t wanted_dim) {
+                         int dim, size_t wanted_dim, bool any) {
+  const char *wanted = v->dims->keys[wanted_dim];
   int64_t others = 1, size = p->shape[dim - pattern->full_name.by_expert];
-  const char *last = NULL;
+  bool found = false, last = false;
   for (int a = 0; a < pattern->naxes; a++) {
     if (pattern->axis_dim[a] != dim) continue;
-    if (last) {
-      int64_t at = find_dim(v, last), number;
-      int64_t value = at >= 0 ? v->values[at] : treadle_text_to_int64(last, &number) ? number : -1;
-      if (value < 1 || __builtin_mul_overflow(others, value, &others)) return -1;
-    }
-    last = pattern->axis_text[a];
+    last = strcmp(pattern->axis_text[a], wanted) == 0;
+    if (last && found) return -1;
+    found |= last;
+    if (last) continue;
+    int64_t at = find_dim(v, pattern->axis_text[a]), number;
+    int64_t value = at >= 0                                                 ? v->values[at]
+                    : treadle_text_to_int64(pattern->axis_text[a], &number) ? number
+                                                                            : -1;
+    if (any && at >= 0 && treadle_expr_names(v->dims->items[at]->text, wanted)) return -1;
+    if (value < 1 || __builtin_mul_overflow(others, value, &others)) return -1;
   }
-  if (!last || strcmp(last, v->dims->keys[wanted_dim]) != 0 || size % others != 0) return -1;
-  return size / others;
+  return found && (last || any) && size % others == 0 ? size / others : -1;
+}
+
+/* Does the dim ask for a field that is no number here, such as a list with one for each layer? */
+static bool asks_no_number(const dim_values *v, size_t dim) {
+  const char *key;
+  json_t *field;
+  json_object_foreach(v->d->inner, key,
+                      field) if ((json_is_array(field) || json_is_object(field) || json_is_string(field)) &&
+                                 treadle_expr_names(v->dims->items[dim]->text, key)) return true;
+  return false;
 }
 
 enum { MOST_VOTES = 16 };
@@ -156,15 +178,15 @@ static void vote(size_votes *votes, int64_t size) {
 }
 
 /* The value that most paired tensors want of a dim, where it has another one, or none; -1: it will do. */
-static int64_t wanted_value(const dim_values *v, size_t dim) {
+static int64_t wanted_value(const dim_values *v, size_t dim, bool any) {
   size_votes votes = {0};
   for (int32_t i = 0; i < v->d->drafted_count; i++) {
     const treadle_draft_tensor *p = &v->d->drafted[i];
-    if (p->pattern < 0 || p->ndim < 0 || p->other) continue;
+    if (p->pattern < 0 || p->ndim < 0 || p->mixed) continue;
     const treadle_pattern *pattern = &v->d->like->patterns[p->pattern];
     if (pattern->ndim != p->ndim + pattern->full_name.by_expert) continue;
     for (int k = pattern->full_name.by_expert; k < pattern->ndim; k++) {
-      int64_t wanted = wanted_of(v, pattern, p, k, dim);
+      int64_t wanted = wanted_of(v, pattern, p, k, dim, any);
       if (wanted > 0) vote(&votes, wanted);
     }
   }
@@ -176,33 +198,10 @@ static int64_t wanted_value(const dim_values *v, size_t dim) {
   return best < 0 || votes.sizes[best] == v->values[dim] ? -1 : votes.sizes[best];
 }
 
-static bool is_used(const dim_values *v, const char *field) {
-  for (size_t i = 0; i < v->dims->count; i++)
-    if (treadle_expr_names(v->dims->items[i]->text, field)) return true;
-  return false;
-}
-
-/* The fields with a value: how many, and the first. Of those that no dim uses, where there are any. */
-static int find_fields(const dim_values *v, int64_t value, const char **field_p) {
-  const char *key;
-  json_t *field;
-  int free_count = 0, count = 0;
-  const char *first = NULL, *first_free = NULL;
-  json_object_foreach(v->d->inner, key, field) {
-    if (!json_is_integer(field) || json_integer_value(field) != value || !treadle_expr_is_name(key))
-      continue;
-    if (strstr(key, "token") || strstr(key, "position")) continue; /* no sizes of weights */
-    if (!count++) first = key;
-    if (!is_used(v, key) && !free_count++) first_free = key;
-  }
-  *field_p = free_count ? first_free : first;
-  return free_count ? free_count : count;
-}
-
 /* Gives a dim the value that it has to have: a field's, else the number. */
 static treadle_status settle_dim(dim_values *v, size_t dim, int64_t value) {
   const char *name = v->dims->keys[dim], *before = v->dims->items[dim]->text, *field = NULL;
-  int count = find_fields(v, value, &field);
+  int count = treadle_draft_fields_of(v->d, value, &field);
   treadle_yaml *node;
   treadle_status status;
   char number[32];
@@ -222,10 +221,11 @@ static treadle_status use_shapes(dim_values *v) {
   treadle_status status = TREADLE_OK;
   for (size_t dim = 0; dim < v->dims->count; dim++) {
     evaluate(v);
-    int64_t wanted = wanted_value(v, dim);
+    bool no_number = asks_no_number(v, dim);
+    int64_t wanted = wanted_value(v, dim, no_number);
     if (wanted > 0) {
       TRY(settle_dim(v, dim, wanted));
-    } else if (v->values[dim] < 0) {
+    } else if (v->values[dim] < 0 || no_number) {
       bool layers = strcmp(v->dims->keys[dim], v->d->like->layers) == 0;
       treadle_yaml *node;
       const char *before = v->dims->items[dim]->text;
@@ -278,11 +278,10 @@ out:
 }
 
 treadle_status treadle_draft_dims(treadle_draft *d) {
-  treadle_yaml *dims;
   treadle_status status;
-  TRY(treadle_tree_copy(&d->assembly, treadle_yaml_get(d->like_tree, "dims"), &dims));
-  dim_values v = {.d = d, .dims = dims};
-  v.values = treadle_arena_alloc_array(d->arena, dims->count + 1, sizeof *v.values);
+  TRY(treadle_tree_copy(&d->assembly, treadle_yaml_get(d->like_tree, "dims"), &d->dims));
+  dim_values v = {.d = d, .dims = d->dims};
+  v.values = treadle_arena_alloc_array(d->arena, d->dims->count + 1, sizeof *v.values);
   if (!v.values) return treadle_family_no_memory();
   TRY(use_other_fields(&v));
   TRY(use_shapes(&v));

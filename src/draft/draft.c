@@ -17,29 +17,52 @@ struct treadle_family_draft {
   treadle_subject subject;
   treadle_draft draft;
   bool covered;        /* a family that is there will do: there is no draft */
+  bool same;           /* the draft only extends one */
   const char *refusal; /* why the draft is no family yet; NULL: it is one */
-  treadle_files files; /* of the draft's model and the checkpoint, where there is one */
+  treadle_files files; /* of the last model and the checkpoint */
 };
 
-/* ---- Is there a family already? ----------------------------------------------------------------- */
+/* ---- Models of the checkpoint ------------------------------------------------------------------ */
 
-static treadle_status is_covered(treadle_family_draft *draft, bool *covered_p) {
+/* Compares a model with the checkpoint, in `files`. *all_p: each says what the other does. */
+static treadle_status compare(treadle_family_draft *draft, const treadle_model *model, bool *all_p) {
+  treadle_draft *d = &draft->draft;
+  treadle_status status;
+  treadle_files_release(&draft->files);
+  draft->files = (treadle_files){0};
+  *all_p = false;
+  if (!model) return TREADLE_OK;
+  TRY(treadle_files_match(model, d->checkpoint, d->arena, &draft->files));
+  *all_p = draft->files.missing_count + draft->files.left_over_count == 0;
+out:
+  return status;
+}
+
+/* Is there a family already? */
+static treadle_status find_covering(treadle_family_draft *draft) {
   treadle_draft *d = &draft->draft;
   const treadle_model_options options = {.struct_size = sizeof options, .families = d->folder};
   treadle_model *model = NULL;
-  treadle_files files = {0};
   treadle_status status =
       treadle_model_for_files(d->config_path, d->config, &options, d->checkpoint, &model);
-  *covered_p = false;
   if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
-  TRY(treadle_files_match(model, d->checkpoint, d->arena, &files));
-  *covered_p = files.missing_count + files.left_over_count == 0;
+  TRY(compare(draft, model, &draft->covered));
   d->like_name = treadle_arena_copy_text(d->arena, model->family->name);
   if (!d->like_name) TRY(treadle_family_no_memory());
 out:
-  treadle_files_release(&files);
   treadle_model_close(model);
   return status;
+}
+
+/* The draft as it stands, compared. NULL model: it is none yet, with the reason in `refusal`. */
+static treadle_status try_draft(treadle_family_draft *draft, treadle_model **model_p, bool *all_p) {
+  treadle_model_close(*model_p);
+  *model_p = NULL;
+  treadle_status status = treadle_draft_model(&draft->draft, model_p);
+  draft->refusal = NULL;
+  if (!status || status == TREADLE_NO_MEMORY) return status ? status : compare(draft, *model_p, all_p);
+  draft->refusal = treadle_arena_copy_text(&draft->arena, treadle_text_shown(treadle_error_message()));
+  return draft->refusal ? compare(draft, NULL, all_p) : treadle_family_no_memory();
 }
 
 /* ---- The draft ---------------------------------------------------------------------------------- */
@@ -54,37 +77,10 @@ static void find_inner(treadle_draft *d) {
   if (d->inner_name) d->inner = json_object_get(d->config, d->inner_name);
 }
 
-/* The model of the draft as it stands; NULL with the reason in `refusal`. */
-static treadle_status try_model(treadle_family_draft *draft, treadle_model **model_p) {
-  treadle_status status = treadle_draft_model(&draft->draft, model_p);
-  draft->refusal = NULL;
-  if (!status || status == TREADLE_NO_MEMORY) return status;
-  draft->refusal = treadle_arena_copy_text(&draft->arena, treadle_text_shown(treadle_error_message()));
-  return draft->refusal ? TREADLE_OK : treadle_family_no_memory();
-}
-
-/* Does the draft say all when it only extends? */
-static treadle_status is_same(treadle_family_draft *draft, bool *same_p) {
-  treadle_model *model = NULL;
-  treadle_status status;
-  *same_p = false;
-  TRY(try_model(draft, &model));
-  if (!model) return TREADLE_OK;
-  TRY(treadle_files_match(model, draft->draft.checkpoint, draft->draft.arena, &draft->files));
-  *same_p = draft->files.missing_count + draft->files.left_over_count == 0;
-  if (!*same_p) {
-    treadle_files_release(&draft->files);
-    draft->files = (treadle_files){0};
-  }
-out:
-  treadle_model_close(model);
-  return status;
-}
-
 static treadle_status make(treadle_family_draft *draft, const char *like) {
   treadle_draft *d = &draft->draft;
   treadle_model *model = NULL;
-  bool changed, same;
+  bool changed, all;
   treadle_status status;
   TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &d->root));
   TRY(treadle_draft_set(d, d->root, "family", d->name));
@@ -99,24 +95,18 @@ static treadle_status make(treadle_family_draft *draft, const char *like) {
     d->root->items[0]->note = note;
   }
   TRY(treadle_draft_extend(d));
-  TRY(is_same(draft, &same));
-  if (same) goto out;
+  TRY(try_draft(draft, &model, &draft->same)); /* does it say all when it only extends? */
+  if (draft->same) goto out;
   TRY(treadle_draft_pair(d));
   TRY(treadle_draft_begin(d));
-  TRY(try_model(draft, &model));
+  TRY(try_draft(draft, &model, &all));
   if (!model) goto out;
   TRY(treadle_draft_conditions(d, model, &changed));
-  if (changed) {
-    treadle_model_close(model);
-    model = NULL;
-    TRY(try_model(draft, &model));
-    if (!model) goto out;
-  }
+  if (changed) TRY(try_draft(draft, &model, &all));
+  if (!model) goto out;
+  TRY(treadle_draft_vary(d, model));
   TRY(treadle_draft_compose(d, model));
-  treadle_model_close(model);
-  model = NULL;
-  TRY(try_model(draft, &model));
-  if (model) TRY(treadle_files_match(model, d->checkpoint, d->arena, &draft->files));
+  TRY(try_draft(draft, &model, &all));
 out:
   treadle_model_close(model);
   return status;
@@ -138,9 +128,11 @@ static treadle_status open_all(treadle_family_draft *draft, const char *path,
                      path));
   TRY(treadle_json_load(d->config_path, &d->config));
   status = treadle_config_model_type(d->config, &d->name);
+  if (!status && !*d->name)
+    status = treadle_fail(TREADLE_REFUSED, "model_type is empty: it names the family");
   if (status) TRY(treadle_fail_in(status, "%s: ", d->config_path));
   find_inner(d);
-  if (!options->like) TRY(is_covered(draft, &draft->covered));
+  if (!options->like) TRY(find_covering(draft));
   if (!draft->covered) TRY(make(draft, options->like));
 out:
   return status;
@@ -187,7 +179,7 @@ void treadle_family_draft_get_info(const treadle_family_draft *draft, treadle_fa
   info.family = d->name;
   info.like = d->like_name;
   info.covered = draft->covered;
-  info.same = d->root && d->root->count == 3;
+  info.same = draft->same;
   info.refusal = draft->refusal;
   if (d->text.text) info.text = d->text.text;
   info.open = d->open_count;

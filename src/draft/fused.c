@@ -237,6 +237,7 @@ static treadle_status change_tensors(fused_lines *f, const treadle_pattern *firs
   TRY(treadle_draft_ask(d, line, "%s: are its rows those of %s%s%s, one behind the other?",
                         f->drafted->text, f->fusion->views[0], f->fusion->views[2] ? ", k and " : " and ",
                         f->fusion->views[2] ? "v" : "up"));
+  if (f->drafted->shape_count > 1) TRY(treadle_draft_ask_shapes(d, line, f->drafted));
   changes[patterns[0]].line = line;
   for (int i = 0; i < 3 && f->names[i]; i++) changes[patterns[i]].drop = true;
 out:

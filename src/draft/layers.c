@@ -1,5 +1,5 @@
-/* A set of layers as a condition on l, from the plainest form to the longest: all; from or up to a layer, by a field of the config
- * where one has that number; every n-th; those of a list of the config; single ones. */
+/* A set of layers as a condition on l, from the plainest form to the longest: all; those of a list of the config, which says most; from or
+ * up to a layer, by a field of the config where one has that number; every n-th; single ones. */
 #include "draft/draft.h"
 
 #include "family/expr.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MOST_SINGLE = 12 };
+enum { MOST_SINGLE = 12, MOST_RANGES = 12 };
 
 typedef struct layer_set {
   treadle_draft *d;
@@ -39,10 +39,15 @@ static bool is_range(const layer_set *s, int32_t *begin_p, int32_t *end_p) {
   return s->count == end - begin;
 }
 
+static const char *as_all(const layer_set *s, bool *found_p) {
+  *found_p = s->count == s->size;
+  return NULL;
+}
+
 static const char *as_range(const layer_set *s, bool *found_p) {
   int32_t begin, end;
   *found_p = is_range(s, &begin, &end);
-  if (!*found_p || (begin == 0 && end == s->size)) return NULL;
+  if (!*found_p) return NULL;
   const char *from = number_text(s, begin, false), *to = number_text(s, end, false);
   if (!from || !to) return NULL;
   return begin == 0         ? treadle_arena_format(s->d->arena, "l < %s", to)
@@ -81,6 +86,23 @@ static const char *find_word(const layer_set *s, const json_t *list) {
   return word && treadle_expr_is_name(word) ? word : NULL;
 }
 
+/* Does the number stand in a list where the set has layers, and nowhere else? */
+static bool is_number_of(const layer_set *s, const json_t *list, int64_t number) {
+  for (int32_t l = 0; l < s->size; l++) {
+    const json_t *here = json_array_get(list, (size_t)l);
+    if (!json_is_integer(here) || (json_integer_value(here) == number) != (s->layers[l] != 0)) return false;
+  }
+  return number >= 0;
+}
+
+/* The number of a list that does so; -1: there is none. */
+static int64_t find_number(const layer_set *s, const json_t *list) {
+  int32_t first = 0;
+  while (first < s->size && !s->layers[first]) first++;
+  int64_t number = json_integer_value(json_array_get(list, (size_t)first)); /* 0 of what is none */
+  return first < s->size && is_number_of(s, list, number) ? number : -1;
+}
+
 /* Are the numbers of a list the layers of the set (1), or those that it has not (-1)? */
 static int compare_numbers(const layer_set *s, const json_t *list) {
   int32_t in = 0, out = 0, strange = 0;
@@ -98,10 +120,13 @@ static const char *as_list(const layer_set *s, bool *found_p) {
   const char *key;
   json_t *field;
   json_object_foreach(s->d->inner, key, field) {
-    if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60) continue;
+    if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60 || strstr(key, "token"))
+      continue;
     const char *word = find_word(s, field);
-    int numbers = word ? 0 : compare_numbers(s, field);
-    *found_p = word || numbers;
+    int64_t number = word ? -1 : find_number(s, field);
+    int numbers = word || number >= 0 ? 0 : compare_numbers(s, field);
+    *found_p = word || number >= 0 || numbers;
+    if (number >= 0) return treadle_arena_format(s->d->arena, "l in %s.%" PRId64, key, number);
     if (word) return treadle_arena_format(s->d->arena, "l in %s.%s", key, word);
     if (numbers) return treadle_arena_format(s->d->arena, "%sl in %s", numbers < 0 ? "not " : "", key);
   }
@@ -122,7 +147,7 @@ static const char *as_single(const layer_set *s, bool *found_p) {
 treadle_status treadle_draft_condition(treadle_draft *d, const uint8_t *layers, int32_t count,
                                        const char **text_p, bool *found_p) {
   layer_set set = {.d = d, .layers = layers, .size = count};
-  const char *(*const forms[])(const layer_set *, bool *) = {as_range, as_step, as_list, as_single};
+  const char *(*const forms[])(const layer_set *, bool *) = {as_all, as_list, as_range, as_step, as_single};
   for (int32_t l = 0; l < count; l++) set.count += layers[l] != 0;
   *text_p = NULL;
   *found_p = false;
@@ -132,4 +157,53 @@ treadle_status treadle_draft_condition(treadle_draft *d, const uint8_t *layers, 
   }
   if (!*found_p) *text_p = NULL;
   return TREADLE_OK;
+}
+
+bool treadle_draft_list_of(treadle_draft *d, const uint8_t *layers, int32_t count, int64_t number,
+                           const char **text_p) {
+  const layer_set set = {.d = d, .layers = layers, .size = count};
+  const char *key;
+  json_t *field;
+  *text_p = NULL;
+  json_object_foreach(d->inner, key, field) {
+    if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60) continue;
+    if (is_number_of(&set, field, number))
+      *text_p = treadle_arena_format(d->arena, "l in %s.%" PRId64, key, number);
+    if (*text_p) return true;
+  }
+  return false;
+}
+
+/* ---- In words ----------------------------------------------------------------------------------- */
+
+static void add_layers(treadle_builder *text, const treadle_draft *d, const treadle_draft_tensor *p,
+                       int shape) {
+  int ranges = 0;
+  for (int32_t l = 0, end; l < d->layers; l = end) {
+    for (end = l + 1; end < d->layers && p->layers[end] == p->layers[l];) end++;
+    if (p->layers[l] != shape + 1) continue;
+    if (ranges++ == MOST_RANGES) treadle_builder_add(text, ", ...");
+    if (ranges > MOST_RANGES) continue;
+    treadle_builder_add(text, end > l + 1 ? "%s%d-%d" : "%s%d", ranges > 1 ? ", " : "", (int)l,
+                        (int)end - 1);
+  }
+}
+
+treadle_status treadle_draft_ask_shapes(treadle_draft *d, treadle_yaml *at, const treadle_draft_tensor *p) {
+  treadle_builder text = {0};
+  treadle_status status;
+  for (int s = 0; s < p->shape_count; s++) {
+    treadle_builder_add(&text, s ? "; " : "");
+    for (int i = 0; i < p->shapes[s]->ndim; i++)
+      treadle_builder_add(&text, i ? "x%lld" : "%lld", (long long)p->shapes[s]->shape[i]);
+    treadle_builder_add(&text, " in layers ");
+    add_layers(&text, d, p, s);
+  }
+  if (text.failed)
+    status = treadle_family_no_memory();
+  else
+    status = treadle_draft_ask(d, at, "%s has several shapes%s: %s: which dims differ (layer_dims)?",
+                               p->text, p->mixed ? ", and not one a layer" : "", text.text);
+  treadle_builder_release(&text);
+  return status;
 }

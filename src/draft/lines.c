@@ -32,6 +32,33 @@ static bool is_expected(const treadle_model *model, int32_t pattern, bool own) {
   return false;
 }
 
+/* The tensor of a pattern in a layer, or of one of the same name that is there in its place; -1: none. */
+static int32_t find_tensor(const treadle_draft *d, const treadle_model *model, int32_t pattern,
+                           int32_t layer) {
+  for (int32_t k = 0; k < d->like->pattern_count; k++) {
+    int32_t tensor = treadle_draft_is_twin(d->like, k, pattern) ? treadle_model_find(model, k, layer) : -1;
+    if (tensor >= 0) return tensor;
+  }
+  return -1;
+}
+
+/* Has the model the shapes of all layers, by layer_dims that the family has? */
+static bool has_shapes(const treadle_draft *d, const treadle_model *model, int32_t pattern,
+                       const treadle_draft_tensor *p) {
+  for (int32_t l = 0; l < d->layers; l++) {
+    int32_t tensor = p->layers[l] ? find_tensor(d, model, pattern, l) : -1;
+    if (!p->layers[l]) continue;
+    if (tensor < 0) return false;
+    const treadle_tensor *own = &model->tensors[tensor];
+    const treadle_stored *stored = p->shapes[p->layers[l] - 1];
+    if (own->ndim - own->by_expert != stored->ndim ||
+        memcmp(own->shape + own->by_expert, stored->shape, (size_t)stored->ndim * sizeof *stored->shape) !=
+            0)
+      return false;
+  }
+  return !p->mixed;
+}
+
 static treadle_status find_layers(treadle_draft *d, const treadle_model *model, int32_t pattern,
                                   const treadle_draft_tensor *p, treadle_line_change *change) {
   bool apart = d->like->patterns[pattern].full_name.mtp != NULL; /* MTP layers have names of their own */
@@ -42,7 +69,7 @@ static treadle_status find_layers(treadle_draft *d, const treadle_model *model, 
   if (!layers) return treadle_family_no_memory();
   for (int32_t l = 0; l < all; l++) {
     layers[l] = l < d->layers && p->layers[l];
-    differ += layers[l] != (treadle_model_find(model, pattern, l) >= 0);
+    differ += layers[l] != (find_tensor(d, model, pattern, l) >= 0);
   }
   if (!differ) return TREADLE_OK;
   TRY(treadle_draft_condition(d, layers, all, &change->when, &found));
@@ -99,11 +126,9 @@ static treadle_status compare_kind(treadle_draft *d, const treadle_model *model,
     return TREADLE_OK;
   }
   if (p->in_layer) TRY(find_layers(d, model, pattern, p, change));
+  if (p->shape_count > 1 && has_shapes(d, model, pattern, p)) return TREADLE_OK;
   TRY(compare_shape(d, model, pattern, p, change));
-  if (p->other)
-    TRY(treadle_draft_ask(d, d->root->items[0],
-                          "%s has not the shape of %s: a family has one shape for both", p->other->name,
-                          p->first->name));
+  if (p->shape_count > 1 && !p->explained) TRY(treadle_draft_ask_shapes(d, d->root->items[0], p));
   if (p->by_expert && model->experts && p->experts != model->experts)
     TRY(treadle_draft_ask(d, d->root->items[0], "%s has %d experts, the config %lld", p->text,
                           (int)p->experts, (long long)model->experts));
@@ -197,6 +222,8 @@ static treadle_status change_line(treadle_draft *d, const treadle_model *model, 
   bool any = false, nothing = false;
   treadle_yaml *list, *node;
   treadle_status status;
+  if (strchr(names[0], '@'))
+    return TREADLE_OK; /* made of a line before it by layer_dims, with its changes */
   for (size_t i = 0; i < count; i++) any |= changes[i].has_when || changes[i].has_shape || changes[i].drop;
   if (!any) return TREADLE_OK;
   TRY(treadle_draft_new(d, TREADLE_YAML_MAP, &node));

@@ -40,6 +40,15 @@ int32_t treadle_draft_pattern_role(const treadle_family *family, const treadle_p
                             family->experts != NULL);
 }
 
+/* A pattern has its pair, and so have those of the same name in other layers (layer_dims of the family). */
+static void take(const treadle_family *family, bool *taken, int32_t pattern) {
+  for (int32_t k = 0; k < family->pattern_count; k++) taken[k] |= treadle_draft_is_twin(family, k, pattern);
+}
+
+bool treadle_draft_is_twin(const treadle_family *family, int32_t a, int32_t b) {
+  return strcmp(family->patterns[a].name, family->patterns[b].name) == 0;
+}
+
 /* Pairs with patterns[]: -1 for nothing. Returns points: 4 for one of the same name. */
 static int32_t pair_names(const treadle_draft *d, const treadle_family *family, int32_t *patterns,
                           bool *taken) {
@@ -55,7 +64,7 @@ static int32_t pair_names(const treadle_draft *d, const treadle_family *family, 
     for (int32_t k = 0; k < family->pattern_count && patterns[i] == -1; k++)
       if (!taken[k] && same_name(p, &family->patterns[k].full_name) && same_dims(p, &family->patterns[k]))
         patterns[i] = k;
-    if (patterns[i] >= 0) taken[patterns[i]] = true;
+    if (patterns[i] >= 0) take(family, taken, patterns[i]);
     for (int32_t r = 0; r < family->packed.count && patterns[i] == -1; r++) {
       const treadle_rule *rule = &family->packed.rules[r];
       if (!same_name(p, &rule->full_name)) continue;
@@ -84,12 +93,13 @@ static int32_t pair_roles(const treadle_draft *d, const treadle_family *family, 
     for (int32_t k = 0; k < family->pattern_count; k++)
       if (!taken[k] && treadle_draft_pattern_role(family, &family->patterns[k]) == p->role &&
           family->patterns[k].in_layer == p->in_layer && same_dims(p, &family->patterns[k])) {
-        rivals += found >= 0;
-        found = k;
+        bool twin = found >= 0 && treadle_draft_is_twin(family, k, found);
+        rivals += found >= 0 && !twin;
+        if (!twin) found = k;
       }
     if (rivals || found < 0) continue;
     patterns[i] = found;
-    taken[found] = true;
+    take(family, taken, found);
     paired++;
   }
   return paired;

@@ -125,10 +125,34 @@ static void parse(const treadle_draft *d, const char *name, parsed_name *p) {
   snprintf(p->text + length, sizeof p->text - (size_t)length, "%.*s*%s", (int)(at - begin), begin, end);
 }
 
-static bool same_shape(const treadle_draft_tensor *drafted, const treadle_stored *stored) {
-  return drafted->ndim == stored->ndim &&
-         (stored->ndim < 0 ||
-          memcmp(drafted->shape, stored->shape, (size_t)stored->ndim * sizeof *stored->shape) == 0);
+static bool same_shape(const treadle_stored *a, const treadle_stored *b) {
+  return a->ndim == b->ndim &&
+         (a->ndim < 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0);
+}
+
+/* Which shape a layer has. */
+static void add_shape(treadle_draft_tensor *p, int64_t layer, const treadle_stored *stored) {
+  int shape = 0;
+  while (shape < p->shape_count && !same_shape(p->shapes[shape], stored)) shape++;
+  if (shape == TREADLE_DRAFT_SHAPES) shape = 0, p->mixed = true;
+  if (shape == p->shape_count) p->shapes[p->shape_count++] = stored;
+  p->mixed |= stored->ndim != p->ndim || (p->layers[layer] && p->layers[layer] != shape + 1);
+  if (!p->layers[layer]) p->layer_count++;
+  p->layers[layer] = (uint8_t)(shape + 1);
+}
+
+/* The shape of most layers comes first. */
+static void choose_shape(const treadle_draft *d, treadle_draft_tensor *p) {
+  int32_t counts[TREADLE_DRAFT_SHAPES] = {0};
+  int most = 0;
+  for (int32_t l = 0; p->in_layer && l < d->layers; l++)
+    if (p->layers[l]) counts[p->layers[l] - 1]++;
+  for (int s = 1; s < p->shape_count; s++)
+    if (counts[s] > counts[most]) most = s;
+  if (!most) return;
+  p->first = p->shapes[most];
+  p->ndim = p->first->ndim;
+  for (int i = 0; i < p->ndim; i++) p->shape[i] = p->first->shape[i];
 }
 
 static treadle_status begin_pattern(pattern_maker *m, const parsed_name *p, const treadle_stored *stored) {
@@ -161,6 +185,10 @@ out:
 static treadle_status add_name(pattern_maker *m, const treadle_stored *stored) {
   parsed_name p;
   treadle_status status = TREADLE_OK;
+  for (int i = 0; i < stored->ndim; i++)
+    if (stored->shape[i] == 0)
+      return treadle_fail(TREADLE_REFUSED, "%s: dimension %d is of size 0, which no family can say",
+                          treadle_text_shown(stored->name), i);
   if (!is_sound(stored->name)) {
     if (!m->strange++) m->first_strange = stored->name;
     return TREADLE_OK;
@@ -173,10 +201,8 @@ static treadle_status add_name(pattern_maker *m, const treadle_stored *stored) {
   }
   treadle_draft_tensor *drafted = &m->drafted.items[at];
   drafted->count++;
-  if (p.layer >= 0 && !drafted->layers[p.layer]) drafted->layer_count++;
-  if (p.layer >= 0) drafted->layers[p.layer] = 1;
+  if (p.layer >= 0) add_shape(drafted, p.layer, stored);
   if (p.expert >= drafted->experts) drafted->experts = (int32_t)p.expert + 1;
-  if (!drafted->other && !same_shape(drafted, stored)) drafted->other = stored;
 out:
   return status;
 }
@@ -184,6 +210,8 @@ out:
 treadle_status treadle_draft_patterns(treadle_draft *d) {
   pattern_maker m = {.d = d};
   treadle_status status;
+  if (!d->checkpoint->count)
+    return treadle_fail(TREADLE_REFUSED, "there is no tensor to draft a family from: the list is empty");
   TRY(find_layers(d));
   for (int32_t i = 0; i < d->checkpoint->count; i++) TRY(add_name(&m, &d->checkpoint->tensors[i]));
   if (!m.drafted.count)
@@ -196,13 +224,18 @@ treadle_status treadle_draft_patterns(treadle_draft *d) {
   for (int32_t i = 0; i < d->drafted_count; i++)
     if (d->drafted[i].experts > d->experts) d->experts = d->drafted[i].experts;
   for (int32_t i = 0; i < d->drafted_count && !d->experts; i++) { /* in stacks */
-    const char *field = treadle_draft_other_field(d, "num_experts");
-    if (field && strstr(d->drafted[i].text, "expert") && !treadle_draft_field(d, field, &d->experts))
+    const char *count = treadle_draft_other_field(d, "num_experts");
+    if (count && strstr(d->drafted[i].text, "expert") && !treadle_draft_field(d, count, &d->experts))
       d->experts = 0;
   }
+  int64_t width = -1; /* of an MLP: "fc1" may be gate and up, or up alone */
+  const char *field = treadle_draft_other_field(d, "intermediate_size");
+  if (field && !treadle_draft_field(d, field, &width)) width = -1;
   for (int32_t i = 0; i < d->drafted_count; i++) {
     treadle_draft_tensor *p = &d->drafted[i];
+    choose_shape(d, p);
     p->role = treadle_draft_role(p->rest, p->in_layer, p->by_expert, d->experts > 0);
+    if (p->role == TREADLE_IS_GATE_UP && p->ndim > 0 && p->shape[0] == width) p->role = TREADLE_IS_UP;
   }
   if (m.strange)
     TRY(treadle_draft_ask(d, d->root,

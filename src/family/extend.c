@@ -1,8 +1,8 @@
 /* A family that extends another: what it says itself stands over what that one says.
  *
  * Maps of names (dims, conditions, prefixes, ...) are merged name by name, traits engine by engine; `blocks` block by
- * block, so that a family can change the options of one, or put another in its place; changes are appended; everything
- * else is replaced as a whole. A family is asked for by the name of its file. */
+ * block, so that a family can change the options of one, or put another in its place; changes, and what is to be said, are
+ * appended; everything else is replaced as a whole. A family is asked for by the name of its file. */
 #include "family/assemble.h"
 
 #include <string.h>
@@ -96,7 +96,8 @@ treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, con
       TRY(merge_names(a, before, value));
     else if (maps && is_one_of(engines, key))
       TRY(merge_engines(a, before, value, append));
-    else if (both && ((append && is_one_of(lists, key)) || strcmp(key, "changes") == 0))
+    else if (both && ((append && is_one_of(lists, key)) || strcmp(key, "changes") == 0 ||
+                      strcmp(key, "to_say") == 0))
       TRY(treadle_tree_splice(a, before, before->count, 0, value));
     else if (both && strcmp(key, "blocks") == 0)
       TRY(merge_blocks(a, before, value));

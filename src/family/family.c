@@ -150,8 +150,25 @@ out:
   return status;
 }
 
-treadle_status treadle_family_find(const char *folder, const char *model_type, treadle_arena *arena,
-                                   treadle_family **family_p) {
+/* The command that drafts a family for the model of a config.json, as a shell reads it; NULL: memory is out. */
+static const char *draft_command(const char *config_path, const char *model_type, treadle_arena *arena) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  const char *slash = strrchr(config_path, '/');
+  const char *file = slash ? slash + 1 : config_path;
+  int length = !slash ? 1 : slash == config_path ? 1 : (int)(slash - config_path);
+  bool named = *model_type && *model_type != '-' && !strchr(model_type, '/') &&
+               !model_type[strspn(model_type, plain)];
+  const char *folder = treadle_arena_format(arena, "%.*s", length, slash ? config_path : ".");
+  if (!folder) return NULL;
+  if (strcmp(file, "config.json") != 0 || *folder == '-' || strchr(folder, '\''))
+    return "treadle family new DIR"; /* whose it is it does not say, or not so that a shell takes it */
+  const char *quote = folder[strspn(folder, plain)] ? "'" : "";
+  return treadle_arena_format(arena, "treadle family new %s%s%s%s%s%s", quote, folder, quote,
+                              named ? " -o " : "", named ? model_type : "", named ? ".yaml" : "");
+}
+
+treadle_status treadle_family_find(const char *folder, const char *model_type, const char *config_path,
+                                   treadle_arena *arena, treadle_family **family_p) {
   treadle_family **families;
   int32_t count;
   treadle_status status = TREADLE_OK;
@@ -165,8 +182,11 @@ treadle_status treadle_family_find(const char *folder, const char *model_type, t
     *family_p = families[i];
     return TREADLE_OK;
   }
-  status = treadle_fail(TREADLE_REFUSED, "no family covers model_type '%s'; the nearest is '%s'",
-                        model_type, nearest.best);
+  const char *command = draft_command(config_path, model_type, arena);
+  if (!command) return treadle_family_no_memory();
+  status = treadle_fail(TREADLE_REFUSED,
+                        "no family covers model_type '%s'; the nearest is '%s'. A draft of one: %s",
+                        model_type, nearest.best, command);
 out:
   return status;
 }

@@ -177,6 +177,8 @@ typedef struct treadle_family {
   treadle_requirement *requirements; /* of every model, whatever the layout */
   int32_t engine_count;
   treadle_engine_rules *engines;
+  int32_t to_say_count;
+  const char **to_say; /* "PATH line N: what is open" */
   treadle_arena *arena;
 } treadle_family;
 
@@ -189,9 +191,10 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, c
 /* All families: of `folder`, or those built in when NULL. */
 treadle_status treadle_family_all(const char *folder, treadle_arena *arena, treadle_family ***families_p,
                                   int32_t *count_p);
-/* The one whose model_types has `model_type`; otherwise TREADLE_REFUSED, naming the nearest. */
-treadle_status treadle_family_find(const char *folder, const char *model_type, treadle_arena *arena,
-                                   treadle_family **family_p);
+/* The one whose model_types has `model_type`; otherwise TREADLE_REFUSED, naming the nearest, and the command that drafts one for
+ * the model of `config_path`. */
+treadle_status treadle_family_find(const char *folder, const char *model_type, const char *config_path,
+                                   treadle_arena *arena, treadle_family **family_p);
 
 /* The name of a tensor or rule in a layer (-1 outside) and, where it has '*', of an expert (-1: '*' stays). mtp: number
  * of decoder layers, from which on {m} counts. Returns the length, as snprintf. */

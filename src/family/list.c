@@ -76,7 +76,8 @@ treadle_status treadle_families_get(const treadle_families *families, int32_t fa
                                     .path = of->path,
                                     .model_types = of->model_types,
                                     .engines = families->engines[family],
-                                    .tensors = of->pattern_count};
+                                    .tensors = of->pattern_count,
+                                    .open = of->to_say_count};
   TREADLE_GIVE(info_p, &info);
 out:
   return status;

@@ -14,7 +14,7 @@ static const char *const root_keys[] = {
     "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
     "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
     "engines",         "extends",     "blocks",   "conditions",   "changes", "layer_dims",
-    "renamed",         NULL};
+    "renamed",         "to_say",      NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -344,6 +344,25 @@ out:
   return status;
 }
 
+/* What is open in the file, or in one that it is made of, each with its place. The last one may have gone: the list is empty. */
+static treadle_status read_to_say(treadle_family_reader *reader, const treadle_yaml *root) {
+  treadle_family *family = reader->family;
+  const treadle_yaml *list = treadle_yaml_get(root, "to_say");
+  treadle_status status;
+  if (!list || (list->type == TREADLE_YAML_LIST && !list->count)) return TREADLE_OK;
+  TRY(treadle_family_check_list(reader, root, list, "to_say"));
+  family->to_say = treadle_arena_alloc_array(reader->arena, list->count, sizeof *family->to_say);
+  if (!family->to_say) return treadle_family_no_memory();
+  for (size_t i = 0; i < list->count; i++, family->to_say_count++) {
+    const treadle_yaml *item = list->items[i];
+    family->to_say[i] =
+        treadle_arena_format(reader->arena, "%s line %d: %s", item->file, item->line, item->text);
+    if (!family->to_say[i]) return treadle_family_no_memory();
+  }
+out:
+  return status;
+}
+
 static treadle_status read_head(treadle_family_reader *reader, const treadle_yaml *root) {
   treadle_family *family = reader->family;
   treadle_status status;
@@ -356,6 +375,7 @@ static treadle_status read_head(treadle_family_reader *reader, const treadle_yam
   TRY(treadle_family_text_of(reader, root, "config", false, &family->config));
   TRY(treadle_family_texts_of(reader, root, "carried", &family->carried_count, &family->carried));
   TRY(treadle_family_texts_of(reader, root, "quantised", &family->quantised_count, &family->quantised));
+  TRY(read_to_say(reader, root));
 out:
   return status;
 }
@@ -371,6 +391,9 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, c
   if (!family->path) return treadle_family_no_memory();
   family->arena = arena;
   reader.family = family;
+  const treadle_yaml *uses = treadle_yaml_get(root, "blocks");
+  if (!uses) uses = treadle_yaml_get(root, "extends");
+  reader.uses_line = uses ? uses->line : root->line;
   TRY(treadle_family_assemble(&assembly, root, &root));
   TRY(read_head(&reader, root));
   TRY(read_prefixes(&reader, root, "prefixes", &reader.prefixes));

@@ -12,6 +12,7 @@
 
 typedef struct treadle_family_reader {
   const char *path;
+  int uses_line; /* of the file: where it says what else it is made of */
   treadle_arena *arena;
   treadle_family *family;
   const treadle_yaml *prefixes, *mtp_prefixes; /* NULL: none */
@@ -36,10 +37,12 @@ static inline void treadle_nearest_try(treadle_nearest *nearest, const char *can
   nearest->distance = distance;
 }
 
-/* TREADLE_REFUSED with "PATH line N: " before the message: of the file that the node stands in, which may be a block. */
+/* TREADLE_REFUSED with "PATH line N: " before the message: of the file that the node stands in, which may be a block. Nodes of
+ * drafts have no line. */
 #define treadle_family_fail(reader, node, format, ...)                                                     \
-  ((void)(reader),                                                                                         \
-   treadle_fail(TREADLE_REFUSED, "%s line %d: " format, (node)->file, (node)->line, __VA_ARGS__))
+  ((void)(reader), (node)->line ? treadle_fail(TREADLE_REFUSED, "%s line %d: " format, (node)->file,       \
+                                               (node)->line, __VA_ARGS__)                                  \
+                                : treadle_fail(TREADLE_REFUSED, "%s: " format, (node)->file, __VA_ARGS__))
 
 treadle_status treadle_family_no_memory(void);
 /* "PATH line N", kept for messages of expressions; NULL: memory is out. */

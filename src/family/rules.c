@@ -310,23 +310,44 @@ static bool is_always_copy(const treadle_pattern *pattern) {
   return pattern->same_as >= 0 && strcmp(pattern->same_when, "true") == 0;
 }
 
+/* By pattern: is it a part of a rule under the spec? */
+static bool *find_used(const treadle_family_reader *reader, const treadle_engine_rules *engine,
+                       const char *spec) {
+  bool *used =
+      treadle_arena_alloc_array(reader->arena, (size_t)reader->family->pattern_count, sizeof *used);
+  for (int32_t r = 0; used && r < engine->count; r++) {
+    const treadle_rule *rule = &engine->rules[r];
+    if (rule->spec && rule->spec != spec) continue;
+    for (int p = 0; p < rule->nparts; p++) used[rule->parts[p].pattern] = true;
+  }
+  return used;
+}
+
+/* The family's file comes first, with the line of the tensor or, where a block or another family has it, the line that asks for
+ * those: somebody who writes that file reads this. The spec is named where the other one has a rule, which is Megatron alone. */
+static treadle_status refuse_pattern(const treadle_family_reader *reader, const treadle_yaml *node,
+                                     const treadle_engine_rules *engine, const treadle_pattern *pattern,
+                                     const char *spec) {
+  bool own = strcmp(pattern->file, reader->path) == 0;
+  return treadle_fail(
+      TREADLE_REFUSED, "%s line %d: %s has no rule for %s (%s line %d)%s%s; its rules begin in %s line %d",
+      reader->path, own ? pattern->line : reader->uses_line, engine->engine, pattern->name, pattern->file,
+      pattern->line, spec ? " under spec " : "", spec ? spec : "", node->file, node->line);
+}
+
 /* Every pattern is a part of a rule, under each spec. */
 static treadle_status check_complete(const treadle_family_reader *reader, const treadle_yaml *node,
                                      const treadle_engine_rules *engine) {
   const treadle_family *family = reader->family;
-  for (int s = 0; spec_words[s]; s++) {
-    bool *used = treadle_arena_alloc_array(reader->arena, (size_t)family->pattern_count, sizeof *used);
-    if (!used) return treadle_family_no_memory();
-    for (int32_t r = 0; r < engine->count; r++) {
-      const treadle_rule *rule = &engine->rules[r];
-      if (rule->spec && rule->spec != spec_words[s]) continue;
-      for (int p = 0; p < rule->nparts; p++) used[rule->parts[p].pattern] = true;
-    }
-    for (int32_t k = 0; k < family->pattern_count; k++)
-      if (!used[k] && !is_always_copy(&family->patterns[k]))
-        return treadle_family_fail(reader, node, "%s has no rule for %s under spec %s", engine->engine,
-                                   family->patterns[k].name, spec_words[s]);
-  }
+  const bool *te = find_used(reader, engine, spec_words[0]),
+             *local = find_used(reader, engine, spec_words[1]);
+  if (!te || !local) return treadle_family_no_memory();
+  for (int32_t k = 0; k < family->pattern_count; k++)
+    if ((!te[k] || !local[k]) && !is_always_copy(&family->patterns[k]))
+      return refuse_pattern(reader, node, engine, &family->patterns[k],
+                            te[k]      ? spec_words[1]
+                            : local[k] ? spec_words[0]
+                                       : NULL);
   return TREADLE_OK;
 }
 
@@ -347,6 +368,8 @@ static treadle_status read_engine(treadle_family_reader *reader, const char *nam
     size_t names = treadle_family_count_names(node);
     for (size_t k = 0; k < names; k++, engine->count++) {
       TRY(read_rule(reader, node, k, keys, &engine->rules[engine->count]));
+      if (engine->rules[engine->count].spec && strcmp(name, "megatron") != 0)
+        TRY(treadle_family_fail(reader, node, "spec: %s has none, only megatron has", name));
       TRY(check_repeat(reader, node, engine, engine->count, &seen, before));
     }
   }

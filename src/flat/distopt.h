@@ -40,12 +40,4 @@ typedef TREADLE_ARRAY(treadle_distopt_bucket) treadle_distopt_buckets;
 treadle_status treadle_distopt_layout(const treadle_distopt_options *options, treadle_distopt_param *params,
                                       int64_t count, treadle_distopt_buckets *buckets);
 
-/* The addresses of a bucket that a data parallel rank owns. Its shards of all buckets lie one behind the
- * other when they are kept as one window. */
-static inline treadle_span treadle_distopt_owned(const treadle_distopt_bucket *bucket, int64_t dp,
-                                                 int64_t rank) {
-  int64_t each = (bucket->end - bucket->start) / dp;
-  return (treadle_span){bucket->start + rank * each, bucket->start + (rank + 1) * each};
-}
-
 #endif

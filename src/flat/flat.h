@@ -82,10 +82,6 @@ treadle_status treadle_fsdp1_unit(const int64_t *numels, int64_t count, int64_t 
 treadle_status treadle_zero12_unit(const int64_t *numels, int64_t count, int64_t world, int64_t *starts,
                                    treadle_flat_unit *unit_p);
 
-static inline treadle_span treadle_flat_shard(const treadle_flat_unit *unit, int64_t rank) {
-  return (treadle_span){rank * unit->shard, (rank + 1) * unit->shard};
-}
-
 /* The next multiple of `step`, at or behind `at`; false when it does not fit. For tables like these. */
 bool treadle_round_up(int64_t at, int64_t step, int64_t *rounded_p);
 

@@ -106,7 +106,6 @@ out:
   return status;
 }
 
-/* `folder` NULL: the metadata alone. */
 static treadle_status read_all(const char *what, const void *image, size_t bytes, const char *folder,
                                const char *skipped, treadle_torch_dist **dist_p) {
   treadle_dist_reader r = {.what = what, .skipped = skipped};
@@ -118,18 +117,13 @@ static treadle_status read_all(const char *what, const void *image, size_t bytes
     goto out;
   }
   TRY(treadle_dist_read_metadata(&r, image, bytes));
-  if (folder) TRY(open_chunks(&r, folder));
+  TRY(open_chunks(&r, folder));
   *dist_p = r.dist;
   r.dist = NULL;
 out:
   treadle_hash_map_release(&r.places);
   treadle_torch_dist_close(r.dist);
   return status;
-}
-
-treadle_status treadle_torch_dist_parse(const char *what, const void *image, size_t bytes,
-                                        const char *skipped, treadle_torch_dist **dist_p) {
-  return read_all(what, image, bytes, NULL, skipped, dist_p);
 }
 
 treadle_status treadle_torch_dist_open(const char *folder, const char *skipped,

@@ -51,10 +51,6 @@ void treadle_torch_dist_close(treadle_torch_dist *dist);
 /* The path of file `number` of file_count, and where it is mapped. */
 const char *treadle_torch_dist_file(const treadle_torch_dist *dist, int32_t number, const void **image_p);
 
-/* Reads the pickle of `.metadata` alone, without files: chunks have no data. The fuzz target's door. */
-treadle_status treadle_torch_dist_parse(const char *what, const void *image, size_t bytes,
-                                        const char *skipped, treadle_torch_dist **dist_p);
-
 /* Writing: a file of chunks, each an archive of its own, one behind the other; and, once all files are there, the metadata
  * that says where they are. Both follow from the same chunks, so that who writes the one need not have written the other. */
 typedef struct treadle_dist_part {

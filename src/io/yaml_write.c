@@ -1,5 +1,5 @@
 /* A tree of YAML as text that people read and edit, laid out as family files are: a key of the root begins a line; a list of maps
- * has a line for each; what is flat stands in brackets, broken before it gets too long.
+ * has a line for each, and so has one of sentences; what else is flat stands in brackets, broken before it gets too long.
  *
  * A text stands in quotes only where it must: where YAML would see something else in it, wherever it stands. A note is a comment
  * above the line. */
@@ -105,6 +105,14 @@ static bool is_deep(const treadle_yaml *node) {
   return false;
 }
 
+/* Has a list a text that takes half a line? */
+static bool has_sentence(const treadle_yaml *node) {
+  for (size_t i = 0; node->type == TREADLE_YAML_LIST && i < node->count; i++)
+    if (node->items[i]->type == TREADLE_YAML_SCALAR && strlen(node->items[i]->text) > WIDEST / 2)
+      return true;
+  return false;
+}
+
 static void write_note(yaml_writer *w, const treadle_yaml *node, size_t indent) {
   for (const char *line = node->note; line && *line;) {
     size_t length = strcspn(line, "\n");
@@ -149,8 +157,8 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bo
     write_scalar(w->text, map->keys[i]);
     bool list = value->type == TREADLE_YAML_LIST,
          wide = indent + strlen(map->keys[i]) + 2 + width_of(value) > WIDEST;
-    bool lines =
-        value->type != TREADLE_YAML_SCALAR && value->count > 0 && (is_deep(value) || (!list && wide));
+    bool lines = value->type != TREADLE_YAML_SCALAR && value->count > 0 &&
+                 (is_deep(value) || (!list && wide) || has_sentence(value));
     treadle_builder_add(w->text, lines ? ":\n" : ": ");
     if (lines && list)
       write_list(w, value, indent + 2);

@@ -62,6 +62,9 @@ struct treadle_device_ops {
                      treadle_matrix codes, const float *scale, int64_t rows, int64_t columns);
   void (*fence)(const treadle_device *device);
 
+  /* The same device without what makes it fast: what others are measured against. */
+  const struct treadle_device_ops *plain;
+
   /* Bytes, between windows and host memory either way. */
   void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);

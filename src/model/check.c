@@ -1,6 +1,7 @@
 /* Does a family cover a checkpoint? treadle_tools.h. */
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "base/utf8.h"
 #include "io/file_look.h"
 #include "io/json.h"
 #include "model/scaled.h"
@@ -15,6 +16,7 @@ struct treadle_family_check {
   treadle_subject subject;
   treadle_model *model;
   treadle_files files;
+  treadle_builder open; /* lines of what the family's file has to say */
 };
 
 static bool ends_with(const char *text, const char *end) {
@@ -109,6 +111,11 @@ static treadle_status compare(treadle_family_check *check, const char *path,
   } else {
     TRY(treadle_model_open_config(subject->config_path, subject->config_path, &of_model, &check->model));
   }
+  const treadle_family *family = check->model->family;
+  for (int32_t i = 0; i < family->to_say_count; i++)
+    treadle_builder_add(&check->open, "%s\n", treadle_text_shown(family->to_say[i]));
+  if (check->open.failed)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for what is to be said", path));
 out:
   json_decref(config);
   return status;
@@ -138,6 +145,7 @@ out:
 void treadle_family_check_close(treadle_family_check *check) {
   if (!check) return;
   treadle_files_release(&check->files);
+  treadle_builder_release(&check->open);
   treadle_model_close(check->model);
   treadle_checkpoint_close(check->subject.checkpoint);
   treadle_arena_release(&check->arena);
@@ -145,7 +153,8 @@ void treadle_family_check_close(treadle_family_check *check) {
 }
 
 void treadle_family_check_get_info(const treadle_family_check *check, treadle_family_check_info *info_p) {
-  static const treadle_family_check_info nothing = {.missing_names = "", .left_over_names = ""};
+  static const treadle_family_check_info nothing = {
+      .missing_names = "", .left_over_names = "", .open_lines = ""};
   TREADLE_NEED_SIZED_ONLY(info_p);
   TREADLE_GIVE(info_p, &nothing);
   TREADLE_NEED_ONLY(check);
@@ -159,7 +168,9 @@ void treadle_family_check_get_info(const treadle_family_check *check, treadle_fa
                                     .stacked = files->stacked_count,
                                     .scales = files->scale_count,
                                     .carried = files->carried_count,
-                                    .skipped = files->skipped_count};
+                                    .skipped = files->skipped_count,
+                                    .open = check->model->family->to_say_count,
+                                    .open_lines = check->open.text ? check->open.text : ""};
   if (checkpoint) {
     info.index_only = checkpoint->index_only;
     info.names = checkpoint->count;

@@ -61,7 +61,7 @@ treadle_status treadle_model_build(treadle_model *model, const char *what, json_
   model->path = treadle_arena_copy_text(&model->arena, what);
   if (!model->path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model");
   TRY(treadle_config_model_type(config, &model_type));
-  if (!model->family) TRY(treadle_family_find(families, model_type, &model->arena, &model->family));
+  if (!model->family) TRY(treadle_family_find(families, model_type, what, &model->arena, &model->family));
   TRY(treadle_model_fill(model));
 out:
   return status;

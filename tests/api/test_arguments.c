@@ -487,6 +487,7 @@ static void conversions(objects *o) {
   REFUSED(treadle_convert_begin(NULL));
   REFUSED(treadle_convert_write(NULL));
   REFUSED(treadle_convert_finish(NULL));
+  GIVES(NULL, treadle_convert_model(NULL));
   GIVES(false, treadle_convert_resumes(NULL));
   figures.files = 7;
   NOTHING(treadle_convert_get_figures(NULL, &figures));
@@ -652,6 +653,30 @@ static void planted(objects *o) {
   GIVES(false, treadle_plan_shares(o->plan, -1));
   GIVES(false, treadle_plan_shares(o->plan, INT64_MAX));
   NOTHING(treadle_switch_noise(NULL, 1));
+  size_t window_bytes;
+  (void)treadle_switch_window(o->sw, TREADLE_PARAMS, &window_bytes);
+  REFUSED(treadle_switch_read(NULL, TREADLE_PARAMS, 0, 0, NULL));
+  REFUSED(treadle_switch_read(o->sw, TREADLE_PARAMS, 0, 1, NULL));
+  REFUSED(treadle_switch_read(o->sw, (treadle_class)77, 0, 1, o->memory));
+  REFUSED(treadle_switch_read(o->sw, TREADLE_PARAMS, window_bytes, 1, o->memory));
+  REFUSED(treadle_switch_read(o->sw, TREADLE_PARAMS, 1, SIZE_MAX, o->memory));
+  GIVES(TREADLE_STATE,
+        treadle_switch_read(o->sw, TREADLE_INFER_PARAMS, 0, 1, o->memory)); /* in mode TRAIN */
+  char *window = treadle_switch_train_window(o->sw), before[8], after[8];
+  if (window_bytes >= 16) {
+    memcpy(before, window + 8, 8);
+    assert_ok(treadle_switch_write(o->sw, TREADLE_PARAMS, 8, 8, "12345678"));
+    assert_ok(treadle_switch_read(o->sw, TREADLE_PARAMS, 8, 8, after));
+    assert_memory_equal(after, "12345678", 8);
+    assert_memory_equal(window + 8, "12345678", 8);
+    assert_ok(treadle_switch_write(o->sw, TREADLE_PARAMS, 8, 8, before));
+  } else {
+    fail_msg("the window of params is too small to be tried");
+  }
+  REFUSED(treadle_switch_write(NULL, TREADLE_PARAMS, 0, 0, NULL));
+  REFUSED(treadle_switch_write(o->sw, TREADLE_PARAMS, 0, 1, NULL));
+  REFUSED(treadle_switch_write(o->sw, TREADLE_PARAMS, window_bytes + 1, 0, o->memory));
+  GIVES(TREADLE_STATE, treadle_switch_write(o->sw, TREADLE_INFER_PARAMS, 0, 1, o->memory));
   REFUSED(treadle_switch_digest_entries(NULL, 0, sums));
   REFUSED(treadle_switch_digest_entries(o->sw, 0, NULL));
   REFUSED(treadle_switch_digest_entries(o->sw, -1, sums));

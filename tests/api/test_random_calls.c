@@ -364,7 +364,9 @@ static void call_testing(caller *c) {
   uint64_t sums[OBJECTS_PIECES];
   treadle_group *group = OR_NULL(c, c->o.second);
   int which = often(c) ? 0 : (int)number(c);
-  switch (below(c, 9)) {
+  switch (below(c, 11)) {
+  case 8: SAID(treadle_switch_read(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
+  case 9: SAID(treadle_switch_write(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
   case 0: CALL(treadle_switch_noise(sw(c), (uint64_t)number(c))); break;
   case 1: SAID(treadle_switch_digest_entries(sw(c), number(c), OR_NULL(c, sums))); break;
   case 2: SAID(treadle_switch_plant(sw(c), (treadle_fault)any_enum(c), which, (uint64_t)number(c))); break;
@@ -398,12 +400,13 @@ static void call_conversions(caller *c) {
   SAID(treadle_convert_open(OR_NULL(c, &options), OR_NULL(c, &made)));
   for (int i = 0; i < 6; i++) {
     treadle_convert *one = OR_NULL(c, made);
-    switch (below(c, 6)) {
+    switch (below(c, 7)) {
     case 0: SAID(treadle_convert_compare(one)); break;
     case 1: SAID(treadle_convert_begin(one)); break;
     case 2: SAID(treadle_convert_write(one)); break;
     case 3: SAID(treadle_convert_finish(one)); break;
     case 4: CALL(treadle_convert_resumes(one)); break;
+    case 5: CALL(treadle_convert_model(one)); break;
     default: CALL(treadle_convert_get_figures(one, OR_NULL(c, &figures)));
     }
   }

@@ -416,7 +416,8 @@ static void family_lists_and_shows(void **state) {
   json_t *root = command_json(0, 0, "family list"), *family, *rows = json_object_get(root, "families");
   size_t i, seen = 0;
   json_array_foreach(rows, i, family) {
-    assert_int_equal(json_object_size(family), 4);
+    assert_int_equal(json_object_size(family), 5);
+    assert_int_equal(json_integer_value(json_object_get(family, "to_say")), 0);
     assert_true(json_integer_value(json_object_get(family, "tensors")) > 0);
     assert_true(json_array_size(json_object_get(family, "engines")) > 0);
     if (strcmp(json_string_value(json_object_get(family, "family")), "qwen3") != 0) continue;

@@ -50,7 +50,8 @@ static float *element(const compared *made, const char *name, int64_t elem) {
 }
 
 static treadle_status compare(const compared *made) {
-  return treadle_compare_window(made->layout, made->model, 1, NULL, made->window, made->wanted, "cycle 1");
+  const treadle_window_source window = {.memory = made->window};
+  return treadle_compare_window(made->layout, made->model, 1, NULL, &window, made->wanted, "cycle 1");
 }
 
 static void equal_is_well(void **state) { assert_ok(compare(*state)); }

@@ -112,7 +112,25 @@ static void new_family(void **state) {
   command_release(&result);
   result = command_run("family check %s/list.tsv --model %s --families %s", command_folder(),
                        command_folder(), path);
-  command_expect(&result, 0, "", 0);
+  command_expect(&result, 0, "drafts/x.yaml line 6: the rules of the engines are those of qwen3_moe", 1);
+  command_expect(&result, 0, "warning: to say: ", 1);
+  command_release(&result);
+  char words[600];
+  snprintf(words, sizeof words, "family check %s/list.tsv --model %s --families %s", command_folder(),
+           command_folder(), path);
+  json_t *root = command_json(0, 0, words);
+  assert_int_equal(json_array_size(json_object_get(root, "to_say")), 1);
+  assert_int_equal(json_array_size(json_object_get(root, "missing")), 0);
+  assert_int_equal(json_integer_value(json_object_get(root, "names")), 15);
+  json_decref(root);
+  result = command_run("inspect %s/config.json --families %s", command_folder(), path);
+  command_expect(&result, 0, "drafts/x.yaml is not finished, 1 point of to_say is open: treadle family", 1);
+  command_release(&result);
+  result = command_run("family list --families %s", path);
+  assert_non_null(strstr(result.out, "; not finished: 1 to say\n"));
+  command_release(&result);
+  result = command_run("family show qwen3_loo --families %s --expanded", path);
+  assert_non_null(strstr(result.out, "\nto_say:\n  - \"the rules of the engines are those of qwen3_moe"));
   command_release(&result);
   result = command_run("family new %s/list.tsv --model %s --families %s", command_folder(),
                        command_folder(), path);
@@ -121,7 +139,7 @@ static void new_family(void **state) {
   command_release(&result);
   result = command_run("family new %s/list.tsv --model %s --json", command_folder(), command_folder());
   command_expect(&result, 0, "", 0);
-  json_t *root = json_loads(result.out, 0, NULL);
+  root = json_loads(result.out, 0, NULL);
   assert_string_equal(json_string_value(json_object_get(root, "like")), "qwen3_moe");
   assert_true(json_is_true(json_object_get(root, "same")));
   assert_int_equal(json_array_size(json_object_get(root, "to_say")), 1);

@@ -141,6 +141,79 @@ static void other_names(void **state) {
   treadle_family_draft_destroy(draft);
 }
 
+/* ---- Words of names, words of configs ----------------------------------------------------------- */
+
+/* One decoder by the words of many checkpoints: all of them are a llama by other names, and no size is a guess. */
+static void words(void **state) {
+  (void)state;
+  static const struct {
+    const char *config, *names[12]; /* embedding, norm, head; q, k, v, o; norms; gate, up, down */
+  } rows[] = {
+      {"\"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2, \"d_head\": 16, \"d_ffn\": "
+       "160",
+       {"wte", "norm_f", "unembed", "attn.wq", "attn.wk", "attn.wv", "attn.wo", "norm_attn", "norm_ffn",
+        "ffn.w_gate", "ffn.w_up", "ffn.w_out"}},
+      {"\"dim\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2, \"head_dim\": 16, \"d_mlp\": 160",
+       {"tok_embeddings", "norm", "output", "wq", "wk", "wv", "wo", "attention_norm", "ffn_norm", "w1",
+        "w3", "w2"}},
+      {"\"n_embd\": 64, \"n_layer\": 2, \"n_head\": 8, \"n_query_groups\": 2, \"head_size\": 16, "
+       "\"mlp_size\": 160",
+       {"wte", "ln_f", "lm_head", "attn.c_q", "attn.c_k", "attn.c_v", "attn.c_proj", "ln_1", "ln_2",
+        "mlp.c_fc_0", "mlp.c_fc_1", "mlp.c_proj"}},
+      {"\"embedding_dim\": 64, \"num_blocks\": 2, \"num_q_heads\": 8, \"num_kv_groups\": 2, \"head_dim\": "
+       "16, \"d_ffn\": 160",
+       {"token_embd", "output_norm", "output", "attn_q", "attn_k", "attn_v", "attn_output", "attn_norm",
+        "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}}};
+  static const char *const shapes[] = {"320x64", "64", "320x64", "128x64", "32x64",  "32x64",
+                                       "64x128", "64", "64",     "160x64", "160x64", "64x160"};
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    list_line lines[13] = {{0}};
+    char names[12][100], config[600];
+    treadle_family_draft_info info;
+    for (size_t k = 0; k < 12; k++) {
+      snprintf(names[k], sizeof names[k], k < 3 ? "%s.weight" : "blk.{l}.%s.weight", rows[i].names[k]);
+      lines[k] = (list_line){.name = names[k], .shape = shapes[k], .to = k < 3 ? 0 : 2};
+    }
+    write_list(lines);
+    snprintf(config, sizeof config, "{\"model_type\": \"warp\", \"vocab_size\": 320, %s}", rows[i].config);
+    treadle_family_draft *draft = draft_of(config, "llama", &info);
+    if (info.open != 1 || info.added || info.renamed < 11) fail_msg("%s:\n%s", rows[i].config, info.text);
+    treadle_family_draft_destroy(draft);
+  }
+}
+
+/* The first matrix of an MLP is gate and up where it has twice the rows that the config says, else up alone. */
+static void one_word_for_two(void **state) {
+  (void)state;
+  static const char *const words[][2] = {{"w_in", "w_out"}, {"fc1", "fc2"}, {"fc_in", "fc_out"}};
+  for (size_t i = 0; i < 2 * TEST_COUNT(words); i++) {
+    bool both = i % 2 == 0;
+    char in[100], out[100];
+    treadle_family_draft_info info;
+    snprintf(in, sizeof in, "h.{l}.mlp.%s.weight", words[i / 2][0]);
+    snprintf(out, sizeof out, "h.{l}.mlp.%s.weight", words[i / 2][1]);
+    const list_line lines[] = {{"wte.weight", "320x64", 0, 0, 0, NULL},
+                               {"ln_f.weight", "64", 0, 0, 0, NULL},
+                               {"h.{l}.attn.c_attn.weight", "192x64", 0, 2, 0, NULL},
+                               {"h.{l}.attn.c_proj.weight", "64x128", 0, 2, 0, NULL},
+                               {"h.{l}.ln_1.weight", "64", 0, 2, 0, NULL},
+                               {"h.{l}.ln_2.weight", "64", 0, 2, 0, NULL},
+                               {in, both ? "320x64" : "160x64", 0, 2, 0, NULL},
+                               {out, "64x160", 0, 2, 0, NULL},
+                               {"lm_head.weight", "320x64", 0, 0, 0, NULL},
+                               {0}};
+    write_list(lines);
+    treadle_family_draft *draft = draft_of(
+        "{\"model_type\": \"twill\", \"d_model\": 64, \"n_layers\": 2, \"n_heads\": 8, \"n_kv_heads\": 2,"
+        " \"head_size\": 16, \"vocab_size\": 320, \"d_ffn\": 160}",
+        both ? NULL : "llama", &info);
+    if (both) assert_string_equal(info.like, "phi3");
+    if (both) assert_int_equal(info.renamed, 8);
+    if (!both) has_line(info.text, "L.mlp.up_proj.weight: L.mlp.");
+    treadle_family_draft_destroy(draft);
+  }
+}
+
 /* ---- Experts, layers that differ, fields of the config's own ------------------------------------ */
 
 static void other_layers(void **state) {
@@ -183,6 +256,150 @@ static void other_layers(void **state) {
   assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.1.mlp.linear_fc1.layer_norm_weight"), 64);
   assert_int_equal(storage_rows("megatron:tp=2", "decoder.layers.2.mlp.linear_fc1.layer_norm_weight"), 0);
   assert_int_equal(storage_rows("vllm:tp=2", "model.layers.2.mlp.experts.routed_experts.w13_weight"), 4);
+  treadle_family_draft_destroy(draft);
+}
+
+/* ---- Layers of other sizes ------------------------------------------------------------------------ */
+
+#define ATTENTION(q, kv, head, from, to)                                                                   \
+  {"model.layers.{l}.self_attn.q_proj.weight", q "x64", from, to, 0, NULL},                                \
+      {"model.layers.{l}.self_attn.k_proj.weight", kv "x64", from, to, 0, NULL},                           \
+      {"model.layers.{l}.self_attn.v_proj.weight", kv "x64", from, to, 0, NULL},                           \
+      {"model.layers.{l}.self_attn.o_proj.weight", "64x" q, from, to, 0, NULL},                            \
+      {"model.layers.{l}.self_attn.q_norm.weight", head, from, to, 0, NULL}, {                             \
+    "model.layers.{l}.self_attn.k_norm.weight", head, from, to, 0, NULL                                    \
+  }
+#define MLP(width, from, to)                                                                               \
+  {"model.layers.{l}.mlp.gate_proj.weight", width "x64", from, to, 0, NULL},                               \
+      {"model.layers.{l}.mlp.up_proj.weight", width "x64", from, to, 0, NULL}, {                           \
+    "model.layers.{l}.mlp.down_proj.weight", "64x" width, from, to, 0, NULL                                \
+  }
+#define SKELETON(layers)                                                                                   \
+  {"model.embed_tokens.weight", "320x64", 0, 0, 0, NULL}, {"model.norm.weight", "64", 0, 0, 0, NULL},      \
+      {"lm_head.weight", "320x64", 0, 0, 0, NULL},                                                         \
+      {"model.layers.{l}.input_layernorm.weight", "64", 0, layers, 0, NULL}, {                             \
+    "model.layers.{l}.post_attention_layernorm.weight", "64", 0, layers, 0, NULL                           \
+  }
+
+/* Other heads by layer_types: k_proj of full attention has half the heads of twice the size, and so the same shape. */
+static void layers_by_words(void **state) {
+  (void)state;
+  static const list_line lines[] = {SKELETON(6),
+                                    ATTENTION("128", "64", "16", 0, 2),
+                                    ATTENTION("256", "64", "32", 2, 3),
+                                    ATTENTION("128", "64", "16", 3, 5),
+                                    ATTENTION("256", "64", "32", 5, 6),
+                                    MLP("160", 0, 6),
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"damask\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "
+      "\"num_attention_heads\": 8,"
+      " \"num_key_value_heads\": 4, \"head_dim\": 16, \"global_head_dim\": 32, \"vocab_size\": 320,"
+      " \"intermediate_size\": 160, \"layer_types\": [\"sliding\", \"sliding\", \"full\", \"sliding\","
+      " \"sliding\", \"full\"]}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "  full:\n    when: l in layer_types.full\n");
+  has_line(info.text, "hd: global_head_dim");
+  has_line(info.text, "ng: 2");
+  has_line(info.open_lines, "ng is 2 in these layers, by the shapes: of which field?");
+  assert_int_equal(info.open, 2);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.1.self_attn.qkv_proj.weight"), 64 + 64);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.2.self_attn.qkv_proj.weight"), 128 + 64);
+  treadle_family_draft_destroy(draft);
+
+  /* that one is extended: the same by other names, of which layer_dims are the family's */
+  list_line others[TEST_COUNT(lines)];
+  char names[TEST_COUNT(lines)][100], config_of_other[sizeof config];
+  const treadle_family_draft_options options = {
+      .struct_size = sizeof options, .model = config_path, .like = "damask", .families = families_path};
+  for (size_t i = 0; i < TEST_COUNT(lines); i++) {
+    const char *part = lines[i].name ? strstr(lines[i].name, "self_attn.q_proj") : NULL;
+    others[i] = lines[i];
+    if (part)
+      snprintf(names[i], sizeof names[i], "%.*sself_attn.wq%s", (int)(part - lines[i].name), lines[i].name,
+               part + strlen("self_attn.q_proj"));
+    if (part) others[i].name = names[i];
+  }
+  memcpy(config_of_other, config, sizeof config);
+  memcpy(strstr(config_of_other, "damask"), "brocad", 6);
+  write_list(others);
+  write_text(config_path, config_of_other);
+  assert_ok(treadle_family_draft_create(list_path, &options, &draft));
+  info = (treadle_family_draft_info){.struct_size = sizeof info};
+  treadle_family_draft_get_info(draft, &info);
+  if (info.refusal || info.missing + info.left_over || info.renamed != 1 || info.open != 1)
+    fail_msg("%s\n%s%s", info.refusal ? info.refusal : "", info.missing_names, info.text);
+  treadle_family_draft_destroy(draft);
+}
+
+/* Lists with a number for each layer: KV heads and widths, each of its own. */
+static void layers_by_numbers(void **state) {
+  (void)state;
+  static const list_line lines[] = {SKELETON(6),
+                                    ATTENTION("128", "32", "16", 0, 2),
+                                    ATTENTION("128", "64", "16", 2, 5),
+                                    ATTENTION("128", "16", "16", 5, 6),
+                                    MLP("96", 0, 1),
+                                    MLP("160", 1, 4),
+                                    MLP("96", 4, 5),
+                                    MLP("224", 5, 6),
+                                    {0}};
+  static const char config[] =
+      "{\"model_type\": \"ombre\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": "
+      "8,"
+      " \"num_key_value_heads\": [2, 2, 4, 4, 4, 1], \"head_dim\": 16, \"vocab_size\": 320,"
+      " \"ffn_sizes\": [96, 160, 160, 160, 96, 224]}";
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "    when: l in num_key_value_heads.2\n    dims: {ng: 2}\n");
+  has_line(info.text, "    when: l in num_key_value_heads.1\n    dims: {ng: 1}\n");
+  has_line(info.text, "    when: l in ffn_sizes.96\n    dims: {I: 96}\n");
+  has_line(info.text, "    when: l in ffn_sizes.224\n    dims: {I: 224}\n");
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.0.mlp.gate_up_proj.weight"), 96);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.3.mlp.gate_up_proj.weight"), 160);
+  assert_int_equal(storage_rows("vllm:tp=2", "model.layers.5.mlp.gate_up_proj.weight"), 224);
+  assert_int_equal(storage_rows("vllm:tp=1,dp=2", "model.layers.5.self_attn.qkv_proj.weight"), 128 + 32);
+  treadle_family_draft_destroy(draft);
+}
+
+/* Layers that no field tells are written as they are, and asked; shapes that no dims explain are said. */
+static void layers_by_no_rule(void **state) {
+  (void)state;
+  list_line lines[] = {SKELETON(6),
+                       ATTENTION("128", "32", "16", 0, 6),
+                       MLP("160", 0, 1),
+                       MLP("96", 1, 2),
+                       MLP("160", 2, 3),
+                       MLP("96", 3, 4),
+                       MLP("96", 4, 5),
+                       MLP("160", 5, 6),
+                       {0}};
+  static const char config[] =
+      "{\"model_type\": \"moss\", \"hidden_size\": 64, \"num_hidden_layers\": 6, \"num_attention_heads\": "
+      "8,"
+      " \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": 320, \"intermediate_size\": 160}";
+  const treadle_family_draft_options options = {
+      .struct_size = sizeof options, .model = config_path, .like = "qwen3"};
+  treadle_family_draft_info info;
+  write_list(lines);
+  treadle_family_draft *draft = draft_of(config, "qwen3", &info);
+  has_line(info.text, "    when: l == 1 or l == 3 or l == 4\n    dims: {I: 96}\n");
+  has_line(info.open_lines,
+           "these layers have other sizes (l == 1 or l == 3 or l == 4), by no rule that is plain: when?");
+  treadle_family_draft_destroy(draft);
+  for (size_t i = 0; lines[i].name; i++) /* one of the three alone has other rows */
+    if (strstr(lines[i].name, "up_proj") && strcmp(lines[i].shape, "96x64") == 0) lines[i].shape = "160x64";
+  write_list(lines);
+  assert_ok(treadle_family_draft_create(list_path, &options, &draft));
+  info = (treadle_family_draft_info){.struct_size = sizeof info};
+  treadle_family_draft_get_info(draft, &info);
+  has_line(info.open_lines,
+           "model.layers.{l}.mlp.gate_proj.weight has several shapes: 160x64 in layers 0, 2, 5; 96x64 "
+           "in layers 1, 3-4: which dims differ (layer_dims)?");
+  assert_null(strstr(info.text, "\nlayer_dims"));
   treadle_family_draft_destroy(draft);
 }
 
@@ -378,7 +595,49 @@ static void refused(void **state) {
   assert_null(draft);
   write_text(config_path, "[1]");
   assert_refused("the top level is no object", treadle_family_draft_create(list_path, &options, &draft));
+  write_text(config_path, "\"loom\"");
+  assert_refused("config.json: ", treadle_family_draft_create(list_path, &options, &draft));
+  write_text(config_path, "{\"model_type\": \"\"}");
+  assert_refused("model_type is empty: it names the family",
+                 treadle_family_draft_create(list_path, &options, &draft));
   write_text(config_path, config);
+  static const struct {
+    const char *list, *message;
+  } lists[] = {{"", "list.tsv: has no line"},
+               {"a.weight\tBF16\t2\na.weight\tBF16\t2\n", "line 2: 'a.weight' stands in line 1 already"},
+               {"a.weight\tBF16\t9223372036854775807x4\n", "has more than 2^63 bits"},
+               {"a.weight\tBF16\t99999999999999999999\n", "line 1"},
+               {"b.weight\tBF16\t2\na.weight\tBF16\t4x0\n", "a.weight: dimension 1 is of size 0"},
+               {"a.weight\tBF16\t-1\n", "line 1"}};
+  for (size_t i = 0; i < TEST_COUNT(lists); i++) {
+    write_text(list_path, lists[i].list);
+    assert_refused(lists[i].message, treadle_family_draft_create(list_path, &options, &draft));
+    assert_null(draft);
+  }
+  write_text(list_path, "a.weight\tBF16\t2\n");
+  /* a circle of families, as what is extended and as one that may be the nearest; the index of no file, and of no tensor */
+  char path[400], other[400];
+  snprintf(path, sizeof path, "%s/a.yaml", families_path);
+  snprintf(other, sizeof other, "%s/b.yaml", families_path);
+  write_text(path, "family: a\nmodel_types: [aa]\nextends: b\n");
+  write_text(other, "family: b\nmodel_types: [bb]\nextends: a\n");
+  options.families = families_path;
+  assert_refused("a.yaml line 3: extends: b goes in a circle",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.like = "b";
+  assert_refused("b.yaml line 3: extends: a goes in a circle",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.families = NULL;
+  options.like = "../llama";
+  assert_refused("the draft: there is no family file '../llama'",
+                 treadle_family_draft_create(list_path, &options, &draft));
+  options.like = NULL;
+  snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+  write_text(path, "{\"weight_map\": {}}");
+  assert_refused("there is no tensor to draft a family from",
+                 treadle_family_draft_create(path, NULL, &draft));
+  write_text(path, "{\"weight_map\": {\"a\": \"../x.safetensors\"}}");
+  assert_refused("index.json", treadle_family_draft_create(path, NULL, &draft));
   assert_refused("there is no list of tensors here",
                  treadle_family_draft_create(config_path, NULL, &draft));
   assert_refused("needs --model config.json", treadle_family_draft_create(list_path, NULL, &draft));
@@ -415,14 +674,21 @@ static void strange(void **state) {
   assert_null(strchr(info.text, '\033'));
   assert_null(strstr(info.text, "yyyyyyyyyy"));
   has_line(info.text, "# TO SAY: ");
-  if (!info.refusal) has_line(info.open_lines, "model.layers.17.w has not the shape of model.layers.0.w");
+  if (!info.refusal)
+    has_line(info.open_lines,
+             "model.layers.{l}.w has several shapes: 8x8 in layers 0-16, 18-2999; 4x8 in layers 17: which");
   treadle_family_draft_destroy(draft);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(other_names, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(words, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(one_word_for_two, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_layers, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_words, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_numbers, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(layers_by_no_rule, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(other_fusing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(biases, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(parts_and_scales, make_folder, remove_folder),

@@ -173,7 +173,7 @@ static void refused_engines(void **state) {
   refused("a value is missing", RULES("{name: a, at: first, of: [embed], when: tied or}"));
   refused("stands twice in vllm (line 11) with the same at, when and spec",
           RULES("{name: a, at: first, of: [embed]}, {name: a, at: first, of: [head]}"));
-  refused("vllm has no rule for m.{l}.q under spec te",
+  refused("vllm has no rule for m.{l}.q (",
           RULES("{name: a, at: first, of: [embed]}, {name: a, at: last, of: [head]}"));
   refused(
       "has more than 8 parts",
@@ -190,7 +190,11 @@ static void refused_parts(void **state) {
           RULES("{name: x, at: first, of: [a, b]}"));
   refused("cut: cols, but a has one dimension", s.tensors = "tensors: [{name: a, shape: [g]}]\n",
           RULES("{name: x, at: first, of: [a], cut: cols}"));
-  refused("vllm has no rule for a under spec local", s.tensors = "tensors: [{name: a, shape: [g]}]\n",
+  refused(
+      "megatron has no rule for a (small.yaml line 6) under spec local; its rules begin in small.yaml line",
+      s.tensors = "tensors: [{name: a, shape: [g]}]\n",
+      s.engines = "engines: {megatron: [{name: x, spec: te, at: first, of: [a]}]}\n");
+  refused("spec: vllm has none, only megatron has", s.tensors = "tensors: [{name: a, shape: [g]}]\n",
           RULES("{name: x, spec: te, at: first, of: [a]}"));
 }
 
@@ -209,10 +213,24 @@ static void the_families(void **state) {
     for (int32_t i = 0; i < count; i++)
       for (size_t e = 0; e < TEST_COUNT(engines); e++)
         assert_non_null(treadle_family_engine(families[i], engines[e]));
-    assert_ok(treadle_family_find(folders[f], "qwen2", &arena, &one));
+    assert_ok(treadle_family_find(folders[f], "qwen2", "config.json", &arena, &one));
     assert_string_equal(one->name, "qwen2");
-    assert_refused("no family covers model_type 'lama'; the nearest is 'llama'",
-                   treadle_family_find(folders[f], "lama", &arena, &one));
+    static const char *const commands[][3] = {
+        {"lama", "config.json",
+         "the nearest is 'llama'. A draft of one: treadle family new . -o lama.yaml"},
+        {"lama", "/a/b/config.json", "treadle family new /a/b -o lama.yaml"},
+        {"la ma", "a b/config.json", "treadle family new 'a b'"},
+        {"lama", "a'b/config.json", "treadle family new DIR"},
+        {"lama", "a/lama.json", "treadle family new DIR"},
+        {"../lama", "/config.json", "treadle family new /"}};
+    for (size_t i = 0; i < TEST_COUNT(commands); i++) {
+      treadle_status status = treadle_family_find(folders[f], commands[i][0], commands[i][1], &arena, &one);
+      assert_int_equal(status, TREADLE_REFUSED);
+      const char *message = treadle_error_message();
+      size_t length = strlen(message), wanted = strlen(commands[i][2]);
+      if (length < wanted || strcmp(message + length - wanted, commands[i][2]) != 0)
+        fail_msg("%s", message);
+    }
     treadle_arena_release(&arena);
   }
 }
@@ -289,7 +307,7 @@ static void folders(void **state) {
 static treadle_status find_and_forget(const char *folder, const char *model_type) {
   treadle_arena arena = {0};
   treadle_family *family;
-  treadle_status status = treadle_family_find(folder, model_type, &arena, &family);
+  treadle_status status = treadle_family_find(folder, model_type, "config.json", &arena, &family);
   treadle_arena_release(&arena);
   return status;
 }

@@ -36,7 +36,7 @@ static treadle_status read_x(treadle_arena *arena, const char *text, treadle_fam
   char whole[4000];
   snprintf(whole, sizeof whole, "family: x\nmodel_types: [x]\n%s", text);
   write_file("x.yaml", whole);
-  return treadle_family_find(folder, "x", arena, family_p);
+  return treadle_family_find(folder, "x", "config.json", arena, family_p);
 }
 
 static void refused(void **state) {
@@ -49,6 +49,13 @@ static void refused(void **state) {
       {"extends: lama\n", "x.yaml line 3: there is no family file 'lama'; the nearest is 'llama'"},
       {"extends: ../llama\n", "x.yaml line 3: there is no family file '../llama'"},
       {"extends: [llama]\n", "x.yaml line 3: extends must be a text"},
+      {"extends: llama\nto_say: all\n", "x.yaml line 4: to_say must be a list of at least one text"},
+      {"extends: llama\nto_say: [a, {b: c}]\n", "x.yaml line 4: to_say must be a list"},
+      /* tensors without a rule: the line in this file, that of the tensor, that of the rules */
+      {"extends: llama\nblocks:\n  - fills: norms\n    tensors: [{name: L.extra, shape: [H]}]\n",
+       "x.yaml line 6: megatron has no rule for model.layers.{l}.extra ("},
+      {"extends: llama\nchanges: [{in: vllm, name: model.norm.weight, drop: true}]\n",
+       "x.yaml line 3: vllm has no rule for model.norm.weight (families/blocks/decoder.yaml line "},
       /* blocks */
       {"blocks: gqa\n", "x.yaml line 3: blocks must be a list"},
       {"blocks: [gqb]\n", "x.yaml line 3: there is no block 'gqb'; the nearest is 'gqa'"},
@@ -227,9 +234,28 @@ static void put_together(void **state) {
   assert_int_equal(remove(path), 0);
 }
 
+/* What is to be said stays so in files that extend an unfinished one; an empty list says nothing. */
+static void unfinished(void **state) {
+  (void)state;
+  treadle_arena arena = {0};
+  treadle_family *family;
+  assert_ok(read_x(&arena, "extends: llama\nto_say: []\n", &family));
+  assert_int_equal(family->to_say_count, 0);
+  write_file("draft.yaml",
+             "family: draft\nmodel_types: [draft]\nextends: llama\nto_say:\n  - is it cut?\n");
+  assert_ok(read_x(&arena, "extends: draft\nto_say: [where is it?]\n", &family));
+  assert_int_equal(family->to_say_count, 2);
+  assert_non_null(strstr(family->to_say[0], "draft.yaml line 5: is it cut?"));
+  assert_non_null(strstr(family->to_say[1], "x.yaml line 4: where is it?"));
+  treadle_arena_release(&arena);
+  char path[300];
+  snprintf(path, sizeof path, "%s/draft.yaml", folder);
+  assert_int_equal(remove(path), 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(long_conditions),
-                                     cmocka_unit_test(renamed), cmocka_unit_test(circles),
-                                     cmocka_unit_test(put_together)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refused),      cmocka_unit_test(long_conditions),
+                                     cmocka_unit_test(renamed),      cmocka_unit_test(circles),
+                                     cmocka_unit_test(put_together), cmocka_unit_test(unfinished)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

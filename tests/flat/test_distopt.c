@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/random.h"
-#include "flat/distopt.h"
+#include "flat/shards.h"
 
 #include <inttypes.h>
 
@@ -31,7 +31,7 @@ static void by_hand(void **state) {
     assert_int_equal(buckets.items[i].end, bucket[i][1]);
     assert_int_equal(buckets.items[i].unpadded, bucket[i][2]);
   }
-  treadle_span own = treadle_distopt_owned(&buckets.items[1], 8, 3); /* 32 of each rank */
+  treadle_span own = flat_owned_of(&buckets.items[1], 8, 3); /* 32 of each rank */
   assert_int_equal(own.low, 640 + 96);
   assert_int_equal(own.high, 640 + 128);
 
@@ -74,7 +74,7 @@ static void rules_hold(void **state) {
       good &= bucket->start == next && (bucket->end - bucket->start) % options.dp == 0;
       good &= (bucket->end - bucket->start) % (options.pad_for_high_nccl ? 65536 : 128) == 0;
       for (int64_t r = 0; r < options.dp; r++) { /* owned ranges follow one another */
-        treadle_span own = treadle_distopt_owned(bucket, options.dp, r);
+        treadle_span own = flat_owned_of(bucket, options.dp, r);
         good &= own.low == next;
         next = own.high;
       }

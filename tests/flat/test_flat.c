@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/random.h"
-#include "flat/flat.h"
+#include "flat/shards.h"
 
 #include <inttypes.h>
 
@@ -181,8 +181,8 @@ static void fsdp1_by_hand(void **state) {
   assert_int_equal(unit.total, 28);
   assert_int_equal(unit.shard, 7);
   assert_int_equal(unit.fill, 0);
-  assert_int_equal(treadle_flat_shard(&unit, 3).high - unit.used, 2); /* the last rank's padding */
-  assert_ok(treadle_fsdp1_unit(toy, 4, 1, true, 4, starts, &unit));   /* fp32: multiples of 4 */
+  assert_int_equal(flat_shard_of(&unit, 3).high - unit.used, 2);    /* the last rank's padding */
+  assert_ok(treadle_fsdp1_unit(toy, 4, 1, true, 4, starts, &unit)); /* fp32: multiples of 4 */
   assert_memory_equal(starts, by_four, sizeof starts);
   assert_int_equal(unit.total, 33);
 }
@@ -237,7 +237,7 @@ static void shards_cover(void **state) {
       int64_t next = 0;
       for (int64_t r = 0; r < world; r++) {
         parts.count = 0;
-        treadle_span shard = treadle_flat_shard(&unit, r);
+        treadle_span shard = flat_shard_of(&unit, r);
         assert_ok(treadle_strided_clip(&whole, shard, shard.low, &parts));
         if (parts.count == 0) continue;
         assert_int_equal(parts.items[0].box.start[0], next);

@@ -1,7 +1,7 @@
 /* Pickles: values that come back are of known types, and lie in the limits; those of a checkpoint's
  * metadata are looked at as such. */
+#include "io/dist_parse.h"
 #include "io/pickle.h"
-#include "io/torch_dist.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   else if (!*treadle_error_message())
     __builtin_trap(); /* a refusal has a reason */
   treadle_arena_release(&arena);
-  if (treadle_torch_dist_parse("input", bytes, count, "_extra_state", &dist) == TREADLE_OK)
+  if (dist_parse("input", bytes, count, "_extra_state", &dist) == TREADLE_OK)
     for (int32_t i = 0; i < dist->count; i++) {
       const treadle_dist_tensor *tensor = &dist->tensors[i];
       int64_t elems = 0;

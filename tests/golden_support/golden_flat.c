@@ -2,6 +2,7 @@
 #include "golden_support/golden_flat.h"
 
 #include "base/dtype.h"
+#include "flat/shards.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -205,7 +206,7 @@ golden_verdict golden_check_fsdp1(golden_case *c) {
                         (int64_t)treadle_dtype_bytes(dtype), u);
     if (verdict == GOLDEN_EQUAL) verdict = compare_unit(c, u, use_orig_params);
     for (int64_t r = 0; verdict == GOLDEN_EQUAL && r < c->ranks; r++) {
-      treadle_span shard = is_cut ? treadle_flat_shard(&u->table, r % shards)
+      treadle_span shard = is_cut ? flat_shard_of(&u->table, r % shards)
                                   : (treadle_span){0, use_orig_params ? u->table.total : u->table.used};
       verdict =
           compare_shard(c, u, shard, use_orig_params, json_array_get(json_array_get(ranks, (size_t)r), i));

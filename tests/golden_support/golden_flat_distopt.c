@@ -1,6 +1,6 @@
 /* Golden buffers of the distributed optimizer. Two patterns of cases: whole models on whole grids, where each
  * rank's chunks have buffers of named parameters, and raw ones, of parameters of given sizes. */
-#include "flat/distopt.h"
+#include "flat/shards.h"
 #include "golden_support/golden_flat.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static golden_verdict compare_owned(const golden_case *c, const buffer *b, const
   size_t row = 0;
   for (int64_t i = b->count - 1; i >= 0; i--) {
     const treadle_distopt_param *param = &b->params[i];
-    treadle_span own = treadle_distopt_owned(&b->buckets.items[param->bucket], b->options.dp, rank);
+    treadle_span own = flat_owned_of(&b->buckets.items[param->bucket], b->options.dp, rank);
     treadle_strided whole = treadle_strided_whole(&param->numel, 1, param->start);
     parts.count = 0;
     if (treadle_strided_clip(&whole, own, own.low, &parts) != TREADLE_OK) abort();

@@ -3,9 +3,9 @@
 #include "test.h"
 
 #include "base/dtype.h"
+#include "io/dist_parse.h"
 #include "io/file.h"
 #include "io/torch_chunks.h"
-#include "io/torch_dist.h"
 
 #include <sys/stat.h>
 
@@ -70,7 +70,7 @@ static void fails_without_memory(void **state) {
 
 static treadle_status parse(const char *image, size_t bytes) {
   treadle_torch_dist *dist = NULL;
-  treadle_status status = treadle_torch_dist_parse("m", image, bytes, "_extra_state", &dist);
+  treadle_status status = dist_parse("m", image, bytes, "_extra_state", &dist);
   treadle_torch_dist_close(dist);
   return status;
 }

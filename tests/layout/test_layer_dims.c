@@ -179,7 +179,7 @@ static void views_too(void **state) {
 
 static treadle_status read_x(treadle_arena *arena) {
   treadle_family *family;
-  return treadle_family_find(folder, "x", arena, &family);
+  return treadle_family_find(folder, "x", "config.json", arena, &family);
 }
 
 static void refused(void **state) {

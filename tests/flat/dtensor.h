@@ -2,8 +2,8 @@
  * arithmetic; boxes are in dimensions of the shape (one axis a dimension), everything counts in elements.
  * (torch/distributed/tensor/placement_types.py, torch/distributed/fsdp/_fully_shard/_fsdp_param.py;
  * docs/rules.md 10.2, 10.3, run.) */
-#ifndef TREADLE_FLAT_DTENSOR_H
-#define TREADLE_FLAT_DTENSOR_H
+#ifndef TESTS_FLAT_DTENSOR_H
+#define TESTS_FLAT_DTENSOR_H
 
 #include "flat/flat.h"
 
