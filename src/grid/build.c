@@ -15,7 +15,8 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 
 /* ---- Rules ---- */
 
-/* How many of the first parts of a rule the model has, in any layer. */
+/* How many of the first parts of a rule the model has, in any layer. A rule of q, k and v needs all three or is not there; with
+ * two of them it is refused. */
 static int count_parts(const treadle_model *model, const treadle_rule *rule, int count) {
   int present = 0;
   for (int p = 0; p < count; p++) present += model->first_tensor[rule->parts[p].pattern] >= 0;
@@ -136,7 +137,8 @@ static void number_run(const treadle_grid_rule *before, treadle_grid_rule *rule)
     rule->run = before->run;
 }
 
-/* Does the condition of a rule hold, in any layer where it speaks of them? */
+/* Does the condition of a rule hold, in any layer where it speaks of them? `l >= first_k_dense` keeps the rule of experts, whose
+ * storage tensors are then made in the layers where it holds. */
 static treadle_status holds_anywhere(const treadle_layout *layout, const treadle_grid_spec *spec,
                                      const treadle_rule *rule, bool by_layer, int64_t *holds_p) {
   const treadle_model *model = layout->model;
@@ -269,6 +271,8 @@ static treadle_status make_storage(stage_build *b, int32_t rule_index, int32_t l
     REFUSE("%s line %d: layer %d has %d of the %d parts of %s", rule->rule->file, rule->rule->line, layer,
            present, storage->nparts, rule->rule->name);
   TRY(treadle_cut_shape(b->layout->text, model, rule, storage));
+  /* Its dtype: the rule's own, else the layout's for the first part; a spec has one for all but buffers. Codes
+   * that are no codes here become values. */
   const treadle_tensor *head = &model->tensors[storage->parts[0]];
   storage->dtype = rule->rule->dtype ? rule->rule->dtype : treadle_layout_dtype(b->layout, head);
   if (b->spec->dtype && !rule->rule->buffer) storage->dtype = b->spec->dtype;
@@ -383,7 +387,7 @@ out:
 }
 
 /* The storage tensors of one chunk: rules in order; rules of layers that follow one another are a block, once for each
- * layer. A marker says where the MTP layers of the first block come. Megatron's order of parameters is
+ * layer. Rules embed, wq, wo, norm over layers 4 and 5 give embed, wq 4, wo 4, wq 5, wo 5, norm. A marker says where the MTP layers of the first block come. Megatron's order of parameters is
  * docs/rules.md 7.10. Without a marker, and in later blocks, MTP layers come right behind their block. */
 static treadle_status add_chunk(stage_build *b) {
   treadle_status status = TREADLE_OK;

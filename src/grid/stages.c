@@ -172,6 +172,7 @@ static treadle_status expand(const char *what, const char *text, char *out) {
     } else {
       at++;
     }
+    /* One turn of the group: (t*2,|) is tt|. */
     char group[4096];
     size_t group_length = 0; /* commas inside a group, and x*n inside it */
     for (size_t i = 0; i < length;) {
@@ -244,6 +245,7 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   o->vpp = vpp;
 
   TRY(make_chunks(o->pp, vpp, arena, chunks));
+  /* Layers are counted through the text: the stages of Ett|tt|tt|ttL begin with layers 0, 2, 4 and 6. */
   int64_t next = 0;
   const char *at = text;
   for (int64_t s = 0; s < stages; s++, at++) { /* stage s is virtual stage s / pp of rank s % pp */
@@ -264,7 +266,8 @@ out:
 }
 
 /* With MTP layers the final norm goes with the last decoder layer. Behind them stand MTP layers, in a chunk
- * that need not have any decoder layer (docs/rules.md 2.3). */
+ * that need not have any decoder layer (docs/rules.md 2.3). Ett|tt|mL has the norm in stage 1, the MTP layer and
+ * the head in stage 2. */
 static void place_norm(int64_t layers, treadle_chunks *chunks) {
   for (int32_t c = 0; c < chunks->count; c++) {
     treadle_chunk *chunk = &chunks->items[c];
@@ -304,6 +307,7 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, const tre
   if (given && options->partition_count != pp)
     REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, options->partition_count, pp);
   TRY(make_chunks(pp, 1, arena, chunks_p));
+  /* The ranks that have one layer more: SGLang's last ones, vLLM's last ones but the very last, which has the head. */
   int64_t next = 0, remainder = layers % pp;
   for (int64_t p = 0; p < pp; p++) {
     int64_t count = layers / pp;

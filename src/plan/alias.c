@@ -95,6 +95,8 @@ out:
 
 /* ---- Units and votes ---- */
 
+/* Units in the order of the window, each with the runs that have bytes of it: [run_first, run_end). A run that spans several
+ * units is of each of them; part_of says with which bytes. */
 static treadle_status list_units(const treadle_arrangement *a, const treadle_resident_runs *runs,
                                  units *list) {
   treadle_status status = TREADLE_OK;
@@ -126,7 +128,10 @@ static int by_remainder(const void *a, const void *b) {
   return (x->remainder > y->remainder) - (x->remainder < y->remainder);
 }
 
-/* The votes of a unit's runs, one for each remainder; and its turn, that of the run with the most bytes. */
+/* The votes of a unit's runs, one for each remainder; and its turn, that of the run with the most bytes.
+ * A unit at 128 has a run whose bytes lie 4,032 further on in the from-window. There the unit would begin at 4,160, which is 64
+ * behind the begin of a page of 4,096. So the run votes for remainder 64: where the unit begins 64 behind a page, the whole pages of
+ * the run are pages of the from-window as well. */
 static treadle_status count_votes(unit *of, const treadle_resident_runs *runs, int64_t page_bytes,
                                   votes *list) {
   treadle_status status = TREADLE_OK;
@@ -164,7 +169,9 @@ static int by_turn(const void *a, const void *b) {
 }
 
 /* The padding before a unit at `end` that gains most. *misses_p: how far the end is from the next place that any of its
- * runs votes for, or where that padding leads. */
+ * runs votes for, or where that padding leads.
+ * A byte of padding has to gain `thrift` bytes: a vote of 40,960 bytes for remainder 64, behind an end at 8,192, gains 40,960 less
+ * 64 * thrift. */
 static int64_t choose_padding(const unit *of, const votes *list, int64_t end, int64_t page_bytes,
                               int64_t thrift, int64_t *misses_p) {
   int64_t best = 0, padding = 0, least = remainder_of(of->turn - end, page_bytes); /* small: no votes */
@@ -230,7 +237,8 @@ out:
 
 /* ---- Pages ---- */
 
-/* Aliases the whole pages of [begin, end) of the arranged window. */
+/* Aliases the whole pages of [begin, end) of the arranged window: of bytes 4,000 to 20,000 at distance 8,192, with pages of 4,096,
+ * pages 1 to 3, which are pages 3 to 5 of the from-window. */
 static treadle_status take_pages(treadle_arrangement *a, int64_t begin, int64_t end, int64_t distance,
                                  int64_t page_bytes) {
   int64_t first = pages_of(begin, page_bytes), last = end / page_bytes;

@@ -5,6 +5,10 @@
  * of the cell. Rows are striped over these evenly; the first holder depends on tensor and rank. Who holds a stripe is
  * computed from the cell alone, so a sender can compute its receivers.
  *
+ * Example: rank 1 of megatron:tp=2 wants rows 4-7 of a matrix [8, 16] that vllm:tp=4 cuts into two rows each. Its piece lies in one
+ * cell of its own layout and meets two of the other one, rows 4-5 and rows 6-7. So two boxes are taken, each from the holders of its
+ * cell, and each becomes one op for every wave that its rows have.
+ *
  * Invariant, proved for every piece: the boxes of its ops tile its box (cover it without overlaps). */
 #include "plan/block_rows.h"
 
@@ -58,7 +62,8 @@ typedef struct dim {
 /* Axes of size 1 say nothing. The others go by their distance in the destination, the longest first, so
  * that what is written is written forward. Neighbours become one where a step of the outer one is all of
  * the inner one on both sides: [4, 8, 16] of bf16 with strides 256, 32, 2 on both is one dimension of 512
- * elements. */
+ * elements. [3, 5] that is transposed on the way, from strides 2 and 6 to strides 10 and 2, stays two
+ * dimensions: 3 with distances 2 and 10, then 5 with distances 6 and 2. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
                          const int64_t *to) {
   dim dims[TREADLE_MAX_AXES];
@@ -148,7 +153,8 @@ static treadle_making by_copies(const void *self, const treadle_piece *piece) {
 
 /* By rows of w->common.
  * Rows are those of the common box, row-major over its row axes. Rows [row, end) of one wave are a few
- * boxes, of which only what lies in `box` is taken. */
+ * boxes, of which only what lies in `box` is taken. A common box of 8 rows in 4 waves, with atoms of 2 rows,
+ * and a box with rows 3 to 6: row 3 is of wave 1, rows 4 and 5 of wave 2, row 6 of wave 3. */
 static treadle_status cut_rows(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit take,
                                void *context) {
   treadle_status status = TREADLE_OK;
@@ -199,7 +205,8 @@ static void choose_step(walk *w, int32_t tensor) {
 
 /* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in
  * w->rest. Each piece takes its part out of all that is left before the next one is asked, so no element
- * is taken twice. */
+ * is taken twice. Rows 0-9 are left, and pieces have rows 2-5 and 4-7: the first one gives 2-5, the second
+ * one 6-7, and rows 0-1 and 8-9 stay in w->rest. */
 static treadle_status take_held(walk *w, const treadle_box *box, const treadle_pieces *held,
                                 treadle_piece_index *piece_index, bool twin) {
   treadle_status status = TREADLE_OK;
@@ -306,7 +313,8 @@ out:
   return status;
 }
 
-/* Where only what this rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it. */
+/* Where only what this rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it.
+ * Rows 0-9, of which pieces have 2-3 and 6-7, become rows 2-7. */
 static treadle_status narrow(walk *w, treadle_box *box, bool *any_p) {
   treadle_status status;
   const treadle_box whole = *box;
@@ -416,7 +424,7 @@ static treadle_status note_wave(void *context, const treadle_box *box, int32_t w
   return TREADLE_OK;
 }
 
-/* The wave of the last element of a piece. */
+/* The wave of the last element of a piece: a box with rows 4-7 and columns 0-15 is asked for element (7, 15). */
 static treadle_status last_wave(walk *w, const treadle_piece *piece, int32_t *wave_p) {
   treadle_status status = TREADLE_OK;
   treadle_box corner = piece->box;
@@ -437,7 +445,8 @@ out:
   return status;
 }
 
-/* A fill takes the wave of the last data before it in the same storage tensor, or the last wave. */
+/* A fill takes the wave of the last data before it in the same storage tensor, or the last wave. So padding behind the rows of a
+ * vocabulary is written with the last row. */
 static treadle_status take_fill(walk *w, size_t index) {
   treadle_status status = TREADLE_OK;
   const treadle_piece *fill = &w->pieces->items[index], *before = NULL;

@@ -13,7 +13,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Where storages that are moved by `shift` have the byte at `offset`. */
+/* Where storages that are moved by `shift` have the byte at `offset`: storages at 0, 1,024 and 4,096 that are moved by 0, 64 and 512
+ * have byte 1,030 at 1,094. */
 static int64_t place_in(const treadle_storage *storages, int32_t count, const int64_t *shift,
                         int64_t offset) {
   if (!shift || count == 0) return offset;
@@ -109,7 +110,8 @@ static treadle_op rows_of(const treadle_op *op, int64_t first, int64_t end) {
 static treadle_status clip_as(clipper *c, const treadle_op *op, part like);
 
 /* Indices of the slowest dimension that fare alike go together; one that does not lie on pages of one set is cut
- * further. */
+ * further. 12 rows of 1,024 bytes from 0 on, and page 1 of 4,096 bytes aliased: rows 0-3 and 8-11 are kept, as two ops, and rows
+ * 4-7 dropped. */
 static treadle_status clip_rows(clipper *c, const treadle_op *op) {
   treadle_status status = TREADLE_OK;
   int64_t inner = span_of(op, 1), stride = op->to_stride[0];

@@ -101,7 +101,8 @@ static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const tr
 /* ---- Block rows ---- */
 
 /* The matrix of a block row in a window, rows at these distances, where its pages follow each other in
- * memory. bytes: from its first element to its last, both included. */
+ * memory. bytes: from its first element to its last, both included: 3 rows of 100 bytes that begin every 128 bytes
+ * are 356. */
 static bool find_matrix(const treadle_paged *window, int64_t at, int64_t row_stride, int64_t size,
                         const treadle_block_row *block_row, treadle_matrix *matrix_p) {
   int64_t bytes = (block_row->rows - 1) * row_stride + block_row->columns * size;
