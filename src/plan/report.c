@@ -111,7 +111,7 @@ out:
   return status;
 }
 
-static treadle_window_tracks films_of(const treadle_report *report, int32_t set) {
+static treadle_window_tracks tracks_of(const treadle_report *report, int32_t set) {
   return (treadle_window_tracks){report->lives[TREADLE_FROM][report->equal_ranks.cut[TREADLE_FROM][set]],
                                  report->lives[TREADLE_TO][report->equal_ranks.cut[TREADLE_TO][set]],
                                  report->kin, report->sums};
@@ -135,12 +135,12 @@ static treadle_status lay_plan_base(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
   treadle_plan_base *plan_base = &report->plan_bases[set];
-  const treadle_window_tracks films = films_of(report, set);
+  const treadle_window_tracks tracks = tracks_of(report, set);
   treadle_plan_base_options terms = plan_base->options;
-  terms.films = &films;
+  terms.tracks = &tracks;
   treadle_status status =
       treadle_plan_base_create(report->from, report->to, report->equal_ranks.first[set], &terms, plan_base);
-  plan_base->options.films = NULL;
+  plan_base->options.tracks = NULL;
   return status;
 }
 
@@ -178,11 +178,11 @@ static treadle_status measure_set(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
   treadle_plan_info *info = &report->infos[set];
-  const treadle_window_tracks films = films_of(report, set);
+  const treadle_window_tracks tracks = tracks_of(report, set);
   if (!is_its_turn(t, set)) return TREADLE_OK;
   treadle_status status =
       treadle_plan_measure_on(&report->plan_bases[set], report->info.waves, (int64_t)report->info.cap_bytes,
-                              &films, t->second ? &report->infos[t->like[set]] : NULL, info);
+                              &tracks, t->second ? &report->infos[t->like[set]] : NULL, info);
   info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }

@@ -100,12 +100,12 @@ out:
 /* Forward walks the pieces of the window of `to`, back those of `from`. Both count by `times`. Lower
  * bounds are counted in the same way, over the same pieces. */
 treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
-                             const treadle_window_tracks *films) {
+                             const treadle_window_tracks *tracks) {
   treadle_status status = TREADLE_OK;
   treadle_lanes one = *lanes;
   int64_t fills[TREADLE_SIDES];
   tally t = {.layouts = {plan->from, plan->to},
-             .kin = films->kin,
+             .kin = tracks->kin,
              .holdings = {{.layout = plan->from}, {.layout = plan->to}}};
   treadle_op_sink forward = treadle_op_sink_make(plan, NULL, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, NULL, true, &plan->back);
@@ -117,7 +117,7 @@ treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
     TRY(treadle_holdings_take(&t.holdings[side], plan->rank));
   TRY(count_times(&t));
   for (int side = 0; side < TREADLE_SIDES; side++) TRY(list_pieces(&t, side, plan->rank, &fills[side]));
-  const treadle_counting counting = {t.times, films->kin, films->sums};
+  const treadle_counting counting = {t.times, tracks->kin, tracks->sums};
   forward.times = back.times = t.times;
   forward.sink.counting = back.sink.counting = &counting;
   TRY(treadle_direction_walk_pieces(&one, plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO],

@@ -61,10 +61,10 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
     const treadle_plan_base_options options = {.page_bytes = PAGE};
     treadle_plan_base plan_base;
     check_pages(from, to, kin, rank, waves, &lives);
-    const treadle_window_tracks films = {lives.from, lives.to, kin, sums};
+    const treadle_window_tracks tracks = {lives.from, lives.to, kin, sums};
     assert_ok(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
     assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, NULL, NULL, &slow));
-    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &films, NULL, &fast));
+    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &tracks, NULL, &fast));
     if (memcmp(&slow, &fast, sizeof slow) != 0)
       fail_msg("'%s' to '%s', rank %" PRId64
                ": moved %zu and %zu, bound %zu and %zu, resident %zu and %zu, back "
