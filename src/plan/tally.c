@@ -3,12 +3,8 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/hash_index.h"
 #include "plan/sinks.h"
-
-typedef struct slot { /* of an open hash table */
-  uint64_t key;       /* 0: free */
-  int32_t tensor;     /* that counts for all with this key */
-} slot;
 
 typedef struct tally {
   const treadle_layout *layouts[TREADLE_SIDES];
@@ -41,32 +37,25 @@ static uint64_t key_of(const tally *t, int32_t tensor) {
   const treadle_tensor *of = &t->layouts[0]->model->tensors[tensor];
   int32_t beside = of->scale_of >= 0 ? of->scale_of : of->scale;
   uint64_t key = hash_holdings(t, 0, tensor);
-  if (beside >= 0) key = hash_holdings(t, key, beside);
-  return key ? key : 1;
+  return beside >= 0 ? hash_holdings(t, key, beside) : key;
 }
 
 /* Which tensors count for others.
  * times[t] is 0 for those that another one counts for: of layers 0 to 31 that lie alike, 32 and 31 zeros. */
 static treadle_status count_times(tally *t) {
-  int32_t tensors = t->layouts[0]->model->tensor_count;
-  size_t capacity = 16;
-  while (capacity < 2 * (size_t)tensors) capacity *= 2;
-  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  treadle_status status = TREADLE_OK;
+  int32_t tensors = t->layouts[0]->model->tensor_count, counts;
+  treadle_hash_index first = {0}; /* the tensor that counts for all with a key */
   t->times = treadle_alloc_array((size_t)tensors + 1, sizeof *t->times);
-  if (!slots || !t->times) {
-    treadle_free(slots);
-    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  }
+  if (!t->times) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   for (int32_t i = 0; i < tensors; i++) {
     if (!is_held(t, TREADLE_FROM, i) && !is_held(t, TREADLE_TO, i)) continue;
-    uint64_t key = key_of(t, i);
-    size_t at = (size_t)key & (capacity - 1);
-    while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & (capacity - 1);
-    if (slots[at].key == 0) slots[at] = (slot){key, i};
-    t->times[slots[at].tensor]++;
+    TRY(treadle_hash_index_put(&first, key_of(t, i), i, &counts));
+    t->times[counts]++;
   }
-  treadle_free(slots);
-  return TREADLE_OK;
+out:
+  treadle_hash_index_release(&first);
+  return status;
 }
 
 /* The pieces that are walked, and the bytes of all fills.

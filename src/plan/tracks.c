@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/hash_index.h"
 #include "base/limits.h"
 #include "layout/blocks.h"
 #include "plan/direction.h"
@@ -30,7 +31,6 @@ typedef struct stretch { /* experts [first, end) of a model, for which one was w
 } stretch;
 
 typedef struct model { /* a tensor that is walked */
-  uint64_t key;        /* 0: a free slot */
   int32_t tensor;
   int64_t distance; /* from expert to expert, where they are one piece */
   size_t stretch_first, stretch_end;
@@ -49,8 +49,7 @@ typedef struct tracks {
   int32_t turn, turns;
   treadle_holdings holdings;
   treadle_atoms atoms;
-  model *models; /* an open hash table */
-  size_t capacity;
+  TREADLE_ARRAY(model) models;
   int32_t *model_of;              /* by tensor */
   treadle_pieces bundles, pieces; /* of all models; of the turn */
   TREADLE_ARRAY(int32_t) bundle_models;
@@ -76,7 +75,7 @@ static uint64_t key_of(const tracks *t, int32_t tensor) {
   if (beside >= 0) key = treadle_hash_more(key, t->kin[beside]);
   const treadle_form *forms = treadle_layout_forms(t->own);
   if (forms) key = treadle_hash_more(key, (uint64_t)forms[tensor].like);
-  return key ? key : 1;
+  return key;
 }
 
 /* Where a tensor begins, for the distance to another one with its key. */
@@ -90,33 +89,29 @@ static int64_t begin_of(const tracks *t, int32_t tensor) {
  * bundle_models[i] is the model of bundles[i], fills too. */
 static treadle_status find_models(tracks *t) {
   treadle_status status = TREADLE_OK;
-  size_t count = t->holdings.list.count;
+  treadle_hash_index found = {0};
   int32_t tensors = t->own->model->tensor_count;
   const treadle_form *forms = treadle_layout_forms(t->own);
-  for (t->capacity = 16; t->capacity < 2 * count;) t->capacity *= 2;
-  t->models = treadle_alloc_array(t->capacity, sizeof *t->models);
   t->model_of = treadle_alloc_array((size_t)tensors + 1, sizeof *t->model_of);
-  if (!t->models || !t->model_of) return no_memory();
+  if (!t->model_of) return no_memory();
   for (int32_t i = 0; i < tensors; i++) {
     /* a form of which a rank has nothing but fills is listed, too */
     if (forms ? t->holdings.first[i] == t->holdings.first[i + 1] : t->holdings.at[i] < 0) continue;
-    uint64_t key = key_of(t, i);
-    size_t at = (size_t)key & (t->capacity - 1);
-    while (t->models[at].key != 0 && t->models[at].key != key) at = (at + 1) & (t->capacity - 1);
-    t->model_of[i] = (int32_t)at;
-    if (t->models[at].key != 0) continue;
-    t->models[at] = (model){.key = key, .tensor = i, .touches = -1};
+    int32_t fresh = (int32_t)t->models.count;
+    TRY(treadle_hash_index_put(&found, key_of(t, i), fresh, &t->model_of[i]));
+    if (t->model_of[i] != fresh) continue;
+    TRY(treadle_array_push(&t->models, ((model){.tensor = i, .touches = -1})));
     if (forms) TRY(t->own->ops->bundles_of(t->own, t->rank, i, &t->bundles));
-    while (t->bundle_models.count < t->bundles.count)
-      TRY(treadle_array_push(&t->bundle_models, (int32_t)at));
+    while (t->bundle_models.count < t->bundles.count) TRY(treadle_array_push(&t->bundle_models, fresh));
   }
   for (size_t i = 0; !forms && i < t->holdings.pieces.count; i++) {
     const treadle_piece *piece = &t->holdings.pieces.items[i];
-    if (piece->tensor < 0 || t->models[t->model_of[piece->tensor]].tensor != piece->tensor) continue;
+    if (piece->tensor < 0 || t->models.items[t->model_of[piece->tensor]].tensor != piece->tensor) continue;
     TRY(treadle_array_push(&t->bundles, *piece));
     TRY(treadle_array_push(&t->bundle_models, t->model_of[piece->tensor]));
   }
 out:
+  treadle_hash_index_release(&found);
   return status;
 }
 
@@ -192,7 +187,7 @@ static treadle_status take(treadle_sink *sink, const treadle_op *op) {
   treadle_status status = TREADLE_OK;
   tracks *t = (tracks *)sink;
   int64_t page = t->lanes->page_bytes;
-  model *of = &t->models[op->tensor >= 0 ? t->model_of[op->tensor] : model_of_fill(t, op)];
+  model *of = &t->models.items[op->tensor >= 0 ? t->model_of[op->tensor] : model_of_fill(t, op)];
   touch next = {.begin = op->to,
                 .atom = op->wave,
                 .turn = t->turn,
@@ -233,7 +228,7 @@ static treadle_status walk_turn(tracks *t, treadle_lanes *by_atoms) {
   t->pieces.count = 0;
   for (size_t i = 0; i < t->bundles.count; i++) {
     treadle_piece piece = t->bundles.items[i];
-    const model *of = &t->models[t->bundle_models.items[i]];
+    const model *of = &t->models.items[t->bundle_models.items[i]];
     const stretch *at = NULL;
     for (size_t k = of->stretch_first; k < of->stretch_end && !at; k++)
       if (t->stretches.items[k].turn == t->turn) at = &t->stretches.items[k];
@@ -280,7 +275,7 @@ static void mark(const tracks *t, const touch *of, int32_t wave, int64_t shift, 
  * (e - walked) * distance further. Where the experts of a stretch leave no page between them, one range
  * does for all of them: that of the first, longer by the distance to the last. */
 static void play(const tracks *t, int32_t tensor) {
-  const model *of = &t->models[t->model_of[tensor]];
+  const model *of = &t->models.items[t->model_of[tensor]];
   const treadle_tensor *is = &t->own->model->tensors[tensor];
   bool banded = treadle_is_in_block_rows(t->own, t->other, tensor);
   const treadle_position *position =
@@ -352,7 +347,7 @@ out:
 static void release(tracks *t) {
   treadle_holdings_release(&t->holdings);
   treadle_array_release(&t->atoms.list);
-  treadle_free(t->models);
+  treadle_array_release(&t->models);
   treadle_free(t->model_of);
   treadle_array_release(&t->bundles);
   treadle_array_release(&t->pieces);
@@ -387,7 +382,7 @@ treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *k
   TRY(treadle_holdings_take(&t.holdings, rank));
   TRY(find_models(&t));
   for (size_t i = 0; i < t.bundles.count; i++) {
-    model *of = &t.models[t.bundle_models.items[i]];
+    model *of = &t.models.items[t.bundle_models.items[i]];
     bool as_one = forms && t.bundles.items[i].tensor >= 0 && forms[of->tensor].experts > 1 &&
                   t.bundles.items[i].box.size[0] > 1;
     if (as_one && of->distance == 0) TRY(find_stretches(&t, of, &forms[of->tensor]));
