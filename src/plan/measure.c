@@ -98,7 +98,7 @@ static treadle_status walk_pages(treadle_plan *plan, const treadle_lanes *lanes,
   if (tracks && !plan->arrangement.shift)
     memcpy(lives->to, tracks->to, (size_t)lives->to_count * sizeof *tracks->to);
   else if (tracks)
-    TRY(treadle_tracks_play(lanes, tracks->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
+    TRY(treadle_tracks_play_to(tracks, plan->rank, plan->cuts_of_all, plan->waves, &target, 1));
   else
     TRY(treadle_direction_walk(lanes, plan->from, plan->to, plan->rank, &forward.sink));
   if (tracks)
@@ -123,7 +123,7 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
                                        const treadle_window_tracks *tracks, const treadle_plan_info *like,
                                        treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
-  treadle_lanes lanes = {0};
+  treadle_lanes made = {0};
   treadle_window_lives lives = {0};
   const treadle_arrangement *arrangement = treadle_plan_base_choose(plan_base, cap_bytes);
   treadle_plan plan = {.from = plan_base->from,
@@ -141,7 +141,8 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
                        .plain_to_pages = plan_base->arrangements[0].to_pages,
                        .arrangement = *arrangement,
                        .lossless = treadle_plan_is_lossless(plan_base->from, plan_base->to)};
-  TRY(treadle_lanes_create(plan.from, plan.to, plan.page_bytes, &lanes));
+  if (!tracks) TRY(treadle_lanes_create(plan.from, plan.to, plan.page_bytes, &made));
+  treadle_lanes lanes = tracks ? *tracks->lanes : made;
   lanes.waves = waves;
   TRY(treadle_window_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
@@ -158,7 +159,7 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
   if (like) take_bytes(like, info_p);
 out:
   treadle_window_lives_release(&lives);
-  treadle_lanes_release(&lanes);
+  treadle_lanes_release(&made);
   return status;
 }
 

@@ -131,6 +131,8 @@ typedef struct treadle_plan_base_options {
 /* When each page of a rank's windows is touched, as their layouts have them; settled. */
 typedef struct treadle_window_tracks {
   const struct treadle_page_life *from, *to;
+  const struct treadle_lanes *lanes;  /* of the pair */
+  const struct treadle_tracks *of_to; /* of the to-window, for its arrangements; NULL: they are not kept */
   const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
   struct treadle_sums *sums; /* of all ranks of the pair */
 } treadle_window_tracks;

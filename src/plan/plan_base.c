@@ -73,8 +73,8 @@ static treadle_status play(treadle_plan_base *plan_base, treadle_lanes *lanes) {
     treadle_track_target targets[TREADLE_ARRANGEMENTS];
     for (int32_t i = 1; i < plan_base->count; i++)
       targets[i - 1] = (treadle_track_target){others[i].to, &plan_base->arrangements[i]};
-    TRY(treadle_tracks_play(lanes, tracks->kin, TREADLE_TO, plan_base->rank, plan_base->options.cuts_of_all,
-                            targets, plan_base->count - 1));
+    TRY(treadle_tracks_play_to(tracks, plan_base->rank, plan_base->options.cuts_of_all, TREADLE_MAX_WAVES,
+                               targets, plan_base->count - 1));
   } else if (!tracks) {
     TRY(treadle_direction_walk(lanes, plan_base->from, plan_base->to, plan_base->rank, &sinks[0].sink));
   }
@@ -142,10 +142,11 @@ treadle_status treadle_plan_base_create(const treadle_layout *from, const treadl
                                         const treadle_plan_base_options *options,
                                         treadle_plan_base *plan_base) {
   treadle_status status = TREADLE_OK;
-  treadle_lanes lanes = {0};
+  treadle_lanes made = {0};
   treadle_resident_runs runs = {0};
   TRY(treadle_plan_base_plain(from, to, rank, options, plan_base));
-  TRY(treadle_lanes_create(from, to, options->page_bytes, &lanes));
+  if (!options->tracks) TRY(treadle_lanes_create(from, to, options->page_bytes, &made));
+  treadle_lanes lanes = options->tracks ? *options->tracks->lanes : made;
   if (options->alias) {
     TRY(treadle_resident_runs_find(&lanes, rank, options->page_bytes, &runs));
     for (int i = 0; i < THRIFTS; i++) {
@@ -161,7 +162,7 @@ treadle_status treadle_plan_base_create(const treadle_layout *from, const treadl
     if (plan_base->cap_min[i] < plan_base->cap_min_bytes) plan_base->cap_min_bytes = plan_base->cap_min[i];
   prune(plan_base);
 out:
-  treadle_lanes_release(&lanes);
+  treadle_lanes_release(&made);
   treadle_array_release(&runs);
   if (status != TREADLE_OK) treadle_plan_base_release(plan_base);
   return status;
