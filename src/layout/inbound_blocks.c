@@ -130,13 +130,14 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
 static treadle_status count_rows(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
                                  int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
-  bool known = b->counting && treadle_blocks_by_row(&b->blocks, b->from, b->tensor);
+  bool known = b->counting && b->from->ops->holders_apart;
   for (; down < end; down++) {
     if (!known || treadle_blocks_touched(&b->blocks, &b->held, expert, down)) {
       TRY(count_blocks(b, expert, down, down + 1, across, last));
       continue;
     }
-    const int64_t numbers[] = {BOUND, down, across, last};
+    const int64_t numbers[] = {BOUND, treadle_blocks_sum_expert(&b->blocks, b->from, expert), down, across,
+                               last};
     uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]);
     int64_t before = b->bytes, sum;
     if (treadle_sums_find(b->counting->sums, key, &sum)) {
@@ -188,6 +189,7 @@ static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, in
   const treadle_blocks *m = &b->blocks;
   const treadle_rectangle row = treadle_blocks_row(m, expert, down, across, last - across);
   int64_t elems, low = 0;
+  if (b->counting && b->from->ops->holders_apart) return count_rows(b, expert, down, end, across, last);
   TRY(find_rest(b, &row, &elems));
   for (size_t i = 0; i < b->cells.count; i++) {
     int64_t rows = 1;

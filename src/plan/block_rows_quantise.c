@@ -415,7 +415,7 @@ static void count_scales(treadle_block_row_walk *w) {
 
 /* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has
  * nothing of it. The key has what the bytes follow from: the kin of the tensor, the block row, and the
- * rows and columns of codes and scales. It has neither rank nor expert. Bytes moved stand under the key,
+ * rows and columns of codes and scales; not the rank. Bytes moved stand under the key,
  * bytes written under the key with its last bit turned. */
 static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
                                 const treadle_rectangle *all, int64_t down) {
@@ -425,6 +425,7 @@ static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_
   const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / b->wide);
   int64_t moved, written, end;
   const int64_t numbers[] = {MOVED,
+                             treadle_blocks_sum_expert(b, w->from, all->expert),
                              down,
                              codes->of.row,
                              codes->of.rows,
@@ -461,10 +462,9 @@ treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t te
     int nth = 0;
     for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
       nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
-    bool simple = true; /* mostly all of it is on one rank, so that block rows need not be looked at */
-    if (nth == 0) TRY(find_whole(w, &all, &simple));
-    bool by_row = w->sink->counting && nth == 0 && !simple && !w->repeats &&
-                  treadle_blocks_by_row(&w->blocks, w->from, tensor);
+    bool by_row = w->sink->counting && nth == 0 && !w->repeats && w->from->ops->holders_apart;
+    bool simple = !by_row; /* mostly all of it is on one rank, so that block rows need not be looked at */
+    if (nth == 0 && simple) TRY(find_whole(w, &all, &simple));
     for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;) {
       if (by_row && !treadle_blocks_touched(&w->blocks, &w->held, of->expert, down))
         TRY(count_row(w, codes, &all, down++));

@@ -25,7 +25,7 @@ static uint64_t hash_holdings(const tally *t, uint64_t key, int32_t tensor) {
   for (int side = 0; side < TREADLE_SIDES; side++) {
     const treadle_holdings *h = &t->holdings[side];
     const treadle_form *forms = treadle_layout_forms(t->layouts[side]);
-    key = treadle_hash_more(key, h->at[tensor] >= 0 ? h->list.items[h->at[tensor]].pieces : 0);
+    key = treadle_hash_more(key, h->at[tensor] >= 0 ? h->list.items[h->at[tensor]].apart : 0);
     key = treadle_hash_more(key, forms ? (uint64_t)forms[tensor].like : 0);
   }
   return key;
