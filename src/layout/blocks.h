@@ -70,10 +70,10 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
 /* Are these fp8 codes that begin or end inside of a block? */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece);
 
-/* May a rank, which holds these boxes of a tensor, have a part of row `down` of blocks of an expert? True where it has. */
+/* May a rank, which holds these boxes of a tensor, have a part of rows [down, end) of blocks of an expert? True where it has. */
 static inline bool treadle_blocks_touched(const treadle_blocks *blocks, const treadle_pieces *held,
-                                          int64_t expert, int64_t down) {
-  int64_t low = down * blocks->high, high = low + blocks->high;
+                                          int64_t expert, int64_t down, int64_t end) {
+  int64_t low = down * blocks->high, high = end * blocks->high;
   for (size_t i = 0; i < held->count; i++) {
     const treadle_box *box = &held->items[i].box;
     int64_t row = 0, last = 0; /* of rows of several axes the box may have gaps */
@@ -87,7 +87,7 @@ static inline bool treadle_blocks_touched(const treadle_blocks *blocks, const tr
   }
   return false;
 }
-/* What says of a row of blocks how its bytes count for a rank that holds nothing of it, beside the tensor: the expert, or -1
+/* What says of rows of blocks how its bytes count for a rank that holds nothing of them, beside the tensor: the expert, or -1
  * where all experts are cut alike. */
 static inline int64_t treadle_blocks_sum_expert(const treadle_blocks *blocks, const treadle_layout *layout,
                                                 int64_t expert) {

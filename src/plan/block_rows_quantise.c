@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
+enum { MAX_CANDIDATES = 8, MOVED = 2, MOVED_OF_ALL = 4 /* what a sum is of */ };
 
 /* One rank that has all that is wanted; else the first's.
  * If one rank gives all values of a block, they count a byte each, as the codes that it could have made
@@ -413,40 +413,83 @@ static void count_scales(treadle_block_row_walk *w) {
   w->repeats = w->repeats || w->scales_left > blocks;
 }
 
-/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has
- * nothing of it. The key has what the bytes follow from: the kin of the tensor, the block row, and the
- * rows and columns of codes and scales; not the rank. Bytes moved stand under the key,
- * bytes written under the key with its last bit turned. */
-static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
-                                const treadle_rectangle *all, int64_t down) {
-  treadle_status status = TREADLE_OK;
-  const treadle_counting *counting = w->sink->counting;
-  const treadle_blocks *b = &w->blocks;
-  const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / b->wide);
-  int64_t moved, written, end;
-  const int64_t numbers[] = {MOVED,
-                             treadle_blocks_sum_expert(b, w->from, all->expert),
+/* A sum of rows [down, end) of blocks of which this rank has nothing: their bytes are those of any other
+ * rank that has nothing of them. The key has what the bytes follow from: the kin of the tensor, the rows of blocks, and the
+ * rows and columns of codes and scales; not the rank. Bytes moved stand under the key, bytes written under the key with its last
+ * bit turned. 0: no sum, since the scales lie in several places. */
+static uint64_t sum_key(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                        const treadle_rectangle *all, int64_t of, int64_t down, int64_t end) {
+  const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / w->blocks.wide);
+  if (!scales || end > scales->of.row + scales->of.rows) return 0;
+  const int64_t numbers[] = {of,
+                             treadle_blocks_sum_expert(&w->blocks, w->from, all->expert),
                              down,
+                             end,
                              codes->of.row,
                              codes->of.rows,
                              codes->of.column,
                              codes->of.columns,
-                             scales ? scales->of.column : 0,
-                             scales ? scales->of.columns : 0};
-  uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, counting->kin[w->tensor]);
-  if (scales && treadle_sums_find(counting->sums, key, &moved) &&
-      treadle_sums_find(counting->sums, key ^ 1, &written)) {
-    w->scales_left -= (all->columns + b->wide - 1) / b->wide;
-    w->sink->take_sum(w->sink, w->tensor, moved, written);
-    return TREADLE_OK;
-  }
+                             scales->of.column,
+                             scales->of.columns};
+  return treadle_hash_bytes(numbers, sizeof numbers, w->sink->counting->kin[w->tensor]);
+}
+
+static bool take_sum(treadle_block_row_walk *w, const treadle_rectangle *all, uint64_t key, int64_t rows) {
+  const treadle_counting *counting = w->sink->counting;
+  int64_t moved, written;
+  if (key == 0 || !treadle_sums_find(counting->sums, key, &moved) ||
+      !treadle_sums_find(counting->sums, key ^ 1, &written))
+    return false;
+  w->scales_left -= rows * ((all->columns + w->blocks.wide - 1) / w->blocks.wide);
+  w->sink->take_sum(w->sink, w->tensor, moved, written);
+  return true;
+}
+
+static void add_sum(const treadle_block_row_walk *w, uint64_t key) {
+  if (key == 0) return;
+  treadle_sums_add(w->sink->counting->sums, key, w->row_moved);
+  treadle_sums_add(w->sink->counting->sums, key ^ 1, w->row_written);
+}
+
+/* One row of blocks of which this rank has nothing. */
+static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                const treadle_rectangle *all, int64_t down) {
+  treadle_status status = TREADLE_OK;
+  int64_t end;
+  uint64_t key = sum_key(w, codes, all, MOVED, down, down + 1);
+  if (take_sum(w, all, key, 1)) return TREADLE_OK;
   w->by_row = true;
   w->row_moved = w->row_written = 0;
   TRY(quantise_block_rows(w, codes, all, 0, down, false, &end));
-  treadle_sums_add(counting->sums, key, w->row_moved);
-  treadle_sums_add(counting->sums, key ^ 1, w->row_written);
+  add_sum(w, key);
 out:
   w->by_row = false;
+  return status;
+}
+
+/* Codes that are the first ones with their row and column: of which this rank has nothing as a sum, others row by row, where
+ * rows are on several ranks, or in runs of rows. */
+static treadle_status quantise_codes(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                     const treadle_rectangle *all) {
+  treadle_status status = TREADLE_OK;
+  int64_t down = all->row / w->blocks.high,
+          end = (all->row + all->rows + w->blocks.high - 1) / w->blocks.high;
+  bool sums = w->sink->counting && !w->repeats && w->from->ops->holders_apart;
+  bool untouched = sums && !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, end);
+  uint64_t key = untouched ? sum_key(w, codes, all, MOVED_OF_ALL, down, end) : 0;
+  if (take_sum(w, all, key, end - down)) return TREADLE_OK;
+  bool simple; /* mostly all of it is on one rank, so that block rows need not be looked at */
+  TRY(find_whole(w, all, &simple));
+  w->row_moved = w->row_written = 0;
+  while (down < end) {
+    if (sums && !simple && !untouched &&
+        !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, down + 1))
+      TRY(count_row(w, codes, all, down++));
+    else
+      TRY(quantise_block_rows(w, codes, all, 0, down, simple, &down));
+  }
+  add_sum(w, key);
+out:
   return status;
 }
 
@@ -462,15 +505,9 @@ treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t te
     int nth = 0;
     for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
       nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
-    bool by_row = w->sink->counting && nth == 0 && !w->repeats && w->from->ops->holders_apart;
-    bool simple = !by_row; /* mostly all of it is on one rank, so that block rows need not be looked at */
-    if (nth == 0 && simple) TRY(find_whole(w, &all, &simple));
-    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;) {
-      if (by_row && !treadle_blocks_touched(&w->blocks, &w->held, of->expert, down))
-        TRY(count_row(w, codes, &all, down++));
-      else
-        TRY(quantise_block_rows(w, codes, &all, nth, down, simple, &down));
-    }
+    if (nth == 0) TRY(quantise_codes(w, codes, &all));
+    for (int64_t down = all.row / w->blocks.high; nth > 0 && down * w->blocks.high < all.row + all.rows;)
+      TRY(quantise_block_rows(w, codes, &all, nth, down, false, &down));
   }
   if (w->scales_left != 0)
     status = treadle_fail(TREADLE_DIFFERENT,
