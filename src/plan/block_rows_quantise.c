@@ -124,11 +124,17 @@ out:
   return status;
 }
 
-static int64_t elems_in(const treadle_boxes *boxes, const treadle_box *other) {
+/* How many elements of a part lie in a block, whose boxes are at hand. Mostly none: columns of one axis tell it at once. */
+static int64_t elems_in(const treadle_block_row_walk *w, const treadle_rectangle *block, size_t part) {
+  const treadle_box *other = &w->part_boxes.items[part];
+  int a = w->blocks.first_column;
   int64_t elems = 0;
   treadle_box met;
-  for (size_t i = 0; i < boxes->count; i++)
-    if (treadle_box_meet(&boxes->items[i], other, &met)) elems += treadle_box_elems(&met);
+  if (w->blocks.tensor->naxes == a + 1 && (other->start[a] >= block->column + block->columns ||
+                                           other->start[a] + other->size[a] <= block->column))
+    return 0;
+  for (size_t i = 0; i < w->boxes.count; i++)
+    if (treadle_box_meet(&w->boxes.items[i], other, &met)) elems += treadle_box_elems(&met);
   return elems;
 }
 
@@ -143,13 +149,13 @@ static treadle_status count_block(treadle_block_row_walk *w, const treadle_recta
   TRY(treadle_rectangle_boxes(&w->blocks, block, &w->boxes));
   for (size_t i = 0; i < w->parts.count; i++) {
     int64_t source = w->parts.items[i].op.source;
-    if (elems_in(&w->boxes, &w->part_boxes.items[i]) == 0) continue;
+    if (elems_in(w, block, i) == 0) continue;
     if (first >= 0) one = one && source == first;
     first = source;
   }
   bool scale = one; /* is still to be counted */
   for (size_t i = 0; i < w->parts.count; i++) {
-    int64_t elems = elems_in(&w->boxes, &w->part_boxes.items[i]);
+    int64_t elems = elems_in(w, block, i);
     if (elems == 0 || w->parts.items[i].op.source == w->rank) continue;
     w->parts.items[i].moved += elems * (one ? 1 : wide) + (scale ? (int64_t)sizeof(float) : 0);
     scale = false;
