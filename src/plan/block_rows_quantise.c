@@ -124,15 +124,16 @@ out:
   return status;
 }
 
-/* How many elements of a part lie in a block, whose boxes are at hand. Mostly none: columns of one axis tell it at once. */
+/* How many elements of a part lie in a block, whose boxes are at hand. Mostly none: its columns tell it at once. */
 static int64_t elems_in(const treadle_block_row_walk *w, const treadle_rectangle *block, size_t part) {
   const treadle_box *other = &w->part_boxes.items[part];
-  int a = w->blocks.first_column;
-  int64_t elems = 0;
+  int64_t elems = 0, column = 0, last = 0;
   treadle_box met;
-  if (w->blocks.tensor->naxes == a + 1 && (other->start[a] >= block->column + block->columns ||
-                                           other->start[a] + other->size[a] <= block->column))
-    return 0;
+  for (int a = w->blocks.first_column; a < w->blocks.tensor->naxes; a++) {
+    column += other->start[a] * w->blocks.weight[a];
+    last += (other->start[a] + other->size[a] - 1) * w->blocks.weight[a];
+  }
+  if (column >= block->column + block->columns || last < block->column) return 0;
   for (size_t i = 0; i < w->boxes.count; i++)
     if (treadle_box_meet(&w->boxes.items[i], other, &met)) elems += treadle_box_elems(&met);
   return elems;
@@ -164,20 +165,23 @@ out:
   return status;
 }
 
-/* Do all parts reach from the first column of the block row to its last, so that all of its blocks are alike? */
-static bool columns_alike(const treadle_block_row_walk *w, const treadle_rectangle *of) {
+/* Do parts of two sources reach from the first column of the block row to its last, so that none of its blocks is of one source? */
+static bool none_is_of_one(const treadle_block_row_walk *w, const treadle_rectangle *of) {
   const treadle_blocks *b = &w->blocks;
+  int64_t first = -1;
   for (size_t i = 0; i < w->part_boxes.count; i++) {
-    int64_t columns = 1;
+    int64_t columns = 1, source = w->parts.items[i].op.source;
     for (int a = b->first_column; a < b->tensor->naxes; a++) columns *= w->part_boxes.items[i].size[a];
-    if (columns != of->columns) return false;
+    if (columns != of->columns) continue;
+    if (first >= 0 && source != first) return true;
+    first = source;
   }
-  return true;
+  return false;
 }
 
 /* What each part moves.
- * Three cases, the cheap ones first: all values are of one rank; all parts reach over all columns, so that
- * each block has values of several ranks; else each block is looked at alone. */
+ * Three cases, the cheap ones first: all values are of one rank; parts of two ranks reach over all columns, so
+ * that each block has values of several ranks; else each block is looked at alone. */
 static treadle_status count_moved(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   bool one = true;
@@ -190,7 +194,7 @@ static treadle_status count_moved(treadle_block_row_walk *w, const treadle_recta
     w->parts.items[0].moved += count * (int64_t)sizeof(float);
     return TREADLE_OK;
   }
-  if (columns_alike(w, of)) {
+  if (none_is_of_one(w, of)) {
     int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor));
     for (size_t i = 0; i < w->parts.count; i++)
       if (w->parts.items[i].op.source != w->rank)
