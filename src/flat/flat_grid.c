@@ -211,7 +211,9 @@ static const treadle_mesh *flat_mesh(const treadle_layout *layout) { return trea
 
 static void flat_destroy(treadle_layout *layout) { treadle_grid_ops.destroy(layout); }
 
+/* Cells are ranges of units, and a range has one set of holders. */
 static const treadle_layout_ops flat_ops = {
+    .holders_apart = true,
     .pieces = treadle_flat_pieces,
     .pieces_in = treadle_flat_pieces_in,
     .pieces_of = treadle_flat_pieces_of,

@@ -5,11 +5,7 @@
 #include "flat/flat_grid.h"
 
 #include "base/hash.h"
-
-typedef struct slot { /* of an open hash table */
-  uint64_t key;       /* 0: free */
-  int32_t tensor;
-} slot;
+#include "base/hash_index.h"
 
 /* What a unit's place in windows does not say: equal for parameters that are cut alike. */
 static uint64_t hash_param(const treadle_flat_grid *flat, const treadle_flat_stage *stage,
@@ -54,24 +50,18 @@ treadle_status treadle_flat_make_forms(treadle_layout *layout) {
   treadle_status status = TREADLE_OK;
   treadle_flat_grid *flat = layout->state;
   int32_t tensors = layout->model->tensor_count;
-  size_t capacity = 16, mask;
+  treadle_hash_index first = {0}; /* of each form */
   if (flat->grid.stage_count != 1 || flat->stages->unit_count != flat->stages->param_count)
     return TREADLE_OK;
-  while (capacity < 2 * (size_t)tensors) capacity *= 2;
-  mask = capacity - 1;
-  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
   treadle_form *forms = treadle_arena_alloc_array(&flat->grid.arena, (size_t)tensors + 1, sizeof *forms);
-  if (!slots || !forms) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
+  if (!forms) TRY(treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"));
   for (int32_t t = 0; t < tensors; t++) {
     uint64_t key = find_form(layout, t, &forms[t]);
     if (key == 0) goto out;
-    size_t at = (size_t)key & mask;
-    while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
-    if (slots[at].key == 0) slots[at] = (slot){key, t};
-    forms[t].like = slots[at].tensor;
+    TRY(treadle_hash_index_put(&first, key, t, &forms[t].like));
   }
   flat->forms = forms;
 out:
-  treadle_free(slots);
+  treadle_hash_index_release(&first);
   return status;
 }

@@ -70,25 +70,30 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
 /* Are these fp8 codes that begin or end inside of a block? */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece);
 
-/* Has a rank, which holds these boxes of a tensor, a part of row `down` of blocks of an expert? Rows are one axis. */
+/* May a rank, which holds these boxes of a tensor, have a part of rows [down, end) of blocks of an expert? True where it has. */
 static inline bool treadle_blocks_touched(const treadle_blocks *blocks, const treadle_pieces *held,
-                                          int64_t expert, int64_t down) {
-  int64_t low = down * blocks->high, high = low + blocks->high;
+                                          int64_t expert, int64_t down, int64_t end) {
+  int64_t low = down * blocks->high, high = end * blocks->high;
   for (size_t i = 0; i < held->count; i++) {
     const treadle_box *box = &held->items[i].box;
-    int64_t row = box->start[blocks->first_row];
+    int64_t row = 0, last = 0; /* of rows of several axes the box may have gaps */
     bool here =
         blocks->first_row == 0 || (expert >= box->start[0] && expert < box->start[0] + box->size[0]);
-    if (here && row < high && row + box->size[blocks->first_row] > low) return true;
+    for (int a = blocks->first_row; a < blocks->first_column; a++) {
+      row += box->start[a] * blocks->weight[a];
+      last += (box->start[a] + box->size[a] - 1) * blocks->weight[a];
+    }
+    if (here && row < high && last >= low) return true;
   }
   return false;
 }
-/* Are its rows one axis, and all experts cut alike, so that what is said of one says all? */
-static inline bool treadle_blocks_by_row(const treadle_blocks *blocks, const treadle_layout *layout,
-                                         int32_t tensor) {
+/* What says of rows of blocks how its bytes count for a rank that holds nothing of them, beside the tensor: the expert, or -1
+ * where all experts are cut alike. */
+static inline int64_t treadle_blocks_sum_expert(const treadle_blocks *blocks, const treadle_layout *layout,
+                                                int64_t expert) {
   const treadle_form *forms = treadle_layout_forms(layout);
-  return forms && blocks->first_column - blocks->first_row == 1 &&
-         (blocks->first_row == 0 || forms[tensor].experts == blocks->experts);
+  bool alike = forms && forms[blocks->tensor - layout->model->tensors].experts == blocks->experts;
+  return alike ? -1 : expert;
 }
 
 /* Does the pair hold fp8 blocks on one side at least, and is the tensor one of their weights or scales? */

@@ -47,11 +47,16 @@ static treadle_status take_pieces(treadle_holdings *h, size_t begin) {
     bool more = piece->tensor >= 0 && h->at[piece->tensor] >= 0;
     if (!more) {
       if (piece->tensor >= 0) h->at[piece->tensor] = (int32_t)h->list.count;
-      TRY(treadle_array_push(&h->list, ((treadle_holding){piece->tensor, piece->offset, 0})));
+      TRY(treadle_array_push(
+          &h->list,
+          ((treadle_holding){.tensor = piece->tensor, .offset = piece->offset, .first = {-1, -1}})));
     }
     size_t at = more ? (size_t)h->at[piece->tensor] : h->list.count - 1;
     treadle_holding *holding = &h->list.items[at];
+    int64_t *first = &holding->first[piece->dtype == TREADLE_FP8_E4M3];
+    if (*first < 0) *first = piece->offset;
     holding->pieces = treadle_piece_hash(holding->pieces, piece, origin, holding->offset);
+    holding->apart = treadle_piece_hash(holding->apart, piece, origin, *first);
     note(h, piece->offset, piece->storage, at);
   }
 out:

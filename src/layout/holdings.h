@@ -8,6 +8,8 @@ typedef struct treadle_holding { /* what a rank has of one tensor in one layout 
   int32_t tensor;                /* -1: a fill */
   int64_t offset;                /* of its first piece */
   uint64_t pieces;               /* equal: the same boxes, laid alike from the first piece on */
+  uint64_t apart;   /* the same, codes laid alike among themselves, and values among themselves */
+  int64_t first[2]; /* where its values begin, where its codes do; -1: there are none */
 } treadle_holding;
 
 /* A zeroed struct with a layout is ready. */

@@ -52,7 +52,7 @@ out:
 
 /* ---- Codes ---- */
 
-enum { MAX_HOLDERS = 8, BOUND = 1 /* what a sum is of */ };
+enum { MAX_HOLDERS = 8, BOUND = 1, BOUND_OF_ALL = 3 /* what a sum is of */ };
 
 /* Is there a rank that has all of the cells? */
 static bool one_has_all(const treadle_block_bound *b) {
@@ -130,13 +130,14 @@ static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64
 static treadle_status count_rows(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
                                  int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
-  bool known = b->counting && treadle_blocks_by_row(&b->blocks, b->from, b->tensor);
+  bool known = b->counting && b->from->ops->holders_apart;
   for (; down < end; down++) {
-    if (!known || treadle_blocks_touched(&b->blocks, &b->held, expert, down)) {
+    if (!known || treadle_blocks_touched(&b->blocks, &b->held, expert, down, down + 1)) {
       TRY(count_blocks(b, expert, down, down + 1, across, last));
       continue;
     }
-    const int64_t numbers[] = {BOUND, down, across, last};
+    const int64_t numbers[] = {BOUND, treadle_blocks_sum_expert(&b->blocks, b->from, expert), down, across,
+                               last};
     uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]);
     int64_t before = b->bytes, sum;
     if (treadle_sums_find(b->counting->sums, key, &sum)) {
@@ -187,14 +188,24 @@ static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, in
   treadle_status status = TREADLE_OK;
   const treadle_blocks *m = &b->blocks;
   const treadle_rectangle row = treadle_blocks_row(m, expert, down, across, last - across);
-  int64_t elems, low = 0;
+  int64_t elems, low = 0, before = b->bytes, sum;
+  const int64_t numbers[] = {BOUND_OF_ALL, treadle_blocks_sum_expert(m, b->from, expert), down, end, across,
+                             last};
+  bool known =
+      b->counting && b->from->ops->holders_apart && !treadle_blocks_touched(m, &b->held, expert, down, end);
+  uint64_t key = known ? treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]) : 0;
+  if (known && treadle_sums_find(b->counting->sums, key, &sum)) {
+    b->bytes += sum;
+    return TREADLE_OK;
+  }
   TRY(find_rest(b, &row, &elems));
   for (size_t i = 0; i < b->cells.count; i++) {
     int64_t rows = 1;
     for (int a = m->first_row; a < m->first_column; a++) rows *= b->cells.items[i].box.size[a];
     low += rows <= m->high;
   }
-  status = (low > 2 ? count_rows : count_blocks)(b, expert, down, end, across, last);
+  TRY((low > 2 ? count_rows : count_blocks)(b, expert, down, end, across, last));
+  if (known) treadle_sums_add(b->counting->sums, key, b->bytes - before);
 out:
   return status;
 }

@@ -90,6 +90,9 @@ typedef struct treadle_form {
 } treadle_form;
 
 typedef struct treadle_layout_ops {
+  /* Two cells of a tensor have all their holders in common, or none. So whoever has nothing of some cells finds their ranks
+   * alike. */
+  bool holders_apart;
   treadle_status (*pieces)(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces);
   /* of one storage tensor of the window; NULL: they are looked for among all pieces */
   treadle_status (*pieces_in)(const treadle_layout *layout, int64_t rank, int32_t storage,

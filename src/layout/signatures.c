@@ -1,4 +1,4 @@
-/* Shares of ranks: holdings, the table of shares, and ranks sorted by place. */
+/* Shares of ranks: holdings, shares, and ranks sorted by place. */
 #include "layout/signatures.h"
 
 #include "base/dtype.h"
@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
 
@@ -39,12 +38,10 @@ treadle_status treadle_kin_list(const treadle_layout *from, const treadle_layout
 treadle_status treadle_signatures_create(const treadle_layout *from, const treadle_layout *to,
                                          treadle_signatures *signatures) {
   treadle_status status;
-  *signatures = (treadle_signatures){.layouts = {from, to}, .share_capacity = 256};
+  *signatures = (treadle_signatures){.layouts = {from, to}};
   for (int side = 0; side < TREADLE_SIDES; side++)
     signatures->holdings[side].layout = signatures->layouts[side];
   TRY(treadle_kin_list(from, to, &signatures->kin));
-  signatures->shares = treadle_alloc_array(signatures->share_capacity, sizeof *signatures->shares);
-  if (!signatures->shares) status = no_memory();
 out:
   if (status != TREADLE_OK) treadle_signatures_release(signatures);
   return status;
@@ -52,7 +49,8 @@ out:
 
 void treadle_signatures_release(treadle_signatures *signatures) {
   treadle_free(signatures->kin);
-  treadle_free(signatures->shares);
+  treadle_array_release(&signatures->shares);
+  treadle_hash_index_release(&signatures->share_of);
   for (int side = 0; side < TREADLE_SIDES; side++) {
     treadle_holdings_release(&signatures->holdings[side]);
     treadle_array_release(&signatures->pieces[side]);
@@ -237,33 +235,20 @@ static int by_offset(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static treadle_signature *find_share(const treadle_signatures *signatures, uint64_t key) {
-  size_t mask = signatures->share_capacity - 1, at = (size_t)key & mask;
-  while (signatures->shares[at].key != 0 && signatures->shares[at].key != key) at = (at + 1) & mask;
-  return &signatures->shares[at];
+/* NULL: there is none. It lives until the next one is added. */
+static const treadle_signature *find_share(const treadle_signatures *signatures, uint64_t key) {
+  int32_t number = treadle_hash_index_find(&signatures->share_of, key);
+  return number < 0 ? NULL : &signatures->shares.items[number];
 }
 
-static treadle_status grow_shares(treadle_signatures *signatures) {
-  treadle_signature *old = signatures->shares;
-  size_t capacity = signatures->share_capacity;
-  treadle_signature *shares = treadle_alloc_array(2 * capacity, sizeof *shares);
-  if (!shares) return no_memory();
-  signatures->shares = shares;
-  signatures->share_capacity = 2 * capacity;
-  for (size_t i = 0; i < capacity; i++)
-    if (old[i].key) *find_share(signatures, old[i].key) = old[i];
-  treadle_free(old);
-  return TREADLE_OK;
-}
-
-static treadle_status add_share(treadle_signatures *signatures, const treadle_signature *share) {
-  if (2 * (signatures->share_count + 1) > signatures->share_capacity) {
-    treadle_status status = grow_shares(signatures);
-    if (status != TREADLE_OK) return status;
-  }
-  *find_share(signatures, share->key) = *share;
-  signatures->share_count++;
-  return TREADLE_OK;
+static treadle_status add_share(treadle_signatures *signatures, uint64_t key,
+                                const treadle_signature *share) {
+  treadle_status status = TREADLE_OK;
+  int32_t number;
+  TRY(treadle_array_push(&signatures->shares, *share));
+  TRY(treadle_hash_index_put(&signatures->share_of, key, (int32_t)signatures->shares.count - 1, &number));
+out:
+  return status;
 }
 
 static uint64_t hash_holding(const treadle_signatures *signatures, int side, int32_t tensor) {
@@ -277,12 +262,12 @@ static treadle_status find_cuts(treadle_signatures *signatures, int side, int32_
   bool around;
   uint64_t key =
       treadle_hash_more(signatures->kin[t] + (uint64_t)side + 1, hash_holding(signatures, side, t));
-  treadle_signature found = *find_share(signatures, key ? key : 1);
-  if (found.key == 0) {
-    found = (treadle_signature){.key = key ? key : 1};
+  const treadle_signature *known = find_share(signatures, key);
+  treadle_signature found = known ? *known : (treadle_signature){0};
+  if (!known) {
     TRY(hash_cuts(signatures, side, t, &found.cuts[0], &around));
     found.common = around;
-    TRY(add_share(signatures, &found));
+    TRY(add_share(signatures, key, &found));
   }
   *cuts_p = found.cuts[0];
   if (found.common)
@@ -316,15 +301,13 @@ treadle_status treadle_signatures_share(treadle_signatures *signatures, int32_t 
   uint64_t key = signatures->kin[tensor];
   for (int side = 0; side < TREADLE_SIDES; side++)
     key = treadle_hash_more(key, hash_holding(signatures, side, tensor));
-  if (key == 0) key = 1;
-  const treadle_signature *share = find_share(signatures, key);
-  if (share->key == 0) {
-    treadle_signature made = {.key = key};
+  *share_p = find_share(signatures, key);
+  if (!*share_p) {
+    treadle_signature made = {0};
     TRY(fill_share(signatures, tensor, &made));
-    TRY(add_share(signatures, &made));
-    share = find_share(signatures, key);
+    TRY(add_share(signatures, key, &made));
+    *share_p = find_share(signatures, key);
   }
-  *share_p = share;
 out:
   return status;
 }

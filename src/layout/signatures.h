@@ -8,6 +8,7 @@
 #ifndef TREADLE_LAYOUT_SIGNATURES_H
 #define TREADLE_LAYOUT_SIGNATURES_H
 
+#include "base/hash_index.h"
 #include "layout/holdings.h"
 #include "layout/piece_index.h"
 
@@ -15,7 +16,6 @@ enum { TREADLE_FROM, TREADLE_TO, TREADLE_SIDES };
 
 /* What a rank has of one tensor in both layouts. */
 typedef struct treadle_signature {
-  uint64_t key; /* 0: a free slot of the table */
   /* By layout: its pieces, by address, and how the cells of both layouts cut them. */
   uint64_t cuts[TREADLE_SIDES];
   uint64_t common;       /* how much of the pieces is in others of the same rank, in both layouts */
@@ -30,8 +30,8 @@ typedef struct treadle_signatures {
   uint64_t place[TREADLE_SIDES]; /* its places */
   bool placed[TREADLE_SIDES];
   treadle_holdings holdings[TREADLE_SIDES]; /* of the rank at hand */
-  treadle_signature *shares; /* an open hash table; how one layout's pieces are cut is there, too */
-  size_t share_count, share_capacity;
+  TREADLE_ARRAY(treadle_signature) shares;  /* how one layout's pieces are cut is there, too */
+  treadle_hash_index share_of;
   int64_t cuts;                                   /* parts that were looked at, of all ranks so far */
   treadle_pieces pieces[TREADLE_SIDES];           /* room to work in */
   treadle_piece_index piece_index[TREADLE_SIDES]; /* these pieces, of the tensor at hand */

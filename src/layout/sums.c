@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-enum { SLOTS = 1 << 18, PROBES = 16 };
+enum { SLOTS = 1 << 19, PROBES = 16 };
 
 typedef struct slot {
   _Atomic uint64_t key; /* 0: free */

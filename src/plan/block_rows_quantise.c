@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
+enum { MAX_CANDIDATES = 8, MOVED = 2, MOVED_OF_ALL = 4 /* what a sum is of */ };
 
 /* One rank that has all that is wanted; else the first's.
  * If one rank gives all values of a block, they count a byte each, as the codes that it could have made
@@ -124,11 +124,18 @@ out:
   return status;
 }
 
-static int64_t elems_in(const treadle_boxes *boxes, const treadle_box *other) {
-  int64_t elems = 0;
+/* How many elements of a part lie in a block, whose boxes are at hand. Mostly none: its columns tell it at once. */
+static int64_t elems_in(const treadle_block_row_walk *w, const treadle_rectangle *block, size_t part) {
+  const treadle_box *other = &w->part_boxes.items[part];
+  int64_t elems = 0, column = 0, last = 0;
   treadle_box met;
-  for (size_t i = 0; i < boxes->count; i++)
-    if (treadle_box_meet(&boxes->items[i], other, &met)) elems += treadle_box_elems(&met);
+  for (int a = w->blocks.first_column; a < w->blocks.tensor->naxes; a++) {
+    column += other->start[a] * w->blocks.weight[a];
+    last += (other->start[a] + other->size[a] - 1) * w->blocks.weight[a];
+  }
+  if (column >= block->column + block->columns || last < block->column) return 0;
+  for (size_t i = 0; i < w->boxes.count; i++)
+    if (treadle_box_meet(&w->boxes.items[i], other, &met)) elems += treadle_box_elems(&met);
   return elems;
 }
 
@@ -143,13 +150,13 @@ static treadle_status count_block(treadle_block_row_walk *w, const treadle_recta
   TRY(treadle_rectangle_boxes(&w->blocks, block, &w->boxes));
   for (size_t i = 0; i < w->parts.count; i++) {
     int64_t source = w->parts.items[i].op.source;
-    if (elems_in(&w->boxes, &w->part_boxes.items[i]) == 0) continue;
+    if (elems_in(w, block, i) == 0) continue;
     if (first >= 0) one = one && source == first;
     first = source;
   }
   bool scale = one; /* is still to be counted */
   for (size_t i = 0; i < w->parts.count; i++) {
-    int64_t elems = elems_in(&w->boxes, &w->part_boxes.items[i]);
+    int64_t elems = elems_in(w, block, i);
     if (elems == 0 || w->parts.items[i].op.source == w->rank) continue;
     w->parts.items[i].moved += elems * (one ? 1 : wide) + (scale ? (int64_t)sizeof(float) : 0);
     scale = false;
@@ -158,20 +165,23 @@ out:
   return status;
 }
 
-/* Do all parts reach from the first column of the block row to its last, so that all of its blocks are alike? */
-static bool columns_alike(const treadle_block_row_walk *w, const treadle_rectangle *of) {
+/* Do parts of two sources reach from the first column of the block row to its last, so that none of its blocks is of one source? */
+static bool none_is_of_one(const treadle_block_row_walk *w, const treadle_rectangle *of) {
   const treadle_blocks *b = &w->blocks;
+  int64_t first = -1;
   for (size_t i = 0; i < w->part_boxes.count; i++) {
-    int64_t columns = 1;
+    int64_t columns = 1, source = w->parts.items[i].op.source;
     for (int a = b->first_column; a < b->tensor->naxes; a++) columns *= w->part_boxes.items[i].size[a];
-    if (columns != of->columns) return false;
+    if (columns != of->columns) continue;
+    if (first >= 0 && source != first) return true;
+    first = source;
   }
-  return true;
+  return false;
 }
 
 /* What each part moves.
- * Three cases, the cheap ones first: all values are of one rank; all parts reach over all columns, so that
- * each block has values of several ranks; else each block is looked at alone. */
+ * Three cases, the cheap ones first: all values are of one rank; parts of two ranks reach over all columns, so
+ * that each block has values of several ranks; else each block is looked at alone. */
 static treadle_status count_moved(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   bool one = true;
@@ -184,7 +194,7 @@ static treadle_status count_moved(treadle_block_row_walk *w, const treadle_recta
     w->parts.items[0].moved += count * (int64_t)sizeof(float);
     return TREADLE_OK;
   }
-  if (columns_alike(w, of)) {
+  if (none_is_of_one(w, of)) {
     int64_t wide = (int64_t)treadle_dtype_bytes(treadle_layout_dtype(w->from, w->blocks.tensor));
     for (size_t i = 0; i < w->parts.count; i++)
       if (w->parts.items[i].op.source != w->rank)
@@ -413,39 +423,83 @@ static void count_scales(treadle_block_row_walk *w) {
   w->repeats = w->repeats || w->scales_left > blocks;
 }
 
-/* One row of blocks, of which this rank has nothing: its bytes are those of any other rank that has
- * nothing of it. The key has what the bytes follow from: the kin of the tensor, the block row, and the
- * rows and columns of codes and scales. It has neither rank nor expert. Bytes moved stand under the key,
- * bytes written under the key with its last bit turned. */
-static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
-                                const treadle_rectangle *all, int64_t down) {
-  treadle_status status = TREADLE_OK;
-  const treadle_counting *counting = w->sink->counting;
-  const treadle_blocks *b = &w->blocks;
-  const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / b->wide);
-  int64_t moved, written, end;
-  const int64_t numbers[] = {MOVED,
+/* A sum of rows [down, end) of blocks of which this rank has nothing: their bytes are those of any other
+ * rank that has nothing of them. The key has what the bytes follow from: the kin of the tensor, the rows of blocks, and the
+ * rows and columns of codes and scales; not the rank. Bytes moved stand under the key, bytes written under the key with its last
+ * bit turned. 0: no sum, since the scales lie in several places. */
+static uint64_t sum_key(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                        const treadle_rectangle *all, int64_t of, int64_t down, int64_t end) {
+  const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / w->blocks.wide);
+  if (!scales || end > scales->of.row + scales->of.rows) return 0;
+  const int64_t numbers[] = {of,
+                             treadle_blocks_sum_expert(&w->blocks, w->from, all->expert),
                              down,
+                             end,
                              codes->of.row,
                              codes->of.rows,
                              codes->of.column,
                              codes->of.columns,
-                             scales ? scales->of.column : 0,
-                             scales ? scales->of.columns : 0};
-  uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, counting->kin[w->tensor]);
-  if (scales && treadle_sums_find(counting->sums, key, &moved) &&
-      treadle_sums_find(counting->sums, key ^ 1, &written)) {
-    w->scales_left -= (all->columns + b->wide - 1) / b->wide;
-    w->sink->take_sum(w->sink, w->tensor, moved, written);
-    return TREADLE_OK;
-  }
+                             scales->of.column,
+                             scales->of.columns};
+  return treadle_hash_bytes(numbers, sizeof numbers, w->sink->counting->kin[w->tensor]);
+}
+
+static bool take_sum(treadle_block_row_walk *w, const treadle_rectangle *all, uint64_t key, int64_t rows) {
+  const treadle_counting *counting = w->sink->counting;
+  int64_t moved, written;
+  if (key == 0 || !treadle_sums_find(counting->sums, key, &moved) ||
+      !treadle_sums_find(counting->sums, key ^ 1, &written))
+    return false;
+  w->scales_left -= rows * ((all->columns + w->blocks.wide - 1) / w->blocks.wide);
+  w->sink->take_sum(w->sink, w->tensor, moved, written);
+  return true;
+}
+
+static void add_sum(const treadle_block_row_walk *w, uint64_t key) {
+  if (key == 0) return;
+  treadle_sums_add(w->sink->counting->sums, key, w->row_moved);
+  treadle_sums_add(w->sink->counting->sums, key ^ 1, w->row_written);
+}
+
+/* One row of blocks of which this rank has nothing. */
+static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                const treadle_rectangle *all, int64_t down) {
+  treadle_status status = TREADLE_OK;
+  int64_t end;
+  uint64_t key = sum_key(w, codes, all, MOVED, down, down + 1);
+  if (take_sum(w, all, key, 1)) return TREADLE_OK;
   w->by_row = true;
   w->row_moved = w->row_written = 0;
   TRY(quantise_block_rows(w, codes, all, 0, down, false, &end));
-  treadle_sums_add(counting->sums, key, w->row_moved);
-  treadle_sums_add(counting->sums, key ^ 1, w->row_written);
+  add_sum(w, key);
 out:
   w->by_row = false;
+  return status;
+}
+
+/* Codes that are the first ones with their row and column: of which this rank has nothing as a sum, others row by row, where
+ * rows are on several ranks, or in runs of rows. */
+static treadle_status quantise_codes(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                     const treadle_rectangle *all) {
+  treadle_status status = TREADLE_OK;
+  int64_t down = all->row / w->blocks.high,
+          end = (all->row + all->rows + w->blocks.high - 1) / w->blocks.high;
+  bool sums = w->sink->counting && !w->repeats && w->from->ops->holders_apart;
+  bool untouched = sums && !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, end);
+  uint64_t key = untouched ? sum_key(w, codes, all, MOVED_OF_ALL, down, end) : 0;
+  if (take_sum(w, all, key, end - down)) return TREADLE_OK;
+  bool simple; /* mostly all of it is on one rank, so that block rows need not be looked at */
+  TRY(find_whole(w, all, &simple));
+  w->row_moved = w->row_written = 0;
+  while (down < end) {
+    if (sums && !simple && !untouched &&
+        !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, down + 1))
+      TRY(count_row(w, codes, all, down++));
+    else
+      TRY(quantise_block_rows(w, codes, all, 0, down, simple, &down));
+  }
+  add_sum(w, key);
+out:
   return status;
 }
 
@@ -461,16 +515,9 @@ treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t te
     int nth = 0;
     for (size_t k = i; k-- > 0 && w->codes.items[k].of.expert == of->expert;)
       nth += w->codes.items[k].of.row == of->row && w->codes.items[k].of.column == of->column;
-    bool simple = true; /* mostly all of it is on one rank, so that block rows need not be looked at */
-    if (nth == 0) TRY(find_whole(w, &all, &simple));
-    bool by_row = w->sink->counting && nth == 0 && !simple && !w->repeats &&
-                  treadle_blocks_by_row(&w->blocks, w->from, tensor);
-    for (int64_t down = all.row / w->blocks.high; down * w->blocks.high < all.row + all.rows;) {
-      if (by_row && !treadle_blocks_touched(&w->blocks, &w->held, of->expert, down))
-        TRY(count_row(w, codes, &all, down++));
-      else
-        TRY(quantise_block_rows(w, codes, &all, nth, down, simple, &down));
-    }
+    if (nth == 0) TRY(quantise_codes(w, codes, &all));
+    for (int64_t down = all.row / w->blocks.high; nth > 0 && down * w->blocks.high < all.row + all.rows;)
+      TRY(quantise_block_rows(w, codes, &all, nth, down, false, &down));
   }
   if (w->scales_left != 0)
     status = treadle_fail(TREADLE_DIFFERENT,

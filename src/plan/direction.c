@@ -133,9 +133,10 @@ static treadle_status emit_part(void *context, const treadle_box *box, int32_t w
   return emit(to->walk, box, wave, to->from);
 }
 
-/* Cuts a box by waves. */
+/* Cuts a box by waves, where these matter. */
 static treadle_status emit_waves(walk *w, const treadle_box *box, const source *from) {
   emission to = {w, from};
+  if (w->sink->counting) return emit(w, box, 0, from);
   return w->step->cut(w->self, w->piece->tensor, box, emit_part, &to);
 }
 
@@ -337,6 +338,25 @@ out:
   return status;
 }
 
+/* Bytes alone: what this window or this rank has already, and all else as a sum. Whoever has it, it moves the same bytes, so
+ * nobody is asked. */
+static treadle_status count_piece(walk *w, const treadle_piece *piece) {
+  treadle_status status = TREADLE_OK;
+  int64_t elems = 0;
+  treadle_dtype there = treadle_layout_dtype(w->from, &w->from->model->tensors[piece->tensor]);
+  w->rest.count = 0;
+  TRY(treadle_array_push(&w->rest, piece->box));
+  if (w->copies.count > 1) TRY(take_held(w, &piece->box, &w->copies, &w->near_copies, true));
+  TRY(take_held(w, &piece->box, &w->held, &w->near_held, false));
+  TRY(treadle_cuts_add(&w->sink->cuts, w->rest.count));
+  for (size_t i = 0; i < w->rest.count; i++) elems += treadle_box_elems(&w->rest.items[i]);
+  w->sink->take_sum(w->sink, piece->tensor,
+                    elems * (int64_t)treadle_dtype_narrower_bytes(there, piece->dtype),
+                    elems * (int64_t)treadle_dtype_bytes(piece->dtype));
+out:
+  return status;
+}
+
 /* Destination cells outside, source cells of each inside: so each box that is taken lies in one cell of
  * each layout, as lanes want it. With own_only boxes are narrowed first, so that cells nobody wants are
  * not asked for. */
@@ -351,6 +371,7 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
   if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
+  if (w->sink->counting) return count_piece(w, piece);
   treadle_box held = piece->box;
   bool here = true;
   if (w->sink->own_only) TRY(narrow(w, &held, &here));

@@ -15,7 +15,7 @@ typedef struct treadle_sink {
                                    const treadle_block_row_part *parts);
   treadle_cuts cuts; /* parts that were looked at; `all` is set beforehand */
   bool no_sources;   /* sources are not wanted: only which destination bytes have which wave */
-  /* A row of blocks whose bytes are known; only where counting is not NULL. */
+  /* Bytes that nobody has to be asked for; only where counting is not NULL. */
   void (*take_sum)(struct treadle_sink *sink, int32_t tensor, int64_t moved, int64_t written);
   const treadle_counting *counting;
   bool

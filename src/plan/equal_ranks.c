@@ -9,17 +9,10 @@
 #include "plan/equal_ranks.h"
 
 #include "base/hash.h"
+#include "base/hash_index.h"
 #include "layout/blocks.h"
 #include "layout/signatures.h"
 #include "plan/lanes.h"
-
-#include <string.h>
-
-/* An open hash table of the sets met so far. */
-typedef struct kind_slot {
-  uint64_t mark; /* 0: free */
-  int32_t set;
-} kind_slot;
 
 /* What is known of a rank: how its windows lie and what its pieces have in common; and with that, where both windows
  * hold the same. */
@@ -53,7 +46,7 @@ static treadle_status hash_window(treadle_signatures *signatures, const treadle_
     plain = treadle_hash_more(plain, data);
     paired = treadle_hash_more(paired, data ^ pairs);
   }
-  hash->window[side] = plain ? plain : 1;
+  hash->window[side] = plain;
   hash->plain = treadle_hash_more(hash->plain, plain);
   hash->paired = treadle_hash_more(hash->paired, paired);
 out:
@@ -70,36 +63,27 @@ static treadle_status sign(treadle_signatures *signatures, const treadle_lanes *
   TRY(hash_window(signatures, lanes, TREADLE_TO, &hash, &common));
   hash.plain = treadle_hash_more(hash.plain, common);
   hash.paired = treadle_hash_more(hash.paired, common);
-  if (hash.plain == 0) hash.plain = 1;
-  if (hash.paired == 0) hash.paired = 1;
   *of_rank = hash;
 out:
   return status;
 }
 
-static kind_slot *find_kind(kind_slot *slots, size_t mask, uint64_t mark) {
-  size_t at = (size_t)mark & mask;
-  while (slots[at].mark != 0 && slots[at].mark != mark) at = (at + 1) & mask;
-  return &slots[at];
-}
-
-/* Fills first_p[count]: of each set, the first one with the same mark. The slots are taken again. */
-static treadle_status find_first(int32_t count, const uint64_t *of, kind_slot *slots, size_t capacity,
+/* Fills first_p[count]: of each set, the first one with the same mark. */
+static treadle_status find_first(int32_t count, const uint64_t *of, treadle_hash_index *set_of,
                                  int32_t **first_p) {
+  treadle_status status = TREADLE_OK;
   *first_p = treadle_alloc_array((size_t)count, sizeof **first_p);
   if (!*first_p) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  memset(slots, 0, capacity * sizeof *slots);
-  for (int32_t set = 0; set < count; set++) {
-    kind_slot *slot = find_kind(slots, capacity - 1, of[set]);
-    if (slot->mark == 0) *slot = (kind_slot){of[set], set};
-    (*first_p)[set] = slot->set;
-  }
-  return TREADLE_OK;
+  treadle_hash_index_clear(set_of);
+  for (int32_t set = 0; set < count; set++)
+    TRY(treadle_hash_index_put(set_of, of[set], set, &(*first_p)[set]));
+out:
+  return status;
 }
 
 /* Numbers sets in the order of their lowest ranks, and notes those. known: the marks of each, as it was numbered. */
 static treadle_status number_sets(treadle_equal_ranks *equal_ranks, int64_t ranks, const marks *known,
-                                  kind_slot *slots, size_t capacity) {
+                                  treadle_hash_index *set_of) {
   treadle_status status = TREADLE_OK;
   int32_t *number = treadle_alloc_array((size_t)equal_ranks->count, sizeof *number), count = 0;
   uint64_t *one = treadle_alloc_array((size_t)equal_ranks->count, sizeof *one);
@@ -117,10 +101,10 @@ static treadle_status number_sets(treadle_equal_ranks *equal_ranks, int64_t rank
     equal_ranks->of[rank] = *is - 1;
   }
   for (int32_t i = 0; i < count; i++) one[i] = known[old[i]].plain;
-  TRY(find_first(count, one, slots, capacity, &equal_ranks->like));
+  TRY(find_first(count, one, set_of, &equal_ranks->like));
   for (int side = 0; side < TREADLE_SIDES; side++) {
     for (int32_t i = 0; i < count; i++) one[i] = known[old[i]].window[side];
-    TRY(find_first(count, one, slots, capacity, &equal_ranks->cut[side]));
+    TRY(find_first(count, one, set_of, &equal_ranks->cut[side]));
   }
 out:
   treadle_free(number);
@@ -141,17 +125,15 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
   treadle_signatures signatures = {0};
   treadle_lanes lanes = {0};
   treadle_rank_signature *places = NULL;
-  marks *known = NULL; /* by set */
-  kind_slot *slots = NULL;
-  size_t ranks = (size_t)from->ranks, capacity = 16;
+  marks *known = NULL;             /* by set */
+  treadle_hash_index set_of = {0}; /* by mark */
+  size_t ranks = (size_t)from->ranks;
   *equal_ranks = (treadle_equal_ranks){0};
   TRY(treadle_layout_check_table(from));
-  while (capacity < 2 * ranks) capacity *= 2;
   places = treadle_alloc_array(ranks, sizeof *places);
   known = treadle_alloc_array(ranks, sizeof *known);
-  slots = treadle_alloc_array(capacity, sizeof *slots);
   equal_ranks->of = treadle_alloc_array(ranks, sizeof *equal_ranks->of);
-  if (!places || !known || !slots || !equal_ranks->of)
+  if (!places || !known || !equal_ranks->of)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: no memory for %zu ranks", ranks));
   TRY(treadle_signatures_create(from, to, &signatures));
   TRY(treadle_lanes_create(from, to, 1, &lanes));
@@ -162,23 +144,19 @@ static treadle_status create(const treadle_layout *from, const treadle_layout *t
       marks of_rank;
       TRY(sign(&signatures, &lanes, places[i].rank, &of_rank));
       if (i == 0) TRY(treadle_signatures_check(&signatures, count_places(places, ranks)));
-      uint64_t mark = paired ? of_rank.paired : of_rank.plain;
-      kind_slot *slot = find_kind(slots, capacity - 1, mark);
-      if (slot->mark == 0) {
-        known[equal_ranks->count] = of_rank;
-        *slot = (kind_slot){mark, equal_ranks->count++};
-      }
-      set = slot->set;
+      TRY(treadle_hash_index_put(&set_of, paired ? of_rank.paired : of_rank.plain, equal_ranks->count,
+                                 &set));
+      if (set == equal_ranks->count) known[equal_ranks->count++] = of_rank;
     }
     equal_ranks->of[places[i].rank] = set;
   }
-  TRY(number_sets(equal_ranks, from->ranks, known, slots, capacity));
+  TRY(number_sets(equal_ranks, from->ranks, known, &set_of));
 out:
   treadle_signatures_release(&signatures);
   treadle_lanes_release(&lanes);
   treadle_free(places);
   treadle_free(known);
-  treadle_free(slots);
+  treadle_hash_index_release(&set_of);
   if (status != TREADLE_OK) treadle_equal_ranks_release(equal_ranks);
   return status;
 }

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "base/dtype.h"
+#include "base/hash_index.h"
 #include "layout/signatures.h"
 
 #include <stdlib.h>
@@ -10,45 +11,29 @@
 /* The wave of an element is where it comes in its lane, as a fraction, times the number of waves. Where
  * it comes: the tensor among those of its lane in model order, then the row of its atom in the common box
  * [rows, row_elems]. */
-/* An open hash table over lane keys, alive while positions are counted. */
-typedef struct slot {
-  uint64_t key; /* 0: free */
-  int32_t count;
-} slot;
-
-/* The table is at most half full, so that there is a free slot. */
-static slot *find(slot *slots, size_t mask, uint64_t key) {
-  size_t at = (size_t)key & mask;
-  while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & mask;
-  slots[at].key = key;
-  return &slots[at];
-}
-
 /* The first pass counts those before each tensor, the second one says how many there are: a pattern in
  * layers 0 to 3 that lie alike has before = 0, 1, 2, 3 and count = 4. */
 treadle_status treadle_lanes_create(const treadle_layout *from, const treadle_layout *to,
                                     int64_t page_bytes, treadle_lanes *lanes) {
   treadle_status status = TREADLE_OK;
   int32_t tensors = from->model->tensor_count;
-  size_t capacity = 16;
-  while (capacity < 2 * (size_t)tensors) capacity *= 2;
+  treadle_hash_index lane_of = {0};
   *lanes = (treadle_lanes){.from = from, .to = to, .page_bytes = page_bytes, .waves = 1};
-  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
-  uint64_t *keys = treadle_alloc_array((size_t)tensors + 1, sizeof *keys);
+  int32_t *lane =
+      treadle_alloc_array((size_t)tensors + 1, sizeof *lane); /* by tensor; the first one of it */
+  int32_t *count = treadle_alloc_array((size_t)tensors + 1, sizeof *count); /* by lane */
   lanes->positions = treadle_alloc_array((size_t)tensors + 1, sizeof *lanes->positions);
-  if (!slots || !keys || !lanes->positions) {
-    status = treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-    goto out;
-  }
+  if (!lane || !count || !lanes->positions) TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"));
+  TRY(treadle_hash_index_reserve(&lane_of, (size_t)tensors));
   for (int32_t t = 0; t < tensors; t++) {
-    keys[t] = treadle_tensor_kin(from, to, t);
-    lanes->positions[t].before = find(slots, capacity - 1, keys[t])->count++;
+    TRY(treadle_hash_index_put(&lane_of, treadle_tensor_kin(from, to, t), t, &lane[t]));
+    lanes->positions[t].before = count[lane[t]]++;
   }
-  for (int32_t t = 0; t < tensors; t++)
-    lanes->positions[t].count = find(slots, capacity - 1, keys[t])->count;
+  for (int32_t t = 0; t < tensors; t++) lanes->positions[t].count = count[lane[t]];
 out:
-  treadle_free(slots);
-  treadle_free(keys);
+  treadle_hash_index_release(&lane_of);
+  treadle_free(lane);
+  treadle_free(count);
   if (status != TREADLE_OK) treadle_lanes_release(lanes);
   return status;
 }

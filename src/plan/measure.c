@@ -89,20 +89,20 @@ out:
 
 /* Both directions, for pages alone. What is known of plain windows is not looked for. */
 static treadle_status walk_pages(treadle_plan *plan, const treadle_lanes *lanes,
-                                 const treadle_window_tracks *films, treadle_window_lives *lives) {
+                                 const treadle_window_tracks *tracks, treadle_window_lives *lives) {
   treadle_status status = TREADLE_OK;
   treadle_page_sink forward = treadle_page_sink_make(lives->to, plan->page_bytes, &plan->arrangement);
   treadle_page_sink back = treadle_page_sink_make(lives->from, plan->page_bytes, NULL);
   const treadle_track_target target = {lives->to, &plan->arrangement};
   forward.sink.cuts.all = back.sink.cuts.all = plan->cuts_of_all;
-  if (films && !plan->arrangement.shift)
-    memcpy(lives->to, films->to, (size_t)lives->to_count * sizeof *films->to);
-  else if (films)
-    TRY(treadle_tracks_play(lanes, films->kin, TREADLE_TO, plan->rank, plan->cuts_of_all, &target, 1));
+  if (tracks && !plan->arrangement.shift)
+    memcpy(lives->to, tracks->to, (size_t)lives->to_count * sizeof *tracks->to);
+  else if (tracks)
+    TRY(treadle_tracks_play_to(tracks, plan->rank, plan->cuts_of_all, plan->waves, &target, 1));
   else
     TRY(treadle_direction_walk(lanes, plan->from, plan->to, plan->rank, &forward.sink));
-  if (films)
-    memcpy(lives->from, films->from, (size_t)lives->from_count * sizeof *films->from);
+  if (tracks)
+    memcpy(lives->from, tracks->from, (size_t)lives->from_count * sizeof *tracks->from);
   else if (!plan->keep_params)
     TRY(treadle_direction_walk(lanes, plan->to, plan->from, plan->rank, &back.sink));
 out:
@@ -120,10 +120,10 @@ static void take_bytes(const treadle_plan_info *like, treadle_plan_info *info) {
 }
 
 treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
-                                       const treadle_window_tracks *films, const treadle_plan_info *like,
+                                       const treadle_window_tracks *tracks, const treadle_plan_info *like,
                                        treadle_plan_info *info_p) {
   treadle_status status = TREADLE_OK;
-  treadle_lanes lanes = {0};
+  treadle_lanes made = {0};
   treadle_window_lives lives = {0};
   const treadle_arrangement *arrangement = treadle_plan_base_choose(plan_base, cap_bytes);
   treadle_plan plan = {.from = plan_base->from,
@@ -141,14 +141,15 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
                        .plain_to_pages = plan_base->arrangements[0].to_pages,
                        .arrangement = *arrangement,
                        .lossless = treadle_plan_is_lossless(plan_base->from, plan_base->to)};
-  TRY(treadle_lanes_create(plan.from, plan.to, plan.page_bytes, &lanes));
+  if (!tracks) TRY(treadle_lanes_create(plan.from, plan.to, plan.page_bytes, &made));
+  treadle_lanes lanes = tracks ? *tracks->lanes : made;
   lanes.waves = waves;
   TRY(treadle_window_lives_create(plan.from_pages, plan.to_pages, &lives));
   lives.arrangement = &plan.arrangement;
   lives.kept = plan.keep_params;
-  if (films && !like && !plan.keep_params) TRY(treadle_tally(&plan, &lanes, films));
-  if (like || (films && !plan.keep_params))
-    TRY(walk_pages(&plan, &lanes, films, &lives));
+  if (tracks && !like && !plan.keep_params) TRY(treadle_tally(&plan, &lanes, tracks));
+  if (like || (tracks && !plan.keep_params))
+    TRY(walk_pages(&plan, &lanes, tracks, &lives));
   else
     TRY(walk_all(&plan, &lanes, &lives));
   treadle_window_lives_settle(&lives);
@@ -158,7 +159,7 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
   if (like) take_bytes(like, info_p);
 out:
   treadle_window_lives_release(&lives);
-  treadle_lanes_release(&lanes);
+  treadle_lanes_release(&made);
   return status;
 }
 

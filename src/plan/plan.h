@@ -125,12 +125,14 @@ typedef struct treadle_plan_base_options {
   bool small_pages;                 /* tests: pages from 64 bytes on */
   treadle_cuts_of_all *cuts_of_all; /* of the report that these belong to; NULL: of none */
   const struct treadle_window_tracks
-      *films; /* of plain windows with 4096 waves; NULL: they are not known */
+      *tracks; /* of plain windows with 4096 waves; NULL: they are not known */
 } treadle_plan_base_options;
 
 /* When each page of a rank's windows is touched, as their layouts have them; settled. */
 typedef struct treadle_window_tracks {
   const struct treadle_page_life *from, *to;
+  const struct treadle_lanes *lanes;  /* of the pair */
+  const struct treadle_tracks *of_to; /* of the to-window, for its arrangements; NULL: they are not kept */
   const uint64_t *kin; /* treadle_kin_list of the pair: bytes are found once for tensors that lie alike */
   struct treadle_sums *sums; /* of all ranks of the pair */
 } treadle_window_tracks;
@@ -163,10 +165,10 @@ const treadle_arrangement *treadle_plan_base_choose(const treadle_plan_base *pla
 treadle_status treadle_plan_make_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
                                     treadle_plan **plan_p);
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
- * digest. films: of its plain windows with so many waves; like: the figures of a rank that
+ * digest. tracks: of its plain windows with so many waves; like: the figures of a rank that
  * moves the same bytes; NULL: they are not known. */
 treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
-                                       const treadle_window_tracks *films, const treadle_plan_info *like,
+                                       const treadle_window_tracks *tracks, const treadle_plan_info *like,
                                        treadle_plan_info *info_p);
 
 /* Refuses layouts of different models or rank counts, a rank that is none, a page size that is none. */

@@ -39,7 +39,7 @@ const treadle_arrangement *treadle_plan_base_choose(const treadle_plan_base *pla
 static treadle_status play_back(treadle_plan_base *plan_base, const treadle_lanes *lanes,
                                 treadle_window_lives *lives) {
   treadle_status status = TREADLE_OK;
-  const treadle_page_life *known = plan_base->options.films ? plan_base->options.films->from : NULL;
+  const treadle_page_life *known = plan_base->options.tracks ? plan_base->options.tracks->from : NULL;
   TRY(treadle_window_lives_create(plan_base->arrangements[0].from_pages, 0, lives));
   if (known) {
     memcpy(lives->from, known, (size_t)lives->from_count * sizeof *known);
@@ -60,22 +60,22 @@ static treadle_status play(treadle_plan_base *plan_base, treadle_lanes *lanes) {
   const treadle_arrangement *plain = &plan_base->arrangements[0];
   treadle_window_lives lives = {0}, others[TREADLE_ARRANGEMENTS] = {0};
   treadle_page_sink sinks[TREADLE_ARRANGEMENTS];
-  const treadle_window_tracks *films = plan_base->options.films;
+  const treadle_window_tracks *tracks = plan_base->options.tracks;
   lanes->waves = TREADLE_MAX_WAVES;
   for (int32_t i = 0; i < plan_base->count; i++) {
     TRY(treadle_window_lives_create(0, plan_base->arrangements[i].to_pages, &others[i]));
     sinks[i] = treadle_page_sink_make(others[i].to, page_bytes, &plan_base->arrangements[i]);
     if (i > 0) sinks[i - 1].also = &sinks[i];
   }
-  if (films) memcpy(others[0].to, films->to, (size_t)plain->to_pages * sizeof *films->to);
+  if (tracks) memcpy(others[0].to, tracks->to, (size_t)plain->to_pages * sizeof *tracks->to);
   sinks[0].sink.cuts.all = plan_base->options.cuts_of_all;
-  if (films && plan_base->count > 1) {
+  if (tracks && plan_base->count > 1) {
     treadle_track_target targets[TREADLE_ARRANGEMENTS];
     for (int32_t i = 1; i < plan_base->count; i++)
       targets[i - 1] = (treadle_track_target){others[i].to, &plan_base->arrangements[i]};
-    TRY(treadle_tracks_play(lanes, films->kin, TREADLE_TO, plan_base->rank, plan_base->options.cuts_of_all,
-                            targets, plan_base->count - 1));
-  } else if (!films) {
+    TRY(treadle_tracks_play_to(tracks, plan_base->rank, plan_base->options.cuts_of_all, TREADLE_MAX_WAVES,
+                               targets, plan_base->count - 1));
+  } else if (!tracks) {
     TRY(treadle_direction_walk(lanes, plan_base->from, plan_base->to, plan_base->rank, &sinks[0].sink));
   }
   TRY(play_back(plan_base, lanes, &lives));
@@ -142,10 +142,11 @@ treadle_status treadle_plan_base_create(const treadle_layout *from, const treadl
                                         const treadle_plan_base_options *options,
                                         treadle_plan_base *plan_base) {
   treadle_status status = TREADLE_OK;
-  treadle_lanes lanes = {0};
+  treadle_lanes made = {0};
   treadle_resident_runs runs = {0};
   TRY(treadle_plan_base_plain(from, to, rank, options, plan_base));
-  TRY(treadle_lanes_create(from, to, options->page_bytes, &lanes));
+  if (!options->tracks) TRY(treadle_lanes_create(from, to, options->page_bytes, &made));
+  treadle_lanes lanes = options->tracks ? *options->tracks->lanes : made;
   if (options->alias) {
     TRY(treadle_resident_runs_find(&lanes, rank, options->page_bytes, &runs));
     for (int i = 0; i < THRIFTS; i++) {
@@ -161,7 +162,7 @@ treadle_status treadle_plan_base_create(const treadle_layout *from, const treadl
     if (plan_base->cap_min[i] < plan_base->cap_min_bytes) plan_base->cap_min_bytes = plan_base->cap_min[i];
   prune(plan_base);
 out:
-  treadle_lanes_release(&lanes);
+  treadle_lanes_release(&made);
   treadle_array_release(&runs);
   if (status != TREADLE_OK) treadle_plan_base_release(plan_base);
   return status;

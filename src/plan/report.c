@@ -41,7 +41,7 @@ typedef struct turn {
   bool second;
   const int32_t *like; /* the first set with the same bytes; NULL: none are known to have them */
   size_t *pairs;       /* bytes received, [ranks * ranks] */
-  treadle_lanes *lanes;
+  int32_t waves;       /* that windows are played with */
 } turn;
 
 static bool is_its_turn(const turn *t, int32_t set) { return (t->like && t->like[set] < set) == t->second; }
@@ -61,6 +61,18 @@ out:
 }
 
 /* ---- Plain windows ---- */
+
+/* Tracks are played with several numbers of waves. They are kept where there is room for all that are made. */
+static void keep(treadle_report *report, int side, int32_t set, treadle_tracks *tracks) {
+  enum { MOST = 1 << 21 };
+  size_t size = treadle_tracks_size(tracks);
+  if (atomic_fetch_add(&report->kept_tracks, size) + size <= MOST) {
+    report->tracks[side][set] = tracks;
+  } else {
+    atomic_fetch_sub(&report->kept_tracks, size);
+    treadle_tracks_destroy(tracks);
+  }
+}
 
 /* Both windows of a set, each once for all sets that are cut alike. */
 static treadle_status play_kind(void *of, int32_t set) {
@@ -83,8 +95,12 @@ static treadle_status play_kind(void *of, int32_t set) {
     treadle_free(lives.to);
     *at = lives.from;
     const treadle_track_target target = {*at, NULL};
-    TRY(treadle_tracks_play(t->lanes, report->kin, side, rank, &report->cuts, &target, 1));
+    treadle_tracks *tracks = report->tracks[side][set];
+    bool made = !tracks;
+    if (made) TRY(treadle_tracks_create(&report->lanes, report->kin, side, rank, &report->cuts, &tracks));
+    treadle_tracks_play(tracks, t->waves, &target, 1);
     treadle_window_lives_settle(&(treadle_window_lives){.from = *at, .from_count = pages});
+    if (made) keep(report, side, set, tracks);
   }
 out:
   return status;
@@ -93,28 +109,31 @@ out:
 /* The plain windows of all sets, with a number of waves. */
 static treadle_status play_kinds(treadle_report *report, int32_t waves) {
   treadle_status status;
-  treadle_lanes lanes = {0};
-  turn t = {report, "windows of equal ranks", report->equal_ranks.count, .lanes = &lanes};
+  size_t count = (size_t)report->equal_ranks.count;
+  turn t = {report, "windows of equal ranks", report->equal_ranks.count, .waves = waves};
   for (int side = 0; side < TREADLE_SIDES; side++) {
-    if (!report->lives[side])
-      report->lives[side] =
-          treadle_alloc_array((size_t)report->equal_ranks.count, sizeof *report->lives[side]);
-    if (!report->lives[side]) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
+    if (!report->lives[side]) report->lives[side] = treadle_alloc_array(count, sizeof *report->lives[side]);
+    if (!report->tracks[side])
+      report->tracks[side] = treadle_alloc_array(count, sizeof *report->tracks[side]);
+    if (!report->lives[side] || !report->tracks[side])
+      return treadle_fail(TREADLE_NO_MEMORY, "no memory for a report");
   }
   if (!report->kin) TRY(treadle_kin_list(report->from, report->to, &report->kin));
   if (!report->sums) TRY(treadle_sums_create(&report->sums));
-  TRY(treadle_lanes_create(report->from, report->to, (int64_t)report->info.page_bytes, &lanes));
-  lanes.waves = waves;
   TRY(take_turns(&t, play_kind));
 out:
-  treadle_lanes_release(&lanes);
   return status;
 }
 
-static treadle_window_tracks films_of(const treadle_report *report, int32_t set) {
-  return (treadle_window_tracks){report->lives[TREADLE_FROM][report->equal_ranks.cut[TREADLE_FROM][set]],
-                                 report->lives[TREADLE_TO][report->equal_ranks.cut[TREADLE_TO][set]],
-                                 report->kin, report->sums};
+static treadle_window_tracks tracks_of(const treadle_report *report, int32_t set) {
+  const int32_t from = report->equal_ranks.cut[TREADLE_FROM][set],
+                to = report->equal_ranks.cut[TREADLE_TO][set];
+  return (treadle_window_tracks){.from = report->lives[TREADLE_FROM][from],
+                                 .to = report->lives[TREADLE_TO][to],
+                                 .lanes = &report->lanes,
+                                 .of_to = report->tracks[TREADLE_TO][to],
+                                 .kin = report->kin,
+                                 .sums = report->sums};
 }
 
 /* ---- The smallest cap ---- */
@@ -135,12 +154,12 @@ static treadle_status lay_plan_base(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
   treadle_plan_base *plan_base = &report->plan_bases[set];
-  const treadle_window_tracks films = films_of(report, set);
+  const treadle_window_tracks tracks = tracks_of(report, set);
   treadle_plan_base_options terms = plan_base->options;
-  terms.films = &films;
+  terms.tracks = &tracks;
   treadle_status status =
       treadle_plan_base_create(report->from, report->to, report->equal_ranks.first[set], &terms, plan_base);
-  plan_base->options.films = NULL;
+  plan_base->options.tracks = NULL;
   return status;
 }
 
@@ -178,11 +197,11 @@ static treadle_status measure_set(void *of, int32_t set) {
   const turn *t = of;
   treadle_report *report = t->report;
   treadle_plan_info *info = &report->infos[set];
-  const treadle_window_tracks films = films_of(report, set);
+  const treadle_window_tracks tracks = tracks_of(report, set);
   if (!is_its_turn(t, set)) return TREADLE_OK;
   treadle_status status =
       treadle_plan_measure_on(&report->plan_bases[set], report->info.waves, (int64_t)report->info.cap_bytes,
-                              &films, t->second ? &report->infos[t->like[set]] : NULL, info);
+                              &tracks, t->second ? &report->infos[t->like[set]] : NULL, info);
   info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }
@@ -202,20 +221,18 @@ out:
 
 static treadle_status measure_pair(void *of, int32_t rank) {
   const turn *t = of;
-  return treadle_plan_add_inbound(t->lanes, rank, &t->report->cuts,
+  return treadle_plan_add_inbound(&t->report->lanes, rank, &t->report->cuts,
                                   t->pairs + rank * t->report->info.ranks);
 }
 
 /* Bytes by pair: the link load; pairs where they are few. */
 static treadle_status measure_pairs(treadle_report *report) {
   treadle_status status = TREADLE_OK;
-  treadle_lanes lanes = {0};
   size_t ranks = (size_t)report->info.ranks, most = 0;
   size_t *pairs = treadle_alloc_array(ranks * ranks, sizeof *pairs);
-  turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs, .lanes = &lanes};
+  turn t = {report, "bytes by pair: rank", (int32_t)ranks, .pairs = pairs};
   double sum = 0;
   if (!pairs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes by pair"));
-  TRY(treadle_lanes_create(report->from, report->to, (int64_t)report->info.page_bytes, &lanes));
   TRY(take_turns(&t, measure_pair));
   for (size_t rank = 0; rank < ranks; rank++) {
     size_t load = 0;
@@ -230,7 +247,6 @@ static treadle_status measure_pairs(treadle_report *report) {
     pairs = NULL;
   }
 out:
-  treadle_lanes_release(&lanes);
   treadle_free(pairs);
   return status;
 }
@@ -271,6 +287,7 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
   const treadle_plan_base_options terms = {.page_bytes = (int64_t)report->info.page_bytes,
                                            .alias = options->alias,
                                            .cuts_of_all = &report->cuts};
+  TRY(treadle_lanes_create(report->from, report->to, (int64_t)report->info.page_bytes, &report->lanes));
   TRY(find_cap_min(report, &terms));
   TRY(choose_cap(report, options));
   report->info.waves = treadle_plan_waves(report->from, report->to, (int64_t)report->info.page_bytes,
@@ -374,7 +391,11 @@ void treadle_report_destroy(treadle_report *report) {
     for (int32_t i = 0; report->lives[side] && i < report->equal_ranks.count; i++)
       treadle_free(report->lives[side][i]);
     treadle_free(report->lives[side]);
+    for (int32_t i = 0; report->tracks[side] && i < report->equal_ranks.count; i++)
+      treadle_tracks_destroy(report->tracks[side][i]);
+    treadle_free(report->tracks[side]);
   }
+  treadle_lanes_release(&report->lanes);
   treadle_free(report->kin);
   treadle_sums_destroy(report->sums);
   treadle_equal_ranks_release(&report->equal_ranks);

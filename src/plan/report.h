@@ -7,6 +7,7 @@
 
 #include "base/watch.h"
 #include "plan/equal_ranks.h"
+#include "plan/lanes.h"
 #include "plan/plan.h"
 
 enum {
@@ -22,8 +23,11 @@ struct treadle_report {
   treadle_plan_info *infos;        /* figures of one rank of each set; [1] for one rank */
   treadle_plan_base *plan_bases;   /* what they were measured on; [count] */
   int32_t plan_base_count;
-  struct treadle_sums *sums; /* of bytes */
-  uint64_t *kin;             /* treadle_kin_list */
+  struct treadle_sums *sums;         /* of bytes */
+  uint64_t *kin;                     /* treadle_kin_list */
+  treadle_lanes lanes;               /* of all ranks */
+  struct treadle_tracks **tracks[2]; /* by layout and set, like lives; NULL: not kept */
+  _Atomic size_t kept_tracks;        /* the sizes of those that are */
   struct treadle_page_life *
       *lives[2];            /* by layout and set: of its plain windows, with the waves at hand; of the first
                                                 set that is cut alike */

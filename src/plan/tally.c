@@ -3,12 +3,8 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/hash_index.h"
 #include "plan/sinks.h"
-
-typedef struct slot { /* of an open hash table */
-  uint64_t key;       /* 0: free */
-  int32_t tensor;     /* that counts for all with this key */
-} slot;
 
 typedef struct tally {
   const treadle_layout *layouts[TREADLE_SIDES];
@@ -29,7 +25,7 @@ static uint64_t hash_holdings(const tally *t, uint64_t key, int32_t tensor) {
   for (int side = 0; side < TREADLE_SIDES; side++) {
     const treadle_holdings *h = &t->holdings[side];
     const treadle_form *forms = treadle_layout_forms(t->layouts[side]);
-    key = treadle_hash_more(key, h->at[tensor] >= 0 ? h->list.items[h->at[tensor]].pieces : 0);
+    key = treadle_hash_more(key, h->at[tensor] >= 0 ? h->list.items[h->at[tensor]].apart : 0);
     key = treadle_hash_more(key, forms ? (uint64_t)forms[tensor].like : 0);
   }
   return key;
@@ -41,32 +37,25 @@ static uint64_t key_of(const tally *t, int32_t tensor) {
   const treadle_tensor *of = &t->layouts[0]->model->tensors[tensor];
   int32_t beside = of->scale_of >= 0 ? of->scale_of : of->scale;
   uint64_t key = hash_holdings(t, 0, tensor);
-  if (beside >= 0) key = hash_holdings(t, key, beside);
-  return key ? key : 1;
+  return beside >= 0 ? hash_holdings(t, key, beside) : key;
 }
 
 /* Which tensors count for others.
  * times[t] is 0 for those that another one counts for: of layers 0 to 31 that lie alike, 32 and 31 zeros. */
 static treadle_status count_times(tally *t) {
-  int32_t tensors = t->layouts[0]->model->tensor_count;
-  size_t capacity = 16;
-  while (capacity < 2 * (size_t)tensors) capacity *= 2;
-  slot *slots = treadle_alloc_array(capacity, sizeof *slots);
+  treadle_status status = TREADLE_OK;
+  int32_t tensors = t->layouts[0]->model->tensor_count, counts;
+  treadle_hash_index first = {0}; /* the tensor that counts for all with a key */
   t->times = treadle_alloc_array((size_t)tensors + 1, sizeof *t->times);
-  if (!slots || !t->times) {
-    treadle_free(slots);
-    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  }
+  if (!t->times) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   for (int32_t i = 0; i < tensors; i++) {
     if (!is_held(t, TREADLE_FROM, i) && !is_held(t, TREADLE_TO, i)) continue;
-    uint64_t key = key_of(t, i);
-    size_t at = (size_t)key & (capacity - 1);
-    while (slots[at].key != 0 && slots[at].key != key) at = (at + 1) & (capacity - 1);
-    if (slots[at].key == 0) slots[at] = (slot){key, i};
-    t->times[slots[at].tensor]++;
+    TRY(treadle_hash_index_put(&first, key_of(t, i), i, &counts));
+    t->times[counts]++;
   }
-  treadle_free(slots);
-  return TREADLE_OK;
+out:
+  treadle_hash_index_release(&first);
+  return status;
 }
 
 /* The pieces that are walked, and the bytes of all fills.
@@ -100,12 +89,12 @@ out:
 /* Forward walks the pieces of the window of `to`, back those of `from`. Both count by `times`. Lower
  * bounds are counted in the same way, over the same pieces. */
 treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
-                             const treadle_window_tracks *films) {
+                             const treadle_window_tracks *tracks) {
   treadle_status status = TREADLE_OK;
   treadle_lanes one = *lanes;
   int64_t fills[TREADLE_SIDES];
   tally t = {.layouts = {plan->from, plan->to},
-             .kin = films->kin,
+             .kin = tracks->kin,
              .holdings = {{.layout = plan->from}, {.layout = plan->to}}};
   treadle_op_sink forward = treadle_op_sink_make(plan, NULL, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, NULL, true, &plan->back);
@@ -117,7 +106,7 @@ treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
     TRY(treadle_holdings_take(&t.holdings[side], plan->rank));
   TRY(count_times(&t));
   for (int side = 0; side < TREADLE_SIDES; side++) TRY(list_pieces(&t, side, plan->rank, &fills[side]));
-  const treadle_counting counting = {t.times, films->kin, films->sums};
+  const treadle_counting counting = {t.times, tracks->kin, tracks->sums};
   forward.times = back.times = t.times;
   forward.sink.counting = back.sink.counting = &counting;
   TRY(treadle_direction_walk_pieces(&one, plan->from, plan->to, plan->rank, &t.pieces[TREADLE_TO],

@@ -2,7 +2,7 @@
  *
  * Tensors whose cells are alike in both layouts, and of which the rank holds the same in both, move the same bytes. One of them is
  * walked, in both directions, and counts for all. The plain twin is a walk of whole windows (treadle_plan_measure_on without
- * films); a test compares them. */
+ * tracks); a test compares them. */
 #ifndef TREADLE_PLAN_TALLY_H
 #define TREADLE_PLAN_TALLY_H
 
@@ -12,6 +12,6 @@
 
 /* Adds up both directions of a plan without params kept: bytes and lower bounds. */
 treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
-                             const treadle_window_tracks *films);
+                             const treadle_window_tracks *tracks);
 
 #endif

@@ -17,10 +17,21 @@ typedef struct treadle_track_target {
   const treadle_arrangement *arrangement;
 } treadle_track_target;
 
-/* Marks the pages of a rank's window in one layout of the pair, with lanes->waves waves, in all of these arrangements. kin:
- * treadle_kin_list of the pair. all: of a report, or NULL. */
-treadle_status treadle_tracks_play(const treadle_lanes *lanes, const uint64_t *kin, int side, int64_t rank,
-                                   treadle_cuts_of_all *all, const treadle_track_target *targets,
-                                   int32_t count);
+typedef struct treadle_tracks treadle_tracks;
+
+/* Of a rank's window in one layout of the pair, and of all windows that are cut alike. kin: treadle_kin_list of the pair. all: of
+ * a report, or NULL. The positions of the lanes live as long. */
+treadle_status treadle_tracks_create(const treadle_lanes *lanes, const uint64_t *kin, int side,
+                                     int64_t rank, treadle_cuts_of_all *all, treadle_tracks **tracks_p);
+/* Marks the pages of the window, with so many waves, in all of these arrangements. Any number of threads may play at once. */
+void treadle_tracks_play(const treadle_tracks *tracks, int32_t waves, const treadle_track_target *targets,
+                         int32_t count);
+/* The same of the to-window of a rank of which this is known, whether its tracks were kept or not. all: as above. */
+treadle_status treadle_tracks_play_to(const treadle_window_tracks *known, int64_t rank,
+                                      treadle_cuts_of_all *all, int32_t waves,
+                                      const treadle_track_target *targets, int32_t count);
+/* Parts of the window that it keeps: what its memory grows with. */
+size_t treadle_tracks_size(const treadle_tracks *tracks);
+void treadle_tracks_destroy(treadle_tracks *tracks);
 
 #endif

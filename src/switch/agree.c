@@ -94,7 +94,7 @@ static treadle_status check_options(const treadle_switch_options *options) {
 static treadle_status check(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->terms.options;
-  TRY(treadle_explicit_take(sw));
+  TRY(treadle_ready_plan_take(sw));
   TRY(check_options(options));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
@@ -147,7 +147,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->one_way = options->one_way;
   mine->host = options->host;
   mine->alias = options->alias;
-  mine->waves = sw->terms.given.waves;
+  mine->waves = sw->terms.ready.waves;
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
@@ -309,7 +309,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
-  TRY(treadle_explicit_check(sw));
+  TRY(treadle_ready_plan_check(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
 out:
@@ -353,14 +353,14 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   proposal own = {0};
-  int32_t waves = sw->terms.given.is
-                      ? sw->terms.given.waves
+  int32_t waves = sw->terms.ready.is
+                      ? sw->terms.ready.waves
                       : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
   TRY(treadle_switch_agree(group, make_plan(sw, cap, waves, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (!anyone_over(group)) goto out;
-  if (sw->terms.given.is)
+  if (sw->terms.ready.is)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "

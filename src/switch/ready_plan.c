@@ -54,18 +54,17 @@ static treadle_status check_modes(const treadle_switch *sw, const treadle_plan *
   return TREADLE_OK;
 }
 
-static treadle_explicit_plan figures_of(const treadle_plan *plan) {
-  return (treadle_explicit_plan){
-      .is = true,
-      .waves = plan->waves,
-      .physical_pages = plan->physical_pages,
-      .digest = plan->digest,
-      .ops = {plan->forward.ops.count, plan->back.ops.count},
-      .block_rows = {plan->forward.block_rows.count, plan->back.block_rows.count},
-      .coverage = {plan->forward.coverage, plan->back.coverage}};
+static treadle_ready_plan figures_of(const treadle_plan *plan) {
+  return (treadle_ready_plan){.is = true,
+                              .waves = plan->waves,
+                              .physical_pages = plan->physical_pages,
+                              .digest = plan->digest,
+                              .ops = {plan->forward.ops.count, plan->back.ops.count},
+                              .block_rows = {plan->forward.block_rows.count, plan->back.block_rows.count},
+                              .coverage = {plan->forward.coverage, plan->back.coverage}};
 }
 
-treadle_status treadle_explicit_take(treadle_switch *sw) {
+treadle_status treadle_ready_plan_take(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_switch_options *options = &sw->terms.options;
   const treadle_plan *plan = options->plan;
@@ -75,22 +74,22 @@ treadle_status treadle_explicit_take(treadle_switch *sw) {
   TRY(settle(&options->page_bytes, plan->page_bytes, "page_bytes"));
   TRY(settle(&options->cap_bytes, plan->cap_bytes, "cap_bytes"));
   TRY(check_modes(sw, plan));
-  sw->terms.given = figures_of(plan);
+  sw->terms.ready = figures_of(plan);
 out:
   return status;
 }
 
-treadle_status treadle_explicit_check(const treadle_switch *sw) {
-  const treadle_explicit_plan *given = &sw->terms.given, made = figures_of(sw->plan);
-  if (!given->is) return TREADLE_OK;
-  bool same = given->waves == made.waves && given->physical_pages == made.physical_pages &&
-              given->digest == made.digest;
+treadle_status treadle_ready_plan_check(const treadle_switch *sw) {
+  const treadle_ready_plan *ready = &sw->terms.ready, made = figures_of(sw->plan);
+  if (!ready->is) return TREADLE_OK;
+  bool same = ready->waves == made.waves && ready->physical_pages == made.physical_pages &&
+              ready->digest == made.digest;
   for (int way = 0; way < 2; way++)
-    same = same && given->ops[way] == made.ops[way] && given->block_rows[way] == made.block_rows[way] &&
-           given->coverage[way] == made.coverage[way];
+    same = same && ready->ops[way] == made.ops[way] && ready->block_rows[way] == made.block_rows[way] &&
+           ready->coverage[way] == made.coverage[way];
   if (same) return TREADLE_OK;
   return treadle_fail(TREADLE_DIFFERENT,
                       "switch: rank %d: the plan of digest %016" PRIx64
                       " that was given is not the one that its layouts give, of digest %016" PRIx64,
-                      sw->group->rank, given->digest, made.digest);
+                      sw->group->rank, ready->digest, made.digest);
 }

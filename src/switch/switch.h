@@ -86,19 +86,19 @@ typedef struct treadle_caller_memory {
 } treadle_caller_memory;
 
 /* What must be found again in the plan that the switch makes, where one was given (ready_plan.c). */
-typedef struct treadle_explicit_plan {
+typedef struct treadle_ready_plan {
   bool is; /* was one given? */
   int32_t waves;
   int64_t physical_pages;
   uint64_t digest;
   size_t ops[2], block_rows[2]; /* forward, back */
   uint64_t coverage[2];
-} treadle_explicit_plan;
+} treadle_ready_plan;
 
 /* What the options mean (create.c), unchanged since. */
 typedef struct treadle_terms {
   treadle_switch_options options; /* as given; of the plan that was given, where they left it open */
-  treadle_explicit_plan given;
+  treadle_ready_plan ready;
   double timeout_seconds;
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
@@ -288,9 +288,9 @@ treadle_status treadle_arrow_return(treadle_switch *sw);
 /* ---- ready_plan.c ---- */
 
 /* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
-treadle_status treadle_explicit_take(treadle_switch *sw);
+treadle_status treadle_ready_plan_take(treadle_switch *sw);
 /* Is sw->plan the one that was given? */
-treadle_status treadle_explicit_check(const treadle_switch *sw);
+treadle_status treadle_ready_plan_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 

@@ -37,7 +37,10 @@ static void check_pages(const treadle_layout *from, const treadle_layout *to, co
     treadle_page_life *is = side == TREADLE_FROM ? fast.from : fast.to;
     const treadle_track_target target = {is, NULL};
     walk_window(&lanes, side, rank, slow);
-    assert_ok(treadle_tracks_play(&lanes, kin, side, rank, NULL, &target, 1));
+    treadle_tracks *tracks;
+    assert_ok(treadle_tracks_create(&lanes, kin, side, rank, NULL, &tracks));
+    treadle_tracks_play(tracks, waves, &target, 1);
+    treadle_tracks_destroy(tracks);
     for (int64_t i = 0; i < count[side]; i++)
       if (slow[i].first != is[i].first || slow[i].last != is[i].last)
         fail_msg("'%s' to '%s', rank %" PRId64 ", %d waves, side %d: page %" PRId64
@@ -53,6 +56,8 @@ static void check_pages(const treadle_layout *from, const treadle_layout *to, co
 static void check_pair(const treadle_layout *from, const treadle_layout *to, int32_t waves) {
   uint64_t *kin;
   treadle_sums *sums;
+  treadle_lanes lanes;
+  assert_ok(treadle_lanes_create(from, to, PAGE, &lanes));
   assert_ok(treadle_kin_list(from, to, &kin));
   assert_ok(treadle_sums_create(&sums));
   for (int64_t rank = 0; rank < from->ranks; rank++) {
@@ -61,10 +66,11 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
     const treadle_plan_base_options options = {.page_bytes = PAGE};
     treadle_plan_base plan_base;
     check_pages(from, to, kin, rank, waves, &lives);
-    const treadle_window_tracks films = {lives.from, lives.to, kin, sums};
+    const treadle_window_tracks tracks = {
+        .from = lives.from, .to = lives.to, .lanes = &lanes, .kin = kin, .sums = sums};
     assert_ok(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
     assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, NULL, NULL, &slow));
-    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &films, NULL, &fast));
+    assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &tracks, NULL, &fast));
     if (memcmp(&slow, &fast, sizeof slow) != 0)
       fail_msg("'%s' to '%s', rank %" PRId64
                ": moved %zu and %zu, bound %zu and %zu, resident %zu and %zu, back "
@@ -76,6 +82,7 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
     treadle_plan_base_release(&plan_base);
     treadle_window_lives_release(&lives);
   }
+  treadle_lanes_release(&lanes);
   treadle_free(kin);
   treadle_sums_destroy(sums);
 }
