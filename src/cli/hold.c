@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "treadle_testing.h"
 
 #include <string.h>
 
@@ -57,25 +58,42 @@ static uint64_t word_at(int64_t rank, treadle_class which, size_t i) {
   return treadle_mix64((uint64_t)rank << 40 ^ (uint64_t)which << 36 ^ i);
 }
 
-void treadle_hold_fill(const treadle_switch *sw, int64_t rank) {
+enum { WORDS = 1 << 13 }; /* that are made or read at once */
+
+treadle_status treadle_hold_fill(treadle_switch *sw, int64_t rank) {
+  treadle_status status = TREADLE_OK;
+  uint64_t words[WORDS];
   for (treadle_class c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
-    uint64_t *words = treadle_switch_window(sw, c, &bytes);
-    for (size_t i = 0; i < bytes / 8; i++) words[i] = word_at(rank, c, i);
+    (void)treadle_switch_window(sw, c, &bytes);
+    for (size_t i = 0, count; i < bytes / 8; i += count) {
+      count = bytes / 8 - i < WORDS ? bytes / 8 - i : WORDS;
+      for (size_t k = 0; k < count; k++) words[k] = word_at(rank, c, i + k);
+      TRY(treadle_switch_write(sw, c, i * 8, count * 8, words));
+    }
   }
+out:
+  return status;
 }
 
-treadle_status treadle_hold_check(const treadle_switch *sw, const treadle_switch_options *options,
-                                  int64_t rank, const char *when) {
+treadle_status treadle_hold_check(treadle_switch *sw, const treadle_switch_options *options, int64_t rank,
+                                  const char *when) {
+  treadle_status status = TREADLE_OK;
+  uint64_t words[WORDS];
   for (treadle_class c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
-    const uint64_t *words = treadle_switch_window(sw, c, &bytes);
-    bool dropped = c == TREADLE_GRADS && options->offload_train_grad == TREADLE_ON && !options->keep_grads;
-    for (size_t i = 0; i < bytes / 8 && !dropped; i++)
-      if (words[i] != word_at(rank, c, i))
-        return treadle_fail(TREADLE_DIFFERENT, "rank %lld: %s, byte %zu of the %s is not what it was",
-                            (long long)rank, when, i * 8,
-                            c == TREADLE_GRADS ? "gradients" : "optimizer state");
+    (void)treadle_switch_window(sw, c, &bytes);
+    if (c == TREADLE_GRADS && options->offload_train_grad == TREADLE_ON && !options->keep_grads) continue;
+    for (size_t i = 0, count; i < bytes / 8; i += count) {
+      count = bytes / 8 - i < WORDS ? bytes / 8 - i : WORDS;
+      TRY(treadle_switch_read(sw, c, i * 8, count * 8, words));
+      for (size_t k = 0; k < count; k++)
+        if (words[k] != word_at(rank, c, i + k))
+          TRY(treadle_fail(TREADLE_DIFFERENT, "rank %lld: %s, byte %zu of the %s is not what it was",
+                           (long long)rank, when, (i + k) * 8,
+                           c == TREADLE_GRADS ? "gradients" : "optimizer state"));
+    }
   }
-  return TREADLE_OK;
+out:
+  return status;
 }

@@ -12,9 +12,9 @@ treadle_status treadle_hold_parse(const char *text, treadle_switch_options *opti
 void treadle_hold_size(const treadle_layout *train, int64_t rank, treadle_switch_options *options);
 
 /* Fills both windows. Mode TRAIN. */
-void treadle_hold_fill(const treadle_switch *sw, int64_t rank);
+treadle_status treadle_hold_fill(treadle_switch *sw, int64_t rank);
 /* In mode TRAIN, after the switch went somewhere: optimizer state as it was, gradients too where they are kept. */
-treadle_status treadle_hold_check(const treadle_switch *sw, const treadle_switch_options *options,
-                                  int64_t rank, const char *when);
+treadle_status treadle_hold_check(treadle_switch *sw, const treadle_switch_options *options, int64_t rank,
+                                  const char *when);
 
 #endif

@@ -57,7 +57,7 @@ static treadle_status load(treadle_job *job) {
   size_t train_bytes = treadle_layout_window_bytes(job->train, rank), infer_bytes;
   (void)treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &infer_bytes);
   TRY(treadle_layout_load(job->train, rank, treadle_switch_train_window(job->sw)));
-  treadle_hold_fill(job->sw, rank);
+  TRY(treadle_hold_fill(job->sw, rank));
 
   job->infer_copy = treadle_alloc(infer_bytes + 1); /* a rank may hold nothing */
   if (job->arguments->check) job->train_copy = treadle_alloc(train_bytes + 1);
