@@ -10,135 +10,12 @@
  * cell, and each becomes one op for every wave that its rows have.
  *
  * Invariant, proved for every piece: the boxes of its ops tile its box (cover it without overlaps). */
-#include "plan/block_rows.h"
+#include "plan/direction_parts.h"
 
 #include "base/dtype.h"
-#include "base/hash.h"
-#include "layout/piece_index.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* A box is striped over so many holders at most, so that the cost of a plan does not grow with the number of
- * replicas; tensors and readers begin at other holders, which spreads the rest. */
-enum { MAX_STRIPES = 4 };
-
-typedef struct walk {
-  const treadle_lanes *lanes;
-  const treadle_layout *from, *to;
-  int64_t rank;
-  treadle_sink *sink;
-  treadle_block_row_walk block_rows;
-  const treadle_step *step;   /* of the tensor at hand */
-  void *self;                 /* the step's */
-  const treadle_piece *piece; /* the destination piece at hand */
-  treadle_common common;
-  const treadle_pieces *pieces;
-  treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
-  treadle_piece_index near_held, near_copies, near_values;
-  treadle_cells to_cells, from_cells;
-  treadle_boxes rest, spare, stripe, waves, done;
-} walk;
-
-/* Where a source's elements lie: offset of the element at `box.start`, strides by axis. */
-typedef struct source {
-  int32_t rank;
-  bool twin;
-  treadle_dtype dtype;
-  int8_t add;
-  const treadle_box *box;
-  int64_t offset;
-  const int64_t *stride;
-} source;
-
-/* ---- An op from a box ---- */
-
-typedef struct dim {
-  int64_t size, from, to;
-} dim;
-
-/* Axes of size 1 say nothing. The others go by their distance in the destination, the longest first, so
- * that what is written is written forward. Neighbours become one where a step of the outer one is all of
- * the inner one on both sides: [4, 8, 16] of bf16 with strides 256, 32, 2 on both is one dimension of 512
- * elements. [3, 5] that is transposed on the way, from strides 2 and 6 to strides 10 and 2, stays two
- * dimensions: 3 with distances 2 and 10, then 5 with distances 6 and 2. */
-void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
-                         const int64_t *to) {
-  dim dims[TREADLE_MAX_AXES];
-  int count = 0;
-  for (int a = 0; a < axes; a++) {
-    if (box->size[a] == 1) continue;
-    int at = count++; /* slow to fast, by destination */
-    while (at > 0 && dims[at - 1].to < to[a]) dims[at] = dims[at - 1], at--;
-    dims[at] = (dim){box->size[a], from[a], to[a]};
-  }
-  int merged = 0;
-  for (int i = 0; i < count; i++) {
-    dim *last = merged > 0 ? &dims[merged - 1] : NULL;
-    if (last && last->from == dims[i].from * dims[i].size && last->to == dims[i].to * dims[i].size)
-      *last = (dim){last->size * dims[i].size, dims[i].from, dims[i].to};
-    else
-      dims[merged++] = dims[i];
-  }
-  if (merged == 0)
-    dims[merged++] = (dim){1, (int64_t)treadle_dtype_bytes((treadle_dtype)op->from_dtype),
-                           (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype)};
-  op->ndim = (uint8_t)merged;
-  for (int i = 0; i < merged; i++) {
-    op->size[i] = dims[i].size;
-    op->from_stride[i] = dims[i].from;
-    op->to_stride[i] = dims[i].to;
-  }
-}
-
-int64_t treadle_box_offset(const treadle_box *box, const treadle_box *base, const int64_t *stride,
-                           int64_t offset) {
-  for (int a = 0; a < TREADLE_MAX_AXES; a++) offset += (box->start[a] - base->start[a]) * stride[a];
-  return offset;
-}
-
-/* One box, of one source and one wave. It is noted in w->done, which has to tile the piece in the end. */
-static treadle_status emit(walk *w, const treadle_box *box, int32_t wave, const source *from) {
-  treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
-  if (status != TREADLE_OK) return status;
-  const treadle_piece *piece = w->piece;
-  treadle_op op = {.wave = wave,
-                   .source = from->rank,
-                   .twin = from->twin,
-                   .from_dtype = (uint8_t)from->dtype,
-                   .to_dtype = (uint8_t)piece->dtype,
-                   .add = (int8_t)(piece->add - from->add),
-                   .tensor = piece->tensor,
-                   .storage = piece->storage,
-                   .to = treadle_box_offset(box, &piece->box, piece->stride, piece->offset),
-                   .elems = treadle_box_elems(box)};
-  if (from->stride) op.from = treadle_box_offset(box, from->box, from->stride, from->offset);
-  const treadle_tensor *tensor = &w->to->model->tensors[piece->tensor];
-  treadle_op_set_dims(&op, box, tensor->naxes, from->stride ? from->stride : piece->stride, piece->stride);
-  if (!w->sink->no_sources) TRY(treadle_array_push(&w->done, *box));
-  TRY(w->sink->take(w->sink, &op));
-out:
-  return status;
-}
-
-typedef struct emission {
-  walk *walk;
-  const source *from;
-} emission;
-
-static treadle_status emit_part(void *context, const treadle_box *box, int32_t wave) {
-  emission *to = context;
-  return emit(to->walk, box, wave, to->from);
-}
-
-/* Cuts a box by waves, where these matter. */
-static treadle_status emit_waves(walk *w, const treadle_box *box, const source *from) {
-  emission to = {w, from};
-  if (w->sink->counting) return emit(w, box, 0, from);
-  return w->step->cut(w->self, w->piece->tensor, box, emit_part, &to);
-}
 
 /* ---- The step of copies ---- */
 
@@ -159,7 +36,7 @@ static treadle_making by_copies(const void *self, const treadle_piece *piece) {
 static treadle_status cut_rows(void *self, int32_t tensor, const treadle_box *box, treadle_step_emit take,
                                void *context) {
   treadle_status status = TREADLE_OK;
-  walk *w = self;
+  treadle_walk *w = self;
   const treadle_common *common = &w->common;
   int64_t last[TREADLE_MAX_AXES];
   (void)tensor;
@@ -194,7 +71,7 @@ static const treadle_step copies_step = {.name = "copies",
 static const treadle_step *const steps[] = {&treadle_block_rows_step, &copies_step};
 
 /* Turns to the step of a tensor. */
-static void choose_step(walk *w, int32_t tensor) {
+static void choose_step(treadle_walk *w, int32_t tensor) {
   void *const selves[] = {&w->block_rows, w};
   size_t i = 0;
   while (!steps[i]->takes(w->from, w->to, tensor)) i++;
@@ -202,113 +79,22 @@ static void choose_step(walk *w, int32_t tensor) {
   w->self = selves[i];
 }
 
-/* ---- Sources ---- */
-
-/* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in
- * w->rest. Each piece takes its part out of all that is left before the next one is asked, so no element
- * is taken twice. Rows 0-9 are left, and pieces have rows 2-5 and 4-7: the first one gives 2-5, the second
- * one 6-7, and rows 0-1 and 8-9 stay in w->rest. */
-static treadle_status take_held(walk *w, const treadle_box *box, const treadle_pieces *held,
-                                treadle_piece_index *piece_index, bool twin) {
-  treadle_status status = TREADLE_OK;
-  const int32_t *found;
-  size_t count;
-  TRY(treadle_piece_index_find(piece_index, box, SIZE_MAX, &found, &count));
-  for (size_t k = 0; k < count; k++) {
-    const treadle_piece *piece = &held->items[found[k]];
-    if (twin && piece->offset >= w->piece->offset) continue; /* the first copy is the one that moves */
-    source from = {.rank = (int32_t)w->rank,
-                   .twin = twin,
-                   .dtype = piece->dtype,
-                   .add = piece->add,
-                   .box = &piece->box,
-                   .offset = piece->offset,
-                   .stride = piece->stride};
-    w->spare.count = 0;
-    for (size_t i = 0; i < w->rest.count; i++) {
-      treadle_box common;
-      if (treadle_box_meet(&w->rest.items[i], &piece->box, &common)) TRY(emit_waves(w, &common, &from));
-      TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
-    }
-    treadle_boxes swap = w->rest;
-    w->rest = w->spare;
-    w->spare = swap;
-  }
-out:
-  return status;
-}
-
-/* Stripes a box over the holders of a cell.
- * Stripe k has rows [rows * k / stripes, rows * (k + 1) / stripes), from holder begin_at + k: 10 rows over 4
- * holders are 0-1, 2-4, 5-6 and 7-9. */
-static treadle_status take_stripes(walk *w, const treadle_box *box, const treadle_cell *cell) {
-  treadle_status status = TREADLE_OK;
-  const treadle_tensor *tensor = &w->from->model->tensors[cell->tensor];
-  int64_t rows = 1, n = cell->holders;
-  int last_axis = treadle_last_row_axis(tensor);
-  for (int a = 0; a <= last_axis; a++) rows *= box->size[a];
-  /* Another first holder for each tensor and reader, so that readers spread over the copies. */
-  int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
-  int64_t stripes = rows < n ? rows : n;
-  if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
-  for (int64_t k = 0; k < stripes; k++) {
-    int64_t holder = (begin_at + k) % n;
-    source from = {.rank = (int32_t)treadle_cell_rank(w->from, cell, holder),
-                   .dtype = cell->dtype,
-                   .add = cell->add,
-                   .box = &cell->box};
-    from.offset = treadle_cell_locate(w->from, cell, holder, &from.stride);
-    if (stripes == 1) return emit_waves(w, box, &from);
-    w->stripe.count = 0;
-    TRY(treadle_box_range(box, 0, last_axis, rows * k / stripes, rows * (k + 1) / stripes, &w->stripe));
-    for (size_t i = 0; i < w->stripe.count; i++) TRY(emit_waves(w, &w->stripe.items[i], &from));
-  }
-out:
-  return status;
-}
-
-/* One box that lies in one cell of each layout.
- * Sources in order: copies before this one in the window, this rank as a holder of the cell, other pieces of
- * this rank, then the holders in stripes. */
-static treadle_status take_box(walk *w, const treadle_box *box, const treadle_cell *from_cell) {
-  treadle_status status = TREADLE_OK;
-  if (w->sink->no_sources) {
-    source none = {.rank = -1, .dtype = w->piece->dtype, .add = w->piece->add};
-    return emit_waves(w, box, &none);
-  }
-  w->rest.count = 0;
-  TRY(treadle_array_push(&w->rest, *box));
-  if (w->copies.count > 1) TRY(take_held(w, box, &w->copies, &w->near_copies, true));
-  int64_t own = treadle_cell_find(w->from, from_cell, w->rank);
-  if (own >= 0) {
-    source from = {
-        .rank = (int32_t)w->rank, .dtype = from_cell->dtype, .add = from_cell->add, .box = &from_cell->box};
-    from.offset = treadle_cell_locate(w->from, from_cell, own, &from.stride);
-    for (size_t i = 0; i < w->rest.count; i++) TRY(emit_waves(w, &w->rest.items[i], &from));
-    return TREADLE_OK;
-  }
-  TRY(take_held(w, box, &w->held, &w->near_held, false));
-  if (w->sink->own_only) goto out;
-  for (size_t i = 0; i < w->rest.count; i++) TRY(take_stripes(w, &w->rest.items[i], from_cell));
-out:
-  return status;
-}
-
 /* ---- Pieces ---- */
 
 /* Lanes have the pair in the order of the plan; on the way back the cells change places. */
-static treadle_common common_of(const walk *w, int32_t tensor, const treadle_cell *from,
+static treadle_common common_of(const treadle_walk *w, int32_t tensor, const treadle_cell *from,
                                 const treadle_cell *to) {
   bool turned = w->from != w->lanes->from;
   return treadle_lanes_common(w->lanes, tensor, turned ? to : from, turned ? from : to);
 }
 
 /* What no copy within the window has is the step's to make. */
-static treadle_status make_piece(walk *w, const treadle_piece *piece, treadle_making making) {
+static treadle_status make_piece(treadle_walk *w, const treadle_piece *piece, treadle_making making) {
   treadle_status status = TREADLE_OK;
   w->rest.count = 0;
   TRY(treadle_array_push(&w->rest, piece->box));
-  if (making == TREADLE_MAKING_PIECE) TRY(take_held(w, &piece->box, &w->values, &w->near_values, true));
+  if (making == TREADLE_MAKING_PIECE)
+    TRY(treadle_walk_take_held(w, &piece->box, &w->values, &w->near_values, true));
   TRY(w->step->make_piece(w->self, piece, &w->rest));
 out:
   return status;
@@ -316,7 +102,7 @@ out:
 
 /* Where only what this rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it.
  * Rows 0-9, of which pieces have 2-3 and 6-7, become rows 2-7. */
-static treadle_status narrow(walk *w, treadle_box *box, bool *any_p) {
+static treadle_status narrow(treadle_walk *w, treadle_box *box, bool *any_p) {
   treadle_status status;
   const treadle_box whole = *box;
   const int32_t *found;
@@ -340,14 +126,14 @@ out:
 
 /* Bytes alone: what this window or this rank has already, and all else as a sum. Whoever has it, it moves the same bytes, so
  * nobody is asked. */
-static treadle_status count_piece(walk *w, const treadle_piece *piece) {
+static treadle_status count_piece(treadle_walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   int64_t elems = 0;
   treadle_dtype there = treadle_layout_dtype(w->from, &w->from->model->tensors[piece->tensor]);
   w->rest.count = 0;
   TRY(treadle_array_push(&w->rest, piece->box));
-  if (w->copies.count > 1) TRY(take_held(w, &piece->box, &w->copies, &w->near_copies, true));
-  TRY(take_held(w, &piece->box, &w->held, &w->near_held, false));
+  if (w->copies.count > 1) TRY(treadle_walk_take_held(w, &piece->box, &w->copies, &w->near_copies, true));
+  TRY(treadle_walk_take_held(w, &piece->box, &w->held, &w->near_held, false));
   TRY(treadle_cuts_add(&w->sink->cuts, w->rest.count));
   for (size_t i = 0; i < w->rest.count; i++) elems += treadle_box_elems(&w->rest.items[i]);
   w->sink->take_sum(w->sink, piece->tensor,
@@ -360,14 +146,14 @@ out:
 /* Destination cells outside, source cells of each inside: so each box that is taken lies in one cell of
  * each layout, as lanes want it. With own_only boxes are narrowed first, so that cells nobody wants are
  * not asked for. */
-static treadle_status take_piece(walk *w, const treadle_piece *piece) {
+static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   w->piece = piece;
   w->done.count = w->to_cells.count = 0;
   /* No sources are wanted, and waves do not follow from cells: the whole box is cut at once. */
   if (w->sink->no_sources && !w->step->by_cells) {
-    const source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
-    return emit_waves(w, &piece->box, &none);
+    const treadle_source none = {.rank = -1, .dtype = piece->dtype, .add = piece->add};
+    return treadle_walk_emit_waves(w, &piece->box, &none);
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
   if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
@@ -392,7 +178,7 @@ static treadle_status take_piece(walk *w, const treadle_piece *piece) {
       const treadle_cell *cell = &w->from_cells.items[k];
       if (!treadle_box_meet(&wanted, &cell->box, &box)) continue;
       w->common = common_of(w, piece->tensor, cell, &w->to_cells.items[i]);
-      TRY(take_box(w, &box, cell));
+      TRY(treadle_walk_take_box(w, &box, cell));
     }
   }
   if (!w->sink->no_sources && !w->sink->own_only &&
@@ -408,7 +194,7 @@ out:
 }
 
 /* All pieces of a tensor, which stand in w->copies. */
-static treadle_status take_tensor(walk *w, int32_t tensor) {
+static treadle_status take_tensor(treadle_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;
   bool made = false;
   w->held.count = w->values.count = 0;
@@ -446,7 +232,7 @@ static treadle_status note_wave(void *context, const treadle_box *box, int32_t w
 }
 
 /* The wave of the last element of a piece: a box with rows 4-7 and columns 0-15 is asked for element (7, 15). */
-static treadle_status last_wave(walk *w, const treadle_piece *piece, int32_t *wave_p) {
+static treadle_status last_wave(treadle_walk *w, const treadle_piece *piece, int32_t *wave_p) {
   treadle_status status = TREADLE_OK;
   treadle_box corner = piece->box;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
@@ -468,7 +254,7 @@ out:
 
 /* A fill takes the wave of the last data before it in the same storage tensor, or the last wave. So padding behind the rows of a
  * vocabulary is written with the last row. */
-static treadle_status take_fill(walk *w, size_t index) {
+static treadle_status take_fill(treadle_walk *w, size_t index) {
   treadle_status status = TREADLE_OK;
   const treadle_piece *fill = &w->pieces->items[index], *before = NULL;
   for (size_t i = index; i-- > 0 && w->pieces->items[i].storage == fill->storage;) {
@@ -520,7 +306,7 @@ treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const t
                                              const treadle_layout *to, int64_t rank,
                                              const treadle_pieces *pieces, treadle_sink *sink) {
   treadle_status status = TREADLE_OK;
-  walk w = {.lanes = lanes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
+  treadle_walk w = {.lanes = lanes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
   treadle_piece_lists lists = {0};
   sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
   treadle_block_row_walk_init(&w.block_rows, lanes, from, to, rank, sink);
