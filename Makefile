@@ -6,10 +6,10 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
-#   make nightly    all of the above, and NIGHTLY_PAIRS= random layouts and layout pairs (100000), and others,
-#                   NIGHTLY_SANITIZED= (10000), under the sanitizers
+#   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
+#                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo test bench install format clean sanitize tsan fuzz nightly deps
+.PHONY: all configure demo test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -19,7 +19,7 @@ NIGHTLY_PAIRS ?= 100000
 NIGHTLY_SANITIZED ?= 10000
 NIGHTLY_SEED ?= 1000001
 CMAKE_FLAGS ?=
-export MODEL TRAIN INFER RANKS
+export MODEL TRAIN INFER RANKS JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIGHTLY_SANITIZED NIGHTLY_SEED
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
@@ -66,17 +66,15 @@ tsan: deps
 	cmake --build build-tsan -j $(JOBS)
 	$(CTEST) --test-dir build-tsan -L threads
 
-fuzz: deps
+build-fuzz: deps
 	tools/install-deps clang
 	cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DTREADLE_FUZZ=ON \
 	  "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
 	cmake --build build-fuzz -j $(JOBS)
+
+fuzz: build-fuzz
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
-nightly: test sanitize tsan fuzz bench
-	tools/check-model all
-	TREADLE_LAYOUTS=$(NIGHTLY_PAIRS) build/tests/test_random
-	TREADLE_PAIRS=$(NIGHTLY_PAIRS) build/tests/test_pairs
-	TREADLE_SEED=$(NIGHTLY_SEED) TREADLE_LAYOUTS=$(NIGHTLY_SANITIZED) build-asan/tests/test_random
-	TREADLE_SEED=$(NIGHTLY_SEED) TREADLE_PAIRS=$(NIGHTLY_SANITIZED) build-asan/tests/test_pairs
+nightly: test sanitize tsan bench build-fuzz
+	tools/nightly

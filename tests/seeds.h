@@ -13,4 +13,10 @@ static inline uint64_t test_seeds(uint64_t usual) {
   return seeds ? seeds : 1;
 }
 
+/* The step through `usual` cases that takes about test_seeds(usual) of them, 1 or more. */
+static inline int test_step(int usual) {
+  int seeds = (int)test_seeds((uint64_t)usual);
+  return seeds < usual ? usual / seeds : 1;
+}
+
 #endif

@@ -83,7 +83,7 @@ static void test_faults(void **state) {
   act a;
   (void)state;
   act_init(&a);
-  for (int i = 0; i < 48; i += 48 / (int)test_seeds(48)) {
+  for (int i = 0; i < 48; i += test_step(48)) {
     a.fault = (treadle_fault)(TREADLE_FAULT_DROP + i % 3);
     a.rank = i / 3 % SCENE_RANKS;
     a.back = i / 12 % 2;
