@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { GRADS = 40000, OPTIMIZER = 120001, ROUNDS = 250 };
+enum { GRADS = 40000, OPTIMIZER = 120001, ROUNDS = 125 };
 
 typedef struct act {
   scene s;

@@ -4,7 +4,7 @@
 
 #include "commands/run.h"
 
-enum { FUZZ_RUNS = 3000 };
+enum { FUZZ_RUNS = 2000 };
 
 typedef struct fuzz_work {
   const fuzz_base *base;
