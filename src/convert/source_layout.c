@@ -89,8 +89,7 @@ static treadle_status make_frame(const look *l, const treadle_box *box, const in
   if (across)
     return treadle_fail(TREADLE_REFUSED,
                         "%s lies across the dimensions of its storage tensor; it can only be read from a "
-                        "file in which that "
-                        "is whole and row-major, without strides or chunks",
+                        "file in which that is whole and row-major, without strides or chunks",
                         l->source->model->tensors[l->cell->tensor].name);
   return TREADLE_OK;
 }
