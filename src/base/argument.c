@@ -7,12 +7,13 @@ treadle_status treadle_refuse_null(const char *function, const char *name) {
 
 treadle_status treadle_check_seconds(const char *function, const char *name, double seconds) {
   if (seconds > 0 && seconds <= TREADLE_MOST_SECONDS) return TREADLE_OK; /* NaN is neither */
-  return treadle_fail(TREADLE_REFUSED, "%s: %s of %g is no time limit: above 0, and at most %d seconds",
-                      function, name, seconds, TREADLE_MOST_SECONDS);
+  return treadle_fail(TREADLE_REFUSED,
+                      "%s: %s of %g is not allowed; it must be above 0 and at most %d seconds", function,
+                      name, seconds, TREADLE_MOST_SECONDS);
 }
 
 treadle_status treadle_check_enum(const char *function, const char *name, long long value, int count) {
   if (value >= 0 && value < count) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: %s of %lld is none of its kind: 0 to %d", function, name, value,
+  return treadle_fail(TREADLE_REFUSED, "%s: %s is %lld, and must be from 0 to %d", function, name, value,
                       count - 1);
 }

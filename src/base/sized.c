@@ -13,10 +13,10 @@ treadle_status treadle_sized_check(const char *function, const char *name, const
   if (!given) return treadle_refuse_null(function, name);
   size_t bytes = size_of(given), step = sizeof(size_t); /* between steps a pointer would be cut in two */
   if (bytes >= step && bytes <= TREADLE_MOST_STRUCT && bytes % step == 0) return TREADLE_OK;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "%s: %s has a struct_size of %zu bytes: a multiple of %zu, at most %d; TREADLE_INIT sets it",
-      function, name, bytes, step, TREADLE_MOST_STRUCT);
+  return treadle_fail(TREADLE_REFUSED,
+                      "%s: %s has a struct_size of %zu bytes; it must be a multiple of %zu and at most %d; "
+                      "TREADLE_INIT sets it",
+                      function, name, bytes, step, TREADLE_MOST_STRUCT);
 }
 
 treadle_status treadle_sized_take(const char *function, const char *name, const void *given, void *copy_p,
@@ -30,8 +30,8 @@ treadle_status treadle_sized_take(const char *function, const char *name, const 
       if (((const char *)given)[at])
         return treadle_fail(
             TREADLE_REFUSED,
-            "%s: %s has %zu bytes and says something behind the %zu that this library (%s) knows", function,
-            name, theirs, bytes, TREADLE_VERSION);
+            "%s: %s has %zu bytes, and is not 0 behind the %zu bytes that this library (%s) knows",
+            function, name, theirs, bytes, TREADLE_VERSION);
     memcpy(copy_p, given, theirs < bytes ? theirs : bytes);
   }
   memcpy(copy_p, &bytes, sizeof bytes);

@@ -173,12 +173,14 @@ static treadle_status check_options(const treadle_arguments *arguments, const ch
                                    {"new", "output", arguments->output != NULL}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given && strcmp(verb, options[i].verb) != 0)
-      return treadle_fail(TREADLE_REFUSED, "--%s is of family %s; family %s has none", options[i].name,
-                          options[i].verb, verb);
+      return treadle_fail(TREADLE_REFUSED, "--%s is for family %s; family %s does not take it",
+                          options[i].name, options[i].verb, verb);
   if (arguments->json && strcmp(verb, "show") == 0)
-    return treadle_fail(TREADLE_REFUSED, "--json is of family list, check and new; family show has none");
+    return treadle_fail(TREADLE_REFUSED,
+                        "--json is for family list, check and new; family show does not take it");
   if (arguments->scale_down && strcmp(verb, "check") != 0)
-    return treadle_fail(TREADLE_REFUSED, "--scale-down is of family check; family %s has none", verb);
+    return treadle_fail(TREADLE_REFUSED, "--scale-down is for family check; family %s does not take it",
+                        verb);
   return TREADLE_OK;
 }
 

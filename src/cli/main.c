@@ -12,17 +12,17 @@ static const treadle_command commands[] = {
         .name = "plan",
         .bit = TREADLE_IN_PLAN,
         .words = "",
-        .summary = "what a switch between two layouts moves, and the memory it takes",
-        .text = "Makes the plans of all ranks, or of one, without any weights and without MPI, so it works "
-                "for\n"
-                "models and rank counts far beyond this machine. It prints bytes by rank and by pair, the "
-                "lower\n"
-                "bound, the waves, the smallest cap, the peak of each rank, and the largest tensor and how "
-                "it is\n"
-                "cut. With --budget it says whether the switch fits, and what would make it fit: then the "
-                "exit\n"
-                "status is 1 when it does not. --cap is refused when it is below the smallest possible.\n"
-                "docs/layouts.md describes LAYOUT.",
+        .summary = "print what a switch between two layouts moves, and the memory it takes",
+        .text = "Makes the plans of all ranks, or of one with --rank. It reads no weights and does\n"
+                "not use MPI, so it works for models and numbers of ranks far beyond this machine.\n"
+                "\n"
+                "It prints how many bytes each rank moves and between which ranks, the lower bound,\n"
+                "the number of waves, the smallest possible cap, the peak of memory on each rank, and\n"
+                "how the largest tensor is cut. With --budget it also says whether the switch fits.\n"
+                "If it does not, the exit status is 1, and the last lines say what would make it fit.\n"
+                "A --cap below the smallest possible one is refused.\n"
+                "\n"
+                "LAYOUT is described in docs/layouts.md.",
         .examples =
             "  treadle plan --model config.json --from megatron:tp=4,pp=2 --to vllm:tp=2 --ranks 8\n"
             "  treadle plan --model DIR --from megatron:tp=8,pp=16 --to vllm:tp=16 --ranks 16384 --rank 0 "
@@ -35,12 +35,16 @@ static const treadle_command commands[] = {
         .name = "layout",
         .bit = TREADLE_IN_LAYOUT,
         .words = "",
-        .summary = "what one rank holds in a layout",
-        .text = "Lists the storage tensors of a rank by the engine's own names, with shapes, types and the "
-                "Hugging\n"
-                "Face tensors they come from. --runs prints every run: local_start, tensor, start, stride, "
-                "count.\n"
-                "--rank-map strided and best look at the training layout, given by --train.",
+        .summary = "print what one rank holds in a layout",
+        .text = "Lists the storage tensors of a rank under the engine's own names. For each it prints\n"
+                "the shape, the type and the Hugging Face tensors that it is made of.\n"
+                "\n"
+                "With --runs it also prints each run of elements as local_start, tensor, start,\n"
+                "stride, count: element local_start + i of the storage tensor is element start + i *\n"
+                "stride of that tensor, for i from 0 to count - 1.\n"
+                "\n"
+                "--rank-map strided and best depend on the training layout, which --train then gives.\n"
+                "LAYOUT is described in docs/layouts.md.",
         .examples = "  treadle layout --model config.json --layout megatron:tp=4,pp=2 --ranks 8 --rank 5\n"
                     "  treadle layout --model DIR --layout vllm:tp=2 --ranks 2 --rank 1 --runs --json\n",
         .run = treadle_command_layout,
@@ -49,48 +53,47 @@ static const treadle_command commands[] = {
         .name = "switch",
         .bit = TREADLE_IN_SWITCH,
         .words = "",
-        .summary = "switch a model between two layouts and back, timed and checked",
-        .text =
-            "Run it under mpirun: every process is a rank. The weights are loaded in the training layout "
-            "(with a\n"
-            "config.json alone they are made by a hash of the canonical index), then moved to the "
-            "inference\n"
-            "layout and back, --cycles times. For each rank and in total it prints bytes moved, the lower "
-            "bound,\n"
-            "their ratio, time, GB/s and its ratio to a memcpy of the same bytes, and the peak against its "
-            "bound;\n"
-            "then the time by parts, and what is on the device after each arrow.\n"
-            "\n"
-            "--offload also holds gradients (4 bytes an element) and optimizer state (12), and says what "
-            "leaves\n"
-            "the device while weights are served; what leaves makes room for a KV cache. The first cycle "
-            "goes by\n"
-            "way of the host. --keep host has a copy of params in host memory: the way back is local then, "
-            "and a\n"
-            "failure at any moment leaves them as they were. --fault lets one rank die, stop, be late, be "
-            "out of\n"
-            "memory, write a wrong byte or cancel, and prints what the others report. --timeline draws all "
-            "of it.\n"
-            "\n"
-            "--check compares every byte with a direct cut of the file, and the way back with a snapshot, "
-            "over\n"
-            "noise. --check=prove also plants mistakes, each in a fresh switch, and demands that each is "
-            "caught:\n"
-            "a copy dropped, doubled, misplaced; a page reclaimed early or before its twin has it; a "
-            "commit that\n"
-            "is skipped; a shared page in a wrong place; and spoiled rows of fp8 blocks.",
-        .examples =
-            "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
-            "--infer vllm:tp=2 --check\n"
-            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer sglang:tp=2 "
-            "--cycles 7 --json\n"
-            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer vllm:tp=2 "
-            "--offload params,grads,optimizer\n"
-            "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer vllm:tp=2 "
-            "--offload params,optimizer --keep host --forward --timeline out.svg\n"
-            "  mpirun --enable-recovery -n 4 treadle switch --model config.json --train megatron:tp=4 "
-            "--infer "
-            "vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n",
+        .summary = "switch a model between two layouts and back, measure it and check it",
+        .text = "Run it under mpirun, where every process is a rank. It loads the weights in the\n"
+                "training layout, moves them to the inference layout, and moves them back, as often\n"
+                "as --cycles says. If --model is a config.json alone, the weights are hash values of\n"
+                "tensor and index.\n"
+                "\n"
+                "For each rank and for all together it prints the bytes moved and the lower bound,\n"
+                "the time, the rate and its ratio to a memcpy of the same bytes, and the peak of\n"
+                "memory and its bound. Then it prints the time by parts, and what is on the device\n"
+                "after each change of mode. LAYOUT is described in docs/layouts.md.\n"
+                "\n"
+                "With --offload every rank also holds gradients (4 bytes for each element) and\n"
+                "optimizer state (12 bytes). The list says what leaves the device while weights are\n"
+                "served. The room is used for a KV cache. The first cycle then goes through host\n"
+                "memory.\n"
+                "\n"
+                "With --keep host a copy of the params is in host memory. Then the way back is local,\n"
+                "and after a failure at any moment the params are as they were.\n"
+                "\n"
+                "--check compares every byte of the inference layout with the file, and every byte of\n"
+                "the training layout with what was there at the start. Before that, all pages that\n"
+                "nobody holds get random bytes. --check=prove also plants mistakes, each in a new\n"
+                "switch. It fails unless each one is caught. The mistakes are: a copy that is left\n"
+                "out, made twice or put in a wrong place; a page that is reused too early, or before\n"
+                "its copy on the host is made; a commit that a rank skips; a shared page in a wrong\n"
+                "place; and wrong rows of fp8 blocks.\n"
+                "\n"
+                "--fault makes one rank fail in the first switch to inference, and prints what the\n"
+                "others report. SPEC is KIND:rank=R,wave=W or KIND:rank=R,phase=P. KIND is kill,\n"
+                "stall, slow, enomem (it gets no more memory), corrupt (it writes a wrong byte; needs\n"
+                "wave=W) or cancel. P is entry, offload, commit, committed, bind or kv.",
+        .examples = "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
+                    "--infer vllm:tp=2 --check\n"
+                    "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
+                    "sglang:tp=2 --cycles 7 --json\n"
+                    "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
+                    "vllm:tp=2 --offload params,grads,optimizer\n"
+                    "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
+                    "vllm:tp=2 --offload params,optimizer --keep host --forward --timeline out.svg\n"
+                    "  mpirun --enable-recovery -n 4 treadle switch --model config.json --train "
+                    "megatron:tp=4 --infer vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n",
         .run = treadle_command_switch,
         .refuse = treadle_command_switch_refuse,
     },
@@ -101,16 +104,19 @@ static const treadle_command commands[] = {
         .words_min = 2,
         .words_max = 2,
         .summary = "convert a checkpoint from one layout to another",
-        .text =
-            "Reads and writes hf (safetensors), megatron:... (its legacy archives, one for each tp, pp and "
-            "ep rank)\n"
-            "and torch_dist (Megatron's distributed checkpoints); OUT is a new or empty folder. Types\n"
-            "change where a layout says dtype=. What stands beside the weights of a Hugging Face model is "
-            "carried\n"
-            "along, so that the way back gives the same bytes. Run it alone, or under mpirun to share the "
-            "files.\n"
-            "Memory stays below 512 MiB. A run that was killed goes on where it stopped when it is started "
-            "again.",
+        .text = "Reads the checkpoint IN and writes OUT, a new or empty folder. The layouts are:\n"
+                "\n"
+                "  hf              safetensors files, as Hugging Face has them\n"
+                "  megatron:...    Megatron's legacy archives, one for each tp, pp and ep rank\n"
+                "  torch_dist      Megatron's distributed checkpoints\n"
+                "\n"
+                "Types stay as they are unless a layout says dtype=. Other files of a Hugging Face\n"
+                "model are copied along, so that the way back gives the same bytes. The model is that\n"
+                "of IN; where IN does not say it, --model does.\n"
+                "\n"
+                "Run it alone, or under mpirun: then the processes share the work. It takes less than\n"
+                "512 MiB of memory. If a run is killed, start it again with the same arguments, and\n"
+                "it goes on where it stopped.",
         .examples = "  treadle convert --from hf --to megatron:tp=2,pp=2,ep=2 DIR OUT\n"
                     "  treadle convert --from megatron:tp=2,pp=2,ep=2 --to hf OUT BACK\n"
                     "  mpirun -n 4 treadle convert --from torch_dist --to hf --model config.json "
@@ -120,39 +126,38 @@ static const treadle_command commands[] = {
     {
         .name = "family",
         .bit = TREADLE_IN_FAMILY,
-        .words = "list | show NAME [--expanded] | check DIR|index.json|config.json|LIST.tsv[.gz] | new "
-                 "DIR|index.json|LIST.tsv[.gz] [--like NAME] [-o FILE]",
+        .words = "list | show NAME | check DIR|index.json|config.json|LIST.tsv[.gz] | new "
+                 "DIR|index.json|LIST.tsv[.gz]",
         .words_min = 1,
         .words_max = 2,
-        .summary = "model families: list them, show one, check one against a checkpoint, draft a new one",
-        .text =
-            "A family is a data file: which tensors a model type has, and how each engine names, fuses "
-            "and cuts\n"
-            "them. show prints the file, and with --expanded what it comes to with all that it extends, "
-            "its "
-            "blocks\n"
-            "and changes: one file of the same language. check compares the family's names (and shapes, "
-            "where\n"
-            "files have them) with a checkpoint's and names what is missing or left over: exit status 0 "
-            "when they\n"
-            "agree, 1 when not, 2 when something cannot be read. A list has a line for each tensor: name,\n"
-            "safetensors dtype and shape (AxB) between tabs; it needs --model config.json.\n"
-            "\n"
-            "new drafts a family file for a checkpoint that none covers, out of its config.json and its "
-            "tensors: what\n"
-            "it extends, its tensors by their own names, those that are new, and for which layers. What "
-            "cannot be\n"
-            "seen in a checkpoint is a sentence of to_say and a comment in the draft, and a line on "
-            "standard "
-            "error. The\n"
-            "exit status is 0 when the draft covers the checkpoint, and 1 when not. check warns of what a "
-            "file has\n"
-            "to_say.",
+        .summary = "list model families, show one, check one against a checkpoint, or draft a new one",
+        .text = "A family is a data file. It says which tensors a type of model has, and how each\n"
+                "engine names, fuses and cuts them.\n"
+                "\n"
+                "  list            Lists all families.\n"
+                "  show NAME       Prints the file of a family. With --expanded it prints one file in\n"
+                "                  which all that the family extends, its blocks and its changes are\n"
+                "                  put together.\n"
+                "  check           Compares the names of a family with those of a checkpoint, and the\n"
+                "                  shapes, too, where the files are there. It prints what is missing\n"
+                "                  or left over, and warns of each open point (to_say) of the family.\n"
+                "  new             Drafts a family file for a checkpoint that no family covers. What\n"
+                "                  a checkpoint does not show is an open point: a sentence under\n"
+                "                  to_say and a comment in the draft, and a line on standard error.\n"
+                "\n"
+                "A checkpoint is a folder, or the index.json in it. check also takes a config.json\n"
+                "alone, and then checks that one. LIST.tsv stands for a checkpoint that is not here:\n"
+                "it has a line for each tensor, with name, safetensors dtype and shape (AxB) between\n"
+                "tabs, and needs --model config.json.\n"
+                "\n"
+                "The exit status of check and new is 0 when the family or the draft covers the\n"
+                "checkpoint, 1 when it does not, and 2 when something cannot be read.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
                     "  treadle family show qwen3 --expanded\n"
                     "  treadle family check DIR\n"
                     "  treadle family check params.tsv.gz --model config.json\n"
+                    "  mkdir mine\n"
                     "  treadle family new DIR --like llama -o mine/loom.yaml\n"
                     "  treadle family check DIR --families mine\n",
         .run = treadle_command_family,
@@ -163,20 +168,23 @@ static const treadle_command commands[] = {
         .words = "DIR|config.json",
         .words_min = 1,
         .words_max = 1,
-        .summary = "a model: family, configuration, tensors, types, totals, files",
-        .text = "Reads a Hugging Face directory or a config.json and prints what treadle sees in it.",
-        .examples = "  treadle inspect DIR\n  treadle inspect DIR --json\n",
+        .summary = "print what is in a model: family, configuration, tensors, types, totals, files",
+        .text = "Reads the folder of a Hugging Face model, or a config.json alone, and prints what\n"
+                "treadle sees in it.",
+        .examples = "  treadle inspect DIR\n"
+                    "  treadle inspect DIR --json\n",
         .run = treadle_command_inspect,
     },
     {
         .name = "doctor",
         .bit = TREADLE_IN_DOCTOR,
         .words = "",
-        .summary = "what this machine has and lacks, and what to do about it",
-        .text = "Looks at the launcher, the limits on mappings, files and locked memory, shared memory, "
-                "huge pages,\n"
-                "cores and memory. Exit status 1 when something is missing that treadle cannot do without.",
-        .examples = "  treadle doctor\n  treadle doctor --json\n",
+        .summary = "print what this machine has and lacks, and what to do about it",
+        .text = "Looks at the launcher, the limits on mappings, files and locked memory, shared\n"
+                "memory, huge pages, cores and memory. The exit status is 1 when something is missing\n"
+                "that treadle needs.",
+        .examples = "  treadle doctor\n"
+                    "  treadle doctor --json\n",
         .run = treadle_command_doctor,
     },
     {
@@ -187,10 +195,9 @@ static const treadle_command commands[] = {
         .words_max = 1,
         .hidden = true,
         .summary = "write a small checkpoint with hash weights, for trying things out",
-        .text = "Writes config.json and model.safetensors of a small model into a new directory, or one "
-                "without a "
-                "config.json. The values\n"
-                "are a hash of tensor and index, so that no two places look alike. make demo uses it.",
+        .text = "Writes config.json and model.safetensors of a small model into DIR, a folder that is\n"
+                "new or has no config.json. Each value is a hash of tensor and index, so that no two\n"
+                "places look alike.",
         .examples = "  treadle make-model build/demo-model\n"
                     "  treadle make-model build/tiny --family qwen3 --layers 2 --hidden 128 --vocab 1000\n",
         .run = treadle_command_make_model,
@@ -207,9 +214,10 @@ static void print_overview(FILE *file) {
         file);
   for (int i = 0; i < COMMANDS; i++)
     if (!commands[i].hidden) fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-  fputs("  help       help COMMAND: its options, with examples\n\n"
-        "Exit status: 0; 1 for a difference or a failure while running; 2 for input that is refused.\n",
-        file);
+  fputs(
+      "  help       print the options and examples of a command\n\n"
+      "Exit status: 0 when all went well, 1 for a difference or a failure, 2 for input that is refused.\n",
+      file);
 }
 
 static const treadle_command *find_command(const char *name) {

@@ -38,8 +38,8 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
   int64_t value = 0;
   if (strncmp(field, "rank=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= ranks)
-      return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d", text, field + 5,
-                          ranks);
+      return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d ranks", text,
+                          field + 5, ranks);
     fault->rank = (int)value;
     return TREADLE_OK;
   }
@@ -86,7 +86,7 @@ treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spe
         TREADLE_REFUSED,
         "--fault is '%s', and on one rank nobody is left to see it: at least 2 ranks are needed", text));
   if (what == TREADLE_INJECT_CORRUPT && point != TREADLE_AT_WAVE)
-    return refuse(text, "bytes are copied in waves alone");
+    return refuse(text, "bytes are copied in waves only");
   if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))
     return refuse(text, "nothing can fail there");
   if (what == TREADLE_INJECT_CANCEL && point == TREADLE_AT_KV)

@@ -29,7 +29,7 @@ static treadle_status read_input(treadle_job *job) {
                      "leave out one of them"));
   if (arguments->forward && arguments->cycles == 0)
     TRY(treadle_fail(TREADLE_REFUSED,
-                     "--forward is of the way back, and --cycles 0 goes one way: leave out one of them"));
+                     "--forward is for the way back, and --cycles 0 has none: leave out one of them"));
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
   const treadle_pair_texts texts = {arguments->train, arguments->infer,

@@ -59,7 +59,8 @@ static treadle_status open_model(treadle_convert *c, const treadle_source_type *
   const char *path = o->in, *carried;
   if (type == &treadle_source_hf) {
     if (o->model)
-      TRY(treadle_fail(TREADLE_REFUSED, "--model is for checkpoints that have none; %s has one", o->in));
+      TRY(treadle_fail(TREADLE_REFUSED, "--model is for checkpoints without a config.json; %s has one",
+                       o->in));
     if (treadle_file_is_folder(path)) TRY(add_beside(c, path));
     TRY(treadle_model_open(path, &options, &c->model));
   } else {

@@ -21,10 +21,10 @@ static treadle_status add(naming *n, const char *folder, const char *name, const
   const char *path = treadle_arena_format(&n->convert->arena, "%s%s", folder, name);
   if (!path) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a name", name));
   if (!treadle_path_stays(path))
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: the name of %s, '%s', does not stay in the folder", out, what,
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: the name of %s, '%s', leads out of the folder", out, what,
                      path));
   if (treadle_text_starts(path, "treadle-convert."))
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is called '%s', as treadle's own journal or lock there", out,
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is called '%s', as treadle's own journal or lock is", out,
                      what, path));
   int64_t other = treadle_hash_map_get(&n->map, path, -1);
   if (other >= 0)

@@ -94,11 +94,11 @@ static treadle_status check_shape(const char *folder, const treadle_storage_info
       treadle_builder_add(&found, "%s%" PRId64, d ? ", " : "", first->tensor->shape[d]);
     for (int d = 0; d < info->ndim; d++)
       treadle_builder_add(&wanted, "%s%" PRId64, d ? ", " : "", info->shape[d]);
-    treadle_status status =
-        treadle_fail(TREADLE_REFUSED,
-                     "%s: %s is [%s], and the model says [%s] for %s, behind %d axes of layers and experts",
-                     folder, first->tensor->key, found.text ? found.text : "",
-                     wanted.text ? wanted.text : "", info->name, first->leads);
+    treadle_status status = treadle_fail(
+        TREADLE_REFUSED,
+        "%s: %s is [%s], and the model says [%s] for %s, after %d leading axes of layers and experts",
+        folder, first->tensor->key, found.text ? found.text : "", wanted.text ? wanted.text : "",
+        info->name, first->leads);
     treadle_builder_release(&found);
     treadle_builder_release(&wanted);
     return status;
@@ -149,7 +149,7 @@ static treadle_status check_left_over(const treadle_source *source, const char *
   for (int32_t i = 0; i < state->dist->count; i++)
     for (size_t s = 0; !state->used[i] && s < sizeof starts / sizeof *starts; s++)
       if (treadle_text_starts(state->dist->tensors[i].key, starts[s]))
-        return treadle_fail(TREADLE_REFUSED, "%s: %s is none of the model's", folder,
+        return treadle_fail(TREADLE_REFUSED, "%s: %s is no tensor of the model", folder,
                             state->dist->tensors[i].key);
   return TREADLE_OK;
 }

@@ -9,8 +9,9 @@ static treadle_status hf_open(treadle_source *source, const char *folder, const 
   TRY(treadle_layout_create(source->model, layout_text, 1, NULL,
                             &source->layout)); /* for the refusals of its text */
   if (source->layout->dtype)
-    TRY(treadle_fail(TREADLE_REFUSED, "--from '%s': files of Hugging Face say their types themselves",
-                     layout_text));
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "--from '%s': files of Hugging Face say their types themselves: leave out dtype=", layout_text));
   if (!checkpoint || checkpoint->index_only)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: has no weights: neither model.safetensors nor shards with an index", folder));

@@ -87,11 +87,10 @@ static treadle_status make_frame(const look *l, const treadle_box *box, const in
   }
   for (int d = 0; d < storage->ndim; d++) across = across || last[d] >= storage->shape[d];
   if (across)
-    return treadle_fail(
-        TREADLE_REFUSED,
-        "%s lies across the dimensions of its storage tensor; such a one is read where it lies "
-        "whole and row-major in its file, without strides or chunks",
-        l->source->model->tensors[l->cell->tensor].name);
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s lies across the dimensions of its storage tensor; it can only be read from a "
+                        "file in which that is whole and row-major, without strides or chunks",
+                        l->source->model->tensors[l->cell->tensor].name);
   return TREADLE_OK;
 }
 

@@ -141,7 +141,7 @@ static treadle_status match(treadle_source *source, int32_t file, archive *a) {
     char key[600];
     snprintf(key, sizeof key, "%s %s", tensor->entry, bare_name(tensor->name));
     if (treadle_hash_map_get(&names, key, -1) != -2)
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: tensor %s in '%s' is none of the layout's", path, tensor->name,
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: tensor %s in '%s' is not in the layout", path, tensor->name,
                        tensor->entry));
   }
 out:

@@ -5,8 +5,8 @@
 static treadle_status out_of_turn(const treadle_convert *c, const char *step) {
   static const char *const states[] = {
       "is open", "has compared its inputs", "has begun", "is written", "is finished", "has failed"};
-  return treadle_fail(TREADLE_STATE, "convert: %s on rank %d of %d, whose conversion %s", step,
-                      c->options.rank, c->options.ranks, states[c->step]);
+  return treadle_fail(TREADLE_STATE, "convert: %s on rank %d of %d, whose conversion %s, comes out of turn",
+                      step, c->options.rank, c->options.ranks, states[c->step]);
 }
 
 static treadle_status took(treadle_convert *c, treadle_status status, treadle_convert_step step) {

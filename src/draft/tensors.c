@@ -173,7 +173,7 @@ static treadle_status begin_pattern(pattern_maker *m, const parsed_name *p, cons
   if (m->drafted.count == TREADLE_MAX_PATTERNS)
     return treadle_fail(
         TREADLE_REFUSED,
-        "the names follow no rule: %d of them are alike in no numbers of layers and experts, the "
+        "the names follow no rule: %d of them differ in more than numbers of layers and experts; the "
         "last is %s",
         TREADLE_MAX_PATTERNS, treadle_text_shown(stored->name));
   TRY(treadle_hash_map_put(&m->by_text, text, (int64_t)m->drafted.count));

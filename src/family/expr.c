@@ -127,7 +127,7 @@ static treadle_status parse_number(parser *p, value *value_p) {
     if (__builtin_mul_overflow(value_p->number, 10, &value_p->number) ||
         __builtin_add_overflow(value_p->number, *p->at - '0', &value_p->number))
       return treadle_fail(TREADLE_REFUSED, "%s: %.160s: a number does not fit 64 bits", p->what, p->text);
-  if (is_letter(*p->at)) return fail_here(p, "a number goes on");
+  if (is_letter(*p->at)) return fail_here(p, "a letter follows a number");
   return TREADLE_OK;
 }
 

@@ -69,7 +69,7 @@ static treadle_status add_rules(treadle_family_reader *reader, const int32_t *sc
     *scales = engine->rules[r];
     if (scales->round || scales->least || scales->shown_count)
       return treadle_fail(TREADLE_REFUSED,
-                          "%s line %d: %s is quantised, which goes with no round, least or shown",
+                          "%s line %d: %s is quantised, and so cannot have round, least or shown",
                           scales->file, scales->line, scales->name);
     TRY(add_suffix(reader->arena, &scales->full_name));
     for (int i = 0; i < scales->others; i++) TRY(add_suffix(reader->arena, &scales->other[i].name));

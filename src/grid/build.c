@@ -33,7 +33,7 @@ static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, cons
   if (rule->experts) {
     used->ep = treadle_mesh_find(&grid->mesh, "ep");
     if (!used->ep || !spec->slots)
-      REFUSE("%s line %d: %s is of experts, and layout '%s' places none", rule->file, rule->line,
+      REFUSE("%s line %d: %s is for experts, and layout '%s' places no experts", rule->file, rule->line,
              rule->name, layout->text);
     grid->ep = used->ep;
   }

@@ -66,7 +66,7 @@ treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, 
   for (int64_t s = 0; s < count; s++) {
     if (logical[s] < 0 || logical[s] >= experts)
       REFUSE("layout '%s': the expert map of layer %" PRId64 " gives slot %" PRId64
-             " expert %d, which is none of %" PRId64,
+             " expert %d, which is none of the %" PRId64 " experts",
              spec->what, layer, s, (int)logical[s], experts);
     copy[s] = logical[s];
     slots->hash = treadle_hash_more(slots->hash, (uint64_t)logical[s]);
@@ -119,7 +119,7 @@ static treadle_status read_list(const treadle_slots_spec *spec, const char *path
              layer);
     if (value < 0 || value > INT32_MAX)
       REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds expert %" PRId64
-             ", which is none of %" PRId64,
+             ", which is none of the %" PRId64 " experts",
              what, path, s, layer, value, spec->experts);
     logical[s] = (int32_t)value;
   }

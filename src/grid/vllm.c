@@ -39,14 +39,15 @@ static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int
   TRY(treadle_settings_size(engine->words, "dcp", 1, &dcp));
   if (dcp == 1) return TREADLE_OK;
   if (pcp == 1 ? tp % dcp != 0 : dcp != pcp && dcp != tp * pcp)
-    REFUSE("layout '%s': dcp=%" PRId64 " must divide tp=%" PRId64 " or, with pcp, be pcp or tp * pcp", text,
-           dcp, tp);
+    REFUSE("layout '%s': dcp=%" PRId64 " must divide tp=%" PRId64
+           " or, with pcp above 1, be pcp or tp * pcp",
+           text, dcp, tp);
   TRY(treadle_model_lookup(model, "nh", NULL, &heads, &has_heads));
   TRY(treadle_model_lookup(model, "ng", NULL, &groups, &has_groups));
   if (!has_heads || !has_groups) return TREADLE_OK;
   if (tp <= groups || dcp > tp / groups || heads / groups % dcp != 0)
-    REFUSE("layout '%s': dcp=%" PRId64 " is for copies of KV heads, at most tp / %" PRId64
-           ", and divides the %" PRId64 " query heads of each",
+    REFUSE("layout '%s': dcp=%" PRId64 " is for copies of KV heads: it must be at most tp / %" PRId64
+           " and divide the %" PRId64 " query heads of each KV head",
            text, dcp, groups, heads / groups);
 out:
   return status;

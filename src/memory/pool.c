@@ -262,7 +262,8 @@ treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, void **base_p
   if (bytes == 0) return TREADLE_OK;
   struct stat file;
   if (fstat(descriptor, &file) != 0 || (uint64_t)file.st_size < bytes)
-    return treadle_fail(TREADLE_PEER, "a peer's memory is smaller than the %zu bytes it speaks of", bytes);
+    return treadle_fail(TREADLE_PEER, "a peer's memory is smaller than the %zu bytes that it announced",
+                        bytes);
   TRY(reserve(bytes, &base));
   if (mmap(base, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED) {
     status = treadle_fail(TREADLE_SYSTEM, "a peer's memory of %s cannot be mapped: %s",

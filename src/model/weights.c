@@ -74,9 +74,9 @@ static treadle_status take_dtype(const char *what, treadle_tensor *tensor, const
                         "%s: tensor %s is of type %s; F32, BF16, F16 and F8_E4M3 can be moved", what,
                         stored->name, stored->dtype_text);
   if ((dtype == TREADLE_INT32) != (tensor->dtype == TREADLE_INT32))
-    return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, and %s are wanted", what,
-                        stored->name, stored->dtype_text,
-                        dtype == TREADLE_INT32 ? "no integers" : "integers (I32)");
+    return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, and must %s", what, stored->name,
+                        stored->dtype_text,
+                        dtype == TREADLE_INT32 ? "not be of integers" : "be of integers (I32)");
   if (!first && tensor->dtype != dtype)
     return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, unlike the experts before it", what,
                         stored->name, stored->dtype_text);

@@ -121,7 +121,8 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
   for (int64_t i = 0; good && i < tables->pages[0] + tables->pages[1]; i++)
     good = table_of(tables)[i] >= 0 && table_of(tables)[i] < tables->physical_pages;
   return good ? TREADLE_OK
-              : treadle_fail(TREADLE_PEER, "switch: rank %d has page tables that are none", rank);
+              : treadle_fail(TREADLE_PEER, "switch: rank %d has published page tables that cannot be right",
+                             rank);
 }
 
 static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long long)page_bytes); }

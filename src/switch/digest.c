@@ -47,7 +47,8 @@ treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, u
   TREADLE_NEED(sw);
   TREADLE_NEED(sums);
   if (turn < 0)
-    return treadle_fail(TREADLE_REFUSED, "treadle_switch_digest_entries: turn %lld: from 0",
+    return treadle_fail(TREADLE_REFUSED,
+                        "treadle_switch_digest_entries: turn is %lld, and must be at least 0",
                         (long long)turn);
   treadle_status status = treadle_helm_take(sw, "digest");
   if (status != TREADLE_OK) return status;

@@ -96,7 +96,8 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(place_infer(sw));
   if (place->physical < least) place->physical = least;
   if (place->physical > INT32_MAX)
-    TRY(treadle_fail(TREADLE_REFUSED, "switch: rank %d would have %lld pages; take larger ones",
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "switch: rank %d would have %lld pages, more than 2^31 - 1: take larger pages",
                      sw->group->rank, (long long)place->physical));
   TRY(mark_aliased(sw));
   TRY(place_kv(sw));

@@ -89,7 +89,7 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
   TREADLE_NEED(sw);
   TRY(TREADLE_CHECK_ENUM(fault, TREADLE_FAULT_BLOCK_ROW_SCALE + 1));
   if (rank < 0 || rank >= sw->group->size)
-    return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d", rank,
+    return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d ranks", rank,
                         sw->group->size);
   if (rank != sw->group->rank) return TREADLE_OK;
   TRY(treadle_helm_take(sw, "plant"));
@@ -108,20 +108,20 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
   const size_t whole = sw->space.tables.bytes[which], page = (size_t)sw->plan->page_bytes;
   bool infer = which == TREADLE_INFER_PARAMS || which == TREADLE_KV;
   if (offset > whole || bytes > whole - offset)
-    return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu of a window of %zu", what, offset,
-                        bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
+    return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
+                        offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
   TRY(treadle_helm_take(sw, what));
   bool open = infer ? sw->mode == TREADLE_INFER
                     : sw->mode == TREADLE_TRAIN ||
                           (sw->mode == TREADLE_FORWARD && !(write && which == TREADLE_PARAMS));
   if (open && !infer && which != TREADLE_PARAMS) open = !whole || sw->books.held[which] > 0;
   if (!open)
-    status =
-        treadle_fail(TREADLE_STATE, "%s: mode %s has not this window", what, treadle_mode_text(sw->mode));
+    status = treadle_fail(TREADLE_STATE, "%s: in mode %s the window of %s is closed", what,
+                          treadle_mode_text(sw->mode), treadle_class_text(which));
   for (size_t at = offset / page;
        !status && write && which == TREADLE_INFER_PARAMS && at * page < offset + bytes; at++)
     if (treadle_plan_shares(sw->plan, (int64_t)at))
-      status = treadle_fail(TREADLE_REFUSED, "write: page %zu is the train window's as well", at);
+      status = treadle_fail(TREADLE_REFUSED, "write: page %zu is also a page of the train window", at);
   if (status) treadle_helm_leave(sw);
 out:
   return status;

@@ -33,7 +33,7 @@ static treadle_status settle(size_t *option, int64_t of_plan, const char *name) 
   if (*option != 0 && *option != (size_t)of_plan)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: %s is %zu, and the plan that was given has %" PRId64
-                        ": leave it out, or 0",
+                        ": give the same number, or 0",
                         name, *option, of_plan);
   *option = (size_t)of_plan;
   return TREADLE_OK;

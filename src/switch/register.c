@@ -21,7 +21,7 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 static treadle_status check_memory(const treadle_switch *sw, treadle_class which, const void *memory,
                                    size_t bytes) {
   if (bytes == 0 || !memory || (uintptr_t)memory + bytes < (uintptr_t)memory)
-    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p are none",
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p are not a range of memory",
                         treadle_class_text(which), bytes, memory);
   if ((uintptr_t)memory % ALIGNMENT)
     return treadle_fail(TREADLE_REFUSED, "register: %s at %p are not aligned to %d bytes",
@@ -93,7 +93,8 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
   if (which == TREADLE_PARAMS)
     TRY(check_params(sw, foreign.offset, foreign.bytes));
   else if (foreign.offset != 0)
-    return treadle_fail(TREADLE_REFUSED, "register: %s at byte %zu; they have no window to be a part of: 0",
+    return treadle_fail(TREADLE_REFUSED,
+                        "register: %s at byte %zu; they have no window to be a part of, so it must be 0",
                         treadle_class_text(which), foreign.offset);
   if (which != TREADLE_PARAMS &&
       (sw->terms.leaves[which] ? sw->terms.copied[which] : sw->terms.options.host)) {

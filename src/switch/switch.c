@@ -53,9 +53,10 @@ treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim) {
                   (old == TREADLE_INFER && (aim == TREADLE_TRAIN || aim == TREADLE_FORWARD)) ||
                   (old == TREADLE_FORWARD && (aim == TREADLE_TRAIN || aim == TREADLE_HOST));
   if (sw->apart && (aim == TREADLE_INFER || old == TREADLE_INFER))
-    return treadle_fail(TREADLE_STATE,
-                        "switch to %s: this switch has no group since to rejoin one has failed: rejoin one",
-                        treadle_mode_text(aim));
+    return treadle_fail(
+        TREADLE_STATE,
+        "switch to %s: this switch has no group, since rejoining one has failed: rejoin one first",
+        treadle_mode_text(aim));
   if (old == TREADLE_LOST)
     return treadle_fail(TREADLE_STATE, "switch to %s: the weights are lost", treadle_mode_text(aim));
   if (!is_there)
@@ -124,8 +125,8 @@ treadle_status treadle_switch_return(treadle_switch *sw) {
   bool can = sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw);
   status = can ? treadle_arrow_return(sw)
                : treadle_fail(TREADLE_STATE,
-                              "return: in mode %s, with params that %s: only from infer, where a "
-                              "twin or the device has them",
+                              "return: the mode is %s, and params %s: this works only in mode infer, when "
+                              "host memory or the device has kept them",
                               treadle_mode_text(sw->mode),
                               treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
   treadle_helm_leave(sw);

@@ -84,7 +84,8 @@ static void hub_accept(hub *h) {
 /* Why this hello is refused; TREADLE_OK when it is not. */
 static treadle_status check_hello(const hub *h, const treadle_shm_message *m, pid_t pid) {
   if (m->magic != TREADLE_SHM_MAGIC || m->type != TREADLE_SHM_HELLO)
-    return treadle_fail(TREADLE_REFUSED, "process %d said what is none of treadle's messages", (int)pid);
+    return treadle_fail(TREADLE_REFUSED, "process %d sent something that is no message of treadle",
+                        (int)pid);
   if (m->version != TREADLE_SHM_VERSION)
     return treadle_fail(TREADLE_REFUSED, "process %d speaks version %u, rank 0 version %d", (int)pid,
                         m->version, TREADLE_SHM_VERSION);

@@ -81,7 +81,7 @@ static treadle_status make_config(const treadle_make_options *o, json_t **config
     return treadle_fail(
         TREADLE_REFUSED,
         "make-model: hidden is %lld, and must be a multiple of 64; layers (%lld) and vocab (%lld) "
-        "are from 1",
+        "must be at least 1",
         (long long)o->hidden, (long long)o->layers, (long long)o->vocab);
   int64_t intermediate;
   if (!treadle_mul_fits(o->hidden / 64, 176, &intermediate))
@@ -107,8 +107,7 @@ static treadle_status choose_config(const treadle_make_options *o, treadle_arena
       .struct_size = sizeof of_model, .families = o->families, .scale_down = o->scale_down};
   *changes_p = NULL;
   if (o->config) return treadle_config_open(o->config, &of_model, arena, config_p, changes_p);
-  if (o->scale_down)
-    return treadle_fail(TREADLE_REFUSED, "make-model: scaling down is of a config that is there");
+  if (o->scale_down) return treadle_fail(TREADLE_REFUSED, "make-model: scaling down needs a config");
   return make_config(o, config_p);
 }
 

@@ -428,7 +428,7 @@ static void family_lists_and_shows(void **state) {
   assert_int_equal(seen, 1);
   json_decref(root);
   command_result refused = command_run("family show llama --json");
-  command_expect(&refused, 2, "--json is of family list", 1);
+  command_expect(&refused, 2, "--json is for family list", 1);
   command_release(&refused);
 }
 

@@ -82,8 +82,8 @@ static void show(void **state) {
       {"family show qwen3", 0, "# Qwen3, dense"},
       {"family show qwen3 --expanded", 0, "\n  - {name: L.self_attn.q_norm.weight, shape: [hd]}\n"},
       {"family show qwen4 --expanded", 2, "did you mean 'qwen2'"},
-      {"family list --expanded", 2, "--expanded is of family show; family list has none"},
-      {"family check x --expanded", 2, "--expanded is of family show; family check has none"},
+      {"family list --expanded", 2, "--expanded is for family show; family list does not take it"},
+      {"family check x --expanded", 2, "--expanded is for family show; family check does not take it"},
   };
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     command_result result = command_run("%s", rows[i].line);
@@ -157,7 +157,7 @@ static void new_family(void **state) {
   snprintf(path, sizeof path, "%s/drafts/y.yaml", command_folder());
   assert_int_equal(stat(path, &found), -1);
   result = command_run("family list --like llama");
-  command_expect(&result, 2, "--like is of family new; family list has none", 1);
+  command_expect(&result, 2, "--like is for family new; family list does not take it", 1);
   command_release(&result);
 }
 

@@ -263,7 +263,7 @@ static void refused_before_any_work(void **state) {
       {"--fault kill:rank=0,wave=x", "the wave is no number from 0"},
       {"--fault kill:rank=0,", "and that is not known"},
       {"--fault kill:rank=0,phase=lunch", "or phase=entry|offload|commit|committed|bind|kv"},
-      {"--fault corrupt:rank=0,phase=bind", "bytes are copied in waves alone"},
+      {"--fault corrupt:rank=0,phase=bind", "bytes are copied in waves only"},
       {"--fault cancel:rank=0,phase=kv", "it is too late to cancel there"},
       {"--fault enomem:rank=0,phase=kv", "nothing can fail there"},
       {"--fault kill:rank=0,wave=0 --timeline a.svg", "leave out one of them"},

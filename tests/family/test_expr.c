@@ -139,7 +139,7 @@ static void refusals(void **state) {
               {"o.4", "a word is missing at '4'"},
               {"o..a", "a word is missing at '.a'"},
               {"a in o.", "a word is missing at the end"},
-              {"3a", "a number goes on at 'a'"},
+              {"3a", "a letter follows a number at 'a'"},
               {"-1", "a value is missing at '-1'"},
               {"1.0", "an operator is missing at '.0'"},
               {"\"x\"", "a value is missing"}};

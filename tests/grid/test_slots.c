@@ -86,7 +86,7 @@ static void maps(void **state) {
   assert_int_equal(slots->first[3] - slots->first[2], 3);
   assert_refused("the expert map of layer 5 has no slot for expert 2",
                  treadle_slots_map(&spec, 5, hole, 4, &arena, &other));
-  assert_refused("layer 5 gives slot 3 expert 3, which is none of 3",
+  assert_refused("layer 5 gives slot 3 expert 3, which is none of the 3 experts",
                  treadle_slots_map(&spec, 5, high, 4, &arena, &other));
   assert_refused("gives slot 1 expert -1", treadle_slots_map(&spec, 0, low, 4, &arena, &other));
   const int32_t moved[] = {2, 0, 1, 2, 0, 2};
@@ -176,10 +176,11 @@ static void refused_files(void **state) {
               {"[[0,1,2,3],4]", 0, "layer 1 is no list"},
               {"[[0,1,2,3],[]]", 0, "layer 1 has 0 slots"},
               {"[0,1,2,3]", 6, "layer 0 has 4 slots; 6 is needed"},
-              {"[0,1,2,4]", 0, "gives slot 3 expert 4, which is none of 4"},
-              {"[0,1,2,-7]", 0, "slot 3 of layer 0 holds expert -7, which is none of 4"},
+              {"[0,1,2,4]", 0, "gives slot 3 expert 4, which is none of the 4 experts"},
+              {"[0,1,2,-7]", 0, "slot 3 of layer 0 holds expert -7, which is none of the 4 experts"},
               {"[0,1,2,2.5]", 0, "slot 3 of layer 0 holds no whole number"},
-              {"[0,1,2,4294967296]", 0, "slot 3 of layer 0 holds expert 4294967296, which is none of 4"},
+              {"[0,1,2,4294967296]", 0,
+               "slot 3 of layer 0 holds expert 4294967296, which is none of the 4 experts"},
               {"[0,1,2,2]", 0, "has no slot for expert 3"},
               {"[0.5]", 0, "layer 0 is no list"}};
   treadle_arena arena = {0};

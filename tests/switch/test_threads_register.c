@@ -243,9 +243,11 @@ static int refuse(treadle_group *group, void *context) {
 
   RANK_FAILS(TREADLE_REFUSED, "class 4", treadle_switch_register(sw, TREADLE_KV, 0, room, GRADS));
   RANK_FAILS(TREADLE_REFUSED, "class 3", treadle_switch_register(sw, TREADLE_INFER_PARAMS, 0, room, GRADS));
-  RANK_FAILS(TREADLE_REFUSED, "are none", treadle_switch_register(sw, TREADLE_GRADS, 0, NULL, GRADS));
-  RANK_FAILS(TREADLE_REFUSED, "are none", treadle_switch_register(sw, TREADLE_GRADS, 0, room, 0));
-  RANK_FAILS(TREADLE_REFUSED, "are none",
+  RANK_FAILS(TREADLE_REFUSED, "not a range of memory",
+             treadle_switch_register(sw, TREADLE_GRADS, 0, NULL, GRADS));
+  RANK_FAILS(TREADLE_REFUSED, "not a range of memory",
+             treadle_switch_register(sw, TREADLE_GRADS, 0, room, 0));
+  RANK_FAILS(TREADLE_REFUSED, "not a range of memory",
              treadle_switch_register(sw, TREADLE_GRADS, 0, room, SIZE_MAX - 5));
   RANK_FAILS(TREADLE_REFUSED, "aligned", treadle_switch_register(sw, TREADLE_GRADS, 0, room + 8, GRADS));
   RANK_FAILS(TREADLE_REFUSED, "no window", treadle_switch_register(sw, TREADLE_GRADS, 64, room, GRADS));
