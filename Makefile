@@ -23,7 +23,8 @@ export MODEL TRAIN INFER RANKS JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIG
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
-CTEST = ctest --output-on-failure -j2
+# One more at once than there are processors: some tests mostly wait.
+CTEST = ctest --output-on-failure -j $(shell expr $(JOBS) + 1)
 
 all: configure
 	cmake --build build -j $(JOBS)
