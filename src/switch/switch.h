@@ -227,9 +227,10 @@ static inline treadle_class treadle_class_opposite(treadle_class which) {
   return which == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
 }
 
-/* "parameters", "gradients", "optimizer state": of training. */
+/* "parameters", "gradients", "optimizer state": of training; "infer parameters", "KV cache". */
 static inline const char *treadle_class_text(treadle_class which) {
-  static const char *const names[TREADLE_TRAIN_CLASSES] = {"parameters", "gradients", "optimizer state"};
+  static const char *const names[TREADLE_CLASSES] = {"parameters", "gradients", "optimizer state",
+                                                     "infer parameters", "KV cache"};
   return names[which];
 }
 

@@ -361,7 +361,7 @@ static int play_all(const char *config, int high, int wide, int64_t ranks, const
       print_message("left out: %s\n", treadle_error_message());
   }
   for (int i = 0; i < count; i++)
-    for (int k = 0; k < count; k++) {
+    for (int k = i % test_step(4); k < count; k += test_step(4)) {
       if (!layouts[i]->fp8 && !layouts[k]->fp8) continue;
       size_t block_rows = play_pair(model, known, layouts[i], layouts[k], (uint64_t)(i * 31 + k + 1));
       pairs += block_rows > 0 || layouts[i]->fp8 == layouts[k]->fp8;
@@ -390,7 +390,7 @@ static void test_deepseek(void **state) {
   int pairs = play_all(deepseek, 16, 16, 4, texts);
   pairs += play_all(deepseek, 8, 16, 4, texts);
   print_message("%d pairs\n", pairs);
-  assert_true(pairs > 120);
+  assert_true(pairs * test_step(4) > 120);
 }
 
 /* Copies of experts, shared experts among them, and sources cut anywhere: flat buffers and chunks. */
@@ -409,7 +409,7 @@ static void test_others(void **state) {
                                       NULL};
   int pairs = play_all(deepseek, 16, 16, 4, texts);
   print_message("%d pairs\n", pairs);
-  assert_true(pairs > 40);
+  assert_true(pairs * test_step(4) > 40);
 }
 
 static void test_qwen(void **state) {
@@ -427,7 +427,7 @@ static void test_qwen(void **state) {
   int pairs = play_all(qwen, 16, 16, 4, texts) + play_all(qwen, 8, 8, 6, texts) +
               play_all(qwen, 128, 128, 1, texts);
   print_message("%d pairs\n", pairs);
-  assert_true(pairs > 60);
+  assert_true(pairs * test_step(4) > 60);
 }
 
 /* vLLM repeats the scales of experts that it cuts inside of blocks, on a finer grid: blocks of 16 cut at 24, with each scale
@@ -447,7 +447,7 @@ static void test_finer_blocks(void **state) {
   int pairs = play_all(qwen, 16, 16, 4, texts) + play_all(finer, 32, 32, 4, texts) +
               play_all(finer, 32, 32, 4, more);
   print_message("%d pairs\n", pairs);
-  assert_true(pairs > 50);
+  assert_true(pairs * test_step(4) > 50);
 }
 
 /* q, k and v lie in turns in a flat buffer, so that a block has parts in several places with other tensors in between:
