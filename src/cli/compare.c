@@ -1,7 +1,6 @@
 /* Comparing a window with what it should hold. */
 #include "cli/compare.h"
 
-#include "base/alloc.h"
 #include "base/dtype.h"
 #include "treadle_testing.h"
 
@@ -20,9 +19,8 @@ static treadle_status first_difference(const treadle_window_source *window, size
                                        const char *wanted, size_t bytes, size_t *at_p) {
   enum { BLOCK = 1 << 16 };
   treadle_status status = TREADLE_OK;
-  char *block = treadle_alloc(BLOCK);
+  char block[BLOCK];
   *at_p = bytes;
-  if (!block) return treadle_fail(TREADLE_NO_MEMORY, "no memory to compare windows");
   for (size_t at = 0; at < bytes && *at_p == bytes; at += BLOCK) {
     size_t count = bytes - at < BLOCK ? bytes - at : BLOCK, i = 0;
     TRY(read_bytes(window, offset + at, count, block));
@@ -31,7 +29,6 @@ static treadle_status first_difference(const treadle_window_source *window, size
     *at_p = at + i;
   }
 out:
-  treadle_free(block);
   return status;
 }
 

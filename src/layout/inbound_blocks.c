@@ -73,14 +73,8 @@ static treadle_status find_rest(treadle_block_bound *b, const treadle_rectangle 
   *elems_p = 0;
   TRY(treadle_cuts_add(&b->cuts, TREADLE_CUTS_OF_BLOCK_ROW + b->held.count));
   TRY(treadle_rectangle_boxes(&b->blocks, of, &b->rest));
-  for (size_t k = 0; k < b->held.count; k++) {
-    b->spare.count = 0;
-    for (size_t i = 0; i < b->rest.count; i++)
-      TRY(treadle_box_subtract(&b->rest.items[i], &b->held.items[k].box, &b->spare));
-    treadle_boxes swap = b->rest;
-    b->rest = b->spare;
-    b->spare = swap;
-  }
+  for (size_t k = 0; k < b->held.count; k++)
+    TRY(treadle_boxes_subtract(&b->rest, &b->held.items[k].box, &b->spare));
   for (size_t i = 0; i < b->rest.count; i++) {
     *elems_p += treadle_box_elems(&b->rest.items[i]);
     TRY(treadle_layout_cells(b->from, b->tensor, &b->rest.items[i], &b->cells));

@@ -80,18 +80,14 @@ static treadle_status take_own(treadle_block_row_walk *w, const treadle_rectangl
   TRY(treadle_rectangle_boxes(&w->blocks, of, &w->rest));
   for (size_t k = 0; k < w->held.count; k++) {
     const treadle_piece *piece = &w->held.items[k];
-    w->spare.count = 0;
     for (size_t i = 0; i < w->rest.count; i++) {
       treadle_box part;
       if (treadle_box_meet(&w->rest.items[i], &piece->box, &part)) {
         const treadle_block_row_values own = {part, *piece, w->rank};
         TRY(treadle_array_push(&w->sources, own));
       }
-      TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
     }
-    treadle_boxes swap = w->rest;
-    w->rest = w->spare;
-    w->spare = swap;
+    TRY(treadle_boxes_subtract(&w->rest, &piece->box, &w->spare));
   }
 out:
   return status;

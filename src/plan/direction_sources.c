@@ -119,16 +119,12 @@ treadle_status treadle_walk_take_held(treadle_walk *w, const treadle_box *box, c
                            .box = &piece->box,
                            .offset = piece->offset,
                            .stride = piece->stride};
-    w->spare.count = 0;
     for (size_t i = 0; i < w->rest.count; i++) {
       treadle_box common;
       if (treadle_box_meet(&w->rest.items[i], &piece->box, &common))
         TRY(treadle_walk_emit_waves(w, &common, &from));
-      TRY(treadle_box_subtract(&w->rest.items[i], &piece->box, &w->spare));
     }
-    treadle_boxes swap = w->rest;
-    w->rest = w->spare;
-    w->spare = swap;
+    TRY(treadle_boxes_subtract(&w->rest, &piece->box, &w->spare));
   }
 out:
   return status;
