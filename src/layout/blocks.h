@@ -70,19 +70,26 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
 /* Are these fp8 codes that begin or end inside of a block? */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece);
 
+/* The first and the last row of a box, flattened: its axes from `first` up to `end`; or columns. Of several axes the box may have gaps. */
+static inline void treadle_blocks_span(const treadle_blocks *blocks, const treadle_box *box, int first,
+                                       int end, int64_t *low_p, int64_t *high_p) {
+  *low_p = *high_p = 0;
+  for (int a = first; a < end; a++) {
+    *low_p += box->start[a] * blocks->weight[a];
+    *high_p += (box->start[a] + box->size[a] - 1) * blocks->weight[a];
+  }
+}
+
 /* May a rank, which holds these boxes of a tensor, have a part of rows [down, end) of blocks of an expert? True where it has. */
 static inline bool treadle_blocks_touched(const treadle_blocks *blocks, const treadle_pieces *held,
                                           int64_t expert, int64_t down, int64_t end) {
   int64_t low = down * blocks->high, high = end * blocks->high;
   for (size_t i = 0; i < held->count; i++) {
     const treadle_box *box = &held->items[i].box;
-    int64_t row = 0, last = 0; /* of rows of several axes the box may have gaps */
+    int64_t row, last;
     bool here =
         blocks->first_row == 0 || (expert >= box->start[0] && expert < box->start[0] + box->size[0]);
-    for (int a = blocks->first_row; a < blocks->first_column; a++) {
-      row += box->start[a] * blocks->weight[a];
-      last += (box->start[a] + box->size[a] - 1) * blocks->weight[a];
-    }
+    treadle_blocks_span(blocks, box, blocks->first_row, blocks->first_column, &row, &last);
     if (here && row < high && last >= low) return true;
   }
   return false;

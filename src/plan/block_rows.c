@@ -179,16 +179,6 @@ out:
   return status;
 }
 
-/* The first and the last row of a box, flattened. */
-static void rows_of(const treadle_blocks *blocks, const treadle_box *box, int64_t *first_p,
-                    int64_t *last_p) {
-  *first_p = *last_p = 0;
-  for (int a = blocks->first_row; a < blocks->first_column; a++) {
-    *first_p += box->start[a] * blocks->weight[a];
-    *last_p += (box->start[a] + box->size[a] - 1) * blocks->weight[a];
-  }
-}
-
 /* Cuts a box [experts, rows, columns] by waves: expert by expert, in each from its first row to its last,
  * always at borders of block rows. An expert that is whole in one wave waits in `same`, which grows by the
  * next expert while that has the same wave: so 256 experts of one wave are one box. The rows of scales are
@@ -204,7 +194,7 @@ static treadle_status cut(void *self, int32_t tensor, const treadle_box *box, tr
   int64_t first, last, experts = blocks.first_row ? box->size[0] : 1,
                        begin = blocks.first_row ? box->start[0] : 0;
   start(w, t->scale_of >= 0 ? t->scale_of : tensor);
-  rows_of(&blocks, box, &first, &last);
+  treadle_blocks_span(&blocks, box, blocks.first_row, blocks.first_column, &first, &last);
   for (int64_t e = begin; e < begin + experts; e++) {
     int64_t down = first / blocks.high, end, next_end, row = first;
     TRY(treadle_block_rows_wave(w, e, down, &wave, &next_end));

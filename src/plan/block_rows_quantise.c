@@ -123,12 +123,9 @@ out:
 /* How many elements of a part lie in a block, whose boxes are at hand. Mostly none: its columns tell it at once. */
 static int64_t elems_in(const treadle_block_row_walk *w, const treadle_rectangle *block, size_t part) {
   const treadle_box *other = &w->part_boxes.items[part];
-  int64_t elems = 0, column = 0, last = 0;
+  int64_t elems = 0, column, last;
   treadle_box met;
-  for (int a = w->blocks.first_column; a < w->blocks.tensor->naxes; a++) {
-    column += other->start[a] * w->blocks.weight[a];
-    last += (other->start[a] + other->size[a] - 1) * w->blocks.weight[a];
-  }
+  treadle_blocks_span(&w->blocks, other, w->blocks.first_column, w->blocks.tensor->naxes, &column, &last);
   if (column >= block->column + block->columns || last < block->column) return 0;
   for (size_t i = 0; i < w->boxes.count; i++)
     if (treadle_box_meet(&w->boxes.items[i], other, &met)) elems += treadle_box_elems(&met);
