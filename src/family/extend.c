@@ -2,7 +2,8 @@
  *
  * Maps of names (dims, conditions, prefixes, ...) are merged name by name, traits engine by engine; `blocks` block by
  * block, so that a family can change the options of one, or put another in its place; changes, and what is to be said, are
- * appended; everything else is replaced as a whole. A family is asked for by the name of its file. */
+ * appended; everything else is replaced as a whole. That the engine computes a family (forward: {model: ...}) is never taken
+ * over: each file says so itself. A family is asked for by the name of its file. */
 #include "family/assemble.h"
 
 #include <string.h>
@@ -83,7 +84,7 @@ treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, con
                                   bool append) {
   static const char *const names[] = {"dims",         "conditions", "prefixes",
                                       "mtp_prefixes", "outer",      "stored_prefixes",
-                                      "layer_dims",   "renamed",    NULL};
+                                      "layer_dims",   "renamed",    "forward", NULL};
   static const char *const engines[] = {"traits", "requires", "engines", NULL};
   static const char *const lists[] = {"tensors", "views", "packed", "quantised", NULL};
   treadle_status status = TREADLE_OK;
@@ -135,6 +136,8 @@ treadle_status treadle_family_extend(treadle_assembly *a, const treadle_yaml *ro
   for (int i = count - 1; i >= 0; i--) {
     treadle_yaml *inherited = treadle_tree_get(chain[i], "model_types");
     if (!inherited) return treadle_family_fail(a->reader, chain[i], "%s is missing", "model_types");
+    treadle_yaml *forward = treadle_tree_get(tree, "forward");
+    if (forward && forward->type == TREADLE_YAML_MAP) treadle_tree_unset(forward, "model");
     TRY(treadle_tree_merge(a, tree, chain[i], false));
   }
   tree->line = chain[0]->line;

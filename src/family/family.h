@@ -177,6 +177,7 @@ typedef struct treadle_family {
   treadle_requirement *requirements; /* of every model, whatever the layout */
   int32_t engine_count;
   treadle_engine_rules *engines;
+  const struct treadle_forward_section *forward; /* NULL: the built-in engine does not compute it */
   int32_t to_say_count;
   const char **to_say; /* "PATH line N: what is open" */
   treadle_arena *arena;

@@ -14,7 +14,7 @@ static const char *const root_keys[] = {
     "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
     "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
     "engines",         "extends",     "blocks",   "conditions",   "changes", "layer_dims",
-    "renamed",         "to_say",      NULL};
+    "renamed",         "to_say",      "forward",  NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -405,6 +405,7 @@ treadle_status treadle_family_read(const char *path, const treadle_yaml *root, c
   TRY(treadle_family_read_views(&reader, treadle_yaml_get(root, "views")));
   TRY(treadle_family_read_engines(&reader, root));
   TRY(treadle_family_read_traits(&reader, root));
+  TRY(treadle_family_read_forward(&reader, root));
   TRY(treadle_family_add_scales(&reader));
   *family_p = family;
 out:

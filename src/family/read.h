@@ -94,6 +94,8 @@ treadle_status treadle_family_read_views(treadle_family_reader *reader, const tr
 /* Reads `engines`, and `packed`, `traits` and `requires` of the root (rules.c, traits.c). */
 treadle_status treadle_family_read_engines(treadle_family_reader *reader, const treadle_yaml *root);
 treadle_status treadle_family_read_traits(treadle_family_reader *reader, const treadle_yaml *root);
+/* Reads `forward` (forward.c). */
+treadle_status treadle_family_read_forward(treadle_family_reader *reader, const treadle_yaml *root);
 /* Adds the patterns of block scales, and the rules of vLLM and SGLang for them (scales.c). */
 treadle_status treadle_family_add_scales(treadle_family_reader *reader);
 

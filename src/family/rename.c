@@ -64,6 +64,7 @@ treadle_status treadle_renamed_apply(treadle_assembly *a, treadle_yaml *tree) {
   for (int i = 0; treadle_section_names[i]; i++)
     if (strcmp(treadle_section_names[i], "tensors") != 0)
       TRY(rename_lines(a, treadle_tree_section(tree, treadle_section_names[i]), renamed, parts));
+  TRY(rename_texts(a, treadle_tree_get(tree, "forward"), renamed, NULL));
   treadle_tree_unset(tree, "renamed");
 out:
   return status;

@@ -1,0 +1,61 @@
+/* A decoder: what the family's `forward` says, made concrete by a config.json. Which tensor plays which role in each layer, the
+ * sizes of heads, the numbers of norms, rotary embedding and routing. It knows no ranks and no layout.
+ *
+ * What the engine cannot compute is refused here, by name: a family without `forward`, another activation, sliding windows. */
+#ifndef TREADLE_INFER_DECODER_H
+#define TREADLE_INFER_DECODER_H
+
+#include "family/forward.h"
+#include "model/model.h"
+
+typedef struct treadle_decoder_layer {
+  int32_t tensor[TREADLE_ROLES]; /* canonical tensors; -1: the layer has none. Of experts the stacked one */
+  bool rotates;                  /* queries and keys are turned by position */
+  bool sparse;                   /* it has experts, and no MLP */
+} treadle_decoder_layer;
+
+typedef enum treadle_attention_kind { TREADLE_ATTENTION_GQA, TREADLE_ATTENTION_MLA } treadle_attention_kind;
+
+/* How a token's experts are chosen (families' `forward`). */
+typedef struct treadle_decoder_routing {
+  int64_t experts, top; /* 0: no layer has experts */
+  bool sigmoid;         /* scores are sigmoids; else a soft-max */
+  bool renormalise;     /* weights are divided by their sum */
+  float scale;
+  int64_t groups, top_groups; /* groups 1: experts are not chosen in groups */
+  bool group_top2;            /* a group's score is the sum of its two best; else the best */
+} treadle_decoder_routing;
+
+typedef struct treadle_decoder {
+  const treadle_model *model;
+  int64_t layers, hidden, vocabulary;
+  treadle_attention_kind attention;
+  int64_t heads, kv_heads;
+  int64_t head_dim;            /* gqa: of q, k and v. mla: of q, nope_dim + rope_dim */
+  int64_t nope_dim, rope_dim;  /* mla; gqa: 0 and head_dim */
+  int64_t value_dim;           /* of a head's part of what o multiplies */
+  int64_t latent_dim;          /* mla */
+  int64_t intermediate;        /* of the MLP; 0: no layer has one */
+  int64_t expert_intermediate; /* of an expert */
+  int64_t shared_intermediate; /* of the shared expert; 0: there is none */
+  bool interleaved;            /* rotary embedding turns neighbours */
+  float eps;
+  treadle_decoder_routing routing;
+  int32_t embed, final_norm, head; /* canonical tensors */
+  treadle_decoder_layer *layer;    /* [layers] */
+  int64_t most_positions;          /* max_position_embeddings; 0: the config does not say */
+  treadle_arena arena;
+} treadle_decoder;
+
+/* The model must outlive the decoder. On failure *decoder_p is NULL. */
+treadle_status treadle_decoder_create(const treadle_model *model, treadle_decoder **decoder_p);
+void treadle_decoder_destroy(treadle_decoder *decoder);
+
+/* The config that the family's fields are in: its object, or the whole. A field that it lacks is one of the whole. */
+const struct json_t *treadle_decoder_field(const treadle_decoder *decoder, const char *name);
+
+/* Leaves of an inner dimension that a mesh may cut: as many as the least common multiple of the numbers up to 8 that divide
+ * `parts`, which it counts in (heads, or elements). So each tp up to 8 that divides them cuts between leaves. */
+int64_t treadle_decoder_leaves(int64_t parts);
+
+#endif
