@@ -1,0 +1,115 @@
+#include "infer/cache.h"
+
+#include "base/alloc.h"
+#include "base/hash.h"
+
+#include <assert.h>
+
+treadle_status treadle_cache_init(treadle_cache *cache, int32_t count, int32_t block_tokens, bool shares) {
+  size_t heads = 16;
+  while (heads < (size_t)count) heads *= 2;
+  *cache = (treadle_cache){.block_tokens = block_tokens, .count = count, .shares = shares};
+  cache->oldest = cache->newest = -1;
+  cache->mask = heads - 1;
+  cache->blocks = treadle_alloc_array((size_t)count + 1, sizeof *cache->blocks);
+  cache->heads = treadle_alloc_array(heads, sizeof *cache->heads);
+  if (!cache->blocks || !cache->heads) {
+    treadle_cache_release(cache);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a table of %d blocks", count);
+  }
+  for (size_t i = 0; i < heads; i++) cache->heads[i] = -1;
+  cache->used = count;
+  for (int32_t b = 0; b < count; b++) {
+    cache->blocks[b] = (treadle_cache_block){.users = 1, .newer = -1, .older = -1, .same = -1};
+    treadle_cache_leave(cache, b);
+  }
+  cache->most_used = 0;
+  return TREADLE_OK;
+}
+
+void treadle_cache_release(treadle_cache *cache) {
+  treadle_free(cache->blocks);
+  treadle_free(cache->heads);
+  *cache = (treadle_cache){0};
+}
+
+uint64_t treadle_cache_hash(uint64_t before, const int32_t *tokens, int32_t count) {
+  uint64_t hash = treadle_hash_bytes(tokens, (size_t)count * sizeof *tokens, before);
+  return hash ? hash : 1;
+}
+
+/* ---- Unused blocks: a list from the oldest to the newest ---- */
+
+static void unlist(treadle_cache *cache, int32_t block) {
+  treadle_cache_block *b = &cache->blocks[block];
+  if (b->older >= 0)
+    cache->blocks[b->older].newer = b->newer;
+  else
+    cache->oldest = b->newer;
+  if (b->newer >= 0)
+    cache->blocks[b->newer].older = b->older;
+  else
+    cache->newest = b->older;
+  b->newer = b->older = -1;
+}
+
+static void add_user(treadle_cache *cache, int32_t block) {
+  if (cache->blocks[block].users++ > 0) return;
+  unlist(cache, block);
+  if (++cache->used > cache->most_used) cache->most_used = cache->used;
+}
+
+void treadle_cache_leave(treadle_cache *cache, int32_t block) {
+  treadle_cache_block *b = &cache->blocks[block];
+  assert(b->users > 0);
+  if (--b->users > 0) return;
+  cache->used--;
+  b->older = cache->newest;
+  b->newer = -1;
+  if (cache->newest >= 0)
+    cache->blocks[cache->newest].newer = block;
+  else
+    cache->oldest = block;
+  cache->newest = block;
+}
+
+/* ---- Hashes ---- */
+
+static int32_t *head_of(treadle_cache *cache, uint64_t hash) {
+  return &cache->heads[treadle_mix64(hash) & cache->mask];
+}
+
+static void forget(treadle_cache *cache, int32_t block) {
+  treadle_cache_block *b = &cache->blocks[block];
+  if (!b->hash) return;
+  int32_t *at = head_of(cache, b->hash);
+  while (*at != block) at = &cache->blocks[*at].same;
+  *at = b->same;
+  b->same = -1;
+  b->hash = 0;
+}
+
+int32_t treadle_cache_share(treadle_cache *cache, uint64_t hash) {
+  if (!cache->shares) return -1;
+  int32_t block = *head_of(cache, hash);
+  while (block >= 0 && cache->blocks[block].hash != hash) block = cache->blocks[block].same;
+  if (block >= 0) add_user(cache, block);
+  return block;
+}
+
+void treadle_cache_publish(treadle_cache *cache, int32_t block, uint64_t hash) {
+  if (!cache->shares || cache->blocks[block].hash == hash) return;
+  forget(cache, block);
+  int32_t *head = head_of(cache, hash);
+  cache->blocks[block].hash = hash;
+  cache->blocks[block].same = *head;
+  *head = block;
+}
+
+int32_t treadle_cache_take(treadle_cache *cache) {
+  int32_t block = cache->oldest;
+  if (block < 0) return -1;
+  forget(cache, block);
+  add_user(cache, block);
+  return block;
+}

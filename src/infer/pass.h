@@ -1,0 +1,62 @@
+/* A forward pass: rows of tokens in, rows of logits out, on one rank of a replica.
+ *
+ * A row is a token at a position of a sequence. Rows of several sequences go through the layers together; what a row becomes depends on
+ * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
+ * this pass or another, find them there.
+ *
+ * The weights are read in the window where they lie. All memory of a pass is taken when it is made; bind and run take none, except
+ * that the first bind makes the packed copies. */
+#ifndef TREADLE_INFER_PASS_H
+#define TREADLE_INFER_PASS_H
+
+#include "base/team.h"
+#include "infer/decoder.h"
+#include "infer/replica.h"
+
+typedef struct treadle_pass treadle_pass;
+
+typedef struct treadle_pass_options {
+  const char *kernels; /* of treadle_gemm_choose */
+  int32_t threads;
+  bool spin;            /* of treadle_team_create */
+  int64_t most_rows;    /* of a step */
+  int64_t most_logits;  /* rows of a step whose logits are wanted */
+  int32_t block_tokens; /* of the cache */
+} treadle_pass_options;
+
+/* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
+ * table[t / block_tokens]. */
+typedef struct treadle_pass_stretch {
+  int64_t rows, position;
+  const int32_t *table;
+} treadle_pass_stretch;
+
+typedef struct treadle_pass_step {
+  const int32_t *tokens; /* [rows] */
+  int64_t rows;
+  const treadle_pass_stretch *stretches; /* together all rows, in order */
+  int32_t stretch_count;
+  const int32_t *wanted; /* [wanted_count]: rows whose logits are wanted, ascending */
+  int32_t wanted_count;
+} treadle_pass_step;
+
+/* The layout, the decoder and the replica must outlive the pass. On failure *pass_p is NULL. */
+treadle_status treadle_pass_create(const treadle_decoder *decoder, const treadle_layout *layout,
+                                   const treadle_replica *replica, int64_t rank,
+                                   const treadle_pass_options *options, treadle_pass **pass_p);
+void treadle_pass_destroy(treadle_pass *pass);
+
+/* The weights from now on: the window of the rank, and the memory of the cache. */
+treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache);
+
+/* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
+size_t treadle_pass_block_bytes(const treadle_pass *pass);
+size_t treadle_pass_work_bytes(const treadle_pass *pass);
+size_t treadle_pass_packed_bytes(const treadle_pass *pass);
+/* The kernel that most of its products use. */
+const char *treadle_pass_kernels(const treadle_pass *pass);
+
+/* *logits_p: [wanted_count, vocabulary], until the next run. */
+treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step, const float **logits_p);
+
+#endif

@@ -1,0 +1,65 @@
+/* A product of rows with weights that share them: the rows are packed once, then every thread takes a part of the weights' rows. */
+#include "infer/pass_parts.h"
+
+typedef struct work {
+  const treadle_gemm_kernel *kernel;
+  treadle_gemm_input input;
+  treadle_gemm_product product;
+  void *packed;
+} work;
+
+static void pack(void *context, int32_t index, int32_t count) {
+  work *w = context;
+  w->kernel->pack(&w->input, w->packed, index, count);
+}
+
+static void multiply(void *context, int32_t index, int32_t count) {
+  work *w = context;
+  w->kernel->run(&w->product, index, count);
+}
+
+/* The segments of all terms, and the inner dimension, which they share. */
+static int32_t list_segments(treadle_pass *pass, const treadle_product *product) {
+  int32_t total = 0;
+  for (int i = 0; i < product->terms_count; i++) {
+    const treadle_term *term = &product->terms[i];
+    int64_t row = 0;
+    for (int32_t s = 0; s < term->weight->segment_count; s++) {
+      const treadle_segment *segment = &term->weight->segments[s];
+      pass->buffers.segments[total++] = (treadle_gemm_segment){.weights = treadle_pass_at(pass, segment),
+                                                               .rows = segment->rows,
+                                                               .stride = segment->stride,
+                                                               .column = term->column + row};
+      row += segment->rows;
+    }
+  }
+  return total;
+}
+
+treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product) {
+  const treadle_weight *first = product->terms[0].weight;
+  int64_t leaf = first->columns / product->leaves;
+  treadle_gemm_inner inner = {.dtype = first->dtype,
+                              .leaf = (int32_t)leaf,
+                              .range = {.first = (int32_t)(first->first_column / leaf),
+                                        .leaves = (int32_t)(first->column_count / leaf),
+                                        .all = (int32_t)product->leaves}};
+  work w = {.packed = pass->buffers.packed};
+  treadle_status status;
+  if (!product->rows) return TREADLE_OK;
+  TRY(treadle_gemm_choose(pass->options.kernels, inner.dtype, inner.leaf, &w.kernel));
+  w.input = (treadle_gemm_input){
+      .inner = inner, .x = product->x, .rows = product->rows, .stride = product->stride};
+  w.product = (treadle_gemm_product){.inner = inner,
+                                     .packed = w.packed,
+                                     .rows = product->rows,
+                                     .segments = pass->buffers.segments,
+                                     .count = list_segments(pass, product),
+                                     .y = product->y,
+                                     .stride = product->y_stride,
+                                     .node_stride = product->node_stride};
+  treadle_team_run(pass->team, pack, &w);
+  treadle_team_run(pass->team, multiply, &w);
+out:
+  return status;
+}
