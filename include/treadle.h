@@ -761,6 +761,80 @@ typedef struct treadle_convert_figures {
 void treadle_convert_get_figures(const treadle_convert *convert,
                                  treadle_convert_figures *figures_p); /* else zeros */
 
+/* ---- The built-in engine -------------------------------------------------------------------------
+ *
+ * Decoders of the families that say what is computed (treadle_family_get_info, docs/families.md), on processors. It is small, and exact:
+ * the log-probability of a token is the same bits whatever the layout, the batch, the chunks and the threads are. A program
+ *
+ *   1. makes the engine of a layout (treadle_engine_create), which takes all memory that it will need but the weights';
+ *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed;
+ *   3. scores texts or generates.
+ *
+ * Several ranks: each makes the same calls with the same arguments. */
+typedef struct treadle_engine treadle_engine;
+
+typedef struct treadle_engine_options {
+  size_t struct_size;
+  bool fast;                   /* false: exact mode */
+  const char *kernels;         /* of matrix products, by name; NULL: the best of the machine */
+  int32_t threads;             /* of this rank; 0: the processors of the machine, divided among its ranks */
+  int32_t max_batch;           /* sequences that are generated at once; 0: 64 */
+  int32_t prefill_chunk;       /* tokens of prompts that are read at once; 0: 512 */
+  int32_t block_tokens;        /* of a block of the cache; 0: 16 */
+  treadle_choice prefix_cache; /* sequences that begin alike share blocks (default: on) */
+  size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
+  int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
+} treadle_engine_options;
+
+/* The group and the layout must outlive the engine; a group of NULL is one rank. Options may be NULL. Refused, by name: families, layouts
+ * and kinds of attention that it does not compute. On failure *engine_p is NULL. Collective. */
+treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
+                                     const treadle_engine_options *options, treadle_engine **engine_p);
+void treadle_engine_destroy(treadle_engine *engine);
+
+/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind. Collective. */
+treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
+treadle_status treadle_engine_unbind(treadle_engine *engine);
+
+typedef struct treadle_engine_info {
+  size_t struct_size;
+  treadle_dtype dtype; /* in which it computes */
+  bool exact;
+  const char *kernels; /* that most products use; lives as long as the program */
+  int32_t threads;
+  int64_t vocabulary, max_len;
+  size_t work_bytes;                                 /* activations */
+  size_t packed_bytes;                               /* copies of weights that are laid out anew */
+  int32_t kv_blocks, kv_blocks_peak, kv_blocks_used; /* of the cache */
+  uint64_t version;                                  /* how often weights were bound */
+} treadle_engine_info;
+
+treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);
+
+/* A text as tokens. An element of an array: this struct is frozen. */
+typedef struct treadle_tokens {
+  const int32_t *ids;
+  size_t count;
+} treadle_tokens;
+
+typedef struct treadle_score_options {
+  size_t struct_size;
+  float temperature; /* logits are divided by it; 0: 1 */
+  /* Called for each text, in order, when it is done: the natural logarithm of the probability of each token behind those before it
+   * [count]; that of the first is NaN. NULL: nobody. */
+  treadle_status (*done)(void *context, size_t text, const float *logprobs);
+  /* Called for each token, in order: the logits [vocabulary] behind it. NULL: nobody. */
+  treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_score_options;
+
+/* Scores `count` texts of at least one token each. All are checked before the first is begun. A callback that fails ends it with its
+ * status. Collective. */
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_tokens *texts, size_t count,
+                                    const treadle_score_options *options);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -24,6 +24,11 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   return TREADLE_OK;
 }
 
+const struct json_t *treadle_decoder_config(const treadle_decoder *decoder) {
+  const json_t *inner = treadle_model_inner_config(decoder->model);
+  return inner ? inner : decoder->model->config;
+}
+
 const struct json_t *treadle_decoder_field(const treadle_decoder *decoder, const char *name) {
   const json_t *inner = treadle_model_inner_config(decoder->model);
   const json_t *field = inner ? json_object_get(inner, name) : NULL;

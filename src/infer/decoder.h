@@ -51,7 +51,9 @@ typedef struct treadle_decoder {
 treadle_status treadle_decoder_create(const treadle_model *model, treadle_decoder **decoder_p);
 void treadle_decoder_destroy(treadle_decoder *decoder);
 
-/* The config that the family's fields are in: its object, or the whole. A field that it lacks is one of the whole. */
+/* The config that the family's fields are in: its object, or the whole. */
+const struct json_t *treadle_decoder_config(const treadle_decoder *decoder);
+/* A field of it, else of the whole; NULL: neither has it. */
 const struct json_t *treadle_decoder_field(const treadle_decoder *decoder, const char *name);
 
 /* Leaves of an inner dimension that a mesh may cut: as many as the least common multiple of the numbers up to 8 that divide

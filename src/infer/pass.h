@@ -17,11 +17,13 @@ typedef struct treadle_pass treadle_pass;
 
 typedef struct treadle_pass_options {
   const char *kernels; /* of treadle_gemm_choose */
+  treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
   int32_t threads;
-  bool spin;            /* of treadle_team_create */
-  int64_t most_rows;    /* of a step */
-  int64_t most_logits;  /* rows of a step whose logits are wanted */
-  int32_t block_tokens; /* of the cache */
+  bool spin;              /* of treadle_team_create */
+  int64_t most_rows;      /* of a step */
+  int64_t most_logits;    /* of one call of treadle_pass_logits */
+  int32_t block_tokens;   /* of the cache */
+  int64_t most_positions; /* of a sequence */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
@@ -36,8 +38,6 @@ typedef struct treadle_pass_step {
   int64_t rows;
   const treadle_pass_stretch *stretches; /* together all rows, in order */
   int32_t stretch_count;
-  const int32_t *wanted; /* [wanted_count]: rows whose logits are wanted, ascending */
-  int32_t wanted_count;
 } treadle_pass_step;
 
 /* The layout, the decoder and the replica must outlive the pass. On failure *pass_p is NULL. */
@@ -56,7 +56,11 @@ size_t treadle_pass_packed_bytes(const treadle_pass *pass);
 /* The kernel that most of its products use. */
 const char *treadle_pass_kernels(const treadle_pass *pass);
 
-/* *logits_p: [wanted_count, vocabulary], until the next run. */
-treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step, const float **logits_p);
+/* Takes the rows of a step through all layers. */
+treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);
+/* The logits of `count` rows of the last step, at most most_logits: which[i] is a row. *logits_p: [count, vocabulary], until the next
+ * call. */
+treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int64_t count,
+                                   const float **logits_p);
 
 #endif

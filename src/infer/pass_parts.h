@@ -2,9 +2,12 @@
  *
  *   pass.c            the whole: chunks of layers, embedding, logits
  *   pass_weights.c    which parts of which weights this rank has, and whether they go together
+ *   pass_setup.c      positions, attention, routing, the cache
  *   pass_product.c    products of rows and weights
  *   pass_attention.c  attention with grouped heads
  *   pass_latent.c     latent attention
+ *   pass_attend.c     what both have in common: rows of queries and the cache
+ *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
  *   pass_experts.c    experts
  *   pass_memory.c     activations */
@@ -12,9 +15,14 @@
 #define TREADLE_INFER_PASS_PARTS_H
 
 #include "infer/pass.h"
+#include "nn/attention.h"
 #include "nn/gemm.h"
+#include "nn/rope.h"
+#include "nn/router.h"
+#include "nn/rows.h"
 
 enum { TREADLE_PASS_TERMS = 3 /* weights of one product */ };
+#define TREADLE_LATENT_EPS 1e-6f /* of the two norms inside of latent attention, whatever the config's is */
 
 /* What this rank has of a layer. */
 typedef struct treadle_layer_weights {
@@ -29,16 +37,26 @@ typedef struct treadle_head_span {
 } treadle_head_span;
 
 typedef struct treadle_pass_buffers {
-  float *x;      /* [rows, hidden]: the residual stream */
-  float *normed; /* [rows, hidden] */
-  float *wide;   /* [rows, wide_columns]: q, k, v; gate, up */
-  float *middle; /* [rows, middle_columns]: what o or down multiplies */
-  float *sum;    /* [nodes, rows, hidden]: sums of nodes */
-  float *logits; /* [wanted, vocabulary] */
-  void *packed;  /* x as a kernel reads it */
+  float *x;               /* [rows, hidden]: the residual stream */
+  float *normed;          /* [rows, hidden] */
+  float *wide;            /* [rows, wide_columns]: q, k, v; gate, up */
+  float *middle;          /* [rows, middle_columns]: what o or down multiplies */
+  float *sum;             /* [nodes, rows, hidden]: sums of nodes */
+  float *logits;          /* [wanted, vocabulary] */
+  void *packed;           /* x as a kernel reads it */
+  float *latent_queries;  /* [rows, heads, latent + rope] */
+  float *latent_found;    /* [rows, heads, latent] */
+  char *scratch;          /* of attention, for each thread */
+  float *slots;           /* [rows, top, hidden]: results of experts */
+  float *gathered;        /* [rows, hidden]: rows of one expert */
+  int64_t *places;        /* [rows]: their slots */
+  float *scores;          /* [threads, 3, experts] */
+  float *shared_scale;    /* [rows] */
+  treadle_routed *routed; /* [rows, top] */
   treadle_gemm_segment *segments;
-  int64_t wide_columns, middle_columns;
-  size_t packed_bytes, segment_room;
+  int64_t wide_columns, middle_columns, nodes;
+  int64_t scratch_bytes; /* of a thread */
+  size_t packed_bytes, head_packed_bytes /* of a thread, within packed */, segment_room;
 } treadle_pass_buffers;
 
 struct treadle_pass {
@@ -48,9 +66,19 @@ struct treadle_pass {
   int64_t rank;
   treadle_pass_options options;
   treadle_team *team;
+  const treadle_row_ops *row_ops;
   treadle_layer_weights *layers; /* [layers] */
   treadle_weight embed, final_norm, head;
   treadle_head_span heads;
+  treadle_rope rope;
+  treadle_kv_shape kv;
+  treadle_attention_spec attention;
+  const treadle_attention_ops *attention_ops;
+  int32_t *cache_place; /* [layers]: which one of this rank's layers */
+  int64_t cache_layers;
+  treadle_router router;
+  float *router_bias;   /* [layers, experts]; NULL: there is none */
+  char **latent_copies; /* [layers]; NULL: not of latent attention */
   int64_t attention_leaves, mlp_leaves, expert_leaves, shared_leaves; /* of the whole inner dimension */
   const char *window;
   char *cache;
@@ -67,6 +95,12 @@ treadle_status treadle_pass_find_weights(treadle_pass *pass);
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
   return pass->window + segment->at;
 }
+
+/* ---- pass_setup.c ---- */
+
+treadle_status treadle_pass_set_up(treadle_pass *pass);
+/* Takes the router's biases from the window. */
+void treadle_pass_copy_bias(treadle_pass *pass);
 
 /* ---- pass_product.c ---- */
 
@@ -86,5 +120,60 @@ typedef struct treadle_product {
 } treadle_product;
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product);
+
+/* ---- pass_sum.c ---- */
+
+/* Adds a vector that lies in segments to a row. */
+void treadle_pass_add_bias(const treadle_pass *pass, float *row, const treadle_weight *bias);
+
+/* The end of a product whose inner dimension a mesh may cut: x += the sum of all leaves + bias, for all rows. This rank's sums are in
+ * buffers.sum, and `weight` says of which leaves. */
+treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
+                                    const treadle_weight *bias, int64_t rows);
+
+/* ---- pass_mlp.c ---- */
+
+typedef struct treadle_gated { /* the matrices of an MLP, of an expert, of the shared expert */
+  const treadle_weight *gate, *up, *down, *gate_bias, *up_bias; /* no segments, or NULL: there is no bias */
+  int64_t leaves;
+} treadle_gated;
+
+/* y [nodes, rows, hidden] = the sums of this rank's leaves, of x [rows, hidden]. */
+treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
+                                  int64_t rows, float *y, int64_t node_stride);
+/* Of all rows of a step, from buffers.normed into the residual stream. */
+treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t layer, int64_t rows);
+
+/* ---- pass_attention.c ---- */
+
+treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+
+/* ---- pass_latent.c ---- */
+
+treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+/* Makes the copies of weights, which are in the window now. */
+treadle_status treadle_pass_copy_latent(treadle_pass *pass);
+
+/* ---- pass_attend.c ---- */
+
+typedef struct treadle_attention_view {
+  const float *queries; /* [rows, heads, key dim] */
+  float *out;           /* [rows, heads, value dim] */
+  int64_t query_stride, out_stride;
+} treadle_attention_view;
+
+treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
+                                      const treadle_pass_stretch *stretch);
+void treadle_pass_attend(treadle_pass *pass, int32_t layer, const treadle_pass_step *step,
+                         const treadle_attention_view *view);
+
+/* ---- pass_experts.c ---- */
+
+treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+
+/* ---- pass_memory.c ---- */
+
+treadle_status treadle_pass_take_memory(treadle_pass *pass);
+void treadle_pass_free_memory(treadle_pass *pass);
 
 #endif

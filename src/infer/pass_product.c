@@ -3,14 +3,14 @@
 
 typedef struct work {
   const treadle_gemm_kernel *kernel;
-  treadle_gemm_input input;
+  treadle_gemm_source source;
   treadle_gemm_product product;
   void *packed;
 } work;
 
 static void pack(void *context, int32_t index, int32_t count) {
   work *w = context;
-  w->kernel->pack(&w->input, w->packed, index, count);
+  w->kernel->pack(&w->source, w->packed, index, count);
 }
 
 static void multiply(void *context, int32_t index, int32_t count) {
@@ -48,7 +48,7 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
   treadle_status status;
   if (!product->rows) return TREADLE_OK;
   TRY(treadle_gemm_choose(pass->options.kernels, inner.dtype, inner.leaf, &w.kernel));
-  w.input = (treadle_gemm_input){
+  w.source = (treadle_gemm_source){
       .inner = inner, .x = product->x, .rows = product->rows, .stride = product->stride};
   w.product = (treadle_gemm_product){.inner = inner,
                                      .packed = w.packed,

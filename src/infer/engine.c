@@ -1,0 +1,178 @@
+#include "infer/engine.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/dtype.h"
+#include "base/sized.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+enum {
+  MAX_BATCH = 64,
+  PREFILL_CHUNK = 512,
+  BLOCK_TOKENS = 16,
+  MAX_LEN = 4096 /* where the config does not say */
+};
+static const size_t kv_default = (size_t)256 << 20;
+
+/* Processors that this rank may use, shared with the other ranks of the machine. */
+static int32_t processors(int64_t ranks) {
+  cpu_set_t set;
+  int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int64_t mine = count / ranks;
+  return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
+}
+
+static treadle_status check_options(const treadle_engine_options *o) {
+  if (o->threads < 0 || o->threads > TREADLE_TEAM_MAX)
+    REFUSE("threads %d: 1 to %d, or 0", o->threads, TREADLE_TEAM_MAX);
+  if (o->max_batch < 0 || o->max_batch > 65536) REFUSE("max_batch %d: 1 to 65536, or 0", o->max_batch);
+  if (o->prefill_chunk < 0 || o->prefill_chunk > 65536)
+    REFUSE("prefill_chunk %d: 1 to 65536, or 0", o->prefill_chunk);
+  if (o->block_tokens < 0 || o->block_tokens > 4096)
+    REFUSE("block_tokens %d: 1 to 4096, or 0", o->block_tokens);
+  if (o->max_len < 0 || o->max_len > 1 << 24)
+    REFUSE("max_len %lld: 1 to %d, or 0", (long long)o->max_len, 1 << 24);
+  return TREADLE_OK;
+}
+
+/* The type in which it computes: that of the layout, or of the files; fp32 for fp16. */
+static treadle_dtype dtype_of(const treadle_decoder *decoder, const treadle_layout *layout) {
+  treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[decoder->embed]);
+  return dtype == TREADLE_BF16 ? TREADLE_BF16 : TREADLE_FP32;
+}
+
+static treadle_status take_cache(treadle_engine *e, const treadle_engine_options *o) {
+  size_t bytes = o->kv_bytes ? o->kv_bytes : kv_default, each = treadle_pass_block_bytes(e->pass);
+  int32_t tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+  size_t blocks = each ? bytes / each : 1;
+  void *memory = NULL;
+  if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
+  if (!blocks)
+    return treadle_fail(TREADLE_REFUSED,
+                        "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
+                        tokens, each);
+  if (posix_memalign(&memory, 64, blocks * each + 64) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", blocks * each);
+  e->kv = memory;
+  e->kv_bytes = blocks * each;
+  return treadle_cache_init(&e->cache, (int32_t)blocks, tokens, o->prefix_cache != TREADLE_OFF);
+}
+
+static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
+  int ranks = e->group ? treadle_group_size(e->group) : 1,
+      rank = e->group ? treadle_group_rank(e->group) : 0;
+  treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
+  treadle_status status;
+  if (e->layout->ranks != ranks)
+    return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
+                        (long long)e->layout->ranks, ranks);
+  TRY(check_options(o));
+  TRY(treadle_decoder_create(e->layout->model, &e->decoder));
+  TRY(treadle_replica_find(e->decoder, e->layout, rank, &e->arena, &e->replica));
+  e->dtype = dtype_of(e->decoder, e->layout);
+  e->most_tokens = o->max_len                   ? o->max_len
+                   : e->decoder->most_positions ? e->decoder->most_positions
+                                                : MAX_LEN;
+  e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
+  e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
+  e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
+  e->fast = o->fast;
+  pass.dtype = e->dtype;
+  pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
+  pass.most_rows = e->prefill_chunk + e->max_batch;
+  pass.most_logits = e->max_batch;
+  pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+  pass.most_positions = e->most_tokens;
+  TRY(treadle_pass_create(e->decoder, e->layout, &e->replica, rank, &pass, &e->pass));
+  TRY(take_cache(e, o));
+out:
+  return status;
+}
+
+treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
+                                     const treadle_engine_options *options, treadle_engine **engine_p) {
+  treadle_engine_options o;
+  treadle_engine *e = NULL;
+  treadle_status status;
+  TREADLE_NEED(engine_p);
+  *engine_p = NULL;
+  TREADLE_NEED(layout);
+  TRY(TREADLE_TAKE(options, &o));
+  e = treadle_alloc(sizeof *e);
+  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
+  e->group = group;
+  e->layout = layout;
+  TRY(fill(e, &o));
+  *engine_p = e;
+  e = NULL;
+out:
+  treadle_engine_destroy(e);
+  return status;
+}
+
+void treadle_engine_destroy(treadle_engine *engine) {
+  if (!engine) return;
+  treadle_pass_destroy(engine->pass);
+  treadle_cache_release(&engine->cache);
+  treadle_decoder_destroy(engine->decoder);
+  treadle_arena_release(&engine->arena);
+  free(engine->kv);
+  treadle_free(engine);
+}
+
+treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes) {
+  treadle_status status;
+  TREADLE_NEED(engine);
+  TREADLE_NEED(window);
+  size_t needed =
+      treadle_layout_window_bytes(engine->layout, engine->replica.ranks[engine->replica.position]);
+  if (bytes < needed)
+    REFUSE("treadle_engine_bind: a window of %zu bytes; the layout has %zu", bytes, needed);
+  TRY(treadle_pass_bind(engine->pass, window, engine->kv));
+  engine->bound = true;
+  engine->version++;
+out:
+  return status;
+}
+
+treadle_status treadle_engine_unbind(treadle_engine *engine) {
+  TREADLE_NEED(engine);
+  engine->bound = false;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what) {
+  return engine->bound ? TREADLE_OK
+                       : treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
+}
+
+treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
+                                           size_t count, const char *what) {
+  for (size_t i = 0; i < count; i++)
+    if (tokens[i] < 0 || tokens[i] >= engine->decoder->vocabulary)
+      return treadle_fail(TREADLE_REFUSED, "%s: token %zu is %d; the vocabulary has 0 to %lld", what, i,
+                          tokens[i], (long long)engine->decoder->vocabulary - 1);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p) {
+  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  TREADLE_NEED(engine);
+  TREADLE_NEED_SIZED(info_p);
+  info.dtype = engine->dtype;
+  info.exact = !engine->fast;
+  info.threads = engine->threads;
+  info.vocabulary = engine->decoder->vocabulary;
+  info.max_len = engine->most_tokens;
+  info.kernels = treadle_pass_kernels(engine->pass);
+  info.work_bytes = treadle_pass_work_bytes(engine->pass);
+  info.packed_bytes = treadle_pass_packed_bytes(engine->pass);
+  info.kv_blocks = engine->cache.count;
+  info.kv_blocks_peak = engine->cache.most_used;
+  info.kv_blocks_used = engine->cache.used;
+  info.version = engine->version;
+  TREADLE_GIVE(info_p, &info);
+  return TREADLE_OK;
+}

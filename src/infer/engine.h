@@ -1,0 +1,32 @@
+/* The engine: a decoder on the ranks of a layout, its cache, and a forward pass. What the files of generation and scoring share. */
+#ifndef TREADLE_INFER_ENGINE_H
+#define TREADLE_INFER_ENGINE_H
+
+#include "infer/cache.h"
+#include "infer/pass.h"
+
+struct treadle_engine {
+  treadle_group *group;
+  const treadle_layout *layout;
+  treadle_decoder *decoder;
+  treadle_replica replica;
+  treadle_pass *pass;
+  treadle_cache cache;
+  char *kv; /* memory of the blocks, the engine's own */
+  size_t kv_bytes;
+  bool bound;
+  uint64_t version; /* of the weights: how often they were bound */
+  int64_t most_tokens;
+  int32_t max_batch, prefill_chunk, threads;
+  bool fast;
+  treadle_dtype dtype;
+  treadle_arena arena;
+};
+
+/* TREADLE_STATE where no weights are bound. */
+treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what);
+/* Refuses ids that the vocabulary does not have; `what` names them. */
+treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
+                                           size_t count, const char *what);
+
+#endif

@@ -1,0 +1,135 @@
+#include "infer/pass_parts.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+/* ---- Embedding, norms, logits ----------------------------------------------------------------------- */
+
+typedef struct rows_work {
+  treadle_pass *pass;
+  const treadle_pass_step *step;
+  const treadle_weight *norm;
+  const int32_t *which; /* NULL: all rows */
+  int64_t rows;
+} rows_work;
+
+/* Row `row` of a matrix; NULL: it is not here. */
+static const char *row_of(const treadle_pass *p, const treadle_weight *weight, int64_t row) {
+  for (int32_t s = 0; s < weight->segment_count; s++) {
+    const treadle_segment *segment = &weight->segments[s];
+    if (row >= segment->first && row < segment->first + segment->rows)
+      return (const char *)treadle_pass_at(p, segment) +
+             (row - segment->first) * segment->stride * (int64_t)treadle_dtype_bytes(weight->dtype);
+  }
+  return NULL;
+}
+
+static void embed_rows(void *context, int32_t index, int32_t count) {
+  const rows_work *w = context;
+  const treadle_pass *p = w->pass;
+  int64_t hidden = p->decoder->hidden, end = w->rows * (index + 1) / count;
+  for (int64_t r = w->rows * index / count; r < end; r++)
+    p->row_ops->widen(p->buffers.x + r * hidden, row_of(p, &p->embed, w->step->tokens[r]), p->embed.dtype,
+                      hidden);
+}
+
+static void norm_rows(void *context, int32_t index, int32_t count) {
+  const rows_work *w = context;
+  const treadle_pass *p = w->pass;
+  int64_t hidden = p->decoder->hidden, end = w->rows * (index + 1) / count;
+  const void *weight = treadle_pass_at(p, &w->norm->segments[0]);
+  for (int64_t r = w->rows * index / count; r < end; r++)
+    p->row_ops->norm(p->buffers.normed + r * hidden, p->buffers.x + (w->which ? w->which[r] : r) * hidden,
+                     weight, w->norm->dtype, hidden, p->decoder->eps);
+}
+
+treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int64_t count,
+                                   const float **logits_p) {
+  rows_work w = {.pass = pass, .norm = &pass->final_norm, .which = which, .rows = count};
+  treadle_product product = {.x = pass->buffers.normed,
+                             .rows = count,
+                             .stride = pass->decoder->hidden,
+                             .leaves = 1,
+                             .terms = {{&pass->head, 0}},
+                             .terms_count = 1,
+                             .y = pass->buffers.logits,
+                             .y_stride = pass->decoder->vocabulary};
+  *logits_p = pass->buffers.logits;
+  if (!count) return TREADLE_OK;
+  treadle_team_run(pass->team, norm_rows, &w);
+  return treadle_pass_product(pass, &product);
+}
+
+/* ---- The whole -------------------------------------------------------------------------------------- */
+
+static treadle_status run_layer(treadle_pass *p, int32_t number, const treadle_pass_step *step) {
+  const treadle_layer_weights *layer = &p->layers[number];
+  rows_work w = {.pass = p, .norm = &layer->weight[TREADLE_ROLE_ATTENTION_NORM], .rows = step->rows};
+  treadle_status status;
+  treadle_team_run(p->team, norm_rows, &w);
+  if (p->decoder->attention == TREADLE_ATTENTION_MLA)
+    TRY(treadle_pass_latent(p, number, step));
+  else
+    TRY(treadle_pass_attention(p, number, step));
+  w.norm = &layer->weight[TREADLE_ROLE_MLP_NORM];
+  treadle_team_run(p->team, norm_rows, &w);
+  if (p->decoder->layer[number].sparse)
+    TRY(treadle_pass_experts(p, number, step->rows));
+  else
+    TRY(treadle_pass_mlp(p, number, step->rows));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step) {
+  rows_work w = {.pass = pass, .step = step, .rows = step->rows};
+  treadle_status status;
+  treadle_team_run(pass->team, embed_rows, &w);
+  for (int32_t l = 0; l < pass->decoder->layers; l++) TRY(run_layer(pass, l, step));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache) {
+  pass->window = window;
+  pass->cache = cache;
+  treadle_pass_copy_bias(pass);
+  return treadle_pass_copy_latent(pass);
+}
+
+treadle_status treadle_pass_create(const treadle_decoder *decoder, const treadle_layout *layout,
+                                   const treadle_replica *replica, int64_t rank,
+                                   const treadle_pass_options *options, treadle_pass **pass_p) {
+  treadle_pass *p = treadle_alloc(sizeof *p);
+  treadle_status status;
+  *pass_p = NULL;
+  if (!p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forward pass");
+  p->decoder = decoder;
+  p->layout = layout;
+  p->replica = replica;
+  p->rank = rank;
+  p->options = *options;
+  p->row_ops = treadle_row_ops_choose();
+  TRY(treadle_team_create(options->threads, options->spin, &p->team));
+  TRY(treadle_pass_find_weights(p));
+  TRY(treadle_pass_set_up(p));
+  TRY(treadle_pass_take_memory(p));
+  *pass_p = p;
+  p = NULL;
+out:
+  treadle_pass_destroy(p);
+  return status;
+}
+
+void treadle_pass_destroy(treadle_pass *pass) {
+  if (!pass) return;
+  treadle_team_destroy(pass->team);
+  treadle_rope_release(&pass->rope);
+  treadle_pass_free_memory(pass);
+  treadle_arena_release(&pass->arena);
+  treadle_free(pass);
+}
+
+size_t treadle_pass_work_bytes(const treadle_pass *pass) { return pass->work_bytes; }
+size_t treadle_pass_packed_bytes(const treadle_pass *pass) { return pass->packed_weights_bytes; }

@@ -1,0 +1,69 @@
+/* The MLP: down(silu(gate(x)) * up(x)). gate and up share the rows; what the rank has of them is what its part of down multiplies. */
+#include "infer/pass_parts.h"
+
+typedef struct activate {
+  treadle_pass *pass;
+  int64_t rows, count;
+  const treadle_weight *gate_bias, *up_bias;
+} activate;
+
+static void activate_rows(void *context, int32_t index, int32_t threads) {
+  const activate *a = context;
+  const treadle_pass_buffers *b = &a->pass->buffers;
+  const treadle_row_ops *ops = a->pass->row_ops;
+  int64_t begin = a->rows * index / threads, end = a->rows * (index + 1) / threads;
+  for (int64_t r = begin; r < end; r++) {
+    float *gate = b->wide + r * b->wide_columns, *up = gate + a->count;
+    treadle_pass_add_bias(a->pass, gate, a->gate_bias);
+    treadle_pass_add_bias(a->pass, up, a->up_bias);
+    ops->silu(b->middle + r * b->middle_columns, gate, up, a->count);
+  }
+}
+
+treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
+                                  int64_t rows, float *y, int64_t node_stride) {
+  treadle_pass_buffers *b = &pass->buffers;
+  int64_t count = mlp->down->column_count, hidden = pass->decoder->hidden;
+  activate a = {
+      .pass = pass, .rows = rows, .count = count, .gate_bias = mlp->gate_bias, .up_bias = mlp->up_bias};
+  treadle_product in = {.x = x,
+                        .rows = rows,
+                        .stride = hidden,
+                        .leaves = 1,
+                        .terms = {{mlp->gate, 0}, {mlp->up, count}},
+                        .terms_count = 2,
+                        .y = b->wide,
+                        .y_stride = b->wide_columns};
+  treadle_product out = {.x = b->middle,
+                         .rows = rows,
+                         .stride = b->middle_columns,
+                         .leaves = mlp->leaves,
+                         .terms = {{mlp->down, 0}},
+                         .terms_count = 1,
+                         .y = y,
+                         .y_stride = hidden,
+                         .node_stride = node_stride};
+  treadle_status status;
+  TRY(treadle_pass_product(pass, &in));
+  treadle_team_run(pass->team, activate_rows, &a);
+  TRY(treadle_pass_product(pass, &out));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows) {
+  const treadle_layer_weights *w = &pass->layers[number];
+  treadle_pass_buffers *b = &pass->buffers;
+  treadle_gated mlp = {.gate = &w->weight[TREADLE_ROLE_GATE],
+                       .up = &w->weight[TREADLE_ROLE_UP],
+                       .down = &w->weight[TREADLE_ROLE_DOWN],
+                       .gate_bias = &w->weight[TREADLE_ROLE_GATE_BIAS],
+                       .up_bias = &w->weight[TREADLE_ROLE_UP_BIAS],
+                       .leaves = pass->mlp_leaves};
+  treadle_status status;
+  TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->decoder->hidden));
+  TRY(treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,
+                           &w->weight[TREADLE_ROLE_DOWN_BIAS], rows));
+out:
+  return status;
+}
