@@ -20,6 +20,7 @@
  *   create.c    how the ranks make their memory
  *   rejoin.c    a switch goes to another group
  *   inject.c    faults on purpose, for tests and the command
+ *   window_bytes.c   the bytes of a window, read and written for tests and the command
  *   digest.c, prove.c
  */
 #ifndef TREADLE_SWITCH_SWITCH_H
