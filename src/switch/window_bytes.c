@@ -2,6 +2,13 @@
 #include "base/argument.h"
 #include "switch/switch.h"
 
+/* As the guard has it; but in mode INFER what stays of training is closed. */
+static bool is_open(const treadle_switch *sw, treadle_class which, bool write) {
+  treadle_access use = treadle_guard_use(sw, which);
+  if (sw->mode == TREADLE_INFER && (int)which < TREADLE_TRAIN_CLASSES) return false;
+  return use == TREADLE_ACCESS_BOTH || (use == TREADLE_ACCESS_READ && !write);
+}
+
 /* May bytes of a window be read, or written, now? Takes the helm if so. */
 static treadle_status open_window(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
                                   bool write) {
@@ -9,16 +16,11 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
   treadle_status status;
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return TREADLE_REFUSED;
   const size_t whole = sw->space.tables.bytes[which], page = (size_t)sw->plan->page_bytes;
-  bool infer = which == TREADLE_INFER_PARAMS || which == TREADLE_KV;
   if (offset > whole || bytes > whole - offset)
     return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
                         offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
   TRY(treadle_helm_take(sw, what));
-  bool open = infer ? sw->mode == TREADLE_INFER
-                    : sw->mode == TREADLE_TRAIN ||
-                          (sw->mode == TREADLE_FORWARD && !(write && which == TREADLE_PARAMS));
-  if (open && !infer && which != TREADLE_PARAMS) open = !whole || sw->books.held[which] > 0;
-  if (!open)
+  if (!is_open(sw, which, write))
     status = treadle_fail(TREADLE_STATE, "%s: in mode %s the window of %s is closed", what,
                           treadle_mode_text(sw->mode), treadle_class_text(which));
   for (size_t at = offset / page;
