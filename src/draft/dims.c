@@ -15,23 +15,27 @@
 
 typedef struct dim_values {
   treadle_draft *d;
-  const treadle_yaml *dims; /* of the family, with those of the draft in place */
-  size_t known;             /* the first so many may be used */
-  int64_t *values;          /* -1: it has none, a field is absent */
-  const int64_t *fixed;     /* what some are without a question, else -1; NULL: none */
-  const char *absent;       /* of the last one that had none */
+  size_t known;         /* the first so many dims may be used */
+  int64_t *values;      /* -1: it has none, a field is absent */
+  const int64_t *fixed; /* what some are without a question, else -1; NULL: none */
 } dim_values;
 
-static int64_t find_dim(const dim_values *v, const char *name) {
-  for (size_t i = 0; i < v->known; i++)
-    if (strcmp(v->dims->keys[i], name) == 0) return (int64_t)i;
+int64_t treadle_draft_find_dim(const treadle_draft *d, size_t known, const char *name) {
+  for (size_t i = 0; i < known; i++)
+    if (strcmp(d->dims->keys[i], name) == 0) return (int64_t)i;
   return -1;
+}
+
+int64_t treadle_draft_axis_value(const treadle_draft *d, const int64_t *values, const char *axis) {
+  int64_t dim = treadle_draft_find_dim(d, d->dims->count, axis), number;
+  if (dim >= 0) return values[dim];
+  return treadle_text_to_int64(axis, &number) ? number : -1;
 }
 
 static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,
                               bool *found_p) {
   dim_values *v = context;
-  int64_t dim = member ? -1 : find_dim(v, name);
+  int64_t dim = member ? -1 : treadle_draft_find_dim(v->d, v->known, name);
   bool is_member = false;
   *found_p = false;
   if (dim >= 0) {
@@ -42,22 +46,21 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   } else if (treadle_config_member(v->d->inner, name, *member, &is_member, found_p) == TREADLE_OK) {
     *value_p = is_member;
   }
-  if (!*found_p) v->absent = name;
   return TREADLE_OK;
 }
 
 static void evaluate(dim_values *v) {
-  for (v->known = 0; v->known < v->dims->count; v->known++) {
+  for (v->known = 0; v->known < v->d->dims->count; v->known++) {
     int64_t value = v->fixed ? v->fixed[v->known] : -1;
     if (value < 0 &&
-        treadle_expr_evaluate("", v->dims->items[v->known]->text, look_up, v, &value) != TREADLE_OK)
+        treadle_expr_evaluate("", v->d->dims->items[v->known]->text, look_up, v, &value) != TREADLE_OK)
       value = -1;
     v->values[v->known] = value;
   }
 }
 
 void treadle_draft_evaluate(treadle_draft *d, const int64_t *fixed, int64_t *values) {
-  dim_values v = {.d = d, .dims = d->dims, .values = values, .fixed = fixed};
+  dim_values v = {.d = d, .values = values, .fixed = fixed};
   evaluate(&v);
 }
 
@@ -86,7 +89,8 @@ typedef struct dim_fields {
 
 static treadle_status visit_field(void *context, const char *name) {
   dim_fields *f = context;
-  if (find_dim(f->values, name) >= 0 || treadle_draft_has_field(f->d, name)) return TREADLE_OK;
+  if (treadle_draft_find_dim(f->d, f->values->known, name) >= 0 || treadle_draft_has_field(f->d, name))
+    return TREADLE_OK;
   const char *other = treadle_draft_other_field(f->d, name);
   if (!other) return TREADLE_OK;
   f->changed = true;
@@ -98,9 +102,9 @@ static treadle_status set_dim(dim_values *v, size_t dim, const char *text, tread
   treadle_yaml *dims;
   treadle_status status;
   TRY(treadle_draft_part(d, d->root, "dims", TREADLE_YAML_MAP, &dims));
-  TRY(treadle_draft_set(d, dims, v->dims->keys[dim], text));
-  *node_p = treadle_tree_get(dims, v->dims->keys[dim]);
-  v->dims->items[dim] = *node_p;
+  TRY(treadle_draft_set(d, dims, v->d->dims->keys[dim], text));
+  *node_p = treadle_tree_get(dims, v->d->dims->keys[dim]);
+  v->d->dims->items[dim] = *node_p;
 out:
   return status;
 }
@@ -117,9 +121,9 @@ static bool is_presence(const dim_values *v, const char *dim) {
 static treadle_status use_other_fields(dim_values *v) {
   treadle_status status = TREADLE_OK;
   treadle_yaml *node;
-  for (v->known = 0; v->known < v->dims->count; v->known++) {
-    dim_fields f = {.d = v->d, .values = v, .text = v->dims->items[v->known]->text};
-    if (is_presence(v, v->dims->keys[v->known])) continue;
+  for (v->known = 0; v->known < v->d->dims->count; v->known++) {
+    dim_fields f = {.d = v->d, .values = v, .text = v->d->dims->items[v->known]->text};
+    if (is_presence(v, v->d->dims->keys[v->known])) continue;
     TRY(treadle_expr_check("dims", f.text, visit_field, &f));
     if (f.changed) TRY(set_dim(v, v->known, f.text, &node));
   }
@@ -129,11 +133,16 @@ out:
 
 /* ---- What shapes say ----------------------------------------------------------------------------- */
 
+static bool follows_from(const dim_values *v, const char *axis, const char *dim) {
+  int64_t at = treadle_draft_find_dim(v->d, v->known, axis);
+  return at >= 0 && treadle_expr_names(v->d->dims->items[at]->text, dim);
+}
+
 /* The size that a dimension of a paired tensor wants of an axis: of its last one, or with `any` of one that no other axis of it
  * follows from; -1: nothing. */
 static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, const treadle_draft_tensor *p,
                          int dim, size_t wanted_dim, bool any) {
-  const char *wanted = v->dims->keys[wanted_dim];
+  const char *wanted = v->d->dims->keys[wanted_dim];
   int64_t others = 1, size = p->shape[dim - pattern->full_name.by_expert];
   bool found = false, last = false;
   for (int a = 0; a < pattern->naxes; a++) {
@@ -142,11 +151,8 @@ static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, co
     if (last && found) return -1;
     found |= last;
     if (last) continue;
-    int64_t at = find_dim(v, pattern->axis_text[a]), number;
-    int64_t value = at >= 0                                                 ? v->values[at]
-                    : treadle_text_to_int64(pattern->axis_text[a], &number) ? number
-                                                                            : -1;
-    if (any && at >= 0 && treadle_expr_names(v->dims->items[at]->text, wanted)) return -1;
+    int64_t value = treadle_draft_axis_value(v->d, v->values, pattern->axis_text[a]);
+    if (any && follows_from(v, pattern->axis_text[a], wanted)) return -1;
     if (value < 1 || __builtin_mul_overflow(others, value, &others)) return -1;
   }
   return found && (last || any) && size % others == 0 ? size / others : -1;
@@ -158,7 +164,7 @@ static bool asks_no_number(const dim_values *v, size_t dim) {
   json_t *field;
   json_object_foreach(v->d->inner, key,
                       field) if ((json_is_array(field) || json_is_object(field) || json_is_string(field)) &&
-                                 treadle_expr_names(v->dims->items[dim]->text, key)) return true;
+                                 treadle_expr_names(v->d->dims->items[dim]->text, key)) return true;
   return false;
 }
 
@@ -200,7 +206,7 @@ static int64_t wanted_value(const dim_values *v, size_t dim, bool any) {
 
 /* Gives a dim the value that it has to have: a field's, else the number. */
 static treadle_status settle_dim(dim_values *v, size_t dim, int64_t value) {
-  const char *name = v->dims->keys[dim], *before = v->dims->items[dim]->text, *field = NULL;
+  const char *name = v->d->dims->keys[dim], *before = v->d->dims->items[dim]->text, *field = NULL;
   int count = treadle_draft_fields_of(v->d, value, &field);
   treadle_yaml *node;
   treadle_status status;
@@ -219,22 +225,22 @@ out:
 /* Dims that have no value in this config, or another one than the shapes say. */
 static treadle_status use_shapes(dim_values *v) {
   treadle_status status = TREADLE_OK;
-  for (size_t dim = 0; dim < v->dims->count; dim++) {
+  for (size_t dim = 0; dim < v->d->dims->count; dim++) {
     evaluate(v);
     bool no_number = asks_no_number(v, dim);
     int64_t wanted = wanted_value(v, dim, no_number);
     if (wanted > 0) {
       TRY(settle_dim(v, dim, wanted));
     } else if (v->values[dim] < 0 || no_number) {
-      bool layers = strcmp(v->dims->keys[dim], v->d->like->layers) == 0;
+      bool layers = strcmp(v->d->dims->keys[dim], v->d->like->layers) == 0;
       treadle_yaml *node;
-      const char *before = v->dims->items[dim]->text;
+      const char *before = v->d->dims->items[dim]->text;
       if (layers && v->d->layers > 0) {
         TRY(settle_dim(v, dim, v->d->layers));
         continue;
       }
       TRY(set_dim(v, dim, "1", &node));
-      TRY(treadle_draft_ask(v->d, node, "%s: the config has not all fields of %s", v->dims->keys[dim],
+      TRY(treadle_draft_ask(v->d, node, "%s: the config has not all fields of %s", v->d->dims->keys[dim],
                             before));
     }
   }
@@ -257,8 +263,8 @@ static bool is_present(const dim_values *v, const char *dim) {
  * another name where one says the same, else as a fact. */
 static treadle_status use_presence(dim_values *v) {
   treadle_status status = TREADLE_OK;
-  for (size_t dim = 0; dim < v->dims->count; dim++) {
-    const char *name = v->dims->keys[dim], *before = v->dims->items[dim]->text;
+  for (size_t dim = 0; dim < v->d->dims->count; dim++) {
+    const char *name = v->d->dims->keys[dim], *before = v->d->dims->items[dim]->text;
     bool present = is_present(v, name);
     treadle_yaml *node;
     evaluate(v);
@@ -280,7 +286,7 @@ out:
 treadle_status treadle_draft_dims(treadle_draft *d) {
   treadle_status status;
   TRY(treadle_tree_copy(&d->assembly, treadle_yaml_get(d->like_tree, "dims"), &d->dims));
-  dim_values v = {.d = d, .dims = d->dims};
+  dim_values v = {.d = d};
   v.values = treadle_arena_alloc_array(d->arena, d->dims->count + 1, sizeof *v.values);
   if (!v.values) return treadle_family_no_memory();
   TRY(use_other_fields(&v));

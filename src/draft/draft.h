@@ -135,6 +135,10 @@ int treadle_draft_fields_of(const treadle_draft *d, int64_t value, const char **
 treadle_status treadle_draft_dims(treadle_draft *d);
 /* Their values in this config, -1 for one that has none; those that `fixed` has (not -1) are so; NULL: none is. */
 void treadle_draft_evaluate(treadle_draft *d, const int64_t *fixed, int64_t *values);
+/* The place of a dim among the first `known`; -1: it is none of them. */
+int64_t treadle_draft_find_dim(const treadle_draft *d, size_t known, const char *name);
+/* What an axis of a pattern says: the value of a dim, or a number; -1: neither. values: by dim. */
+int64_t treadle_draft_axis_value(const treadle_draft *d, const int64_t *values, const char *axis);
 /* varying.c: layer_dims for tensors that have other shapes in some layers; what they do not explain is asked in plain words. */
 treadle_status treadle_draft_vary(treadle_draft *d, const treadle_model *model);
 /* sizes.c: a size as a dim or a product of dims of the model; *certain_p false: others would do as well. New dims are added. */

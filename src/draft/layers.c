@@ -116,12 +116,16 @@ static int compare_numbers(const layer_set *s, const json_t *list) {
   return in == s->count && !out ? 1 : out == s->size - s->count && !in ? -1 : 0;
 }
 
+/* Is the field a list that a condition can name? */
+static bool is_list(const char *key, const json_t *field) {
+  return json_is_array(field) && treadle_expr_is_name(key) && strlen(key) <= 60;
+}
+
 static const char *as_list(const layer_set *s, bool *found_p) {
   const char *key;
   json_t *field;
   json_object_foreach(s->d->inner, key, field) {
-    if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60 || strstr(key, "token"))
-      continue;
+    if (!is_list(key, field) || strstr(key, "token")) continue;
     const char *word = find_word(s, field);
     int64_t number = word ? -1 : find_number(s, field);
     int numbers = word || number >= 0 ? 0 : compare_numbers(s, field);
@@ -166,8 +170,7 @@ bool treadle_draft_list_of(treadle_draft *d, const uint8_t *layers, int32_t coun
   json_t *field;
   *text_p = NULL;
   json_object_foreach(d->inner, key, field) {
-    if (!json_is_array(field) || !treadle_expr_is_name(key) || strlen(key) > 60) continue;
-    if (is_number_of(&set, field, number))
+    if (is_list(key, field) && is_number_of(&set, field, number))
       *text_p = treadle_arena_format(d->arena, "l in %s.%" PRId64, key, number);
     if (*text_p) return true;
   }

@@ -6,8 +6,6 @@
  * true. As few dims as will do get other values, and what follows from them follows here as well. A group that is not explained is said in plain words. */
 #include "draft/draft.h"
 
-#include "base/text.h"
-
 #include <inttypes.h>
 #include <string.h>
 
@@ -30,12 +28,6 @@ typedef struct other_dims { /* of one group of layers */
 
 /* ---- Equations ----------------------------------------------------------------------------------- */
 
-static int32_t find_dim(const varying *v, const char *name) {
-  for (int32_t i = 0; i < v->dim_count; i++)
-    if (strcmp(v->d->dims->keys[i], name) == 0) return i;
-  return -1;
-}
-
 static const treadle_pattern *pattern_of(const varying *v, const treadle_draft_tensor *p) {
   if (p->pattern < 0 || !p->in_layer || p->ndim < 0 || p->mixed) return NULL;
   const treadle_pattern *pattern = &v->d->like->patterns[p->pattern];
@@ -47,10 +39,7 @@ static int64_t size_of(const varying *v, const treadle_pattern *pattern, int dim
   int64_t size = 1;
   for (int a = 0; a < pattern->naxes; a++) {
     if (pattern->axis_dim[a] != dim + pattern->full_name.by_expert) continue;
-    int32_t at = find_dim(v, pattern->axis_text[a]);
-    int64_t number, value = at >= 0                                                 ? values[at]
-                            : treadle_text_to_int64(pattern->axis_text[a], &number) ? number
-                                                                                    : -1;
+    int64_t value = treadle_draft_axis_value(v->d, values, pattern->axis_text[a]);
     if (value < 1 || __builtin_mul_overflow(size, value, &size)) return -1;
   }
   return size;
@@ -67,7 +56,7 @@ static int32_t member_of(const varying *v, const treadle_draft_tensor *p) {
   const treadle_pattern *pattern = pattern_of(v, p);
   for (int a = 0; pattern && p->shape_count > 1 && a < pattern->naxes; a++) {
     int dim = pattern->axis_dim[a] - pattern->full_name.by_expert;
-    int32_t at = find_dim(v, pattern->axis_text[a]);
+    int64_t at = treadle_draft_find_dim(v->d, v->d->dims->count, pattern->axis_text[a]);
     if (dim >= 0 && at >= 0 && varies(p, dim)) return v->together[at];
   }
   return -1;
@@ -81,7 +70,7 @@ static void find_together(varying *v) {
     int32_t mine = member_of(v, p);
     for (int a = 0; mine >= 0 && a < pattern->naxes; a++) {
       int dim = pattern->axis_dim[a] - pattern->full_name.by_expert;
-      int32_t at = find_dim(v, pattern->axis_text[a]);
+      int64_t at = treadle_draft_find_dim(v->d, v->d->dims->count, pattern->axis_text[a]);
       if (dim < 0 || at < 0 || !varies(p, dim)) continue;
       int32_t from = v->together[at], least = from < mine ? from : mine, most = from < mine ? mine : from;
       for (int32_t k = 0; k < v->dim_count; k++)

@@ -52,7 +52,7 @@ out:
 
 /* ---- Codes ---- */
 
-enum { MAX_HOLDERS = 8, BOUND = 1, BOUND_OF_ALL = 3 /* what a sum is of */ };
+enum { MAX_HOLDERS = 8, BOUND = 1 /* what a sum is of */ };
 
 /* Is there a rank that has all of the cells? */
 static bool one_has_all(const treadle_block_bound *b) {
@@ -117,30 +117,38 @@ static int64_t split_of(const treadle_block_bound *b, bool rows, int64_t low, in
   return border;
 }
 
-static treadle_status count_blocks(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
-                                   int64_t across, int64_t last);
+/* Adds the bytes of rows [down, end) of blocks, columns [across, last). */
+typedef treadle_status count_function(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                      int64_t across, int64_t last);
+
+/* Counts by `count`, or takes the sum of another rank that has nothing of these blocks either. */
+static treadle_status count_once(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                 int64_t across, int64_t last, count_function *count) {
+  treadle_status status = TREADLE_OK;
+  int64_t before = b->bytes, sum;
+  if (!b->counting || !b->from->ops->holders_apart ||
+      treadle_blocks_touched(&b->blocks, &b->held, expert, down, end))
+    return count(b, expert, down, end, across, last);
+  const int64_t numbers[] = {
+      BOUND, treadle_blocks_sum_expert(&b->blocks, b->from, expert), down, end, across, last};
+  uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]);
+  if (treadle_sums_find(b->counting->sums, key, &sum)) {
+    b->bytes += sum;
+    return TREADLE_OK;
+  }
+  TRY(count(b, expert, down, end, across, last));
+  treadle_sums_add(b->counting->sums, key, b->bytes - before);
+out:
+  return status;
+}
+
+static count_function count_blocks;
 
 /* The same, row by row. */
 static treadle_status count_rows(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
                                  int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
-  bool known = b->counting && b->from->ops->holders_apart;
-  for (; down < end; down++) {
-    if (!known || treadle_blocks_touched(&b->blocks, &b->held, expert, down, down + 1)) {
-      TRY(count_blocks(b, expert, down, down + 1, across, last));
-      continue;
-    }
-    const int64_t numbers[] = {BOUND, treadle_blocks_sum_expert(&b->blocks, b->from, expert), down, across,
-                               last};
-    uint64_t key = treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]);
-    int64_t before = b->bytes, sum;
-    if (treadle_sums_find(b->counting->sums, key, &sum)) {
-      b->bytes += sum;
-      continue;
-    }
-    TRY(count_blocks(b, expert, down, down + 1, across, last));
-    treadle_sums_add(b->counting->sums, key, b->bytes - before);
-  }
+  for (; down < end; down++) TRY(count_once(b, expert, down, down + 1, across, last, count_blocks));
 out:
   return status;
 }
@@ -177,21 +185,12 @@ out:
 
 /* The same of all that is wanted together. Where a row already lies in several cells that are no higher, no two rows are
  * alike, and the cells of all of them would be found for nothing. */
-static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
-                                      int64_t across, int64_t last) {
+static treadle_status count_all(treadle_block_bound *b, int64_t expert, int64_t down, int64_t end,
+                                int64_t across, int64_t last) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *m = &b->blocks;
   const treadle_rectangle row = treadle_blocks_row(m, expert, down, across, last - across);
-  int64_t elems, low = 0, before = b->bytes, sum;
-  const int64_t numbers[] = {BOUND_OF_ALL, treadle_blocks_sum_expert(m, b->from, expert), down, end, across,
-                             last};
-  bool known =
-      b->counting && b->from->ops->holders_apart && !treadle_blocks_touched(m, &b->held, expert, down, end);
-  uint64_t key = known ? treadle_hash_bytes(numbers, sizeof numbers, b->counting->kin[b->tensor]) : 0;
-  if (known && treadle_sums_find(b->counting->sums, key, &sum)) {
-    b->bytes += sum;
-    return TREADLE_OK;
-  }
+  int64_t elems, low = 0;
   TRY(find_rest(b, &row, &elems));
   for (size_t i = 0; i < b->cells.count; i++) {
     int64_t rows = 1;
@@ -199,7 +198,6 @@ static treadle_status count_rectangle(treadle_block_bound *b, int64_t expert, in
     low += rows <= m->high;
   }
   TRY((low > 2 ? count_rows : count_blocks)(b, expert, down, end, across, last));
-  if (known) treadle_sums_add(b->counting->sums, key, b->bytes - before);
 out:
   return status;
 }
@@ -235,7 +233,7 @@ static treadle_status count_codes(treadle_block_bound *b) {
     size_t count = (size_t)(last - across);
     for (uint8_t *next = scale_set; end < m->down && !memchr(next, 0, count); next += m->across, end++)
       memset(next, 0, count);
-    TRY(count_rectangle(b, expert, down, end, across, last));
+    TRY(count_once(b, expert, down, end, across, last, count_all));
   }
 out:
   return status;
@@ -253,8 +251,8 @@ static treadle_status take_codes(treadle_block_bound *b, const treadle_pieces *c
   if (count == 1 && rectangle_of(m, only, &of)) { /* the rule: no block is seen twice */
     int64_t begin = m->first_row ? only->start[0] : 0, experts = m->first_row ? only->size[0] : 1;
     for (int64_t e = begin; e < begin + experts; e++)
-      TRY(count_rectangle(b, e, of.row / m->high, (of.row + of.rows - 1) / m->high + 1, of.column / m->wide,
-                          (of.column + of.columns - 1) / m->wide + 1));
+      TRY(count_once(b, e, of.row / m->high, (of.row + of.rows - 1) / m->high + 1, of.column / m->wide,
+                     (of.column + of.columns - 1) / m->wide + 1, count_all));
     return TREADLE_OK;
   }
   TRY(start_seen(b));

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = TREADLE_BLOCK_ROW_SIDE };
+enum { BLOCK = TREADLE_BLOCK_ROW_SIDE, SMALL = 16 };
 
 /* ---- The loops ---- */
 
@@ -109,19 +109,26 @@ static void write_row(treadle_matrix to, treadle_cast cast, int64_t row, const f
 
 /* ---- Blocks ---- */
 
-void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix from,
-                            treadle_dtype from_dtype, int64_t rows, int64_t columns, treadle_mover mover) {
-  _Alignas(64) float values[BLOCK * BLOCK]; /* [rows, columns]; of the fast loops nothing */
-  const treadle_cast in = {.to = TREADLE_FP32, .from = from_dtype};
+typedef struct quantise { /* of one block */
+  treadle_matrix to, from;
+  treadle_dtype from_dtype;
+  int64_t rows, columns;
+  treadle_mover mover;
+} quantise;
+
+/* values: room for [rows, columns]; the fast loops do not use it. */
+static void quantise_with(const quantise *q, float *scale_p, float *values) {
+  const treadle_cast in = {.to = TREADLE_FP32, .from = q->from_dtype};
   const treadle_cast out = {.to = TREADLE_FP8_E4M3, .from = TREADLE_FP32};
-  bool dense = mover == TREADLE_MOVER_STREAM && treadle_quantise_fast_takes(from, from_dtype, to, columns);
-  const loops *run = loops_of(mover);
-  uint32_t bits = dense ? treadle_quantise_fast_largest(from, from_dtype, rows, columns) : 0;
+  int64_t rows = q->rows, columns = q->columns;
+  bool dense = q->mover == TREADLE_MOVER_STREAM &&
+               treadle_quantise_fast_takes(q->from, q->from_dtype, q->to, columns);
+  const loops *run = loops_of(q->mover);
+  uint32_t bits = dense ? treadle_quantise_fast_largest(q->from, q->from_dtype, rows, columns) : 0;
   float amax, scale;
-  assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
   for (int64_t row = 0; row < rows && !dense; row++) {
-    treadle_matrix_prefetch(from, row, rows, columns * from.column_stride);
-    read_row(values + row * columns, from, in, row, columns, mover);
+    treadle_matrix_prefetch(q->from, row, rows, columns * q->from.column_stride);
+    read_row(values + row * columns, q->from, in, row, columns, q->mover);
     uint32_t most = run->largest(values + row * columns, columns);
     bits = most > bits ? most : bits;
   }
@@ -132,14 +139,37 @@ void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix fr
   if (scale == 0) scale = 1;
   *scale_p = scale;
   if (dense && finite) {
-    treadle_quantise_fast_encode(to, from, from_dtype, rows, columns, scale);
+    treadle_quantise_fast_encode(q->to, q->from, q->from_dtype, rows, columns, scale);
     return;
   }
   if (finite)
     run->divide(values, rows * columns, scale);
   else
     for (int64_t i = 0; i < rows * columns; i++) values[i] = NAN;
-  for (int64_t row = 0; row < rows; row++) write_row(to, out, row, values + row * columns, columns, mover);
+  for (int64_t row = 0; row < rows; row++)
+    write_row(q->to, out, row, values + row * columns, columns, q->mover);
+}
+
+/* Two sizes of room: models of tiny blocks have millions of them, and sanitizers touch all of a stack frame. */
+static __attribute__((noinline)) void quantise_small(const quantise *q, float *scale_p) {
+  _Alignas(64) float values[SMALL * SMALL];
+  quantise_with(q, scale_p, values);
+}
+
+static __attribute__((noinline)) void quantise_large(const quantise *q, float *scale_p) {
+  _Alignas(64) float values[BLOCK * BLOCK];
+  quantise_with(q, scale_p, values);
+}
+
+void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix from,
+                            treadle_dtype from_dtype, int64_t rows, int64_t columns, treadle_mover mover) {
+  const quantise q = {
+      .to = to, .from = from, .from_dtype = from_dtype, .rows = rows, .columns = columns, .mover = mover};
+  assert(rows > 0 && rows <= BLOCK && columns > 0 && columns <= BLOCK);
+  if (rows <= SMALL && columns <= SMALL)
+    quantise_small(&q, scale_p);
+  else
+    quantise_large(&q, scale_p);
 }
 
 void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle_matrix from, float scale,

@@ -71,10 +71,10 @@ typedef struct treadle_block_row_walk {
   TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */
   size_t lender, next_lender;                      /* the one asked last, and the one to be given up next */
   TREADLE_ARRAY(treadle_block_row_columns) columns;
-  bool repeats; /* scales stand in several places of this window */
-  bool by_row;  /* each row of blocks is made alone, and moves and writes so much: */
-  int64_t row_moved, row_written;
-  int64_t scales_left; /* places whose scale is still to be made */
+  bool repeats;                   /* scales stand in several places of this window */
+  bool by_row;                    /* a row of blocks is made alone */
+  int64_t row_moved, row_written; /* what the rows at hand move and write, for their sum */
+  int64_t scales_left;            /* places whose scale is still to be made */
   TREADLE_ARRAY(treadle_block_row_want) wanted;
   TREADLE_ARRAY(treadle_block_row_values) sources;
   treadle_block_row_parts parts; /* of the block row at hand, and their boxes */

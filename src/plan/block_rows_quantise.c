@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8, MOVED = 2, MOVED_OF_ALL = 4 /* what a sum is of */ };
+enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
 
 /* One rank that has all that is wanted; else the first's.
  * If one rank gives all values of a block, they count a byte each, as the codes that it could have made
@@ -421,10 +421,10 @@ static void count_scales(treadle_block_row_walk *w) {
  * rows and columns of codes and scales; not the rank. Bytes moved stand under the key, bytes written under the key with its last
  * bit turned. 0: no sum, since the scales lie in several places. */
 static uint64_t sum_key(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
-                        const treadle_rectangle *all, int64_t of, int64_t down, int64_t end) {
+                        const treadle_rectangle *all, int64_t down, int64_t end) {
   const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, all->column / w->blocks.wide);
   if (!scales || end > scales->of.row + scales->of.rows) return 0;
-  const int64_t numbers[] = {of,
+  const int64_t numbers[] = {MOVED,
                              treadle_blocks_sum_expert(&w->blocks, w->from, all->expert),
                              down,
                              end,
@@ -454,16 +454,24 @@ static void add_sum(const treadle_block_row_walk *w, uint64_t key) {
   treadle_sums_add(w->sink->counting->sums, key ^ 1, w->row_written);
 }
 
-/* One row of blocks of which this rank has nothing. */
-static treadle_status count_row(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
-                                const treadle_rectangle *all, int64_t down) {
+/* Is what rows [down, end) of blocks move and write a sum, the same for all ranks that have nothing of them? */
+static bool is_sum(const treadle_block_row_walk *w, const treadle_rectangle *all, int64_t down,
+                   int64_t end) {
+  return w->sink->counting && !w->repeats && w->from->ops->holders_apart &&
+         !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, end);
+}
+
+/* Such rows: all of the codes, or one alone, whose sources are always found anew. */
+static treadle_status quantise_once(treadle_block_row_walk *w, const treadle_placed_rectangle *codes,
+                                    const treadle_rectangle *all, int64_t down, int64_t end) {
   treadle_status status = TREADLE_OK;
-  int64_t end;
-  uint64_t key = sum_key(w, codes, all, MOVED, down, down + 1);
-  if (take_sum(w, all, key, 1)) return TREADLE_OK;
-  w->by_row = true;
+  uint64_t key = sum_key(w, codes, all, down, end);
+  bool simple = false;
+  if (take_sum(w, all, key, end - down)) return TREADLE_OK;
+  w->by_row = end - down == 1;
   w->row_moved = w->row_written = 0;
-  TRY(quantise_block_rows(w, codes, all, 0, down, false, &end));
+  if (!w->by_row) TRY(find_whole(w, all, &simple));
+  while (down < end) TRY(quantise_block_rows(w, codes, all, 0, down, simple, &down));
   add_sum(w, key);
 out:
   w->by_row = false;
@@ -477,21 +485,17 @@ static treadle_status quantise_codes(treadle_block_row_walk *w, const treadle_pl
   treadle_status status = TREADLE_OK;
   int64_t down = all->row / w->blocks.high,
           end = (all->row + all->rows + w->blocks.high - 1) / w->blocks.high;
-  bool sums = w->sink->counting && !w->repeats && w->from->ops->holders_apart;
-  bool untouched = sums && !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, end);
-  uint64_t key = untouched ? sum_key(w, codes, all, MOVED_OF_ALL, down, end) : 0;
-  if (take_sum(w, all, key, end - down)) return TREADLE_OK;
   bool simple; /* mostly all of it is on one rank, so that block rows need not be looked at */
+  if (is_sum(w, all, down, end)) return quantise_once(w, codes, all, down, end);
   TRY(find_whole(w, all, &simple));
-  w->row_moved = w->row_written = 0;
   while (down < end) {
-    if (sums && !simple && !untouched &&
-        !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, down + 1))
-      TRY(count_row(w, codes, all, down++));
-    else
+    if (!simple && is_sum(w, all, down, down + 1)) {
+      TRY(quantise_once(w, codes, all, down, down + 1));
+      down++;
+    } else {
       TRY(quantise_block_rows(w, codes, all, 0, down, simple, &down));
+    }
   }
-  add_sum(w, key);
 out:
   return status;
 }

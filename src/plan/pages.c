@@ -55,10 +55,7 @@ static void touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op
   }
   int64_t last = at + (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype) - 1;
   for (int i = d; i < op->ndim; i++) last += (op->size[i] - 1) * op->to_stride[i];
-  for (int64_t page = at / page_bytes; page <= last / page_bytes; page++) {
-    if (op->wave < pages[page].first) pages[page].first = op->wave;
-    if (op->wave > pages[page].last) pages[page].last = op->wave;
-  }
+  treadle_pages_mark(pages, page_bytes, at, last, op->wave);
 }
 
 void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int64_t at) {

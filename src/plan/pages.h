@@ -23,6 +23,15 @@ treadle_status treadle_window_lives_create(int64_t from_pages, int64_t to_pages,
 void treadle_window_lives_settle(treadle_window_lives *lives);
 void treadle_window_lives_release(treadle_window_lives *lives);
 
+/* Marks the pages of bytes begin..last as touched in a wave. */
+static inline void treadle_pages_mark(treadle_page_life *pages, int64_t page_bytes, int64_t begin,
+                                      int64_t last, int32_t wave) {
+  for (int64_t page = begin / page_bytes; page <= last / page_bytes; page++) {
+    if (wave < pages[page].first) pages[page].first = wave;
+    if (wave > pages[page].last) pages[page].last = wave;
+  }
+}
+
 /* Marks the pages that an op's destination touches, when it begins at byte `at`. */
 void treadle_pages_touch(treadle_page_life *pages, int64_t page_bytes, const treadle_op *op, int64_t at);
 

@@ -23,11 +23,7 @@ static void mark(const play *p, const treadle_track_touch *of, int32_t wave, int
       treadle_pages_touch(to->pages, page_bytes, &op, begin);
       continue;
     }
-    int64_t last = (begin + of->last - of->begin + reach) / page_bytes;
-    for (int64_t page = begin / page_bytes; page <= last; page++) {
-      if (wave < to->pages[page].first) to->pages[page].first = wave;
-      if (wave > to->pages[page].last) to->pages[page].last = wave;
-    }
+    treadle_pages_mark(to->pages, page_bytes, begin, begin + of->last - of->begin + reach, wave);
   }
 }
 

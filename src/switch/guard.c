@@ -18,22 +18,22 @@ void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
                        (size_t)sw->plan->page_bytes);
 }
 
-/* How a window may be used in the present mode. */
-static treadle_access use_of(const treadle_switch *sw, int which) {
-  const treadle_access both = TREADLE_ACCESS_BOTH;
+treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) {
+  const treadle_access none = TREADLE_ACCESS_NONE, both = TREADLE_ACCESS_BOTH;
   const treadle_mode mode = sw->mode;
+  const bool trains = (int)which < TREADLE_TRAIN_CLASSES;
+  /* Of a class without bytes nothing leaves. */
+  const bool leaves = trains && sw->terms.leaves[which] && sw->space.tables.bytes[which] > 0;
   switch (mode) {
-  case TREADLE_TRAIN: return which < TREADLE_TRAIN_CLASSES ? both : TREADLE_ACCESS_NONE;
+  case TREADLE_TRAIN: return trains ? both : none;
   case TREADLE_FORWARD:
     if (which == TREADLE_PARAMS) return TREADLE_ACCESS_READ;
-    return which < TREADLE_TRAIN_CLASSES && !sw->terms.leaves[which] ? both : TREADLE_ACCESS_NONE;
-  case TREADLE_INFER:
-    if (which >= TREADLE_TRAIN_CLASSES) return both;
-    return sw->terms.leaves[which] ? TREADLE_ACCESS_NONE : both;
+    return trains && !leaves ? both : none;
+  case TREADLE_INFER: return leaves ? none : both;
   case TREADLE_LOST:
   case TREADLE_HOST: break;
   }
-  return TREADLE_ACCESS_NONE;
+  return none;
 }
 
 /* Runs of shared pages of a window. */
@@ -86,7 +86,8 @@ void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
     if (sw->space.windows[c])
       sw->device.ops->protect(sw->space.windows[c],
-                              (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes), use_of(sw, c));
+                              (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes),
+                              treadle_guard_use(sw, (treadle_class)c));
   if (sw->space.aliased) settle_shared(sw);
   for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
     if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);

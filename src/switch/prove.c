@@ -8,8 +8,6 @@
 #include "base/hash.h"
 #include "switch/switch.h"
 
-#include <string.h>
-
 /* Where the last byte of an op's destination lies. */
 static int64_t last_byte(const treadle_op *op) {
   int64_t last = op->to + (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype) - 1;
@@ -94,62 +92,6 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
   if (rank != sw->group->rank) return TREADLE_OK;
   TRY(treadle_helm_take(sw, "plant"));
   status = plant(sw, fault, seed);
-  treadle_helm_leave(sw);
-out:
-  return status;
-}
-
-/* May bytes of a window be read, or written, now? Takes the helm if so. */
-static treadle_status open_window(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
-                                  bool write) {
-  const char *what = write ? "write" : "read";
-  treadle_status status;
-  if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return TREADLE_REFUSED;
-  const size_t whole = sw->space.tables.bytes[which], page = (size_t)sw->plan->page_bytes;
-  bool infer = which == TREADLE_INFER_PARAMS || which == TREADLE_KV;
-  if (offset > whole || bytes > whole - offset)
-    return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
-                        offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
-  TRY(treadle_helm_take(sw, what));
-  bool open = infer ? sw->mode == TREADLE_INFER
-                    : sw->mode == TREADLE_TRAIN ||
-                          (sw->mode == TREADLE_FORWARD && !(write && which == TREADLE_PARAMS));
-  if (open && !infer && which != TREADLE_PARAMS) open = !whole || sw->books.held[which] > 0;
-  if (!open)
-    status = treadle_fail(TREADLE_STATE, "%s: in mode %s the window of %s is closed", what,
-                          treadle_mode_text(sw->mode), treadle_class_text(which));
-  for (size_t at = offset / page;
-       !status && write && which == TREADLE_INFER_PARAMS && at * page < offset + bytes; at++)
-    if (treadle_plan_shares(sw->plan, (int64_t)at))
-      status = treadle_fail(TREADLE_REFUSED, "write: page %zu is also a page of the train window", at);
-  if (status) treadle_helm_leave(sw);
-out:
-  return status;
-}
-
-treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
-                                   void *to) {
-  treadle_status status;
-  TREADLE_NEED(sw);
-  if (bytes) TREADLE_NEED(to);
-  TRY(open_window(sw, which, offset, bytes, false));
-  if (bytes)
-    sw->device.ops->plain->move(&sw->device, to, (const char *)sw->space.windows[which] + offset, bytes);
-  sw->device.ops->fence(&sw->device);
-  treadle_helm_leave(sw);
-out:
-  return status;
-}
-
-treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
-                                    const void *from) {
-  treadle_status status;
-  TREADLE_NEED(sw);
-  if (bytes) TREADLE_NEED(from);
-  TRY(open_window(sw, which, offset, bytes, true));
-  if (bytes)
-    sw->device.ops->plain->move(&sw->device, (char *)sw->space.windows[which] + offset, from, bytes);
-  sw->device.ops->fence(&sw->device);
   treadle_helm_leave(sw);
 out:
   return status;

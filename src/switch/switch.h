@@ -20,6 +20,7 @@
  *   create.c    how the ranks make their memory
  *   rejoin.c    a switch goes to another group
  *   inject.c    faults on purpose, for tests and the command
+ *   window_bytes.c   the bytes of a window, read and written for tests and the command
  *   digest.c, prove.c
  */
 #ifndef TREADLE_SWITCH_SWITCH_H
@@ -411,6 +412,8 @@ treadle_status treadle_engine_unbind(treadle_switch *sw);
 /* What is never to be written through a window, once; and what it takes to close the window of params. */
 treadle_status treadle_guard_create(treadle_switch *sw);
 void treadle_guard_release(treadle_switch *sw);
+/* How a window may be used in the present mode, but for pages that both windows of parameters share. */
+treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which);
 /* Windows may be used as the mode says. With guard_pages: pages of nobody are spoiled, windows without pages
  * cannot be touched. */
 void treadle_guard_settle(treadle_switch *sw);

@@ -70,6 +70,33 @@ static int each_mode(treadle_group *group, void *context) {
   return 0;
 }
 
+/* Params stay on the device in mode INFER, and are closed all the same. Gradients leave, and are not there in mode FORWARD. Optimizer
+ * state leaves, too, but has no bytes: none are read. */
+static int what_leaves(treadle_group *group, void *context) {
+  const scene *s = context;
+  const treadle_switch_options options = {.struct_size = sizeof options,
+                                          .page_bytes = SCENE_PAGE,
+                                          .timeout_seconds = 60,
+                                          .grads_bytes = GRADS,
+                                          .offload_train_param = TREADLE_OFF,
+                                          .offload_train_grad = TREADLE_ON,
+                                          .offload_train_optimizer = TREADLE_ON};
+  treadle_switch *sw;
+  RANK_OK(treadle_switch_create(group, s->train, s->infer, &options, &sw));
+  RANK_OK(treadle_layout_load(s->train, group->rank, treadle_switch_train_window(sw)));
+  RANK_OK(treadle_switch_to_infer(sw));
+  if (try_class(sw, TREADLE_PARAMS, NONE) || try_class(sw, TREADLE_GRADS, NONE)) return 1;
+  RANK_FAILS(TREADLE_STATE, "mode", treadle_switch_read(sw, TREADLE_OPTIMIZER, 0, 0, NULL));
+  RANK_OK(treadle_switch_to_forward(sw));
+  if (try_class(sw, TREADLE_PARAMS, READ) || try_class(sw, TREADLE_GRADS, NONE)) return 1;
+  RANK_OK(treadle_switch_read(sw, TREADLE_OPTIMIZER, 0, 0, NULL));
+  RANK_OK(treadle_switch_to_train(sw));
+  if (try_class(sw, TREADLE_PARAMS, BOTH) || try_class(sw, TREADLE_GRADS, BOTH)) return 1;
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  return 0;
+}
+
 static int shared_pages(treadle_group *group, void *context) {
   const scene *s = context;
   const treadle_switch_options options = {
@@ -112,12 +139,18 @@ static void test_each_mode(void **state) {
   run(each_mode);
 }
 
+static void test_what_leaves(void **state) {
+  (void)state;
+  run(what_leaves);
+}
+
 static void test_shared_pages(void **state) {
   (void)state;
   run(shared_pages);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_mode), cmocka_unit_test(test_shared_pages)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_mode), cmocka_unit_test(test_what_leaves),
+                                     cmocka_unit_test(test_shared_pages)};
   return RANKS_OVER_LINKS(tests);
 }
