@@ -111,7 +111,7 @@ static treadle_status bind(treadle_switch *sw, treadle_mode old) {
   bool reclaimed;
   if (!sw->engine.binds) return TREADLE_OK;
   TRY(treadle_epoch_next(sw));
-  TRY(treadle_engine_bind(sw));
+  TRY(treadle_switch_bind_engine(sw));
   TRY(treadle_epoch_commit(sw, "the bind of the engines"));
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
@@ -119,7 +119,7 @@ out:
   if (status == TREADLE_OK) return status;
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  (void)treadle_engine_unbind(sw);
+  (void)treadle_switch_unbind_engine(sw);
   treadle_fail(status, "%s", message);
   if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw)))
     return restore(sw, status, old);
@@ -176,7 +176,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_epoch_enter(sw, aim));
   TRY(treadle_caller_memory_check(sw));
-  TRY(treadle_engine_unbind(sw));
+  TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_KV);
   if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
@@ -224,7 +224,7 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   assert(sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw));
   TRY(treadle_caller_memory_check(sw));
-  TRY(treadle_engine_unbind(sw));
+  TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_KV);
   arrive(sw, TREADLE_TRAIN);
   treadle_guard_settle(sw);

@@ -21,7 +21,7 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_unbind(treadle_switch *sw) {
+treadle_status treadle_switch_unbind_engine(treadle_switch *sw) {
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   sw->engine.bound = false;
   if (!sw->engine.here) return TREADLE_OK;
@@ -33,7 +33,7 @@ treadle_status treadle_engine_unbind(treadle_switch *sw) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_engine_bind(treadle_switch *sw) {
+treadle_status treadle_switch_bind_engine(treadle_switch *sw) {
   if (sw->engine.here) return TREADLE_OK;
   treadle_status status = call_bind(sw);
   sw->engine.here = status == TREADLE_OK;

@@ -404,8 +404,8 @@ void treadle_caller_memory_release(treadle_switch *sw);
 
 /* ---- engine.c ---- */
 
-treadle_status treadle_engine_bind(treadle_switch *sw);
-treadle_status treadle_engine_unbind(treadle_switch *sw);
+treadle_status treadle_switch_bind_engine(treadle_switch *sw);
+treadle_status treadle_switch_unbind_engine(treadle_switch *sw);
 
 /* ---- guard.c ---- */
 
