@@ -1,0 +1,26 @@
+/* The list of sets of row operations. */
+#include "nn/rows.h"
+
+#include "nn/rows_kinds.h"
+
+#include <stdatomic.h>
+
+static const treadle_row_ops *const list[] = {&treadle_row_ops_plain, &treadle_row_ops_avx2,
+                                              &treadle_row_ops_avx512};
+enum { KINDS = sizeof list / sizeof *list };
+
+const treadle_row_ops *const *treadle_row_ops_list(int *count_p) {
+  *count_p = KINDS;
+  return list;
+}
+
+/* Asked once: a virtual machine leaves its processor to answer. */
+const treadle_row_ops *treadle_row_ops_choose(void) {
+  static atomic_int known; /* 1 more than the place in the list */
+  int chosen = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!chosen) {
+    for (chosen = KINDS; !list[chosen - 1]->supported();) chosen--;
+    atomic_store_explicit(&known, chosen, memory_order_relaxed);
+  }
+  return list[chosen - 1];
+}
