@@ -108,16 +108,24 @@ LANES_PART float weigh(float *scores, int from, int to, float *largest_p, float 
 
 /* ---- Values ---- */
 
+/* Keys from..to, which all queries see; what their sums are multiplied by first. */
+typedef struct key_run {
+  int from, to;
+  float kept[ATTENTION_TILE];
+} key_run;
+
+/* So many vectors of values from element `first` on. */
 LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const query_tile *t,
-                            const block_view *block, int64_t first, int from, int to, const float *kept) {
+                            const block_view *block, const key_run *keys, int64_t first) {
   lanes sum[ATTENTION_TILE][4], value[4];
-  int64_t last = first + (vectors - 1) * LANES, left = block->value_dim - last;
+  int64_t left = block->value_dim - first - (vectors - 1) * LANES; /* for the last of them */
 #pragma GCC unroll 4
   for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-      sum[i][v] = lanes_mul(lanes_load(t->sums + i * t->padded + first + v * LANES), lanes_all(kept[i]));
-  for (int key = from; key < to; key++) {
+      sum[i][v] =
+          lanes_mul(lanes_load(t->sums + i * t->padded + first + v * LANES), lanes_all(keys->kept[i]));
+  for (int key = keys->from; key < keys->to; key++) {
     const char *row = block->values[key / ATTENTION_GROUP];
     int64_t at = key % ATTENTION_GROUP * block->value_step + first;
 #pragma GCC unroll 4
@@ -136,42 +144,42 @@ LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const
     for (int v = 0; v < vectors; v++) lanes_store(t->sums + i * t->padded + first + v * LANES, sum[i][v]);
 }
 
-/* Keys from..to, which all queries see. */
 LANES_PART void add_values(treadle_dtype dtype, int queries, const query_tile *t, const block_view *block,
-                           int from, int to, const float *kept) {
+                           const key_run *keys) {
   int64_t first = 0, step = TILE_VECTORS(queries) * LANES;
   for (; first + step <= t->padded; first += step)
-    add_vectors(dtype, queries, TILE_VECTORS(queries), t, block, first, from, to, kept);
-  for (; first < t->padded; first += LANES) add_vectors(dtype, queries, 1, t, block, first, from, to, kept);
+    add_vectors(dtype, queries, TILE_VECTORS(queries), t, block, keys, first);
+  for (; first < t->padded; first += LANES) add_vectors(dtype, queries, 1, t, block, keys, first);
 }
 
-/* Keys that only one of the queries sees, or begins with. */
+/* Keys that only one of the queries sees. */
 LANES_PART void add_rest(treadle_dtype dtype, const query_tile *t, const block_view *block, int query,
-                         int from, float kept) {
+                         const key_run *keys) {
   query_tile one = *t;
   one.scores += query * ATTENTION_KEYS;
   one.sums += query * t->padded;
-  add_values(dtype, 1, &one, block, from, t->to[query], &kept);
+  add_values(dtype, 1, &one, block, keys);
 }
 
 /* ---- A tile and a block ---- */
 
 LANES_PART void tile_of(treadle_dtype dtype, int queries, const query_tile *t, const block_view *block) {
-  float kept[ATTENTION_TILE];
-  int from = t->from[0], to = t->to[0];
+  key_run common = {.from = t->from[0], .to = t->to[0]};
   bool together = true;
   score_block(dtype, queries, t, block);
   for (int i = 0; i < queries; i++) {
-    kept[i] = weigh(t->scores + i * ATTENTION_KEYS, t->from[i], t->to[i], &t->largest[i], &t->sum[i]);
-    together = together && t->from[i] == from;
-    to = t->to[i] < to ? t->to[i] : to;
+    common.kept[i] =
+        weigh(t->scores + i * ATTENTION_KEYS, t->from[i], t->to[i], &t->largest[i], &t->sum[i]);
+    together = together && t->from[i] == common.from;
+    common.to = t->to[i] < common.to ? t->to[i] : common.to;
   }
-  if (together) add_values(dtype, queries, t, block, from, to, kept);
-  for (int i = 0; i < queries; i++)
-    if (!together)
-      add_rest(dtype, t, block, i, t->from[i], kept[i]);
-    else if (t->to[i] > to)
-      add_rest(dtype, t, block, i, to, 1.0f);
+  if (together) add_values(dtype, queries, t, block, &common);
+  for (int i = 0; i < queries; i++) {
+    key_run rest = {.from = together ? common.to : t->from[i],
+                    .to = t->to[i],
+                    .kept = {together ? 1.0f : common.kept[i]}};
+    if (rest.from < rest.to) add_rest(dtype, t, block, i, &rest);
+  }
 }
 
 #define TILE(name, dtype, queries)                                                                         \
