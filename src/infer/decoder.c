@@ -109,7 +109,7 @@ static int32_t find_tensor(const treadle_decoder *d, treadle_role role, int32_t 
   char text[512];
   if (!name->text || (name->in_layer && layer < 0)) return -1;
   int length =
-      treadle_name_format(name, name->in_layer ? layer : -1, d->model->layers, 0, 0, text, sizeof text);
+      treadle_name_format(name, name->in_layer ? layer : -1, d->model->layers, layer, 0, text, sizeof text);
   if (length < 0 || (size_t)length >= sizeof text) return -1;
   int64_t entry = treadle_hash_map_get(&d->model->by_name, text, -1);
   return entry < 0 ? -1 : d->model->entries[entry].tensor;

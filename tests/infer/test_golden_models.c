@@ -47,7 +47,6 @@ static treadle_status compare(void *context, size_t text, size_t token, const fl
   }
   for (int64_t i = 0; i < s->vocabulary; i++)
     if (i != best && (second < 0 || golden[i] > golden[second])) second = i;
-  if (getenv("DEBUG_ROWS")) printf("%zu: %g %g\n", token, logits[0], golden[0]);
   s->compared += token + 1 < s->count;
   if (golden[best] - golden[second] > 2 * s->allowed)
     for (int64_t i = 0; i < s->vocabulary; i++)
