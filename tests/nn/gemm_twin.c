@@ -16,6 +16,26 @@ static float plain(treadle_dtype dtype, const float *x, const float *w, int32_t 
   return lanes[0];
 }
 
+/* That of AVX2 and AVX-512: lanes along the leaf, `lanes` of them. */
+static void add_lanes(float *sums, int lanes, treadle_dtype dtype, const float *x, const float *w,
+                      int32_t leaf) {
+  int32_t step = dtype == TREADLE_BF16 ? 2 * lanes : lanes, each = step / lanes;
+  for (int32_t done = 0; done < leaf; done += step) {
+    int32_t at = done + step > leaf && leaf > step ? leaf - step : done;
+    for (int32_t k = at; k < at + step; k++) {
+      float product_x = k < done || k >= leaf ? 0 : x[k], product_w = k < leaf ? w[k] : 0;
+      float *lane = &sums[(k - at) / each];
+      *lane = fmaf(product_w, product_x, *lane);
+    }
+  }
+}
+
+static float avx2(treadle_dtype dtype, const float *x, const float *w, int32_t leaf) {
+  float l[8] = {0};
+  add_lanes(l, 8, dtype, x, w, leaf);
+  return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+}
+
 /* A number that AMX reads or makes. */
 static float flushed(float value) { return fabsf(value) < 0x1p-126f ? copysignf(0, value) : value; }
 
@@ -38,7 +58,7 @@ test_gemm_twin *test_gemm_twin_of(const char *name) {
   static const struct {
     const char *name;
     test_gemm_twin *twin;
-  } twins[] = {{"plain", plain}, {"amx", amx}};
+  } twins[] = {{"plain", plain}, {"avx2", avx2}, {"amx", amx}};
   for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
     if (strcmp(name, twins[i].name) == 0) return twins[i].twin;
   return NULL;
