@@ -6,7 +6,13 @@
 
 #include <assert.h>
 
-static const treadle_gemm_kernel *const kernels[] = {&treadle_gemm_plain};
+static const treadle_gemm_kernel *const kernels[] = {
+    &treadle_gemm_plain,
+#if defined(__x86_64__)
+    &treadle_gemm_avx2,
+    &treadle_gemm_amx,
+#endif
+};
 
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 

@@ -48,4 +48,31 @@ treadle_gemm_walk treadle_gemm_panels(const treadle_gemm_product *product, int64
                                       int32_t count);
 bool treadle_gemm_next(treadle_gemm_walk *walk, treadle_gemm_panel *panel_p);
 
+/* Lines of memory that a kernel will read soon: those of the panel after this one, row by row, a few at a time. */
+typedef struct treadle_gemm_ahead {
+  const char *row;      /* the next line is at row + at */
+  int64_t at, bytes;    /* of a row */
+  int64_t rows, stride; /* that are left, with this one */
+} treadle_gemm_ahead;
+
+static inline treadle_gemm_ahead treadle_gemm_ahead_of(const treadle_gemm_panel *panel,
+                                                       treadle_gemm_inner inner) {
+  return (treadle_gemm_ahead){.row = panel->weights + panel->rows * panel->stride,
+                              .bytes = treadle_gemm_width(inner) * (inner.dtype == TREADLE_BF16 ? 2 : 4),
+                              .rows = treadle_gemm_least(panel->next, panel->rows),
+                              .stride = panel->stride};
+}
+
+static inline void treadle_gemm_fetch(treadle_gemm_ahead *ahead, int64_t lines) {
+  enum { LINE_BYTES = 64 };
+  for (; lines > 0 && ahead->rows > 0; lines--) {
+    __builtin_prefetch(ahead->row + ahead->at, 0, 2);
+    ahead->at += LINE_BYTES;
+    if (ahead->at < ahead->bytes) continue;
+    ahead->at = 0;
+    ahead->row += ahead->stride;
+    ahead->rows--;
+  }
+}
+
 #endif

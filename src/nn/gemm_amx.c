@@ -1,0 +1,340 @@
+/* AMX with bf16: tiles of 16 rows of weights and 16 rows of x.
+ *
+ * Order of additions, of one element of y and one leaf: the leaf is cut into steps of 32 elements; where 32 does not divide it, the
+ * last step is the last 32 elements of the leaf, of which those that an earlier step had count as 0. The sum begins with +0. In each
+ * step the even elements are added in ascending order, beginning with +0, by fused multiply-add, and the odd ones in the same way;
+ * the two sums are added, and that is added to the sum. Every number that is read or made there and is subnormal becomes 0 (Intel's
+ * manual, TDPBF16PS). Leaves, and only they as usual numbers: nn/leaf_tree.h. Leaves shorter than 32 are not taken.
+ *
+ * Weights are the first operand of the tile product, which wants them row by row as they lie. x is the second one, which wants pairs
+ * of elements of 16 rows side by side: that is the packed form. So tiles are those of y turned, and are turned when they are
+ * done. Two tiles of weights and two of x make four of y, each read being used twice. */
+#include "nn/gemm_parts.h"
+
+#if defined(__x86_64__)
+
+#include "nn/gemm_turn.h"
+
+#include <cpuid.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,prfchw")))
+#define AMX_PART AMX_CODE __attribute__((always_inline)) static inline
+
+enum {
+  STEP = 32,        /* elements of the inner dimension in a tile */
+  SIDE = 16,        /* rows of a tile */
+  LINE = 64,        /* bytes of a row of a full tile */
+  PANEL = 2 * SIDE, /* rows of weights at once */
+  NEAR = 768 << 10, /* bytes of packed x that are to stay in the second-level cache */
+};
+
+/* ---- Can it run here? ---- */
+
+static const char *ask(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw"))
+    return "the processor has no AVX-512";
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+    return "the processor has no AMX with bf16";
+  if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA))
+    return "the system does not allow AMX";
+  return NULL;
+}
+
+/* Asked once: a virtual machine leaves its processor to answer cpuid. */
+static const char *lacks(void) {
+  static const char *_Atomic known;
+  const char *answer = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!answer) {
+    answer = ask();
+    if (!answer) answer = "";
+    atomic_store_explicit(&known, answer, memory_order_relaxed);
+  }
+  return *answer ? answer : NULL;
+}
+
+static bool takes(treadle_dtype dtype, int32_t leaf) { return dtype == TREADLE_BF16 && leaf >= STEP; }
+
+/* ---- Packed x ----
+ *
+ * Rows are taken in blocks of 16, or all in one where there are fewer. [block][leaf][step][16 pairs][row of the block][2]; rows of the
+ * last block that x does not have are 0, and so are elements that an earlier step had. */
+
+typedef struct form {
+  int64_t width;  /* rows of a block, 1 to 16 */
+  int64_t blocks; /* of rows */
+  int64_t steps;  /* of a leaf */
+  int64_t tile_bytes, leaf_bytes, block_bytes;
+} form;
+
+static form form_of(treadle_gemm_inner inner, int64_t rows) {
+  form f = {.width = treadle_gemm_least(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
+  f.blocks = rows ? (rows + f.width - 1) / f.width : 0;
+  f.tile_bytes = f.width * LINE;
+  f.leaf_bytes = f.tile_bytes * f.steps;
+  f.block_bytes = f.leaf_bytes * inner.range.leaves;
+  return f;
+}
+
+/* Where a step begins in its leaf. */
+static int64_t step_at(treadle_gemm_inner inner, int64_t step) {
+  return treadle_gemm_least(step * STEP, inner.leaf - STEP);
+}
+
+static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
+  form f = form_of(inner, rows);
+  return (size_t)(f.block_bytes * f.blocks);
+}
+
+/* bf16 in the upper half of each word. */
+AMX_PART __m512i rounded(__m512 value) {
+  __m512i bits = _mm512_castps_si512(value);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
+}
+
+/* 32 elements as 16 pairs; the first `skipped` are 0. */
+AMX_PART __m512i pairs_of(const float *x, int64_t skipped) {
+  static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                     33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  uint32_t taken = UINT32_MAX << skipped;
+  __m512i low = rounded(_mm512_maskz_loadu_ps((__mmask16)taken, x));
+  __m512i high = rounded(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
+  return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(upper), high);
+}
+
+AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
+                               int64_t skipped) {
+  __m512i row[SIDE];
+  if (width == 1) {
+    _mm512_storeu_si512(to, pairs_of(x, skipped));
+    return;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++)
+    row[i] = i < rows ? pairs_of(x + i * stride, skipped) : _mm512_setzero_si512();
+  treadle_gemm_turn(row);
+  __mmask16 written = (__mmask16)((1u << width) - 1);
+#pragma GCC unroll 16
+  for (int pair = 0; pair < SIDE; pair++)
+    _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written, row[pair]);
+}
+
+/* Parts are cut between leaves of blocks. */
+AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32_t index, int32_t count) {
+  form f = form_of(source->inner, source->rows);
+  int64_t leaves = source->inner.range.leaves, unit;
+  int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
+  for (; unit < end; unit++) {
+    int64_t row = unit / leaves * f.width, rows = treadle_gemm_least(source->rows - row, f.width);
+    const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;
+    char *to = (char *)packed + unit * f.leaf_bytes;
+    for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
+      int64_t at = step_at(source->inner, step);
+      pack_tile(to, x + at, source->stride, rows, f.width, step * STEP - at);
+    }
+  }
+}
+
+/* ---- Tiles ----
+ *
+ * y: 0 and 1 of the first 16 rows of weights, 2 and 3 of the others; 4 and 5 weights; 6 and 7 x. */
+
+typedef struct shape {
+  uint8_t palette, start, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+} shape;
+
+/* Rows of the two tiles of weights, and of a block of x. */
+AMX_CODE static void set_shape(int64_t first, int64_t second, int64_t width) {
+  shape s = {.palette = 1};
+  for (int tile = 0; tile < 8; tile++) {
+    bool is_x = tile >= 6, is_second = tile == 2 || tile == 3 || tile == 5;
+    int64_t rows = is_x ? SIDE : is_second ? second : first;
+    s.rows[tile] = (uint8_t)(rows ? rows : 1);
+    s.row_bytes[tile] = (uint16_t)(tile == 4 || tile == 5 ? LINE : width * (int64_t)sizeof(float));
+  }
+  _tile_loadconfig(&s);
+}
+
+/* What is multiplied for one leaf of a panel and one or two blocks of x, and what is fetched meanwhile. */
+typedef struct operands {
+  const char *w[2];          /* of each tile of weights, NULL: there is no second one */
+  const char *x[2];          /* of each block, NULL: no second one */
+  int64_t w_stride;          /* bytes, as all below */
+  int64_t x_stride, x_bytes; /* of a row of a tile, and of a tile */
+  int64_t steps, last;       /* where the last step of weights begins */
+  int64_t ahead, ahead_rows; /* rows that come later, from w[0] on */
+  char *y;                   /* where sums will go: rows, bytes of each, stride */
+  int64_t y_rows, y_bytes, y_stride;
+} operands;
+
+/* A line of each row to come, and some of the lines that will be written. */
+AMX_PART void fetch(const operands *o, int64_t step, int64_t at) {
+  const char *w = o->w[0] + o->ahead + at;
+  for (int64_t row = 0; row < o->ahead_rows; row++) _mm_prefetch(w + row * o->w_stride, _MM_HINT_T1);
+  for (int64_t row = o->y_rows * step / o->steps; row < o->y_rows * (step + 1) / o->steps; row++)
+    for (int64_t byte = 0; byte < o->y_bytes; byte += LINE)
+      __builtin_prefetch(o->y + row * o->y_stride + byte, 1);
+}
+
+AMX_PART void multiply(const operands *o, bool two_rows, bool two_blocks) {
+  _tile_zero(0);
+  if (two_blocks) _tile_zero(1);
+  if (two_rows) _tile_zero(2);
+  if (two_rows && two_blocks) _tile_zero(3);
+  for (int64_t step = 0; step < o->steps; step++) {
+    int64_t at = step + 1 < o->steps ? step * LINE : o->last, x_at = step * o->x_bytes;
+    _tile_loadd(4, o->w[0] + at, (size_t)o->w_stride);
+    _tile_loadd(6, o->x[0] + x_at, (size_t)o->x_stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if (two_blocks) _tile_loadd(7, o->x[1] + x_at, (size_t)o->x_stride);
+    if (two_blocks) _tile_dpbf16ps(1, 4, 7);
+    if (two_rows) _tile_loadd(5, o->w[1] + at, (size_t)o->w_stride);
+    if (two_rows) _tile_dpbf16ps(2, 5, 6);
+    if (two_rows && two_blocks) _tile_dpbf16ps(3, 5, 7);
+    fetch(o, step, at);
+  }
+}
+
+/* ---- Sums of leaves ---- */
+
+typedef struct sums {
+  float of[4][SIDE][SIDE]; /* [tile of y][row of weights][row of x] */
+} sums;
+
+AMX_PART void multiply_into(sums *to, const operands *o) {
+  if (o->w[1] && o->x[1])
+    multiply(o, true, true);
+  else if (o->w[1])
+    multiply(o, true, false);
+  else if (o->x[1])
+    multiply(o, false, true);
+  else
+    multiply(o, false, false);
+  _tile_stored(0, to->of[0], LINE);
+  if (o->x[1]) _tile_stored(1, to->of[1], LINE);
+  if (o->w[1]) _tile_stored(2, to->of[2], LINE);
+  if (o->w[1] && o->x[1]) _tile_stored(3, to->of[3], LINE);
+}
+
+AMX_CODE static void add_tile(float top[SIDE][SIDE], float sum[SIDE][SIDE]) {
+  for (int row = 0; row < SIDE; row++)
+    _mm512_store_ps(top[row], _mm512_add_ps(_mm512_load_ps(top[row]), _mm512_load_ps(sum[row])));
+}
+
+/* Tiles that are not in use are not added: they hold anything. */
+AMX_CODE static void add_sums(sums *top, sums *sum, const operands *o) {
+  add_tile(top->of[0], sum->of[0]);
+  if (o->x[1]) add_tile(top->of[1], sum->of[1]);
+  if (o->w[1]) add_tile(top->of[2], sum->of[2]);
+  if (o->w[1] && o->x[1]) add_tile(top->of[3], sum->of[3]);
+}
+
+/* A tile of y, turned, to `rows` rows and `columns` columns. */
+AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE], int64_t rows,
+                                int64_t columns) {
+  __m512i row[SIDE];
+  __mmask16 written = (__mmask16)((1u << columns) - 1);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++) row[i] = _mm512_load_si512(tile[i]);
+  treadle_gemm_turn(row);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++)
+    if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
+}
+
+/* ---- The product ---- */
+
+static void write_sums(sums *s, float *y, int64_t stride, int64_t rows, int64_t columns) {
+  for (int i = 0; i < 2; i++)
+    for (int j = 0; j < 2; j++) {
+      int64_t rows_left = treadle_gemm_least(rows - j * SIDE, SIDE);
+      int64_t columns_left = treadle_gemm_least(columns - i * SIDE, SIDE);
+      if (rows_left > 0 && columns_left > 0)
+        write_tile(y + j * SIDE * stride + i * SIDE, stride, s->of[2 * i + j], rows_left, columns_left);
+    }
+}
+
+/* A panel and one or two blocks of x, from number `block` on; the last of `turns` of this panel, turn by turn, has fetched all of
+ * the next panel. */
+AMX_CODE static void run_blocks(const treadle_gemm_product *p, const form *f,
+                                const treadle_gemm_panel *panel, int64_t block, int64_t turn,
+                                int64_t turns) {
+  _Alignas(64) sums stack[TREADLE_LEAF_HEIGHT_MAX];
+  int32_t height = 0;
+  float *y = p->y + block * f->width * p->stride + panel->column;
+  int64_t rows = treadle_gemm_least(p->rows - block * f->width, 2 * f->width);
+  int64_t next = treadle_gemm_least(panel->next, PANEL), from = next * turn / turns;
+  const char *x = (const char *)p->packed + block * f->block_bytes, *w = panel->weights;
+  operands o = {.w_stride = panel->stride,
+                .x_stride = f->width * (int64_t)sizeof(float),
+                .x_bytes = f->tile_bytes,
+                .steps = f->steps,
+                .last = step_at(p->inner, f->steps - 1) * (int64_t)sizeof(uint16_t),
+                .ahead = (PANEL + from) * panel->stride,
+                .ahead_rows = next * (turn + 1) / turns - from,
+                .y = (char *)y,
+                .y_rows = rows,
+                .y_stride = p->stride * (int64_t)sizeof(float),
+                .y_bytes = panel->rows * (int64_t)sizeof(float)};
+  for (int32_t leaf = 0; leaf < p->inner.range.leaves; leaf++) {
+    treadle_leaf_step step = treadle_leaf_step_of(p->inner.range, p->inner.range.first + leaf);
+    o.w[0] = w + leaf * (int64_t)p->inner.leaf * (int64_t)sizeof(uint16_t);
+    o.w[1] = panel->rows > SIDE ? o.w[0] + SIDE * panel->stride : NULL;
+    o.x[0] = x + leaf * f->leaf_bytes;
+    o.x[1] = rows > f->width ? o.x[0] + f->block_bytes : NULL;
+    multiply_into(&stack[height], &o);
+    o.y_rows = 0;
+    for (; step.merges > 0; step.merges--, height--) add_sums(&stack[height - 1], &stack[height], &o);
+    height++;
+    if (!step.ends) continue;
+    write_sums(&stack[--height], y, p->stride, rows, panel->rows);
+    y += p->node_stride;
+  }
+}
+
+/* The panels of one part, for some of the blocks of x. */
+AMX_CODE static void run_pass(const treadle_gemm_product *p, const form *f, treadle_gemm_walk walk,
+                              int64_t begin, int64_t end) {
+  treadle_gemm_panel panel;
+  int64_t rows = 0, turns = (end - begin + 1) / 2; /* rows: that tiles are set for */
+  while (treadle_gemm_next(&walk, &panel)) {
+    if (rows != panel.rows) {
+      int64_t first = treadle_gemm_least(panel.rows, SIDE);
+      set_shape(first, panel.rows - first, f->width);
+      rows = panel.rows;
+    }
+    for (int64_t turn = 0; turn < turns; turn++) run_blocks(p, f, &panel, begin + 2 * turn, turn, turns);
+  }
+  if (rows) _tile_release();
+}
+
+AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t count) {
+  form f = form_of(p->inner, p->rows);
+  if (f.blocks == 0) return;
+  int64_t each = NEAR / f.block_bytes / 2 * 2;
+  if (each < 2) each = 2;
+  for (int64_t block = 0; block < f.blocks; block += each)
+    run_pass(p, &f, treadle_gemm_panels(p, PANEL, index, count), block,
+             treadle_gemm_least(block + each, f.blocks));
+}
+
+const treadle_gemm_kernel treadle_gemm_amx = {
+    .name = "amx",
+    .about = "AMX with bf16",
+    .lacks = lacks,
+    .takes = takes,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .run = run,
+};
+
+#endif
