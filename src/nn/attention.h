@@ -6,7 +6,7 @@
  * The order of additions. Keys are taken in blocks of 64 positions from position 0. In a block:
  *   1. score of each key: a chain of fused multiply-adds over the dimensions of the head in ascending order, from 0; then times
  *      `scale`.
- *   2. m' = the larger of m and the largest score (m from minus infinity); c = 1 if m' = m, else e^(m - m'); p = e^(score - m').
+ *   2. m' = the larger of m and the largest score (m from minus infinity); c = e^(m - m'); p = e^(score - m').
  *   3. l' = l * c + sum of p: lane i of 16 adds keys i, i + 16, i + 32, i + 48 in order, lanes are added as in nn/rows.h.
  *   4. each value of the result: times c, then a chain of fused multiply-adds p * value over the keys in ascending order.
  * At the end the result is divided by l. Keys that are masked, behind the row's position or before its window, have p = 0 in 3 and are

@@ -52,23 +52,46 @@ LANES_PART void widen_row(treadle_dtype dtype, float *to, const char *from, int6
     lanes_store(to + i, element_lanes_part(dtype, from, i, count - i));
 }
 
-/* Keys `first` to `last` of the block of 64 at `start`, into scratch. */
+/* Up to 16 rows of values become columns of keys. */
+LANES_PART void turn_rows(treadle_dtype dtype, float *to, const char *const *rows, int count, int64_t dim) {
+  for (int64_t d = 0; d < dim; d += LANES) {
+    lanes x[LANES];
+    for (int i = 0; i < count; i++) x[i] = element_lanes_part(dtype, rows[i], d, dim - d);
+    for (int i = count; i < LANES; i++) x[i] = lanes_all(0.0f);
+    lanes_transpose(x);
+    for (int i = 0; i < LANES && d + i < dim; i++) lanes_store(to + (d + i) * ATTENTION_KEYS, x[i]);
+  }
+}
+
+/* One key, whose elements are apart. */
+LANES_PART void widen_key(treadle_dtype dtype, const treadle_kv_shape *kv, float *to, const char *from) {
+  for (int64_t d = 0; d < kv->key_dim; d++)
+    to[d * ATTENTION_KEYS] = element(dtype, from, d * kv->block_tokens);
+}
+
+/* Where a position's key is, or begins. */
+static const char *key_at(const query_set *q, int64_t position) {
+  const treadle_kv_shape *kv = &q->spec->kv;
+  int64_t slot = position % kv->block_tokens, bytes = kv->dtype == TREADLE_FP32 ? 4 : 2;
+  return treadle_kv_head(kv, &q->rows->blocks, q->kv_head, position) +
+         slot * (kv->shared ? kv->key_dim : 1) * bytes;
+}
+
+/* Keys `first`, a multiple of 16, to `last` of the block of 64 at `start`, into scratch. */
 LANES_PART void widen_keys(treadle_dtype dtype, const query_set *q, int64_t start, int first, int last,
                            float *to) {
   const treadle_kv_shape *kv = &q->spec->kv;
-  for (int key = first; key < last;) {
-    int64_t position = start + key, slot = position % kv->block_tokens;
-    const char *head = treadle_kv_head(kv, &q->rows->blocks, q->kv_head, position);
-    if (side_by_side(kv) && key % LANES == 0) {
+  for (int group = first; group < last; group += LANES) {
+    int count = last - group < LANES ? last - group : LANES;
+    const char *keys[LANES];
+    for (int i = 0; i < count; i++) keys[i] = key_at(q, start + group + i);
+    if (kv->shared)
+      turn_rows(dtype, to + group, keys, count, kv->key_dim);
+    else if (side_by_side(kv))
       for (int64_t d = 0; d < kv->key_dim; d++)
-        lanes_store(to + d * ATTENTION_KEYS + key, element_lanes(dtype, head, d * kv->block_tokens + slot));
-      key += LANES;
-      continue;
-    }
-    int64_t at = kv->shared ? slot * kv->key_dim : slot, step = kv->shared ? 1 : kv->block_tokens;
-    for (int64_t d = 0; d < kv->key_dim; d++)
-      to[d * ATTENTION_KEYS + key] = element(dtype, head, at + d * step);
-    key++;
+        lanes_store(to + d * ATTENTION_KEYS + group, element_lanes(dtype, keys[0], d * kv->block_tokens));
+    else
+      for (int i = 0; i < count; i++) widen_key(dtype, kv, to + group + i, keys[i]);
   }
 }
 

@@ -53,7 +53,7 @@ LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, con
   for (int64_t d = 0; d < t->key_dim; d++) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-      key[v] = element_lanes(dtype, block->keys[first + v], d * block->key_step);
+      key[v] = lanes_pin(element_lanes(dtype, block->keys[first + v], d * block->key_step));
 #pragma GCC unroll 4
     for (int i = 0; i < queries; i++) {
       lanes query = lanes_all(t->query[i][d]);
@@ -78,32 +78,65 @@ LANES_PART void score_block(treadle_dtype dtype, int queries, const query_tile *
   }
   first /= LANES;
   last = (last + LANES - 1) / LANES;
-  for (; first + TILE_VECTORS(queries) <= last; first += TILE_VECTORS(queries))
-    score_vectors(dtype, queries, TILE_VECTORS(queries), t, block, first);
+  for (; TILE_VECTORS(queries) == 4 && first + 4 <= last; first += 4)
+    score_vectors(dtype, queries, 4, t, block, first);
+  for (; TILE_VECTORS(queries) >= 2 && first + 2 <= last; first += 2)
+    score_vectors(dtype, queries, 2, t, block, first);
   for (; first < last; first++) score_vectors(dtype, queries, 1, t, block, first);
 }
 
 /* ---- Weights ---- */
 
-/* Scores of one query become p; returns c. */
-LANES_PART float weigh(float *scores, int from, int to, float *largest_p, float *sum_p) {
-  lanes most = lanes_all(-INFINITY), sum = lanes_all(0.0f);
+/* Masks the scores of one query and returns the largest. */
+LANES_PART float mask_scores(float *scores, int from, int to) {
+  lanes most = lanes_all(-INFINITY);
+  if (from == 0 && to == ATTENTION_KEYS) {
+#pragma GCC unroll 4
+    for (int at = 0; at < ATTENTION_KEYS; at += LANES) most = lanes_max(lanes_load(scores + at), most);
+    return lanes_largest(most);
+  }
   for (int at = from / LANES * LANES; at < to; at += LANES) {
     lanes score = lanes_within(lanes_load(scores + at), from - at, to - at, -INFINITY);
     lanes_store(scores + at, score);
     most = lanes_max(score, most);
   }
-  float before = *largest_p, top = lanes_largest(most);
-  top = top > before ? top : before;
+  return lanes_largest(most);
+}
+
+/* Scores of one query become p; returns their sum. */
+LANES_PART float weigh_scores(float *scores, int from, int to, float largest) {
+  lanes top = lanes_all(largest), sum = lanes_all(0.0f);
+  if (from == 0 && to == ATTENTION_KEYS) {
+#pragma GCC unroll 4
+    for (int at = 0; at < ATTENTION_KEYS; at += LANES) {
+      lanes weight = lanes_exp(lanes_sub(lanes_load(scores + at), top));
+      lanes_store(scores + at, weight);
+      sum = lanes_add(sum, weight);
+    }
+    return lanes_sum(sum);
+  }
   for (int at = from / LANES * LANES; at < to; at += LANES) {
-    lanes weight = lanes_exp(lanes_sub(lanes_load(scores + at), lanes_all(top)));
+    lanes weight = lanes_exp(lanes_sub(lanes_load(scores + at), top));
     lanes_store(scores + at, weight);
     sum = lanes_add(sum, weight);
   }
-  float kept = top == before ? 1.0f : treadle_exp(before - top);
-  *largest_p = top;
-  *sum_p = *sum_p * kept + lanes_sum(sum);
-  return kept;
+  return lanes_sum(sum);
+}
+
+/* Scores of all queries become p. Writes c of each. */
+LANES_PART void weigh(int queries, const query_tile *t, float kept[LANES]) {
+  float difference[LANES] = {0};
+  for (int i = 0; i < queries; i++) {
+    float top = mask_scores(t->scores + i * ATTENTION_KEYS, t->from[i], t->to[i]);
+    top = top > t->largest[i] ? top : t->largest[i];
+    difference[i] = t->largest[i] - top;
+    t->largest[i] = top;
+  }
+  lanes_store(kept, lanes_exp(lanes_load(difference)));
+  for (int i = 0; i < queries; i++) {
+    float sum = weigh_scores(t->scores + i * ATTENTION_KEYS, t->from[i], t->to[i], t->largest[i]);
+    t->sum[i] = t->sum[i] * kept[i] + sum;
+  }
 }
 
 /* ---- Values ---- */
@@ -111,10 +144,10 @@ LANES_PART float weigh(float *scores, int from, int to, float *largest_p, float 
 /* Keys from..to, which all queries see; what their sums are multiplied by first. */
 typedef struct key_run {
   int from, to;
-  float kept[ATTENTION_TILE];
+  float kept[LANES];
 } key_run;
 
-/* So many vectors of values from element `first` on. */
+/* So many vectors of values from element `first` on; `last` of the last one are there. */
 LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const query_tile *t,
                             const block_view *block, const key_run *keys, int64_t first) {
   lanes sum[ATTENTION_TILE][4], value[4];
@@ -125,17 +158,22 @@ LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const
     for (int v = 0; v < vectors; v++)
       sum[i][v] =
           lanes_mul(lanes_load(t->sums + i * t->padded + first + v * LANES), lanes_all(keys->kept[i]));
-  for (int key = keys->from; key < keys->to; key++) {
-    const char *row = block->values[key / ATTENTION_GROUP];
-    int64_t at = key % ATTENTION_GROUP * block->value_step + first;
+  for (int key = keys->from, end; key < keys->to; key = end) {
+    int64_t at = key % LANES * block->value_step + first;
+    const char *rows = block->values[key / LANES];
+    end = (key / LANES + 1) * LANES < keys->to ? (key / LANES + 1) * LANES : keys->to;
+    for (const float *weights = t->scores + key; weights < t->scores + end; weights++) {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors - 1; v++) value[v] = element_lanes(dtype, row, at + v * LANES);
-    value[vectors - 1] = element_lanes_part(dtype, row, at + (vectors - 1) * LANES, left);
+      for (int v = 0; v < vectors - 1; v++)
+        value[v] = lanes_pin(element_lanes(dtype, rows, at + v * LANES));
+      value[vectors - 1] = lanes_pin(element_lanes_part(dtype, rows, at + (vectors - 1) * LANES, left));
 #pragma GCC unroll 4
-    for (int i = 0; i < queries; i++) {
-      lanes weight = lanes_all(t->scores[i * ATTENTION_KEYS + key]);
+      for (int i = 0; i < queries; i++) {
+        lanes weight = lanes_all(weights[i * ATTENTION_KEYS]);
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sum[i][v] = lanes_fma(weight, value[v], sum[i][v]);
+        for (int v = 0; v < vectors; v++) sum[i][v] = lanes_fma(weight, value[v], sum[i][v]);
+      }
+      at += block->value_step;
     }
   }
 #pragma GCC unroll 4
@@ -167,9 +205,8 @@ LANES_PART void tile_of(treadle_dtype dtype, int queries, const query_tile *t, c
   key_run common = {.from = t->from[0], .to = t->to[0]};
   bool together = true;
   score_block(dtype, queries, t, block);
+  weigh(queries, t, common.kept);
   for (int i = 0; i < queries; i++) {
-    common.kept[i] =
-        weigh(t->scores + i * ATTENTION_KEYS, t->from[i], t->to[i], &t->largest[i], &t->sum[i]);
     together = together && t->from[i] == common.from;
     common.to = t->to[i] < common.to ? t->to[i] : common.to;
   }

@@ -6,6 +6,7 @@
  *   lanes_load(from)                   16 values of fp32
  *   lanes_load_part(from, count)       the first count < 16, zeros behind
  *   lanes_load_bf16, .._bf16_part      the same from bf16
+ *   lanes_pin(x)                       x, which is then in a register: gcc would read it again for each use
  *   lanes_store, .._part, .._bf16, .._bf16_part   to memory; bf16 rounds to the nearest even, NaN stays NaN
  *   lanes_add, lanes_sub, lanes_mul, lanes_div    one rounding each
  *   lanes_fma(a, b, c)                 a * b + c with one rounding
@@ -13,6 +14,7 @@
  *   lanes_where_less(a, b, x, y)       a < b ? x : y
  *   lanes_within(x, from, to, other)   x in lanes from <= lane < to, other in the rest
  *   lanes_swap(x)                      neighbours change places: 1 0 3 2 ...
+ *   lanes_transpose(x)                 x[16]: lane i of x[j] becomes lane j of x[i]
  *   lanes_sum(x), lanes_largest(x)     over all lanes: 0+8 1+9 .. 7+15, then 0+4 .. 3+7, then 0+2 1+3, then 0+1;
  *                                      the largest by a > b ? a : b
  *   lanes_raise(x, rounded)            adds the low bits of `rounded` to the exponents of x: what exp needs

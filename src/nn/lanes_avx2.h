@@ -29,6 +29,11 @@ LANES_PART lanes lanes_load(const float *from) {
   return (lanes){_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
 }
 
+LANES_PART lanes lanes_pin(lanes x) {
+  __asm__("" : "+x"(x.low), "+x"(x.high));
+  return x;
+}
+
 LANES_PART lanes lanes_load_part(const float *from, int count) {
   if (count <= 8) return (lanes){_mm256_maskload_ps(from, lanes_first(count)), _mm256_setzero_ps()};
   return (lanes){_mm256_loadu_ps(from), _mm256_maskload_ps(from + 8, lanes_first(count - 8))};
@@ -123,6 +128,47 @@ LANES_PART __m256 lanes_half_raise(__m256 x, __m256 rounded) {
 
 LANES_PART lanes lanes_raise(lanes x, lanes rounded) {
   return (lanes){lanes_half_raise(x.low, rounded.low), lanes_half_raise(x.high, rounded.high)};
+}
+
+/* Squares of 4 by 4 are turned in place, by pairs and by pairs of pairs; then the squares are. */
+LANES_PART void lanes_transpose_8(__m256 x[8]) {
+  __m256 y[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+      x[i + 2 * j] = _mm256_shuffle_ps(y[i + j], y[i + j + 2], 0x44);
+      x[i + 2 * j + 1] = _mm256_shuffle_ps(y[i + j], y[i + j + 2], 0xee);
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    __m256 upper = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+    x[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
+    x[i + 4] = upper;
+  }
+}
+
+LANES_PART void lanes_transpose(lanes x[LANES]) {
+  __m256 square[4][8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) {
+    square[0][i] = x[i].low;
+    square[1][i] = x[i + 8].low;
+    square[2][i] = x[i].high;
+    square[3][i] = x[i + 8].high;
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) lanes_transpose_8(square[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) {
+    x[i] = (lanes){square[0][i], square[1][i]};
+    x[i + 8] = (lanes){square[2][i], square[3][i]};
+  }
 }
 
 LANES_PART __m256 lanes_upper(lanes x) { return x.high; }

@@ -22,6 +22,11 @@ LANES_PART __mmask16 lanes_first(int count) { return (__mmask16)((1u << count) -
 
 LANES_PART lanes lanes_all(float x) { return _mm512_set1_ps(x); }
 LANES_PART lanes lanes_load(const float *from) { return _mm512_loadu_ps(from); }
+LANES_PART lanes lanes_pin(lanes x) {
+  __asm__("" : "+v"(x));
+  return x;
+}
+
 LANES_PART lanes lanes_load_part(const float *from, int count) {
   return _mm512_maskz_loadu_ps(lanes_first(count), from);
 }
@@ -83,6 +88,38 @@ LANES_PART lanes lanes_swap(lanes x) { return _mm512_permute_ps(x, 0xb1); }
 LANES_PART lanes lanes_raise(lanes x, lanes rounded) {
   __m512i n = _mm512_slli_epi32(_mm512_castps_si512(rounded), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), n));
+}
+
+/* Squares of 4 by 4 are turned in place, by pairs and by pairs of pairs; then the squares are. */
+LANES_PART void lanes_transpose(lanes x[LANES]) {
+  lanes y[LANES];
+#pragma GCC unroll 8
+  for (int i = 0; i < LANES; i += 2) {
+    y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < LANES; i += 4)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+      __m512d a = _mm512_castps_pd(y[i + j]), b = _mm512_castps_pd(y[i + j + 2]);
+      x[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+      x[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    y[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
+    y[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+    y[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
+    y[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    x[i] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0x88);
+    x[i + 8] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0xdd);
+    x[i + 4] = _mm512_shuffle_f32x4(y[i + 4], y[i + 12], 0x88);
+    x[i + 12] = _mm512_shuffle_f32x4(y[i + 4], y[i + 12], 0xdd);
+  }
 }
 
 LANES_PART __m256 lanes_upper(lanes x) { return _mm512_extractf32x8_ps(x, 1); }

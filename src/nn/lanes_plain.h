@@ -34,6 +34,8 @@ LANES_PART lanes lanes_load(const float *from) {
   return made;
 }
 
+LANES_PART lanes lanes_pin(lanes x) { return x; }
+
 LANES_PART lanes lanes_load_part(const float *from, int count) {
   lanes made = lanes_all(0.0f);
   memcpy(made.at, from, (size_t)count * sizeof *from);
@@ -100,6 +102,15 @@ LANES_PART lanes lanes_swap(lanes x) {
   lanes made;
   LANES_EACH made.at[i] = x.at[i ^ 1];
   return made;
+}
+
+LANES_PART void lanes_transpose(lanes x[LANES]) {
+  for (int i = 0; i < LANES; i++)
+    for (int j = 0; j < i; j++) {
+      float other = x[i].at[j];
+      x[i].at[j] = x[j].at[i];
+      x[j].at[i] = other;
+    }
 }
 
 LANES_PART float lanes_sum(lanes x) {

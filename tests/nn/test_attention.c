@@ -270,7 +270,7 @@ static void order_of_additions(void **state) {
       score[key] = chain * 0.3f;
       if (score[key] > largest) largest = score[key];
     }
-    float c = largest == before ? 1.0f : treadle_exp(before - largest);
+    float c = treadle_exp(before - largest);
     for (int key = 0; key < count; key++) lane[key % 16] += score[key] = treadle_exp(score[key] - largest);
     for (int half = 8; half > 0; half /= 2)
       for (int i = 0; i < half; i++) lane[i] += lane[i + half];
