@@ -60,7 +60,7 @@ treadle_status treadle_exchange_create(treadle_board_set *set, uint64_t at, uint
   TRY(check_place(set, at, elems));
   x = treadle_alloc(sizeof *x);
   if (!x) return treadle_fail(TREADLE_NO_MEMORY, "exchange: memory is out");
-  *x = (treadle_exchange){.set = set, .at = at, .elems = elems};
+  *x = (treadle_exchange){.set = set, .at = at, .elems = elems, .divide = TREADLE_EXCHANGE_DIVIDE};
   x->all = treadle_alloc_array(count, sizeof(*x->all));
   x->numbers = treadle_alloc_array(count, sizeof(*x->numbers));
   x->order = treadle_alloc_array(count, sizeof *x->order);

@@ -12,9 +12,6 @@
 
 enum { LINE = 16 /* elements of a cache line */ };
 
-/* From so many elements on, each rank adds a part of them. */
-static const int64_t DIVIDE = 32 * 1024;
-
 /* The nodes of all ranks, in the order of their leaves. */
 static int32_t collect(treadle_exchange *x, int64_t elems) {
   int32_t count = 0;
@@ -69,7 +66,7 @@ treadle_status treadle_parallel_sum(treadle_exchange *exchange, treadle_leaf_ran
   TRY(treadle_exchange_meet(exchange, TREADLE_EXCHANGE_SUM, &part, needed, what));
   int64_t elems = rows * columns;
   int32_t nodes = collect(exchange, elems);
-  if (exchange->set->count > 1 && elems >= DIVIDE)
+  if (exchange->set->count > 1 && elems * (exchange->set->count - 1) >= exchange->divide)
     TRY(add_divided(exchange, nodes, own, elems, sum, what));
   else
     treadle_leaf_combine(mine.all, exchange->nodes, exchange->values, nodes, sum, elems);
