@@ -5,6 +5,7 @@
 #include "nn/exchange.h"
 
 #include <math.h>
+#include <time.h>
 
 enum { MOST = 16, TURNS = 6 };
 
@@ -198,6 +199,32 @@ int exchanges_pass(treadle_group *group, void *context) {
   }
   treadle_ring_destroy(in);
   treadle_ring_destroy(out);
+  treadle_board_destroy(board);
+  return 0;
+}
+
+int exchanges_stream(treadle_group *group, void *context) {
+  treadle_board *board;
+  treadle_ring *ring;
+  const treadle_ring_spec spec = {0, 1, 7, SLOTS, 0, ELEMS};
+  (void)context;
+  RANK_OK(treadle_board_create(group, treadle_ring_memory(SLOTS, ELEMS), &board));
+  RANK_OK(treadle_ring_create(board, &spec, &ring));
+  for (int i = 0; i < BATCHES && group->rank < 2; i++) {
+    float *room;
+    const float *there;
+    if (group->rank == 0) {
+      RANK_OK(treadle_ring_room(ring, &room, "a free slot"));
+      for (int64_t k = 0; k < ELEMS; k++) room[k] = (float)(i * 1000 + k);
+      RANK_OK(treadle_ring_send(ring, ELEMS, 1));
+    } else {
+      RANK_OK(treadle_ring_take(ring, ELEMS, 1, &there, "rows"));
+      nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* the sender would write here */
+      for (int64_t k = 0; k < ELEMS; k++) RANK_TRUE(there[k] == (float)(i * 1000 + k));
+      treadle_ring_release(ring);
+    }
+  }
+  treadle_ring_destroy(ring);
   treadle_board_destroy(board);
   return 0;
 }

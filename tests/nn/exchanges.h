@@ -13,4 +13,7 @@ int exchanges_mix(treadle_group *group, void *context);
 /* Rows go round all ranks, at least 2, several under way. */
 int exchanges_pass(treadle_group *group, void *context);
 
+/* Rank 0 sends to rank 1 as fast as it can; rank 1 is slow. */
+int exchanges_stream(treadle_group *group, void *context);
+
 #endif

@@ -37,6 +37,7 @@ static void test_processes(void **state) {
     run(size, exchanges_mix, &seed);
     run(size, exchanges_pass, NULL);
   }
+  run(2, exchanges_stream, NULL);
 }
 
 static void test_alone(void **state) {

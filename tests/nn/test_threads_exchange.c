@@ -21,6 +21,7 @@ static void test_rings(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= test_seeds(20); seed++)
     ranks_as_threads(2 + (int)(seed % 7), 60, seed % 3 ? seed : 0, exchanges_pass, NULL);
+  for (uint64_t seed = 0; seed < 3; seed++) ranks_as_threads(2, 60, seed, exchanges_stream, NULL);
 }
 
 int main(void) {
