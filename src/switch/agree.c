@@ -20,33 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Agreeing ---- */
-
-typedef struct verdict {
-  int32_t status;
-  char message[TREADLE_GROUP_MESSAGE];
-} verdict;
-
-treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine) {
-  treadle_status status = TREADLE_OK;
-  verdict own = {.status = mine};
-  int first = -1, alike = 0;
-  if (mine != TREADLE_OK) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
-  TRY(treadle_group_say(group, &own, sizeof own));
-  for (int rank = group->size - 1; rank >= 0; rank--)
-    if (((const verdict *)treadle_group_said(group, rank))->status != TREADLE_OK) first = rank;
-  if (first < 0) goto out;
-  const verdict *worst = treadle_group_said(group, first);
-  for (int rank = 0; rank < group->size; rank++)
-    alike += memcmp(worst, treadle_group_said(group, rank), sizeof *worst) == 0;
-  if (alike == group->size)
-    status = treadle_fail((treadle_status)worst->status, "%s", worst->message);
-  else
-    status = treadle_fail((treadle_status)worst->status, "rank %d: %s", first, worst->message);
-out:
-  return status;
-}
-
 /* ---- Measure and decide ---- */
 
 typedef struct figures {     /* what a rank says of itself */
@@ -356,7 +329,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   int32_t waves = sw->terms.ready.is
                       ? sw->terms.ready.waves
                       : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
-  TRY(treadle_switch_agree(group, make_plan(sw, cap, waves, &own)));
+  TRY(treadle_group_agree(group, make_plan(sw, cap, waves, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (!anyone_over(group)) goto out;
@@ -366,7 +339,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
         "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
         "make it with a larger cap or with more waves",
         (int)waves, waves == 1 ? "" : "s"));
-  TRY(treadle_switch_agree(group, make_plan(sw, cap, TREADLE_MAX_WAVES, &own)));
+  TRY(treadle_group_agree(group, make_plan(sw, cap, TREADLE_MAX_WAVES, &own)));
   TRY(treadle_group_say(group, &own, sizeof own));
   TRY(compare_digests(group));
   if (anyone_over(group)) /* cap_min said that it fits */
@@ -381,12 +354,12 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   figures mine = {0};
   int64_t cap;
   treadle_demand demand;
-  TRY(treadle_switch_agree(group, check(sw)));
+  TRY(treadle_group_agree(group, check(sw)));
   demand = treadle_room_least(sw);
   TRY(treadle_room_ask(group, &demand));
-  TRY(treadle_switch_agree(group, measure(sw, &mine)));
+  TRY(treadle_group_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
-  TRY(treadle_switch_agree(group, decide(sw, &mine, &cap)));
+  TRY(treadle_group_agree(group, decide(sw, &mine, &cap)));
   TRY(plan_all(sw, &mine, cap));
   sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
   sw->agreed.pool_bound_bytes = (size_t)larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));

@@ -177,12 +177,12 @@ out:
 
 treadle_status treadle_switch_share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_switch_agree(sw->group, publish_pool(sw)));
-  TRY(treadle_switch_agree(sw->group, publish_tables(sw)));
-  TRY(treadle_switch_agree(sw->group, treadle_far_tables(sw)));
-  TRY(treadle_switch_agree(sw->group, make_views(sw)));
-  TRY(treadle_switch_agree(sw->group, place_peers(sw)));
-  TRY(treadle_switch_agree(sw->group, treadle_far_staging(sw)));
+  TRY(treadle_group_agree(sw->group, publish_pool(sw)));
+  TRY(treadle_group_agree(sw->group, publish_tables(sw)));
+  TRY(treadle_group_agree(sw->group, treadle_far_tables(sw)));
+  TRY(treadle_group_agree(sw->group, make_views(sw)));
+  TRY(treadle_group_agree(sw->group, place_peers(sw)));
+  TRY(treadle_group_agree(sw->group, treadle_far_staging(sw)));
 out:
   return status;
 }
@@ -225,7 +225,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
   treadle_switch *sw = treadle_alloc(sizeof *sw);
   treadle_helm *helm = treadle_helm_create();
-  TRY(treadle_switch_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
+  TRY(treadle_group_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
                          .terms.timeout_seconds = group->timeout_seconds,
@@ -233,10 +233,10 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   resolve(sw, &o, &engine);
   TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));
-  TRY(treadle_switch_agree(group, arrange(sw)));
+  TRY(treadle_group_agree(group, arrange(sw)));
   demand = treadle_room_exact(sw);
   TRY(treadle_room_ask(group, &demand));
-  TRY(treadle_switch_agree(group, build(sw)));
+  TRY(treadle_group_agree(group, build(sw)));
   TRY(treadle_switch_share(sw));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);

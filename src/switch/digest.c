@@ -28,7 +28,7 @@ static treadle_status digest_entries(treadle_switch *sw, int64_t turn, uint64_t 
   double group_timeout = group->timeout_seconds;
   group->timeout_seconds = sw->terms.timeout_seconds;
   memset(sums, 0, count * sizeof *sums);
-  TRY(treadle_switch_agree(group, add_present(sw, turn, sums)));
+  TRY(treadle_group_agree(group, add_present(sw, turn, sums)));
   for (size_t at = 0; at < count; at += MOST) {
     size_t part = count - at < MOST ? count - at : MOST;
     TRY(treadle_group_say(group, sums + at, part * sizeof *sums));
@@ -65,8 +65,8 @@ static treadle_status digest(treadle_switch *sw, uint64_t *digest_p) {
   double group_timeout = group->timeout_seconds;
   group->timeout_seconds = sw->terms.timeout_seconds;
   *digest_p = 0;
-  TRY(treadle_switch_agree(group, sums ? add_present(sw, 0, sums)
-                                       : treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out")));
+  TRY(treadle_group_agree(group, sums ? add_present(sw, 0, sums)
+                                      : treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out")));
   for (size_t i = 0; i < count; i++) mine += sums[i];
   TRY(treadle_group_say(group, &mine, sizeof mine));
   for (int rank = 0; rank < group->size; rank++) sum += *(const uint64_t *)treadle_group_said(group, rank);

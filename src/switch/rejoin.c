@@ -39,12 +39,12 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   group->timeout_seconds = sw->terms.timeout_seconds;
   sw->group = group;
   sw->plan = NULL;
-  TRY(treadle_switch_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
+  TRY(treadle_group_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
-  TRY(treadle_switch_agree(group, TREADLE_OK));
+  TRY(treadle_group_agree(group, TREADLE_OK));
   demand = treadle_room_exact(sw);
   TRY(treadle_room_ask(group, &demand));
-  TRY(treadle_switch_agree(group, fit_in(sw, old)));
+  TRY(treadle_group_agree(group, fit_in(sw, old)));
   TRY(treadle_switch_share(sw));
 out:
   sw->apart = status != TREADLE_OK;

@@ -296,10 +296,6 @@ treadle_status treadle_ready_plan_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
-/* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective.
- */
-treadle_status treadle_switch_agree(treadle_group *group, treadle_status mine);
-
 /* Makes sw->plan, with the cap and the waves that all agree on, and the bounds; version and mode are the same on all.
  * Collective; one rank's refusal is everybody's. */
 treadle_status treadle_switch_plan_together(treadle_switch *sw);

@@ -117,6 +117,9 @@ treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *wat
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes);
 const void *treadle_group_said(const treadle_group *group, int rank);
 
+/* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective. */
+treadle_status treadle_group_agree(treadle_group *group, treadle_status mine);
+
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);
 
