@@ -1,0 +1,66 @@
+/* One of the n samples of a request while it grows: what the choice of its next token depends on besides the logits, what was
+ * generated, and whether it has ended. It outlives preemption: nothing of it depends on the KV cache.
+ *
+ * For each new token:
+ *
+ *   treadle_sample_choose(sample, sampler, logits, &token);
+ *   treadle_sample_take(sample, token, logprob, top, top_count);
+ *   if (!sample->last_is_end) {                 the text of an end token is not part of the text
+ *     text = what the tokenizer's stream gives for it;
+ *     treadle_sample_add_text(sample, text, count);
+ *   }
+ *   if (sample->finish) ...                     at the end the stream's rest is added in the same way
+ *
+ * Ends, in vLLM's order: an end token or stop id, max_tokens, a stop text, which counts even where max_tokens is reached with it.
+ * Before min_tokens nothing but max_tokens ends a sample, and end tokens and stop ids are banned. */
+#ifndef TREADLE_INFER_SAMPLE_H
+#define TREADLE_INFER_SAMPLE_H
+
+#include "base/array.h"
+#include "infer/logprob.h"
+#include "infer/sampler.h"
+
+typedef enum treadle_finish {
+  TREADLE_FINISH_NONE,
+  TREADLE_FINISH_STOP,
+  TREADLE_FINISH_LENGTH
+} treadle_finish;
+
+/* What a sample begins with; all of it outlives the sample. */
+typedef struct treadle_sample_spec {
+  const treadle_sampling *sampling;
+  const treadle_eos *eos;
+  const int32_t *prompt; /* [prompt_count] */
+  int64_t prompt_count;
+  int64_t seed;        /* the request's, or treadle_seed_of_request */
+  int64_t index;       /* from 0 to n - 1 */
+  int64_t most_tokens; /* new ones: what the model's length leaves; max_tokens where that is less */
+} treadle_sample_spec;
+
+typedef struct treadle_sample {
+  treadle_sample_spec spec;
+  treadle_token_counts counts;
+  TREADLE_ARRAY(int32_t) tokens;            /* new ones, the end token too */
+  TREADLE_ARRAY(float) logprobs;            /* of each of them */
+  TREADLE_ARRAY(treadle_token_logprob) top; /* top_count of each */
+  int64_t top_count;
+  TREADLE_ARRAY(int32_t) banned; /* while there are fewer than min_tokens */
+  TREADLE_ARRAY(char) text;      /* cut before a stop text; not ended by 0 */
+  treadle_finish finish;
+  bool last_is_end;  /* the last token is an end token or stop id that has ended it */
+  int32_t stop_id;   /* stop_reason: an id, or -1 */
+  int32_t stop_text; /* stop_reason: number in sampling->stop, or -1 */
+} treadle_sample;
+
+treadle_status treadle_sample_init(treadle_sample *sample, const treadle_sample_spec *spec);
+void treadle_sample_release(treadle_sample *sample); /* a zeroed one too */
+
+/* logits: [vocabulary of the sampler], of the position behind the last token. */
+treadle_status treadle_sample_choose(const treadle_sample *sample, treadle_sampler *sampler,
+                                     const float *logits, int32_t *token_p);
+/* top: [top_count], the same count each time; 0 where none are asked for. */
+treadle_status treadle_sample_take(treadle_sample *sample, int32_t token, float logprob,
+                                   const treadle_token_logprob *top, int64_t top_count);
+treadle_status treadle_sample_add_text(treadle_sample *sample, const char *text, size_t count);
+
+#endif
