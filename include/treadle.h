@@ -835,6 +835,37 @@ typedef struct treadle_score_options {
 treadle_status treadle_engine_score(treadle_engine *engine, const treadle_tokens *texts, size_t count,
                                     const treadle_score_options *options);
 
+typedef struct treadle_generate_options {
+  size_t struct_size;
+  const char *what; /* names the lines in messages: a path; NULL: "requests" */
+  const char *
+      sampling; /* a JSON object of sampling values, by vLLM's names, over those of generation_config.json; NULL: none */
+  int64_t seed; /* of requests without a seed of their own */
+  bool scaled;  /* log-probabilities of logits over temperature; else of the model's distribution */
+  /* Called for each sample, in the order of requests and samples, as soon as it is its turn: a line of JSON, docs/cli.md. It
+   * lives until the call returns. NULL: nobody. */
+  treadle_status (*answer)(void *context, const char *line, size_t bytes);
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_generate_options;
+
+typedef struct treadle_generate_figures {
+  size_t struct_size;
+  int64_t requests, samples;
+  int64_t prompt_tokens, new_tokens; /* a prompt counts once for all samples of its request */
+  double seconds;
+  int64_t preemptions, prefix_hit_tokens;
+  int64_t kv_blocks_leaked; /* blocks of the cache that are in use at the end: 0 */
+  uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
+} treadle_generate_figures;
+
+/* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). All lines are checked before the first runs.
+ * Collective. */
+treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
+                                       const treadle_generate_options *options,
+                                       treadle_generate_figures *figures_p);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -38,8 +38,8 @@ static treadle_status check_options(const treadle_engine_options *o) {
 }
 
 /* The type in which it computes: that of the layout, or of the files; fp32 for fp16. */
-static treadle_dtype dtype_of(const treadle_decoder *decoder, const treadle_layout *layout) {
-  treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[decoder->embed]);
+static treadle_dtype dtype_of(const treadle_transformer *transformer, const treadle_layout *layout) {
+  treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[transformer->embed]);
   return dtype == TREADLE_BF16 ? TREADLE_BF16 : TREADLE_FP32;
 }
 
@@ -69,12 +69,12 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
     return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
                         (long long)e->layout->ranks, ranks);
   TRY(check_options(o));
-  TRY(treadle_decoder_create(e->layout->model, &e->decoder));
-  TRY(treadle_replica_find(e->decoder, e->layout, rank, &e->arena, &e->replica));
-  e->dtype = dtype_of(e->decoder, e->layout);
-  e->most_tokens = o->max_len                   ? o->max_len
-                   : e->decoder->most_positions ? e->decoder->most_positions
-                                                : MAX_LEN;
+  TRY(treadle_transformer_create(e->layout->model, &e->transformer));
+  TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
+  e->dtype = dtype_of(e->transformer, e->layout);
+  e->most_tokens = o->max_len                       ? o->max_len
+                   : e->transformer->most_positions ? e->transformer->most_positions
+                                                    : MAX_LEN;
   e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
   e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
   e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
@@ -85,7 +85,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
   pass.most_logits = e->max_batch;
   pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
   pass.most_positions = e->most_tokens;
-  TRY(treadle_pass_create(e->decoder, e->layout, &e->replica, rank, &pass, &e->pass));
+  TRY(treadle_pass_create(e->transformer, e->layout, &e->replica, rank, &pass, &e->pass));
   TRY(take_cache(e, o));
 out:
   return status;
@@ -116,7 +116,7 @@ void treadle_engine_destroy(treadle_engine *engine) {
   if (!engine) return;
   treadle_pass_destroy(engine->pass);
   treadle_cache_release(&engine->cache);
-  treadle_decoder_destroy(engine->decoder);
+  treadle_transformer_destroy(engine->transformer);
   treadle_arena_release(&engine->arena);
   free(engine->kv);
   treadle_free(engine);
@@ -151,9 +151,9 @@ treadle_status treadle_engine_need_weights(const treadle_engine *engine, const c
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what) {
   for (size_t i = 0; i < count; i++)
-    if (tokens[i] < 0 || tokens[i] >= engine->decoder->vocabulary)
+    if (tokens[i] < 0 || tokens[i] >= engine->transformer->vocabulary)
       return treadle_fail(TREADLE_REFUSED, "%s: token %zu is %d; the vocabulary has 0 to %lld", what, i,
-                          tokens[i], (long long)engine->decoder->vocabulary - 1);
+                          tokens[i], (long long)engine->transformer->vocabulary - 1);
   return TREADLE_OK;
 }
 
@@ -164,7 +164,7 @@ treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_eng
   info.dtype = engine->dtype;
   info.exact = !engine->fast;
   info.threads = engine->threads;
-  info.vocabulary = engine->decoder->vocabulary;
+  info.vocabulary = engine->transformer->vocabulary;
   info.max_len = engine->most_tokens;
   info.kernels = treadle_pass_kernels(engine->pass);
   info.work_bytes = treadle_pass_work_bytes(engine->pass);

@@ -1,14 +1,15 @@
-/* The engine: a decoder on the ranks of a layout, its cache, and a forward pass. What the files of generation and scoring share. */
+/* The engine: a transformer on the ranks of a layout, its cache, and a forward pass. What the files of generation and scoring share. */
 #ifndef TREADLE_INFER_ENGINE_H
 #define TREADLE_INFER_ENGINE_H
 
 #include "infer/cache.h"
 #include "infer/pass.h"
+#include "infer/sampling.h"
 
 struct treadle_engine {
   treadle_group *group;
   const treadle_layout *layout;
-  treadle_decoder *decoder;
+  treadle_transformer *transformer;
   treadle_replica replica;
   treadle_pass *pass;
   treadle_cache cache;
@@ -28,5 +29,9 @@ treadle_status treadle_engine_need_weights(const treadle_engine *engine, const c
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);
+
+/* What the model's folder says of sampling: generation_config.json where there is one, and the end tokens, else of config.json. */
+treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,
+                                       treadle_sampling *sampling_p, treadle_eos *eos_p);
 
 #endif

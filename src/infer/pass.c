@@ -28,7 +28,7 @@ static const char *row_of(const treadle_pass *p, const treadle_weight *weight, i
 static void embed_rows(void *context, int32_t index, int32_t count) {
   const rows_work *w = context;
   const treadle_pass *p = w->pass;
-  int64_t hidden = p->decoder->hidden, end = w->rows * (index + 1) / count;
+  int64_t hidden = p->transformer->hidden, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++)
     p->row_ops->widen(p->buffers.x + r * hidden, row_of(p, &p->embed, w->step->tokens[r]), p->embed.dtype,
                       hidden);
@@ -37,11 +37,11 @@ static void embed_rows(void *context, int32_t index, int32_t count) {
 static void norm_rows(void *context, int32_t index, int32_t count) {
   const rows_work *w = context;
   const treadle_pass *p = w->pass;
-  int64_t hidden = p->decoder->hidden, end = w->rows * (index + 1) / count;
+  int64_t hidden = p->transformer->hidden, end = w->rows * (index + 1) / count;
   const void *weight = treadle_pass_at(p, &w->norm->segments[0]);
   for (int64_t r = w->rows * index / count; r < end; r++)
     p->row_ops->norm(p->buffers.normed + r * hidden, p->buffers.x + (w->which ? w->which[r] : r) * hidden,
-                     weight, w->norm->dtype, hidden, p->decoder->eps);
+                     weight, w->norm->dtype, hidden, p->transformer->eps);
 }
 
 treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int64_t count,
@@ -49,12 +49,12 @@ treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int
   rows_work w = {.pass = pass, .norm = &pass->final_norm, .which = which, .rows = count};
   treadle_product product = {.x = pass->buffers.normed,
                              .rows = count,
-                             .stride = pass->decoder->hidden,
+                             .stride = pass->transformer->hidden,
                              .leaves = 1,
                              .terms = {{&pass->head, 0}},
                              .terms_count = 1,
                              .y = pass->buffers.logits,
-                             .y_stride = pass->decoder->vocabulary};
+                             .y_stride = pass->transformer->vocabulary};
   *logits_p = pass->buffers.logits;
   if (!count) return TREADLE_OK;
   treadle_team_run(pass->team, norm_rows, &w);
@@ -68,13 +68,13 @@ static treadle_status run_layer(treadle_pass *p, int32_t number, const treadle_p
   rows_work w = {.pass = p, .norm = &layer->weight[TREADLE_ROLE_ATTENTION_NORM], .rows = step->rows};
   treadle_status status;
   treadle_team_run(p->team, norm_rows, &w);
-  if (p->decoder->attention == TREADLE_ATTENTION_MLA)
+  if (p->transformer->attention == TREADLE_ATTENTION_MLA)
     TRY(treadle_pass_latent(p, number, step));
   else
     TRY(treadle_pass_attention(p, number, step));
   w.norm = &layer->weight[TREADLE_ROLE_MLP_NORM];
   treadle_team_run(p->team, norm_rows, &w);
-  if (p->decoder->layer[number].sparse)
+  if (p->transformer->layer[number].sparse)
     TRY(treadle_pass_experts(p, number, step->rows));
   else
     TRY(treadle_pass_mlp(p, number, step->rows));
@@ -86,7 +86,7 @@ treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *ste
   rows_work w = {.pass = pass, .step = step, .rows = step->rows};
   treadle_status status;
   treadle_team_run(pass->team, embed_rows, &w);
-  for (int32_t l = 0; l < pass->decoder->layers; l++) TRY(run_layer(pass, l, step));
+  for (int32_t l = 0; l < pass->transformer->layers; l++) TRY(run_layer(pass, l, step));
 out:
   return status;
 }
@@ -98,14 +98,14 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *c
   return treadle_pass_copy_latent(pass);
 }
 
-treadle_status treadle_pass_create(const treadle_decoder *decoder, const treadle_layout *layout,
+treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,
                                    const treadle_replica *replica, int64_t rank,
                                    const treadle_pass_options *options, treadle_pass **pass_p) {
   treadle_pass *p = treadle_alloc(sizeof *p);
   treadle_status status;
   *pass_p = NULL;
   if (!p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forward pass");
-  p->decoder = decoder;
+  p->transformer = transformer;
   p->layout = layout;
   p->replica = replica;
   p->rank = rank;

@@ -10,8 +10,8 @@
 #define TREADLE_INFER_PASS_H
 
 #include "base/team.h"
-#include "infer/decoder.h"
 #include "infer/replica.h"
+#include "infer/transformer.h"
 
 typedef struct treadle_pass treadle_pass;
 
@@ -40,8 +40,8 @@ typedef struct treadle_pass_step {
   int32_t stretch_count;
 } treadle_pass_step;
 
-/* The layout, the decoder and the replica must outlive the pass. On failure *pass_p is NULL. */
-treadle_status treadle_pass_create(const treadle_decoder *decoder, const treadle_layout *layout,
+/* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
+treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,
                                    const treadle_replica *replica, int64_t rank,
                                    const treadle_pass_options *options, treadle_pass **pass_p);
 void treadle_pass_destroy(treadle_pass *pass);

@@ -8,17 +8,17 @@ typedef struct places {
 } places;
 
 static places places_of(const treadle_pass *p) {
-  places at = {.k = p->heads.count * p->decoder->head_dim};
-  at.v = at.k + p->heads.kv_count * p->decoder->head_dim;
+  places at = {.k = p->heads.count * p->transformer->head_dim};
+  at.v = at.k + p->heads.kv_count * p->transformer->head_dim;
   return at;
 }
 
 static void norm_heads(const treadle_pass *p, float *heads, int64_t count, const treadle_weight *norm) {
-  int64_t dim = p->decoder->head_dim;
+  int64_t dim = p->transformer->head_dim;
   if (!norm->segment_count) return;
   for (int64_t h = 0; h < count; h++)
     p->row_ops->norm(heads + h * dim, heads + h * dim, treadle_pass_at(p, &norm->segments[0]), norm->dtype,
-                     dim, p->decoder->eps);
+                     dim, p->transformer->eps);
 }
 
 typedef struct prepare {
@@ -29,7 +29,7 @@ typedef struct prepare {
 
 static void prepare_row(const prepare *w, int64_t row, int64_t position) {
   const treadle_pass *p = w->pass;
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   const treadle_weight *weight = p->layers[w->layer].weight;
   places at = places_of(p);
   float *q = p->buffers.wide + row * p->buffers.wide_columns, *k = q + at.k, *v = q + at.v;
@@ -71,7 +71,7 @@ treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const t
   const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
   places at = places_of(pass);
-  int64_t hidden = pass->decoder->hidden;
+  int64_t hidden = pass->transformer->hidden;
   prepare w = {.pass = pass, .step = step, .layer = layer};
   treadle_product in = {.x = b->normed,
                         .rows = step->rows,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static float *slot_of(const treadle_pass *p, int64_t row, int64_t slot) {
-  return p->buffers.slots + (row * p->decoder->routing.top + slot) * p->decoder->hidden;
+  return p->buffers.slots + (row * p->transformer->routing.top + slot) * p->transformer->hidden;
 }
 
 /* ---- Which experts ----------------------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ typedef struct routing {
 static void route_rows(void *context, int32_t index, int32_t count) {
   const routing *w = context;
   const treadle_pass *p = w->pass;
-  const treadle_decoder_routing *r = &p->decoder->routing;
+  const treadle_transformer_routing *r = &p->transformer->routing;
   treadle_router router = p->router;
   router.bias = p->router_bias ? p->router_bias + w->layer * r->experts : NULL;
   float *scores = p->buffers.scores + index * 3 * r->experts;
@@ -37,7 +37,7 @@ static treadle_status route(treadle_pass *p, int32_t layer, int64_t rows) {
   routing w = {.pass = p, .layer = layer, .rows = rows};
   treadle_product product = {.x = b->normed,
                              .rows = rows,
-                             .stride = p->decoder->hidden,
+                             .stride = p->transformer->hidden,
                              .leaves = 1,
                              .terms = {{&p->layers[layer].weight[TREADLE_ROLE_ROUTER], 0}},
                              .terms_count = 1,
@@ -54,7 +54,7 @@ out:
 
 /* The rows that go to an expert: their x side by side in buffers.gathered, and where their results go. */
 static int64_t gather(treadle_pass *p, int32_t expert, int64_t rows) {
-  int64_t top = p->decoder->routing.top, hidden = p->decoder->hidden, found = 0;
+  int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden, found = 0;
   for (int64_t row = 0; row < rows; row++)
     for (int64_t slot = 0; slot < top; slot++) {
       if (p->buffers.routed[row * top + slot].expert != expert) continue;
@@ -67,7 +67,7 @@ static int64_t gather(treadle_pass *p, int32_t expert, int64_t rows) {
 
 static treadle_status run_expert(treadle_pass *p, int32_t layer, int32_t expert, int64_t rows) {
   const treadle_layer_weights *w = &p->layers[layer];
-  int64_t hidden = p->decoder->hidden, found = gather(p, expert, rows);
+  int64_t hidden = p->transformer->hidden, found = gather(p, expert, rows);
   treadle_gated mlp = {.gate = &w->expert_gate[expert],
                        .up = &w->expert_up[expert],
                        .down = &w->expert_down[expert],
@@ -93,7 +93,7 @@ static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
                        .leaves = p->shared_leaves};
   treadle_product scale = {.x = b->normed,
                            .rows = rows,
-                           .stride = p->decoder->hidden,
+                           .stride = p->transformer->hidden,
                            .leaves = 1,
                            .terms = {{&w->weight[TREADLE_ROLE_SHARED_SCALE], 0}},
                            .terms_count = 1,
@@ -102,7 +102,7 @@ static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
   treadle_status status = TREADLE_OK;
   if (!mlp.gate->segment_count) return TREADLE_OK;
   if (w->weight[TREADLE_ROLE_SHARED_SCALE].segment_count) TRY(treadle_pass_product(p, &scale));
-  TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->decoder->hidden));
+  TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
 out:
   return status;
 }
@@ -111,7 +111,8 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const routing *w = context;
   const treadle_pass *p = w->pass;
   const treadle_layer_weights *layer = &p->layers[w->layer];
-  int64_t top = p->decoder->routing.top, hidden = p->decoder->hidden, end = w->rows * (index + 1) / count;
+  int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
+          end = w->rows * (index + 1) / count;
   bool shared = layer->weight[TREADLE_ROLE_SHARED_GATE].segment_count > 0,
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
   for (int64_t row = w->rows * index / count; row < end; row++) {
@@ -131,7 +132,7 @@ treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t r
   routing w = {.pass = pass, .layer = layer, .rows = rows};
   treadle_status status;
   TRY(route(pass, layer, rows));
-  for (int32_t e = 0; e < pass->decoder->routing.experts; e++)
+  for (int32_t e = 0; e < pass->transformer->routing.experts; e++)
     if (pass->layers[layer].expert_down[e].segment_count) TRY(run_expert(pass, layer, e, rows));
   TRY(run_shared(pass, layer, rows));
   treadle_team_run(pass->team, add_slots, &w);

@@ -19,7 +19,7 @@ typedef struct latent {
   int32_t layer;
 } latent;
 
-static int64_t key_dim(const treadle_decoder *d) { return d->latent_dim + d->rope_dim; }
+static int64_t key_dim(const treadle_transformer *d) { return d->latent_dim + d->rope_dim; }
 
 /* ---- Queries and the latent ---------------------------------------------------------------------------- */
 
@@ -40,11 +40,11 @@ static treadle_status find_queries(treadle_pass *p, const latent *w) {
   const treadle_weight *weight = p->layers[w->layer].weight;
   const treadle_weight *down = &weight[TREADLE_ROLE_Q_DOWN], *kv_down = &weight[TREADLE_ROLE_KV_DOWN];
   treadle_pass_buffers *b = &p->buffers;
-  int64_t kv = p->heads.count * p->decoder->head_dim;
+  int64_t kv = p->heads.count * p->transformer->head_dim;
   bool narrow = down->segment_count > 0;
   treadle_product in = {.x = b->normed,
                         .rows = w->step->rows,
-                        .stride = p->decoder->hidden,
+                        .stride = p->transformer->hidden,
                         .leaves = 1,
                         .terms = {{kv_down, kv}, {&weight[TREADLE_ROLE_Q], 0}},
                         .terms_count = narrow ? 1 : 2,
@@ -71,7 +71,7 @@ out:
 
 static void prepare_row(const latent *w, int64_t row, int64_t position) {
   const treadle_pass *p = w->pass;
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   const treadle_weight *norm = &p->layers[w->layer].weight[TREADLE_ROLE_KV_DOWN_NORM];
   float *q = p->buffers.wide + row * p->buffers.wide_columns, *kv = q + p->heads.count * d->head_dim;
   float *query = p->buffers.latent_queries + row * p->heads.count * key_dim(d);
@@ -96,7 +96,7 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
     for (int64_t r = from; r < to; r++) prepare_row(w, r, stretch->position + r - first);
     treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
     treadle_kv_rows rows = {.keys = p->buffers.wide + from * p->buffers.wide_columns +
-                                    p->heads.count * p->decoder->head_dim,
+                                    p->heads.count * p->transformer->head_dim,
                             .key_stride = p->buffers.wide_columns,
                             .position = stretch->position + from - first,
                             .count = to - from};
@@ -152,7 +152,7 @@ out:
 }
 
 static treadle_status to_latent(treadle_pass *p, int32_t layer, int64_t rows) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   by_head w = {.pass = p,
                .x = p->buffers.wide,
                .x_stride = p->buffers.wide_columns,
@@ -169,7 +169,7 @@ static treadle_status to_latent(treadle_pass *p, int32_t layer, int64_t rows) {
 }
 
 static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   const treadle_weight *up = &p->layers[layer].weight[TREADLE_ROLE_KV_UP];
   int64_t stride = up->segments[0].stride, each = (int64_t)treadle_dtype_bytes(up->dtype);
   by_head w = {.pass = p,
@@ -190,7 +190,7 @@ static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) 
 treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
   const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
-  int64_t hidden = pass->decoder->hidden;
+  int64_t hidden = pass->transformer->hidden;
   latent w = {.pass = pass, .step = step, .layer = layer};
   treadle_product out = {.x = b->middle,
                          .rows = step->rows,
@@ -202,9 +202,9 @@ treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const trea
                          .y_stride = hidden,
                          .node_stride = step->rows * hidden};
   treadle_attention_view view = {.queries = b->latent_queries,
-                                 .query_stride = pass->heads.count * key_dim(pass->decoder),
+                                 .query_stride = pass->heads.count * key_dim(pass->transformer),
                                  .out = b->latent_found,
-                                 .out_stride = pass->heads.count * pass->decoder->latent_dim};
+                                 .out_stride = pass->heads.count * pass->transformer->latent_dim};
   treadle_status status;
   TRY(find_queries(pass, &w));
   treadle_team_run(pass->team, prepare_rows, &w);
@@ -221,7 +221,7 @@ out:
 /* ---- The copies ----------------------------------------------------------------------------------------- */
 
 treadle_status treadle_pass_copy_latent(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   if (d->attention != TREADLE_ATTENTION_MLA) return TREADLE_OK;
   for (int32_t l = 0; l < d->layers; l++) {
     const treadle_weight *up = &p->layers[l].weight[TREADLE_ROLE_KV_UP];

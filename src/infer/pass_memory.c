@@ -49,7 +49,7 @@ static int64_t leaves_of(const treadle_pass *p, treadle_role role) {
 
 static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   const treadle_layer_weights *w = &p->layers[number];
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   treadle_pass_buffers *b = &p->buffers;
   int64_t rows = p->options.most_rows;
   treadle_status status = TREADLE_OK;
@@ -95,7 +95,7 @@ static void *take(treadle_pass *p, int64_t count, size_t each, treadle_status *s
 }
 
 treadle_status treadle_pass_take_memory(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   treadle_pass_buffers *b = &p->buffers;
   int64_t rows = p->options.most_rows;
   treadle_status status = TREADLE_OK;

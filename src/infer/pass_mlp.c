@@ -23,7 +23,7 @@ static void activate_rows(void *context, int32_t index, int32_t threads) {
 treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                   int64_t rows, float *y, int64_t node_stride) {
   treadle_pass_buffers *b = &pass->buffers;
-  int64_t count = mlp->down->column_count, hidden = pass->decoder->hidden;
+  int64_t count = mlp->down->column_count, hidden = pass->transformer->hidden;
   activate a = {
       .pass = pass, .rows = rows, .count = count, .gate_bias = mlp->gate_bias, .up_bias = mlp->up_bias};
   treadle_product in = {.x = x,
@@ -61,7 +61,7 @@ treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows
                        .up_bias = &w->weight[TREADLE_ROLE_UP_BIAS],
                        .leaves = pass->mlp_leaves};
   treadle_status status;
-  TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->decoder->hidden));
+  TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->transformer->hidden));
   TRY(treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,
                            &w->weight[TREADLE_ROLE_DOWN_BIAS], rows));
 out:

@@ -60,7 +60,7 @@ typedef struct treadle_pass_buffers {
 } treadle_pass_buffers;
 
 struct treadle_pass {
-  const treadle_decoder *decoder;
+  const treadle_transformer *transformer;
   const treadle_layout *layout;
   const treadle_replica *replica;
   int64_t rank;

@@ -11,17 +11,17 @@ static treadle_status no_memory(void) {
 }
 
 static treadle_status set_rope(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   treadle_rope_spec spec = {.head_dim = d->rope_dim, .interleaved = d->interleaved};
   treadle_status status;
-  TRY(treadle_rope_read(treadle_decoder_config(d), &spec, &p->rope));
+  TRY(treadle_rope_read(treadle_transformer_config(d), &spec, &p->rope));
   TRY(treadle_rope_extend(&p->rope, p->options.most_positions));
 out:
   return status == TREADLE_OK ? status : treadle_fail_in(status, "%s: ", d->model->path);
 }
 
 static treadle_status set_attention(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   bool latent = d->attention == TREADLE_ATTENTION_MLA;
   treadle_status status;
   p->kv = (treadle_kv_shape){.heads = latent ? 1 : p->heads.kv_count,
@@ -43,7 +43,7 @@ out:
 }
 
 static treadle_status set_router(treadle_pass *p) {
-  const treadle_decoder_routing *r = &p->decoder->routing;
+  const treadle_transformer_routing *r = &p->transformer->routing;
   if (!r->experts) return TREADLE_OK;
   p->router = (treadle_router){.type = r->sigmoid      ? TREADLE_ROUTER_NOAUX_TC
                                        : r->groups > 1 ? TREADLE_ROUTER_GROUP_LIMITED
@@ -59,7 +59,7 @@ static treadle_status set_router(treadle_pass *p) {
 
 /* Copies that are filled when weights are bound. */
 static treadle_status take_copies(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   size_t each = treadle_dtype_bytes(p->options.dtype);
   bool latent = d->attention == TREADLE_ATTENTION_MLA;
   p->cache_place = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->cache_place);
@@ -94,7 +94,7 @@ out:
 }
 
 void treadle_pass_copy_bias(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   for (int32_t l = 0; p->router_bias && l < d->layers; l++) {
     float *to = p->router_bias + l * d->routing.experts;
     memset(to, 0, (size_t)d->routing.experts * sizeof *to);
@@ -108,7 +108,7 @@ size_t treadle_pass_block_bytes(const treadle_pass *pass) {
 
 const char *treadle_pass_kernels(const treadle_pass *pass) {
   const treadle_gemm_kernel *kernel;
-  int32_t leaf = (int32_t)pass->decoder->hidden;
+  int32_t leaf = (int32_t)pass->transformer->hidden;
   if (treadle_gemm_choose(pass->options.kernels, pass->options.dtype, leaf, &kernel) != TREADLE_OK)
     return "none";
   return kernel->name;

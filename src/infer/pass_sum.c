@@ -20,7 +20,7 @@ typedef struct adding {
 
 static void add_rows(void *context, int32_t index, int32_t count) {
   const adding *a = context;
-  int64_t hidden = a->pass->decoder->hidden, begin = a->rows * index / count,
+  int64_t hidden = a->pass->transformer->hidden, begin = a->rows * index / count,
           end = a->rows * (index + 1) / count;
   for (int64_t r = begin; r < end; r++) {
     float *sum = a->pass->buffers.sum + r * hidden;

@@ -3,8 +3,9 @@
 #include "infer/pass_parts.h"
 
 static treadle_status refuse_cut(const treadle_pass *p, int32_t tensor, const char *why) {
-  return treadle_fail(TREADLE_REFUSED, "%s on rank %lld of %s: %s", p->decoder->model->tensors[tensor].name,
-                      (long long)p->rank, p->layout->text, why);
+  return treadle_fail(TREADLE_REFUSED, "%s on rank %lld of %s: %s",
+                      p->transformer->model->tensors[tensor].name, (long long)p->rank, p->layout->text,
+                      why);
 }
 
 /* What the rank has of the inner dimension of a matrix that a mesh may cut: whole leaves. */
@@ -15,7 +16,7 @@ static treadle_status check_leaves(const treadle_pass *p, int32_t tensor, const 
   return treadle_fail(TREADLE_REFUSED,
                       "%s on rank %lld of %s: columns %lld to %lld are no whole leaves of %lld; exact mode "
                       "takes cuts of the %lld columns into 1 to 8 equal parts",
-                      p->decoder->model->tensors[tensor].name, (long long)p->rank, p->layout->text,
+                      p->transformer->model->tensors[tensor].name, (long long)p->rank, p->layout->text,
                       (long long)weight->first_column,
                       (long long)(weight->first_column + weight->column_count), (long long)leaf,
                       (long long)weight->columns);
@@ -30,12 +31,12 @@ static treadle_status check_rows(const treadle_pass *p, int32_t tensor, const tr
     return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "%s on rank %lld of %s: rows %lld to %lld are there, %lld to %lld are needed",
-                      p->decoder->model->tensors[tensor].name, (long long)p->rank, p->layout->text,
+                      p->transformer->model->tensors[tensor].name, (long long)p->rank, p->layout->text,
                       (long long)weight->first_row, (long long)weight->end_row, (long long)first,
                       (long long)(first + count));
 }
 
-static treadle_status check_role(const treadle_pass *p, const treadle_decoder_layer *layer,
+static treadle_status check_role(const treadle_pass *p, const treadle_transformer_layer *layer,
                                  const treadle_layer_weights *w, treadle_role role, int64_t first,
                                  int64_t count) {
   int32_t tensor = layer->tensor[role];
@@ -43,7 +44,7 @@ static treadle_status check_role(const treadle_pass *p, const treadle_decoder_la
 }
 
 /* The heads that the rank computes, from the columns of o. */
-static treadle_head_span heads_of(const treadle_decoder *d, const treadle_weight *o) {
+static treadle_head_span heads_of(const treadle_transformer *d, const treadle_weight *o) {
   int64_t group = d->heads / d->kv_heads;
   treadle_head_span span = {.first = o->first_column / d->value_dim,
                             .count = o->column_count / d->value_dim};
@@ -52,9 +53,9 @@ static treadle_head_span heads_of(const treadle_decoder *d, const treadle_weight
   return span;
 }
 
-static treadle_status check_attention(treadle_pass *p, const treadle_decoder_layer *layer,
+static treadle_status check_attention(treadle_pass *p, const treadle_transformer_layer *layer,
                                       const treadle_layer_weights *w) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   int32_t o = layer->tensor[TREADLE_ROLE_O];
   treadle_status status;
   TRY(check_leaves(p, o, &w->weight[TREADLE_ROLE_O], p->attention_leaves));
@@ -82,7 +83,7 @@ out:
 }
 
 /* gate and up have the rows that down multiplies. */
-static treadle_status check_mlp(const treadle_pass *p, const treadle_decoder_layer *layer,
+static treadle_status check_mlp(const treadle_pass *p, const treadle_transformer_layer *layer,
                                 const treadle_layer_weights *w) {
   const treadle_weight *down = &w->weight[TREADLE_ROLE_DOWN];
   treadle_status status;
@@ -95,11 +96,11 @@ out:
   return status;
 }
 
-static treadle_status check_experts(const treadle_pass *p, const treadle_decoder_layer *layer,
+static treadle_status check_experts(const treadle_pass *p, const treadle_transformer_layer *layer,
                                     const treadle_layer_weights *w) {
   const treadle_weight *shared = &w->weight[TREADLE_ROLE_SHARED_DOWN];
   treadle_status status = TREADLE_OK;
-  for (int64_t e = 0; e < p->decoder->routing.experts; e++) {
+  for (int64_t e = 0; e < p->transformer->routing.experts; e++) {
     const treadle_weight *down = &w->expert_down[e];
     if (!down->segment_count) continue;
     TRY(check_leaves(p, layer->tensor[TREADLE_ROLE_EXPERT_DOWN], down, p->expert_leaves));
@@ -124,7 +125,7 @@ static bool is_of_experts(treadle_role role) {
 }
 
 static treadle_status find_experts(treadle_pass *p, int32_t tensor, treadle_weight **weights_p) {
-  int64_t experts = p->decoder->routing.experts;
+  int64_t experts = p->transformer->routing.experts;
   treadle_status status = TREADLE_OK;
   *weights_p = treadle_arena_alloc_array(&p->arena, (size_t)experts, sizeof **weights_p);
   if (!*weights_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld experts", (long long)experts);
@@ -135,7 +136,7 @@ out:
 }
 
 static treadle_status find_layer(treadle_pass *p, int32_t number) {
-  const treadle_decoder_layer *layer = &p->decoder->layer[number];
+  const treadle_transformer_layer *layer = &p->transformer->layer[number];
   treadle_layer_weights *w = &p->layers[number];
   treadle_status status = TREADLE_OK;
   for (int role = 0; role < TREADLE_ROLES; role++)
@@ -155,14 +156,14 @@ out:
 }
 
 treadle_status treadle_pass_find_weights(treadle_pass *p) {
-  const treadle_decoder *d = p->decoder;
+  const treadle_transformer *d = p->transformer;
   const treadle_replica *r = p->replica;
   treadle_rank_bits mine = (treadle_rank_bits)1 << r->position;
   treadle_status status = TREADLE_OK;
-  p->attention_leaves = treadle_decoder_leaves(d->heads);
-  p->mlp_leaves = d->intermediate ? treadle_decoder_leaves(d->intermediate) : 1;
-  p->expert_leaves = d->expert_intermediate ? treadle_decoder_leaves(d->expert_intermediate) : 1;
-  p->shared_leaves = d->shared_intermediate ? treadle_decoder_leaves(d->shared_intermediate) : 1;
+  p->attention_leaves = treadle_transformer_leaves(d->heads);
+  p->mlp_leaves = d->intermediate ? treadle_transformer_leaves(d->intermediate) : 1;
+  p->expert_leaves = d->expert_intermediate ? treadle_transformer_leaves(d->expert_intermediate) : 1;
+  p->shared_leaves = d->shared_intermediate ? treadle_transformer_leaves(d->shared_intermediate) : 1;
   p->layers = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->layers);
   if (!p->layers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t c = 0; c < r->chunk_count; c++)

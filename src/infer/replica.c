@@ -59,26 +59,26 @@ out:
   return status;
 }
 
-treadle_status treadle_replica_find(const treadle_decoder *decoder, const treadle_layout *layout,
+treadle_status treadle_replica_find(const treadle_transformer *transformer, const treadle_layout *layout,
                                     int64_t rank, treadle_arena *arena, treadle_replica *replica_p) {
   treadle_replica *r = replica_p;
   treadle_chunk_span *chunks;
   treadle_status status;
   *r = (treadle_replica){0};
   TRY(find_ranks(layout, rank, r));
-  chunks = treadle_arena_alloc_array(arena, (size_t)decoder->layers, sizeof *chunks);
+  chunks = treadle_arena_alloc_array(arena, (size_t)transformer->layers, sizeof *chunks);
   if (!chunks)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)decoder->layers);
-  for (int32_t l = 0; l < decoder->layers; l++) {
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)transformer->layers);
+  for (int32_t l = 0; l < transformer->layers; l++) {
     treadle_rank_bits bits;
-    TRY(find_holders(layout, r, decoder->layer[l].tensor[TREADLE_ROLE_O], &bits));
+    TRY(find_holders(layout, r, transformer->layer[l].tensor[TREADLE_ROLE_O], &bits));
     if (!r->chunk_count || chunks[r->chunk_count - 1].ranks != bits)
       chunks[r->chunk_count++] = (treadle_chunk_span){.first_layer = l, .ranks = bits};
     chunks[r->chunk_count - 1].end_layer = l + 1;
   }
   r->chunks = chunks;
-  TRY(find_holders(layout, r, decoder->embed, &r->embed));
-  TRY(find_holders(layout, r, decoder->head, &r->head));
+  TRY(find_holders(layout, r, transformer->embed, &r->embed));
+  TRY(find_holders(layout, r, transformer->head, &r->head));
   if (r->embed & chunks[0].ranks) r->embed &= chunks[0].ranks;
   if (r->head & chunks[r->chunk_count - 1].ranks) r->head &= chunks[r->chunk_count - 1].ranks;
 out:

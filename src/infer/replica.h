@@ -7,7 +7,7 @@
 #ifndef TREADLE_INFER_REPLICA_H
 #define TREADLE_INFER_REPLICA_H
 
-#include "infer/decoder.h"
+#include "infer/transformer.h"
 #include "infer/weights.h"
 
 enum { TREADLE_REPLICA_RANKS = 64 };
@@ -32,7 +32,7 @@ typedef struct treadle_replica {
 
 /* Refused: layouts whose ranks are not replicas of each other, more than TREADLE_REPLICA_RANKS ranks in one, layers whose parts are
  * on no rank. Memory is the arena's. */
-treadle_status treadle_replica_find(const treadle_decoder *decoder, const treadle_layout *layout,
+treadle_status treadle_replica_find(const treadle_transformer *transformer, const treadle_layout *layout,
                                     int64_t rank, treadle_arena *arena, treadle_replica *replica_p);
 
 #endif

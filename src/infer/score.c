@@ -120,7 +120,7 @@ out:
 static treadle_status take_logits(scoring *s, int64_t row, const float *logits) {
   const treadle_row_ops *ops = treadle_row_ops_choose();
   size_t text = s->row_text[row], token = s->row_token[row];
-  int64_t vocabulary = s->engine->decoder->vocabulary;
+  int64_t vocabulary = s->engine->transformer->vocabulary;
   treadle_status status = TREADLE_OK;
   float largest;
   double sum;
@@ -145,7 +145,7 @@ static treadle_status read_step(scoring *s) {
         s->which[count++] = (int32_t)row;
     TRY(treadle_pass_logits(e->pass, s->which, count, &logits));
     for (int64_t i = 0; i < count; i++)
-      TRY(take_logits(s, s->which[i], logits + i * e->decoder->vocabulary));
+      TRY(take_logits(s, s->which[i], logits + i * e->transformer->vocabulary));
   }
   for (; s->ended < s->at; s->ended++) {
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));

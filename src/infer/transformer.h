@@ -1,32 +1,32 @@
-/* A decoder: what the family's `forward` says, made concrete by a config.json. Which tensor plays which role in each layer, the
+/* A transformer: what the family's `forward` says, made concrete by a config.json. Which tensor plays which role in each layer, the
  * sizes of heads, the numbers of norms, rotary embedding and routing. It knows no ranks and no layout.
  *
  * What the engine cannot compute is refused here, by name: a family without `forward`, another activation, sliding windows. */
-#ifndef TREADLE_INFER_DECODER_H
-#define TREADLE_INFER_DECODER_H
+#ifndef TREADLE_INFER_TRANSFORMER_H
+#define TREADLE_INFER_TRANSFORMER_H
 
 #include "family/forward.h"
 #include "model/model.h"
 
-typedef struct treadle_decoder_layer {
+typedef struct treadle_transformer_layer {
   int32_t tensor[TREADLE_ROLES]; /* canonical tensors; -1: the layer has none. Of experts the stacked one */
   bool rotates;                  /* queries and keys are turned by position */
   bool sparse;                   /* it has experts, and no MLP */
-} treadle_decoder_layer;
+} treadle_transformer_layer;
 
 typedef enum treadle_attention_kind { TREADLE_ATTENTION_GQA, TREADLE_ATTENTION_MLA } treadle_attention_kind;
 
 /* How a token's experts are chosen (families' `forward`). */
-typedef struct treadle_decoder_routing {
+typedef struct treadle_transformer_routing {
   int64_t experts, top; /* 0: no layer has experts */
   bool sigmoid;         /* scores are sigmoids; else a soft-max */
   bool renormalise;     /* weights are divided by their sum */
   float scale;
   int64_t groups, top_groups; /* groups 1: experts are not chosen in groups */
   bool group_top2;            /* a group's score is the sum of its two best; else the best */
-} treadle_decoder_routing;
+} treadle_transformer_routing;
 
-typedef struct treadle_decoder {
+typedef struct treadle_transformer {
   const treadle_model *model;
   int64_t layers, hidden, vocabulary;
   treadle_attention_kind attention;
@@ -40,24 +40,24 @@ typedef struct treadle_decoder {
   int64_t shared_intermediate; /* of the shared expert; 0: there is none */
   bool interleaved;            /* rotary embedding turns neighbours */
   float eps;
-  treadle_decoder_routing routing;
-  int32_t embed, final_norm, head; /* canonical tensors */
-  treadle_decoder_layer *layer;    /* [layers] */
-  int64_t most_positions;          /* max_position_embeddings; 0: the config does not say */
+  treadle_transformer_routing routing;
+  int32_t embed, final_norm, head;  /* canonical tensors */
+  treadle_transformer_layer *layer; /* [layers] */
+  int64_t most_positions;           /* max_position_embeddings; 0: the config does not say */
   treadle_arena arena;
-} treadle_decoder;
+} treadle_transformer;
 
-/* The model must outlive the decoder. On failure *decoder_p is NULL. */
-treadle_status treadle_decoder_create(const treadle_model *model, treadle_decoder **decoder_p);
-void treadle_decoder_destroy(treadle_decoder *decoder);
+/* The model must outlive the transformer. On failure *transformer_p is NULL. */
+treadle_status treadle_transformer_create(const treadle_model *model, treadle_transformer **transformer_p);
+void treadle_transformer_destroy(treadle_transformer *transformer);
 
 /* The config that the family's fields are in: its object, or the whole. */
-const struct json_t *treadle_decoder_config(const treadle_decoder *decoder);
+const struct json_t *treadle_transformer_config(const treadle_transformer *transformer);
 /* A field of it, else of the whole; NULL: neither has it. */
-const struct json_t *treadle_decoder_field(const treadle_decoder *decoder, const char *name);
+const struct json_t *treadle_transformer_field(const treadle_transformer *transformer, const char *name);
 
 /* Leaves of an inner dimension that a mesh may cut: as many as the least common multiple of the numbers up to 8 that divide
  * `parts`, which it counts in (heads, or elements). So each tp up to 8 that divides them cuts between leaves. */
-int64_t treadle_decoder_leaves(int64_t parts);
+int64_t treadle_transformer_leaves(int64_t parts);
 
 #endif

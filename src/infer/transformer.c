@@ -1,4 +1,4 @@
-#include "infer/decoder.h"
+#include "infer/transformer.h"
 
 #include "base/alloc.h"
 #include "family/expr.h"
@@ -24,28 +24,28 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   return TREADLE_OK;
 }
 
-const struct json_t *treadle_decoder_config(const treadle_decoder *decoder) {
-  const json_t *inner = treadle_model_inner_config(decoder->model);
-  return inner ? inner : decoder->model->config;
+const struct json_t *treadle_transformer_config(const treadle_transformer *transformer) {
+  const json_t *inner = treadle_model_inner_config(transformer->model);
+  return inner ? inner : transformer->model->config;
 }
 
-const struct json_t *treadle_decoder_field(const treadle_decoder *decoder, const char *name) {
-  const json_t *inner = treadle_model_inner_config(decoder->model);
+const struct json_t *treadle_transformer_field(const treadle_transformer *transformer, const char *name) {
+  const json_t *inner = treadle_model_inner_config(transformer->model);
   const json_t *field = inner ? json_object_get(inner, name) : NULL;
-  if (!field) field = json_object_get(decoder->model->config, name);
+  if (!field) field = json_object_get(transformer->model->config, name);
   return field && !json_is_null(field) ? field : NULL;
 }
 
 /* ---- Facts ------------------------------------------------------------------------------------------ */
 
-static treadle_status refuse(const treadle_decoder *d, treadle_fact fact, const char *why) {
+static treadle_status refuse(const treadle_transformer *d, treadle_fact fact, const char *why) {
   const treadle_forward_section *section = d->model->family->forward;
   return treadle_fail(TREADLE_REFUSED, "%s line %d: forward: %s %s", section->file, section->line,
                       treadle_fact_text(fact), why);
 }
 
 /* The value of an expression; `otherwise` where the family says nothing. */
-static treadle_status number_of(const treadle_decoder *d, treadle_fact fact, int64_t layer,
+static treadle_status number_of(const treadle_transformer *d, treadle_fact fact, int64_t layer,
                                 int64_t otherwise, int64_t *value_p) {
   const treadle_forward_section *section = d->model->family->forward;
   const char *text = section->facts[fact];
@@ -57,7 +57,7 @@ static treadle_status number_of(const treadle_decoder *d, treadle_fact fact, int
   return treadle_expr_evaluate(what, text, look_up, &in, value_p);
 }
 
-static treadle_status size_of(const treadle_decoder *d, treadle_fact fact, int64_t *value_p) {
+static treadle_status size_of(const treadle_transformer *d, treadle_fact fact, int64_t *value_p) {
   treadle_status status;
   if (!d->model->family->forward->facts[fact]) return refuse(d, fact, "is missing");
   TRY(number_of(d, fact, -1, 0, value_p));
@@ -68,8 +68,8 @@ out:
   return status;
 }
 
-static treadle_status flag_of(const treadle_decoder *d, treadle_fact fact, int64_t layer, bool otherwise,
-                              bool *flag_p) {
+static treadle_status flag_of(const treadle_transformer *d, treadle_fact fact, int64_t layer,
+                              bool otherwise, bool *flag_p) {
   int64_t value;
   treadle_status status = number_of(d, fact, layer, otherwise, &value);
   *flag_p = status == TREADLE_OK && value != 0;
@@ -77,7 +77,7 @@ static treadle_status flag_of(const treadle_decoder *d, treadle_fact fact, int64
 }
 
 /* FIELD, or FIELD ?? NUMBER: any finite number of the config. */
-static treadle_status real_of(const treadle_decoder *d, treadle_fact fact, double otherwise,
+static treadle_status real_of(const treadle_transformer *d, treadle_fact fact, double otherwise,
                               float *value_p) {
   const char *text = d->model->family->forward->facts[fact];
   char field[128];
@@ -88,7 +88,7 @@ static treadle_status real_of(const treadle_decoder *d, treadle_fact fact, doubl
   if (length >= sizeof field) return refuse(d, fact, "has too long a name");
   memcpy(field, text, length);
   field[length] = 0;
-  const json_t *value = treadle_decoder_field(d, field);
+  const json_t *value = treadle_transformer_field(d, field);
   if (!value && !beside) return treadle_fail(TREADLE_REFUSED, "%s: %s is missing", d->model->path, field);
   if (value && (!json_is_number(value) || !isfinite((float)json_number_value(value))))
     return treadle_fail(TREADLE_REFUSED, "%s: %s is not a number", d->model->path, field);
@@ -96,7 +96,7 @@ static treadle_status real_of(const treadle_decoder *d, treadle_fact fact, doubl
   return TREADLE_OK;
 }
 
-static bool word_is(const treadle_decoder *d, treadle_fact fact, const char *word) {
+static bool word_is(const treadle_transformer *d, treadle_fact fact, const char *word) {
   const char *text = d->model->family->forward->facts[fact];
   return text && strcmp(text, word) == 0;
 }
@@ -104,7 +104,7 @@ static bool word_is(const treadle_decoder *d, treadle_fact fact, const char *wor
 /* ---- Tensors ---------------------------------------------------------------------------------------- */
 
 /* The canonical tensor of a role in a layer; -1 where the model has none. */
-static int32_t find_tensor(const treadle_decoder *d, treadle_role role, int32_t layer) {
+static int32_t find_tensor(const treadle_transformer *d, treadle_role role, int32_t layer) {
   const treadle_name *name = &d->model->family->forward->roles[role];
   char text[512];
   if (!name->text || (name->in_layer && layer < 0)) return -1;
@@ -115,7 +115,7 @@ static int32_t find_tensor(const treadle_decoder *d, treadle_role role, int32_t 
   return entry < 0 ? -1 : d->model->entries[entry].tensor;
 }
 
-static treadle_status need(const treadle_decoder *d, treadle_role role, int32_t layer, int32_t tensor) {
+static treadle_status need(const treadle_transformer *d, treadle_role role, int32_t layer, int32_t tensor) {
   if (tensor >= 0) return TREADLE_OK;
   const treadle_forward_section *section = d->model->family->forward;
   if (layer < 0)
@@ -140,16 +140,16 @@ static const treadle_role expert_roles[] = {TREADLE_ROLE_EXPERT_GATE, TREADLE_RO
 static const treadle_role shared_roles[] = {TREADLE_ROLE_SHARED_UP, TREADLE_ROLE_SHARED_DOWN,
                                             TREADLE_ROLES};
 
-static treadle_status need_all(const treadle_decoder *d, const treadle_role *roles, int32_t number) {
-  const treadle_decoder_layer *layer = &d->layer[number];
+static treadle_status need_all(const treadle_transformer *d, const treadle_role *roles, int32_t number) {
+  const treadle_transformer_layer *layer = &d->layer[number];
   treadle_status status = TREADLE_OK;
   for (; *roles != TREADLE_ROLES; roles++) TRY(need(d, *roles, number, layer->tensor[*roles]));
 out:
   return status;
 }
 
-static treadle_status fill_layer(treadle_decoder *d, int32_t number) {
-  treadle_decoder_layer *layer = &d->layer[number];
+static treadle_status fill_layer(treadle_transformer *d, int32_t number) {
+  treadle_transformer_layer *layer = &d->layer[number];
   treadle_status status;
   for (int role = 0; role < TREADLE_ROLES; role++) {
     const treadle_name *name = &d->model->family->forward->roles[role];
@@ -181,7 +181,7 @@ out:
 
 /* ---- The whole -------------------------------------------------------------------------------------- */
 
-static treadle_status read_attention(treadle_decoder *d) {
+static treadle_status read_attention(treadle_transformer *d) {
   treadle_status status;
   d->attention = word_is(d, TREADLE_FACT_ATTENTION, "mla") ? TREADLE_ATTENTION_MLA : TREADLE_ATTENTION_GQA;
   TRY(size_of(d, TREADLE_FACT_HEADS, &d->heads));
@@ -204,8 +204,8 @@ out:
   return status;
 }
 
-static treadle_status read_routing(treadle_decoder *d) {
-  treadle_decoder_routing *r = &d->routing;
+static treadle_status read_routing(treadle_transformer *d) {
+  treadle_transformer_routing *r = &d->routing;
   const char *choice = d->model->family->forward->facts[TREADLE_FACT_GROUP_WHEN];
   treadle_status status;
   r->groups = r->top_groups = 1;
@@ -223,7 +223,7 @@ static treadle_status read_routing(treadle_decoder *d) {
     char field[128];
     size_t length = strcspn(choice, ".");
     snprintf(field, sizeof field, "%.*s", (int)length, choice);
-    const json_t *word = treadle_decoder_field(d, field);
+    const json_t *word = treadle_transformer_field(d, field);
     if (!json_is_string(word) || strcmp(json_string_value(word), choice + length + 1) != 0)
       r->groups = r->top_groups = 1;
   }
@@ -237,10 +237,10 @@ out:
   return status;
 }
 
-static treadle_status refuse_others(const treadle_decoder *d) {
-  const json_t *act = treadle_decoder_field(d, "hidden_act"),
-               *window = treadle_decoder_field(d, "sliding_window"),
-               *uses = treadle_decoder_field(d, "use_sliding_window");
+static treadle_status refuse_others(const treadle_transformer *d) {
+  const json_t *act = treadle_transformer_field(d, "hidden_act"),
+               *window = treadle_transformer_field(d, "sliding_window"),
+               *uses = treadle_transformer_field(d, "use_sliding_window");
   if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
     return treadle_fail(TREADLE_REFUSED, "%s: hidden_act is '%.32s'; the engine computes silu",
                         d->model->path, json_is_string(act) ? json_string_value(act) : "no text");
@@ -250,7 +250,7 @@ static treadle_status refuse_others(const treadle_decoder *d) {
   return TREADLE_OK;
 }
 
-static treadle_status fill(treadle_decoder *d) {
+static treadle_status fill(treadle_transformer *d) {
   const treadle_model *model = d->model;
   const json_t *positions;
   treadle_status status;
@@ -274,34 +274,34 @@ static treadle_status fill(treadle_decoder *d) {
   d->layer = treadle_arena_alloc_array(&d->arena, (size_t)d->layers, sizeof *d->layer);
   if (!d->layer) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t l = 0; l < model->layers; l++) TRY(fill_layer(d, l));
-  positions = treadle_decoder_field(d, "max_position_embeddings");
+  positions = treadle_transformer_field(d, "max_position_embeddings");
   if (json_is_integer(positions) && json_integer_value(positions) > 0)
     d->most_positions = json_integer_value(positions);
 out:
   return status;
 }
 
-treadle_status treadle_decoder_create(const treadle_model *model, treadle_decoder **decoder_p) {
-  treadle_decoder *d = treadle_alloc(sizeof *d);
+treadle_status treadle_transformer_create(const treadle_model *model, treadle_transformer **transformer_p) {
+  treadle_transformer *d = treadle_alloc(sizeof *d);
   treadle_status status;
-  *decoder_p = NULL;
-  if (!d) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a decoder");
+  *transformer_p = NULL;
+  if (!d) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a transformer");
   d->model = model;
   TRY(fill(d));
-  *decoder_p = d;
+  *transformer_p = d;
   d = NULL;
 out:
-  treadle_decoder_destroy(d);
+  treadle_transformer_destroy(d);
   return status;
 }
 
-void treadle_decoder_destroy(treadle_decoder *decoder) {
-  if (!decoder) return;
-  treadle_arena_release(&decoder->arena);
-  treadle_free(decoder);
+void treadle_transformer_destroy(treadle_transformer *transformer) {
+  if (!transformer) return;
+  treadle_arena_release(&transformer->arena);
+  treadle_free(transformer);
 }
 
-int64_t treadle_decoder_leaves(int64_t parts) {
+int64_t treadle_transformer_leaves(int64_t parts) {
   int64_t leaves = 1;
   for (int64_t tp = 2; tp <= 8; tp++) {
     int64_t a = leaves, b = tp;

@@ -1,0 +1,281 @@
+/* Generating: requests become sequences, one for each sample; the schedule says which rows go through the layers; each sequence whose
+ * last token was among them gets its next one. Answers are given in the order of requests and samples, each as soon as those before
+ * it are there. */
+#include "infer/engine.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/clock.h"
+#include "base/sized.h"
+#include "infer/answers.h"
+#include "infer/requests.h"
+#include "infer/sample.h"
+#include "infer/schedule.h"
+#include "infer/uniform.h"
+#include "nn/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct job { /* a sample of a request */
+  treadle_sequence sequence;
+  treadle_sample sample;
+  const treadle_request *request;
+  bool begun, ended;
+} job;
+
+typedef struct generating {
+  treadle_engine *engine;
+  treadle_generate_options options;
+  treadle_generate_figures figures;
+  treadle_requests requests;
+  treadle_eos eos;
+  job *jobs; /* [job_count] in the order of answers */
+  size_t job_count, added, answered;
+  treadle_schedule schedule;
+  treadle_sampler *sampler;
+  int32_t *which; /* [batch] rows whose logits are wanted */
+  job **wanting;  /* [batch] whose they are */
+  int64_t wanted;
+  uint64_t digest;
+  treadle_arena arena;
+} generating;
+
+/* ---- Before ----------------------------------------------------------------------------------------- */
+
+static treadle_status no_memory(size_t count) {
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", count);
+}
+
+/* A request alone must fit into the cache, or it could never end. */
+static treadle_status check_room(const generating *g, const treadle_request *r) {
+  const treadle_engine *e = g->engine;
+  int64_t most = r->input.token_count + r->sampling.max_tokens;
+  if (most > e->most_tokens) most = e->most_tokens;
+  int32_t blocks = treadle_schedule_blocks(&e->cache, most);
+  if (blocks <= e->cache.count) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "%s: line %lld: %lld tokens are %d blocks of the KV cache, which has %d: it takes %zu bytes",
+      g->options.what, (long long)r->line, (long long)most, blocks, e->cache.count,
+      (size_t)blocks * treadle_pass_block_bytes(e->pass));
+}
+
+static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
+  treadle_engine *e = g->engine;
+  treadle_sampling sampling;
+  treadle_requests_spec spec = {
+      .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
+  json_t *values = NULL;
+  treadle_status status;
+  TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
+  if (g->options.sampling) {
+    json_error_t error;
+    values = json_loads(g->options.sampling, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(values)) {
+      status = treadle_fail(TREADLE_REFUSED, "sampling is no JSON object: %s", error.text);
+      goto out;
+    }
+    TRY(treadle_sampling_read_line("sampling", values, &g->arena, &sampling));
+    TRY(treadle_sampling_check("sampling", &sampling));
+  }
+  TRY(treadle_requests_parse(&spec, lines, bytes, &g->requests));
+  for (size_t i = 0; i < g->requests.items.count; i++) {
+    treadle_request *r = &g->requests.items.items[i];
+    if (r->input.type != TREADLE_REQUEST_TOKENS) {
+      status = treadle_fail(TREADLE_REFUSED, "%s: line %lld: there is no tokenizer for its text",
+                            g->options.what, (long long)r->line);
+      goto out;
+    }
+    TRY(treadle_request_check_tokens(&spec, r, r->input.tokens, r->input.token_count, e->most_tokens));
+    TRY(check_room(g, r));
+    g->job_count += (size_t)r->sampling.n;
+  }
+  g->figures.requests = (int64_t)g->requests.items.count;
+  g->figures.samples = (int64_t)g->job_count;
+out:
+  json_decref(values);
+  return status;
+}
+
+static treadle_status take_memory(generating *g) {
+  treadle_engine *e = g->engine;
+  size_t batch = (size_t)e->max_batch;
+  treadle_status status;
+  g->jobs = treadle_alloc_array(g->job_count + 1, sizeof *g->jobs);
+  g->which = treadle_alloc_array(batch, sizeof *g->which);
+  g->wanting = treadle_alloc_array(batch, sizeof *g->wanting);
+  if (!g->jobs || !g->which || !g->wanting) return no_memory(g->job_count);
+  size_t at = 0;
+  for (size_t i = 0; i < g->requests.items.count; i++)
+    for (int64_t k = 0; k < g->requests.items.items[i].sampling.n; k++, at++) {
+      g->jobs[at].request = &g->requests.items.items[i];
+      g->jobs[at].sequence.number = (int64_t)at;
+      g->jobs[at].sample.spec.index = k;
+    }
+  TRY(treadle_sampler_create(e->transformer->vocabulary, &g->sampler));
+  TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk, e->version));
+out:
+  return status;
+}
+
+/* ---- Sequences -------------------------------------------------------------------------------------- */
+
+static treadle_status begin_job(generating *g, job *j) {
+  const treadle_request *r = j->request;
+  int64_t index = j->sample.spec.index, left = g->engine->most_tokens - r->input.token_count;
+  treadle_sample_spec spec = {
+      .sampling = &r->sampling,
+      .eos = &g->eos,
+      .prompt = r->input.tokens,
+      .prompt_count = r->input.token_count,
+      .seed = r->sampling.has_seed ? r->sampling.seed : treadle_seed_of_request(g->options.seed, r->number),
+      .index = index,
+      .most_tokens = r->sampling.max_tokens < left ? r->sampling.max_tokens : left};
+  treadle_status status;
+  j->begun = true;
+  TRY(treadle_sample_init(&j->sample, &spec));
+  for (int64_t i = 0; i < r->input.token_count; i++)
+    TRY(treadle_array_push(&j->sequence.tokens, r->input.tokens[i]));
+  if (index == 0) g->figures.prompt_tokens += r->input.token_count;
+  treadle_schedule_add(&g->schedule, &j->sequence);
+out:
+  return status;
+}
+
+/* Enough sequences wait that the batch can be filled. */
+static treadle_status begin_jobs(generating *g) {
+  treadle_status status = TREADLE_OK;
+  while (g->added < g->job_count && g->added < g->answered + 4 * (size_t)g->engine->max_batch)
+    TRY(begin_job(g, &g->jobs[g->added++]));
+out:
+  return status;
+}
+
+static void end_job(generating *g, job *j) {
+  treadle_schedule_end(&g->schedule, &j->sequence);
+  treadle_sequence_release(&j->sequence);
+  j->ended = true;
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------ */
+
+static treadle_status take_token(generating *g, job *j, const float *logits) {
+  const treadle_row_ops *ops = treadle_row_ops_choose();
+  int64_t vocabulary = g->engine->transformer->vocabulary, tops = j->request->sampling.logprobs;
+  treadle_token_logprob top[TREADLE_MOST_TOP_LOGPROBS];
+  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
+  float temperature = treadle_logprob_temperature(type, &j->request->sampling), largest;
+  int32_t token;
+  double sum;
+  treadle_status status;
+  TRY(treadle_sample_choose(&j->sample, g->sampler, logits, &token));
+  ops->sum_exp(logits, vocabulary, temperature, &largest, &sum);
+  double lse = (double)largest + treadle_log(sum);
+  if (tops) tops = treadle_logprob_top(logits, vocabulary, temperature, lse, tops, top);
+  TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
+  TRY(treadle_array_push(&j->sequence.tokens, token));
+  g->figures.new_tokens++;
+  if (j->sample.finish) end_job(g, j);
+out:
+  return status;
+}
+
+/* Who has all rows computed gets a token. */
+static treadle_status take_tokens(generating *g, const treadle_pass_step *step) {
+  const float *logits;
+  int64_t row = 0;
+  treadle_status status;
+  g->wanted = 0;
+  for (int32_t i = 0; i < step->stretch_count; i++) {
+    treadle_sequence *q = g->schedule.stepping[i];
+    row += step->stretches[i].rows;
+    if (q->computed < (int64_t)q->tokens.count) continue;
+    g->which[g->wanted] = (int32_t)row - 1;
+    g->wanting[g->wanted++] = &g->jobs[q->number];
+  }
+  TRY(treadle_pass_logits(g->engine->pass, g->which, g->wanted, &logits));
+  for (int64_t i = 0; i < g->wanted; i++)
+    TRY(take_token(g, g->wanting[i], logits + i * g->engine->transformer->vocabulary));
+out:
+  return status;
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------- */
+
+static treadle_status answer(generating *g) {
+  treadle_status status = TREADLE_OK;
+  for (; g->answered < g->job_count && g->jobs[g->answered].ended; g->answered++) {
+    job *j = &g->jobs[g->answered];
+    treadle_builder line = {0};
+    g->figures.digest =
+        treadle_answer_digest(g->figures.digest, j->sample.tokens.items, (int64_t)j->sample.tokens.count,
+                              j->sample.logprobs.items, (int64_t)j->sample.logprobs.count);
+    if (g->options.answer) {
+      treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->engine->version);
+      status = line.failed ? no_memory(g->job_count)
+                           : g->options.answer(g->options.context, line.text, strlen(line.text));
+    }
+    treadle_builder_release(&line);
+    treadle_sample_release(&j->sample);
+    j->begun = false;
+    if (status) break;
+  }
+  return status;
+}
+
+static treadle_status run(generating *g) {
+  treadle_pass_step step;
+  treadle_status status = TREADLE_OK;
+  while (g->answered < g->job_count) {
+    TRY(begin_jobs(g));
+    TRY(treadle_schedule_step(&g->schedule, &step));
+    TRY(treadle_pass_run(g->engine->pass, &step));
+    treadle_schedule_done(&g->schedule, &step);
+    TRY(take_tokens(g, &step));
+    TRY(answer(g));
+    if (g->options.watch &&
+        !g->options.watch(g->options.watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
+      return treadle_fail(TREADLE_CANCELLED, "generation was cancelled");
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
+                                       const treadle_generate_options *options,
+                                       treadle_generate_figures *figures_p) {
+  generating g = {.engine = engine, .figures = TREADLE_INIT(treadle_generate_figures)};
+  treadle_status status;
+  double begin = treadle_clock_seconds();
+  TREADLE_NEED(engine);
+  TREADLE_NEED(lines);
+  TREADLE_NEED_SIZED(figures_p);
+  TRY(TREADLE_TAKE(options, &g.options));
+  if (!g.options.what) g.options.what = "requests";
+  TRY(treadle_engine_need_weights(engine, "treadle_engine_generate"));
+  TRY(read_requests(&g, lines, bytes));
+  TRY(take_memory(&g));
+  TRY(run(&g));
+out:
+  g.figures.seconds = treadle_clock_seconds() - begin;
+  g.figures.preemptions = g.schedule.preemptions;
+  g.figures.prefix_hit_tokens = g.schedule.hit_tokens;
+  while (g.schedule.running_count)
+    treadle_schedule_end(&g.schedule, g.schedule.running[g.schedule.running_count - 1]);
+  if (status) engine->version++; /* what the cache has of a step that failed is nobody's */
+  for (size_t i = 0; g.jobs && i < g.job_count; i++) {
+    treadle_sequence_release(&g.jobs[i].sequence);
+    if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
+  }
+  treadle_schedule_release(&g.schedule);
+  treadle_sampler_destroy(g.sampler);
+  treadle_requests_release(&g.requests);
+  treadle_arena_release(&g.arena);
+  treadle_free(g.jobs);
+  treadle_free(g.which);
+  treadle_free(g.wanting);
+  g.figures.kv_blocks_leaked = engine->cache.used;
+  TREADLE_GIVE(figures_p, &g.figures);
+  return status;
+}
