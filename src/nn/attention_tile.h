@@ -46,27 +46,29 @@ LANES_PART lanes element_lanes_part(treadle_dtype dtype, const char *from, int64
 LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, const query_tile *t,
                               const block_view *block, int first) {
   lanes sum[ATTENTION_TILE][4], key[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
+  LANES_UNROLLED
+  for (int i = 0; i < queries; i++) {
+    LANES_UNROLLED
     for (int v = 0; v < vectors; v++) sum[i][v] = lanes_all(0.0f);
+  }
   for (int64_t d = 0; d < t->key_dim; d++) {
-#pragma GCC unroll 4
+    LANES_UNROLLED
     for (int v = 0; v < vectors; v++)
       key[v] = lanes_pin(element_lanes(dtype, block->keys[first + v], d * block->key_step));
-#pragma GCC unroll 4
+    LANES_UNROLLED
     for (int i = 0; i < queries; i++) {
       lanes query = lanes_all(t->query[i][d]);
-#pragma GCC unroll 4
+      LANES_UNROLLED
       for (int v = 0; v < vectors; v++) sum[i][v] = lanes_fma(query, key[v], sum[i][v]);
     }
   }
   lanes scale = lanes_all(t->scale);
-#pragma GCC unroll 4
-  for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
+  LANES_UNROLLED
+  for (int i = 0; i < queries; i++) {
+    LANES_UNROLLED
     for (int v = 0; v < vectors; v++)
       lanes_store(t->scores + i * ATTENTION_KEYS + (first + v) * LANES, lanes_mul(sum[i][v], scale));
+  }
 }
 
 LANES_PART void score_block(treadle_dtype dtype, int queries, const query_tile *t,
@@ -91,7 +93,7 @@ LANES_PART void score_block(treadle_dtype dtype, int queries, const query_tile *
 LANES_PART float mask_scores(float *scores, int from, int to) {
   lanes most = lanes_all(-INFINITY);
   if (from == 0 && to == ATTENTION_KEYS) {
-#pragma GCC unroll 4
+    LANES_UNROLLED
     for (int at = 0; at < ATTENTION_KEYS; at += LANES) most = lanes_max(lanes_load(scores + at), most);
     return lanes_largest(most);
   }
@@ -107,7 +109,7 @@ LANES_PART float mask_scores(float *scores, int from, int to) {
 LANES_PART float weigh_scores(float *scores, int from, int to, float largest) {
   lanes top = lanes_all(largest), sum = lanes_all(0.0f);
   if (from == 0 && to == ATTENTION_KEYS) {
-#pragma GCC unroll 4
+    LANES_UNROLLED
     for (int at = 0; at < ATTENTION_KEYS; at += LANES) {
       lanes weight = lanes_exp(lanes_sub(lanes_load(scores + at), top));
       lanes_store(scores + at, weight);
@@ -152,34 +154,36 @@ LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const
                             const block_view *block, const key_run *keys, int64_t first) {
   lanes sum[ATTENTION_TILE][4], value[4];
   int64_t left = block->value_dim - first - (vectors - 1) * LANES; /* for the last of them */
-#pragma GCC unroll 4
-  for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
+  LANES_UNROLLED
+  for (int i = 0; i < queries; i++) {
+    LANES_UNROLLED
     for (int v = 0; v < vectors; v++)
       sum[i][v] =
           lanes_mul(lanes_load(t->sums + i * t->padded + first + v * LANES), lanes_all(keys->kept[i]));
+  }
   for (int key = keys->from, end; key < keys->to; key = end) {
     int64_t at = key % LANES * block->value_step + first;
     const char *rows = block->values[key / LANES];
     end = (key / LANES + 1) * LANES < keys->to ? (key / LANES + 1) * LANES : keys->to;
     for (const float *weights = t->scores + key; weights < t->scores + end; weights++) {
-#pragma GCC unroll 4
+      LANES_UNROLLED
       for (int v = 0; v < vectors - 1; v++)
         value[v] = lanes_pin(element_lanes(dtype, rows, at + v * LANES));
       value[vectors - 1] = lanes_pin(element_lanes_part(dtype, rows, at + (vectors - 1) * LANES, left));
-#pragma GCC unroll 4
+      LANES_UNROLLED
       for (int i = 0; i < queries; i++) {
         lanes weight = lanes_all(weights[i * ATTENTION_KEYS]);
-#pragma GCC unroll 4
+        LANES_UNROLLED
         for (int v = 0; v < vectors; v++) sum[i][v] = lanes_fma(weight, value[v], sum[i][v]);
       }
       at += block->value_step;
     }
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
+  LANES_UNROLLED
+  for (int i = 0; i < queries; i++) {
+    LANES_UNROLLED
     for (int v = 0; v < vectors; v++) lanes_store(t->sums + i * t->padded + first + v * LANES, sum[i][v]);
+  }
 }
 
 LANES_PART void add_values(treadle_dtype dtype, int queries, const query_tile *t, const block_view *block,

@@ -20,6 +20,7 @@
  *   lanes_raise(x, rounded)            adds the low bits of `rounded` to the exponents of x: what exp needs
  *   lanes_exp(x)                       treadle_exp of each lane
  *
+ * LANES_UNROLLED stands in front of loops over registers; LANES_KEPT is how many sums registers hold.
  * lanes_supported() says whether this processor has them. The three give the same bits, NaN aside: which NaN comes out may differ. */
 #ifndef TREADLE_NN_LANES_H
 #define TREADLE_NN_LANES_H
@@ -29,5 +30,13 @@
 #include <stdint.h>
 
 enum { LANES = 16 };
+
+/* In front of a loop over registers, whose count is a constant up to 8. clang takes gcc's words for less: it unrolls after it has
+ * given the registers places in memory. */
+#if defined(__clang__)
+#define LANES_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LANES_UNROLL _Pragma("GCC unroll 8")
+#endif
 
 #endif

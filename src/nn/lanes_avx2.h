@@ -8,9 +8,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LANES_CODE __attribute__((target("avx2,fma")))
-#define LANES_PART LANES_CODE static inline __attribute__((always_inline))
-#define LANES_KEPT 4
+#define LANES_CODE     __attribute__((target("avx2,fma")))
+#define LANES_PART     LANES_CODE static inline __attribute__((always_inline))
+#define LANES_UNROLLED LANES_UNROLL
+#define LANES_KEPT     4
 
 static inline bool lanes_supported(void) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -133,19 +134,20 @@ LANES_PART lanes lanes_raise(lanes x, lanes rounded) {
 /* Squares of 4 by 4 are turned in place, by pairs and by pairs of pairs; then the squares are. */
 LANES_PART void lanes_transpose_8(__m256 x[8]) {
   __m256 y[8];
-#pragma GCC unroll 4
+  LANES_UNROLLED
   for (int i = 0; i < 8; i += 2) {
     y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
     y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
   }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4)
-#pragma GCC unroll 2
+  LANES_UNROLLED
+  for (int i = 0; i < 8; i += 4) {
+    LANES_UNROLLED
     for (int j = 0; j < 2; j++) {
       x[i + 2 * j] = _mm256_shuffle_ps(y[i + j], y[i + j + 2], 0x44);
       x[i + 2 * j + 1] = _mm256_shuffle_ps(y[i + j], y[i + j + 2], 0xee);
     }
-#pragma GCC unroll 4
+  }
+  LANES_UNROLLED
   for (int i = 0; i < 4; i++) {
     __m256 upper = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
     x[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
@@ -155,16 +157,16 @@ LANES_PART void lanes_transpose_8(__m256 x[8]) {
 
 LANES_PART void lanes_transpose(lanes x[LANES]) {
   __m256 square[4][8];
-#pragma GCC unroll 8
+  LANES_UNROLLED
   for (int i = 0; i < 8; i++) {
     square[0][i] = x[i].low;
     square[1][i] = x[i + 8].low;
     square[2][i] = x[i].high;
     square[3][i] = x[i + 8].high;
   }
-#pragma GCC unroll 4
+  LANES_UNROLLED
   for (int i = 0; i < 4; i++) lanes_transpose_8(square[i]);
-#pragma GCC unroll 8
+  LANES_UNROLLED
   for (int i = 0; i < 8; i++) {
     x[i] = (lanes){square[0][i], square[1][i]};
     x[i + 8] = (lanes){square[2][i], square[3][i]};

@@ -7,9 +7,10 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
-#define LANES_CODE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
-#define LANES_PART LANES_CODE static inline __attribute__((always_inline))
-#define LANES_KEPT 16
+#define LANES_CODE     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#define LANES_PART     LANES_CODE static inline __attribute__((always_inline))
+#define LANES_UNROLLED LANES_UNROLL
+#define LANES_KEPT     16
 
 static inline bool lanes_supported(void) {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -93,27 +94,28 @@ LANES_PART lanes lanes_raise(lanes x, lanes rounded) {
 /* Squares of 4 by 4 are turned in place, by pairs and by pairs of pairs; then the squares are. */
 LANES_PART void lanes_transpose(lanes x[LANES]) {
   lanes y[LANES];
-#pragma GCC unroll 8
+  LANES_UNROLLED
   for (int i = 0; i < LANES; i += 2) {
     y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
     y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < LANES; i += 4)
-#pragma GCC unroll 2
+  LANES_UNROLLED
+  for (int i = 0; i < LANES; i += 4) {
+    LANES_UNROLLED
     for (int j = 0; j < 2; j++) {
       __m512d a = _mm512_castps_pd(y[i + j]), b = _mm512_castps_pd(y[i + j + 2]);
       x[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
       x[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
     }
-#pragma GCC unroll 4
+  }
+  LANES_UNROLLED
   for (int i = 0; i < 4; i++) {
     y[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
     y[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
     y[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
     y[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
   }
-#pragma GCC unroll 4
+  LANES_UNROLLED
   for (int i = 0; i < 4; i++) {
     x[i] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0x88);
     x[i + 8] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0xdd);

@@ -12,6 +12,7 @@
 #define LANES_CODE
 #define LANES_PART static inline
 /* Sums of 16 lanes that are kept at once: what registers hold. */
+#define LANES_UNROLLED
 #define LANES_KEPT 4
 
 static inline bool lanes_supported(void) { return true; }

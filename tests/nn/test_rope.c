@@ -103,6 +103,12 @@ static void yarn(void **state) {
   rope = read_rope("{\"rope_theta\": 10000, \"rope_parameters\": {" YARN
                    ", \"truncate\": false, \"rope_type\": \"yarn\"}}",
                    (treadle_rope_spec){.head_dim = 64});
+  treadle_rope without =
+      read_rope("{\"rope_parameters\": {\"factor\": 40, \"original_max_position_embeddings\": 4096,"
+                "\"truncate\": false, \"rope_type\": \"yarn\", \"beta_fast\": 0}}",
+                (treadle_rope_spec){.head_dim = 64});
+  test_same_bits("yarn without betas", without.inverse, rope.inverse, 32);
+  treadle_rope_release(&without);
   double low = 64.0 * log(4096.0 / (64.0 * acos(-1.0))) / (2.0 * log(10000.0));
   double high = 64.0 * log(4096.0 / (2.0 * acos(-1.0))) / (2.0 * log(10000.0));
   for (int i = 0; i < 32; i++) {

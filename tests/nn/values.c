@@ -24,6 +24,15 @@ void test_same_bits(const char *what, const float *made, const float *wanted, si
   }
 }
 
+uint64_t test_digest(uint64_t digest, const float *values, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, &values[i], sizeof bits);
+    digest = treadle_mix64(digest ^ bits);
+  }
+  return digest;
+}
+
 double test_ulp(float made, double wanted) {
   int exponent;
   frexp(wanted, &exponent);
