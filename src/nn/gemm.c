@@ -10,6 +10,7 @@ static const treadle_gemm_kernel *const kernels[] = {
     &treadle_gemm_plain,
 #if defined(__x86_64__)
     &treadle_gemm_avx2,
+    &treadle_gemm_avx512,
     &treadle_gemm_amx,
 #endif
 };

@@ -90,22 +90,13 @@ static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
   return (size_t)(f.block_bytes * f.blocks);
 }
 
-/* bf16 in the upper half of each word. */
-AMX_PART __m512i rounded(__m512 value) {
-  __m512i bits = _mm512_castps_si512(value);
-  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-  return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
-}
-
 /* 32 elements as 16 pairs; the first `skipped` are 0. */
 AMX_PART __m512i pairs_of(const float *x, int64_t skipped) {
   static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                                      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
   uint32_t taken = UINT32_MAX << skipped;
-  __m512i low = rounded(_mm512_maskz_loadu_ps((__mmask16)taken, x));
-  __m512i high = rounded(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
+  __m512i low = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)taken, x));
+  __m512i high = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
   return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(upper), high);
 }
 

@@ -21,7 +21,7 @@
 
 enum {
   DOT_ROWS = 3,                 /* rows of x together */
-  DOT_FEW = 6,                  /* rows of x, from which on weights are widened in memory */
+  DOT_FEW = 12,                 /* rows of x, from which on weights are widened in memory */
   DOT_MANY = 96,                /* rows of x at most, before the next panel */
   DOT_NEAR = 192 << 10,         /* bytes of packed x that are to stay in the second-level cache meanwhile */
   DOT_RUN = 4096 / DOT_COLUMNS, /* elements of a row of weights that are widened at a time: 16 KiB in all */
@@ -98,6 +98,7 @@ DOT_PART void dot_add_wide(dot_sums *sums, const float *w, const float *x, int64
 #pragma GCC unroll 8
     for (int column = 0; column < DOT_COLUMNS; column++) {
       dot_vec wide = dot_load(w + column * DOT_LANES);
+      __asm__("" : "+v"(wide)); /* loaded once */
 #pragma GCC unroll 3
       for (int row = 0; row < rows; row++)
         s.of[column][row] = dot_add_product(wide, at[row], s.of[column][row]);
@@ -223,26 +224,45 @@ DOT_CODE static void dot_few(const dot_job *j, dot_stack *stack) {
 /* ---- A panel, many rows ---- */
 
 typedef struct dot_buffer {
-  float wide[DOT_RUN * DOT_COLUMNS];
-  float sums[DOT_MANY][DOT_COLUMNS * DOT_LANES]; /* between the runs of a leaf; rows in groups of three */
+  _Alignas(64) float wide[DOT_RUN * DOT_COLUMNS];
+  _Alignas(64) float sums[DOT_MANY][DOT_COLUMNS *
+                                    DOT_LANES]; /* between the runs of a leaf; rows in groups of three */
 } dot_buffer;
 
-/* Steps [begin, end) of the leaf. */
-DOT_PART void dot_widen_run(float *wide, const dot_job *j, int64_t begin, int64_t end,
-                            treadle_dtype dtype) {
-  const int vectors = dot_vectors(dtype);
-  const int64_t each = dtype == TREADLE_BF16 ? 2 : 4, leaf = j->p->inner.leaf;
-  for (int64_t step = begin; step < end; step++, wide += vectors * DOT_COLUMNS * DOT_LANES)
-#pragma GCC unroll 8
-    for (int column = 0; column < DOT_COLUMNS; column++) {
-      char part[2 * DOT_LANES * sizeof(float)] = {0};
-      const char *from = dot_row(j, column) + dot_step_at(&j->f, leaf, step) * each;
-      dot_vec v[2];
-      if (leaf < j->f.step) from = memcpy(part, from, (size_t)(leaf * each));
-      dot_widen(v, from, dtype);
+DOT_PART void dot_store_wide(float *wide, int column, const char *from, treadle_dtype dtype) {
+  dot_vec v[2];
+  dot_widen(v, from, dtype);
 #pragma GCC unroll 2
-      for (int i = 0; i < vectors; i++) dot_store(wide + (i * DOT_COLUMNS + column) * DOT_LANES, v[i]);
-    }
+  for (int i = 0; i < dot_vectors(dtype); i++)
+    dot_store(wide + (i * DOT_COLUMNS + column) * DOT_LANES, v[i]);
+}
+
+/* A leaf that is shorter than a step, followed by zeros. */
+DOT_PART void dot_widen_short(float *wide, const dot_job *j, treadle_dtype dtype) {
+  for (int column = 0; column < DOT_COLUMNS; column++) {
+    char part[2 * DOT_LANES * sizeof(float)] = {0};
+    memcpy(part, dot_row(j, column), (size_t)(j->p->inner.leaf * (dtype == TREADLE_BF16 ? 2 : 4)));
+    dot_store_wide(wide, column, part, dtype);
+  }
+}
+
+/* Steps [begin, end) of the leaf. */
+DOT_PART void dot_widen_run(float *wide, const dot_job *j, treadle_dtype dtype) {
+  const int64_t each = dtype == TREADLE_BF16 ? 2 : 4, last = j->p->inner.leaf - j->f.step;
+  const char *w[DOT_COLUMNS];
+  if (last < 0) {
+    dot_widen_short(wide, j, dtype);
+    return;
+  }
+#pragma GCC unroll 8
+  for (int column = 0; column < DOT_COLUMNS; column++) w[column] = dot_row(j, column);
+  for (int64_t step = j->begin; step < j->end;
+       step++, wide += dot_vectors(dtype) * DOT_COLUMNS * DOT_LANES) {
+    int64_t at = treadle_gemm_least(step * j->f.step, last) * each;
+#pragma GCC unroll 8
+    for (int column = 0; column < DOT_COLUMNS; column++)
+      dot_store_wide(wide, column, w[column] + at, dtype);
+  }
 }
 
 /* Those steps of up to three rows: from the sums of the run before to those of the next one, or of the leaf. */
@@ -268,9 +288,9 @@ DOT_CODE static void dot_many(dot_job *j, dot_stack *stack, dot_buffer *b) {
   for (j->begin = 0; j->begin < j->f.steps; j->begin = j->end) {
     j->end = treadle_gemm_least(j->begin + DOT_RUN / j->f.step, j->f.steps);
     if (j->p->inner.dtype == TREADLE_BF16)
-      dot_widen_run(b->wide, j, j->begin, j->end, TREADLE_BF16);
+      dot_widen_run(b->wide, j, TREADLE_BF16);
     else
-      dot_widen_run(b->wide, j, j->begin, j->end, TREADLE_FP32);
+      dot_widen_run(b->wide, j, TREADLE_FP32);
     for (int64_t first = 0; first < j->rows; first += DOT_ROWS) {
       treadle_gemm_fetch(&j->ahead, j->lines / groups + 1);
       if (j->rows - first >= 3)

@@ -66,7 +66,7 @@ static inline treadle_gemm_ahead treadle_gemm_ahead_of(const treadle_gemm_panel 
 static inline void treadle_gemm_fetch(treadle_gemm_ahead *ahead, int64_t lines) {
   enum { LINE_BYTES = 64 };
   for (; lines > 0 && ahead->rows > 0; lines--) {
-    __builtin_prefetch(ahead->row + ahead->at, 0, 2);
+    __builtin_prefetch(ahead->row + ahead->at, 0, 3);
     ahead->at += LINE_BYTES;
     if (ahead->at < ahead->bytes) continue;
     ahead->at = 0;

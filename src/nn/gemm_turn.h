@@ -1,10 +1,19 @@
-/* 16 x 16 words of 32 bits, rows to columns, by AVX-512. */
+/* By AVX-512: rounding to bf16, and 16 x 16 words of 32 bits turned, rows to columns. */
 #ifndef TREADLE_NN_GEMM_TURN_H
 #define TREADLE_NN_GEMM_TURN_H
 
 #include <immintrin.h>
 
 #define TREADLE_TURN_PART __attribute__((target("avx512f,avx512bw"), always_inline)) static inline
+
+/* To bf16, the nearest, ties to even, in the upper half of each word; what is below is anything. */
+TREADLE_TURN_PART __m512i treadle_gemm_round(__m512 value) {
+  __m512i bits = _mm512_castps_si512(value);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
+}
 
 /* In four steps that exchange single words, pairs, and groups of four and eight. */
 TREADLE_TURN_PART void treadle_gemm_turn(__m512i v[16]) {

@@ -36,6 +36,13 @@ static float avx2(treadle_dtype dtype, const float *x, const float *w, int32_t l
   return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
 }
 
+static float avx512(treadle_dtype dtype, const float *x, const float *w, int32_t leaf) {
+  float l[16] = {0};
+  add_lanes(l, 16, dtype, x, w, leaf);
+  for (int lane = 0; lane < 8; lane++) l[lane] += l[lane + 8];
+  return ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+}
+
 /* A number that AMX reads or makes. */
 static float flushed(float value) { return fabsf(value) < 0x1p-126f ? copysignf(0, value) : value; }
 
@@ -58,7 +65,7 @@ test_gemm_twin *test_gemm_twin_of(const char *name) {
   static const struct {
     const char *name;
     test_gemm_twin *twin;
-  } twins[] = {{"plain", plain}, {"avx2", avx2}, {"amx", amx}};
+  } twins[] = {{"plain", plain}, {"avx2", avx2}, {"avx512", avx512}, {"amx", amx}};
   for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
     if (strcmp(name, twins[i].name) == 0) return twins[i].twin;
   return NULL;
