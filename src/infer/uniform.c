@@ -28,5 +28,5 @@ double treadle_uniform(int64_t seed, int64_t sample, int64_t position) {
 }
 
 int64_t treadle_seed_of_request(int64_t seed, int64_t number) {
-  return (int64_t)treadle_hash_more(treadle_mix64((uint64_t)seed), (uint64_t)number);
+  return (int64_t)treadle_hash_more(treadle_hash_more(0, (uint64_t)seed), (uint64_t)number);
 }
