@@ -123,6 +123,15 @@ void treadle_builder_add(treadle_builder *builder, const char *format, ...) {
   va_end(arguments);
 }
 
+void treadle_builder_add_bytes(treadle_builder *builder, const char *bytes, size_t count) {
+  if (builder->failed) return;
+  builder->failed = !make_room(builder, count);
+  if (builder->failed) return;
+  if (count) memcpy(builder->text + builder->length, bytes, count);
+  builder->length += count;
+  builder->text[builder->length] = 0;
+}
+
 void treadle_builder_release(treadle_builder *builder) {
   treadle_free(builder->text);
   *builder = (treadle_builder){0};

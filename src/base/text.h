@@ -34,6 +34,8 @@ typedef struct treadle_builder {
 
 void treadle_builder_add(treadle_builder *builder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same for bytes, zeros too. */
+void treadle_builder_add_bytes(treadle_builder *builder, const char *bytes, size_t count);
 void treadle_builder_release(treadle_builder *builder);
 
 #endif

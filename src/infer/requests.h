@@ -51,6 +51,7 @@ typedef struct treadle_requests {
 
 enum {
   TREADLE_MOST_REQUESTS = 1 << 20,
+  TREADLE_MOST_ALL_SAMPLES = 1 << 24, /* of all requests */
   TREADLE_MOST_LINE_BYTES = 1 << 26,
   TREADLE_MOST_PROMPT_TOKENS = 1 << 24,
 };

@@ -17,6 +17,7 @@
 #define TREADLE_INFER_SAMPLE_H
 
 #include "base/array.h"
+#include "base/text.h"
 #include "infer/logprob.h"
 #include "infer/sampler.h"
 
@@ -45,7 +46,7 @@ typedef struct treadle_sample {
   TREADLE_ARRAY(treadle_token_logprob) top; /* top_count of each */
   int64_t top_count;
   TREADLE_ARRAY(int32_t) banned; /* while there are fewer than min_tokens */
-  TREADLE_ARRAY(char) text;      /* cut before a stop text; not ended by 0 */
+  treadle_builder text;          /* cut before a stop text */
   treadle_finish finish;
   bool last_is_end;  /* the last token is an end token or stop id that has ended it */
   int32_t stop_id;   /* stop_reason: an id, or -1 */

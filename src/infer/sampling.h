@@ -46,6 +46,7 @@ enum {
   TREADLE_MOST_TOP_LOGPROBS = 20, /* vLLM's max_logprobs */
   TREADLE_MOST_SAMPLES = 1 << 16, /* of a request */
   TREADLE_MOST_STOPS = 1 << 10,   /* texts, and as many ids */
+  TREADLE_MOST_STOP_BYTES = 4096, /* of a text */
 };
 
 /* Which ids end a sample. The first is the tokenizer's own end token: its stop_reason is null; of the others, as of stop_token_ids,
@@ -63,6 +64,10 @@ static inline bool treadle_sampling_is_greedy(const treadle_sampling *sampling) 
 
 /* Refuses values out of range, in vLLM's words behind "`what`: ". */
 treadle_status treadle_sampling_check(const char *what, const treadle_sampling *sampling);
+
+/* Refuses stop_ids that are not in the vocabulary. */
+treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampling *sampling,
+                                          int64_t vocabulary);
 
 /* Takes temperature, top_k, top_p, min_p, repetition_penalty and max_new_tokens out of a generation_config.json, as vLLM does,
  * and checks them. What it does not have, or has as null, stays. do_sample is not looked at: vLLM takes the temperature

@@ -1,0 +1,154 @@
+/* What generate and score write. */
+#include "infer/answers.h"
+
+#include "base/hash.h"
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A JSON number has a point or an exponent here, so that -0.0 keeps its sign. The C library may write the point of a locale. */
+void treadle_float_text(float value, char text_p[TREADLE_FLOAT_TEXT]) {
+  char digits[TREADLE_FLOAT_TEXT];
+  size_t length = 0;
+  bool is_whole = true;
+  if (!isfinite(value)) {
+    strcpy(text_p, "null");
+    return;
+  }
+  snprintf(digits, sizeof digits, "%.9g", (double)value);
+  for (const char *at = digits; *at; at++) {
+    bool is_own = strchr("0123456789+-e", *at) != NULL;
+    is_whole = is_whole && is_own && *at != 'e';
+    if (is_own || length == 0 || text_p[length - 1] != '.') text_p[length++] = is_own ? *at : '.';
+  }
+  strcpy(text_p + length, is_whole ? ".0" : "");
+}
+
+static void add_float(treadle_builder *builder, float value) {
+  char text[TREADLE_FLOAT_TEXT];
+  treadle_float_text(value, text);
+  treadle_builder_add(builder, "%s", text);
+}
+
+/* Bytes of characters that may stand in JSON as they are. What is no part of a character does not. */
+static size_t plain_bytes(const char *text, size_t count) {
+  size_t length = 0;
+  while (length < count && text[length] != '"' && text[length] != '\\') {
+    uint32_t code = 0;
+    int bytes = treadle_utf8_read(text + length, &code);
+    if (bytes == 0 || length + (size_t)bytes > count || !treadle_utf8_is_plain(code)) break;
+    length += (size_t)bytes;
+  }
+  return length;
+}
+
+/* text[count] is readable: texts end with 0. */
+static void add_text(treadle_builder *builder, const char *text, size_t count) {
+  treadle_builder_add(builder, "\"");
+  for (size_t at = 0; at < count;) {
+    size_t length = plain_bytes(text + at, count - at);
+    if (length > 0) treadle_builder_add_bytes(builder, text + at, length);
+    at += length;
+    if (at == count) break;
+    uint32_t code = 0;
+    int bytes = treadle_utf8_read(text + at, &code);
+    if (text[at] == '"' || text[at] == '\\')
+      treadle_builder_add(builder, "\\%c", text[at]);
+    else /* all that are not plain have four digits */
+      treadle_builder_add(builder, "\\u%04x", bytes > 0 ? code : 0xfffdu);
+    at += bytes > 0 ? (size_t)bytes : 1;
+  }
+  treadle_builder_add(builder, "\"");
+}
+
+static void add_id(treadle_builder *builder, const treadle_request_id *id) {
+  treadle_builder_add(builder, "{\"id\": ");
+  if (id->text.bytes)
+    add_text(builder, id->text.bytes, id->text.count);
+  else
+    treadle_builder_add(builder, "%" PRId64, id->number);
+}
+
+static void add_tokens(treadle_builder *builder, const char *key, const int32_t *tokens, int64_t count) {
+  treadle_builder_add(builder, ", \"%s\": [", key);
+  for (int64_t i = 0; i < count; i++) treadle_builder_add(builder, i ? ", %d" : "%d", tokens[i]);
+  treadle_builder_add(builder, "]");
+}
+
+/* Of each token a list of [id, logprob]. */
+static void add_top(treadle_builder *builder, const treadle_sample *sample) {
+  treadle_builder_add(builder, ", \"top_logprobs\": %s", sample->top_count ? "[" : "null");
+  if (!sample->top_count) return;
+  for (size_t i = 0; i < sample->top.count; i++) {
+    bool is_first = (int64_t)i % sample->top_count == 0,
+         is_last = (int64_t)(i + 1) % sample->top_count == 0;
+    treadle_builder_add(builder, "%s%s[%d, ", i ? ", " : "", is_first ? "[" : "",
+                        sample->top.items[i].token);
+    add_float(builder, sample->top.items[i].logprob);
+    treadle_builder_add(builder, is_last ? "]]" : "]");
+  }
+  treadle_builder_add(builder, "]");
+}
+
+static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
+  const treadle_sampling *s = sample->spec.sampling;
+  treadle_builder_add(builder, ", \"finish_reason\": %s, \"stop_reason\": ",
+                      sample->finish == TREADLE_FINISH_STOP     ? "\"stop\""
+                      : sample->finish == TREADLE_FINISH_LENGTH ? "\"length\""
+                                                                : "null");
+  if (sample->stop_text >= 0)
+    add_text(builder, s->stop[sample->stop_text].bytes, s->stop[sample->stop_text].count);
+  else if (sample->stop_id >= 0)
+    treadle_builder_add(builder, "%d", sample->stop_id);
+  else
+    treadle_builder_add(builder, "null");
+}
+
+void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
+                        const treadle_sample *sample, int64_t version) {
+  const treadle_sample_spec *spec = &sample->spec;
+  add_id(builder, id);
+  treadle_builder_add(builder, ", \"index\": %" PRId64, spec->index);
+  add_tokens(builder, "prompt_token_ids", spec->prompt, spec->prompt_count);
+  add_tokens(builder, "token_ids", sample->tokens.items, (int64_t)sample->tokens.count);
+  treadle_builder_add(builder, ", \"text\": ");
+  add_text(builder, sample->text.text, sample->text.length);
+  treadle_builder_add(builder, ", \"logprobs\": [");
+  for (size_t i = 0; i < sample->logprobs.count; i++) {
+    if (i) treadle_builder_add(builder, ", ");
+    add_float(builder, sample->logprobs.items[i]);
+  }
+  treadle_builder_add(builder, "]");
+  add_top(builder, sample);
+  add_finish(builder, sample);
+  treadle_builder_add(builder, ", \"version\": %" PRId64 "}\n", version);
+}
+
+void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id *id, const int32_t *tokens,
+                              const float *logprobs, int64_t token_count) {
+  double sum = 0;
+  char text[40];
+  add_id(builder, id);
+  add_tokens(builder, "token_ids", tokens, token_count);
+  treadle_builder_add(builder, ", \"logprobs\": [null");
+  for (int64_t i = 0; i < token_count - 1; i++) {
+    treadle_builder_add(builder, ", ");
+    add_float(builder, logprobs[i]);
+    sum += (double)logprobs[i];
+  }
+  snprintf(text, sizeof text, "%.17g", sum);
+  for (char *at = text; *at; at++)
+    if (!strchr("0123456789+-e", *at)) *at = '.';
+  treadle_builder_add(builder, "], \"sum\": %s}\n", isfinite(sum) ? text : "null");
+}
+
+uint64_t treadle_answer_digest(uint64_t digest, const int32_t *tokens, int64_t token_count,
+                               const float *logprobs, int64_t logprob_count) {
+  uint64_t ids = treadle_hash_bytes(tokens, (size_t)token_count * sizeof *tokens, (uint64_t)token_count);
+  uint64_t bits =
+      treadle_hash_bytes(logprobs, (size_t)logprob_count * sizeof *logprobs, (uint64_t)logprob_count);
+  return treadle_hash_more(treadle_hash_more(digest, ids), bits);
+}

@@ -1,0 +1,104 @@
+/* One sample of a request while it grows. */
+#include "infer/sample.h"
+
+#include "infer/stops.h"
+#include "infer/uniform.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool needs_counts(const treadle_sampling *s) {
+  return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+static bool contains(const int32_t *ids, int32_t count, int32_t id) {
+  for (int32_t i = 0; i < count; i++)
+    if (ids[i] == id) return true;
+  return false;
+}
+
+treadle_status treadle_sample_init(treadle_sample *sample, const treadle_sample_spec *spec) {
+  const treadle_sampling *s = spec->sampling;
+  treadle_status status = TREADLE_OK;
+  *sample = (treadle_sample){.spec = *spec, .stop_id = -1, .stop_text = -1};
+  assert(spec->most_tokens > 0);
+  if (sample->spec.most_tokens > s->max_tokens) sample->spec.most_tokens = s->max_tokens;
+  for (int64_t i = 0; i < spec->prompt_count && needs_counts(s); i++)
+    TRY(treadle_token_counts_add(&sample->counts, spec->prompt[i], false));
+  for (int32_t i = 0; i < spec->eos->count && s->min_tokens > 0; i++)
+    TRY(treadle_array_push(&sample->banned, spec->eos->ids[i]));
+  for (int32_t i = 0; i < s->stop_id_count && s->min_tokens > 0; i++)
+    TRY(treadle_array_push(&sample->banned, s->stop_ids[i]));
+out:
+  if (status != TREADLE_OK) treadle_sample_release(sample);
+  return status;
+}
+
+void treadle_sample_release(treadle_sample *sample) {
+  treadle_token_counts_release(&sample->counts);
+  treadle_array_release(&sample->tokens);
+  treadle_array_release(&sample->logprobs);
+  treadle_array_release(&sample->top);
+  treadle_array_release(&sample->banned);
+  treadle_builder_release(&sample->text);
+}
+
+treadle_status treadle_sample_choose(const treadle_sample *sample, treadle_sampler *sampler,
+                                     const float *logits, int32_t *token_p) {
+  const treadle_sample_spec *spec = &sample->spec;
+  int64_t made = (int64_t)sample->tokens.count;
+  bool bans = made < spec->sampling->min_tokens;
+  const treadle_sampler_row row = {.logits = logits,
+                                   .sampling = spec->sampling,
+                                   .counts = &sample->counts,
+                                   .banned = sample->banned.items,
+                                   .banned_count = bans ? (int64_t)sample->banned.count : 0};
+  double uniform = treadle_uniform(spec->seed, spec->index, spec->prompt_count + made);
+  return treadle_sampler_choose(sampler, &row, uniform, token_p);
+}
+
+/* Does the last token end the sample, whatever its text? */
+static void look_for_end(treadle_sample *sample, int32_t token) {
+  const treadle_sampling *s = sample->spec.sampling;
+  const treadle_eos *eos = sample->spec.eos;
+  int64_t made = (int64_t)sample->tokens.count;
+  bool is_eos = !s->ignore_eos && contains(eos->ids, eos->count, token);
+  if (made >= s->min_tokens && (is_eos || contains(s->stop_ids, s->stop_id_count, token))) {
+    sample->finish = TREADLE_FINISH_STOP;
+    sample->last_is_end = true;
+    sample->stop_id = is_eos && token == eos->ids[0] ? -1 : token;
+  } else if (made >= sample->spec.most_tokens) {
+    sample->finish = TREADLE_FINISH_LENGTH;
+  }
+}
+
+treadle_status treadle_sample_take(treadle_sample *sample, int32_t token, float logprob,
+                                   const treadle_token_logprob *top, int64_t top_count) {
+  assert(sample->finish == TREADLE_FINISH_NONE);
+  assert(sample->tokens.count == 0 || sample->top_count == top_count);
+  treadle_status status;
+  TRY(treadle_array_push(&sample->tokens, token));
+  TRY(treadle_array_push(&sample->logprobs, logprob));
+  for (int64_t i = 0; i < top_count; i++) TRY(treadle_array_push(&sample->top, top[i]));
+  sample->top_count = top_count;
+  if (needs_counts(sample->spec.sampling)) TRY(treadle_token_counts_add(&sample->counts, token, true));
+  look_for_end(sample, token);
+out:
+  return status;
+}
+
+treadle_status treadle_sample_add_text(treadle_sample *sample, const char *text, size_t count) {
+  const treadle_sampling *s = sample->spec.sampling;
+  size_t at = 0;
+  if (sample->stop_text >= 0) return TREADLE_OK; /* the text has ended */
+  treadle_builder_add_bytes(&sample->text, text, count);
+  if (sample->text.failed)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a text of %zu bytes", sample->text.length);
+  if (sample->last_is_end || (int64_t)sample->tokens.count <= s->min_tokens) return TREADLE_OK;
+  sample->stop_text = treadle_stops_find(s, sample->text.text, sample->text.length, count, &at);
+  if (sample->stop_text < 0) return TREADLE_OK;
+  sample->finish = TREADLE_FINISH_STOP;
+  sample->text.length = at;
+  if (sample->text.text) sample->text.text[at] = 0;
+  return TREADLE_OK;
+}
