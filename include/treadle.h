@@ -866,6 +866,35 @@ treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines
                                        const treadle_generate_options *options,
                                        treadle_generate_figures *figures_p);
 
+typedef struct treadle_score_lines_options {
+  size_t struct_size;
+  const char *what;  /* names the lines in messages: a path; NULL: "texts" */
+  float temperature; /* as in treadle_score_options */
+  bool check; /* compare with the logprobs of each line, bit for bit; a line without any is refused */
+  /* Called for each text, in order: a line of JSON, docs/cli.md. It lives until the call returns. NULL: nobody. */
+  treadle_status (*answer)(void *context, const char *line, size_t bytes);
+  treadle_status (*logits)(void *context, size_t text, size_t token,
+                           const float *logits); /* as in treadle_score_options */
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_score_lines_options;
+
+typedef struct treadle_score_figures {
+  size_t struct_size;
+  int64_t texts, tokens;
+  int64_t predicted; /* tokens that have a log-probability: all but the first of each text */
+  double nll;        /* the sum of their negative log-probabilities */
+  double seconds;
+  int64_t checked, different; /* log-probabilities that were compared, and those with other bits */
+  uint64_t digest;            /* as in treadle_generate_figures */
+} treadle_score_figures;
+
+/* Scores lines of JSON (docs/cli.md, "treadle score"). All are checked before the first is begun. Collective. */
+treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
+                                          const treadle_score_lines_options *options,
+                                          treadle_score_figures *figures_p);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -44,6 +44,18 @@ typedef struct treadle_arguments {
   int64_t layers, hidden, vocab;
   int64_t experts;    /* of make-model: 0 single, 1 packed */
   int64_t scale_down; /* million parameters; 0: not given */
+  /* generate and score */
+  const char *file, *prompt_ids, *out, *kernels;
+  const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
+      *frequency_penalty;                                             /* numbers */
+  int64_t top_k, new_tokens, min_new_tokens, samples, seed, logprobs; /* -1: not given */
+  int64_t logprobs_of;                                                /* 0: raw, 1: scaled */
+  const char *stop_ids;
+  bool ignore_eos;
+  int64_t exact;                                                    /* 0: on, 1: off */
+  int64_t prefix_cache;                                             /* 0: on, 1: off */
+  int64_t threads, max_batch, prefill_chunk, block_tokens, max_len; /* 0: not given */
+  size_t kv_bytes;
 } treadle_arguments;
 
 typedef struct treadle_command {
@@ -67,7 +79,9 @@ enum {
   TREADLE_IN_INSPECT = 1 << 4,
   TREADLE_IN_DOCTOR = 1 << 5,
   TREADLE_IN_MAKE_MODEL = 1 << 6,
-  TREADLE_IN_CONVERT = 1 << 7
+  TREADLE_IN_CONVERT = 1 << 7,
+  TREADLE_IN_GENERATE = 1 << 8,
+  TREADLE_IN_SCORE = 1 << 9
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -84,6 +98,8 @@ int treadle_command_inspect(const treadle_arguments *arguments);
 int treadle_command_convert(const treadle_arguments *arguments);
 int treadle_command_doctor(const treadle_arguments *arguments);
 int treadle_command_make_model(const treadle_arguments *arguments);
+int treadle_command_generate(const treadle_arguments *arguments);
+int treadle_command_score(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,
  * values that are not what they should be, options that are missing. With --help nothing is missing. */

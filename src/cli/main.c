@@ -98,6 +98,42 @@ static const treadle_command commands[] = {
         .refuse = treadle_command_switch_refuse,
     },
     {
+        .name = "generate",
+        .bit = TREADLE_IN_GENERATE,
+        .words = "",
+        .summary = "generate with the built-in engine",
+        .text = "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
+                "prompt_token_ids, and may have id and sampling values by vLLM's names: max_tokens,\n"
+                "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
+                "frequency_penalty, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are checked\n"
+                "before the first runs.\n"
+                "\n"
+                "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
+                "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
+                "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
+                "chunks, the blocks or the threads.\n"
+                "\n"
+                "One rank computes, in a vllm or sglang layout (default: vllm:tp=1).",
+        .examples =
+            "  treadle generate --model DIR --prompt-ids 1,72,312 --max-new-tokens 32 --temperature 0\n"
+            "  treadle generate --model DIR --file prompts.jsonl --n 8 --out answers.jsonl --json\n",
+        .run = treadle_command_generate,
+    },
+    {
+        .name = "score",
+        .bit = TREADLE_IN_SCORE,
+        .words = "",
+        .summary = "log-probabilities of tokens that are there, and perplexity",
+        .text = "Reads texts, one a line of JSON: token_ids, or what treadle generate wrote. It writes\n"
+                "id, token_ids, logprobs (the first is null) and their sum for each.\n"
+                "\n"
+                "With --check each log-probability is compared with that of the line, bit for bit; the\n"
+                "exit status is 1 if one differs. The layout may be one for training (default: hf).",
+        .examples = "  treadle score --model DIR --file texts.jsonl\n"
+                    "  treadle score --model DIR --file answers.jsonl --check --json\n",
+        .run = treadle_command_score,
+    },
+    {
         .name = "convert",
         .bit = TREADLE_IN_CONVERT,
         .words = "IN OUT",

@@ -27,20 +27,22 @@ typedef struct option_row {
 
 enum {
   LAYOUTS = TREADLE_IN_PLAN | TREADLE_IN_LAYOUT | TREADLE_IN_SWITCH,
-  SWITCHES = TREADLE_IN_PLAN | TREADLE_IN_SWITCH
+  SWITCHES = TREADLE_IN_PLAN | TREADLE_IN_SWITCH,
+  GENERATE = TREADLE_IN_GENERATE,
+  ENGINES = TREADLE_IN_GENERATE | TREADLE_IN_SCORE
 };
 
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "folder of a Hugging Face model, or a config.json without weights",
-   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS, 0, {0}, NULL, 0},
+   TEXT, AT(model), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS | ENGINES, 0, {0}, NULL, 0},
   {"scale-down", "N", "shrink the model to at most N million parameters; it keeps its structure, and no weights are read",
    COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"from", "LAYOUT", "layout in which the weights are", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
   {"to", "LAYOUT", "layout to which the weights go", TEXT, AT(to), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
   {"train", "LAYOUT", "layout for training", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
   {"infer", "LAYOUT", "layout for inference", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
-  {"layout", "LAYOUT", "layout to show", TEXT, AT(layout), TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
+  {"layout", "LAYOUT", "layout to show, or to compute in", TEXT, AT(layout), TREADLE_IN_LAYOUT | ENGINES, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"ranks", "N", "number of ranks", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL, 0},
   {"rank", "R", "show this rank alone; ranks count from 0", COUNT, AT(rank), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"rank-map", "contiguous|strided|best", "which rank takes which place of the inference layout (default: contiguous)",
@@ -63,6 +65,35 @@ static const option_row rows[] = {
   {"timeout", "SECONDS", "how long a wait for other ranks may take (default: 60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte; --check=prove also plants mistakes that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
+  {"check", "", "compare with the logprobs of each line, bit for bit", WORD, AT(check), TREADLE_IN_SCORE, 0, 0, {"off", "on", NULL}, "on", 0},
+  {"file", "IN.jsonl", "lines of JSON: what to generate for, or to score", TEXT, AT(file), ENGINES, TREADLE_IN_SCORE, 0, {0}, NULL, 0},
+  {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
+  {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
+  {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE, 0, 1, {0}, NULL, 0},
+  {"min-new-tokens", "N", "no end token before these (default: 0)", COUNT, AT(min_new_tokens), GENERATE, 0, 0, {0}, NULL, 0},
+  {"temperature", "T", "logits are divided by it; 0: the best token (default: generation_config.json's, else 1)", TEXT, AT(temperature), ENGINES, 0, 0, {0}, NULL, 0},
+  {"top-k", "K", "the K best tokens (default: all)", COUNT, AT(top_k), GENERATE, 0, 0, {0}, NULL, 0},
+  {"top-p", "P", "the best tokens that together have probability P (default: 1)", TEXT, AT(top_p), GENERATE, 0, 0, {0}, NULL, 0},
+  {"min-p", "P", "tokens with at least P times the best one's probability (default: 0)", TEXT, AT(min_p), GENERATE, 0, 0, {0}, NULL, 0},
+  {"repetition-penalty", "R", "logits of tokens that are there already: divided by R, or times R if below 0 (default: 1)", TEXT, AT(repetition_penalty), GENERATE, 0, 0, {0}, NULL, 0},
+  {"presence-penalty", "R", "taken off logits of tokens that were generated (default: 0)", TEXT, AT(presence_penalty), GENERATE, 0, 0, {0}, NULL, 0},
+  {"frequency-penalty", "R", "the same for each time that they were (default: 0)", TEXT, AT(frequency_penalty), GENERATE, 0, 0, {0}, NULL, 0},
+  {"stop-ids", "1,2,...", "tokens that end a sample", TEXT, AT(stop_ids), GENERATE, 0, 0, {0}, NULL, 0},
+  {"ignore-eos", "", "end tokens do not end a sample", FLAG, AT(ignore_eos), GENERATE, 0, 0, {0}, NULL, 0},
+  {"n", "N", "samples of each prompt (default: 1)", COUNT, AT(samples), GENERATE, 0, 1, {0}, NULL, 0},
+  {"seed", "S", "of requests without one (default: 0)", COUNT, AT(seed), GENERATE, 0, 0, {0}, NULL, 0},
+  {"logprobs", "K", "the K largest log-probabilities of each new token, too", COUNT, AT(logprobs), GENERATE, 0, 0, {0}, NULL, 0},
+  {"logprobs-of", "raw|scaled", "log-probabilities of the model's distribution, or of logits over temperature (default: raw)",
+   WORD, AT(logprobs_of), GENERATE, 0, 0, {"raw", "scaled", NULL}, NULL, 0},
+  {"exact", "on|off", "the same bits in every layout, batch and number of threads (default: on)", WORD, AT(exact), ENGINES, 0, 0, {"on", "off", NULL}, NULL, 0},
+  {"kernels", "NAME", "how matrices are multiplied: a name that treadle doctor lists (default: the best)", TEXT, AT(kernels), ENGINES, 0, 0, {0}, NULL, 0},
+  {"threads", "N", "threads of a rank (default: the processors, divided among the ranks)", COUNT, AT(threads), ENGINES, 0, 1, {0}, NULL, 256},
+  {"max-batch", "N", "sequences at once (default: 64)", COUNT, AT(max_batch), ENGINES, 0, 1, {0}, NULL, 65536},
+  {"prefill-chunk", "N", "tokens of prompts at once (default: 512)", COUNT, AT(prefill_chunk), ENGINES, 0, 1, {0}, NULL, 65536},
+  {"block-tokens", "N", "tokens of a block of the KV cache (default: 16)", COUNT, AT(block_tokens), ENGINES, 0, 1, {0}, NULL, 4096},
+  {"prefix-cache", "on|off", "share blocks among sequences that begin alike (default: on)", WORD, AT(prefix_cache), ENGINES, 0, 0, {"on", "off", NULL}, NULL, 0},
+  {"kv-memory", "SIZE", "memory of the KV cache of a rank (default: 256MiB)", SIZE, AT(kv_bytes), ENGINES, 0, 0, {0}, NULL, 0},
+  {"max-len", "N", "tokens of a sequence (default: max_position_embeddings)", COUNT, AT(max_len), ENGINES, 0, 1, {0}, NULL, 1 << 24},
   {"runs", "", "print each run of elements: where it is and where it comes from", FLAG, AT(runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},
   {"by-rank", "", "keep the rows of all ranks in the JSON when there are more than 4,096", FLAG, AT(by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
   {"trust", "", "do not compare copies of one weight in several files, if they have 1 MiB or more", FLAG, AT(trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
@@ -77,8 +108,8 @@ static const option_row rows[] = {
   {"experts", "single|packed", "store each expert as a tensor of its own, or all in one (default: single)",
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
-   TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
+   TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */
@@ -208,7 +239,16 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
                                      treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   bool given[ROWS] = {false};
-  *arguments = (treadle_arguments){.rank = -1, .cycles = 3, .layers = 8, .hidden = 512, .vocab = 8000};
+  *arguments = (treadle_arguments){.rank = -1,
+                                   .cycles = 3,
+                                   .layers = 8,
+                                   .hidden = 512,
+                                   .vocab = 8000,
+                                   .top_k = -1,
+                                   .new_tokens = -1,
+                                   .min_new_tokens = -1,
+                                   .samples = -1,
+                                   .logprobs = -1};
 
   static char output[] = "--output";
   bool only_words = false;

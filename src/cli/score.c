@@ -1,0 +1,78 @@
+/* treadle score: log-probabilities of texts. */
+#include "cli/engine_job.h"
+#include "cli/json_out.h"
+
+#include "base/dtype.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static treadle_status read_temperature(const treadle_arguments *a, float *temperature_p) {
+  char *end;
+  *temperature_p = 1;
+  if (!a->temperature) return TREADLE_OK;
+  *temperature_p = strtof(a->temperature, &end);
+  if (*end || end == a->temperature || !(*temperature_p > 0) || !isfinite(*temperature_p))
+    return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number above 0",
+                        a->temperature);
+  return TREADLE_OK;
+}
+
+static void print(const treadle_engine_job *job, const treadle_arguments *a,
+                  const treadle_score_figures *f) {
+  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  double perplexity = f->predicted ? exp(f->nll / (double)f->predicted) : NAN;
+  char digest[32];
+  if (treadle_engine_get_info(job->engine, &info)) return;
+  snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
+  if (!a->json) {
+    fprintf(stderr, "%lld texts, %lld tokens, perplexity %.4f, %.0f tokens/s, digest %s\n",
+            (long long)f->texts, (long long)f->tokens, perplexity, (double)f->tokens / f->seconds, digest);
+    if (a->check)
+      fprintf(stderr, "checked %lld log-probabilities: %lld differ\n", (long long)f->checked,
+              (long long)f->different);
+    return;
+  }
+  treadle_json_out out = {.file = stdout};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "texts", f->texts);
+  treadle_json_out_int(&out, "tokens", f->tokens);
+  treadle_json_out_real(&out, "nll", f->nll);
+  treadle_json_out_real(&out, "perplexity", perplexity);
+  treadle_json_out_real(&out, "seconds", f->seconds);
+  treadle_json_out_real(&out, "tokens_per_second", f->seconds > 0 ? (double)f->tokens / f->seconds : 0);
+  treadle_json_out_text(&out, "layout", treadle_layout_text(job->layout));
+  treadle_json_out_text(&out, "dtype", treadle_dtype_name(info.dtype));
+  treadle_json_out_bool(&out, "exact", info.exact);
+  treadle_json_out_text(&out, "kernels", info.kernels);
+  treadle_json_out_int(&out, "checked", f->checked);
+  treadle_json_out_int(&out, "different", f->different);
+  treadle_json_out_text(&out, "digest", digest);
+  treadle_json_out_close(&out, '}');
+}
+
+int treadle_command_score(const treadle_arguments *a) {
+  treadle_engine_job job = {0};
+  treadle_score_lines_options options = {.struct_size = sizeof options,
+                                         .what = a->file,
+                                         .check = a->check != TREADLE_CHECK_NONE,
+                                         .answer = treadle_engine_job_answer,
+                                         .context = &job,
+                                         .watch = treadle_progress_watch};
+  treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
+  treadle_status status;
+  TRY(read_temperature(a, &options.temperature));
+  TRY(treadle_engine_job_read(&job, a->file));
+  TRY(treadle_engine_job_open(&job, a, "hf"));
+  TRY(treadle_engine_job_write(&job, a));
+  TRY(treadle_engine_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures));
+  TRY(treadle_engine_job_finish(&job, a));
+  treadle_progress_end();
+  print(&job, a, &figures);
+out:;
+  int exit_status = status              ? treadle_report_refusal("score", status)
+                    : figures.different ? TREADLE_EXIT_FAILED
+                                        : TREADLE_EXIT_OK;
+  treadle_engine_job_close(&job);
+  return treadle_finish_output("score", exit_status);
+}
