@@ -55,7 +55,9 @@ static void write_and_read(const treadle_requests_spec *spec, const treadle_scor
   const treadle_score_line *back = &again.items.items[0];
   need(back->input.token_count == line->input.token_count && back->logprob_count == line->logprob_count);
   need(memcmp(back->logprobs, line->logprobs, (size_t)line->logprob_count * sizeof *line->logprobs) == 0);
-  need(back->id.number == line->id.number && back->id.text.count == line->id.text.count);
+  need(back->id.text.count == line->id.text.count);
+  need(line->id.text.bytes ? memcmp(back->id.text.bytes, line->id.text.bytes, line->id.text.count) == 0
+                           : back->id.number == line->id.number);
   treadle_score_lines_release(&again);
   treadle_builder_release(&out);
 }
