@@ -193,6 +193,30 @@ static void test_plain(void **state) {
   assert_true(compared * 10 >= seeds * 8);
 }
 
+/* Equal logits, and a border of top-p that a sum meets, or just misses, in double: what numpy's running sum says. */
+static void test_borders(void **state) {
+  (void)state;
+  static const struct {
+    int64_t count;
+    double top_p;
+    int64_t kept;
+  } cases[] = {{4, 0.5, 2}, {10, 0.7, 7}, {50, 0.9, 46}, {8, 0.25, 2}, {2, 0.5, 1}, {5, 0.2, 1}};
+  const float logits[50] = {0};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    treadle_sampler *sampler;
+    treadle_candidates got;
+    treadle_sampling sampling;
+    treadle_sampling_default(&sampling);
+    sampling.top_p = cases[i].top_p;
+    const treadle_sampler_row row = {.logits = logits, .sampling = &sampling};
+    assert_ok(treadle_sampler_create(cases[i].count, &sampler));
+    assert_ok(treadle_sampler_keep(sampler, &row, &got));
+    assert_int_equal(got.count, cases[i].kept);
+    for (int64_t k = 0; k < got.count; k++) assert_int_equal(got.ids[k], k); /* the lower ids */
+    treadle_sampler_destroy(sampler);
+  }
+}
+
 /* ---- What must not matter ---- */
 
 enum { ROWS = 60, TOKENS = 500 };
@@ -317,8 +341,9 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),       cmocka_unit_test(test_order),
-                                     cmocka_unit_test(test_frequencies), cmocka_unit_test(test_pick),
-                                     cmocka_unit_test(test_refused),     cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),    cmocka_unit_test(test_borders),
+                                     cmocka_unit_test(test_order),    cmocka_unit_test(test_frequencies),
+                                     cmocka_unit_test(test_pick),     cmocka_unit_test(test_refused),
+                                     cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
