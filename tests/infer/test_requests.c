@@ -75,6 +75,20 @@ static void test_ids(void **state) {
   treadle_requests_release(&r);
 }
 
+static void test_own_seeds(void **state) {
+  (void)state;
+  treadle_requests r;
+  assert_ok(parse("{\"prompt\": \"a\"}\n{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"seed\": "
+                  "0}\n{\"prompt\": \"b\", \"seed\": -1}",
+                  &r));
+  const treadle_request *a = r.items.items;
+  assert_true(treadle_request_seed(&a[0], 0) != treadle_request_seed(&a[1], 0));
+  assert_true(treadle_request_seed(&a[0], 0) != treadle_request_seed(&a[0], 1));
+  assert_int_equal(treadle_request_seed(&a[2], 5), 0);
+  assert_false(a[3].sampling.has_seed); /* as vLLM has it */
+  treadle_requests_release(&r);
+}
+
 #define LINE(rest) "{\"prompt\": \"a\"}\n\n{\"prompt\": \"a\", " rest "}\n"
 
 static void test_refused(void **state) {
@@ -185,8 +199,9 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_read),    cmocka_unit_test(test_ids),
-                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_limits),
-                                     cmocka_unit_test(test_tokens),  cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_read),      cmocka_unit_test(test_ids),
+                                     cmocka_unit_test(test_own_seeds), cmocka_unit_test(test_refused),
+                                     cmocka_unit_test(test_limits),    cmocka_unit_test(test_tokens),
+                                     cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, setup, NULL);
 }
