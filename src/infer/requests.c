@@ -2,6 +2,7 @@
 #include "infer/requests.h"
 
 #include "infer/request_lines.h"
+#include "infer/uniform.h"
 
 #include <stdio.h>
 
@@ -54,6 +55,11 @@ void treadle_requests_release(treadle_requests *requests) {
   for (size_t i = 0; i < requests->items.count; i++) json_decref(requests->items.items[i].input.messages);
   treadle_array_release(&requests->items);
   treadle_arena_release(&requests->arena);
+}
+
+int64_t treadle_request_seed(const treadle_request *request, int64_t run_seed) {
+  return request->sampling.has_seed ? request->sampling.seed
+                                    : treadle_seed_of_request(run_seed, request->number);
 }
 
 treadle_status treadle_request_check_tokens(const treadle_requests_spec *spec,

@@ -69,6 +69,9 @@ treadle_status treadle_requests_parse(const treadle_requests_spec *spec, const c
                                       treadle_requests *requests_p);
 void treadle_requests_release(treadle_requests *requests);
 
+/* Its own seed, or one of the run's and its number: what its samples draw with. */
+int64_t treadle_request_seed(const treadle_request *request, int64_t run_seed);
+
 /* The same checks for a request that has been turned into tokens: ids in the vocabulary, at least one, and room for one new token
  * below max_len. */
 treadle_status treadle_request_check_tokens(const treadle_requests_spec *spec,

@@ -33,7 +33,7 @@ typedef struct treadle_sample_spec {
   const treadle_eos *eos;
   const int32_t *prompt; /* [prompt_count] */
   int64_t prompt_count;
-  int64_t seed;        /* the request's, or treadle_seed_of_request */
+  int64_t seed;        /* treadle_request_seed */
   int64_t index;       /* from 0 to n - 1 */
   int64_t most_tokens; /* new ones: what the model's length leaves; max_tokens where that is less */
 } treadle_sample_spec;

@@ -9,12 +9,10 @@
 #include <assert.h>
 #include <math.h>
 
-enum { LANES = 8 };
-
 struct treadle_sampler {
   int64_t vocabulary;
   double *logits, *weights; /* [vocabulary] */
-  int32_t *ids;             /* [vocabulary] */
+  int32_t *all, *ids;       /* [vocabulary] 0, 1, 2, ..; those that are left */
   treadle_candidate *work;  /* [vocabulary] to select and sort in */
 };
 
@@ -25,9 +23,11 @@ treadle_status treadle_sampler_create(int64_t vocabulary, treadle_sampler **samp
   *sampler = (treadle_sampler){.vocabulary = vocabulary,
                                .logits = treadle_alloc_array((size_t)vocabulary, sizeof *sampler->logits),
                                .weights = treadle_alloc_array((size_t)vocabulary, sizeof *sampler->weights),
+                               .all = treadle_alloc_array((size_t)vocabulary, sizeof *sampler->all),
                                .ids = treadle_alloc_array((size_t)vocabulary, sizeof *sampler->ids),
                                .work = treadle_alloc_array((size_t)vocabulary, sizeof *sampler->work)};
-  if (sampler->logits && sampler->weights && sampler->ids && sampler->work) {
+  if (sampler->logits && sampler->weights && sampler->all && sampler->ids && sampler->work) {
+    for (int64_t i = 0; i < vocabulary; i++) sampler->all[i] = (int32_t)i;
     *sampler_p = sampler;
     return TREADLE_OK;
   }
@@ -40,6 +40,7 @@ void treadle_sampler_destroy(treadle_sampler *sampler) {
   if (!sampler) return;
   treadle_free(sampler->logits);
   treadle_free(sampler->weights);
+  treadle_free(sampler->all);
   treadle_free(sampler->ids);
   treadle_free(sampler->work);
   treadle_free(sampler);
@@ -47,7 +48,7 @@ void treadle_sampler_destroy(treadle_sampler *sampler) {
 
 int64_t treadle_sampler_bytes(int64_t vocabulary) {
   return (int64_t)sizeof(treadle_sampler) +
-         vocabulary * (int64_t)(2 * sizeof(double) + sizeof(int32_t) + sizeof(treadle_candidate));
+         vocabulary * (int64_t)(2 * sizeof(double) + 2 * sizeof(int32_t) + sizeof(treadle_candidate));
 }
 
 /* ---- The row ---- */
@@ -58,31 +59,13 @@ static bool has_penalties(const treadle_sampler_row *row) {
          (s->repetition_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
 }
 
-/* Largest logit of the row; refused where it cannot be compared. */
-static treadle_status find_largest(const float *logits, int64_t count, float *largest_p) {
-  float lane[LANES], largest = -INFINITY;
-  int bad[LANES] = {0}, any = 0;
-  int64_t i = 0;
-  for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
-  for (; i + LANES <= count; i += LANES)
-    for (int k = 0; k < LANES; k++) {
-      float x = logits[i + k];
-      lane[k] = x > lane[k] ? x : lane[k];
-      bad[k] |= !(x < INFINITY);
-    }
-  for (int k = 0; i < count; i++, k++) {
-    lane[k] = logits[i] > lane[k] ? logits[i] : lane[k];
-    bad[k] |= !(logits[i] < INFINITY);
-  }
-  for (int k = 0; k < LANES; k++) {
-    largest = lane[k] > largest ? lane[k] : largest;
-    any |= bad[k];
-  }
-  for (i = 0; any && i < count; i++)
+/* Refused where its logits cannot be compared. */
+static treadle_status look_at(const float *logits, int64_t count, treadle_cut_stats *stats_p) {
+  *stats_p = treadle_cut_stats_of(logits, count);
+  for (int64_t i = 0; stats_p->has_bad && i < count; i++)
     if (!(logits[i] < INFINITY))
       REFUSE("the logit of token %lld is %s: weights or activations are not finite", (long long)i,
              isnan(logits[i]) ? "NaN" : "infinite");
-  *largest_p = largest;
   return TREADLE_OK;
 }
 
@@ -105,15 +88,12 @@ static void load_row(treadle_sampler *sampler, const treadle_sampler_row *row) {
   }
 }
 
-static treadle_status largest_of_loaded(const treadle_sampler *sampler, double *largest_p) {
-  double lane[LANES], largest = -INFINITY;
-  const double *x = sampler->logits;
-  int64_t i = 0;
-  for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
-  for (; i + LANES <= sampler->vocabulary; i += LANES)
-    for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-  for (int k = 0; i < sampler->vocabulary; i++, k++) lane[k] = x[i] > lane[k] ? x[i] : lane[k];
-  for (int k = 0; k < LANES; k++) largest = lane[k] > largest ? lane[k] : largest;
+/* Of the loaded row. Nothing but bans and penalties changes what was found before. */
+static treadle_status find_largest(const treadle_sampler *sampler, const treadle_sampler_row *row,
+                                   float before, double *largest_p) {
+  double largest = (double)before;
+  if (row->banned_count > 0 || has_penalties(row))
+    largest = treadle_cut_largest_of(sampler->logits, sampler->vocabulary);
   if (largest == -INFINITY)
     REFUSE("no token can be chosen: all logits are -inf, or their tokens are banned");
   if (largest == INFINITY) REFUSE("the penalties make a logit infinite");
@@ -123,84 +103,58 @@ static treadle_status largest_of_loaded(const treadle_sampler *sampler, double *
 
 /* ---- What is left ---- */
 
-/* Moves the tokens with logits from `border` on to the front. */
-static int64_t gather(treadle_sampler *sampler, double border) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < sampler->vocabulary; i++) {
-    if (!(sampler->logits[i] >= border && sampler->logits[i] > -INFINITY)) continue;
-    sampler->logits[count] = sampler->logits[i];
-    sampler->ids[count++] = (int32_t)i;
+/* Leaves the tokens with logits from `border` on, and above -inf. */
+static void cut_at(treadle_sampler *sampler, double border, treadle_cut_row *row) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < row->count; i++) {
+    double logit = row->logits[i];
+    if (!(logit >= border && logit > -INFINITY)) continue;
+    sampler->ids[kept] = (int32_t)i;
+    row->logits[kept++] = logit;
   }
-  return count;
+  row->ids = sampler->ids;
+  row->count = kept;
 }
 
-static void move(treadle_sampler *sampler, int64_t to, int64_t from) {
-  sampler->logits[to] = sampler->logits[from];
-  sampler->weights[to] = sampler->weights[from];
-  sampler->ids[to] = sampler->ids[from];
+static void give(const treadle_cut_row *row, treadle_candidates *candidates_p) {
+  *candidates_p = (treadle_candidates){.ids = row->ids,
+                                       .weights = row->weights,
+                                       .count = row->count,
+                                       .total = treadle_cut_sum(row->weights, row->count)};
 }
 
-/* The largest weight is 1: a probability is below min_p times the largest where its weight is below min_p. */
-static int64_t cut_min(treadle_sampler *sampler, int64_t count, double min_p) {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < count; i++)
-    if (sampler->weights[i] >= min_p) move(sampler, kept++, i);
-  return kept;
-}
-
-static int64_t cut_top_p(treadle_sampler *sampler, int64_t count, double largest,
-                         const treadle_sampling *s) {
-  treadle_cut_row row = {.logits = sampler->logits,
-                         .weights = sampler->weights,
-                         .ids = sampler->ids,
-                         .count = count,
-                         .largest = largest,
-                         .scale = 1 / s->temperature};
-  treadle_candidate first = treadle_cut_mass(&row, s->top_p, sampler->work);
-  int64_t kept = 0;
-  for (int64_t i = 0; i < count; i++)
-    if (sampler->logits[i] > first.logit ||
-        (sampler->logits[i] == first.logit && sampler->ids[i] <= first.id))
-      move(sampler, kept++, i);
-  return kept;
-}
-
-/* One token with the whole probability. */
-static void keep_one(treadle_sampler *sampler, int32_t id, treadle_candidates *candidates_p) {
-  sampler->ids[0] = id;
+/* The lowest id of the largest logit, with the whole probability. */
+static void keep_one(treadle_sampler *sampler, double largest, treadle_candidates *candidates_p) {
+  int64_t best = 0;
+  while (sampler->logits[best] != largest) best++;
   sampler->weights[0] = 1;
-  *candidates_p =
-      (treadle_candidates){.ids = sampler->ids, .weights = sampler->weights, .count = 1, .total = 1};
+  const treadle_cut_row row = {.weights = sampler->weights, .ids = &sampler->all[best], .count = 1};
+  give(&row, candidates_p);
 }
 
 treadle_status treadle_sampler_keep(treadle_sampler *sampler, const treadle_sampler_row *row,
                                     treadle_candidates *candidates_p) {
   const treadle_sampling *s = row->sampling;
+  treadle_cut_stats stats;
   treadle_status status;
-  float unused;
-  double largest = 0;
-  TRY(find_largest(row->logits, sampler->vocabulary, &unused));
+  double largest = 0, scale = 1 / s->temperature, border = -INFINITY;
+  TRY(look_at(row->logits, sampler->vocabulary, &stats));
   load_row(sampler, row);
-  TRY(largest_of_loaded(sampler, &largest));
+  TRY(find_largest(sampler, row, stats.largest, &largest));
   if (treadle_sampling_is_greedy(s)) {
-    int64_t best = 0;
-    while (sampler->logits[best] != largest) best++;
-    keep_one(sampler, (int32_t)best, candidates_p);
+    keep_one(sampler, largest, candidates_p);
     return TREADLE_OK;
   }
-  bool cuts_k = s->top_k > 0 && s->top_k < sampler->vocabulary;
-  double border = cuts_k ? treadle_cut_largest(sampler->logits, sampler->vocabulary, s->top_k,
-                                               (double *)(void *)sampler->work)
-                         : -INFINITY;
-  /* Min-p before top-k and top-k before min-p leave the same: one keeps all above a border, and so does the other. */
-  int64_t count = gather(sampler, border);
-  treadle_exponentials(sampler->weights, sampler->logits, largest, 1 / s->temperature, count);
-  if (s->min_p > 0) count = cut_min(sampler, count, s->min_p);
-  if (s->top_p < 1) count = cut_top_p(sampler, count, largest, s);
-  *candidates_p = (treadle_candidates){.ids = sampler->ids,
-                                       .weights = sampler->weights,
-                                       .count = count,
-                                       .total = treadle_cut_sum(sampler->weights, count)};
+  treadle_cut_row left = {sampler->logits, sampler->weights, sampler->all, sampler->vocabulary};
+  if (s->top_k > 0 && s->top_k < sampler->vocabulary)
+    border = treadle_cut_border(sampler->logits, left.count, s->top_k, (double *)(void *)sampler->work);
+  /* Min-p before top-k and top-k before min-p leave the same: each keeps all above a border. */
+  if (border > -INFINITY || stats.has_holes || row->banned_count > 0) cut_at(sampler, border, &left);
+  treadle_exponentials(left.weights, left.logits, largest, scale, left.count);
+  /* The largest weight is 1: a probability is below min_p times the largest where its weight is below min_p. */
+  if (s->min_p > 0) treadle_cut_below(&left, s->min_p, sampler->ids);
+  if (s->top_p < 1) treadle_cut_mass(&left, s->top_p, scale, sampler->ids, sampler->work);
+  give(&left, candidates_p);
 out:
   return status;
 }
@@ -232,12 +186,10 @@ treadle_status treadle_sampler_choose(treadle_sampler *sampler, const treadle_sa
   treadle_candidates candidates;
   treadle_status status;
   if (treadle_sampling_is_greedy(row->sampling) && !has_penalties(row) && row->banned_count == 0) {
-    float largest = 0;
-    int32_t best = 0;
-    TRY(find_largest(row->logits, sampler->vocabulary, &largest));
-    if (largest > -INFINITY) {
-      while (row->logits[best] != largest) best++;
-      *token_p = best;
+    treadle_cut_stats stats;
+    TRY(look_at(row->logits, sampler->vocabulary, &stats));
+    if (stats.largest > -INFINITY) {
+      *token_p = (int32_t)treadle_cut_first(row->logits, stats.largest);
       return TREADLE_OK;
     }
   }

@@ -3,17 +3,63 @@
  * Top-k: one pass keeps the values above the largest border known so far; when their buffer is full, a selection leaves the k
  * largest, and the border rises. With few candidates nearly all values cost one comparison.
  *
- * Top-p: candidates fall into buckets by their distance to the largest logit. Whole buckets are dropped from the far end, as long as
- * their sum allows; the one in which the border lies is sorted. */
+ * Top-p: weights so small that all of them together may be dropped are dropped first: of a vocabulary few are left. Those fall into
+ * buckets by logit; whole buckets are dropped from the low end, as long as their sum allows, and the one in which the border
+ * lies is sorted. */
 #include "infer/sampler_cut.h"
 
 #include "base/hash.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
-enum { SPARE = 1024, BUCKETS = 2048, BUCKETS_OF_ONE = 32, LANES = 8 };
+enum { SPARE = 1024, BUCKETS = 2048, LANES = 8 };
+#define MOST_DISTANCE 64.0 /* of buckets: weights are below 2^-92 */
+
+/* ---- Looking through a row ---- */
+
+static void look_at_some(const float *x, int count, float *lane, int *bad, int *hole) {
+  for (int k = 0; k < count; k++) {
+    lane[k] = x[k] > lane[k] ? x[k] : lane[k];
+    bad[k] |= !(x[k] < INFINITY);
+    hole[k] |= x[k] == -INFINITY;
+  }
+}
+
+treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count) {
+  float lane[LANES];
+  int bad[LANES] = {0}, hole[LANES] = {0};
+  int64_t i = 0;
+  treadle_cut_stats stats = {.largest = -INFINITY};
+  for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
+  for (; i + LANES <= count; i += LANES) look_at_some(logits + i, LANES, lane, bad, hole);
+  look_at_some(logits + i, (int)(count - i), lane, bad, hole);
+  for (int k = 0; k < LANES; k++) {
+    stats.largest = lane[k] > stats.largest ? lane[k] : stats.largest;
+    stats.has_bad |= bad[k];
+    stats.has_holes |= hole[k];
+  }
+  return stats;
+}
+
+double treadle_cut_largest_of(const double *logits, int64_t count) {
+  double lane[LANES], largest = -INFINITY;
+  int64_t i = 0;
+  for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
+  for (; i + LANES <= count; i += LANES)
+    for (int k = 0; k < LANES; k++) lane[k] = logits[i + k] > lane[k] ? logits[i + k] : lane[k];
+  for (; i < count; i++) lane[0] = logits[i] > lane[0] ? logits[i] : lane[0];
+  for (int k = 0; k < LANES; k++) largest = lane[k] > largest ? lane[k] : largest;
+  return largest;
+}
+
+int64_t treadle_cut_first(const float *logits, float value) {
+  int64_t i = 0;
+  while (logits[i] != value) i++;
+  return i;
+}
+
+/* ---- Top-k ---- */
 
 /* Puts the k-th largest at work[k - 1], those that are not smaller before it. The choice of pivots changes no result. */
 static void select_largest(double *work, int64_t count, int64_t k) {
@@ -39,7 +85,7 @@ static void select_largest(double *work, int64_t count, int64_t k) {
   }
 }
 
-double treadle_cut_largest(const double *values, int64_t count, int64_t k, double *work) {
+double treadle_cut_border(const double *values, int64_t count, int64_t k, double *work) {
   int64_t room = 2 * k + SPARE, kept = 0;
   double border = -INFINITY;
   for (int64_t i = 0; i < count; i++) {
@@ -54,6 +100,8 @@ double treadle_cut_largest(const double *values, int64_t count, int64_t k, doubl
   select_largest(work, kept, k);
   return work[k - 1];
 }
+
+/* ---- Sums ---- */
 
 double treadle_cut_sum_block(const double *weights, int64_t count) {
   double lane[LANES] = {0};
@@ -74,6 +122,20 @@ double treadle_cut_sum(const double *weights, int64_t count) {
   return sum;
 }
 
+void treadle_cut_below(treadle_cut_row *row, double least, int32_t *ids) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < row->count; i++) {
+    double weight = row->weights[i], logit = row->logits[i];
+    bool stays = weight >= least;
+    ids[kept] = row->ids[i];
+    row->logits[kept] = logit;
+    row->weights[kept] = weight;
+    kept += stays; /* no branch: where weights are random the processor would guess wrong */
+  }
+  row->ids = ids;
+  row->count = kept;
+}
+
 /* ---- Top-p ---- */
 
 /* Ascending logits; of equal ones, descending ids. */
@@ -83,38 +145,71 @@ static int compare(const void *left, const void *right) {
   return (a->id < b->id) - (a->id > b->id);
 }
 
-static int bucket_of(const treadle_cut_row *row, int64_t i) {
-  double distance = (row->largest - row->logits[i]) * row->scale * BUCKETS_OF_ONE;
-  return distance < BUCKETS - 1 ? (int)distance : BUCKETS - 1;
+/* Which bucket a logit falls into: bucket 0 has the largest. */
+typedef struct treadle_cut_buckets {
+  double largest, step; /* step: buckets of one logit */
+} treadle_cut_buckets;
+
+static int bucket_of(const treadle_cut_buckets *buckets, double logit) {
+  double place = (buckets->largest - logit) * buckets->step;
+  return place < BUCKETS - 1 ? (int)place : BUCKETS - 1;
 }
 
-/* The bucket with the border. *below_p: the sum of probabilities that lie behind it. */
-static int find_bucket(const treadle_cut_row *row, double total, double most, double *below_p) {
-  double mass[BUCKETS] = {0};
-  bool filled[BUCKETS] = {0};
-  for (int64_t i = 0; i < row->count; i++) {
-    int bucket = bucket_of(row, i);
-    mass[bucket] += row->weights[i];
-    filled[bucket] = true;
+static treadle_cut_buckets make_buckets(const treadle_cut_row *row, double scale) {
+  double largest = row->logits[0], least = row->logits[0];
+  for (int64_t i = 1; i < row->count; i++) {
+    largest = row->logits[i] > largest ? row->logits[i] : largest;
+    least = row->logits[i] < least ? row->logits[i] : least;
   }
-  double below = 0;
-  int bucket = BUCKETS - 1;
-  while (bucket > 0 && (!filled[bucket] || (below + mass[bucket]) / total <= most)) below += mass[bucket--];
-  *below_p = below / total;
-  return bucket; /* bucket 0 has the largest */
+  double distance = (largest - least) * scale < MOST_DISTANCE ? largest - least : MOST_DISTANCE / scale;
+  return (treadle_cut_buckets){largest, distance > 0 ? (BUCKETS - 1) / distance : 0};
 }
 
-treadle_candidate treadle_cut_mass(const treadle_cut_row *row, double top_p, treadle_candidate *work) {
-  double total = treadle_cut_sum(row->weights, row->count), most = 1 - top_p, sum = 0;
-  int border = find_bucket(row, total, most, &sum);
+/* The bucket with the border. *below_p: the sum of the weights below it, to begin with that of those dropped before. */
+static int find_bucket(const treadle_cut_row *row, const treadle_cut_buckets *buckets, double most,
+                       double *below_p) {
+  double mass[BUCKETS] = {0};
+  for (int64_t i = 0; i < row->count; i++) mass[bucket_of(buckets, row->logits[i])] += row->weights[i];
+  int bucket = BUCKETS - 1;
+  while (bucket > 0 && *below_p + mass[bucket] <= most) *below_p += mass[bucket--];
+  return bucket;
+}
+
+/* The first that stays. */
+static treadle_candidate find_first(const treadle_cut_row *row, double total, double top_p, double dropped,
+                                    const treadle_cut_buckets *buckets, treadle_candidate *work) {
+  double most = 1 - top_p, below = dropped;
+  int border = find_bucket(row, buckets, most * total, &below);
   int64_t count = 0;
   for (int64_t i = 0; i < row->count; i++)
-    if (bucket_of(row, i) == border)
+    if (bucket_of(buckets, row->logits[i]) == border)
       work[count++] = (treadle_candidate){row->logits[i], row->ids[i], row->weights[i]};
   qsort(work, (size_t)count, sizeof *work, compare);
+  double sum = below / total;
   for (int64_t i = 0; i < count - 1; i++) {
     sum += work[i].weight / total;
     if (!(sum <= most)) return work[i];
   }
   return work[count - 1];
+}
+
+void treadle_cut_mass(treadle_cut_row *row, double top_p, double scale, int32_t *ids,
+                      treadle_candidate *work) {
+  double total = treadle_cut_sum(row->weights, row->count);
+  /* So many weights of this size are half of what may be dropped. */
+  double small = (1 - top_p) * total / (2 * (double)row->count);
+  int64_t count = row->count;
+  treadle_cut_below(row, small, ids);
+  double dropped = row->count == count ? 0 : total - treadle_cut_sum(row->weights, row->count);
+  treadle_cut_buckets buckets = make_buckets(row, scale);
+  treadle_candidate first = find_first(row, total, top_p, dropped, &buckets, work);
+  int64_t kept = 0;
+  for (int64_t i = 0; i < row->count; i++) {
+    double logit = row->logits[i];
+    if (!(logit > first.logit || (logit == first.logit && ids[i] <= first.id))) continue;
+    ids[kept] = ids[i];
+    row->logits[kept] = logit;
+    row->weights[kept++] = row->weights[i];
+  }
+  row->count = kept;
 }

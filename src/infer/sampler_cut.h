@@ -1,7 +1,8 @@
-/* Where top-k and top-p cut a row, without sorting it: parts of the sampler. */
+/* Parts of the sampler: looking through rows, and where top-k and top-p cut them without sorting. */
 #ifndef TREADLE_INFER_SAMPLER_CUT_H
 #define TREADLE_INFER_SAMPLER_CUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct treadle_candidate {
@@ -10,8 +11,19 @@ typedef struct treadle_candidate {
   double weight;
 } treadle_candidate;
 
+/* What one look at a row finds. Lanes of vectors are compared alike, so that NaN is found wherever it stands. */
+typedef struct treadle_cut_stats {
+  float largest;
+  bool has_bad;   /* NaN or +inf */
+  bool has_holes; /* -inf */
+} treadle_cut_stats;
+treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count);
+double treadle_cut_largest_of(const double *logits, int64_t count);
+/* The first that is `value`, which is there. */
+int64_t treadle_cut_first(const float *logits, float value);
+
 /* The k-th largest of `count` values, 1 <= k <= count; -inf where fewer are above it. work: [count]. */
-double treadle_cut_largest(const double *values, int64_t count, int64_t k, double *work);
+double treadle_cut_border(const double *values, int64_t count, int64_t k, double *work);
 
 /* The sum of weights in fixed blocks, and the sum of one block of at most TREADLE_CUT_BLOCK. */
 enum { TREADLE_CUT_BLOCK = 64 };
@@ -20,14 +32,17 @@ double treadle_cut_sum_block(const double *weights, int64_t count);
 
 /* Candidates of a row with ascending ids; weights[i] = e^((logits[i] - largest) * scale). */
 typedef struct treadle_cut_row {
-  const double *logits, *weights; /* [count] */
-  const int32_t *ids;             /* [count] */
+  double *logits, *weights; /* [count] */
+  const int32_t *ids;       /* [count] */
   int64_t count;
-  double largest, scale;
 } treadle_cut_row;
 
-/* The first candidate that top-p keeps, in the order of ascending logits and descending ids: those before it have probabilities
- * whose sum is at most 1 - top_p. work: [count]. */
-treadle_candidate treadle_cut_mass(const treadle_cut_row *row, double top_p, treadle_candidate *work);
+/* Leaves those with weights from `least` on; ids go to `ids`, which may be the row's. */
+void treadle_cut_below(treadle_cut_row *row, double least, int32_t *ids);
+
+/* Leaves what top_p leaves: in the order of ascending logits and descending ids the first are dropped, as long as the sum of their
+ * probabilities is at most 1 - top_p; the last stays. scale: of the weights. work: [count]. */
+void treadle_cut_mass(treadle_cut_row *row, double top_p, double scale, int32_t *ids,
+                      treadle_candidate *work);
 
 #endif

@@ -129,6 +129,21 @@ static void builder_builds(void **state) {
   assert_false(builder.failed);
 }
 
+static void builder_takes_bytes(void **state) {
+  (void)state;
+  treadle_builder builder = {0};
+  treadle_builder_add_bytes(&builder, "a\0b", 3);
+  treadle_builder_add(&builder, "c");
+  treadle_builder_add_bytes(&builder, NULL, 0);
+  assert_int_equal(builder.length, 4);
+  assert_memory_equal(builder.text, "a\0bc", 5);
+  treadle_alloc_fail_at(1);
+  for (int i = 0; i < 100 && !builder.failed; i++) treadle_builder_add_bytes(&builder, "0123456789", 10);
+  treadle_alloc_fail_at(0);
+  assert_true(builder.failed);
+  treadle_builder_release(&builder);
+}
+
 static void clocks_run(void **state) {
   (void)state;
   double wall = treadle_clock_seconds(), processor = treadle_clock_processor_seconds();
@@ -144,8 +159,9 @@ static void clocks_run(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),        cmocka_unit_test(sizes),
-                                     cmocka_unit_test(sizes_as_text),  cmocka_unit_test(distances),
-                                     cmocka_unit_test(builder_builds), cmocka_unit_test(clocks_run)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(numbers),   cmocka_unit_test(sizes),          cmocka_unit_test(sizes_as_text),
+      cmocka_unit_test(distances), cmocka_unit_test(builder_builds), cmocka_unit_test(builder_takes_bytes),
+      cmocka_unit_test(clocks_run)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,7 @@ static size_t mutate(uint8_t *bytes, size_t count, treadle_random *random) {
 int main(int argc, char **argv) {
   static uint8_t bytes[MOST_BYTES];
   long mutations = argc > 2 ? atol(argv[2]) : (long)test_seeds(1000), seed = argc > 3 ? atol(argv[3]) : 1;
-  static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGALRM};
+  static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM};
   for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], died);
   if (argc > 1) read_corpus(argv[1]);
   if (input_count == 0) {

@@ -193,6 +193,30 @@ static void test_plain(void **state) {
   assert_true(compared * 10 >= seeds * 8);
 }
 
+/* Equal logits, and a border of top-p that a sum meets, or just misses, in double: what numpy's running sum says. */
+static void test_borders(void **state) {
+  (void)state;
+  static const struct {
+    int64_t count;
+    double top_p;
+    int64_t kept;
+  } cases[] = {{4, 0.5, 2}, {10, 0.7, 7}, {50, 0.9, 46}, {8, 0.25, 2}, {2, 0.5, 1}, {5, 0.2, 1}};
+  const float logits[50] = {0};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    treadle_sampler *sampler;
+    treadle_candidates got;
+    treadle_sampling sampling;
+    treadle_sampling_default(&sampling);
+    sampling.top_p = cases[i].top_p;
+    const treadle_sampler_row row = {.logits = logits, .sampling = &sampling};
+    assert_ok(treadle_sampler_create(cases[i].count, &sampler));
+    assert_ok(treadle_sampler_keep(sampler, &row, &got));
+    assert_int_equal(got.count, cases[i].kept);
+    for (int64_t k = 0; k < got.count; k++) assert_int_equal(got.ids[k], k); /* the lower ids */
+    treadle_sampler_destroy(sampler);
+  }
+}
+
 /* ---- What must not matter ---- */
 
 enum { ROWS = 60, TOKENS = 500 };
@@ -221,6 +245,38 @@ static void test_order(void **state) {
   }
   treadle_sampler_destroy(mine);
   treadle_sampler_destroy(others);
+}
+
+/* Candidates, weights and tokens of 400 rows, in one number: the same from each compiler, with each set of instructions. */
+static void test_bits(void **state) {
+  (void)state;
+  enum { MANY = 6400 };
+  static const double temperatures[] = {1, 0.7, 1.3, 100};
+  static float logits[MANY];
+  treadle_random random = {.state = 1};
+  treadle_sampler *sampler;
+  treadle_candidates c;
+  treadle_sampling s;
+  uint64_t hash = 0;
+  assert_ok(treadle_sampler_create(MANY, &sampler));
+  treadle_sampling_default(&s);
+  for (int i = 0; i < 400; i++) {
+    for (int k = 0; k < MANY; k++) {
+      double bell = between(&random, -1, 1);
+      bell += between(&random, -1, 1);
+      logits[k] = (float)(3 * (bell + between(&random, -1, 1)));
+    }
+    s.temperature = temperatures[i % 4];
+    s.top_k = i % 3 ? 0 : 50;
+    s.top_p = i % 5 ? 0.9 : 1;
+    s.min_p = i % 7 ? 0 : 0.02;
+    assert_ok(treadle_sampler_keep(sampler, &(treadle_sampler_row){.logits = logits, .sampling = &s}, &c));
+    hash = treadle_hash_more(hash, treadle_hash_bytes(c.ids, (size_t)c.count * sizeof *c.ids, 0));
+    hash = treadle_hash_more(hash, treadle_hash_bytes(c.weights, (size_t)c.count * sizeof *c.weights, 0));
+    hash = treadle_hash_more(hash, (uint64_t)treadle_sampler_pick(&c, treadle_uniform(0, 0, i)));
+  }
+  if (hash != UINT64_C(0xd6efb17b54ae4dbf)) fail_msg("the hash is %016llx", (unsigned long long)hash);
+  treadle_sampler_destroy(sampler);
 }
 
 /* A few banned tokens, the rest as often as probabilities say: chi-square with 7 degrees of freedom, 1 in 10,000 above 29.9. */
@@ -317,7 +373,8 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),       cmocka_unit_test(test_order),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plain),       cmocka_unit_test(test_borders),
+                                     cmocka_unit_test(test_order),       cmocka_unit_test(test_bits),
                                      cmocka_unit_test(test_frequencies), cmocka_unit_test(test_pick),
                                      cmocka_unit_test(test_refused),     cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
