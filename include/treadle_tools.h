@@ -206,6 +206,19 @@ typedef struct treadle_limit_info {
 /* A limit on the memory of this process, counted as treadle_switch_create counts it. */
 treadle_status treadle_machine_limit(treadle_limit_kind pattern, treadle_limit_info *info_p);
 
+typedef struct treadle_kernel_info {
+  size_t struct_size;
+  const char *name;  /* "plain", "avx2", ...: what --kernels takes */
+  const char *needs; /* of the processor */
+  bool usable;       /* on this machine */
+  const char *lacks; /* why not, "" where it is */
+} treadle_kernel_info;
+
+/* The kernels of this library, ways of computing products of activations and weights, and facts about kernel number `kernel`, from
+ * 0. Of those that this machine can run the last is the default. The texts are never freed. Refused: a number out of range. */
+int32_t treadle_machine_kernel_count(void);
+treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_p);
+
 /* Initialises MPI unless that is done already, so that its errors are returned and do not end the process. A process without a
  * launcher is rank 0 of 1. The ranks then meet with treadle_group_mpi. Both functions are collective. treadle_mpi_stop finalises MPI and
  * waits for the other ranks: do not call it after a switch has failed. */

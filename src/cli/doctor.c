@@ -178,6 +178,18 @@ static void ask_cores(doctor_answer *answer) {
   if (usable == 1) SAY(answer->advice, "more ranks than cores work, but take turns");
 }
 
+/* What products can be computed by; the last is the one that is taken. */
+static void ask_kernels(doctor_answer *answer) {
+  size_t used = 0;
+  for (int32_t i = 0; i < treadle_machine_kernel_count(); i++) {
+    treadle_kernel_info kernel = TREADLE_INIT(treadle_kernel_info);
+    if (treadle_machine_kernel(i, &kernel) != TREADLE_OK || used >= sizeof answer->found) continue;
+    used += (size_t)snprintf(answer->found + used, sizeof answer->found - used, "%s%s%s%s%s",
+                             used ? ", " : "", kernel.name,
+                             kernel.usable ? "" : " (not here: ", kernel.lacks, kernel.usable ? "" : ")");
+  }
+}
+
 static const char *const lacking = "treadle plan --model ... says what a switch takes on each rank";
 
 static treadle_limit_info limit_of(treadle_limit_kind kind) {
@@ -240,10 +252,26 @@ static const struct {
     {"pidfd", ask_pidfd},
     {"huge pages", ask_huge_pages},
     {"cores", ask_cores},
+    {"kernels", ask_kernels},
     {"memory", ask_memory},
     {"control group", ask_control_group},
     {"addresses", ask_addresses},
 };
+
+static void print_kernels(treadle_json_out *out) {
+  treadle_json_out_open(out, "kernels", '[');
+  for (int32_t i = 0; i < treadle_machine_kernel_count(); i++) {
+    treadle_kernel_info kernel = TREADLE_INIT(treadle_kernel_info);
+    if (treadle_machine_kernel(i, &kernel) != TREADLE_OK) continue;
+    treadle_json_out_open(out, NULL, '{');
+    treadle_json_out_text(out, "name", kernel.name);
+    treadle_json_out_text(out, "needs", kernel.needs);
+    treadle_json_out_bool(out, "usable", kernel.usable);
+    treadle_json_out_text(out, "lacks", kernel.usable ? NULL : kernel.lacks);
+    treadle_json_out_close(out, '}');
+  }
+  treadle_json_out_close(out, ']');
+}
 
 int treadle_command_doctor(const treadle_arguments *arguments) {
   static const char *const level_texts[] = {"ok", "warn", "missing"};
@@ -271,6 +299,7 @@ int treadle_command_doctor(const treadle_arguments *arguments) {
   }
   if (arguments->json) {
     treadle_json_out_close(&out, ']');
+    print_kernels(&out);
     treadle_json_out_text(&out, "worst", level_texts[worst]);
     treadle_json_out_close(&out, '}');
   }

@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,prfchw")))
+#define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw")))
 #define AMX_PART AMX_CODE __attribute__((always_inline)) static inline
 
 enum {
@@ -155,79 +155,37 @@ AMX_CODE static void set_shape(int64_t first, int64_t second, int64_t width) {
   _tile_loadconfig(&s);
 }
 
-/* What is multiplied for one leaf of a panel and one or two blocks of x, and what is fetched meanwhile. */
-typedef struct operands {
-  const char *w[2];          /* of each tile of weights, NULL: there is no second one */
-  const char *x[2];          /* of each block, NULL: no second one */
-  int64_t w_stride;          /* bytes, as all below */
-  int64_t x_stride, x_bytes; /* of a row of a tile, and of a tile */
-  int64_t steps, last;       /* where the last step of weights begins */
-  int64_t ahead, ahead_rows; /* rows that come later, from w[0] on */
-  char *y;                   /* where sums will go: rows, bytes of each, stride */
-  int64_t y_rows, y_bytes, y_stride;
-} operands;
-
-/* A line of each row to come, and some of the lines that will be written. */
-AMX_PART void fetch(const operands *o, int64_t step, int64_t at) {
-  const char *w = o->w[0] + o->ahead + at;
-  for (int64_t row = 0; row < o->ahead_rows; row++) _mm_prefetch(w + row * o->w_stride, _MM_HINT_T1);
-  for (int64_t row = o->y_rows * step / o->steps; row < o->y_rows * (step + 1) / o->steps; row++)
-    for (int64_t byte = 0; byte < o->y_bytes; byte += LINE)
-      __builtin_prefetch(o->y + row * o->y_stride + byte, 1);
-}
-
-AMX_PART void multiply(const operands *o, bool two_rows, bool two_blocks) {
-  _tile_zero(0);
-  if (two_blocks) _tile_zero(1);
-  if (two_rows) _tile_zero(2);
-  if (two_rows && two_blocks) _tile_zero(3);
-  for (int64_t step = 0; step < o->steps; step++) {
-    int64_t at = step + 1 < o->steps ? step * LINE : o->last, x_at = step * o->x_bytes;
-    _tile_loadd(4, o->w[0] + at, (size_t)o->w_stride);
-    _tile_loadd(6, o->x[0] + x_at, (size_t)o->x_stride);
-    _tile_dpbf16ps(0, 4, 6);
-    if (two_blocks) _tile_loadd(7, o->x[1] + x_at, (size_t)o->x_stride);
-    if (two_blocks) _tile_dpbf16ps(1, 4, 7);
-    if (two_rows) _tile_loadd(5, o->w[1] + at, (size_t)o->w_stride);
-    if (two_rows) _tile_dpbf16ps(2, 5, 6);
-    if (two_rows && two_blocks) _tile_dpbf16ps(3, 5, 7);
-    fetch(o, step, at);
-  }
-}
-
-/* ---- Sums of leaves ---- */
+/* ---- Sums ---- */
 
 typedef struct sums {
   float of[4][SIDE][SIDE]; /* [tile of y][row of weights][row of x] */
 } sums;
 
-AMX_PART void multiply_into(sums *to, const operands *o) {
-  if (o->w[1] && o->x[1])
-    multiply(o, true, true);
-  else if (o->w[1])
-    multiply(o, true, false);
-  else if (o->x[1])
-    multiply(o, false, true);
-  else
-    multiply(o, false, false);
-  _tile_stored(0, to->of[0], LINE);
-  if (o->x[1]) _tile_stored(1, to->of[1], LINE);
-  if (o->w[1]) _tile_stored(2, to->of[2], LINE);
-  if (o->w[1] && o->x[1]) _tile_stored(3, to->of[3], LINE);
-}
+/* Sums that are done and go to y, tile by tile, while others are computed. */
+typedef struct pending {
+  sums *sums;
+  float *y;
+  int64_t rows, columns; /* of y, up to 32 each */
+  int tile;              /* the next one, 4: none is left */
+} pending;
 
-AMX_CODE static void add_tile(float top[SIDE][SIDE], float sum[SIDE][SIDE]) {
-  for (int row = 0; row < SIDE; row++)
-    _mm512_store_ps(top[row], _mm512_add_ps(_mm512_load_ps(top[row]), _mm512_load_ps(sum[row])));
-}
+typedef sums stack[TREADLE_LEAF_HEIGHT_MAX];
 
-/* Tiles that are not in use are not added: they hold anything. */
-AMX_CODE static void add_sums(sums *top, sums *sum, const operands *o) {
-  add_tile(top->of[0], sum->of[0]);
-  if (o->x[1]) add_tile(top->of[1], sum->of[1]);
-  if (o->w[1]) add_tile(top->of[2], sum->of[2]);
-  if (o->w[1] && o->x[1]) add_tile(top->of[3], sum->of[3]);
-}
+/* What one part of a product has to do: where it is. */
+typedef struct job {
+  const treadle_gemm_product *p;
+  form f;
+  treadle_gemm_panel panel;
+  int64_t ahead,
+      ahead_rows;      /* bytes to the rows of the next panel that are fetched in this turn; how many */
+  int64_t block, rows; /* of x, the first of one or two blocks; rows in them */
+  bool two_tiles, two_blocks; /* of weights; of x */
+  int32_t leaf;               /* of the range */
+  float *y;                   /* of the node, the first row and column */
+  stack *stacks;              /* two, used by turns, since what is pending lies in the other one */
+  int which;
+  pending pending;
+} job;
 
 /* A tile of y, turned, to `rows` rows and `columns` columns. */
 AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE], int64_t rows,
@@ -242,80 +200,137 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
     if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
 }
 
+static void write_pending(pending *w, int64_t stride) {
+  int64_t row = w->tile % 2 * SIDE, column = w->tile / 2 * SIDE;
+  int64_t rows = treadle_gemm_least(w->rows - row, SIDE);
+  int64_t columns = treadle_gemm_least(w->columns - column, SIDE);
+  if (rows > 0 && columns > 0)
+    write_tile(w->y + row * stride + column, stride, w->sums->of[w->tile], rows, columns);
+  w->tile++;
+}
+
+static void write_all_pending(job *j) {
+  while (j->pending.tile < 4) write_pending(&j->pending, j->p->stride);
+}
+
+AMX_CODE static void add_tile(float top[SIDE][SIDE], float sum[SIDE][SIDE]) {
+  for (int row = 0; row < SIDE; row++)
+    _mm512_store_ps(top[row], _mm512_add_ps(_mm512_load_ps(top[row]), _mm512_load_ps(sum[row])));
+}
+
+/* Tiles that are not in use are not added: they hold anything. */
+AMX_CODE static void add_sums(sums *top, sums *sum, const job *j) {
+  add_tile(top->of[0], sum->of[0]);
+  if (j->two_blocks) add_tile(top->of[1], sum->of[1]);
+  if (j->two_tiles) add_tile(top->of[2], sum->of[2]);
+  if (j->two_tiles && j->two_blocks) add_tile(top->of[3], sum->of[3]);
+}
+
+/* ---- A leaf of a panel and one or two blocks of x ---- */
+
+/* What is not arithmetic: a line of each of the rows to come, and sums that are done. */
+AMX_PART void do_beside(job *j, int64_t step, const char *ahead) {
+  for (int64_t row = 0; row < j->ahead_rows; row++)
+    _mm_prefetch(ahead + row * j->panel.stride, _MM_HINT_T1);
+  if (j->pending.tile < 4 && step * 4 >= j->pending.tile * j->f.steps)
+    write_pending(&j->pending, j->p->stride);
+}
+
+AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
+  const char *x = (const char *)j->p->packed + j->block * j->f.block_bytes + j->leaf * j->f.leaf_bytes;
+  const char *x2 = x + j->f.block_bytes;
+  const char *w = j->panel.weights + (int64_t)j->leaf * j->p->inner.leaf * (int64_t)sizeof(uint16_t);
+  const char *w2 = w + SIDE * j->panel.stride;
+  const size_t w_row = (size_t)j->panel.stride, x_row = (size_t)j->f.width * sizeof(float);
+  const int64_t last = ((int64_t)j->p->inner.leaf - STEP) * (int64_t)sizeof(uint16_t);
+  _tile_zero(0);
+  if (two_blocks) _tile_zero(1);
+  if (two_tiles) _tile_zero(2);
+  if (two_tiles && two_blocks) _tile_zero(3);
+  for (int64_t step = 0; step < j->f.steps; step++) {
+    int64_t at = treadle_gemm_least(step * LINE, last), x_at = step * j->f.tile_bytes;
+    _tile_loadd(4, w + at, w_row);
+    _tile_loadd(6, x + x_at, x_row);
+    _tile_dpbf16ps(0, 4, 6);
+    if (two_blocks) _tile_loadd(7, x2 + x_at, x_row);
+    if (two_blocks) _tile_dpbf16ps(1, 4, 7);
+    if (two_tiles) _tile_loadd(5, w2 + at, w_row);
+    if (two_tiles) _tile_dpbf16ps(2, 5, 6);
+    if (two_tiles && two_blocks) _tile_dpbf16ps(3, 5, 7);
+    do_beside(j, step, w + j->ahead + at);
+  }
+  _tile_stored(0, to->of[0], LINE);
+  if (two_blocks) _tile_stored(1, to->of[1], LINE);
+  if (two_tiles) _tile_stored(2, to->of[2], LINE);
+  if (two_tiles && two_blocks) _tile_stored(3, to->of[3], LINE);
+}
+
+AMX_CODE static void multiply_leaf(job *j, sums *to) {
+  if (j->two_tiles && j->two_blocks)
+    multiply(j, to, true, true);
+  else if (j->two_tiles)
+    multiply(j, to, true, false);
+  else if (j->two_blocks)
+    multiply(j, to, false, true);
+  else
+    multiply(j, to, false, false);
+}
+
 /* ---- The product ---- */
 
-static void write_sums(sums *s, float *y, int64_t stride, int64_t rows, int64_t columns) {
-  for (int i = 0; i < 2; i++)
-    for (int j = 0; j < 2; j++) {
-      int64_t rows_left = treadle_gemm_least(rows - j * SIDE, SIDE);
-      int64_t columns_left = treadle_gemm_least(columns - i * SIDE, SIDE);
-      if (rows_left > 0 && columns_left > 0)
-        write_tile(y + j * SIDE * stride + i * SIDE, stride, s->of[2 * i + j], rows_left, columns_left);
-    }
-}
-
-/* A panel and one or two blocks of x, from number `block` on; the last of `turns` of this panel, turn by turn, has fetched all of
- * the next panel. */
-AMX_CODE static void run_blocks(const treadle_gemm_product *p, const form *f,
-                                const treadle_gemm_panel *panel, int64_t block, int64_t turn,
-                                int64_t turns) {
-  _Alignas(64) sums stack[TREADLE_LEAF_HEIGHT_MAX];
+/* The panel and one or two blocks of x. */
+AMX_CODE static void run_blocks(job *j) {
+  const treadle_gemm_product *p = j->p;
   int32_t height = 0;
-  float *y = p->y + block * f->width * p->stride + panel->column;
-  int64_t rows = treadle_gemm_least(p->rows - block * f->width, 2 * f->width);
-  int64_t next = treadle_gemm_least(panel->next, PANEL), from = next * turn / turns;
-  const char *x = (const char *)p->packed + block * f->block_bytes, *w = panel->weights;
-  operands o = {.w_stride = panel->stride,
-                .x_stride = f->width * (int64_t)sizeof(float),
-                .x_bytes = f->tile_bytes,
-                .steps = f->steps,
-                .last = step_at(p->inner, f->steps - 1) * (int64_t)sizeof(uint16_t),
-                .ahead = (PANEL + from) * panel->stride,
-                .ahead_rows = next * (turn + 1) / turns - from,
-                .y = (char *)y,
-                .y_rows = rows,
-                .y_stride = p->stride * (int64_t)sizeof(float),
-                .y_bytes = panel->rows * (int64_t)sizeof(float)};
-  for (int32_t leaf = 0; leaf < p->inner.range.leaves; leaf++) {
-    treadle_leaf_step step = treadle_leaf_step_of(p->inner.range, p->inner.range.first + leaf);
-    o.w[0] = w + leaf * (int64_t)p->inner.leaf * (int64_t)sizeof(uint16_t);
-    o.w[1] = panel->rows > SIDE ? o.w[0] + SIDE * panel->stride : NULL;
-    o.x[0] = x + leaf * f->leaf_bytes;
-    o.x[1] = rows > f->width ? o.x[0] + f->block_bytes : NULL;
-    multiply_into(&stack[height], &o);
-    o.y_rows = 0;
-    for (; step.merges > 0; step.merges--, height--) add_sums(&stack[height - 1], &stack[height], &o);
+  j->y = p->y + j->block * j->f.width * p->stride + j->panel.column;
+  j->rows = treadle_gemm_least(p->rows - j->block * j->f.width, 2 * j->f.width);
+  j->two_tiles = j->panel.rows > SIDE;
+  j->two_blocks = j->rows > j->f.width;
+  for (j->leaf = 0; j->leaf < p->inner.range.leaves; j->leaf++) {
+    treadle_leaf_step step = treadle_leaf_step_of(p->inner.range, p->inner.range.first + j->leaf);
+    sums *top = j->stacks[j->which] + height;
+    multiply_leaf(j, top);
+    for (; step.merges > 0; step.merges--, height--, top--) add_sums(top - 1, top, j);
     height++;
     if (!step.ends) continue;
-    write_sums(&stack[--height], y, p->stride, rows, panel->rows);
-    y += p->node_stride;
+    write_all_pending(j);
+    j->pending = (pending){.sums = top, .y = j->y, .rows = j->rows, .columns = j->panel.rows};
+    j->which = !j->which;
+    j->y += p->node_stride;
+    height = 0;
   }
 }
 
-/* The panels of one part, for some of the blocks of x. */
-AMX_CODE static void run_pass(const treadle_gemm_product *p, const form *f, treadle_gemm_walk walk,
-                              int64_t begin, int64_t end) {
-  treadle_gemm_panel panel;
-  int64_t rows = 0, turns = (end - begin + 1) / 2; /* rows: that tiles are set for */
-  while (treadle_gemm_next(&walk, &panel)) {
-    if (rows != panel.rows) {
-      int64_t first = treadle_gemm_least(panel.rows, SIDE);
-      set_shape(first, panel.rows - first, f->width);
-      rows = panel.rows;
+/* The panels of one part, for blocks [begin, end) of x. */
+AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int64_t end) {
+  int64_t shaped = 0, turns = (end - begin + 1) / 2; /* rows of weights that tiles are set for */
+  while (treadle_gemm_next(&walk, &j->panel)) {
+    if (shaped != j->panel.rows) {
+      int64_t first = treadle_gemm_least(j->panel.rows, SIDE);
+      set_shape(first, j->panel.rows - first, j->f.width);
+      shaped = j->panel.rows;
     }
-    for (int64_t turn = 0; turn < turns; turn++) run_blocks(p, f, &panel, begin + 2 * turn, turn, turns);
+    for (int64_t turn = 0; turn < turns; turn++) {
+      int64_t next = treadle_gemm_least(j->panel.next, PANEL), from = next * turn / turns;
+      j->ahead = (PANEL + from) * j->panel.stride;
+      j->ahead_rows = next * (turn + 1) / turns - from;
+      j->block = begin + 2 * turn;
+      run_blocks(j);
+    }
   }
-  if (rows) _tile_release();
 }
 
 AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t count) {
-  form f = form_of(p->inner, p->rows);
-  if (f.blocks == 0) return;
-  int64_t each = NEAR / f.block_bytes / 2 * 2;
+  _Alignas(64) stack stacks[2];
+  job j = {.p = p, .f = form_of(p->inner, p->rows), .pending.tile = 4, .stacks = stacks};
+  if (j.f.blocks == 0) return;
+  int64_t each = NEAR / j.f.block_bytes / 2 * 2;
   if (each < 2) each = 2;
-  for (int64_t block = 0; block < f.blocks; block += each)
-    run_pass(p, &f, treadle_gemm_panels(p, PANEL, index, count), block,
-             treadle_gemm_least(block + each, f.blocks));
+  for (int64_t block = 0; block < j.f.blocks; block += each)
+    run_pass(&j, treadle_gemm_panels(p, PANEL, index, count), block,
+             treadle_gemm_least(block + each, j.f.blocks));
+  write_all_pending(&j);
+  _tile_release();
 }
 
 const treadle_gemm_kernel treadle_gemm_amx = {

@@ -632,6 +632,12 @@ static void machine(objects *o) {
   REFUSED_SIZES(info, treadle_machine_limit(TREADLE_OF_MACHINE, &info));
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
     REFUSED(treadle_machine_limit((treadle_limit_kind)no_enums[i], &info));
+  treadle_kernel_info kernel = TREADLE_INIT(treadle_kernel_info);
+  WORKS(treadle_machine_kernel_count());
+  REFUSED(treadle_machine_kernel(0, NULL));
+  REFUSED_SIZES(kernel, treadle_machine_kernel(0, &kernel));
+  REFUSED(treadle_machine_kernel(-1, &kernel));
+  REFUSED(treadle_machine_kernel(treadle_machine_kernel_count(), &kernel));
   REFUSED(treadle_mpi_start(NULL, &rank));
   REFUSED(treadle_mpi_start(&rank, NULL));
   WORKS(treadle_mpi_stop()); /* it does not run */

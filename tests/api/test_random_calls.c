@@ -328,13 +328,14 @@ static void call_tools(caller *c) {
   treadle_model_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_pattern_info kind = {.struct_size = struct_size(c, sizeof kind)};
   treadle_limit_info limit = {.struct_size = struct_size(c, sizeof limit)};
+  treadle_kernel_info kernel = {.struct_size = struct_size(c, sizeof kernel)};
   const treadle_families *families = OR_NULL(c, c->o.families);
   const treadle_family_check *check = OR_NULL(c, c->o.check);
   const char *name;
   char *text_of = NULL;
   int64_t value;
   int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
-  switch (below(c, 14)) {
+  switch (below(c, 16)) {
   case 0: CALL(treadle_families_count(families)); break;
   case 1: SAID(treadle_families_get(families, at, OR_NULL(c, &family))); break;
   case 2: CALL(treadle_families_find(families, text(c))); break;
@@ -350,6 +351,8 @@ static void call_tools(caller *c) {
     if (below(c, 20) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
   case 12: SAID(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
+  case 13: SAID(treadle_machine_kernel(at, OR_NULL(c, &kernel))); break;
+  case 14: CALL(treadle_machine_kernel_count()); break;
   default: CALL(treadle_injection_point_text((treadle_injection_point)any_enum(c)));
   }
   free(text_of);

@@ -473,10 +473,15 @@ static void doctor_looks(void **state) {
   (void)state;
   json_t *root = command_json(0, 0, "doctor");
   assert_true(json_array_size(json_object_get(root, "checks")) >= 8);
+  json_t *plain = json_array_get(json_object_get(root, "kernels"), 0);
+  assert_string_equal(json_string_value(json_object_get(plain, "name")), "plain");
+  assert_true(json_is_true(json_object_get(plain, "usable")));
+  assert_true(json_is_null(json_object_get(plain, "lacks")));
   json_decref(root);
   command_result text = command_run("doctor");
   assert_int_equal(text.exit_status, 0);
   assert_non_null(strstr(text.out, "mappings"));
+  assert_non_null(strstr(text.out, "plain"));
   command_release(&text);
 }
 

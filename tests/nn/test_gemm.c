@@ -9,8 +9,9 @@
 #include "nn/gemm_twin.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
-enum { ROWS_MAX = 70, SEGMENTS_MAX = 5, MARGIN = 96 /* bytes or elements around what is used */ };
+enum { ROWS_MAX = 70, SEGMENTS_MAX = 5 };
 
 /* One random product. Weights and x are kept as fp32, as the kernel should see them. */
 typedef struct draw {
@@ -100,33 +101,41 @@ typedef struct way {
   int32_t ranks, threads, segments;
 } way;
 
-/* The weights of some leaves as segments: in memory of their own each, at odd places, with gaps. */
-typedef struct stored {
-  char *memory[SEGMENTS_MAX];
-  treadle_gemm_segment segments[SEGMENTS_MAX];
-} stored;
+/* Memory whose last byte lies before a page that nobody may read. */
+static char *guarded(int which, int64_t bytes) {
+  enum { ROOM = 1 << 21, GUARD = 1 << 16 };
+  static char *ends[SEGMENTS_MAX];
+  assert_true(bytes <= ROOM);
+  if (!ends[which]) {
+    char *memory = mmap(NULL, ROOM + GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED && mprotect(memory + ROOM, GUARD, PROT_NONE) == 0);
+    ends[which] = memory + ROOM;
+  }
+  return ends[which] - bytes;
+}
 
-static void store(draw *d, stored *s, treadle_leaf_range range, int32_t segments) {
+/* The weights of some leaves as segments: apart from each other, at odd places, with gaps. */
+static void store(draw *d, treadle_gemm_segment *to, treadle_leaf_range range, int32_t segments) {
   int64_t each = (int64_t)treadle_dtype_bytes(d->dtype), width = (int64_t)range.leaves * d->leaf;
   int64_t from = (int64_t)range.first * d->leaf;
   for (int32_t i = 0; i < segments; i++) {
     int64_t begin = d->outs * i / segments, end = d->outs * (i + 1) / segments;
-    int64_t gap = between(d, 0, 1) ? between(d, 0, 40) : 0, place = between(d, 0, 40) * each;
-    int64_t bytes = place + (end - begin) * (width + gap) * each;
-    treadle_gemm_segment *segment = &s->segments[i];
-    s->memory[i] = malloc((size_t)bytes + 1); /* just what may be read */
-    *segment = (treadle_gemm_segment){
-        .weights = s->memory[i] + place, .rows = end - begin, .stride = width + gap, .column = begin};
-    memset(s->memory[i], 0xff, (size_t)bytes); /* gaps are NaN */
+    int64_t stride = width + (between(d, 0, 1) ? between(d, 0, 40) : 0),
+            after = between(d, 0, 3) ? 0 : each;
+    int64_t bytes = ((end - begin - 1) * stride + width) * each;
+    char *memory = guarded(i, bytes + after);
+    to[i] =
+        (treadle_gemm_segment){.weights = memory, .rows = end - begin, .stride = stride, .column = begin};
+    memset(memory, 0xff, (size_t)bytes); /* gaps are NaN */
     for (int64_t out = begin; out < end; out++)
-      treadle_dtype_convert(s->memory[i] + place + (out - begin) * segment->stride * each, d->dtype,
-                            d->w + out * d->width + from, TREADLE_FP32, (size_t)width);
+      treadle_dtype_convert(memory + (out - begin) * stride * each, d->dtype, d->w + out * d->width + from,
+                            TREADLE_FP32, (size_t)width);
   }
 }
 
 /* The nodes of one rank, into y [nodes, rows, stride]. */
 static void run_rank(draw *d, way how, treadle_leaf_range range, float *y, int64_t stride) {
-  stored s;
+  treadle_gemm_segment segments[SEGMENTS_MAX];
   int64_t width = (int64_t)range.leaves * d->leaf, gap = between(d, 0, 9), shift = between(d, 0, 15);
   float *x = malloc((size_t)((width + gap) * how.rows + shift + 1) * sizeof *x), *at = x + shift;
   treadle_gemm_inner inner = {.dtype = d->dtype, .leaf = d->leaf, .range = range};
@@ -139,17 +148,16 @@ static void run_rank(draw *d, way how, treadle_leaf_range range, float *y, int64
            (size_t)width * sizeof *x);
   treadle_gemm_source source = {.inner = inner, .x = at, .rows = how.rows, .stride = width + gap};
   for (int32_t i = how.threads - 1; i >= 0; i--) d->kernel->pack(&source, packed, i, how.threads);
-  store(d, &s, range, how.segments);
+  store(d, segments, range, how.segments);
   treadle_gemm_product product = {.inner = inner,
                                   .packed = packed,
                                   .rows = how.rows,
-                                  .segments = s.segments,
+                                  .segments = segments,
                                   .count = how.segments,
                                   .y = y,
                                   .stride = stride,
                                   .node_stride = stride * how.rows};
   for (int32_t i = 0; i < how.threads; i++) d->kernel->run(&product, i, how.threads);
-  for (int32_t i = 0; i < how.segments; i++) free(s.memory[i]);
   free(packed);
   free(x);
 }
@@ -232,28 +240,137 @@ static void try_shape(draw *d) {
   unmake(d);
 }
 
+/* Calls `check` for each kernel of the machine. */
+static void each_kernel(void (*check)(const treadle_gemm_kernel *kernel)) {
+  const treadle_gemm_kernel *kernel;
+  for (int32_t number = 0; (kernel = treadle_gemm_kernel_at(number)); number++) {
+    if (kernel->lacks())
+      print_message("%s: %s\n", kernel->name, kernel->lacks());
+    else
+      check(kernel);
+  }
+}
+
+/* 10,000 with four kernels. */
+static void check_shapes(const treadle_gemm_kernel *kernel) {
+  uint64_t done = 0, shapes = test_seeds(2500);
+  for (uint64_t seed = 0; done < shapes; seed++) {
+    draw d = {.random = {seed}, .kernel = kernel};
+    draw_shape(&d);
+    if (!kernel->takes(d.dtype, d.leaf)) continue;
+    try_shape(&d);
+    done++;
+  }
+}
+
 static void rows_do_not_depend_on_others(void **state) {
+  (void)state;
+  each_kernel(check_shapes);
+}
+
+/* Each number of rows, with the first one at each place. */
+static void check_batches(const treadle_gemm_kernel *kernel) {
+  draw d = {.random = {7}, .kernel = kernel, .leaf = 80, .all = 3, .rows = ROWS_MAX, .outs = 37};
+  for (int dtype = 0; dtype < 2; dtype++) {
+    d.dtype = dtype ? TREADLE_BF16 : TREADLE_FP32;
+    if (!kernel->takes(d.dtype, d.leaf)) continue;
+    make(&d);
+    for (int64_t rows = 1; rows <= ROWS_MAX; rows++)
+      try_way(&d, (way){.first = between(&d, 0, ROWS_MAX - rows),
+                        .rows = rows,
+                        .ranks = 1,
+                        .threads = 1,
+                        .segments = 1});
+    for (int64_t first = 0; first < ROWS_MAX; first++)
+      try_way(&d, (way){.first = first,
+                        .rows = between(&d, 1, ROWS_MAX - first),
+                        .ranks = 1,
+                        .threads = 1,
+                        .segments = 1});
+    unmake(&d);
+  }
+}
+
+static void batches_do_not_matter(void **state) {
+  (void)state;
+  each_kernel(check_batches);
+}
+
+/* So many rows, and leaves so long, that kernels take them in several passes and runs. */
+static void check_large(const treadle_gemm_kernel *kernel) {
+  static const int64_t sizes[][3] = {{230, 2600, 1}, {300, 100, 24}, {9, 5000, 1}, {100, 1100, 2}};
+  for (int i = 0; i < 8; i++) {
+    draw d = {.random = {(uint64_t)i}, .kernel = kernel, .dtype = i % 2 ? TREADLE_BF16 : TREADLE_FP32};
+    const int64_t *size = sizes[i / 2];
+    d.rows = size[0];
+    d.leaf = (int32_t)size[1];
+    d.all = (int32_t)size[2];
+    d.outs = 45;
+    if (!kernel->takes(d.dtype, d.leaf)) continue;
+    make(&d);
+    try_way(&d, (way){.rows = d.rows, .ranks = 1, .threads = 2, .segments = 2});
+    try_way(&d,
+            (way){.first = d.rows - 5, .rows = 5, .ranks = d.all > 1 ? 2 : 1, .threads = 1, .segments = 1});
+    unmake(&d);
+  }
+}
+
+static void large_products_are_the_same(void **state) {
+  (void)state;
+  each_kernel(check_large);
+}
+
+/* ---- The table ---- */
+
+static void kernels_are_chosen(void **state) {
+  (void)state;
+  const treadle_gemm_kernel *kernel, *chosen;
+  for (int32_t number = 0; (kernel = treadle_gemm_kernel_at(number)); number++) {
+    if (kernel->lacks()) {
+      assert_refused(kernel->lacks(), treadle_gemm_choose(kernel->name, TREADLE_BF16, 64, &chosen));
+      assert_null(chosen);
+      continue;
+    }
+    for (int32_t leaf = 1; leaf < 70; leaf++) {
+      assert_ok(treadle_gemm_choose(kernel->name, TREADLE_BF16, leaf, &chosen));
+      assert_true(chosen->takes(TREADLE_BF16, leaf) && !chosen->lacks());
+      assert_true(chosen == kernel || !kernel->takes(TREADLE_BF16, leaf));
+    }
+    assert_ok(treadle_gemm_choose("auto", TREADLE_BF16, 64, &chosen));
+    if (kernel->takes(TREADLE_BF16, 64))
+      assert_true(chosen == kernel || treadle_gemm_kernel_at(number + 1));
+  }
+  assert_ok(treadle_gemm_choose("plain", TREADLE_FP32, 1, &chosen));
+  assert_string_equal(chosen->name, "plain");
+  assert_refused("auto, plain", treadle_gemm_choose("fast", TREADLE_FP32, 1, &chosen));
+  assert_refused("none for fp16", treadle_gemm_choose("auto", TREADLE_FP16, 1, &chosen));
+  assert_null(treadle_gemm_kernel_at(-1));
+}
+
+static void nothing_to_do(void **state) {
   (void)state;
   const treadle_gemm_kernel *kernel;
   for (int32_t number = 0; (kernel = treadle_gemm_kernel_at(number)); number++) {
-    uint64_t done = 0, shapes = test_seeds(1000);
-    if (kernel->lacks()) {
-      print_message("%s: %s\n", kernel->name, kernel->lacks());
-      continue;
-    }
-    for (uint64_t seed = 0; done < shapes; seed++) {
-      draw d = {.random = (treadle_random){.state = seed}, .kernel = kernel};
-      draw_shape(&d);
-      if (!kernel->takes(d.dtype, d.leaf)) continue;
-      try_shape(&d);
-      done++;
-    }
+    if (kernel->lacks()) continue;
+    treadle_gemm_source source = {.inner = {.dtype = TREADLE_BF16, .leaf = 32, .range = {0, 1, 1}}};
+    treadle_gemm_product product = {.inner = source.inner};
+    treadle_gemm_segment none = {.stride = 32};
+    assert_int_equal(kernel->packed_bytes(source.inner, 0), 0);
+    kernel->pack(&source, NULL, 0, 1);
+    kernel->run(&product, 0, 1);
+    product.segments = &none;
+    product.count = 1;
+    kernel->run(&product, 0, 1);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_do_not_depend_on_others),
+      cmocka_unit_test(batches_do_not_matter),
+      cmocka_unit_test(large_products_are_the_same),
+      cmocka_unit_test(kernels_are_chosen),
+      cmocka_unit_test(nothing_to_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
