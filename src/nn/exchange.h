@@ -29,7 +29,7 @@ struct treadle_exchange {
 };
 
 /* A sum is divided among the ranks where each would read so many elements of others, unless `divide` is changed (tests,
- * bench/board.c). With 2, 4 and 8 ranks on 2 processors both ways are as fast at 16,000, 9,000 and 7,000. */
+ * bench/board.c). With 2, 4 and 8 ranks on 2 processors both are as fast at about 16,000, 9,000 and 7,000. */
 enum { TREADLE_EXCHANGE_DIVIDE = 8192 };
 
 /* Says what this rank's part is, waits for the others', and looks whether they fit together. needed: elements of the room. */
