@@ -1,6 +1,7 @@
 #include "cli/engine_job.h"
 
 #include "base/alloc.h"
+#include "treadle_tools.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -59,32 +60,26 @@ out:
 }
 
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *a) {
-  if (!a->out) {
-    job->out = a->json ? NULL : stdout;
-    return TREADLE_OK;
-  }
-  job->out = fopen(a->out, "we");
-  job->closes = job->out != NULL;
-  return job->out ? TREADLE_OK : treadle_fail(TREADLE_REFUSED, "%s: %s", a->out, strerror(errno));
+  job->prints = !a->out && !a->json;
+  job->collects = a->out != NULL;
+  return a->out ? treadle_output_ask(a->out) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes) {
   treadle_engine_job *job = context;
-  if (job->out && fwrite(line, 1, bytes, job->out) != bytes)
+  if (job->prints && fwrite(line, 1, bytes, stdout) != bytes)
     return treadle_fail(TREADLE_SYSTEM, "an answer cannot be written: %s", strerror(errno));
-  return TREADLE_OK;
+  if (job->collects) treadle_builder_add(&job->answers, "%s", line);
+  return job->answers.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers") : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *a) {
-  FILE *out = job->closes ? job->out : NULL;
-  job->out = NULL;
-  if (out && fclose(out) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "%s: cannot be written: %s", a->out, strerror(errno));
-  return TREADLE_OK;
+  const char *text = job->answers.text ? job->answers.text : "";
+  return a->out ? treadle_output_write(a->out, text, strlen(text)) : TREADLE_OK;
 }
 
 void treadle_engine_job_close(treadle_engine_job *job) {
-  if (job->closes && job->out) fclose(job->out);
+  treadle_builder_release(&job->answers);
   treadle_engine_destroy(job->engine);
   treadle_layout_destroy(job->layout);
   treadle_model_close(job->model);

@@ -4,6 +4,8 @@
 
 #include "cli/cli.h"
 
+#include "base/text.h"
+
 typedef struct treadle_engine_job {
   treadle_model *model;
   treadle_layout *layout;
@@ -12,17 +14,16 @@ typedef struct treadle_engine_job {
   size_t window_bytes;
   char *lines; /* of --file */
   size_t line_bytes;
-  FILE *out;   /* of answers; NULL: nobody wants them */
-  bool closes; /* it is a file of this job */
+  bool collects, prints;   /* answers go to standard output, as they come; else to --out, at the end */
+  treadle_builder answers; /* for --out */
 } treadle_engine_job;
 
 /* Reads `path` whole; NULL: nothing. */
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *arguments,
                                        const char *layout);
 treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path);
-/* Where answers go: --out, else standard output unless --json has it. */
+/* Where answers go: to --out, whole or not at all; else to standard output, unless --json has it. */
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *arguments);
-/* Closes the file of answers; a full disk is a failure. */
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *arguments);
 void treadle_engine_job_close(treadle_engine_job *job);
 

@@ -28,15 +28,15 @@ typedef struct treadle_pass_options {
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
  * table[t / block_tokens]. */
-typedef struct treadle_pass_stretch {
+typedef struct treadle_pass_span {
   int64_t rows, position;
   const int32_t *table;
-} treadle_pass_stretch;
+} treadle_pass_span;
 
 typedef struct treadle_pass_step {
   const int32_t *tokens; /* [rows] */
   int64_t rows;
-  const treadle_pass_stretch *stretches; /* together all rows, in order */
+  const treadle_pass_span *stretches; /* together all rows, in order */
   int32_t stretch_count;
 } treadle_pass_step;
 

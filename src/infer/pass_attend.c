@@ -9,7 +9,7 @@ typedef struct attending {
 } attending;
 
 treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
-                                      const treadle_pass_stretch *stretch) {
+                                      const treadle_pass_span *stretch) {
   int64_t each = treadle_kv_block_bytes(&pass->kv);
   return (treadle_kv_blocks){.base = pass->cache + pass->cache_place[layer] * each,
                              .stride = pass->cache_layers * each,
@@ -21,7 +21,7 @@ static void attend(void *context, int32_t index, int32_t count) {
   const treadle_pass *p = w->pass;
   int64_t row = 0;
   for (int32_t s = 0; s < w->step->stretch_count; row += w->step->stretches[s++].rows) {
-    const treadle_pass_stretch *stretch = &w->step->stretches[s];
+    const treadle_pass_span *stretch = &w->step->stretches[s];
     treadle_attention_rows rows = {.queries = w->view->queries + row * w->view->query_stride,
                                    .out = w->view->out + row * w->view->out_stride,
                                    .query_stride = w->view->query_stride,

@@ -50,7 +50,7 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
   places at = places_of(p);
   int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
-    const treadle_pass_stretch *stretch = &w->step->stretches[s];
+    const treadle_pass_span *stretch = &w->step->stretches[s];
     int64_t from = begin > first ? begin : first;
     int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
     if (from >= to) continue;

@@ -36,7 +36,7 @@ static void norm_narrow(void *context, int32_t index, int32_t count) {
   }
 }
 
-static treadle_status find_queries(treadle_pass *p, const latent *w) {
+static treadle_status find_queries(treadle_pass *p, latent *w) {
   const treadle_weight *weight = p->layers[w->layer].weight;
   const treadle_weight *down = &weight[TREADLE_ROLE_Q_DOWN], *kv_down = &weight[TREADLE_ROLE_KV_DOWN];
   treadle_pass_buffers *b = &p->buffers;
@@ -59,7 +59,7 @@ static treadle_status find_queries(treadle_pass *p, const latent *w) {
   first.y = b->middle;
   first.y_stride = b->middle_columns;
   TRY(treadle_pass_product(p, &first));
-  treadle_team_run(p->team, norm_narrow, (void *)(uintptr_t)w);
+  treadle_team_run(p->team, norm_narrow, w);
   second.x = b->middle;
   second.stride = b->middle_columns;
   second.terms[0] = (treadle_term){&weight[TREADLE_ROLE_Q_UP], 0};
@@ -89,7 +89,7 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
   const treadle_pass *p = w->pass;
   int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
-    const treadle_pass_stretch *stretch = &w->step->stretches[s];
+    const treadle_pass_span *stretch = &w->step->stretches[s];
     int64_t from = begin > first ? begin : first;
     int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
     if (from >= to) continue;

@@ -163,7 +163,7 @@ typedef struct treadle_attention_view {
 } treadle_attention_view;
 
 treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
-                                      const treadle_pass_stretch *stretch);
+                                      const treadle_pass_span *stretch);
 void treadle_pass_attend(treadle_pass *pass, int32_t layer, const treadle_pass_step *step,
                          const treadle_attention_view *view);
 

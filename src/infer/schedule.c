@@ -195,7 +195,7 @@ treadle_status treadle_schedule_step(treadle_schedule *s, treadle_pass_step *ste
     memcpy(s->tokens + step_p->rows, q->tokens.items + q->computed, (size_t)q->rows * sizeof *s->tokens);
     s->stepping[step_p->stretch_count] = q;
     s->stretches[step_p->stretch_count++] =
-        (treadle_pass_stretch){.rows = q->rows, .position = q->computed, .table = q->table.items};
+        (treadle_pass_span){.rows = q->rows, .position = q->computed, .table = q->table.items};
     step_p->rows += q->rows;
   }
 out:

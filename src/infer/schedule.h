@@ -37,7 +37,7 @@ typedef struct treadle_schedule {
   int64_t preemptions, hit_tokens;
   /* the step */
   int32_t *tokens;
-  treadle_pass_stretch *stretches;
+  treadle_pass_span *stretches;
   treadle_sequence **stepping; /* whose stretch it is */
 } treadle_schedule;
 

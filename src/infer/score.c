@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "infer/logprob.h"
 #include "nn/rows.h"
 
 #include <math.h>
@@ -29,7 +30,7 @@ typedef struct scoring {
   /* of a step */
   int32_t *tokens, *which;
   size_t *row_text, *row_token; /* [rows] */
-  treadle_pass_stretch *stretches;
+  treadle_pass_span *stretches;
   treadle_pass_step step;
 } scoring;
 
@@ -101,7 +102,7 @@ static treadle_status make_step(scoring *s) {
     if (!begun) break;
     size_t left = text->count - s->token, room = (size_t)(e->prefill_chunk - step->rows);
     size_t rows = left < room ? left : room;
-    s->stretches[step->stretch_count++] = (treadle_pass_stretch){
+    s->stretches[step->stretch_count++] = (treadle_pass_span){
         .rows = (int64_t)rows, .position = (int64_t)s->token, .table = s->states[s->at].table};
     for (size_t i = 0; i < rows; i++, step->rows++) {
       s->tokens[step->rows] = text->ids[s->token + i];
@@ -127,8 +128,8 @@ static treadle_status take_logits(scoring *s, int64_t row, const float *logits) 
   if (s->options.logits) TRY(s->options.logits(s->options.context, text, token, logits));
   if (token + 1 == s->texts[text].count) goto out;
   ops->sum_exp(logits, vocabulary, s->options.temperature, &largest, &sum);
-  s->states[text].logprobs[token + 1] = treadle_row_log_probability(logits[s->texts[text].ids[token + 1]],
-                                                                    s->options.temperature, largest, sum);
+  s->states[text].logprobs[token + 1] = treadle_logprob(
+      logits[s->texts[text].ids[token + 1]], s->options.temperature, (double)largest + treadle_log(sum));
 out:
   return status;
 }

@@ -1,7 +1,7 @@
 /* What a rank has of a weight, as rows that lie in its window: rows of the Hugging Face matrix, in order, each in one stretch.
  *
  * Layouts fuse and interleave: q, k and v of a group, gate and up, experts. The engine does not know how. It asks the layout for the
- * pieces of a tensor (layout.h) and makes segments of them: `rows` rows from `first` on, `stride` elements apart. Each engine's storage
+ * pieces of a tensor (layout/layout.h) and makes segments of them: `rows` rows from `first` on, `stride` elements apart. Each engine's storage
  * is so used as it lies; no copy is made. */
 #ifndef TREADLE_INFER_WEIGHTS_H
 #define TREADLE_INFER_WEIGHTS_H
