@@ -5,7 +5,7 @@
 
 typedef treadle_jinja_parser parser;
 typedef treadle_jinja_tree tree;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 
 typedef TREADLE_ARRAY(const char *) words;
 
@@ -25,13 +25,13 @@ static bool has_name(const words *names, const char *name) {
 /* One argument: a value, name=value, *values or **names. */
 static treadle_status parse_argument(parser *p, int line, tree *call, treadle_jinja_tree_array *plain,
                                      treadle_jinja_tree_array *named, words *names) {
-  bool stars = treadle_jinja_token_is(&p->current, JINJA_OPERATOR, "**");
-  bool star = treadle_jinja_token_is(&p->current, JINJA_OPERATOR, "*");
+  bool stars = treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, "**");
+  bool star = treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, "*");
   bool fits = !call->other, assigned = false;
   tree *value;
   if (p->current.sign == JINJA_WORD) {
     PASS(treadle_jinja_parser_look(p));
-    assigned = treadle_jinja_token_is(&p->ahead, JINJA_OPERATOR, "=");
+    assigned = treadle_jinja_lexeme_is(&p->ahead, JINJA_OPERATOR, "=");
   }
   const char *name = p->current.word;
   if (star)
@@ -58,9 +58,9 @@ treadle_status treadle_jinja_parse_arguments(parser *p, tree *call) {
   treadle_status status;
   int line = p->current.line;
   TRY(treadle_jinja_parser_expect(p, JINJA_OPERATOR, "("));
-  for (bool first = true; !treadle_jinja_token_is(&p->current, JINJA_OPERATOR, ")"); first = false) {
+  for (bool first = true; !treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, ")"); first = false) {
     if (!first) TRY(treadle_jinja_parser_expect(p, JINJA_OPERATOR, ","));
-    if (!first && treadle_jinja_token_is(&p->current, JINJA_OPERATOR, ")")) break;
+    if (!first && treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, ")")) break;
     TRY(parse_argument(p, line, call, &plain, &named, &names));
   }
   TRY(treadle_jinja_parser_next(p));
@@ -81,9 +81,9 @@ treadle_status treadle_jinja_parse_parameters(parser *p, tree *macro) {
   tree *value;
   bool assigned;
   TRY(treadle_jinja_parser_expect(p, JINJA_OPERATOR, "("));
-  while (!treadle_jinja_token_is(&p->current, JINJA_OPERATOR, ")")) {
+  while (!treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, ")")) {
     if (names.count) TRY(treadle_jinja_parser_expect(p, JINJA_OPERATOR, ","));
-    token name = p->current;
+    lexeme name = p->current;
     TRY(treadle_jinja_parse_target(p, -1, &value));
     if (has_name(&names, name.word))
       TRY(treadle_jinja_parser_fail(p, name.line, "the parameter '%.60s' stands there twice", name.word));

@@ -15,14 +15,14 @@
 
 typedef treadle_jinja_parser parser;
 typedef treadle_jinja_tree tree;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 typedef treadle_status (*part)(parser *p, tree **tree_p);
 
 static bool is_word(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_WORD, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_WORD, word);
 }
 static bool is_operator(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_OPERATOR, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, word);
 }
 static treadle_status next(parser *p) { return treadle_jinja_parser_next(p); }
 static treadle_status expect(parser *p, const char *operator) {
@@ -120,7 +120,7 @@ static treadle_status take_comparison(parser *p, const char **word_p) {
   if (is_word(p, "in")) *word_p = "in";
   if (is_word(p, "not")) {
     PASS(treadle_jinja_parser_look(p));
-    if (!treadle_jinja_token_is(&p->ahead, JINJA_WORD, "in")) return TREADLE_OK;
+    if (!treadle_jinja_lexeme_is(&p->ahead, JINJA_WORD, "in")) return TREADLE_OK;
     PASS(next(p));
     *word_p = "not in";
   }
@@ -254,7 +254,7 @@ treadle_status treadle_jinja_parse_tuple(parser *p, int how, tree **tree_p) {
   }
   if (!tuple && !(how & JINJA_BRACKETED))
     TRY(treadle_jinja_parser_fail(p, p->current.line, "an expression is wanted, and %s stands there",
-                                  treadle_jinja_token_text(&p->current, text)));
+                                  treadle_jinja_lexeme_text(&p->current, text)));
   TRY(make(p, JINJA_MAKE_TUPLE, line, &t));
   TRY(treadle_jinja_trees_keep(p, &items, &t->list));
   TRY(done(p, t, tree_p));

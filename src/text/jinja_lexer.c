@@ -3,7 +3,7 @@
  * A sign behind {% {# {{ or before %} #} }} changes it: - strips all white space on that side, + keeps it. Without a sign the
  * environment decides: a line's white space before {% and {# goes if nothing else stands before them (lstrip_blocks), one line end
  * after %} and #} goes (trim_blocks). The last line end of the template goes as well. Tokens inside of a tag are read by
- * jinja_token.c; a tag ends only where all brackets are closed, so that }} may end two dicts. */
+ * jinja_lexeme.c; a tag ends only where all brackets are closed, so that }} may end two dicts. */
 #include "text/jinja_lexer.h"
 
 #include "text/jinja_text.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef treadle_jinja_lexer lexer;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 
 treadle_status treadle_jinja_lexer_open(lexer *l, treadle_jinja_machine *m, const char *text,
                                         size_t length) {
@@ -109,7 +109,7 @@ static size_t end_of_endraw(const lexer *l, size_t at) {
 /* ---- Data ----------------------------------------------------------------------------------------- */
 
 /* Data [at, end) before a tag that begins at `end`: what of it stays, and its lines. */
-static treadle_status take_data(lexer *l, size_t end, bool variable, token *t) {
+static treadle_status take_data(lexer *l, size_t end, bool variable, lexeme *t) {
   size_t stay = end, from;
   char sign = end + 2 < l->length ? l->text[end + 2] : 0;
   if (sign == '-') {
@@ -121,7 +121,7 @@ static treadle_status take_data(lexer *l, size_t end, bool variable, token *t) {
     bool begins = begin > l->at || l->line_begins;
     if (begins && begin < end && skip_space(l, begin) >= end) stay = begin;
   }
-  *t = (token){.sign = JINJA_DATA, .line = l->line};
+  *t = (lexeme){.sign = JINJA_DATA, .line = l->line};
   PASS(treadle_jinja_share(l->machine, l->text + l->at, stay - l->at, &t->value));
   /* white space that - strips counts its lines, that of lstrip_blocks has none */
   l->line += count_lines(l->text + l->at, end - l->at);
@@ -130,13 +130,13 @@ static treadle_status take_data(lexer *l, size_t end, bool variable, token *t) {
 }
 
 /* Data up to the next tag, with the tag's begin as the token after it; or the rest of the template. */
-static treadle_status read_data(lexer *l, token *t) {
+static treadle_status read_data(lexer *l, lexeme *t) {
   size_t end = l->at;
   while (end < l->length && !(l->text[end] == '{' && end + 1 < l->length &&
                               strchr("%#{", l->text[end + 1]) && l->text[end + 1]))
     end++;
   if (end == l->length) {
-    *t = (token){.sign = JINJA_DATA, .line = l->line};
+    *t = (lexeme){.sign = JINJA_DATA, .line = l->line};
     PASS(treadle_jinja_share(l->machine, l->text + l->at, end - l->at, &t->value));
     treadle_jinja_lexer_take(l, end);
     return TREADLE_OK;
@@ -146,7 +146,7 @@ static treadle_status read_data(lexer *l, token *t) {
   PASS(take_data(l, end, mark == '{', t));
   if (mark != '#' && !raw) {
     l->has_next = true;
-    l->next = (token){.sign = mark == '{' ? JINJA_VARIABLE_BEGIN : JINJA_BLOCK_BEGIN, .line = l->line};
+    l->next = (lexeme){.sign = mark == '{' ? JINJA_VARIABLE_BEGIN : JINJA_BLOCK_BEGIN, .line = l->line};
   }
   l->where = raw           ? JINJA_IN_RAW
              : mark == '{' ? JINJA_IN_VARIABLE
@@ -156,7 +156,7 @@ static treadle_status read_data(lexer *l, token *t) {
   return TREADLE_OK;
 }
 
-static treadle_status read_raw(lexer *l, token *t) {
+static treadle_status read_raw(lexer *l, lexeme *t) {
   for (size_t end = l->at; end < l->length; end++) {
     size_t after = end_of_endraw(l, end);
     if (!after) continue;
@@ -166,7 +166,7 @@ static treadle_status read_raw(lexer *l, token *t) {
     return TREADLE_OK;
   }
   if (l->at < l->length) return treadle_jinja_lexer_fail(l, "{%% raw %%} is not closed by {%% endraw %%}");
-  *t = (token){.sign = JINJA_END, .line = l->line};
+  *t = (lexeme){.sign = JINJA_END, .line = l->line};
   return TREADLE_OK;
 }
 
@@ -183,12 +183,12 @@ static treadle_status skip_comment(lexer *l) {
   return TREADLE_OK;
 }
 
-static treadle_status read_tag(lexer *l, token *t) {
+static treadle_status read_tag(lexer *l, lexeme *t) {
   bool block = l->where == JINJA_IN_BLOCK;
   for (;;) {
     size_t end = l->open_count ? 0 : end_of_tag(l, l->at, block ? "%}" : "}}", block);
     if (end) {
-      *t = (token){.sign = block ? JINJA_BLOCK_END : JINJA_VARIABLE_END, .line = l->line};
+      *t = (lexeme){.sign = block ? JINJA_BLOCK_END : JINJA_VARIABLE_END, .line = l->line};
       treadle_jinja_lexer_take(l, end);
       l->where = JINJA_IN_DATA;
       return TREADLE_OK;
@@ -197,12 +197,12 @@ static treadle_status read_tag(lexer *l, token *t) {
     if (next == l->at) break;
     treadle_jinja_lexer_take(l, next);
   }
-  if (l->at < l->length) return treadle_jinja_lexer_token(l, t);
-  *t = (token){.sign = JINJA_END, .line = l->line};
+  if (l->at < l->length) return treadle_jinja_lexer_lexeme(l, t);
+  *t = (lexeme){.sign = JINJA_END, .line = l->line};
   return TREADLE_OK;
 }
 
-treadle_status treadle_jinja_lexer_next(lexer *l, token *t) {
+treadle_status treadle_jinja_lexer_next(lexer *l, lexeme *t) {
   for (;;) {
     PASS(treadle_jinja_step(l->machine, 1));
     if (l->has_next) {
@@ -217,7 +217,7 @@ treadle_status treadle_jinja_lexer_next(lexer *l, token *t) {
       PASS(l->where == JINJA_IN_RAW ? read_raw(l, t) : read_data(l, t));
       if (t->sign == JINJA_END || t->value.text->length) return TREADLE_OK;
     } else {
-      *t = (token){.sign = JINJA_END, .line = l->line};
+      *t = (lexeme){.sign = JINJA_END, .line = l->line};
       return TREADLE_OK;
     }
   }

@@ -19,12 +19,12 @@ typedef enum treadle_jinja_sign {
   JINJA_OPERATOR
 } treadle_jinja_sign;
 
-typedef struct treadle_jinja_token {
+typedef struct treadle_jinja_lexeme {
   treadle_jinja_sign sign;
   int line;
   const char *word;          /* a name (interned), or an operator */
   treadle_jinja_value value; /* of data, strings and numbers */
-} treadle_jinja_token;
+} treadle_jinja_lexeme;
 
 typedef struct treadle_jinja_lexer {
   treadle_jinja_machine *machine; /* its arena has the tokens */
@@ -38,19 +38,19 @@ typedef struct treadle_jinja_lexer {
   size_t open_count; /* brackets that are open */
   char open[256];    /* what closes each */
   bool has_next;     /* a token that was read with the data before it */
-  treadle_jinja_token next;
+  treadle_jinja_lexeme next;
 } treadle_jinja_lexer;
 
 treadle_status treadle_jinja_lexer_open(treadle_jinja_lexer *lexer, treadle_jinja_machine *machine,
                                         const char *text, size_t length);
 /* machine->line is the line of an error. */
-treadle_status treadle_jinja_lexer_next(treadle_jinja_lexer *lexer, treadle_jinja_token *token);
+treadle_status treadle_jinja_lexer_next(treadle_jinja_lexer *lexer, treadle_jinja_lexeme *token);
 treadle_status treadle_jinja_lexer_intern(treadle_jinja_lexer *lexer, const char *bytes, size_t length,
                                           const char **word_p);
 void treadle_jinja_lexer_close(treadle_jinja_lexer *lexer);
 
-/* The token that begins here: a name, a string, a number or an operator (jinja_token.c). */
-treadle_status treadle_jinja_lexer_token(treadle_jinja_lexer *lexer, treadle_jinja_token *token);
+/* The token that begins here: a name, a string, a number or an operator (jinja_lexeme.c). */
+treadle_status treadle_jinja_lexer_lexeme(treadle_jinja_lexer *lexer, treadle_jinja_lexeme *token);
 treadle_status treadle_jinja_lexer_fail(treadle_jinja_lexer *lexer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Takes bytes up to `end` and counts their lines. */

@@ -10,7 +10,7 @@
 
 typedef treadle_jinja_parser parser;
 typedef treadle_jinja_tree tree;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 
 enum { MAX_HEIGHT = 600 };
 
@@ -45,17 +45,17 @@ treadle_status treadle_jinja_parser_look(parser *p) {
   return TREADLE_OK;
 }
 
-bool treadle_jinja_token_is(const token *t, treadle_jinja_sign sign, const char *word) {
+bool treadle_jinja_lexeme_is(const lexeme *t, treadle_jinja_sign sign, const char *word) {
   return t->sign == sign && (!word || strcmp(t->word, word) == 0);
 }
 
 treadle_status treadle_jinja_parser_skip(parser *p, treadle_jinja_sign sign, const char *word,
                                          bool *taken_p) {
-  *taken_p = treadle_jinja_token_is(&p->current, sign, word);
+  *taken_p = treadle_jinja_lexeme_is(&p->current, sign, word);
   return *taken_p ? treadle_jinja_parser_next(p) : TREADLE_OK;
 }
 
-const char *treadle_jinja_token_text(const token *t, char to[80]) {
+const char *treadle_jinja_lexeme_text(const lexeme *t, char to[80]) {
   static const char *const names[] = {[JINJA_END] = "the end of the template",
                                       [JINJA_DATA] = "text",
                                       [JINJA_VARIABLE_BEGIN] = "{{",
@@ -71,13 +71,13 @@ const char *treadle_jinja_token_text(const token *t, char to[80]) {
 }
 
 treadle_status treadle_jinja_parser_expect(parser *p, treadle_jinja_sign sign, const char *word) {
-  token wanted = {.sign = sign, .word = word};
+  lexeme wanted = {.sign = sign, .word = word};
   char text[80], other[80];
-  if (treadle_jinja_token_is(&p->current, sign, word)) return treadle_jinja_parser_next(p);
+  if (treadle_jinja_lexeme_is(&p->current, sign, word)) return treadle_jinja_parser_next(p);
   return treadle_jinja_parser_fail(p, p->current.line, "%s is wanted, and %s stands there",
                                    sign == JINJA_WORD && !word ? "a name"
-                                                               : treadle_jinja_token_text(&wanted, text),
-                                   treadle_jinja_token_text(&p->current, other));
+                                                               : treadle_jinja_lexeme_text(&wanted, text),
+                                   treadle_jinja_lexeme_text(&p->current, other));
 }
 
 treadle_status treadle_jinja_tree_make(parser *p, treadle_jinja_form form, int line, tree **tree_p) {
@@ -117,7 +117,7 @@ out:
 
 static bool is_end(const parser *p, const char *const *ends) {
   for (; ends && *ends; ends++)
-    if (treadle_jinja_token_is(&p->current, JINJA_WORD, *ends)) return true;
+    if (treadle_jinja_lexeme_is(&p->current, JINJA_WORD, *ends)) return true;
   return false;
 }
 

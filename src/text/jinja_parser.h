@@ -8,7 +8,7 @@
 typedef struct treadle_jinja_parser {
   treadle_jinja_machine machine; /* its arena becomes the template's */
   treadle_jinja_lexer lexer;
-  treadle_jinja_token current, ahead;
+  treadle_jinja_lexeme current, ahead;
   bool has_ahead;
   const char *waiting; /* the innermost tag that is open, for messages */
 } treadle_jinja_parser;
@@ -18,7 +18,7 @@ typedef TREADLE_ARRAY(treadle_jinja_tree *) treadle_jinja_tree_array;
 
 treadle_status treadle_jinja_parser_next(treadle_jinja_parser *parser);
 treadle_status treadle_jinja_parser_look(treadle_jinja_parser *parser); /* fills `ahead` */
-bool treadle_jinja_token_is(const treadle_jinja_token *token, treadle_jinja_sign sign, const char *word);
+bool treadle_jinja_lexeme_is(const treadle_jinja_lexeme *token, treadle_jinja_sign sign, const char *word);
 /* Takes the token if it is this one. */
 treadle_status treadle_jinja_parser_skip(treadle_jinja_parser *parser, treadle_jinja_sign sign,
                                          const char *word, bool *taken_p);
@@ -27,7 +27,7 @@ treadle_status treadle_jinja_parser_expect(treadle_jinja_parser *parser, treadle
                                            const char *word);
 treadle_status treadle_jinja_parser_fail(treadle_jinja_parser *parser, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-const char *treadle_jinja_token_text(const treadle_jinja_token *token, char to[80]);
+const char *treadle_jinja_lexeme_text(const treadle_jinja_lexeme *token, char to[80]);
 
 treadle_status treadle_jinja_tree_make(treadle_jinja_parser *parser, treadle_jinja_form form, int line,
                                        treadle_jinja_tree **tree_p);

@@ -7,13 +7,13 @@
 
 typedef treadle_jinja_parser parser;
 typedef treadle_jinja_tree tree;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 
 static bool is_word(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_WORD, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_WORD, word);
 }
 static bool is_operator(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_OPERATOR, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, word);
 }
 static treadle_status next(parser *p) { return treadle_jinja_parser_next(p); }
 static treadle_status expect(parser *p, const char *operator) {
@@ -87,7 +87,7 @@ out:
 }
 
 static treadle_status parse_name(parser *p, bool members, tree **tree_p) {
-  token name = p->current;
+  lexeme name = p->current;
   tree *t;
   const char *word = name.word;
   PASS(next(p));
@@ -111,7 +111,7 @@ static treadle_status parse_name(parser *p, bool members, tree **tree_p) {
 }
 
 treadle_status treadle_jinja_parse_primary(parser *p, bool members, tree **tree_p) {
-  token first = p->current;
+  lexeme first = p->current;
   char text[80];
   switch (first.sign) {
   case JINJA_WORD: return parse_name(p, members, tree_p);
@@ -127,7 +127,7 @@ treadle_status treadle_jinja_parse_primary(parser *p, bool members, tree **tree_
   }
   if (is_operator(p, "[") || is_operator(p, "{")) return parse_list_or_dict(p, is_operator(p, "{"), tree_p);
   return treadle_jinja_parser_fail(p, first.line, "an expression is wanted, and %s stands there",
-                                   treadle_jinja_token_text(&first, text));
+                                   treadle_jinja_lexeme_text(&first, text));
 }
 
 /* ---- Postfixes ------------------------------------------------------------------------------------- */

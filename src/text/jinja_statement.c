@@ -7,13 +7,13 @@
 
 typedef treadle_jinja_parser parser;
 typedef treadle_jinja_tree tree;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 
 static bool is_word(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_WORD, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_WORD, word);
 }
 static bool is_operator(const parser *p, const char *word) {
-  return treadle_jinja_token_is(&p->current, JINJA_OPERATOR, word);
+  return treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, word);
 }
 static treadle_status next(parser *p) { return treadle_jinja_parser_next(p); }
 
@@ -196,7 +196,7 @@ treadle_status treadle_jinja_parse_statement(parser *p, treadle_jinja_tree_array
               {"from", parse_missing, JINJA_OUTPUT},
               {"extends", parse_missing, JINJA_OUTPUT},
               {"autoescape", parse_missing, JINJA_OUTPUT}};
-  token tag = p->current;
+  lexeme tag = p->current;
   tree *t;
   if (tag.sign != JINJA_WORD) return treadle_jinja_parser_fail(p, tag.line, "the name of a tag is wanted");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

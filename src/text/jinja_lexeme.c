@@ -9,7 +9,7 @@
 #include <utf8proc.h>
 
 typedef treadle_jinja_lexer lexer;
-typedef treadle_jinja_token token;
+typedef treadle_jinja_lexeme lexeme;
 typedef treadle_jinja_writer writer;
 
 /* The byte at a place, 0 behind the end. */
@@ -75,7 +75,7 @@ static treadle_status write_escape(lexer *l, writer *w, size_t *at_p, size_t end
   return write_coded(l, w, code);
 }
 
-static treadle_status read_string(lexer *l, token *t) {
+static treadle_status read_string(lexer *l, lexeme *t) {
   char quote = look(l, l->at);
   size_t end = l->at + 1;
   writer w = {0};
@@ -136,7 +136,7 @@ static treadle_status plain_digits(lexer *l, size_t from, size_t to, char **text
   return TREADLE_OK;
 }
 
-static treadle_status read_number(lexer *l, token *t) {
+static treadle_status read_number(lexer *l, lexeme *t) {
   char *text, prefix = look(l, l->at) == '0' ? (char)(look(l, l->at + 1) | 0x20) : 0;
   size_t end = float_end(l, l->at), length, from = l->at;
   int base = 10;
@@ -192,7 +192,7 @@ treadle_status treadle_jinja_lexer_intern(lexer *l, const char *bytes, size_t le
   return TREADLE_OK;
 }
 
-static treadle_status read_name(lexer *l, token *t) {
+static treadle_status read_name(lexer *l, lexeme *t) {
   size_t end = l->at;
   uint32_t code;
   while (end < l->length) {
@@ -222,13 +222,13 @@ static treadle_status balance(lexer *l, char c) {
                      : treadle_jinja_lexer_fail(l, "'%c' stands where '%c' is wanted", c, wanted);
 }
 
-treadle_status treadle_jinja_lexer_token(lexer *l, token *t) {
+treadle_status treadle_jinja_lexer_lexeme(lexer *l, lexeme *t) {
   static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                           "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                           ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
   uint32_t code;
   char c = look(l, l->at);
-  *t = (token){.line = l->line};
+  *t = (lexeme){.line = l->line};
   treadle_jinja_decode(l->text + l->at, &code);
   if (is_digit(c)) return read_number(l, t);
   if (is_of_name(code, true)) return read_name(l, t);
