@@ -8,6 +8,7 @@
  *   3. treadle_plan_create   the exact copies of one rank, in waves; needs no weights, and can be printed
  *   4. treadle_group_*       the ranks: one process, threads, or processes of an MPI launcher
  *   5. treadle_switch_*      windows of one pool of pages, and the state machine that runs the plan
+ *   6. treadle_chat_*        messages to texts, by a model's chat template
  *
  * Conventions. Functions return treadle_status: 0 is good, all others are negative. After a failure
  * treadle_error_message() says, in the same thread, what is wrong with which tensor, rank or number. Outputs come last and
@@ -45,6 +46,7 @@
  *            Any thread may at any time cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and
  *            the plan. Any thread may use the windows that the mode has.
  *   convert  needs nothing: options are copied. One thread at a time.
+ *   chat     needs nothing. It never changes: any number of threads may render with it.
  *
  * An object is freed by one thread, when no other uses it. Options are read only during the call, except callbacks and
  * their contexts. */
@@ -760,6 +762,35 @@ typedef struct treadle_convert_figures {
 /* What this process has done so far. */
 void treadle_convert_get_figures(const treadle_convert *convert,
                                  treadle_convert_figures *figures_p); /* else zeros */
+
+/* ---- Text: chats ---------------------------------------------------------------------------------
+ *
+ * Messages to the text that a model was trained on, by the model's chat template: Jinja, as transformers runs it. What a template may
+ * use is in docs/chats.md; what is missing is refused by line and name. A template that does not end is ended by limits on its
+ * steps, its memory and its output. */
+
+typedef struct treadle_chat treadle_chat;
+
+/* The chat template of a model: of a folder (chat_template.jinja, tokenizer_config.json, chat_template.json), of a file
+ * tokenizer_config.json, or any other file as the text of a template. tokenizer_config.json also says the special tokens, which are
+ * variables of the template: bos_token, eos_token and so on. On failure *chat_p is NULL. Local. */
+treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p);
+void treadle_chat_close(treadle_chat *chat);
+
+typedef struct treadle_chat_options {
+  size_t struct_size;
+  /* JSON, an object; NULL: none. Its keys are variables of the template (add_generation_prompt, tools, documents, enable_thinking,
+   * ...), but for two: continue_final_message (true: the text ends in the last message, for the model to go on), and
+   * chat_template (the name of one of several templates, or the text of another one). */
+  const char *variables;
+  const char *now; /* what strftime_now sees: "2025-03-14T15:09:26"; NULL: the clock's local time */
+} treadle_chat_options;
+
+/* `messages` is JSON: a list of objects with a role, as transformers takes it. *text_p is UTF-8, [*bytes_p] and a 0; the caller frees it
+ * with free(). On failure it is NULL, and the message has the line of the template; that of raise_exception ends with the text that
+ * the template gives. Options may be NULL. Local. */
+treadle_status treadle_chat_render(const treadle_chat *chat, const char *messages,
+                                   const treadle_chat_options *options, char **text_p, size_t *bytes_p);
 
 /* ---- The built-in engine -------------------------------------------------------------------------
  *
