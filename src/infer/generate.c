@@ -124,14 +124,13 @@ out:
 static treadle_status begin_job(generating *g, job *j) {
   const treadle_request *r = j->request;
   int64_t index = j->sample.spec.index, left = g->engine->most_tokens - r->input.token_count;
-  treadle_sample_spec spec = {
-      .sampling = &r->sampling,
-      .eos = &g->eos,
-      .prompt = r->input.tokens,
-      .prompt_count = r->input.token_count,
-      .seed = r->sampling.has_seed ? r->sampling.seed : treadle_seed_of_request(g->options.seed, r->number),
-      .index = index,
-      .most_tokens = r->sampling.max_tokens < left ? r->sampling.max_tokens : left};
+  treadle_sample_spec spec = {.sampling = &r->sampling,
+                              .eos = &g->eos,
+                              .prompt = r->input.tokens,
+                              .prompt_count = r->input.token_count,
+                              .seed = treadle_request_seed(r, g->options.seed),
+                              .index = index,
+                              .most_tokens = r->sampling.max_tokens < left ? r->sampling.max_tokens : left};
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
