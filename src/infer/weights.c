@@ -145,6 +145,7 @@ treadle_status treadle_weight_find(const treadle_layout *layout, int64_t rank, i
   finder f = {.layout = layout, .tensor = t, .rank = rank, .expert = expert, .weight = weight_p};
   treadle_pieces pieces = {0};
   treadle_segment *segment = NULL;
+  int32_t storage_count;
   treadle_status status;
   *weight_p = (treadle_weight){0};
   f.dim = expert >= 0;
@@ -155,8 +156,10 @@ treadle_status treadle_weight_find(const treadle_layout *layout, int64_t rank, i
     goto out;
   }
   TRY(treadle_layout_pieces_of(layout, rank, tensor, &pieces));
-  for (size_t i = 0; i < pieces.count; i++)
-    if (pieces.items[i].tensor == tensor) TRY(add_piece(&f, &pieces.items[i]));
+  const treadle_storage *storages = treadle_layout_storages(layout, rank, &storage_count);
+  for (size_t i = 0; i < pieces.count; i++) /* what is made after loading is a copy in another form */
+    if (pieces.items[i].tensor == tensor && !storages[pieces.items[i].storage].derived)
+      TRY(add_piece(&f, &pieces.items[i]));
   settle(&f);
   if (f.found.count) {
     segment = treadle_arena_alloc_array(arena, f.found.count, sizeof *segment);

@@ -29,6 +29,26 @@ static void make_pieces(objects *o) {
   }
 }
 
+static void make_engine(objects *o) {
+  const treadle_engine_options options = {.struct_size = sizeof(treadle_engine_options),
+                                          .threads = 1,
+                                          .max_batch = 2,
+                                          .prefill_chunk = 8,
+                                          .kv_bytes = 1 << 16,
+                                          .max_len = 64};
+  snprintf(o->chat_file, sizeof o->chat_file, "%s/chat.jinja", o->folder);
+  FILE *file = fopen(o->chat_file, "w");
+  assert_non_null(file);
+  fputs("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", file);
+  fclose(file);
+  assert_ok(treadle_chat_open(o->chat_file, &o->chat));
+  o->weights_bytes = treadle_layout_window_bytes(o->infer, 0);
+  assert_int_equal(posix_memalign((void **)&o->weights, 64, o->weights_bytes), 0);
+  assert_ok(treadle_layout_load(o->infer, 0, o->weights));
+  assert_ok(treadle_engine_create(NULL, o->infer, &options, &o->engine));
+  assert_ok(treadle_engine_bind(o->engine, o->weights, o->weights_bytes));
+}
+
 void objects_init(objects *o) {
   *o = (objects){.bytes = 16 * OBJECTS_PAGE};
   snprintf(o->folder, sizeof o->folder, "%s", test_folder());
@@ -57,6 +77,7 @@ void objects_init(objects *o) {
                                           .keep = TREADLE_KEEP_HOST,
                                           .host = true};
   assert_ok(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
+  make_engine(o);
   make_pieces(o);
   o->memory =
       mmap(NULL, o->bytes + 2 * OBJECTS_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -67,6 +88,9 @@ void objects_init(objects *o) {
 }
 
 void objects_release(objects *o) {
+  treadle_engine_destroy(o->engine);
+  free(o->weights);
+  treadle_chat_close(o->chat);
   treadle_switch_destroy(o->sw);
   treadle_group_close(o->group);
   treadle_group_close(o->second);

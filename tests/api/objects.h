@@ -19,6 +19,11 @@ typedef struct objects {
   treadle_families *families;
   treadle_family_check *check;
   treadle_switch *sw;
+  char chat_file[64]; /* a template */
+  treadle_chat *chat;
+  treadle_engine *engine; /* of the layout infer */
+  char *weights;          /* [weights_bytes] */
+  size_t weights_bytes;
   treadle_explicit_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
   char *

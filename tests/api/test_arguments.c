@@ -496,6 +496,107 @@ static void conversions(objects *o) {
   WORKS(treadle_convert_close(NULL));
 }
 
+/* ---- Chats, the engine ---- */
+
+static void chats(objects *o) {
+  treadle_chat *chat = o->chat;
+  treadle_chat_options options = TREADLE_INIT(treadle_chat_options);
+  char *text;
+  size_t bytes;
+  REFUSED(treadle_chat_open(NULL, &chat));
+  assert_null(chat);
+  REFUSED(treadle_chat_open(o->chat_file, NULL));
+  WORKS(assert_true(treadle_chat_open("/nothing/nothing", &chat) < 0));
+  note("treadle_chat_open(");
+  REFUSED(treadle_chat_render(NULL, "[]", NULL, &text, &bytes));
+  assert_null(text);
+  REFUSED(treadle_chat_render(o->chat, NULL, NULL, &text, &bytes));
+  REFUSED(treadle_chat_render(o->chat, "[]", NULL, NULL, &bytes));
+  REFUSED(treadle_chat_render(o->chat, "[]", NULL, &text, NULL));
+  REFUSED(treadle_chat_render(o->chat, "[", NULL, &text, &bytes));
+  REFUSED(treadle_chat_render(o->chat, "7", NULL, &text, &bytes));
+  REFUSED_SIZES(options, treadle_chat_render(o->chat, "[]", &options, &text, &bytes));
+  REFUSED_NEWER(treadle_chat_options, treadle_chat_render(o->chat, "[]", newer_p, &text, &bytes));
+  options.variables = "[";
+  REFUSED(treadle_chat_render(o->chat, "[]", &options, &text, &bytes));
+  assert_null(text);
+  WORKS(treadle_chat_close(NULL));
+}
+
+static void engines(objects *o) {
+  static const int32_t no_threads[] = {-1, 257, INT32_MIN, INT32_MAX};
+  treadle_engine *engine = o->engine;
+  treadle_engine_options options = TREADLE_INIT(treadle_engine_options);
+  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  REFUSED(treadle_engine_create(NULL, NULL, NULL, &engine));
+  assert_null(engine);
+  REFUSED(treadle_engine_create(NULL, o->infer, NULL, NULL));
+  REFUSED(treadle_engine_create(NULL, o->wide, NULL, &engine));
+  REFUSED_SIZES(options, treadle_engine_create(NULL, o->infer, &options, &engine));
+  REFUSED_NEWER(treadle_engine_options, treadle_engine_create(NULL, o->infer, newer_p, &engine));
+  for (size_t i = 0; i < TEST_COUNT(no_threads); i++) {
+    options.threads = no_threads[i];
+    REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
+  }
+  options = TREADLE_INIT(treadle_engine_options);
+  options.kernels = "none";
+  REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
+  options = TREADLE_INIT(treadle_engine_options);
+  options.kv_bytes = 1;
+  REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
+  assert_null(engine);
+  REFUSED(treadle_engine_bind(NULL, o->weights, o->weights_bytes));
+  REFUSED(treadle_engine_bind(o->engine, NULL, o->weights_bytes));
+  REFUSED(treadle_engine_bind(o->engine, o->weights, o->weights_bytes - 1));
+  REFUSED(treadle_engine_unbind(NULL));
+  REFUSED(treadle_engine_get_info(NULL, &info));
+  REFUSED(treadle_engine_get_info(o->engine, NULL));
+  REFUSED_SIZES(info, treadle_engine_get_info(o->engine, &info));
+  WORKS(treadle_engine_destroy(NULL));
+}
+
+static void engine_work(objects *o) {
+  static const int32_t ids[] = {1, 2, 3}, bad[] = {1, 24};
+  static const char line[] = "{\"prompt_token_ids\": [1, 2], \"max_tokens\": 2}\n",
+                    text[] = "{\"token_ids\": [1, 2]}\n";
+  const treadle_tokens good = {ids, 3}, wrong = {bad, 2}, none = {ids, 0};
+  treadle_score_options score = TREADLE_INIT(treadle_score_options);
+  treadle_score_lines_options lines = TREADLE_INIT(treadle_score_lines_options);
+  treadle_generate_options generate = TREADLE_INIT(treadle_generate_options);
+  treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
+  treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
+  REFUSED(treadle_engine_score(NULL, &good, 1, NULL));
+  REFUSED(treadle_engine_score(o->engine, NULL, 1, NULL));
+  REFUSED(treadle_engine_score(o->engine, &wrong, 1, NULL));
+  REFUSED(treadle_engine_score(o->engine, &none, 1, NULL));
+  REFUSED_SIZES(score, treadle_engine_score(o->engine, &good, 1, &score));
+  REFUSED_NEWER(treadle_score_options, treadle_engine_score(o->engine, &good, 1, newer_p));
+  score.temperature = -1;
+  REFUSED(treadle_engine_score(o->engine, &good, 1, &score));
+  REFUSED(treadle_engine_score_lines(NULL, text, sizeof text - 1, NULL, &scored));
+  REFUSED(treadle_engine_score_lines(o->engine, NULL, 1, NULL, &scored));
+  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, NULL));
+  REFUSED(treadle_engine_score_lines(o->engine, "{", 1, NULL, &scored));
+  REFUSED_SIZES(lines, treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED_SIZES(scored, treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, &scored));
+  lines.check = true;
+  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED(treadle_engine_generate(NULL, line, sizeof line - 1, NULL, &generated));
+  REFUSED(treadle_engine_generate(o->engine, NULL, 1, NULL, &generated));
+  REFUSED(treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, NULL));
+  REFUSED(treadle_engine_generate(o->engine, "{}", 2, NULL, &generated));
+  REFUSED_SIZES(generate, treadle_engine_generate(o->engine, line, sizeof line - 1, &generate, &generated));
+  REFUSED_SIZES(generated, treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
+  generate.sampling = "{\"temperature\": -1}";
+  REFUSED(treadle_engine_generate(o->engine, line, sizeof line - 1, &generate, &generated));
+  assert_ok(treadle_engine_unbind(o->engine));
+  GIVES(TREADLE_STATE, treadle_engine_score(o->engine, &good, 1, NULL));
+  GIVES(TREADLE_STATE, treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
+  assert_ok(treadle_engine_bind(o->engine, o->weights, o->weights_bytes));
+  assert_ok(treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
+  assert_int_equal(generated.new_tokens, 2);
+}
+
 /* ---- treadle_tools.h ---- */
 
 static const int32_t no_numbers[] = {-1, INT32_MIN, 1 << 20, INT32_MAX};
@@ -729,9 +830,10 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {
-      texts,    models,      layouts,  pieces, plans,      reports, groups,  switch_options,
-      switches, conversions, families, drafts, inspection, made,    machine, planted};
+  static void (*const parts[])(objects *) = {texts,    models, layouts,        pieces,     plans,
+                                             reports,  groups, switch_options, switches,   conversions,
+                                             families, drafts, inspection,     made,       machine,
+                                             planted,  chats,  engines,        engine_work};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -540,6 +540,87 @@ static void call_switches(caller *c) {
   }
 }
 
+static void call_chats(caller *c) {
+  const char *const paths[] = {c->o.chat_file, c->o.chat_file, c->o.folder, "", "/nowhere/at/all", NULL};
+  static const char *const messages[] = {"[]", "[{\"role\": \"user\", \"content\": \"x\"}]", "[7]", "{", "",
+                                         NULL};
+  static const char *const variables[] = {NULL, "{}",  "{\"x\": 1}", "{\"chat_template\": \"{{ 1 }}\"}",
+                                          "[",  "\xff"};
+  const treadle_chat_options options = {.struct_size = struct_size(c, sizeof options),
+                                        .variables = ONE_OF(c, variables),
+                                        .now = often(c) ? NULL : "2025-03-14T15:09:26"};
+  treadle_chat *made = NULL;
+  char *out = NULL;
+  size_t bytes;
+  if (below(c, 4) == 0) {
+    SAID(treadle_chat_open(ONE_OF(c, paths), OR_NULL(c, &made)));
+    CALL(treadle_chat_close(made));
+    return;
+  }
+  SAID(treadle_chat_render(OR_NULL(c, c->o.chat), ONE_OF(c, messages), OR_NULL(c, &options),
+                           OR_NULL(c, &out), OR_NULL(c, &bytes)));
+  free(out);
+}
+
+static void make_engine(caller *c) {
+  static const int32_t counts[] = {0, 1, 2, 8, 64, -1, INT32_MIN, INT32_MAX};
+  static const int64_t lengths[] = {0, 1, 64, 4096, -1, INT64_MAX};
+  static const char *const kernels[] = {NULL, "auto", "plain", "avx2", "none", ""};
+  static const size_t memories[] = {1 << 16, 1 << 12, 1, 1 << 20, SIZE_MAX};
+  const treadle_engine_options options = {.struct_size = struct_size(c, sizeof options),
+                                          .fast = below(c, 2),
+                                          .kernels = ONE_OF(c, kernels),
+                                          .threads = ONE_OF(c, counts),
+                                          .max_batch = ONE_OF(c, counts),
+                                          .prefill_chunk = ONE_OF(c, counts),
+                                          .block_tokens = ONE_OF(c, counts),
+                                          .prefix_cache = (treadle_choice)below(c, 3),
+                                          .kv_bytes = ONE_OF(c, memories),
+                                          .max_len = ONE_OF(c, lengths)};
+  treadle_engine *made = NULL;
+  SAID(treadle_engine_create(often(c) ? NULL : c->o.second, layout(c), &options, OR_NULL(c, &made)));
+  CALL(treadle_engine_destroy(made));
+}
+
+static void call_engines(caller *c) {
+  static const char *const lines[] = {"{\"prompt_token_ids\": [1, 2], \"max_tokens\": 3, \"n\": 2}\n",
+                                      "{\"token_ids\": [1, 2, 3]}\n",
+                                      "{\"prompt_token_ids\": [99]}",
+                                      "{",
+                                      "",
+                                      "\xff"};
+  int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
+  const treadle_tokens text = {OR_NULL(c, ids), often(c) ? 3 : 0};
+  const char *line = ONE_OF(c, lines);
+  treadle_engine *engine = OR_NULL(c, c->o.engine);
+  treadle_engine_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_score_options score = {.struct_size = struct_size(c, sizeof score),
+                                 .temperature = often(c) ? 1 : -1};
+  treadle_score_lines_options score_lines = {.struct_size = struct_size(c, sizeof score_lines),
+                                             .check = below(c, 2)};
+  treadle_generate_options generate = {.struct_size = struct_size(c, sizeof generate), .seed = number(c)};
+  treadle_score_figures scored = {.struct_size = struct_size(c, sizeof scored)};
+  treadle_generate_figures generated = {.struct_size = struct_size(c, sizeof generated)};
+  switch (below(c, 8)) {
+  case 0: make_engine(c); break;
+  case 1:
+    SAID(treadle_engine_bind(engine, OR_NULL(c, c->o.weights), often(c) ? c->o.weights_bytes : 0));
+    break;
+  case 2: SAID(treadle_engine_unbind(engine)); break;
+  case 3: SAID(treadle_engine_get_info(engine, OR_NULL(c, &info))); break;
+  case 4:
+    SAID(treadle_engine_score(engine, text.ids ? &text : NULL, below(c, 2), OR_NULL(c, &score)));
+    break;
+  case 5:
+    SAID(treadle_engine_score_lines(engine, line, strlen(line), OR_NULL(c, &score_lines),
+                                    OR_NULL(c, &scored)));
+    break;
+  default:
+    SAID(
+        treadle_engine_generate(engine, line, strlen(line), OR_NULL(c, &generate), OR_NULL(c, &generated)));
+  }
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -550,9 +631,9 @@ static void look_up(void *context, const char *name) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {call_words,       call_models, call_layouts,  call_plans,
-                                            call_reports,     call_tools,  call_files,    call_testing,
-                                            call_conversions, call_groups, call_switches, call_switches};
+  static void (*const parts[])(caller *) = {
+      call_words,   call_models,      call_layouts, call_plans,    call_reports,  call_tools, call_files,
+      call_testing, call_conversions, call_groups,  call_switches, call_switches, call_chats, call_engines};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
