@@ -42,8 +42,10 @@ typedef struct treadle_arguments {
   const char *like, *output;  /* of family new */
   const char *family, *dtype; /* make-model */
   int64_t layers, hidden, vocab;
-  int64_t experts;    /* of make-model: 0 single, 1 packed */
-  int64_t scale_down; /* million parameters; 0: not given */
+  int64_t experts;                           /* of make-model: 0 single, 1 packed */
+  int64_t scale_down;                        /* million parameters; 0: not given */
+  const char *tokenizer, *text, *ids, *file; /* tokenize */
+  int64_t special;                           /* 0: on, 1: off */
 } treadle_arguments;
 
 typedef struct treadle_command {
@@ -67,7 +69,8 @@ enum {
   TREADLE_IN_INSPECT = 1 << 4,
   TREADLE_IN_DOCTOR = 1 << 5,
   TREADLE_IN_MAKE_MODEL = 1 << 6,
-  TREADLE_IN_CONVERT = 1 << 7
+  TREADLE_IN_CONVERT = 1 << 7,
+  TREADLE_IN_TOKENIZE = 1 << 8
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -83,6 +86,7 @@ treadle_status treadle_family_new(const treadle_arguments *arguments, const char
 int treadle_command_inspect(const treadle_arguments *arguments);
 int treadle_command_convert(const treadle_arguments *arguments);
 int treadle_command_doctor(const treadle_arguments *arguments);
+int treadle_command_tokenize(const treadle_arguments *arguments);
 int treadle_command_make_model(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,

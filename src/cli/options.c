@@ -33,7 +33,14 @@ enum {
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "folder of a Hugging Face model, or a config.json without weights",
-   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS, 0, {0}, NULL, 0},
+   TEXT, AT(model), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_TOKENIZE, LAYOUTS, 0, {0}, NULL, 0},
+  {"tokenizer", "FILE", "tokenizer.json, a folder with one, vocab.json beside merges.txt, or a *.bin of llama2.c (default: that of the model)",
+   TEXT, AT(tokenizer), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"text", "TEXT", "text to turn into tokens", TEXT, AT(text), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"ids", "1,2,...", "ids of tokens to turn into text", TEXT, AT(ids), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"file", "FILE.jsonl", "file with a JSON object in each line, which has text or token_ids", TEXT, AT(file), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"special", "on|off", "put special tokens around texts, and show them in texts that are made of ids (default: on)",
+   WORD, AT(special), TREADLE_IN_TOKENIZE, 0, 0, {"on", "off", NULL}, NULL, 0},
   {"scale-down", "N", "shrink the model to at most N million parameters; it keeps its structure, and no weights are read",
    COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"from", "LAYOUT", "layout in which the weights are", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
@@ -78,7 +85,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
    TEXT, AT(families), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

@@ -19,6 +19,9 @@ typedef struct objects {
   treadle_families *families;
   treadle_family_check *check;
   treadle_switch *sw;
+  char tokens[64]; /* tokenizer.json */
+  treadle_tokenizer *tokenizer;
+  treadle_text_stream *stream;
   treadle_explicit_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
   char *
