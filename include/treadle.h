@@ -8,7 +8,8 @@
  *   3. treadle_plan_create   the exact copies of one rank, in waves; needs no weights, and can be printed
  *   4. treadle_group_*       the ranks: one process, threads, or processes of an MPI launcher
  *   5. treadle_switch_*      windows of one pool of pages, and the state machine that runs the plan
- *   6. treadle_chat_*        messages to texts, by a model's chat template
+ *   6. treadle_tokenizer_*   texts to tokens and back
+ *   7. treadle_chat_*        messages to texts, by a model's chat template
  *
  * Conventions. Functions return treadle_status: 0 is good, all others are negative. After a failure
  * treadle_error_message() says, in the same thread, what is wrong with which tensor, rank or number. Outputs come last and
@@ -46,6 +47,8 @@
  *            Any thread may at any time cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and
  *            the plan. Any thread may use the windows that the mode has.
  *   convert  needs nothing: options are copied. One thread at a time.
+ *   tokenizer   needs nothing. Its texts live as long as it does. It never changes: any number of threads may use it.
+ *   text stream   needs its tokenizer. One thread at a time.
  *   chat     needs nothing. It never changes: any number of threads may render with it.
  *
  * An object is freed by one thread, when no other uses it. Options are read only during the call, except callbacks and
@@ -763,6 +766,72 @@ typedef struct treadle_convert_figures {
 void treadle_convert_get_figures(const treadle_convert *convert,
                                  treadle_convert_figures *figures_p); /* else zeros */
 
+/* ---- Text: tokens --------------------------------------------------------------------------------
+ *
+ * Texts to ids and back, as the tokenizers library of Hugging Face and llama2.c have them. Texts are UTF-8 of known length, and may
+ * hold 0 bytes. Ids are from 0 to treadle_tokenizer_count - 1; some of them may have no token. */
+
+typedef struct treadle_tokenizer treadle_tokenizer;
+
+/* Reads the tokenizer of a folder: tokenizer.json (BPE; what else it may have is in docs/tokenizers.md), else vocab.json with
+ * merges.txt, else a *.bin of llama2.c. Or the file `path`. Special tokens are those of tokenizer_config.json beside it. What a
+ * tokenizer has that is not known is refused by name. On failure *tokenizer_p is NULL. */
+treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p);
+void treadle_tokenizer_close(treadle_tokenizer *tokenizer);
+
+int32_t
+treadle_tokenizer_count(const treadle_tokenizer *tokenizer); /* one more than the largest id; else -1 */
+
+typedef struct treadle_token_info {
+  size_t struct_size;
+  const char *
+      text; /* as the tokenizer writes it ("\u0120the", "<0x0A>"), [bytes] and a 0; lives as long as the tokenizer */
+  size_t bytes;
+  bool added;   /* it is found as a whole in texts, before they are cut into words */
+  bool special; /* decoding can leave it out */
+} treadle_token_info;
+
+/* Facts about a token. Refused: an id without one. */
+treadle_status treadle_tokenizer_token(const treadle_tokenizer *tokenizer, int32_t id,
+                                       treadle_token_info *info_p);
+/* The id of the token with this text, as the tokenizer writes it. Else, also for a text that is none: -1. */
+int32_t treadle_tokenizer_find(const treadle_tokenizer *tokenizer, const char *text, size_t bytes);
+
+/* Tokens with a meaning of their own: bos_token, eos_token, pad_token, unk_token of tokenizer_config.json. */
+typedef enum treadle_special_token {
+  TREADLE_BOS = 0, /* begins a text */
+  TREADLE_EOS,     /* ends it */
+  TREADLE_PAD,
+  TREADLE_UNKNOWN
+} treadle_special_token;
+
+/* The id of a special token. Else, also where the tokenizer has none: -1. */
+int32_t treadle_tokenizer_special(const treadle_tokenizer *tokenizer, treadle_special_token which);
+
+/* The ids of a text, [*count_p]. `special`: with the special tokens that the tokenizer puts around a text. Special tokens that are
+ * written in the text are found in either case. Refused: a text that is not UTF-8, or has more than 2^28 bytes. The caller frees
+ * *ids_p with free(); it is not NULL where there are no ids; on failure it is. */
+treadle_status treadle_tokenizer_encode(const treadle_tokenizer *tokenizer, const char *text, size_t bytes,
+                                        bool special, int32_t **ids_p, size_t *count_p);
+/* The text of ids, [*bytes_p] and a 0: always UTF-8, with U+FFFD for bytes that make no character. `special`: with the texts of special
+ * tokens. Refused: ids without a token. The caller frees *text_p with free(); on failure it is NULL. */
+treadle_status treadle_tokenizer_decode(const treadle_tokenizer *tokenizer, const int32_t *ids,
+                                        size_t count, bool special, char **text_p, size_t *bytes_p);
+
+/* The text of tokens that come one by one. A character is given away when all its bytes are there, never in parts. All texts that a
+ * stream has given are together what treadle_tokenizer_decode gives (but for the number of U+FFFD in tokenizers with byte fallback). */
+typedef struct treadle_text_stream treadle_text_stream;
+
+/* Refused: a tokenizer whose decoder has to see all tokens at once. */
+treadle_status treadle_text_stream_create(const treadle_tokenizer *tokenizer, bool special,
+                                          treadle_text_stream **stream_p);
+/* Takes a token. *text_p, [*bytes_p] and a 0, is what it makes complete: often "". It lives until the next call with this stream. */
+treadle_status treadle_text_stream_put(treadle_text_stream *stream, int32_t id, const char **text_p,
+                                       size_t *bytes_p);
+/* Ends the text: what is left becomes U+FFFD. Afterwards put and end are TREADLE_STATE. */
+treadle_status treadle_text_stream_end(treadle_text_stream *stream, const char **text_p, size_t *bytes_p);
+void treadle_text_stream_destroy(treadle_text_stream *stream);
+
 /* ---- Text: chats ---------------------------------------------------------------------------------
  *
  * Messages to the text that a model was trained on, by the model's chat template: Jinja, as transformers runs it. What a template may
@@ -843,10 +912,10 @@ typedef struct treadle_engine_info {
 treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);
 
 /* A text as tokens. An element of an array: this struct is frozen. */
-typedef struct treadle_tokens {
+typedef struct treadle_score_text {
   const int32_t *ids;
   size_t count;
-} treadle_tokens;
+} treadle_score_text;
 
 typedef struct treadle_score_options {
   size_t struct_size;
@@ -863,7 +932,7 @@ typedef struct treadle_score_options {
 
 /* Scores `count` texts of at least one token each. All are checked before the first is begun. A callback that fails ends it with its
  * status. Collective. */
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_tokens *texts, size_t count,
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
                                     const treadle_score_options *options);
 
 typedef struct treadle_generate_options {

@@ -28,7 +28,9 @@ enum {
   TREADLE_MAX_CUTS = 1 << 23,    /* parts that the windows of one rank fall into in a plan */
   TREADLE_MAX_TOUCHES =
       1 << 22, /* such parts that are kept, because they touch pages otherwise than those before */
-  TREADLE_MAX_RUNS = 1 << 23 /* of a storage tensor, when its runs are listed; of a piece that is given */
+  TREADLE_MAX_RUNS = 1 << 23, /* of a storage tensor, when its runs are listed; of a piece that is given */
+  TREADLE_MAX_TOKENS = 1 << 22,    /* ids of a tokenizer */
+  TREADLE_MAX_TEXT_BYTES = 1 << 28 /* of a text that is encoded at once */
 };
 
 /* Reports over all ranks: the plans of all together look at so many parts, and at one more for so many bytes of the model. */

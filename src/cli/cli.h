@@ -56,6 +56,8 @@ typedef struct treadle_arguments {
   int64_t prefix_cache;                                             /* 0: on, 1: off */
   int64_t threads, max_batch, prefill_chunk, block_tokens, max_len; /* 0: not given */
   size_t kv_bytes;
+  const char *tokenizer, *text, *ids; /* tokenize */
+  int64_t special;                    /* 0: on, 1: off */
 } treadle_arguments;
 
 typedef struct treadle_command {
@@ -81,7 +83,8 @@ enum {
   TREADLE_IN_MAKE_MODEL = 1 << 6,
   TREADLE_IN_CONVERT = 1 << 7,
   TREADLE_IN_GENERATE = 1 << 8,
-  TREADLE_IN_SCORE = 1 << 9
+  TREADLE_IN_SCORE = 1 << 9,
+  TREADLE_IN_TOKENIZE = 1 << 10
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -97,6 +100,7 @@ treadle_status treadle_family_new(const treadle_arguments *arguments, const char
 int treadle_command_inspect(const treadle_arguments *arguments);
 int treadle_command_convert(const treadle_arguments *arguments);
 int treadle_command_doctor(const treadle_arguments *arguments);
+int treadle_command_tokenize(const treadle_arguments *arguments);
 int treadle_command_make_model(const treadle_arguments *arguments);
 int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);

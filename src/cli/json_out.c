@@ -7,24 +7,31 @@
 #include <math.h>
 #include <string.h>
 
+/* Bytes of the character at `text`, of which `room` are there; 0: none that is whole. */
+static int character(const char *text, size_t room, uint32_t *code_p) {
+  char whole[5] = "";
+  memcpy(whole, text, room < 4 ? room : 4);
+  return treadle_utf8_read(whole, code_p);
+}
+
 /* Plain characters as they are, others as \uNNNN; each byte that is no part of a character becomes U+FFFD. */
-static void write_text(FILE *file, const char *text) {
+static void write_text(FILE *file, const char *text, size_t bytes) {
+  const char *end = text + bytes;
   fputc('"', file);
-  while (*text) {
+  while (text < end) {
     uint32_t code = 0;
-    const char *end = text;
-    int length;
-    while (*end && (length = treadle_utf8_read(end, &code)) > 0 && treadle_utf8_is_plain(code) &&
-           *end != '"' && *end != '\\')
-      end += length;
-    fwrite(text, 1, (size_t)(end - text), file);
-    if (!*end) break;
-    length = treadle_utf8_read(end, &code);
-    if (*end == '"' || *end == '\\')
-      fprintf(file, "\\%c", *end);
+    const char *at = text;
+    int length = 0;
+    while (at < end && (length = character(at, (size_t)(end - at), &code)) > 0 &&
+           treadle_utf8_is_plain(code) && *at != '"' && *at != '\\')
+      at += length;
+    fwrite(text, 1, (size_t)(at - text), file);
+    if (at == end) break;
+    if (*at == '"' || *at == '\\')
+      fprintf(file, "\\%c", *at);
     else
       fprintf(file, "\\u%04x", length > 0 ? code : 0xfffdu); /* all that are not plain have four digits */
-    text = end + (length > 0 ? length : 1);
+    text = at + (length > 0 ? length : 1);
   }
   fputc('"', file);
 }
@@ -33,13 +40,13 @@ static void write_text(FILE *file, const char *text) {
 static void begin_value(treadle_json_out *out, const char *key, bool is_container) {
   bool *filled = &out->filled[out->depth];
   if (out->depth > 0) {
-    bool own_line = out->depth == 1 || (out->depth == 2 && is_container);
+    bool own_line = !out->line && (out->depth == 1 || (out->depth == 2 && is_container));
     if (*filled) fputs(own_line ? "," : ", ", out->file);
     if (own_line) fprintf(out->file, "\n%*s", 2 * out->depth, "");
   }
   *filled = true;
   if (key) {
-    write_text(out->file, key);
+    write_text(out->file, key, strlen(key));
     fputs(": ", out->file);
   }
 }
@@ -56,7 +63,7 @@ void treadle_json_out_open(treadle_json_out *out, const char *key, char bracket)
 void treadle_json_out_close(treadle_json_out *out, char bracket) {
   assert(out->depth > 0);
   out->depth--;
-  if (out->depth == 0) fputc('\n', out->file);
+  if (out->depth == 0 && !out->line) fputc('\n', out->file);
   fputc(bracket, out->file);
   if (out->depth == 0) fputc('\n', out->file);
 }
@@ -71,9 +78,14 @@ void treadle_json_out_fail(treadle_json_out *out, const char *message) {
 void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text) {
   begin_value(out, key, false);
   if (text)
-    write_text(out->file, text);
+    write_text(out->file, text, strlen(text));
   else
     fputs("null", out->file);
+}
+
+void treadle_json_out_bytes(treadle_json_out *out, const char *key, const char *text, size_t bytes) {
+  begin_value(out, key, false);
+  write_text(out->file, text, bytes);
 }
 
 void treadle_json_out_lines(treadle_json_out *out, const char *key, const char *lines) {

@@ -12,6 +12,7 @@
 
 typedef struct treadle_json_out {
   FILE *file;
+  bool line; /* all of it on one line, for files of such lines */
   int depth;
   bool filled[8]; /* by depth: something was written there */
   char ends[8];   /* by depth: the bracket that closes it */
@@ -23,6 +24,8 @@ void treadle_json_out_close(treadle_json_out *out, char bracket);
 /* Closes all that is open, an object, with the key `error` in it: what failed in the middle is JSON all the same. */
 void treadle_json_out_fail(treadle_json_out *out, const char *message);
 void treadle_json_out_text(treadle_json_out *out, const char *key, const char *text); /* NULL: null */
+/* A text of known length, which may hold 0 bytes. */
+void treadle_json_out_bytes(treadle_json_out *out, const char *key, const char *text, size_t bytes);
 /* An array with an item for each line; one of more than 1,299 bytes is cut there. */
 void treadle_json_out_lines(treadle_json_out *out, const char *key, const char *lines);
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);

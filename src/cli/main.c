@@ -212,6 +212,25 @@ static const treadle_command commands[] = {
         .run = treadle_command_inspect,
     },
     {
+        .name = "tokenize",
+        .bit = TREADLE_IN_TOKENIZE,
+        .words = "",
+        .summary = "turn texts into tokens, and tokens into texts",
+        .text = "Reads the tokenizer of a model: tokenizer.json, else vocab.json with merges.txt, else a\n"
+                "*.bin of llama2.c. It prints the text and, for each token, its id and the text that\n"
+                "the tokenizer has for it.\n"
+                "\n"
+                "With --json it prints a line with text and token_ids. Each line of --file has either\n"
+                "text or token_ids. Nothing is printed before all lines were found good.\n"
+                "\n"
+                "With --special off no special tokens are put around a text, and those among ids are\n"
+                "left out of the text. Special tokens that a text spells out are found in either case.",
+        .examples = "  treadle tokenize --model DIR --text 'Once upon a time'\n"
+                    "  treadle tokenize --tokenizer DIR/tokenizer.json --ids 1,2,3 --special off\n"
+                    "  treadle tokenize --model DIR --file texts.jsonl --json\n",
+        .run = treadle_command_tokenize,
+    },
+    {
         .name = "doctor",
         .bit = TREADLE_IN_DOCTOR,
         .words = "",

@@ -35,7 +35,13 @@ enum {
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "folder of a Hugging Face model, or a config.json without weights",
-   TEXT, AT(model), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, LAYOUTS | ENGINES, 0, {0}, NULL, 0},
+   TEXT, AT(model), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_TOKENIZE, LAYOUTS | ENGINES, 0, {0}, NULL, 0},
+  {"tokenizer", "FILE", "tokenizer.json, a folder with one, vocab.json beside merges.txt, or a *.bin of llama2.c (default: that of the model)",
+   TEXT, AT(tokenizer), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"text", "TEXT", "text to turn into tokens", TEXT, AT(text), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"ids", "1,2,...", "ids of tokens to turn into text", TEXT, AT(ids), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"special", "on|off", "put special tokens around texts, and show them in texts that are made of ids (default: on)",
+   WORD, AT(special), TREADLE_IN_TOKENIZE, 0, 0, {"on", "off", NULL}, NULL, 0},
   {"scale-down", "N", "shrink the model to at most N million parameters; it keeps its structure, and no weights are read",
    COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"from", "LAYOUT", "layout in which the weights are", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
@@ -66,7 +72,7 @@ static const option_row rows[] = {
   {"check", "", "compare every byte; --check=prove also plants mistakes that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
   {"check", "", "compare with the logprobs of each line, bit for bit", WORD, AT(check), TREADLE_IN_SCORE, 0, 0, {"off", "on", NULL}, "on", 0},
-  {"file", "IN.jsonl", "lines of JSON: what to generate for, or to score", TEXT, AT(file), ENGINES, TREADLE_IN_SCORE, 0, {0}, NULL, 0},
+  {"file", "IN.jsonl", "lines of JSON: requests, texts to score, texts or tokens", TEXT, AT(file), ENGINES | TREADLE_IN_TOKENIZE, TREADLE_IN_SCORE, 0, {0}, NULL, 0},
   {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
   {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE, 0, 1, {0}, NULL, 0},
@@ -109,7 +115,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
    TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

@@ -19,7 +19,7 @@ typedef struct text_state {
 
 typedef struct scoring {
   treadle_engine *engine;
-  const treadle_tokens *texts;
+  const treadle_score_text *texts;
   size_t count;
   treadle_score_options options;
   text_state *states; /* [count] */
@@ -63,7 +63,7 @@ out:
 /* Room for the next text; false: the cache is full of those that are under way. */
 static treadle_status begin_text(scoring *s, bool *begun_p) {
   treadle_engine *e = s->engine;
-  const treadle_tokens *text = &s->texts[s->at];
+  const treadle_score_text *text = &s->texts[s->at];
   text_state *state = &s->states[s->at];
   *begun_p = false;
   if (treadle_cache_unused(&e->cache) < blocks_of(e, text->count)) return TREADLE_OK;
@@ -96,7 +96,7 @@ static treadle_status make_step(scoring *s) {
   treadle_status status = TREADLE_OK;
   step->rows = step->stretch_count = 0;
   while (s->at < s->count && step->rows < e->prefill_chunk) {
-    const treadle_tokens *text = &s->texts[s->at];
+    const treadle_score_text *text = &s->texts[s->at];
     bool begun = s->token > 0;
     if (!begun) TRY(begin_text(s, &begun));
     if (!begun) break;
@@ -183,7 +183,7 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_tokens *texts, size_t count,
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
                                     const treadle_score_options *options) {
   scoring s = {.engine = engine, .texts = texts, .count = count};
   treadle_status status;

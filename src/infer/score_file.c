@@ -16,7 +16,7 @@ typedef struct scoring {
   treadle_score_lines_options options;
   treadle_score_figures figures;
   treadle_score_lines lines;
-  treadle_tokens *texts;
+  treadle_score_text *texts;
 } scoring;
 
 static treadle_status check_lines(scoring *s) {
@@ -28,7 +28,7 @@ static treadle_status check_lines(scoring *s) {
     if (s->options.check && !line->logprobs)
       return treadle_fail(TREADLE_REFUSED, "%s: line %lld: there are no logprobs to compare with",
                           s->options.what, (long long)line->line);
-    s->texts[i] = (treadle_tokens){line->input.tokens, (size_t)line->input.token_count};
+    s->texts[i] = (treadle_score_text){line->input.tokens, (size_t)line->input.token_count};
   }
   return TREADLE_OK;
 }

@@ -11,6 +11,13 @@ static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 16, \
                              " \"num_key_value_heads\": 2, \"vocab_size\": 24,"
                              " \"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}";
 
+static const char tokens[] =
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\u0120\": 3, \"\u00c3\": "
+    "4, \"\u00a9\": 5},"
+    " \"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 6, \"content\": \"<s>\", \"special\": true}],"
+    " \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"decoder\": {\"type\": "
+    "\"ByteLevel\"}}";
+
 /* Each tensor whole, as a storage tensor of its own. */
 static void make_pieces(objects *o) {
   int32_t count = treadle_model_tensor_count(o->model);
@@ -78,6 +85,13 @@ void objects_init(objects *o) {
                                           .host = true};
   assert_ok(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
   make_engine(o);
+  snprintf(o->tokens, sizeof o->tokens, "%s/tokenizer.json", o->folder);
+  file = fopen(o->tokens, "w");
+  assert_non_null(file);
+  fputs(tokens, file);
+  fclose(file);
+  assert_ok(treadle_tokenizer_open(o->folder, &o->tokenizer));
+  assert_ok(treadle_text_stream_create(o->tokenizer, true, &o->stream));
   make_pieces(o);
   o->memory =
       mmap(NULL, o->bytes + 2 * OBJECTS_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -92,6 +106,8 @@ void objects_release(objects *o) {
   free(o->weights);
   treadle_chat_close(o->chat);
   treadle_switch_destroy(o->sw);
+  treadle_text_stream_destroy(o->stream);
+  treadle_tokenizer_close(o->tokenizer);
   treadle_group_close(o->group);
   treadle_group_close(o->second);
   treadle_families_close(o->families);

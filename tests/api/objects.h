@@ -24,6 +24,9 @@ typedef struct objects {
   treadle_engine *engine; /* of the layout infer */
   char *weights;          /* [weights_bytes] */
   size_t weights_bytes;
+  char tokens[64]; /* tokenizer.json */
+  treadle_tokenizer *tokenizer;
+  treadle_text_stream *stream;
   treadle_explicit_piece pieces[OBJECTS_PIECES]; /* of one rank: a good list */
   size_t piece_count;
   char *

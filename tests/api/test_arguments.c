@@ -559,7 +559,7 @@ static void engine_work(objects *o) {
   static const int32_t ids[] = {1, 2, 3}, bad[] = {1, 24};
   static const char line[] = "{\"prompt_token_ids\": [1, 2], \"max_tokens\": 2}\n",
                     text[] = "{\"token_ids\": [1, 2]}\n";
-  const treadle_tokens good = {ids, 3}, wrong = {bad, 2}, none = {ids, 0};
+  const treadle_score_text good = {ids, 3}, wrong = {bad, 2}, none = {ids, 0};
   treadle_score_options score = TREADLE_INIT(treadle_score_options);
   treadle_score_lines_options lines = TREADLE_INIT(treadle_score_lines_options);
   treadle_generate_options generate = TREADLE_INIT(treadle_generate_options);
@@ -749,6 +749,75 @@ static void machine(objects *o) {
   REFUSED(treadle_output_write(o->folder, "x", 1));
 }
 
+/* ---- Text ---- */
+
+static void tokens(objects *o) {
+  static const int32_t bad_ids[] = {-1, 7, INT32_MIN, INT32_MAX};
+  treadle_tokenizer *tokenizer = o->tokenizer;
+  treadle_token_info info = TREADLE_INIT(treadle_token_info);
+  int32_t *ids, id = 0;
+  char *text_of;
+  size_t count;
+  REFUSED(treadle_tokenizer_open(NULL, &tokenizer));
+  assert_null(tokenizer);
+  REFUSED(treadle_tokenizer_open(o->tokens, NULL));
+  REFUSED(treadle_tokenizer_open("", &tokenizer));
+  REFUSED(treadle_tokenizer_open("/nothing/nothing", &tokenizer));
+  REFUSED(treadle_tokenizer_open("/", &tokenizer));
+  GIVES(-1, treadle_tokenizer_count(NULL));
+  REFUSED(treadle_tokenizer_token(NULL, 0, &info));
+  REFUSED(treadle_tokenizer_token(o->tokenizer, 0, NULL));
+  REFUSED_SIZES(info, treadle_tokenizer_token(o->tokenizer, 0, &info));
+  GIVES(-1, treadle_tokenizer_find(NULL, "a", 1));
+  GIVES(-1, treadle_tokenizer_find(o->tokenizer, NULL, 1));
+  GIVES(-1, treadle_tokenizer_find(o->tokenizer, "none", 4));
+  GIVES(-1, treadle_tokenizer_special(NULL, TREADLE_BOS));
+  GIVES(-1, treadle_tokenizer_special(o->tokenizer, TREADLE_BOS)); /* it has none */
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    GIVES(-1, treadle_tokenizer_special(o->tokenizer, (treadle_special_token)no_enums[i]));
+  REFUSED(treadle_tokenizer_encode(NULL, "a", 1, true, &ids, &count));
+  assert_null(ids);
+  REFUSED(treadle_tokenizer_encode(o->tokenizer, NULL, 1, true, &ids, &count));
+  REFUSED(treadle_tokenizer_encode(o->tokenizer, "a", 1, true, NULL, &count));
+  REFUSED(treadle_tokenizer_encode(o->tokenizer, "a", 1, true, &ids, NULL));
+  REFUSED(treadle_tokenizer_encode(o->tokenizer, "\xff", 1, true, &ids, &count));
+  REFUSED(treadle_tokenizer_encode(o->tokenizer, "a", SIZE_MAX, true, &ids, &count));
+  assert_null(ids);
+  REFUSED(treadle_tokenizer_decode(NULL, &id, 1, true, &text_of, &count));
+  assert_null(text_of);
+  REFUSED(treadle_tokenizer_decode(o->tokenizer, NULL, 1, true, &text_of, &count));
+  REFUSED(treadle_tokenizer_decode(o->tokenizer, &id, 1, true, NULL, &count));
+  REFUSED(treadle_tokenizer_decode(o->tokenizer, &id, 1, true, &text_of, NULL));
+  for (size_t i = 0; i < TEST_COUNT(bad_ids); i++) {
+    REFUSED(treadle_tokenizer_token(o->tokenizer, bad_ids[i], &info));
+    REFUSED(treadle_tokenizer_decode(o->tokenizer, &bad_ids[i], 1, true, &text_of, &count));
+    assert_null(text_of);
+  }
+  WORKS(treadle_tokenizer_close(NULL));
+}
+
+static void text_streams(objects *o) {
+  treadle_text_stream *stream = o->stream;
+  const char *part;
+  size_t bytes;
+  REFUSED(treadle_text_stream_create(NULL, true, &stream));
+  assert_null(stream);
+  REFUSED(treadle_text_stream_create(o->tokenizer, true, NULL));
+  REFUSED(treadle_text_stream_put(NULL, 0, &part, &bytes));
+  assert_null(part);
+  REFUSED(treadle_text_stream_put(o->stream, 0, NULL, &bytes));
+  REFUSED(treadle_text_stream_put(o->stream, 0, &part, NULL));
+  REFUSED(treadle_text_stream_put(o->stream, -1, &part, &bytes));
+  REFUSED(treadle_text_stream_put(o->stream, 7, &part, &bytes));
+  REFUSED(treadle_text_stream_end(NULL, &part, &bytes));
+  REFUSED(treadle_text_stream_end(o->stream, NULL, &bytes));
+  REFUSED(treadle_text_stream_end(o->stream, &part, NULL));
+  assert_ok(treadle_text_stream_end(o->stream, &part, &bytes));
+  GIVES(TREADLE_STATE, treadle_text_stream_end(o->stream, &part, &bytes));
+  GIVES(TREADLE_STATE, treadle_text_stream_put(o->stream, 0, &part, &bytes));
+  WORKS(treadle_text_stream_destroy(NULL));
+}
+
 /* ---- treadle_testing.h ---- */
 
 static void planted(objects *o) {
@@ -830,10 +899,10 @@ static void look_up(void *context, const char *name) {
 
 static void test_arguments(void **state) {
   (void)state;
-  static void (*const parts[])(objects *) = {texts,    models, layouts,        pieces,     plans,
-                                             reports,  groups, switch_options, switches,   conversions,
-                                             families, drafts, inspection,     made,       machine,
-                                             planted,  chats,  engines,        engine_work};
+  static void (*const parts[])(objects *) = {
+      texts,          models,   layouts,     pieces,   plans,       reports,    groups,
+      switch_options, switches, conversions, families, drafts,      inspection, made,
+      machine,        planted,  chats,       engines,  engine_work, tokens,     text_streams};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -540,6 +540,44 @@ static void call_switches(caller *c) {
   }
 }
 
+static void call_texts(caller *c) {
+  const char *const paths[] = {c->o.tokens, c->o.tokens, c->o.folder,       c->o.config,
+                               "",          "/",         "/nowhere/at/all", NULL};
+  static const char *const words[] = {"ab<s>\xc3\xa9 ab", "", "\xff", "<s>", "aaab"};
+  const treadle_tokenizer *tokenizer = OR_NULL(c, c->o.tokenizer);
+  treadle_text_stream *stream = OR_NULL(c, c->o.stream), *made_stream = NULL;
+  treadle_tokenizer *made = NULL;
+  treadle_token_info info = {.struct_size = struct_size(c, sizeof info)};
+  const char *word = ONE_OF(c, words), *part;
+  size_t bytes = strlen(word), count;
+  int32_t ids[4], *given = NULL;
+  char *text_of = NULL;
+  for (int i = 0; i < 4; i++) ids[i] = often(c) ? (int32_t)below(c, 7) : (int32_t)number(c);
+  switch (below(c, 9)) {
+  case 0: SAID(treadle_tokenizer_open(ONE_OF(c, paths), OR_NULL(c, &made))); break;
+  case 1: CALL(treadle_tokenizer_count(tokenizer)); break;
+  case 2: SAID(treadle_tokenizer_token(tokenizer, ids[0], OR_NULL(c, &info))); break;
+  case 3: CALL(treadle_tokenizer_find(tokenizer, OR_NULL(c, word), bytes)); break;
+  case 4: CALL(treadle_tokenizer_special(tokenizer, (treadle_special_token)any_enum(c))); break;
+  case 5:
+    SAID(treadle_tokenizer_encode(tokenizer, OR_NULL(c, word), bytes, below(c, 2), OR_NULL(c, &given),
+                                  OR_NULL(c, &count)));
+    break;
+  case 6:
+    SAID(treadle_tokenizer_decode(tokenizer, OR_NULL(c, ids), below(c, 5), below(c, 2),
+                                  OR_NULL(c, &text_of), OR_NULL(c, &bytes)));
+    break;
+  case 7: SAID(treadle_text_stream_put(stream, ids[0], OR_NULL(c, &part), OR_NULL(c, &bytes))); break;
+  default:
+    SAID(treadle_text_stream_create(tokenizer, below(c, 2), OR_NULL(c, &made_stream)));
+    if (made_stream) SAID(treadle_text_stream_end(made_stream, OR_NULL(c, &part), OR_NULL(c, &bytes)));
+  }
+  CALL(treadle_text_stream_destroy(made_stream));
+  CALL(treadle_tokenizer_close(made));
+  free(given);
+  free(text_of);
+}
+
 static void call_chats(caller *c) {
   const char *const paths[] = {c->o.chat_file, c->o.chat_file, c->o.folder, "", "/nowhere/at/all", NULL};
   static const char *const messages[] = {"[]", "[{\"role\": \"user\", \"content\": \"x\"}]", "[7]", "{", "",
@@ -590,7 +628,7 @@ static void call_engines(caller *c) {
                                       "",
                                       "\xff"};
   int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
-  const treadle_tokens text = {OR_NULL(c, ids), often(c) ? 3 : 0};
+  const treadle_score_text text = {OR_NULL(c, ids), often(c) ? 3 : 0};
   const char *line = ONE_OF(c, lines);
   treadle_engine *engine = OR_NULL(c, c->o.engine);
   treadle_engine_info info = {.struct_size = struct_size(c, sizeof info)};
@@ -631,9 +669,10 @@ static void look_up(void *context, const char *name) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {
-      call_words,   call_models,      call_layouts, call_plans,    call_reports,  call_tools, call_files,
-      call_testing, call_conversions, call_groups,  call_switches, call_switches, call_chats, call_engines};
+  static void (*const parts[])(caller *) = {call_words,       call_models,  call_layouts,  call_plans,
+                                            call_reports,     call_tools,   call_files,    call_testing,
+                                            call_conversions, call_groups,  call_switches, call_switches,
+                                            call_chats,       call_engines, call_texts};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

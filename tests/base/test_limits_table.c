@@ -28,6 +28,8 @@ static const struct {
     {"parts that the plans", TREADLE_PLANNED_CUTS},
     {"parts that a report", TREADLE_MAX_REPORT_CUTS},
     {"runs of a storage tensor", TREADLE_MAX_RUNS},
+    {"ids of a tokenizer", TREADLE_MAX_TOKENS},
+    {"bytes of a text", TREADLE_MAX_TEXT_BYTES},
 };
 
 static void as_documented(void **state) {

@@ -100,7 +100,7 @@ static void run(subject *s, const char *text) {
     treadle_score_options score = {.struct_size = sizeof score, .logits = compare, .context = s};
     read_tokens(s, json_array_get(prompts, p));
     read_logits(s, p);
-    treadle_tokens tokens = {s->tokens, s->count};
+    treadle_score_text tokens = {s->tokens, s->count};
     if (treadle_engine_score(engine, &tokens, 1, &score)) fail_msg("%s", treadle_error_message());
     free(s->tokens);
     free(s->golden);

@@ -1,0 +1,213 @@
+/* treadle tokenize: texts to tokens, and tokens to texts. What is printed is kept until all input was good. */
+#include "cli/cli.h"
+#include "cli/json_lines.h"
+#include "cli/json_out.h"
+
+#include "base/text.h"
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct tokenizing {
+  const treadle_tokenizer *tokenizer;
+  FILE *out;
+  bool json, special;
+  bool begun; /* something was printed */
+} tokenizing;
+
+/* ---- Printing ---- */
+
+static void print_json(const tokenizing *t, const char *text, size_t bytes, const int32_t *ids,
+                       size_t count) {
+  treadle_json_out out = {.file = t->out, .line = true};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_bytes(&out, "text", text, bytes);
+  treadle_json_out_open(&out, "token_ids", '[');
+  for (size_t i = 0; i < count; i++) treadle_json_out_int(&out, NULL, ids[i]);
+  treadle_json_out_close(&out, ']');
+  treadle_json_out_close(&out, '}');
+}
+
+/* What a token is besides its text: " (eos, special)". */
+static void print_notes(const tokenizing *t, int32_t id, const treadle_token_info *info) {
+  static const char *const names[] = {"bos", "eos", "pad", "unk"};
+  const char *before = "  (";
+  for (int which = TREADLE_BOS; which <= TREADLE_UNKNOWN; which++) {
+    if (treadle_tokenizer_special(t->tokenizer, (treadle_special_token)which) != id) continue;
+    fprintf(t->out, "%s%s", before, names[which]);
+    before = ", ";
+  }
+  if (info->special || info->added) {
+    fprintf(t->out, "%s%s", before, info->special ? "special" : "added");
+    before = ", ";
+  }
+  fputs(*before == ',' ? ")\n" : "\n", t->out);
+}
+
+/* A text as tables show it, up to a 0 byte. */
+static void print_shown(const tokenizing *t, const char *text, size_t bytes) {
+  fprintf(t->out, "%s%s", treadle_text_shown(text), strlen(text) < bytes ? "\\x00..." : "");
+}
+
+static treadle_status print_table(tokenizing *t, const char *text, size_t bytes, const int32_t *ids,
+                                  size_t count) {
+  treadle_status status = TREADLE_OK;
+  fputs(t->begun ? "\ntext    " : "text    ", t->out);
+  print_shown(t, text, bytes);
+  fprintf(t->out, "\ntokens  %zu\n\n%9s  token\n", count, "id");
+  t->begun = true;
+  for (size_t i = 0; i < count; i++) {
+    treadle_token_info info = TREADLE_INIT(treadle_token_info);
+    TRY(treadle_tokenizer_token(t->tokenizer, ids[i], &info));
+    fprintf(t->out, "%9d  ", (int)ids[i]);
+    print_shown(t, info.text, info.bytes);
+    print_notes(t, ids[i], &info);
+  }
+out:
+  return status;
+}
+
+static treadle_status print(tokenizing *t, const char *text, size_t bytes, const int32_t *ids,
+                            size_t count) {
+  if (!t->json) return print_table(t, text, bytes, ids, count);
+  print_json(t, text, bytes, ids, count);
+  return TREADLE_OK;
+}
+
+/* ---- One text, one list of ids ---- */
+
+static treadle_status tokenize_text(tokenizing *t, const char *text, size_t bytes) {
+  treadle_status status;
+  int32_t *ids = NULL;
+  size_t count;
+  TRY(treadle_tokenizer_encode(t->tokenizer, text, bytes, t->special, &ids, &count));
+  TRY(print(t, text, bytes, ids, count));
+out:
+  free(ids);
+  return status;
+}
+
+static treadle_status show_ids(tokenizing *t, const int32_t *ids, size_t count) {
+  treadle_status status;
+  char *text = NULL;
+  size_t bytes;
+  TRY(treadle_tokenizer_decode(t->tokenizer, ids, count, t->special, &text, &bytes));
+  TRY(print(t, text, bytes, ids, count));
+out:
+  free(text);
+  return status;
+}
+
+/* "1,2,3" */
+static treadle_status show_listed(tokenizing *t, const char *list) {
+  treadle_status status = TREADLE_OK;
+  size_t count = 0, room = strlen(list) + 1;
+  int32_t *ids = calloc(room, sizeof *ids);
+  if (!ids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu ids", room);
+  for (const char *at = list;; at++) {
+    char one[24] = "";
+    size_t length = strcspn(at, ",");
+    int64_t id;
+    snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
+    if (length >= sizeof one || !treadle_text_to_int64(one, &id) || id < 0 || id > INT32_MAX)
+      TRY(treadle_fail(TREADLE_REFUSED, "--ids: '%s' is no id: a whole number from 0 to %d", one,
+                       INT32_MAX));
+    ids[count++] = (int32_t)id;
+    at += length;
+    if (!*at) break;
+  }
+  TRY(show_ids(t, ids, count));
+out:
+  free(ids);
+  return status;
+}
+
+/* ---- Files ---- */
+
+static treadle_status show_json_ids(tokenizing *t, const json_t *list) {
+  treadle_status status = TREADLE_OK;
+  int32_t *ids = NULL;
+  if (!json_is_array(list)) return treadle_fail(TREADLE_REFUSED, "token_ids is not a list");
+  ids = calloc(json_array_size(list) + 1, sizeof *ids);
+  if (!ids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu ids", json_array_size(list));
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *id = json_array_get(list, i);
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+      TRY(treadle_fail(TREADLE_REFUSED, "token_ids[%zu] is no id: a whole number from 0 to %d", i,
+                       INT32_MAX));
+    ids[i] = (int32_t)json_integer_value(id);
+  }
+  TRY(show_ids(t, ids, json_array_size(list)));
+out:
+  free(ids);
+  return status;
+}
+
+/* A line has `text` or `token_ids`. */
+static treadle_status tokenize_line(tokenizing *t, const json_t *object) {
+  const json_t *text = json_object_get(object, "text"), *ids = json_object_get(object, "token_ids");
+  if (!text == !ids) return treadle_fail(TREADLE_REFUSED, "needs either text or token_ids");
+  if (ids) return show_json_ids(t, ids);
+  if (!json_is_string(text)) return treadle_fail(TREADLE_REFUSED, "text is not a text");
+  return tokenize_text(t, json_string_value(text), json_string_length(text));
+}
+
+static treadle_status tokenize_file(tokenizing *t, const char *path) {
+  static const char *const keys[] = {"text", "token_ids", NULL};
+  treadle_json_lines lines = {0};
+  json_t *object = NULL;
+  treadle_status status;
+  TRY(treadle_json_lines_open(&lines, path));
+  for (;;) {
+    TRY(treadle_json_lines_next(&lines, &object));
+    if (!object) break;
+    TRY(treadle_json_lines_check_keys(&lines, object, keys));
+    status = tokenize_line(t, object);
+    if (status) TRY(treadle_json_lines_fail(&lines, status));
+    json_decref(object);
+    object = NULL;
+  }
+out:
+  json_decref(object);
+  treadle_json_lines_close(&lines);
+  return status;
+}
+
+/* ---- The command ---- */
+
+static treadle_status check_arguments(const treadle_arguments *arguments) {
+  int inputs = !!arguments->text + !!arguments->ids + !!arguments->file;
+  if (!arguments->model && !arguments->tokenizer)
+    return treadle_fail(TREADLE_REFUSED, "--model DIR or --tokenizer FILE is missing");
+  if (inputs == 0) return treadle_fail(TREADLE_REFUSED, "--text, --ids or --file is missing");
+  if (inputs > 1) return treadle_fail(TREADLE_REFUSED, "only one of --text, --ids and --file can be given");
+  return TREADLE_OK;
+}
+
+static treadle_status run(const treadle_arguments *arguments, tokenizing *t) {
+  if (arguments->text) return tokenize_text(t, arguments->text, strlen(arguments->text));
+  if (arguments->ids) return show_listed(t, arguments->ids);
+  return tokenize_file(t, arguments->file);
+}
+
+int treadle_command_tokenize(const treadle_arguments *arguments) {
+  treadle_status status;
+  treadle_tokenizer *tokenizer = NULL;
+  char *kept = NULL;
+  size_t bytes = 0;
+  tokenizing t = {.json = arguments->json, .special = arguments->special == 0};
+  TRY(check_arguments(arguments));
+  TRY(treadle_tokenizer_open(arguments->tokenizer ? arguments->tokenizer : arguments->model, &tokenizer));
+  t.tokenizer = tokenizer;
+  t.out = open_memstream(&kept, &bytes);
+  if (!t.out) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the output"));
+  status = run(arguments, &t);
+  if (fclose(t.out) != 0 && !status) status = treadle_fail(TREADLE_NO_MEMORY, "no memory for the output");
+  if (!status) fwrite(kept, 1, bytes, stdout);
+out:;
+  int exit_status = status ? treadle_report_refusal("tokenize", status) : TREADLE_EXIT_OK;
+  treadle_tokenizer_close(tokenizer);
+  free(kept);
+  return treadle_finish_output("tokenize", exit_status);
+}
