@@ -940,8 +940,11 @@ typedef struct treadle_generate_options {
   const char *what; /* names the lines in messages: a path; NULL: "requests" */
   const char *
       sampling; /* a JSON object of sampling values, by vLLM's names, over those of generation_config.json; NULL: none */
-  int64_t seed; /* of requests without a seed of their own */
-  bool scaled;  /* log-probabilities of logits over temperature; else of the model's distribution */
+  const treadle_tokenizer
+      *tokenizer; /* turns prompts into tokens, and tokens into text; NULL: requests are token ids */
+  const treadle_chat *chat; /* turns messages into prompts; NULL: no request has messages */
+  int64_t seed;             /* of requests without a seed of their own */
+  bool scaled; /* log-probabilities of logits over temperature; else of the model's distribution */
   /* Called for each sample, in the order of requests and samples, as soon as it is its turn: a line of JSON, docs/cli.md. It
    * lives until the call returns. NULL: nobody. */
   treadle_status (*answer)(void *context, const char *line, size_t bytes);

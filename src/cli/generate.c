@@ -41,12 +41,42 @@ out:
   return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the options") : TREADLE_OK;
 }
 
-/* --prompt-ids as a line. */
+/* A text as JSON has it. */
+static void add_text(treadle_builder *to, const char *text) {
+  treadle_builder_add(to, "\"");
+  for (; *text; text++)
+    if ((unsigned char)*text < 0x20 || *text == '"' || *text == '\\')
+      treadle_builder_add(to, "\\u%04x", (unsigned)(unsigned char)*text);
+    else
+      treadle_builder_add(to, "%c", *text);
+  treadle_builder_add(to, "\"");
+}
+
+/* --prompt or --prompt-ids as a line. */
 static treadle_status write_prompt(const treadle_arguments *a, treadle_builder *to) {
-  if (!a->prompt_ids != !!a->file)
-    return treadle_fail(TREADLE_REFUSED, "give one of --prompt-ids and --file");
+  if (!!a->prompt + !!a->prompt_ids + !!a->file != 1)
+    return treadle_fail(TREADLE_REFUSED, "give one of --prompt, --prompt-ids and --file");
+  if (a->chat && !a->prompt)
+    return treadle_fail(TREADLE_REFUSED, "--chat goes with --prompt; lines have messages");
   if (a->prompt_ids) treadle_builder_add(to, "{\"prompt_token_ids\": [%s]}\n", a->prompt_ids);
+  if (a->prompt) {
+    treadle_builder_add(to, "%s",
+                        a->chat ? "{\"messages\": [{\"role\": \"user\", \"content\": " : "{\"prompt\": ");
+    add_text(to, a->prompt);
+    treadle_builder_add(to, "%s\n", a->chat ? "}]}" : "}");
+  }
   return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the prompt") : TREADLE_OK;
+}
+
+/* The tokenizer and the chat template of the model, where it has them; --tokenizer must be one. */
+static treadle_status open_text(const treadle_arguments *a, treadle_tokenizer **tokenizer_p,
+                                treadle_chat **chat_p) {
+  treadle_status status;
+  if (a->tokenizer) return treadle_tokenizer_open(a->tokenizer, tokenizer_p);
+  status = treadle_tokenizer_open(a->model, tokenizer_p);
+  if (status != TREADLE_OK) return a->prompt ? status : TREADLE_OK;
+  status = treadle_chat_open(a->model, chat_p);
+  return status != TREADLE_OK && a->chat ? status : TREADLE_OK;
 }
 
 /* ---- Figures ----------------------------------------------------------------------------------------- */
@@ -92,7 +122,7 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
 int treadle_command_generate(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_generate_options options = {.struct_size = sizeof options,
-                                      .what = a->file ? a->file : "--prompt-ids",
+                                      .what = a->file ? a->file : "the prompt",
                                       .seed = a->seed,
                                       .scaled = a->logprobs_of == 1,
                                       .answer = treadle_engine_job_answer,
@@ -100,11 +130,16 @@ int treadle_command_generate(const treadle_arguments *a) {
                                       .watch = treadle_progress_watch};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_builder sampling = {0}, prompt = {0};
+  treadle_tokenizer *tokenizer = NULL;
+  treadle_chat *chat = NULL;
   treadle_status status;
   TRY(write_prompt(a, &prompt));
   TRY(write_sampling(a, &sampling));
   options.sampling = sampling.text;
   if (a->file) TRY(treadle_engine_job_read(&job, a->file));
+  TRY(open_text(a, &tokenizer, &chat));
+  options.tokenizer = tokenizer;
+  options.chat = chat;
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
   TRY(treadle_engine_job_write(&job, a));
   TRY(treadle_engine_generate(job.engine, a->file ? job.lines : prompt.text,
@@ -116,6 +151,8 @@ out:;
   int exit_status = status ? treadle_report_refusal("generate", status) : TREADLE_EXIT_OK;
   treadle_builder_release(&sampling);
   treadle_builder_release(&prompt);
+  treadle_chat_close(chat);
+  treadle_tokenizer_close(tokenizer);
   treadle_engine_job_close(&job);
   return treadle_finish_output("generate", exit_status);
 }

@@ -103,7 +103,8 @@ static const treadle_command commands[] = {
         .words = "",
         .summary = "generate with the built-in engine",
         .text = "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
-                "prompt_token_ids, and may have id and sampling values by vLLM's names: max_tokens,\n"
+                "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
+                "names: max_tokens,\n"
                 "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
                 "frequency_penalty, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are checked\n"
                 "before the first runs.\n"
@@ -115,7 +116,8 @@ static const treadle_command commands[] = {
                 "\n"
                 "One rank computes, in a vllm or sglang layout (default: vllm:tp=1).",
         .examples =
-            "  treadle generate --model DIR --prompt-ids 1,72,312 --max-new-tokens 32 --temperature 0\n"
+            "  treadle generate --model DIR --prompt \"What is the capital of France?\" --chat "
+            "--temperature 0\n"
             "  treadle generate --model DIR --file prompts.jsonl --n 8 --out answers.jsonl --json\n",
         .run = treadle_command_generate,
     },
