@@ -9,9 +9,11 @@
  * tensors or parts of them, its segments. With bf16 weights x is rounded to bf16 (nearest, ties to even); products are added in fp32.
  * Weights are finite; who loads them sees to it. Subnormal values may count as 0, where a kernel says so.
  *
- *   treadle_gemm_packed_bytes, treadle_gemm_pack: x in the form that the kernel reads, once for all products that share it
- *   treadle_gemm_run: the product. Both may be called by several threads, each for its part (index of count); all parts of the
- *   packing are done before the first part of a product begins. */
+ *   pack  brings x into the form that the kernel reads, once for all products that share it; packed_bytes says how large that is
+ *   run   computes a product
+ *
+ * Both may be called by several threads, each with its part (`index` of `count`); all parts of the packing are done before the first part
+ * of a product begins. They allocate nothing and cannot fail; run uses up to 160 KiB of the stack. */
 #ifndef TREADLE_NN_GEMM_H
 #define TREADLE_NN_GEMM_H
 

@@ -175,21 +175,31 @@ DOT_PART void dot_write(const dot_job *j, int64_t row, __m128 value[DOT_QUADS]) 
 
 /* The sums of a leaf go where the tree wants them. */
 DOT_PART void dot_finish(const dot_job *j, dot_stack *stack, const dot_sums *s, int64_t first, int rows) {
-#pragma GCC unroll 3
-  for (int row = 0; row < rows; row++) {
-    __m128 value[DOT_QUADS];
-#pragma GCC unroll 2
-    for (int quad = 0; quad < DOT_QUADS; quad++) {
-      const dot_vec(*of)[DOT_ROWS] = s->of + 4 * quad;
-      value[quad] = dot_reduce(of[0][row], of[1][row], of[2][row], of[3][row]);
-      for (int32_t merge = 1; merge <= j->step.merges; merge++)
-        value[quad] = _mm_add_ps(
-            _mm_loadu_ps(stack->waiting[stack->height - merge][first + row] + 4 * quad), value[quad]);
-      if (!j->step.ends)
-        _mm_storeu_ps(stack->waiting[stack->height - j->step.merges][first + row] + 4 * quad, value[quad]);
-    }
-    if (j->step.ends) dot_write(j, first + row, value);
+  __m128 value[DOT_ROWS][DOT_QUADS];
+  int32_t height = stack->height;
+#pragma GCC unroll 6
+  for (int i = 0; i < rows * DOT_QUADS; i++) {
+    const int row = i / DOT_QUADS, column = i % DOT_QUADS * 4;
+    value[row][i % DOT_QUADS] = dot_reduce(s->of[column][row], s->of[column + 1][row],
+                                           s->of[column + 2][row], s->of[column + 3][row]);
   }
+  for (int32_t merge = 0; merge < j->step.merges; merge++) {
+    const float *waiting = stack->waiting[--height][first];
+#pragma GCC unroll 6
+    for (int i = 0; i < rows * DOT_QUADS; i++) {
+      __m128 *sum = &value[i / DOT_QUADS][i % DOT_QUADS];
+      *sum = _mm_add_ps(_mm_loadu_ps(waiting + 4 * i), *sum);
+    }
+  }
+  if (j->step.ends) {
+#pragma GCC unroll 3
+    for (int row = 0; row < rows; row++) dot_write(j, first + row, value[row]);
+    return;
+  }
+  float *waiting = stack->waiting[height][first];
+#pragma GCC unroll 6
+  for (int i = 0; i < rows * DOT_QUADS; i++)
+    _mm_storeu_ps(waiting + 4 * i, value[i / DOT_QUADS][i % DOT_QUADS]);
 }
 
 /* ---- A panel, few rows ---- */
@@ -284,7 +294,6 @@ DOT_PART void dot_add_run(const dot_job *j, dot_stack *stack, dot_buffer *b, int
 }
 
 DOT_CODE static void dot_many(dot_job *j, dot_stack *stack, dot_buffer *b) {
-  int64_t groups = (j->rows + DOT_ROWS - 1) / DOT_ROWS;
   for (j->begin = 0; j->begin < j->f.steps; j->begin = j->end) {
     j->end = treadle_gemm_least(j->begin + DOT_RUN / j->f.step, j->f.steps);
     if (j->p->inner.dtype == TREADLE_BF16)
@@ -292,7 +301,7 @@ DOT_CODE static void dot_many(dot_job *j, dot_stack *stack, dot_buffer *b) {
     else
       dot_widen_run(b->wide, j, TREADLE_FP32);
     for (int64_t first = 0; first < j->rows; first += DOT_ROWS) {
-      treadle_gemm_fetch(&j->ahead, j->lines / groups + 1);
+      treadle_gemm_fetch(&j->ahead, j->lines);
       if (j->rows - first >= 3)
         dot_add_run(j, stack, b, first, 3);
       else if (j->rows - first == 2)
@@ -329,11 +338,12 @@ DOT_CODE static void dot_run(const treadle_gemm_product *p, int32_t index, int32
   for (int64_t row = 0; row < p->rows; row += pass) {
     treadle_gemm_walk walk = treadle_gemm_panels(p, DOT_COLUMNS, index, count);
     j.rows = treadle_gemm_least(p->rows - row, pass);
+    int64_t groups = (j.rows + DOT_ROWS - 1) / DOT_ROWS;
     j.x = (const float *)p->packed + row * j.f.row;
     while (treadle_gemm_next(&walk, &j.panel)) {
       j.y = p->y + row * p->stride + j.panel.column;
       j.ahead = treadle_gemm_ahead_of(&j.panel, p->inner);
-      j.lines = j.ahead.rows * (j.ahead.bytes / 64 + 1) / p->inner.range.leaves;
+      j.lines = j.ahead.rows * (j.ahead.bytes / 64 + 1) / (p->inner.range.leaves * groups) + 1;
       dot_panel(&j, &stack, &buffer);
     }
   }
