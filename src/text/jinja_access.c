@@ -105,7 +105,8 @@ static treadle_status find_attribute(machine *m, value v, const char *name, foun
                                      value *value_p) {
   bool got;
   *found_p = NOT_FOUND;
-  if (v.kind == JINJA_UNDEFINED && !is_forbidden(v, name)) return treadle_jinja_defined(v);
+  static const char *const of_all[] = {"__class__", "__doc__", "__init__", NULL};
+  if (v.kind == JINJA_UNDEFINED && !is_among(of_all, name)) return treadle_jinja_defined(v);
   PASS(get_field(m, v, name, &got, value_p));
   const treadle_jinja_row *methods = methods_of(v),
                           *row = got || !methods ? NULL : treadle_jinja_row_of(methods, name);

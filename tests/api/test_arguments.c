@@ -711,6 +711,40 @@ static void planted(objects *o) {
   GIVES(-1, treadle_group_process(o->second, 1));
 }
 
+static void chats(objects *o) {
+  treadle_chat *chat = NULL;
+  treadle_chat_options options = TREADLE_INIT(treadle_chat_options);
+  static const char messages[] = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
+  char path[64], *text = NULL;
+  size_t bytes = 7;
+  snprintf(path, sizeof path, "%s/chat.jinja", o->folder);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs("{{ messages[0].content }}", file);
+  fclose(file);
+  REFUSED(treadle_chat_open(NULL, &chat));
+  REFUSED(treadle_chat_open(path, NULL));
+  WORKS(assert_true(treadle_chat_open("", &chat) < 0));
+  assert_null(chat);
+  assert_ok(treadle_chat_open(path, &chat));
+  REFUSED(treadle_chat_render(NULL, messages, NULL, &text, &bytes));
+  REFUSED(treadle_chat_render(chat, NULL, NULL, &text, &bytes));
+  REFUSED(treadle_chat_render(chat, messages, NULL, NULL, &bytes));
+  REFUSED(treadle_chat_render(chat, messages, NULL, &text, NULL));
+  REFUSED(treadle_chat_render(chat, "", NULL, &text, &bytes));
+  REFUSED_SIZES(options, treadle_chat_render(chat, messages, &options, &text, &bytes));
+  REFUSED_NEWER(treadle_chat_options, treadle_chat_render(chat, messages, newer_p, &text, &bytes));
+  options.variables = "";
+  REFUSED(treadle_chat_render(chat, messages, &options, &text, &bytes));
+  options.variables = NULL;
+  options.now = "today";
+  REFUSED(treadle_chat_render(chat, messages, &options, &text, &bytes));
+  assert_null(text);
+  assert_int_equal(bytes, 0);
+  treadle_chat_close(chat);
+  WORKS(treadle_chat_close(NULL));
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -724,8 +758,8 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,    models,      layouts,  pieces, plans,      reports, groups,  switch_options,
-      switches, conversions, families, drafts, inspection, made,    machine, planted};
+      texts,       models,   layouts, pieces,     plans, reports, groups,  switch_options, switches,
+      conversions, families, drafts,  inspection, made,  machine, planted, chats};
   objects o;
   int count = 0;
   objects_init(&o);
