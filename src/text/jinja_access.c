@@ -45,6 +45,10 @@ static const treadle_jinja_row *methods_of(value v) {
   case JINJA_TUPLE:
   case JINJA_RANGE: return treadle_jinja_list_methods;
   case JINJA_DICT: return treadle_jinja_dict_methods;
+  case JINJA_BOOL:
+  case JINJA_INT:
+  case JINJA_BIG: return treadle_jinja_int_methods;
+  case JINJA_FLOAT: return treadle_jinja_float_methods;
   case JINJA_LOOP: return treadle_jinja_loop_methods;
   case JINJA_CYCLER: return treadle_jinja_cycler_methods;
   default: return NULL;
@@ -101,7 +105,8 @@ static treadle_status find_attribute(machine *m, value v, const char *name, foun
                                      value *value_p) {
   bool got;
   *found_p = NOT_FOUND;
-  if (v.kind == JINJA_UNDEFINED) return treadle_jinja_defined(v);
+  static const char *const of_all[] = {"__class__", "__doc__", "__init__", NULL};
+  if (v.kind == JINJA_UNDEFINED && !is_among(of_all, name)) return treadle_jinja_defined(v);
   PASS(get_field(m, v, name, &got, value_p));
   const treadle_jinja_row *methods = methods_of(v),
                           *row = got || !methods ? NULL : treadle_jinja_row_of(methods, name);

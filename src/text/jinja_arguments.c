@@ -46,8 +46,6 @@ static treadle_status parse_argument(parser *p, int line, tree *call, treadle_ji
   if (stars) call->other = value;
   if (star || stars) return TREADLE_OK;
   if (!assigned) return treadle_array_push(plain, value);
-  if (has_name(names, name))
-    return treadle_jinja_parser_fail(p, line, "the argument '%.60s' is given twice", name);
   PASS(treadle_array_push(names, name));
   return treadle_array_push(named, value);
 }

@@ -170,22 +170,60 @@ int treadle_jinja_compare_big(treadle_jinja_value left, treadle_jinja_value righ
   return a_below ? -compare_sizes(&a, &b) : compare_sizes(&a, &b);
 }
 
+/* a / b as the nearest float: so many bits of the quotient that the rest only decides how it is rounded. */
+static void shift_up(wide *a, int bits) {
+  memmove(a->limbs + bits / 32, a->limbs, (size_t)a->count * sizeof *a->limbs);
+  memset(a->limbs, 0, (size_t)(bits / 32) * sizeof *a->limbs);
+  a->count += bits / 32;
+  uint32_t carry = 0;
+  for (int i = bits / 32; i < a->count && bits % 32; i++) {
+    uint32_t limb = a->limbs[i];
+    a->limbs[i] = limb << (bits % 32) | carry;
+    carry = limb >> (32 - bits % 32);
+  }
+  if (carry) a->limbs[a->count++] = carry;
+}
+
+static double to_double(const uint32_t *limbs, int count);
+
+treadle_status treadle_jinja_divide_big(treadle_jinja_machine *m, treadle_jinja_value left,
+                                        treadle_jinja_value right, double *real_p) {
+  wide a, b, quotient, rest;
+  widen(left, &a);
+  widen(right, &b);
+  PASS(treadle_jinja_step(m, (size_t)(a.count + 4) * (size_t)(b.count + 4) / 4));
+  bool negative = a.negative != b.negative;
+  a.negative = b.negative = false;
+  int shift = 32 * (b.count - a.count + 3); /* 65 bits of the quotient or more */
+  shift_up(shift > 0 ? &a : &b, shift > 0 ? shift : -shift);
+  divide(&a, &b, &quotient, &rest);
+  if (rest.count > 0) quotient.limbs[0] |= 1;
+  *real_p = quotient.count ? ldexp(to_double(quotient.limbs, quotient.count), -shift) : 0;
+  if (isinf(*real_p)) REFUSE("the quotient of integers is too large to be a float");
+  if (negative) *real_p = -*real_p;
+  return TREADLE_OK;
+}
+
 /* ---- To and from other forms -------------------------------------------------------------------- */
 
 /* Half to even: 64 bits from the top, and whether any below is set. */
-double treadle_jinja_big_to_double(const struct treadle_jinja_big *big) {
-  int top = big->count - 1, shift = 0;
-  uint64_t bits = (uint64_t)big->limbs[top] << 32 | (top > 0 ? big->limbs[top - 1] : 0);
-  uint32_t below = top > 1 ? big->limbs[top - 2] : 0;
+static double to_double(const uint32_t *limbs, int count) {
+  int top = count - 1, shift = 0;
+  uint64_t bits = (uint64_t)limbs[top] << 32 | (top > 0 ? limbs[top - 1] : 0);
+  uint32_t below = top > 1 ? limbs[top - 2] : 0;
   while (!(bits >> 63)) {
     bits = bits << 1 | below >> 31;
     below <<= 1;
     shift++;
   }
   bool rest = below != 0;
-  for (int i = 0; i < top - 2; i++) rest = rest || big->limbs[i] != 0;
+  for (int i = 0; i < top - 2; i++) rest = rest || limbs[i] != 0;
   bits |= rest; /* the lowest of 64 bits is far below the 53 that stay */
-  double real = ldexp((double)bits, 32 * (top - 1) - shift);
+  return ldexp((double)bits, 32 * (top - 1) - shift);
+}
+
+double treadle_jinja_big_to_double(const struct treadle_jinja_big *big) {
+  double real = to_double(big->limbs, big->count);
   return big->negative ? -real : real;
 }
 

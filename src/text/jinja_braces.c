@@ -36,13 +36,15 @@ static int64_t number_of(const char *bytes, size_t length) {
   return number;
 }
 
-static treadle_status first_value(state *s, const char *bytes, size_t length, value *value_p) {
+/* `alone`: nothing follows the name or number. Only then an empty one takes the next value, and a number is one of a format with
+ * numbers. */
+static treadle_status first_value(state *s, const char *bytes, size_t length, bool alone, value *value_p) {
   int64_t place = number_of(bytes, length);
   value key;
-  if (length == 0) {
+  if (length == 0 && alone) {
     if (s->numbered) REFUSE("a format has fields with numbers and fields without");
     place = s->next++;
-  } else if (place >= 0) {
+  } else if (place >= 0 && alone) {
     if (s->next > 0) REFUSE("a format has fields with numbers and fields without");
     s->numbered = true;
   }
@@ -67,7 +69,7 @@ static treadle_status find_value(state *s, const char *bytes, size_t length, val
   size_t at = 0, from;
   value key;
   while (at < length && bytes[at] != '.' && bytes[at] != '[') at++;
-  PASS(first_value(s, bytes, at, value_p));
+  PASS(first_value(s, bytes, at, at == length, value_p));
   while (at < length) {
     bool dot = bytes[at] == '.';
     if (!dot && bytes[at] != '[') REFUSE("a field of a format has something behind ']'");

@@ -8,6 +8,12 @@
 typedef treadle_jinja_machine machine;
 typedef treadle_jinja_tree tree;
 
+/* A block's name stands in a template once. */
+typedef struct block {
+  const char *name;
+  struct block *next;
+} block;
+
 /* Where a tree stands. */
 typedef struct place {
   bool soft;                 /* in an if */
@@ -15,6 +21,7 @@ typedef struct place {
   bool loop_name;            /* a loop is around it: its name cannot be set */
   tree *macro;               /* that is around it, NULL: none */
   const struct place *outer; /* the place of that macro */
+  struct block **blocks;     /* of the template so far */
 } place;
 
 static treadle_status check(machine *m, tree *t, place at);
@@ -50,7 +57,16 @@ static treadle_status check_name(machine *m, tree *t, place at) {
   return TREADLE_OK;
 }
 
+/* An argument is given by name once. */
+static treadle_status check_names(machine *m, const tree *t) {
+  for (size_t i = 0; i < t->name_count; i++)
+    for (size_t j = 0; j < i; j++)
+      if (t->names[i] == t->names[j]) return fail(m, t, "an argument is given twice:", t->names[i]);
+  return TREADLE_OK;
+}
+
 static treadle_status check_parts(machine *m, tree *t, place at) {
+  PASS(check_names(m, t));
   if (t->of) PASS(check(m, t->of, at));
   if (t->by) PASS(check(m, t->by, at));
   if (t->other) PASS(check(m, t->other, at));
@@ -94,8 +110,21 @@ static treadle_status check_for(machine *m, tree *t, place at) {
   return check_all(m, &t->more, &ended);
 }
 
+static treadle_status add_block(machine *m, const tree *t, block **blocks) {
+  block *one;
+  for (one = *blocks; one; one = one->next)
+    if (one->name == t->name) return fail(m, t, "there are two blocks named", t->name);
+  PASS(treadle_jinja_alloc(m, 1, sizeof *one, &one));
+  *one = (block){t->name, *blocks};
+  *blocks = one;
+  return TREADLE_OK;
+}
+
 static treadle_status check_scoped(machine *m, tree *t, place at) {
-  if (t->form == JINJA_BLOCK) at.in_loop = false;
+  if (t->form == JINJA_BLOCK) {
+    PASS(add_block(m, t, at.blocks));
+    at.in_loop = false;
+  }
   place outer = at;
   at.soft = false;
   for (size_t i = 0; t->form == JINJA_WITH && i < t->list.count; i++)
@@ -157,6 +186,7 @@ static treadle_status check(machine *m, tree *t, place at) {
 }
 
 treadle_status treadle_jinja_check(machine *m, treadle_jinja_trees body) {
-  place at = {.soft = false};
+  block *blocks = NULL;
+  place at = {.blocks = &blocks};
   return check_all(m, &body, &at);
 }

@@ -125,6 +125,7 @@ static treadle_status exec_generation(machine *m, scope *s, const tree *t, flow 
 /* A block sees the variables of the template, not those around it, unless it is scoped. */
 static treadle_status exec_block(machine *m, scope *s, const tree *t, flow *flow_p) {
   scope *inner;
+  if (t->required) REFUSE("the block '%s' is required, and no template fills it", t->name);
   PASS(treadle_jinja_scope_make(m, t->scoped ? s : m->root, &inner));
   return treadle_jinja_exec(m, inner, t->body, flow_p);
 }

@@ -221,10 +221,8 @@ treadle_status treadle_jinja_parse_expression(parser *p, tree **tree_p) {
   return parse_nested(p, parse_choice, tree_p);
 }
 
-static bool ends_tuple(const parser *p, int how) {
-  return p->current.sign == JINJA_VARIABLE_END || p->current.sign == JINJA_BLOCK_END ||
-         is_operator(p, ")") || ((how & JINJA_UNTIL_IN) && is_word(p, "in")) ||
-         ((how & JINJA_UNTIL_RECURSIVE) && is_word(p, "recursive"));
+static bool ends_tuple(const parser *p) {
+  return p->current.sign == JINJA_VARIABLE_END || p->current.sign == JINJA_BLOCK_END || is_operator(p, ")");
 }
 
 static treadle_status parse_part(parser *p, int how, tree **tree_p) {
@@ -241,7 +239,7 @@ treadle_status treadle_jinja_parse_tuple(parser *p, int how, tree **tree_p) {
   bool tuple = false;
   for (;;) {
     if (items.count) TRY(expect(p, ","));
-    if (ends_tuple(p, how)) break;
+    if (ends_tuple(p)) break;
     TRY(parse_part(p, how, &t));
     TRY(treadle_array_push(&items, t));
     if (!is_operator(p, ",")) break;

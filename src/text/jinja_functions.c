@@ -49,6 +49,7 @@ static treadle_status fill_dict(machine *m, const call *c, treadle_jinja_dict *d
   const value *items, *pair;
   size_t count, two;
   if (c->count > 1) REFUSE("dict takes one argument by place");
+  if (c->count == 1) PASS(treadle_jinja_defined(c->items[0]));
   if (c->count == 1 && c->items[0].kind == JINJA_DICT)
     PASS(treadle_jinja_dict_put_all(m, dict, c->items[0].dict));
   else if (c->count == 1) {

@@ -1,8 +1,9 @@
-/* Methods of lists, tuples, ranges, dicts and cyclers: those that change nothing. */
+/* Methods of lists, tuples, ranges, dicts, numbers and cyclers: those that change nothing. */
 #include "text/jinja_number.h"
 #include "text/jinja_run.h"
 #include "text/jinja_text.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef treadle_jinja_value value;
@@ -106,6 +107,29 @@ const treadle_jinja_row treadle_jinja_dict_methods[] = {{"copy", itself, "/"},
                                                         {"keys", keys, "/"},
                                                         {"values", values, "/"},
                                                         {NULL, NULL, NULL}};
+
+/* ---- Numbers ---------------------------------------------------------------------------------------------- */
+
+static treadle_status is_integer(machine *m, call *c, value *result_p) {
+  (void)m;
+  *result_p = treadle_jinja_bool(floor(c->self.real) == c->self.real);
+  return TREADLE_OK;
+}
+
+static treadle_status bit_length(machine *m, call *c, value *result_p) {
+  treadle_jinja_writer bits = {0};
+  value size = c->self;
+  if (treadle_jinja_compare_numbers(size, treadle_jinja_int(0)) < 0)
+    PASS(treadle_jinja_negate(m, size, &size));
+  PASS(treadle_jinja_write_whole(m, &bits, size, 2));
+  *result_p = treadle_jinja_int(bits.bytes[0] == '0' ? 0 : (int64_t)bits.length);
+  return TREADLE_OK;
+}
+
+const treadle_jinja_row treadle_jinja_int_methods[] = {
+    {"bit_length", bit_length, "/"}, {"conjugate", itself, "/"}, {NULL, NULL, NULL}};
+const treadle_jinja_row treadle_jinja_float_methods[] = {
+    {"is_integer", is_integer, "/"}, {"conjugate", itself, "/"}, {"hex", NULL, "*"}, {NULL, NULL, NULL}};
 
 /* ---- Cyclers ----------------------------------------------------------------------------------------------- */
 

@@ -106,16 +106,19 @@ static treadle_status reckon_whole(machine *m, char op, value a, value b, value 
   return TREADLE_OK;
 }
 
-static treadle_status divide(value a, value b, value *result_p) {
-  double x, y;
+/* Of whole numbers. */
+static treadle_status divide(machine *m, value a, value b, value *result_p) {
+  int64_t x = 0, y = 0, exact = INT64_C(1) << 53;
+  double real;
   if (!treadle_jinja_is_true(b)) REFUSE("a number is divided by zero");
-  if (a.kind == JINJA_INT && b.kind == JINJA_INT) { /* the same for small ones, and closer for large ones */
-    *result_p = treadle_jinja_float((double)((long double)a.number / (long double)b.number));
-    return TREADLE_OK;
-  }
-  PASS(treadle_jinja_to_double(a, &x));
-  PASS(treadle_jinja_to_double(b, &y));
-  return reckon_floats('/', x, y, result_p);
+  treadle_jinja_to_index(a, &x);
+  treadle_jinja_to_index(b, &y);
+  if (x > -exact && x < exact && y > -exact && y < exact)
+    real = (double)x / (double)y;
+  else
+    PASS(treadle_jinja_divide_big(m, a, b, &real));
+  *result_p = treadle_jinja_float(real);
+  return TREADLE_OK;
 }
 
 /* By squaring; b >= 0. */
@@ -137,7 +140,7 @@ static treadle_status raise_whole(machine *m, value a, value b, value *result_p)
 treadle_status treadle_jinja_reckon(machine *m, char op, value a, value b, value *result_p) {
   double x, y;
   if (treadle_jinja_is_whole(a) && treadle_jinja_is_whole(b)) {
-    if (op == '/') return divide(a, b, result_p);
+    if (op == '/') return divide(m, a, b, result_p);
     if (op != '^') return reckon_whole(m, op, a, b, result_p);
     if (treadle_jinja_compare_numbers(b, treadle_jinja_int(0)) >= 0) return raise_whole(m, a, b, result_p);
   }

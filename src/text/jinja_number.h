@@ -10,6 +10,8 @@ treadle_status treadle_jinja_reckon(treadle_jinja_machine *machine, char op, tre
 /* The same of whole numbers, one of them or the result beyond 64 bits: + - * | % (jinja_big.c). */
 treadle_status treadle_jinja_reckon_big(treadle_jinja_machine *machine, char op, treadle_jinja_value a,
                                         treadle_jinja_value b, treadle_jinja_value *result_p);
+treadle_status treadle_jinja_divide_big(treadle_jinja_machine *machine, treadle_jinja_value a,
+                                        treadle_jinja_value b, double *real_p);
 treadle_status treadle_jinja_negate(treadle_jinja_machine *machine, treadle_jinja_value a,
                                     treadle_jinja_value *result_p);
 

@@ -39,12 +39,10 @@ treadle_status treadle_jinja_trees_keep(treadle_jinja_parser *parser, treadle_ji
 
 /* What may stand in a list of expressions with commas. */
 enum {
-  JINJA_PLAIN = 1,     /* no x if y else z */
-  JINJA_TARGET = 2,    /* names and literals alone */
-  JINJA_MEMBERS = 4,   /* of namespaces, as targets */
-  JINJA_BRACKETED = 8, /* may be empty */
-  JINJA_UNTIL_IN = 16,
-  JINJA_UNTIL_RECURSIVE = 32
+  JINJA_PLAIN = 1,    /* no x if y else z */
+  JINJA_TARGET = 2,   /* names and literals alone */
+  JINJA_MEMBERS = 4,  /* of namespaces, as targets */
+  JINJA_BRACKETED = 8 /* may be empty */
 };
 treadle_status treadle_jinja_parse_tuple(treadle_jinja_parser *parser, int how,
                                          treadle_jinja_tree **tree_p);

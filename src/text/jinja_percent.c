@@ -131,6 +131,7 @@ static treadle_status write_whole(state *s, writer *w, field *f, value v) {
   while (signs < plain.length && !strchr("0123456789abcdefABCDEF", plain.bytes[signs])) signs++;
   if (f->alternate && f->type != 'd') signs += 2;
   digits.width = f->precision + (int64_t)signs;
+  if (f->zeros && f->width > digits.width) digits.width = f->width;
   PASS(treadle_jinja_format_number(m, &number, &digits, v));
   PASS(treadle_jinja_written(m, &number, &text));
   field around = {.width = f->width, .align = f->align ? f->align : '>', .precision = -1};
@@ -150,12 +151,15 @@ static treadle_status write_character(state *s, writer *w, field *f, value v) {
 static treadle_status write_one(state *s, writer *w) {
   value v = {.kind = JINJA_ABSENT};
   field f;
+  if (look(s) == '%') {
+    s->at++;
+    return treadle_jinja_write_plain(s->machine, w, "%");
+  }
   if (look(s) == '(') PASS(take_named(s, &v));
   PASS(take_field(s, &f));
   f.type = look(s);
   if (!f.type) REFUSE("a format ends behind '%%'");
   s->at++;
-  if (f.type == '%') return treadle_jinja_write_plain(s->machine, w, "%");
   if (v.kind == JINJA_ABSENT) PASS(take_value(s, &v));
   if (strchr("sra", f.type)) return write_text(s, w, &f, f.type, v);
   if (f.type == 'c') return write_character(s, w, &f, v);
@@ -178,10 +182,9 @@ treadle_status treadle_jinja_percent(machine *m, const treadle_jinja_text *forma
     s.at = end + (sign != NULL);
     if (sign) PASS(write_one(&s, &w));
   }
-  bool rest = values.kind == JINJA_TUPLE
-                  ? s.used < values.list->count
-                  : s.used == 0 && values.kind != JINJA_DICT && values.kind != JINJA_LIST;
-  if (rest && values.kind == JINJA_UNDEFINED) return treadle_jinja_defined(values);
+  bool keyed = values.kind == JINJA_DICT || values.kind == JINJA_LIST || values.kind == JINJA_RANGE ||
+               values.kind == JINJA_UNDEFINED; /* what Python would look names up in may be left over */
+  bool rest = values.kind == JINJA_TUPLE ? s.used < values.list->count : s.used == 0 && !keyed;
   if (rest) REFUSE("there are more values than the format takes");
   PASS(treadle_jinja_written(m, &w, result_p));
   return treadle_jinja_mark(m, result_p->text, format->safe, result_p);

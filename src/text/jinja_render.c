@@ -10,7 +10,7 @@
 static treadle_jinja_options with_defaults(const treadle_jinja_options *options) {
   treadle_jinja_options all = options ? *options : (treadle_jinja_options){0};
   if (!all.steps) all.steps = 50 * 1000 * 1000;
-  if (!all.memory) all.memory = INT64_C(512) << 20;
+  if (!all.memory) all.memory = INT64_C(256) << 20;
   if (!all.output) all.output = INT64_C(64) << 20;
   return all;
 }

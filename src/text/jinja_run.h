@@ -75,6 +75,8 @@ extern const treadle_jinja_row treadle_jinja_functions[];
 extern const treadle_jinja_row treadle_jinja_text_methods[];
 extern const treadle_jinja_row treadle_jinja_list_methods[];
 extern const treadle_jinja_row treadle_jinja_dict_methods[];
+extern const treadle_jinja_row treadle_jinja_int_methods[];
+extern const treadle_jinja_row treadle_jinja_float_methods[];
 extern const treadle_jinja_row treadle_jinja_loop_methods[];
 extern const treadle_jinja_row treadle_jinja_cycler_methods[];
 

@@ -44,6 +44,8 @@ treadle_status treadle_jinja_scope_get(machine *m, const scope *s, const char *n
   }
   const value *given = treadle_jinja_dict_get(m->context.dict, name);
   const treadle_jinja_row *function = given ? NULL : treadle_jinja_row_of(treadle_jinja_functions, name);
+  if (!given && name && strcmp(name, "self") == 0)
+    REFUSE("'self', the blocks of a template, is not supported");
   if (!given && !function) return treadle_jinja_undefined_name(m, name, value_p);
   *value_p = given ? *given : (value){.kind = JINJA_FUNCTION, .function = function};
   return TREADLE_OK;

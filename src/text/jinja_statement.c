@@ -30,9 +30,9 @@ static treadle_status parse_set(parser *p, tree *t) {
 static treadle_status parse_for(parser *p, tree *t) {
   static const char *const ends[] = {"endfor", "else", NULL};
   bool has_test;
-  PASS(treadle_jinja_parse_target(p, JINJA_UNTIL_IN, &t->of));
+  PASS(treadle_jinja_parse_target(p, 0, &t->of));
   PASS(treadle_jinja_parser_expect(p, JINJA_WORD, "in"));
-  PASS(treadle_jinja_parse_tuple(p, JINJA_PLAIN | JINJA_UNTIL_RECURSIVE, &t->by));
+  PASS(treadle_jinja_parse_tuple(p, JINJA_PLAIN, &t->by));
   PASS(treadle_jinja_parser_skip(p, JINJA_WORD, "if", &has_test));
   if (has_test) PASS(treadle_jinja_parse_expression(p, &t->other));
   PASS(treadle_jinja_parser_skip(p, JINJA_WORD, "recursive", &t->recursive));
@@ -134,15 +134,15 @@ static bool is_blank(const treadle_jinja_trees *body) {
 
 /* Without other templates a block is its body. */
 static treadle_status parse_block(parser *p, tree *t) {
-  bool required, named;
+  bool named;
   t->name = p->current.word;
   PASS(treadle_jinja_parser_expect(p, JINJA_WORD, NULL));
   PASS(treadle_jinja_parser_skip(p, JINJA_WORD, "scoped", &t->scoped));
-  PASS(treadle_jinja_parser_skip(p, JINJA_WORD, "required", &required));
+  PASS(treadle_jinja_parser_skip(p, JINJA_WORD, "required", &t->required));
   if (is_operator(p, "-"))
     return treadle_jinja_parser_fail(p, p->current.line, "a block's name has no '-'");
   PASS(treadle_jinja_parse_whole_body(p, "block", "endblock", &t->body));
-  if (required && !is_blank(&t->body))
+  if (t->required && !is_blank(&t->body))
     return treadle_jinja_parser_fail(p, p->current.line,
                                      "a required block has white space and comments alone");
   return treadle_jinja_parser_skip(p, JINJA_WORD, t->name, &named);

@@ -194,7 +194,9 @@ static treadle_status split_any(machine *m, call *c, bool from_right, value *res
 METHOD(split) { return split_any(m, c, false, result_p); }
 METHOD(rsplit) { return split_any(m, c, true, result_p); }
 METHOD(splitlines) {
-  return treadle_jinja_split_lines(m, c->self.text, treadle_jinja_flag(c->bound[0], false), result_p);
+  int64_t keep;
+  PASS(treadle_jinja_whole_argument(c->bound[0], "keepends", 0, &keep));
+  return treadle_jinja_split_lines(m, c->self.text, keep != 0, result_p);
 }
 
 /* The text before a separator, the separator, the text behind it. */

@@ -62,8 +62,8 @@ typedef struct treadle_jinja_tree {
   const char **names;
   size_t name_count;
   treadle_jinja_value constant;
-  bool recursive; /* of a loop */
-  bool scoped;    /* of a block */
+  bool recursive;        /* of a loop */
+  bool scoped, required; /* of a block */
   const struct treadle_jinja_row
       *row; /* of a filter or a test; NULL: there is none, which fails when it runs */
   bool takes_caller, takes_named, takes_more; /* the body of a macro speaks of caller, kwargs, varargs */

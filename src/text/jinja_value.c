@@ -61,7 +61,7 @@ bool treadle_jinja_is_true(treadle_jinja_value value) {
   }
 }
 
-/* Python keeps one object of each small integer and of the texts in a template; numbers that were reckoned are new ones. */
+/* Numbers have no place of their own here: equal ones are the same, as small integers of Python are. */
 bool treadle_jinja_is_same(treadle_jinja_value a, treadle_jinja_value b) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
@@ -69,9 +69,6 @@ bool treadle_jinja_is_same(treadle_jinja_value a, treadle_jinja_value b) {
   case JINJA_BOOL: return a.truth == b.truth;
   case JINJA_INT: return a.number == b.number;
   case JINJA_FLOAT: return memcmp(&a.real, &b.real, sizeof a.real) == 0;
-  case JINJA_TEXT:
-    return a.text == b.text ||
-           (a.text->length == b.text->length && memcmp(a.text->bytes, b.text->bytes, a.text->length) == 0);
-  default: return a.list == b.list; /* any of the pointers */
+  default: return a.list == b.list; /* whichever of the pointers it is */
   }
 }
