@@ -28,12 +28,13 @@ struct treadle_regex_room {
   pcre2_general_context *general;
   pcre2_match_context *context;
   pcre2_match_data *data;
-  pcre2_jit_stack *stack;
+  pcre2_jit_stack *stack; /* NULL: patterns are no machine code here */
+  bool failed;            /* an allocation */
 };
 
 static void *allocate(size_t bytes, void *failed) {
   void *memory = treadle_alloc(bytes);
-  if (!memory && failed) *(bool *)failed = true;
+  if (!memory) *(bool *)failed = true;
   return memory;
 }
 static void release(void *memory, void *failed) {
@@ -121,14 +122,13 @@ void treadle_regex_destroy(treadle_regex *regex) {
 treadle_status treadle_regex_room_create(treadle_regex_room **room_p) {
   treadle_regex_room *room = treadle_alloc(sizeof *room);
   if (!room) return no_memory();
-  room->general = pcre2_general_context_create(allocate, release, NULL);
+  room->general = pcre2_general_context_create(allocate, release, &room->failed);
   if (room->general) {
     room->context = pcre2_match_context_create(room->general);
     room->data = pcre2_match_data_create(1, room->general);
-    room->stack =
-        pcre2_jit_stack_create(STACK_BYTES, MOST_STACK_BYTES, room->general); /* NULL: no JIT here */
+    room->stack = pcre2_jit_stack_create(STACK_BYTES, MOST_STACK_BYTES, room->general);
   }
-  if (!room->context || !room->data) {
+  if (!room->context || !room->data || room->failed) {
     treadle_regex_room_destroy(room);
     return no_memory();
   }
