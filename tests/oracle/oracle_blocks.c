@@ -180,12 +180,28 @@ static bool add_scales(const oracle_place *at, const oracle_storage *of, bool re
   return true;
 }
 
-/* A rank without experts has a stack of none, and one of no scales: of gate and up, or of down. */
-static void add_no_scales(const oracle_place *at, const oracle_storage *of) {
+/* The stack of scales of that name on a rank before this one that has experts; NULL: there is none. */
+static const oracle_storage *find_scales(const oracle_layout *layout, int64_t before, const char *name) {
+  for (int64_t r = 0; r < before; r++)
+    for (int i = 0; i < layout->rank[r].count; i++) {
+      const oracle_storage *s = &layout->rank[r].storages[i];
+      if (s->elems > 0 && strcmp(s->name, name) == 0) return s;
+    }
+  return NULL;
+}
+
+/* A rank without experts has a stack of none, and one of no scales: of gate and up, or of down. The blocks are those of ranks
+ * with experts. */
+static void add_no_scales(const oracle_layout *layout, int64_t rank, const oracle_place *at,
+                          const oracle_storage *of) {
   const int64_t *block = at->model->block;
   int64_t parts = strstr(of->name, "w13") ? 2 : 1, rows = of->shape[1] / parts;
-  oracle_add_stack(at, 0, (rows + block[0] - 1) / block[0] * parts,
-                   (of->shape[2] + block[1] - 1) / block[1], "%s_scale_inv", of->name);
+  int64_t down = (rows + block[0] - 1) / block[0] * parts,
+          across = (of->shape[2] + block[1] - 1) / block[1];
+  char name[2 * ORACLE_NAME];
+  snprintf(name, sizeof name, "%s_scale_inv", of->name);
+  const oracle_storage *same = find_scales(layout, rank, name);
+  oracle_add_stack(at, 0, same ? same->shape[1] : down, same ? same->shape[2] : across, "%s", name);
   oracle_last(at)->unwritten = of->unwritten;
 }
 
@@ -207,7 +223,7 @@ bool oracle_blocks_add(oracle_layout *layout, bool refines, char *why) {
       if (good && is_of_blocks(layout->model, &bare.storages[i]))
         good = add_scales(&at, &bare.storages[i], refines, &layout->split, why);
       else if (good && bare.storages[i].elems == 0 && strstr(bare.storages[i].name, "experts.w"))
-        add_no_scales(&at, &bare.storages[i]);
+        add_no_scales(layout, r, &at, &bare.storages[i]);
     }
     free(bare.storages);
     if (!good) return false;
