@@ -38,8 +38,8 @@ static void close_machine(machine *m) {
 }
 
 /* Prompts of many lengths; the first half of some is that of others. */
-static void make_requests(treadle_builder *lines) {
-  for (int p = 0; p < PROMPTS; p++) {
+static void make_requests(treadle_builder *lines, int prompts) {
+  for (int p = 0; p < prompts; p++) {
     treadle_builder_add(
         lines,
         "{\"max_tokens\": %d, \"n\": %d, \"temperature\": %s, \"top_p\": %s, \"logprobs\": 2,"
@@ -72,7 +72,7 @@ static void check_scores(const char *folder, const char *layout, const char *ker
   treadle_score_lines_options options = {.struct_size = sizeof options, .check = true};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   assert_ok(treadle_engine_score_lines(m.engine, answers, strlen(answers), &options, &figures));
-  assert_true(figures.checked > 300);
+  assert_true(figures.checked > 50);
   assert_int_equal(figures.different, 0);
   close_machine(&m);
 }
@@ -118,24 +118,26 @@ static void check_kernel(const char *folder, const char *kernel, const char *lin
 static void test_exact(void **state) {
   (void)state;
   static const char *const folders[] = {"llama-gqa-llama3rope", "qwen2moe", "dsv3-yarn"};
-  treadle_builder lines = {0};
-  make_requests(&lines);
-  assert_false(lines.failed);
+  treadle_builder lines = {0}, few = {0};
+  make_requests(&lines, PROMPTS);
+  make_requests(&few, 4);
+  assert_false(lines.failed || few.failed);
   for (int32_t k = 0; treadle_gemm_kernel_at(k); k++) {
     const treadle_gemm_kernel *kernel = treadle_gemm_kernel_at(k);
     if (kernel->lacks()) {
       printf("%s: skipped: %s\n", kernel->name, kernel->lacks());
       continue;
     }
-    /* The plain kernel is slow: one model shows that it is exact, too. So are sanitizers: one model a kernel, and not that one. */
+    /* The plain kernel is slow: one model and a few texts. So are sanitizers: one model a kernel, and not that one. */
     size_t count = !k ? 1 : TEST_COUNT(folders);
     if (getenv("TREADLE_PERCENT")) {
       if (k) check_kernel(folders[(size_t)k % TEST_COUNT(folders)], kernel->name, lines.text);
       continue;
     }
-    for (size_t f = 0; f < count; f++) check_kernel(folders[f], kernel->name, lines.text);
+    for (size_t f = 0; f < count; f++) check_kernel(folders[f], kernel->name, k ? lines.text : few.text);
   }
   treadle_builder_release(&lines);
+  treadle_builder_release(&few);
 }
 
 /* Requests that cannot be: refused before anything runs. */
