@@ -23,12 +23,13 @@ treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_ar
                                     .max_len = a->max_len};
   treadle_status status;
   TRY(treadle_open_model(a, a->model, false, &job->model));
-  TRY(treadle_layout_create(job->model, a->layout ? a->layout : layout, 1, NULL, &job->layout));
-  TRY(treadle_engine_create(NULL, job->layout, &options, &job->engine));
-  job->window_bytes = treadle_layout_window_bytes(job->layout, 0);
+  TRY(treadle_layout_create(job->model, a->layout ? a->layout : layout, job->session.size, NULL,
+                            &job->layout));
+  TRY(treadle_engine_create(job->session.group, job->layout, &options, &job->engine));
+  job->window_bytes = treadle_layout_window_bytes(job->layout, job->session.rank);
   if (posix_memalign(&job->window, PAGE, job->window_bytes + 64) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", job->window_bytes);
-  TRY(treadle_layout_load(job->layout, 0, job->window));
+  TRY(treadle_layout_load(job->layout, job->session.rank, job->window));
   TRY(treadle_engine_bind(job->engine, job->window, job->window_bytes));
 out:
   return status;
@@ -60,9 +61,10 @@ out:
 }
 
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *a) {
-  job->prints = !a->out && !a->json;
-  job->collects = a->out != NULL;
-  return a->out ? treadle_output_ask(a->out) : TREADLE_OK;
+  bool first = job->session.rank == 0;
+  job->prints = first && !a->out && !a->json;
+  job->collects = first && a->out != NULL;
+  return job->collects ? treadle_output_ask(a->out) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes) {
@@ -75,7 +77,7 @@ treadle_status treadle_engine_job_answer(void *context, const char *line, size_t
 
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *a) {
   const char *text = job->answers.text ? job->answers.text : "";
-  return a->out ? treadle_output_write(a->out, text, strlen(text)) : TREADLE_OK;
+  return job->collects ? treadle_output_write(a->out, text, strlen(text)) : TREADLE_OK;
 }
 
 void treadle_engine_job_close(treadle_engine_job *job) {

@@ -3,10 +3,12 @@
 #define TREADLE_CLI_ENGINE_JOB_H
 
 #include "cli/cli.h"
+#include "cli/session.h"
 
 #include "base/text.h"
 
 typedef struct treadle_engine_job {
+  treadle_session session; /* ranks of mpirun, or this one alone */
   treadle_model *model;
   treadle_layout *layout;
   treadle_engine *engine;

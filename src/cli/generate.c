@@ -133,6 +133,8 @@ int treadle_command_generate(const treadle_arguments *a) {
   treadle_tokenizer *tokenizer = NULL;
   treadle_chat *chat = NULL;
   treadle_status status;
+  TRY(treadle_session_start_if_launched(&job.session, "generate", 60));
+  if (job.session.rank > 0) options.watch = NULL;
   TRY(write_prompt(a, &prompt));
   TRY(write_sampling(a, &sampling));
   options.sampling = sampling.text;
@@ -146,7 +148,7 @@ int treadle_command_generate(const treadle_arguments *a) {
                               a->file ? job.line_bytes : strlen(prompt.text), &options, &figures));
   TRY(treadle_engine_job_finish(&job, a));
   treadle_progress_end();
-  print(&job, a, &figures);
+  if (job.session.rank == 0) print(&job, a, &figures);
 out:;
   int exit_status = status ? treadle_report_refusal("generate", status) : TREADLE_EXIT_OK;
   treadle_builder_release(&sampling);
@@ -154,5 +156,6 @@ out:;
   treadle_chat_close(chat);
   treadle_tokenizer_close(tokenizer);
   treadle_engine_job_close(&job);
+  treadle_session_end(&job.session);
   return treadle_finish_output("generate", exit_status);
 }

@@ -61,6 +61,8 @@ int treadle_command_score(const treadle_arguments *a) {
                                          .watch = treadle_progress_watch};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   treadle_status status;
+  TRY(treadle_session_start_if_launched(&job.session, "score", 60));
+  if (job.session.rank > 0) options.watch = NULL;
   TRY(read_temperature(a, &options.temperature));
   TRY(treadle_engine_job_read(&job, a->file));
   TRY(treadle_engine_job_open(&job, a, "hf"));
@@ -68,11 +70,12 @@ int treadle_command_score(const treadle_arguments *a) {
   TRY(treadle_engine_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures));
   TRY(treadle_engine_job_finish(&job, a));
   treadle_progress_end();
-  print(&job, a, &figures);
+  if (job.session.rank == 0) print(&job, a, &figures);
 out:;
   int exit_status = status              ? treadle_report_refusal("score", status)
                     : figures.different ? TREADLE_EXIT_FAILED
                                         : TREADLE_EXIT_OK;
   treadle_engine_job_close(&job);
+  treadle_session_end(&job.session);
   return treadle_finish_output("score", exit_status);
 }

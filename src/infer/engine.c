@@ -80,6 +80,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
   e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
   e->fast = o->fast;
   pass.dtype = e->dtype;
+  pass.group = e->group;
   pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
   pass.most_rows = e->prefill_chunk + e->max_batch;
   pass.most_logits = e->max_batch;

@@ -29,9 +29,10 @@ static void embed_rows(void *context, int32_t index, int32_t count) {
   const rows_work *w = context;
   const treadle_pass *p = w->pass;
   int64_t hidden = p->transformer->hidden, end = w->rows * (index + 1) / count;
-  for (int64_t r = w->rows * index / count; r < end; r++)
-    p->row_ops->widen(p->buffers.x + r * hidden, row_of(p, &p->embed, w->step->tokens[r]), p->embed.dtype,
-                      hidden);
+  for (int64_t r = w->rows * index / count; r < end; r++) {
+    const char *row = row_of(p, &p->embed, w->step->tokens[r]);
+    if (row) p->row_ops->widen(p->buffers.x + r * hidden, row, p->embed.dtype, hidden);
+  }
 }
 
 static void norm_rows(void *context, int32_t index, int32_t count) {
@@ -55,10 +56,19 @@ treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int
                              .terms_count = 1,
                              .y = pass->buffers.logits,
                              .y_stride = pass->transformer->vocabulary};
+  treadle_status status;
   *logits_p = pass->buffers.logits;
   if (!count) return TREADLE_OK;
+  if (pass->ranks.exchange) {
+    product.y = treadle_exchange_room(pass->ranks.exchange);
+    product.y_stride = pass->head.row_count;
+  }
   treadle_team_run(pass->team, norm_rows, &w);
-  return treadle_pass_product(pass, &product);
+  TRY(treadle_pass_product(pass, &product));
+  if (pass->ranks.exchange) TRY(treadle_pass_gather_logits(pass, count));
+out:
+  treadle_pass_tell(pass, status);
+  return status;
 }
 
 /* ---- The whole -------------------------------------------------------------------------------------- */
@@ -86,8 +96,10 @@ treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *ste
   rows_work w = {.pass = pass, .step = step, .rows = step->rows};
   treadle_status status;
   treadle_team_run(pass->team, embed_rows, &w);
+  TRY(treadle_pass_gather_rows(pass, step->tokens, step->rows));
   for (int32_t l = 0; l < pass->transformer->layers; l++) TRY(run_layer(pass, l, step));
 out:
+  treadle_pass_tell(pass, status);
   return status;
 }
 
@@ -115,6 +127,7 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   TRY(treadle_pass_find_weights(p));
   TRY(treadle_pass_set_up(p));
   TRY(treadle_pass_take_memory(p));
+  TRY(treadle_pass_join(p));
   *pass_p = p;
   p = NULL;
 out:
@@ -124,6 +137,7 @@ out:
 
 void treadle_pass_destroy(treadle_pass *pass) {
   if (!pass) return;
+  treadle_pass_part(pass);
   treadle_team_destroy(pass->team);
   treadle_rope_release(&pass->rope);
   treadle_pass_free_memory(pass);

@@ -16,8 +16,9 @@
 typedef struct treadle_pass treadle_pass;
 
 typedef struct treadle_pass_options {
-  const char *kernels; /* of treadle_gemm_choose */
-  treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
+  treadle_group *group; /* NULL: one rank */
+  const char *kernels;  /* of treadle_gemm_choose */
+  treadle_dtype dtype;  /* in which it computes: fp32 or bf16 */
   int32_t threads;
   bool spin;              /* of treadle_team_create */
   int64_t most_rows;      /* of a step */

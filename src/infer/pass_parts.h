@@ -10,6 +10,7 @@
  *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
  *   pass_experts.c    experts
+ *   pass_parallel.c   what several ranks bring together
  *   pass_memory.c     activations */
 #ifndef TREADLE_INFER_PASS_PARTS_H
 #define TREADLE_INFER_PASS_PARTS_H
@@ -17,6 +18,7 @@
 #include "infer/pass.h"
 #include "nn/attention.h"
 #include "nn/gemm.h"
+#include "nn/parallel.h"
 #include "nn/rope.h"
 #include "nn/router.h"
 #include "nn/rows.h"
@@ -59,6 +61,15 @@ typedef struct treadle_pass_buffers {
   size_t packed_bytes, head_packed_bytes /* of a thread, within packed */, segment_room;
 } treadle_pass_buffers;
 
+/* The other ranks that compute the same layers. */
+typedef struct treadle_pass_ranks {
+  treadle_board *board; /* NULL, as all of it: this rank is alone */
+  treadle_board_set *set;
+  treadle_exchange *exchange;
+  treadle_weight *embed;                          /* [ranks of the set] rows of the embedding */
+  bool speaks_attention, speaks_mlp, speaks_head; /* nobody before this rank has the same part */
+} treadle_pass_ranks;
+
 struct treadle_pass {
   const treadle_transformer *transformer;
   const treadle_layout *layout;
@@ -83,6 +94,7 @@ struct treadle_pass {
   const char *window;
   char *cache;
   treadle_pass_buffers buffers;
+  treadle_pass_ranks ranks;
   size_t work_bytes, packed_weights_bytes;
   treadle_arena arena;
 };
@@ -129,7 +141,22 @@ void treadle_pass_add_bias(const treadle_pass *pass, float *row, const treadle_w
 /* The end of a product whose inner dimension a mesh may cut: x += the sum of all leaves + bias, for all rows. This rank's sums are in
  * buffers.sum, and `weight` says of which leaves. */
 treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
-                                    const treadle_weight *bias, int64_t rows);
+                                    const treadle_weight *bias, bool speaks, int64_t rows);
+
+/* ---- pass_parallel.c ---- */
+
+/* Meets the other ranks. Collective. */
+treadle_status treadle_pass_join(treadle_pass *pass);
+void treadle_pass_part(treadle_pass *pass);
+/* What this rank cannot do, the others learn at once. */
+void treadle_pass_tell(treadle_pass *pass, treadle_status status);
+/* buffers.sum: from the sums of this rank's leaves to those of all. */
+treadle_status treadle_pass_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
+                                bool speaks, int64_t rows);
+/* buffers.x: rows of the embedding that this rank has, to all rows. */
+treadle_status treadle_pass_gather_rows(treadle_pass *pass, const int32_t *tokens, int64_t rows);
+/* From columns of logits, in the exchange's room, to buffers.logits. */
+treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
 
 /* ---- pass_mlp.c ---- */
 

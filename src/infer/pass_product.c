@@ -46,7 +46,7 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
                                         .all = (int32_t)product->leaves}};
   work w = {.packed = pass->buffers.packed};
   treadle_status status;
-  if (!product->rows) return TREADLE_OK;
+  if (!product->rows || !first->segment_count) return TREADLE_OK; /* padding is all that the rank has */
   TRY(treadle_gemm_choose(pass->options.kernels, inner.dtype, inner.leaf, &w.kernel));
   w.source = (treadle_gemm_source){
       .inner = inner, .x = product->x, .rows = product->rows, .stride = product->stride};

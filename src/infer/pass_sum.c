@@ -30,10 +30,11 @@ static void add_rows(void *context, int32_t index, int32_t count) {
 }
 
 treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
-                                    const treadle_weight *bias, int64_t rows) {
+                                    const treadle_weight *bias, bool speaks, int64_t rows) {
   adding a = {.pass = pass, .bias = bias, .rows = rows};
-  (void)weight;
-  (void)leaves;
+  treadle_status status;
+  TRY(treadle_pass_sum(pass, weight, leaves, speaks, rows));
   treadle_team_run(pass->team, add_rows, &a);
-  return TREADLE_OK;
+out:
+  return status;
 }
