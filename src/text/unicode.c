@@ -19,6 +19,10 @@ treadle_status treadle_text_bytes_add(treadle_text_bytes *to, const char *bytes,
   return TREADLE_OK;
 }
 
+treadle_status treadle_text_bytes_add_text(treadle_text_bytes *to, const char *text) {
+  return treadle_text_bytes_add(to, text, strlen(text));
+}
+
 treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code) {
   char bytes[4];
   return treadle_text_bytes_add(to, bytes, treadle_unicode_encode(code, bytes));
