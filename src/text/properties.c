@@ -267,10 +267,6 @@ static const struct {
 static const char *const others[] = {"any",        "alphabetic", "uppercase",  "lowercase",
                                      "whitespace", "emoji",      "ideographic"};
 
-static treadle_status add(treadle_text_bytes *to, const char *text) {
-  return treadle_text_bytes_add(to, text, strlen(text));
-}
-
 /* Does \\p{name} include the row? A category of one letter has those of two. */
 static bool includes(const char *name, const char *property) {
   if (strcmp(name, "L&") == 0) return strcmp(property, "Lu") == 0 || strcmp(property, "Ll") == 0;
@@ -284,7 +280,7 @@ static treadle_status add_newer(const char *name, treadle_text_bytes *to) {
     char range[40];
     if (!includes(name, newer[i].property)) continue;
     snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", (unsigned)newer[i].first, (unsigned)newer[i].last);
-    TRY(add(to, range));
+    TRY(treadle_text_bytes_add_text(to, range));
   }
 out:
   return status;
@@ -311,9 +307,9 @@ treadle_status treadle_property_add(const char *name, size_t length, treadle_tex
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (strcmp(others[i], plain) == 0) script = false;
   if (!script && strlen(own) <= 2) own[0] = (char)toupper((unsigned char)own[0]); /* \\p{lu} */
-  TRY(add(to, script ? "\\p{sc:" : "\\p{"));
-  TRY(add(to, own));
-  TRY(add(to, "}"));
+  TRY(treadle_text_bytes_add_text(to, script ? "\\p{sc:" : "\\p{"));
+  TRY(treadle_text_bytes_add_text(to, own));
+  TRY(treadle_text_bytes_add_text(to, "}"));
   TRY(add_newer(own, to));
 out:
   return status;

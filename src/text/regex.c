@@ -3,6 +3,7 @@
 #include "text/regex.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "text/oniguruma.h"
 #include "text/unicode.h"
 
@@ -11,7 +12,9 @@
 #include <string.h>
 
 enum {
-  MOST_STEPS = 20 * 1000 * 1000,
+  MOST_STEPS = 20 * 1000 * 1000, /* of one search */
+  MOST_SECONDS = 30,    /* of all searches in one room: many of nearly so many steps would take days */
+  SEARCHES_A_LOOK = 16, /* at the clock */
   MOST_HEAP_KIB = 64 << 10,
   STACK_BYTES = 32 << 10,
   MOST_STACK_BYTES = 4 << 20,
@@ -30,6 +33,8 @@ struct treadle_regex_room {
   pcre2_match_data *data;
   pcre2_jit_stack *stack; /* NULL: patterns are no machine code here */
   bool failed;            /* an allocation */
+  unsigned searches;
+  double begun; /* the task */
 };
 
 static void *allocate(size_t bytes, void *failed) {
@@ -136,9 +141,12 @@ treadle_status treadle_regex_room_create(treadle_regex_room **room_p) {
   pcre2_set_depth_limit(room->context, MOST_STEPS);
   pcre2_set_heap_limit(room->context, MOST_HEAP_KIB);
   if (room->stack) pcre2_jit_stack_assign(room->context, NULL, room->stack);
+  treadle_regex_room_begin(room);
   *room_p = room;
   return TREADLE_OK;
 }
+
+void treadle_regex_room_begin(treadle_regex_room *room) { room->begun = treadle_clock_seconds(); }
 
 void treadle_regex_room_destroy(treadle_regex_room *room) {
   if (!room) return;
@@ -161,6 +169,8 @@ static treadle_status find(treadle_regex_search *search, bool *found_p) {
     return TREADLE_OK;
   }
   treadle_regex_room *room = search->room;
+  if (++room->searches % SEARCHES_A_LOOK == 0 && treadle_clock_seconds() - room->begun > MOST_SECONDS)
+    REFUSE("the patterns of the tokenizer take more than %d seconds", MOST_SECONDS);
   PCRE2_SPTR text = (PCRE2_SPTR)search->text;
   int got = pcre2_match(regex->code, text, search->bytes, search->from, PCRE2_NO_UTF_CHECK, room->data,
                         room->context);

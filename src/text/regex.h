@@ -14,6 +14,8 @@ treadle_status treadle_regex_create(const char *pattern, size_t bytes, bool lite
 void treadle_regex_destroy(treadle_regex *regex);
 
 treadle_status treadle_regex_room_create(treadle_regex_room **room_p);
+/* A new task begins: its searches have a limit of time together. Making the room begins the first one. */
+void treadle_regex_room_begin(treadle_regex_room *room);
 void treadle_regex_room_destroy(treadle_regex_room *room);
 
 /* Going through the matches in a text, which is valid UTF-8, from left to right. An empty match right behind the last one does not

@@ -167,6 +167,7 @@ treadle_status treadle_text_stream_put(treadle_text_stream *stream, int32_t id, 
   treadle_status status;
   treadle_token form;
   bool special;
+  treadle_regex_room_begin(stream->room);
   TRY(treadle_tokenizer_check_id(tokenizer, id));
   treadle_tokenizer_form(tokenizer, id, &form, &special);
   bool begin = tokenizer->llama2c && id == tokenizer->special[TREADLE_BOS] && !stream->begun;

@@ -7,7 +7,7 @@
 /* ---- Growing bytes ---- */
 
 treadle_status treadle_text_bytes_add(treadle_text_bytes *to, const char *bytes, size_t count) {
-  if (count > to->capacity - to->count) {
+  if (!to->items || count > to->capacity - to->count) { /* there is a place also for nothing */
     size_t capacity = to->count + count < to->capacity * 2 ? to->capacity * 2 : to->count + count + 32;
     char *items = treadle_realloc(to->items, capacity);
     if (!items) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a text of %zu bytes", capacity);
@@ -17,6 +17,10 @@ treadle_status treadle_text_bytes_add(treadle_text_bytes *to, const char *bytes,
   if (count) memcpy(to->items + to->count, bytes, count);
   to->count += count;
   return TREADLE_OK;
+}
+
+treadle_status treadle_text_bytes_add_text(treadle_text_bytes *to, const char *text) {
+  return treadle_text_bytes_add(to, text, strlen(text));
 }
 
 treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code) {
@@ -87,6 +91,8 @@ treadle_status treadle_unicode_complete(treadle_text_bytes *to, const char *byte
   treadle_status status = TREADLE_OK;
   size_t at = 0, from = 0, length;
   bool open;
+  *used_p = 0;
+  if (count == 0) return TREADLE_OK;
   while (at < count) {
     if (read_character((const unsigned char *)bytes + at, count - at, &length, &open)) {
       at += length;

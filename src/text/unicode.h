@@ -12,6 +12,7 @@ typedef TREADLE_ARRAY(char) treadle_text_bytes;
 
 /* `bytes` may not lie in `to`. */
 treadle_status treadle_text_bytes_add(treadle_text_bytes *to, const char *bytes, size_t count);
+treadle_status treadle_text_bytes_add_text(treadle_text_bytes *to, const char *text);
 treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code);
 
 /* The character at `at`, which is valid UTF-8; its bytes. */

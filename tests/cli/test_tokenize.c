@@ -1,0 +1,135 @@
+/* `treadle tokenize` as a process: what it prints for texts, ids and files, and what it refuses. */
+#include "cli/command.h"
+
+#include "test.h"
+#include "text/text_files.h"
+
+static const char json[] = "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc4\xa0\": 3, "
+                           "\"\xc4\x80\": 4, \"\\\"\": 5, \"\xc3\x83\": 6, \"\xc2\xa9\": 7}, "
+                           "\"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 8, \"content\": \"<s>\", "
+                           "\"special\": true}, {\"id\": 9, \"content\": \"<t>\"}], "
+                           "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+                           "\"decoder\": {\"type\": \"ByteLevel\"}, "
+                           "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+                           "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": "
+                           "\"A\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [8]}}}}";
+
+static int setup(void **state) {
+  (void)state;
+  text_write(command_folder(), "tokenizer.json", json, sizeof json - 1);
+  text_write(command_folder(), "tokenizer_config.json", "{\"eos_token\": \"<s>\"}", 20);
+  return 0;
+}
+
+static void expect_out(const char *arguments, const char *out) {
+  command_result result = command_run("tokenize --model %s %s", command_folder(), arguments);
+  if (result.exit_status != 0 || strcmp(result.out, out) != 0)
+    fail_msg("%s: status %d, wanted:\n%s\ngot:\n%s%s", arguments, result.exit_status, out, result.out,
+             result.err);
+  command_release(&result);
+}
+
+static void expect_refused(const char *arguments, const char *words) {
+  command_result result = command_run("tokenize %s", arguments);
+  command_expect(&result, 2, words, 1);
+  if (*result.out) fail_msg("%s: printed '%s'", arguments, result.out);
+  command_release(&result);
+}
+
+static void texts_and_ids(void **state) {
+  (void)state;
+  expect_out("--text 'ab <s>' --json", "{\"text\": \"ab <s>\", \"token_ids\": [8, 2, 3, 8]}\n");
+  expect_out("--text 'ab <s>' --json --special off", "{\"text\": \"ab <s>\", \"token_ids\": [2, 3, 8]}\n");
+  expect_out("--ids 8,2,9 --json", "{\"text\": \"<s>ab<t>\", \"token_ids\": [8, 2, 9]}\n");
+  expect_out("--ids 8,2,9 --json --special=off", "{\"text\": \"ab<t>\", \"token_ids\": [8, 2, 9]}\n");
+  expect_out("--ids 4,5,6 --json", "{\"text\": \"\\u0000\\\"\xef\xbf\xbd\", \"token_ids\": [4, 5, 6]}\n");
+  expect_out("--text ab",
+             "text    ab\ntokens  2\n\n       id  token\n        8  <s>  (eos, special)\n        2  ab\n");
+  expect_out(
+      "--ids 4,9",
+      "text    \\x00...\ntokens  2\n\n       id  token\n        4  \xc4\x80\n        9  <t>  (added)\n");
+}
+
+static const char *write_lines(const char *text, size_t bytes) {
+  static char path[200];
+  text_write(command_folder(), "in.jsonl", text, bytes);
+  snprintf(path, sizeof path, "--tokenizer %s --json --file %s/in.jsonl", command_folder(),
+           command_folder());
+  return path;
+}
+
+static void files(void **state) {
+  (void)state;
+  static const char lines[] =
+      "{\"text\": \"a\\u0000b\"}\n{\"token_ids\": [6, 7]}\r\n{\"token_ids\": []}\n{\"text\": \"\"}";
+  command_result result = command_run("tokenize %s", write_lines(lines, sizeof lines - 1));
+  assert_int_equal(result.exit_status, 0);
+  assert_string_equal(result.out,
+                      "{\"text\": \"a\\u0000b\", \"token_ids\": [8, 0, 4, 1]}\n"
+                      "{\"text\": \"\xc3\xa9\", \"token_ids\": [6, 7]}\n"
+                      "{\"text\": \"\", \"token_ids\": []}\n{\"text\": \"\", \"token_ids\": [8]}\n");
+  command_release(&result);
+}
+
+/* One bad line, behind good ones: nothing is printed. */
+static void bad_lines(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *words;
+  } bad[] = {
+      {"{\"text\": \"a\"", "in.jsonl: line 2: column"},
+      {"[]", "line 2: is not an object"},
+      {"", "line 2: column"},
+      {"{\"texts\": \"a\"}", "line 2: there is no key 'texts'; did you mean 'text'?"},
+      {"{\"text\": \"a\", \"id\": 1}", "line 2: there is no key 'id'"},
+      {"{}", "line 2: needs either text or token_ids"},
+      {"{\"text\": \"a\", \"token_ids\": [1]}", "line 2: needs either"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "line 2: column"},
+      {"{\"text\": 1}", "line 2: text is not a text"},
+      {"{\"token_ids\": 1}", "line 2: token_ids is not a list"},
+      {"{\"token_ids\": [1, \"a\"]}", "line 2: token_ids[1] is no id"},
+      {"{\"token_ids\": [1, -1]}", "line 2: token_ids[1] is no id"},
+      {"{\"token_ids\": [1, 4294967296]}", "line 2: token_ids[1] is no id"},
+      {"{\"token_ids\": [1, 10]}", "line 2: ids[1]: 10 is no id of this tokenizer: ids are from 0 to 9"},
+      {"{\"text\": \"\xff\"}", "line 2: column"},
+  };
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) {
+    char lines[200];
+    int length = snprintf(lines, sizeof lines, "{\"text\": \"a\"}\n%s\n{\"text\": \"b\"}\n", bad[i].line);
+    expect_refused(write_lines(lines, (size_t)length), bad[i].words);
+  }
+  expect_refused(write_lines("", 0), "in.jsonl: is empty");
+}
+
+static void bad_arguments(void **state) {
+  (void)state;
+  char with[200];
+  expect_refused("--text a", "--model DIR or --tokenizer FILE is missing");
+  expect_refused("--model /nowhere --text a", "/nowhere: there is no such file or folder");
+  snprintf(with, sizeof with, "--model %s", command_folder());
+  expect_refused(with, "--text, --ids or --file is missing");
+  snprintf(with, sizeof with, "--model %s --text a --ids 1", command_folder());
+  expect_refused(with, "only one of --text, --ids and --file");
+  snprintf(with, sizeof with, "--model %s --ids 1,,2", command_folder());
+  expect_refused(with, "--ids: '' is no id");
+  snprintf(with, sizeof with, "--model %s --ids 1,x", command_folder());
+  expect_refused(with, "--ids: 'x' is no id");
+  snprintf(with, sizeof with, "--model %s --ids -1", command_folder());
+  expect_refused(with, "--ids: '-1' is no id");
+  snprintf(with, sizeof with, "--model %s --ids 99999999999999999999999999", command_folder());
+  expect_refused(with, "is no id: a whole number");
+  snprintf(with, sizeof with, "--model %s --ids 77", command_folder());
+  expect_refused(with, "77 is no id of this tokenizer");
+  snprintf(with, sizeof with, "--model %s --text '\xff'", command_folder());
+  expect_refused(with, "the text is not UTF-8: byte 0");
+  snprintf(with, sizeof with, "--model %s --file %s/none", command_folder(), command_folder());
+  expect_refused(with, "cannot open");
+  snprintf(with, sizeof with, "--model %s --file %s", command_folder(), command_folder());
+  expect_refused(with, "is a folder");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(texts_and_ids), cmocka_unit_test(files),
+                                     cmocka_unit_test(bad_lines), cmocka_unit_test(bad_arguments)};
+  return cmocka_run_group_tests(tests, setup, command_teardown);
+}
