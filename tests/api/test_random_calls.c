@@ -537,6 +537,31 @@ static void call_switches(caller *c) {
   }
 }
 
+/* The chat's template is a file of the folder. */
+static void call_chats(caller *c) {
+  static const char *const messages[] = {
+      "[{\"role\": \"user\", \"content\": \"Hi\"}]", "[]", "{}", "[1]", "\xff", "", NULL};
+  static const char *const variables[] = {"{}", "{\"continue_final_message\": true}",
+                                          "{\"chat_template\": \"{{\"}", "[", NULL};
+  static const char *const times[] = {"2025-03-14T15:09:26", "", "2025-02-30T00:00:00", NULL};
+  const treadle_chat_options options = {struct_size(c, sizeof options), ONE_OF(c, variables),
+                                        ONE_OF(c, times)};
+  char path[64], *text_p = NULL;
+  size_t bytes;
+  snprintf(path, sizeof path, "%s/chat.jinja", c->o.folder);
+  const char *const paths[] = {path, path, path, c->o.folder, c->o.config, "", "/dev/null", NULL};
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs("{{ messages[-1].content }}{{ strftime_now('%Y') }}", file);
+  fclose(file);
+  treadle_chat *made = NULL;
+  SAID(treadle_chat_open(ONE_OF(c, paths), OR_NULL(c, &made)));
+  SAID(treadle_chat_render(OR_NULL(c, made), ONE_OF(c, messages), OR_NULL(c, &options), OR_NULL(c, &text_p),
+                           OR_NULL(c, &bytes)));
+  free(text_p);
+  CALL(treadle_chat_close(made));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -547,9 +572,9 @@ static void look_up(void *context, const char *name) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {call_words,       call_models, call_layouts,  call_plans,
-                                            call_reports,     call_tools,  call_files,    call_testing,
-                                            call_conversions, call_groups, call_switches, call_switches};
+  static void (*const parts[])(caller *) = {
+      call_words,   call_models,      call_layouts, call_plans,    call_reports,  call_tools, call_files,
+      call_testing, call_conversions, call_groups,  call_switches, call_switches, call_chats};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
