@@ -59,16 +59,6 @@ static treadle_status eval_attribute(machine *m, scope *s, const tree *t, value 
   return treadle_jinja_attribute(m, of, t->name, value_p);
 }
 
-/* Literals, and lists of them? */
-static bool is_literal(const tree *t) {
-  if (!t || t->form == JINJA_CONST) return true;
-  if (t->form != JINJA_MAKE_TUPLE && t->form != JINJA_MAKE_LIST && t->form != JINJA_MAKE_DICT) return false;
-  for (size_t i = 0; i < t->list.count; i++)
-    if (!is_literal(t->list.items[i]) || (t->more.count && !is_literal(t->more.items[i]))) return false;
-  return true;
-}
-
-/* Jinja reckons what is made of literals alone when it compiles, and takes a slice that cannot be for undefined there. */
 static treadle_status eval_element(machine *m, scope *s, const tree *t, value *value_p) {
   value of, key, bounds[3];
   PASS(treadle_jinja_eval(m, s, t->of, &of));
@@ -81,10 +71,6 @@ static treadle_status eval_element(machine *m, scope *s, const tree *t, value *v
     bounds[i] = treadle_jinja_none();
     if (parts[i]) PASS(treadle_jinja_eval(m, s, parts[i], &bounds[i]));
   }
-  bool cut =
-      of.kind == JINJA_TEXT || of.kind == JINJA_LIST || of.kind == JINJA_TUPLE || of.kind == JINJA_RANGE;
-  if (!cut && is_literal(t->of) && is_literal(parts[0]) && is_literal(parts[1]) && is_literal(parts[2]))
-    return treadle_jinja_undefined_since(m, "a slice of what has none", value_p);
   return treadle_jinja_slice(m, of, bounds, value_p);
 }
 

@@ -88,12 +88,15 @@ static treadle_status format_whole(machine *m, writer *w, const field *f, value 
   if (f->precision >= 0) REFUSE("an int has no precision");
   if (f->type == 'c') {
     value character;
+    if (f->sign || f->alternate) REFUSE("'c' takes no sign and no '#' in a format");
     if (!treadle_jinja_to_index(v, &code) || code < 0 || code > 0x10ffff ||
         (code >= 0xd800 && code < 0xe000))
       REFUSE("no character has that number");
     PASS(treadle_jinja_write_code(m, &digits, (uint32_t)code));
     PASS(treadle_jinja_written(m, &digits, &character));
-    return treadle_jinja_format_text(m, w, f, character.text);
+    field right = *f;
+    if (!right.align || right.align == '=') right.align = '>';
+    return treadle_jinja_format_text(m, w, &right, character.text);
   }
   PASS(treadle_jinja_write_whole(m, &digits, v, base));
   bool negative = digits.bytes[0] == '-';
@@ -106,52 +109,57 @@ static treadle_status format_whole(machine *m, writer *w, const field *f, value 
   return write_number(m, w, f, &n);
 }
 
-/* repr's digits, where neither type nor precision is given. */
-static treadle_status own_digits(machine *m, double real, char text[JINJA_FLOAT_BYTES]) {
+/* Takes zeros, and a point behind which nothing is left, from before the exponent. */
+static void drop_zeros(char *text) {
+  char *mark = strchr(text, 'e'), *end = mark;
+  if (!strchr(text, '.')) return;
+  while (mark[-1] == '0') mark--;
+  if (mark[-1] == '.') mark--;
+  memmove(mark, end, strlen(end) + 1);
+}
+
+/* Without a type: repr's digits; with a precision as g, but it shows that it is a float, and goes to the exponent one digit earlier. */
+static treadle_status own_digits(machine *m, const field *f, double real, char text[JINJA_FLOAT_BYTES]) {
   writer w = {0};
-  PASS(treadle_jinja_write_float(m, &w, real));
-  memcpy(text, w.bytes, w.length);
-  text[w.length] = 0;
+  int precision = f->precision > 0 ? (int)f->precision : 1;
+  if (f->precision < 0) {
+    PASS(treadle_jinja_write_float(m, &w, real));
+    memcpy(text, w.bytes, w.length);
+    text[w.length] = 0;
+    char *mark = f->alternate && !strchr(text, '.') ? strchr(text, 'e') : NULL;
+    if (mark) memmove(mark + 1, mark, strlen(mark) + 1), *mark = '.';
+    return TREADLE_OK;
+  }
+  treadle_jinja_print_float(text, 'e', precision - 1, f->alternate, real);
+  if (atoi(strchr(text, 'e') + 1) == precision - 1) {
+    if (real == 0) strcpy(text, f->alternate ? "0." : "0");
+    if (real == 0) strcat(text, f->alternate ? "" : ".0");
+    if (!f->alternate && real != 0) drop_zeros(text);
+    return TREADLE_OK;
+  }
+  treadle_jinja_print_float(text, 'g', precision, f->alternate, real);
+  if (!strpbrk(text, ".e")) strcat(text, ".0");
   return TREADLE_OK;
 }
 
 static treadle_status format_float(machine *m, writer *w, const field *f, double real) {
   char text[JINJA_FLOAT_BYTES], digits[JINJA_FLOAT_BYTES];
-  char type = f->type ? f->type : 'g';
-  bool percent = type == '%', negative = signbit(real) && !isnan(real);
+  bool percent = f->type == '%', negative = signbit(real) && !isnan(real),
+       upper = isupper((unsigned char)f->type);
   if (f->precision > JINJA_MAX_PRECISION) REFUSE("a precision is at most %d", JINJA_MAX_PRECISION);
   if (percent) real *= 100;
   int precision = f->precision >= 0 ? (int)f->precision : 6;
   real = fabs(real);
   if (isnan(real) || isinf(real))
-    snprintf(text, sizeof text, "%s",
-             isnan(real)                    ? isupper((unsigned char)type) ? "NAN" : "nan"
-             : isupper((unsigned char)type) ? "INF"
-                                            : "inf");
-  else if (!f->type && f->precision < 0)
-    PASS(own_digits(m, real, text));
+    snprintf(text, sizeof text, "%s", isnan(real) ? (upper ? "NAN" : "nan") : upper ? "INF" : "inf");
+  else if (!f->type)
+    PASS(own_digits(m, f, real, text));
   else
     treadle_jinja_print_float(text,
-                              percent       ? 'f'
-                              : type == 'n' ? 'g'
-                                            : type,
+                              percent          ? 'f'
+                              : f->type == 'n' ? 'g'
+                                               : f->type,
                               precision, f->alternate, real);
-  if (!f->type && f->precision >= 0 && !strpbrk(text, ".en")) { /* a float shows that it is one */
-    treadle_jinja_print_float(digits, 'e', precision > 0 ? precision - 1 : 0, false, real);
-    int exponent = real == 0 ? 0 : atoi(strchr(digits, 'e') + 1);
-    if (exponent == (precision ? precision : 1) - 1) {
-      treadle_jinja_print_float(text, 'e', precision > 0 ? precision - 1 : 0, false, real);
-      /* Python's format without a type goes to the exponent one digit earlier than g */
-      char *mark = strchr(text, 'e'), *end = mark;
-      while (strchr(text, '.') && mark > text && (mark[-1] == '0' || mark[-1] == '.')) {
-        bool dot = mark[-1] == '.';
-        mark--;
-        if (dot) break;
-      }
-      memmove(mark, end, strlen(end) + 1);
-    } else
-      strcat(text, ".0");
-  }
   if (f->no_minus_zero && negative && strspn(text, "0.") == strlen(text)) negative = false;
   if (percent) strcat(text, "%");
   size_t whole = strspn(text, "0123456789");
@@ -164,6 +172,8 @@ treadle_status treadle_jinja_format_number(machine *m, writer *w, const field *f
   double real;
   bool of_float = f->type && strchr("eEfFgG%", f->type);
   if (f->type && !of_float && !strchr("dboxXnc", f->type)) REFUSE("'%c' does not format a number", f->type);
+  if (f->group && f->type && strchr(f->group == ',' ? "boxXcn" : "cn", f->type))
+    REFUSE("'%c' and '%c' do not go together in a format", f->group, f->type);
   if (v.kind != JINJA_FLOAT && !of_float) return format_whole(m, w, f, v);
   if (!of_float && f->type && f->type != 'n') REFUSE("'%c' formats an int, not a float", f->type);
   PASS(treadle_jinja_to_double(v, &real));

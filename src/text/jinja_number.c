@@ -155,52 +155,65 @@ treadle_status treadle_jinja_negate(machine *m, value a, value *result_p) {
   return TREADLE_OK;
 }
 
-/* A float is rounded to decimal digits exactly, halves to even, as its value lies: printf does that. */
-static treadle_status round_float(double real, int64_t digits, value *result_p) {
-  char text[JINJA_FLOAT_BYTES];
-  *result_p = treadle_jinja_float(real);
-  if (isnan(real) || isinf(real) || digits > 350) return TREADLE_OK;
-  if (digits < -308) {
-    *result_p = treadle_jinja_float(copysign(0, real));
-    return TREADLE_OK;
-  }
-  if (digits >= 0) {
-    treadle_jinja_print_float(text, 'f', (int)digits, false, real);
-    *result_p = treadle_jinja_float(treadle_jinja_parse_float(text));
-  } else {
-    double unit = pow(10, (double)-digits);
-    *result_p = treadle_jinja_float(nearbyint(real / unit) * unit);
-  }
-  if (isinf(result_p->real)) REFUSE("a rounded number is too large");
-  return TREADLE_OK;
-}
-
-/* A whole number to tens, hundreds, ...: halves to even. */
-static treadle_status round_whole(machine *m, value a, int64_t digits, value *result_p) {
-  value unit, rest, twice, one = treadle_jinja_int(1);
-  if (digits >= 0) {
-    *result_p = a.kind == JINJA_BOOL ? treadle_jinja_int(a.truth) : a;
-    return TREADLE_OK;
-  }
-  if (digits < -5000) {
-    *result_p = treadle_jinja_int(0);
-    return TREADLE_OK;
-  }
-  PASS(raise_whole(m, treadle_jinja_int(10), treadle_jinja_int(-digits), &unit));
+/* The multiple of `unit` that is nearest; halves to even. */
+static treadle_status round_to(machine *m, value a, value unit, value *result_p) {
+  value rest, twice, count, two = treadle_jinja_int(2);
   PASS(reckon_whole(m, '%', a, unit, &rest));
   PASS(reckon_whole(m, '-', a, rest, result_p));
-  PASS(reckon_whole(m, '*', rest, treadle_jinja_int(2), &twice));
+  PASS(reckon_whole(m, '*', rest, two, &twice));
   int order = treadle_jinja_compare_numbers(twice, unit);
-  if (order == 0) { /* half: up where the digit before is odd */
-    value tens;
-    PASS(reckon_whole(m, '|', a, unit, &tens));
-    PASS(reckon_whole(m, '%', tens, treadle_jinja_int(2), &tens));
-    order = treadle_jinja_compare_numbers(tens, one) == 0 ? 1 : -1;
+  if (order == 0) { /* half: up from an odd multiple */
+    PASS(reckon_whole(m, '|', a, unit, &count));
+    PASS(reckon_whole(m, '%', count, two, &count));
+    order = treadle_jinja_is_true(count) ? 1 : -1;
   }
   return order > 0 ? reckon_whole(m, '+', *result_p, unit, result_p) : TREADLE_OK;
 }
 
+/* To tens, hundreds, ...: digits < 0. */
+static treadle_status round_whole(machine *m, value a, int64_t digits, value *result_p) {
+  value unit;
+  *result_p = treadle_jinja_int(0);
+  if (digits < -4400) return TREADLE_OK;
+  PASS(raise_whole(m, treadle_jinja_int(10), treadle_jinja_int(-digits), &unit));
+  return round_to(m, a, unit, result_p);
+}
+
+/* The same of a float: twice its whole part, with the lowest bit for a fraction, is a whole number that rounds alike. */
+static treadle_status round_large(machine *m, double real, int64_t digits, value *result_p) {
+  value whole, unit, two = treadle_jinja_int(2);
+  double size = fabs(real);
+  PASS(treadle_jinja_to_whole(m, size, &whole));
+  PASS(raise_whole(m, treadle_jinja_int(10), treadle_jinja_int(-digits), &unit));
+  PASS(reckon_whole(m, '*', whole, two, &whole));
+  PASS(reckon_whole(m, '+', whole, treadle_jinja_int(size != floor(size)), &whole));
+  PASS(reckon_whole(m, '*', unit, two, &unit));
+  PASS(round_to(m, whole, unit, &whole));
+  PASS(reckon_whole(m, '|', whole, two, &whole));
+  PASS(treadle_jinja_to_double(whole, &size));
+  *result_p = treadle_jinja_float(copysign(size, real));
+  return TREADLE_OK;
+}
+
+/* A float is rounded to decimal digits exactly, halves to even, as its value lies: printf does that. */
+static treadle_status round_float(machine *m, double real, int64_t digits, value *result_p) {
+  char text[JINJA_FLOAT_BYTES];
+  *result_p = treadle_jinja_float(real);
+  if (isnan(real) || isinf(real) || digits > 350) return TREADLE_OK;
+  if (digits < -308)
+    *result_p = treadle_jinja_float(copysign(0, real));
+  else if (digits < 0)
+    return round_large(m, real, digits, result_p);
+  else {
+    treadle_jinja_print_float(text, 'f', (int)digits, false, real);
+    *result_p = treadle_jinja_float(treadle_jinja_parse_float(text));
+  }
+  return TREADLE_OK;
+}
+
 treadle_status treadle_jinja_round(machine *m, value v, int64_t digits, value *result_p) {
-  if (v.kind == JINJA_FLOAT) return round_float(v.real, digits, result_p);
-  return round_whole(m, v, digits, result_p);
+  if (v.kind == JINJA_FLOAT) return round_float(m, v.real, digits, result_p);
+  if (digits < 0) return round_whole(m, v, digits, result_p);
+  *result_p = v.kind == JINJA_BOOL ? treadle_jinja_int(v.truth) : v;
+  return TREADLE_OK;
 }

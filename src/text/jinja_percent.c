@@ -139,7 +139,8 @@ static treadle_status write_whole(state *s, writer *w, field *f, value v) {
 }
 
 static treadle_status write_character(state *s, writer *w, field *f, value v) {
-  f->zeros = false;
+  f->zeros = f->alternate = false;
+  f->sign = 0;
   f->align = f->align ? f->align : '>';
   f->precision = -1;
   if (v.kind == JINJA_TEXT && v.text->points == 1)
