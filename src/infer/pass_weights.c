@@ -165,7 +165,9 @@ treadle_status treadle_pass_find_weights(treadle_pass *p) {
   p->expert_leaves = d->expert_intermediate ? treadle_transformer_leaves(d->expert_intermediate) : 1;
   p->shared_leaves = d->shared_intermediate ? treadle_transformer_leaves(d->shared_intermediate) : 1;
   p->layers = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->layers);
-  if (!p->layers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
+  p->ranks.speaks = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->ranks.speaks);
+  if (!p->layers || !p->ranks.speaks)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t c = 0; c < r->chunk_count; c++)
     for (int32_t l = r->chunks[c].first_layer; (r->chunks[c].ranks & mine) && l < r->chunks[c].end_layer;
          l++)
