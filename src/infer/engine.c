@@ -74,6 +74,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
     return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
                         (long long)e->layout->ranks, ranks);
   TRY(check_options(o));
+  TRY(treadle_engine_check_layout(e->layout));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);

@@ -11,8 +11,8 @@ struct treadle_engine {
   const treadle_layout *layout;
   treadle_transformer *transformer;
   treadle_replica replica;
-  treadle_board *board;  /* of the group; NULL: this rank is alone */
-  uint64_t calls, steps; /* with others: that all ranks made; of this rank, all calls together */
+  treadle_board *board;     /* of the group; NULL: this rank is alone */
+  uint64_t meetings, steps; /* of share.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
   char *kv; /* memory of the blocks, the engine's own */
@@ -33,6 +33,9 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
                                            size_t count, const char *what);
 
 /* ---- engine_ranks.c ---- */
+
+/* Refuses layouts that the engine does not compute in, by name. */
+treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 
 /* Meets the other ranks of the group. Collective. */
 treadle_status treadle_engine_meet(treadle_engine *engine);

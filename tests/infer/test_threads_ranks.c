@@ -104,6 +104,10 @@ static void test_dense(void **state) {
                              {"vllm:tp=4", 4},
                              {"sglang:tp=2", 2},
                              {"vllm:tp=8", 8},
+                             {"vllm:tp=1", 3},
+                             {"vllm:tp=2", 4},
+                             {"sglang:tp=2,pp=2", 8},
+                             {"megatron:tp=2", 4},
                              {"vllm:tp=1,pp=2", 2},
                              {"vllm:tp=2,pp=4", 8},
                              {"sglang:tp=2,pp=2", 4},
@@ -132,7 +136,29 @@ static void test_experts(void **state) {
   check_cuts(folders, TEST_COUNT(folders), cuts, TEST_COUNT(cuts));
 }
 
+/* Layouts that the engine does not compute in are refused on all ranks, by name. */
+static void test_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *layout;
+    int ranks;
+    const char *says;
+  } cases[] = {{"vllm:dp=2,ep=on", 2, "data-parallel attention"},
+               {"sglang:tp=2,attn_dp=2", 2, "attn_dp=2: the engine has no data-parallel attention"},
+               {"megatron:cp=2", 2, "context parallelism"},
+               {"fsdp2", 2, "vllm, sglang, hf and megatron"},
+               {"zero3", 2, "vllm, sglang, hf and megatron"}};
+  for (size_t c = 0; c < TEST_COUNT(cases); c++) {
+    one_rank all[8];
+    run_ranks("qwen2moe", cases[c].layout, cases[c].ranks, all);
+    for (int i = 0; i < cases[c].ranks; i++)
+      if (all[i].status != TREADLE_REFUSED || !strstr(all[i].message, cases[c].says))
+        fail_msg("%s, rank %d: %d %s", cases[c].layout, i, all[i].status, all[i].message);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_experts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_experts),
+                                     cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
