@@ -12,7 +12,7 @@ struct treadle_engine {
   treadle_transformer *transformer;
   treadle_replica replica;
   treadle_board *board;     /* of the group; NULL: this rank is alone */
-  uint64_t meetings, steps; /* of share.h: all together; this rank's */
+  uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
   char *kv; /* memory of the blocks, the engine's own */

@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "infer/answers.h"
+#include "infer/collect.h"
 #include "infer/requests.h"
 #include "infer/sample.h"
 #include "infer/schedule.h"
-#include "infer/share.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
@@ -39,7 +39,7 @@ typedef struct generating {
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
   int64_t wanted;
-  treadle_share share; /* answers, where there are several replicas */
+  treadle_collect collect; /* answers, where there are several replicas */
   treadle_arena arena;
 } generating;
 
@@ -181,7 +181,7 @@ out:
 
 /* Requests are divided among the replicas, each with all its samples: these have a prompt in common. */
 static bool has_job(const generating *g, const job *j) {
-  return treadle_share_has(g->engine, (size_t)(j->request - g->requests.items.items));
+  return treadle_collect_has(g->engine, (size_t)(j->request - g->requests.items.items));
 }
 
 /* Enough sequences wait that the batch can be filled. */
@@ -284,8 +284,8 @@ static treadle_status answer(generating *g, size_t number) {
                             .line = line.text ? line.text : ""};
   if (line.failed)
     status = no_memory(g->job_count);
-  else if (treadle_share_is_needed(g->engine))
-    status = treadle_share_put(&g->share, number, &a);
+  else if (treadle_collect_is_needed(g->engine))
+    status = treadle_collect_put(&g->collect, number, &a);
   else
     status = give_answer(g, &a);
   treadle_builder_release(&line);
@@ -310,16 +310,16 @@ static treadle_status answer_all(generating *g) {
   treadle_generate_figures *f = &g->figures;
   int64_t sums[] = {f->prompt_tokens, f->new_tokens, g->schedule.preemptions, g->schedule.hit_tokens};
   treadle_status status;
-  if (!treadle_share_is_needed(g->engine)) return TREADLE_OK;
-  TRY(treadle_share_meet(&g->share));
-  TRY(treadle_share_sum(g->engine, sums, 4));
+  if (!treadle_collect_is_needed(g->engine)) return TREADLE_OK;
+  TRY(treadle_collect_meet(&g->collect));
+  TRY(treadle_collect_sum(g->engine, sums, 4));
   f->prompt_tokens = sums[0];
   f->new_tokens = sums[1];
   g->schedule.preemptions = sums[2];
   g->schedule.hit_tokens = sums[3];
   for (size_t i = 0; i < g->job_count; i++) {
     treadle_answer a;
-    TRY(treadle_share_get(&g->share, i, &a));
+    TRY(treadle_collect_get(&g->collect, i, &a));
     TRY(give_answer(g, &a));
   }
 out:
@@ -329,7 +329,7 @@ out:
 static treadle_status run(generating *g) {
   treadle_pass_step step;
   treadle_status status = TREADLE_OK;
-  treadle_share_init(&g->share, g->engine, g->job_count);
+  treadle_collect_init(&g->collect, g->engine, g->job_count);
   TRY(answer_ended(g)); /* nothing, but for those of other replicas */
   while (g->answered < g->job_count) {
     TRY(begin_jobs(g));
@@ -338,7 +338,7 @@ static treadle_status run(generating *g) {
     treadle_schedule_done(&g->schedule, &step);
     TRY(take_tokens(g, &step));
     TRY(answer_ended(g));
-    treadle_share_go_on(g->engine);
+    treadle_collect_go_on(g->engine);
     if (g->options.watch &&
         !g->options.watch(g->options.watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
       TRY(treadle_fail(TREADLE_CANCELLED, "generation was cancelled"));
@@ -376,7 +376,7 @@ out:
     treadle_text_stream_destroy(g.jobs[i].stream);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
-  treadle_share_release(&g.share);
+  treadle_collect_release(&g.collect);
   treadle_schedule_release(&g.schedule);
   treadle_sampler_destroy(g.sampler);
   treadle_requests_release(&g.requests);

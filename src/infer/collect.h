@@ -2,8 +2,8 @@
  * answers of all jobs.
  *
  * A replica that has ended its part waits for the others as long as they go on: each says so after every step. */
-#ifndef TREADLE_INFER_SHARE_H
-#define TREADLE_INFER_SHARE_H
+#ifndef TREADLE_INFER_COLLECT_H
+#define TREADLE_INFER_COLLECT_H
 
 #include "base/array.h"
 #include "infer/engine.h"
@@ -16,30 +16,30 @@ typedef struct treadle_answer {
   const char *line; /* of JSON, for the caller; "" where nobody asked */
 } treadle_answer;
 
-typedef struct treadle_share {
+typedef struct treadle_collect {
   treadle_engine *engine;
   TREADLE_ARRAY(char) mine; /* this replica's answers, one behind the other */
   char *all;                /* after the meeting: those of all */
   const char **answer;      /* [jobs] in `all`; NULL: there is none */
   size_t jobs;
-} treadle_share;
+} treadle_collect;
 
 /* Has the layout more than one replica? */
-bool treadle_share_is_needed(const treadle_engine *engine);
+bool treadle_collect_is_needed(const treadle_engine *engine);
 /* Is this job this replica's? */
-bool treadle_share_has(const treadle_engine *engine, size_t job);
+bool treadle_collect_has(const treadle_engine *engine, size_t job);
 
-void treadle_share_init(treadle_share *share, treadle_engine *engine, size_t jobs);
-treadle_status treadle_share_put(treadle_share *share, size_t job, const treadle_answer *answer);
+void treadle_collect_init(treadle_collect *collect, treadle_engine *engine, size_t jobs);
+treadle_status treadle_collect_put(treadle_collect *collect, size_t job, const treadle_answer *answer);
 /* After each step: this replica goes on. */
-void treadle_share_go_on(treadle_engine *engine);
+void treadle_collect_go_on(treadle_engine *engine);
 
 /* Waits for all replicas. Collective: the k-th meeting of all ranks is one. */
-treadle_status treadle_share_meet(treadle_share *share);
-/* Then: any job's answer, which lives as long as the share. */
-treadle_status treadle_share_get(const treadle_share *share, size_t job, treadle_answer *answer_p);
+treadle_status treadle_collect_meet(treadle_collect *collect);
+/* Then: any job's answer, which lives as long as the collection. */
+treadle_status treadle_collect_get(const treadle_collect *collect, size_t job, treadle_answer *answer_p);
 /* Sums of all replicas. Collective. */
-treadle_status treadle_share_sum(const treadle_engine *engine, int64_t *values, int count);
-void treadle_share_release(treadle_share *share);
+treadle_status treadle_collect_sum(const treadle_engine *engine, int64_t *values, int count);
+void treadle_collect_release(treadle_collect *collect);
 
 #endif
