@@ -5,6 +5,7 @@
  *   pass_setup.c      positions, attention, routing, the cache
  *   pass_product.c    products of rows and weights
  *   pass_attention.c  attention with grouped heads
+ *   pass_gather.c     q, k and v that lie on other ranks than their heads
  *   pass_latent.c     latent attention
  *   pass_attend.c     what both have in common: rows of queries and the cache
  *   pass_sum.c        sums of leaves, of this rank and the others
@@ -75,6 +76,20 @@ typedef struct treadle_expert_node {
   treadle_leaf_node node;
 } treadle_expert_node;
 
+/* Columns of q, k and v that another rank of the stage computes and this one needs, or this one itself. */
+typedef struct treadle_head_copy {
+  int32_t member;
+  int64_t from, to, count; /* columns of what the member brings, and of buffers.wide */
+} treadle_head_copy;
+
+/* Where ranks have other rows of q, k and v than their heads need: Megatron's with more tensor parallel ranks than key and value
+ * heads. */
+typedef struct treadle_head_gather {
+  int64_t columns; /* that a rank brings; 0: every rank has what it needs */
+  int32_t copy_count;
+  treadle_head_copy *copies;
+} treadle_head_gather;
+
 /* The other ranks of the replica. The ranks that have the same layers are a stage. */
 typedef struct treadle_pass_ranks {
   treadle_board *board; /* NULL, as all of it: this rank is alone */
@@ -83,6 +98,7 @@ typedef struct treadle_pass_ranks {
   treadle_weight *embed;             /* [ranks of the stage] rows of the embedding */
   treadle_pass_speaks *speaks;       /* [layers] */
   bool speaks_head;
+  treadle_head_gather gather;
   bool *brings; /* [experts] this rank's results of the expert are used */
   treadle_expert_node *
       *expert_nodes;          /* [experts][expert_node_count] together all leaves, each once, in order */
@@ -120,6 +136,8 @@ struct treadle_pass {
 
 /* ---- pass_weights.c ---- */
 
+/* The heads that go with a part of o, whose columns they are. */
+treadle_head_span treadle_pass_heads_of(const treadle_transformer *transformer, const treadle_weight *o);
 /* Finds the weights of all layers that the rank has, and its heads. */
 treadle_status treadle_pass_find_weights(treadle_pass *pass);
 
@@ -210,6 +228,15 @@ treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t layer, int64_t rows)
 /* ---- pass_attention.c ---- */
 
 treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+
+/* ---- pass_gather.c ---- */
+
+/* Finds who has the rows of q, k and v that the heads of this rank need. */
+treadle_status treadle_pass_find_heads(treadle_pass *pass);
+/* Columns of q, k and v that this rank computes. */
+int64_t treadle_pass_head_columns(const treadle_pass *pass);
+/* buffers.wide: q, k and v of this rank's heads, with their biases, out of what all ranks of the stage compute. */
+treadle_status treadle_pass_gather_heads(treadle_pass *pass, int32_t layer, int64_t rows);
 
 /* ---- pass_latent.c ---- */
 

@@ -167,6 +167,7 @@ void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *bo
   if (pass->replica->rank_count == 1) return;
   board_p->within = larger(b->nodes > 1 ? b->nodes * rows * hidden : rows * hidden,
                            b->expert_nodes * rows * pass->transformer->routing.top * hidden);
+  board_p->within = larger((int64_t)board_p->within, rows * treadle_pass_head_columns(pass));
   board_p->across = larger(pass->options.most_logits * pass->head.row_count,
                            pass->replica->chunk_count > 1 ? rows * hidden : 0);
 }
@@ -188,6 +189,7 @@ treadle_status treadle_pass_join(treadle_pass *p, treadle_board *board, const tr
   TRY(treadle_exchange_create(r->all, treadle_exchange_memory(room->within), room->across, &r->across));
   TRY(find_speakers(p));
   TRY(find_embedding(p));
+  TRY(treadle_pass_find_heads(p));
   TRY(find_experts(p));
 out:
   return status;

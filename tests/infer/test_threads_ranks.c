@@ -114,6 +114,9 @@ static void test_dense(void **state) {
                              {"megatron:tp=2,pp=2", 4},
                              {"megatron:tp=2,pp=2,vpp=2", 4},
                              {"megatron:tp=2,pp=2,vpp=1", 4},
+                             {"megatron:tp=4", 4},
+                             {"megatron:tp=4,pp=2", 8},
+                             {"megatron:tp=8", 8},
                              {"megatron:tp=1,pp=4", 4}};
   check_cuts(folders, TEST_COUNT(folders), cuts, TEST_COUNT(cuts));
 }
