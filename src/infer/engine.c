@@ -112,7 +112,7 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   status = fill(e, &o);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
-  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e));
+  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
   TRY(take_cache(e, &o));
   *engine_p = e;
   e = NULL;

@@ -37,8 +37,8 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
 /* Refuses layouts that the engine does not compute in, by name. */
 treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 
-/* Meets the other ranks of the group. Collective. */
-treadle_status treadle_engine_meet(treadle_engine *engine);
+/* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
+treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 
