@@ -101,6 +101,32 @@ LANES_CODE static void narrow(void *to, treadle_dtype dtype, const float *from, 
   }
 }
 
+LANES_PART void turn_as(treadle_dtype dtype, void *to, int64_t step, const float *from, int64_t stride,
+                        int64_t rows, int64_t count) {
+  for (int64_t d = 0; d < count; d += LANES) {
+    lanes x[LANES];
+    for (int64_t r = 0; r < LANES; r++)
+      x[r] = r < rows ? load(from + r * stride + d, count - d) : lanes_all(0.0f);
+    lanes_transpose(x);
+    for (int64_t i = 0; i < LANES && d + i < count; i++) {
+      if (dtype == TREADLE_FP32)
+        store((float *)to + (d + i) * step, x[i], rows);
+      else if (rows == LANES)
+        lanes_store_bf16((uint16_t *)to + (d + i) * step, x[i]);
+      else
+        lanes_store_bf16_part((uint16_t *)to + (d + i) * step, x[i], (int)rows);
+    }
+  }
+}
+
+LANES_CODE static void turn(void *to, treadle_dtype dtype, int64_t step, const float *from, int64_t stride,
+                            int64_t rows, int64_t count) {
+  if (dtype == TREADLE_FP32)
+    turn_as(TREADLE_FP32, to, step, from, stride, rows, count);
+  else
+    turn_as(TREADLE_BF16, to, step, from, stride, rows, count);
+}
+
 /* ---- Soft-max ---- */
 
 LANES_PART lanes load_heated(const float *x, int64_t left, bool heated, lanes temperature) {
@@ -180,7 +206,7 @@ LANES_CODE static void rotate_neighbours(float *x, const float *cosine, const fl
 
 #define ROW_OPS(text, supported)                                                                           \
   {                                                                                                        \
-    text, supported, norm, add, add_scaled, silu, widen, narrow, sum_exp, softmax, rotate_halves,          \
+    text, supported, norm, add, add_scaled, silu, widen, narrow, turn, sum_exp, softmax, rotate_halves,    \
         rotate_neighbours                                                                                  \
   }
 
