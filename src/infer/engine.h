@@ -29,6 +29,9 @@ treadle_status treadle_engine_need_weights(const treadle_engine *engine, const c
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);
+/* The same of a text to score: its tokens, and room for them. */
+treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
+                                         const char *what);
 
 /* What the model's folder says of sampling: generation_config.json where there is one, and the end tokens, else of config.json. */
 treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,
