@@ -74,7 +74,7 @@ static const option_row rows[] = {
   {"check", "", "compare with the logprobs of each line, bit for bit", WORD, AT(check), TREADLE_IN_SCORE, 0, 0, {"off", "on", NULL}, "on", 0},
   {"file", "IN.jsonl", "lines of JSON: requests, texts to score, texts or tokens", TEXT, AT(file), ENGINES | TREADLE_IN_TOKENIZE, TREADLE_IN_SCORE, 0, {0}, NULL, 0},
   {"prompt", "TEXT", "one prompt", TEXT, AT(prompt), GENERATE, 0, 0, {0}, NULL, 0},
-  {"chat", "", "the prompt is a message of the user, to a model with a chat template", FLAG, AT(chat), GENERATE, 0, 0, {0}, NULL, 0},
+  {"chat", "", "texts are messages of the user, to a model with a chat template", FLAG, AT(chat), GENERATE | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
   {"top", "K", "the K largest log-probabilities of each token, too", COUNT, AT(top), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 20},
