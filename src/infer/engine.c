@@ -43,12 +43,15 @@ static treadle_dtype dtype_of(const treadle_transformer *transformer, const trea
   return dtype == TREADLE_BF16 ? TREADLE_BF16 : TREADLE_FP32;
 }
 
+/* As many blocks as the rank with fewest has: all ranks make the same plan of who goes on. */
 static treadle_status take_cache(treadle_engine *e, const treadle_engine_options *o) {
   size_t bytes = o->kv_bytes ? o->kv_bytes : kv_default, each = treadle_pass_block_bytes(e->pass);
   int32_t tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
-  size_t blocks = each ? bytes / each : 1;
+  size_t blocks = each ? bytes / each : SIZE_MAX;
   void *memory = NULL;
+  treadle_status status;
   if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
+  if (e->group) TRY(treadle_engine_least(e, &blocks));
   if (!blocks)
     return treadle_fail(TREADLE_REFUSED,
                         "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
@@ -57,7 +60,9 @@ static treadle_status take_cache(treadle_engine *e, const treadle_engine_options
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", blocks * each);
   e->kv = memory;
   e->kv_bytes = blocks * each;
-  return treadle_cache_init(&e->cache, (int32_t)blocks, tokens, o->prefix_cache != TREADLE_OFF);
+  TRY(treadle_cache_init(&e->cache, (int32_t)blocks, tokens, o->prefix_cache != TREADLE_OFF));
+out:
+  return status;
 }
 
 static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
@@ -69,6 +74,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
     return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
                         (long long)e->layout->ranks, ranks);
   TRY(check_options(o));
+  TRY(treadle_engine_check_layout(e->layout));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);
@@ -80,14 +86,12 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
   e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
   e->fast = o->fast;
   pass.dtype = e->dtype;
-  pass.group = e->group;
   pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
   pass.most_rows = e->prefill_chunk + e->max_batch;
   pass.most_logits = e->max_batch;
   pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
   pass.most_positions = e->most_tokens;
   TRY(treadle_pass_create(e->transformer, e->layout, &e->replica, rank, &pass, &e->pass));
-  TRY(take_cache(e, o));
 out:
   return status;
 }
@@ -105,7 +109,11 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
   e->group = group;
   e->layout = layout;
-  TRY(fill(e, &o));
+  status = fill(e, &o);
+  if (group) status = treadle_group_agree(group, status);
+  if (status) goto out;
+  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
+  TRY(take_cache(e, &o));
   *engine_p = e;
   e = NULL;
 out:
@@ -116,6 +124,7 @@ out:
 void treadle_engine_destroy(treadle_engine *engine) {
   if (!engine) return;
   treadle_pass_destroy(engine->pass);
+  treadle_board_destroy(engine->board);
   treadle_cache_release(&engine->cache);
   treadle_transformer_destroy(engine->transformer);
   treadle_arena_release(&engine->arena);

@@ -11,6 +11,8 @@ struct treadle_engine {
   const treadle_layout *layout;
   treadle_transformer *transformer;
   treadle_replica replica;
+  treadle_board *board;     /* of the group; NULL: this rank is alone */
+  uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
   char *kv; /* memory of the blocks, the engine's own */
@@ -32,6 +34,16 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
 /* The same of a text to score: its tokens, and room for them. */
 treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
                                          const char *what);
+
+/* ---- engine_ranks.c ---- */
+
+/* Refuses layouts that the engine does not compute in, by name. */
+treadle_status treadle_engine_check_layout(const treadle_layout *layout);
+
+/* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
+treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+/* The least of all ranks' values. Collective. */
+treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 
 /* What the model's folder says of sampling: generation_config.json where there is one, and the end tokens, else of config.json. */
 treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,

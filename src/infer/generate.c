@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "infer/answers.h"
+#include "infer/collect.h"
 #include "infer/request_text.h"
 #include "infer/requests.h"
 #include "infer/sample.h"
@@ -39,7 +40,7 @@ typedef struct generating {
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
   int64_t wanted;
-  uint64_t digest;
+  treadle_collect collect; /* answers, where there are several replicas */
   treadle_arena arena;
 } generating;
 
@@ -143,11 +144,17 @@ out:
   return status;
 }
 
+/* Requests are divided among the replicas, each with all its samples: these have a prompt in common. */
+static bool has_job(const generating *g, const job *j) {
+  return treadle_collect_has(g->engine, (size_t)(j->request - g->requests.items.items));
+}
+
 /* Enough sequences wait that the batch can be filled. */
 static treadle_status begin_jobs(generating *g) {
   treadle_status status = TREADLE_OK;
-  while (g->added < g->job_count && g->added < g->answered + 4 * (size_t)g->engine->max_batch)
-    TRY(begin_job(g, &g->jobs[g->added++]));
+  size_t ahead = 4 * (size_t)g->engine->max_batch * (size_t)g->engine->replica.count;
+  for (; g->added < g->job_count && g->added < g->answered + ahead; g->added++)
+    if (has_job(g, &g->jobs[g->added])) TRY(begin_job(g, &g->jobs[g->added]));
 out:
   return status;
 }
@@ -223,42 +230,87 @@ out:
 
 /* ---- Answers ----------------------------------------------------------------------------------------- */
 
-static treadle_status answer(generating *g) {
+/* The digest goes on, and the caller gets the line. */
+static treadle_status give_answer(generating *g, const treadle_answer *a) {
+  g->figures.digest = treadle_answer_digest(g->figures.digest, a->tokens, a->count, a->logprobs, a->count);
+  return g->options.answer ? g->options.answer(g->options.context, a->line, strlen(a->line)) : TREADLE_OK;
+}
+
+/* A sample that has ended, in the order of samples: to the caller, or to all ranks later. */
+static treadle_status answer(generating *g, size_t number) {
+  job *j = &g->jobs[number];
+  treadle_builder line = {0};
   treadle_status status = TREADLE_OK;
-  for (; g->answered < g->job_count && g->jobs[g->answered].ended; g->answered++) {
-    job *j = &g->jobs[g->answered];
-    treadle_builder line = {0};
-    g->figures.digest =
-        treadle_answer_digest(g->figures.digest, j->sample.tokens.items, (int64_t)j->sample.tokens.count,
-                              j->sample.logprobs.items, (int64_t)j->sample.logprobs.count);
-    if (g->options.answer) {
-      treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->engine->version);
-      status = line.failed ? no_memory(g->job_count)
-                           : g->options.answer(g->options.context, line.text, strlen(line.text));
-    }
-    treadle_builder_release(&line);
-    treadle_sample_release(&j->sample);
-    j->begun = false;
-    if (status) break;
+  if (g->options.answer)
+    treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->engine->version);
+  const treadle_answer a = {.tokens = j->sample.tokens.items,
+                            .logprobs = j->sample.logprobs.items,
+                            .count = (int64_t)j->sample.tokens.count,
+                            .line = line.text ? line.text : ""};
+  if (line.failed)
+    status = no_memory(g->job_count);
+  else if (treadle_collect_is_needed(g->engine))
+    status = treadle_collect_put(&g->collect, number, &a);
+  else
+    status = give_answer(g, &a);
+  treadle_builder_release(&line);
+  treadle_sample_release(&j->sample);
+  j->begun = false;
+  return status;
+}
+
+static treadle_status answer_ended(generating *g) {
+  treadle_status status = TREADLE_OK;
+  for (; g->answered < g->job_count; g->answered++) {
+    if (!has_job(g, &g->jobs[g->answered])) continue;
+    if (!g->jobs[g->answered].ended) break;
+    TRY(answer(g, g->answered));
   }
+out:
+  return status;
+}
+
+/* With several replicas: what all of them made. */
+static treadle_status answer_all(generating *g) {
+  treadle_generate_figures *f = &g->figures;
+  int64_t sums[] = {f->prompt_tokens, f->new_tokens, g->schedule.preemptions, g->schedule.hit_tokens};
+  treadle_status status;
+  if (!treadle_collect_is_needed(g->engine)) return TREADLE_OK;
+  TRY(treadle_collect_meet(&g->collect));
+  TRY(treadle_collect_sum(g->engine, sums, 4));
+  f->prompt_tokens = sums[0];
+  f->new_tokens = sums[1];
+  g->schedule.preemptions = sums[2];
+  g->schedule.hit_tokens = sums[3];
+  for (size_t i = 0; i < g->job_count; i++) {
+    treadle_answer a;
+    TRY(treadle_collect_get(&g->collect, i, &a));
+    TRY(give_answer(g, &a));
+  }
+out:
   return status;
 }
 
 static treadle_status run(generating *g) {
   treadle_pass_step step;
   treadle_status status = TREADLE_OK;
+  treadle_collect_init(&g->collect, g->engine, g->job_count);
+  TRY(answer_ended(g)); /* nothing, but for those of other replicas */
   while (g->answered < g->job_count) {
     TRY(begin_jobs(g));
     TRY(treadle_schedule_step(&g->schedule, &step));
     TRY(treadle_pass_run(g->engine->pass, &step));
     treadle_schedule_done(&g->schedule, &step);
     TRY(take_tokens(g, &step));
-    TRY(answer(g));
+    TRY(answer_ended(g));
+    treadle_collect_go_on(g->engine);
     if (g->options.watch &&
         !g->options.watch(g->options.watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
-      return treadle_fail(TREADLE_CANCELLED, "generation was cancelled");
+      TRY(treadle_fail(TREADLE_CANCELLED, "generation was cancelled"));
   }
+  TRY(answer_all(g));
 out:
+  treadle_pass_tell(g->engine->pass, status);
   return status;
 }
 
@@ -289,6 +341,7 @@ out:
     treadle_text_stream_destroy(g.jobs[i].stream);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
+  treadle_collect_release(&g.collect);
   treadle_schedule_release(&g.schedule);
   treadle_sampler_destroy(g.sampler);
   treadle_requests_release(&g.requests);

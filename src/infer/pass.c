@@ -59,13 +59,15 @@ treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int
   treadle_status status;
   *logits_p = pass->buffers.logits;
   if (!count) return TREADLE_OK;
-  if (pass->ranks.exchange) {
-    product.y = treadle_exchange_room(pass->ranks.exchange);
+  if (pass->ranks.across) {
+    product.y = treadle_exchange_room(pass->ranks.across);
     product.y_stride = pass->head.row_count;
   }
-  treadle_team_run(pass->team, norm_rows, &w);
-  TRY(treadle_pass_product(pass, &product));
-  if (pass->ranks.exchange) TRY(treadle_pass_gather_logits(pass, count));
+  if (!pass->ranks.across || pass->ranks.speaks_head) {
+    treadle_team_run(pass->team, norm_rows, &w);
+    TRY(treadle_pass_product(pass, &product));
+  }
+  if (pass->ranks.across) TRY(treadle_pass_gather_logits(pass, count));
 out:
   treadle_pass_tell(pass, status);
   return status;
@@ -95,9 +97,16 @@ out:
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step) {
   rows_work w = {.pass = pass, .step = step, .rows = step->rows};
   treadle_status status;
-  treadle_team_run(pass->team, embed_rows, &w);
-  TRY(treadle_pass_gather_rows(pass, step->tokens, step->rows));
-  for (int32_t l = 0; l < pass->transformer->layers; l++) TRY(run_layer(pass, l, step));
+  if (treadle_pass_has_chunk(pass, 0)) {
+    treadle_team_run(pass->team, embed_rows, &w);
+    TRY(treadle_pass_gather_rows(pass, step->tokens, step->rows));
+  }
+  for (int32_t c = 0; c < pass->replica->chunk_count; c++) {
+    const treadle_chunk_span *chunk = &pass->replica->chunks[c];
+    for (int32_t l = chunk->first_layer; treadle_pass_has_chunk(pass, c) && l < chunk->end_layer; l++)
+      TRY(run_layer(pass, l, step));
+    if (c + 1 < pass->replica->chunk_count) TRY(treadle_pass_hand_over(pass, c, step->rows));
+  }
 out:
   treadle_pass_tell(pass, status);
   return status;
@@ -125,9 +134,9 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   p->row_ops = treadle_row_ops_choose();
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));
+  TRY(treadle_pass_check_stage(p));
   TRY(treadle_pass_set_up(p));
   TRY(treadle_pass_take_memory(p));
-  TRY(treadle_pass_join(p));
   *pass_p = p;
   p = NULL;
 out:

@@ -1,4 +1,4 @@
-/* A forward pass: rows of tokens in, rows of logits out, on one rank of a replica.
+/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together, with the same rows.
  *
  * A row is a token at a position of a sequence. Rows of several sequences go through the layers together; what a row becomes depends on
  * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
@@ -12,13 +12,13 @@
 #include "base/team.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
+#include "transport/board.h"
 
 typedef struct treadle_pass treadle_pass;
 
 typedef struct treadle_pass_options {
-  treadle_group *group; /* NULL: one rank */
-  const char *kernels;  /* of treadle_gemm_choose */
-  treadle_dtype dtype;  /* in which it computes: fp32 or bf16 */
+  const char *kernels; /* of treadle_gemm_choose */
+  treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
   int32_t threads;
   bool spin;              /* of treadle_team_create */
   int64_t most_rows;      /* of a step */
@@ -46,6 +46,24 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
                                    const treadle_replica *replica, int64_t rank,
                                    const treadle_pass_options *options, treadle_pass **pass_p);
 void treadle_pass_destroy(treadle_pass *pass);
+
+/* ---- Several ranks ---- */
+
+/* Elements that a rank brings at once. */
+typedef struct treadle_pass_board {
+  uint64_t within, across; /* to the ranks of its stage, to all of the replica */
+} treadle_pass_board;
+
+/* What this rank needs; all ranks use the largest of all. */
+void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *board_p);
+uint64_t treadle_pass_board_bytes(const treadle_pass_board *board);
+
+/* Meets the other ranks, on a board of the layout's group that has treadle_pass_board_bytes(room) at the begin of each part. Without it
+ * the rank is alone. Collective; part is local, and comes before the end of the board. */
+treadle_status treadle_pass_join(treadle_pass *pass, treadle_board *board, const treadle_pass_board *room);
+void treadle_pass_part(treadle_pass *pass);
+/* What this rank cannot do, the others learn at once. */
+void treadle_pass_tell(treadle_pass *pass, treadle_status status);
 
 /* The weights from now on: the window of the rank, and the memory of the cache. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache);

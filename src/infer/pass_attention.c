@@ -33,9 +33,11 @@ static void prepare_row(const prepare *w, int64_t row, int64_t position) {
   const treadle_weight *weight = p->layers[w->layer].weight;
   places at = places_of(p);
   float *q = p->buffers.wide + row * p->buffers.wide_columns, *k = q + at.k, *v = q + at.v;
-  treadle_pass_add_bias(p, q, &weight[TREADLE_ROLE_Q_BIAS]);
-  treadle_pass_add_bias(p, k, &weight[TREADLE_ROLE_K_BIAS]);
-  treadle_pass_add_bias(p, v, &weight[TREADLE_ROLE_V_BIAS]);
+  if (!p->ranks.gather.columns) {
+    treadle_pass_add_bias(p, q, &weight[TREADLE_ROLE_Q_BIAS]);
+    treadle_pass_add_bias(p, k, &weight[TREADLE_ROLE_K_BIAS]);
+    treadle_pass_add_bias(p, v, &weight[TREADLE_ROLE_V_BIAS]);
+  }
   norm_heads(p, q, p->heads.count, &weight[TREADLE_ROLE_Q_NORM]);
   norm_heads(p, k, p->heads.kv_count, &weight[TREADLE_ROLE_K_NORM]);
   if (!d->layer[w->layer].rotates) return;
@@ -97,12 +99,15 @@ treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const t
                                  .out = b->middle,
                                  .out_stride = b->middle_columns};
   treadle_status status;
-  TRY(treadle_pass_product(pass, &in));
+  if (pass->ranks.gather.columns)
+    TRY(treadle_pass_gather_heads(pass, layer, step->rows));
+  else
+    TRY(treadle_pass_product(pass, &in));
   treadle_team_run(pass->team, prepare_rows, &w);
   treadle_pass_attend(pass, layer, step, &view);
   TRY(treadle_pass_product(pass, &out));
   TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
-                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks_attention, step->rows));
+                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
 out:
   return status;
 }

@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static float *slot_of(const treadle_pass *p, int64_t row, int64_t slot) {
-  return p->buffers.slots + (row * p->transformer->routing.top + slot) * p->transformer->hidden;
-}
-
 /* ---- Which experts ----------------------------------------------------------------------------------- */
 
 typedef struct routing {
@@ -67,17 +63,21 @@ static int64_t gather(treadle_pass *p, int32_t expert, int64_t rows) {
 
 static treadle_status run_expert(treadle_pass *p, int32_t layer, int32_t expert, int64_t rows) {
   const treadle_layer_weights *w = &p->layers[layer];
-  int64_t hidden = p->transformer->hidden, found = gather(p, expert, rows);
+  int64_t hidden = p->transformer->hidden, places = rows * p->transformer->routing.top,
+          found = gather(p, expert, rows);
   treadle_gated mlp = {.gate = &w->expert_gate[expert],
                        .up = &w->expert_up[expert],
                        .down = &w->expert_down[expert],
                        .leaves = p->expert_leaves};
+  float *room = treadle_pass_expert_room(p);
+  int32_t nodes = treadle_leaf_nodes(treadle_pass_leaves(mlp.down, mlp.leaves), NULL);
   treadle_status status;
   if (!found) return TREADLE_OK;
   TRY(treadle_pass_gated(p, &mlp, p->buffers.gathered, found, p->buffers.sum, found * hidden));
-  for (int64_t i = 0; i < found; i++)
-    memcpy(p->buffers.slots + p->buffers.places[i] * hidden, p->buffers.sum + i * hidden,
-           (size_t)hidden * sizeof(float));
+  for (int32_t n = 0; n < nodes; n++)
+    for (int64_t i = 0; i < found; i++)
+      memcpy(room + (n * places + p->buffers.places[i]) * hidden, p->buffers.sum + (n * found + i) * hidden,
+             (size_t)hidden * sizeof(float));
 out:
   return status;
 }
@@ -100,9 +100,11 @@ static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
                            .y = b->shared_scale,
                            .y_stride = 1};
   treadle_status status = TREADLE_OK;
-  if (!mlp.gate->segment_count) return TREADLE_OK;
+  if (p->transformer->layer[layer].tensor[TREADLE_ROLE_SHARED_DOWN] < 0) return TREADLE_OK;
   if (w->weight[TREADLE_ROLE_SHARED_SCALE].segment_count) TRY(treadle_pass_product(p, &scale));
   TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
+  TRY(treadle_pass_sum(p, mlp.down, mlp.leaves, p->ranks.speaks[layer].shared, rows));
+  memcpy(b->shared, b->sum, (size_t)(rows * p->transformer->hidden) * sizeof(float));
 out:
   return status;
 }
@@ -113,16 +115,18 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const treadle_layer_weights *layer = &p->layers[w->layer];
   int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
           end = w->rows * (index + 1) / count;
-  bool shared = layer->weight[TREADLE_ROLE_SHARED_GATE].segment_count > 0,
+  bool shared = p->transformer->layer[w->layer].tensor[TREADLE_ROLE_SHARED_DOWN] >= 0,
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
   for (int64_t row = w->rows * index / count; row < end; row++) {
     float *sum = p->buffers.normed + row * hidden; /* which nobody reads any more */
     memset(sum, 0, (size_t)hidden * sizeof(float));
-    for (int64_t slot = 0; slot < top; slot++)
-      p->row_ops->add_scaled(sum, slot_of(p, row, slot), p->buffers.routed[row * top + slot].weight,
-                             hidden);
+    for (int64_t place = row * top; place < (row + 1) * top; place++) {
+      const treadle_routed *routed = &p->buffers.routed[place];
+      p->row_ops->add_scaled(sum, treadle_pass_expert_slot(p, routed->expert, place, w->rows * top),
+                             routed->weight, hidden);
+    }
     if (shared)
-      p->row_ops->add_scaled(sum, p->buffers.sum + row * hidden,
+      p->row_ops->add_scaled(sum, p->buffers.shared + row * hidden,
                              scaled ? treadle_sigmoid(p->buffers.shared_scale[row]) : 1.0f, hidden);
     p->row_ops->add(p->buffers.x + row * hidden, sum, TREADLE_FP32, hidden);
   }
@@ -132,9 +136,11 @@ treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t r
   routing w = {.pass = pass, .layer = layer, .rows = rows};
   treadle_status status;
   TRY(route(pass, layer, rows));
-  for (int32_t e = 0; e < pass->transformer->routing.experts; e++)
-    if (pass->layers[layer].expert_down[e].segment_count) TRY(run_expert(pass, layer, e, rows));
   TRY(run_shared(pass, layer, rows));
+  for (int32_t e = 0; e < pass->transformer->routing.experts; e++)
+    if (pass->ranks.within ? pass->ranks.brings[e] : pass->layers[layer].expert_down[e].segment_count > 0)
+      TRY(run_expert(pass, layer, e, rows));
+  TRY(treadle_pass_bring_experts(pass, rows));
   treadle_team_run(pass->team, add_slots, &w);
 out:
   return status;

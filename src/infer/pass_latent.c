@@ -213,7 +213,7 @@ treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const trea
   TRY(from_latent(pass, layer, step->rows));
   TRY(treadle_pass_product(pass, &out));
   TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
-                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks_attention, step->rows));
+                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
 out:
   return status;
 }

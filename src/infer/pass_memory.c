@@ -13,12 +13,9 @@ static treadle_status measure_product(treadle_pass *p, const treadle_weight *wei
   const treadle_gemm_kernel *kernel;
   treadle_status status;
   if (!weight || !weight->segment_count) return TREADLE_OK;
-  int64_t leaf = weight->columns / leaves;
   treadle_gemm_inner inner = {.dtype = weight->dtype,
-                              .leaf = (int32_t)leaf,
-                              .range = {.first = (int32_t)(weight->first_column / leaf),
-                                        .leaves = (int32_t)(weight->column_count / leaf),
-                                        .all = (int32_t)leaves}};
+                              .leaf = (int32_t)(weight->columns / leaves),
+                              .range = treadle_pass_leaves(weight, leaves)};
   TRY(treadle_gemm_choose(p->options.kernels, inner.dtype, inner.leaf, &kernel));
   size_t bytes = kernel->packed_bytes(inner, rows);
   if (bytes > p->buffers.packed_bytes) p->buffers.packed_bytes = bytes;
@@ -74,6 +71,9 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
     TRY(measure_product(p, &w->expert_gate[e], 1, rows));
     TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, rows));
+    b->expert_nodes =
+        larger(b->expert_nodes,
+               treadle_leaf_nodes(treadle_pass_leaves(&w->expert_down[e], p->expert_leaves), NULL));
     b->wide_columns = larger(b->wide_columns, 2 * w->expert_down[e].column_count);
     b->middle_columns = larger(b->middle_columns, w->expert_down[e].column_count);
   }
@@ -121,6 +121,7 @@ treadle_status treadle_pass_take_memory(treadle_pass *p) {
     b->gathered = take(p, rows * d->hidden, sizeof(float), &status);
     b->places = take(p, rows, sizeof *b->places, &status);
     b->scores = take(p, p->options.threads * 3 * d->routing.experts, sizeof(float), &status);
+    b->shared = take(p, rows * d->hidden, sizeof(float), &status);
     b->shared_scale = take(p, rows, sizeof(float), &status);
     b->routed = take(p, rows * d->routing.top, sizeof *b->routed, &status);
   }
@@ -146,6 +147,7 @@ void treadle_pass_free_memory(treadle_pass *p) {
   free(b->gathered);
   free(b->places);
   free(b->scores);
+  free(b->shared);
   free(b->shared_scale);
   free(b->routed);
 }

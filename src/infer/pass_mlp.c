@@ -63,7 +63,7 @@ treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows
   treadle_status status;
   TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->transformer->hidden));
   TRY(treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,
-                           &w->weight[TREADLE_ROLE_DOWN_BIAS], pass->ranks.speaks_mlp, rows));
+                           &w->weight[TREADLE_ROLE_DOWN_BIAS], pass->ranks.speaks[number].mlp, rows));
 out:
   return status;
 }

@@ -5,12 +5,14 @@
  *   pass_setup.c      positions, attention, routing, the cache
  *   pass_product.c    products of rows and weights
  *   pass_attention.c  attention with grouped heads
+ *   pass_gather.c     q, k and v that lie on other ranks than their heads
  *   pass_latent.c     latent attention
  *   pass_attend.c     what both have in common: rows of queries and the cache
  *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
  *   pass_experts.c    experts
- *   pass_parallel.c   what several ranks bring together
+ *   pass_ranks.c      the ranks that compute together, and what each of them brings
+ *   pass_parallel.c   what they bring together
  *   pass_memory.c     activations */
 #ifndef TREADLE_INFER_PASS_PARTS_H
 #define TREADLE_INFER_PASS_PARTS_H
@@ -18,6 +20,7 @@
 #include "infer/pass.h"
 #include "nn/attention.h"
 #include "nn/gemm.h"
+#include "nn/leaf_tree.h"
 #include "nn/parallel.h"
 #include "nn/rope.h"
 #include "nn/router.h"
@@ -49,25 +52,57 @@ typedef struct treadle_pass_buffers {
   float *latent_queries;  /* [rows, heads, latent + rope] */
   float *latent_found;    /* [rows, heads, latent] */
   char *scratch;          /* of attention, for each thread */
-  float *slots;           /* [rows, top, hidden]: results of experts */
+  float *slots;           /* [rows, top, hidden]: results of experts, complete */
   float *gathered;        /* [rows, hidden]: rows of one expert */
   int64_t *places;        /* [rows]: their slots */
   float *scores;          /* [threads, 3, experts] */
   float *shared_scale;    /* [rows] */
+  float *shared;          /* [rows, hidden]: of the shared expert */
   treadle_routed *routed; /* [rows, top] */
   treadle_gemm_segment *segments;
-  int64_t wide_columns, middle_columns, nodes;
+  int64_t wide_columns, middle_columns, nodes, expert_nodes;
   int64_t scratch_bytes; /* of a thread */
   size_t packed_bytes, head_packed_bytes /* of a thread, within packed */, segment_room;
 } treadle_pass_buffers;
 
-/* The other ranks that compute the same layers. */
+/* Of a layer: does no rank of the stage before this one have the same part? */
+typedef struct treadle_pass_speaks {
+  bool attention, mlp, shared;
+} treadle_pass_speaks;
+
+/* A node of the leaves of an expert: node `number` of those that a rank of the stage brings. */
+typedef struct treadle_expert_node {
+  int32_t member, number;
+  treadle_leaf_node node;
+} treadle_expert_node;
+
+/* Columns of q, k and v that another rank of the stage computes and this one needs, or this one itself. */
+typedef struct treadle_head_copy {
+  int32_t member;
+  int64_t from, to, count; /* columns of what the member brings, and of buffers.wide */
+} treadle_head_copy;
+
+/* Where ranks have other rows of q, k and v than their heads need: Megatron's with more tensor parallel ranks than key and value
+ * heads. */
+typedef struct treadle_head_gather {
+  int64_t columns; /* that a rank brings; 0: every rank has what it needs */
+  int32_t copy_count;
+  treadle_head_copy *copies;
+} treadle_head_gather;
+
+/* The other ranks of the replica. The ranks that have the same layers are a stage. */
 typedef struct treadle_pass_ranks {
   treadle_board *board; /* NULL, as all of it: this rank is alone */
-  treadle_board_set *set;
-  treadle_exchange *exchange;
-  treadle_weight *embed;                          /* [ranks of the set] rows of the embedding */
-  bool speaks_attention, speaks_mlp, speaks_head; /* nobody before this rank has the same part */
+  treadle_board_set *all, *stage;
+  treadle_exchange *within, *across; /* of the stage, of all; NULL: the replica is this rank */
+  treadle_weight *embed;             /* [ranks of the stage] rows of the embedding */
+  treadle_pass_speaks *speaks;       /* [layers] */
+  bool speaks_head;
+  treadle_head_gather gather;
+  bool *brings; /* [experts] this rank's results of the expert are used */
+  treadle_expert_node *
+      *expert_nodes;          /* [experts][expert_node_count] together all leaves, each once, in order */
+  int32_t *expert_node_count; /* [experts] */
 } treadle_pass_ranks;
 
 struct treadle_pass {
@@ -101,8 +136,18 @@ struct treadle_pass {
 
 /* ---- pass_weights.c ---- */
 
+/* The heads that go with a part of o, whose columns they are. */
+treadle_head_span treadle_pass_heads_of(const treadle_transformer *transformer, const treadle_weight *o);
 /* Finds the weights of all layers that the rank has, and its heads. */
 treadle_status treadle_pass_find_weights(treadle_pass *pass);
+
+/* The leaves that the rank has of an inner dimension of so many. */
+static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weight, int64_t leaves) {
+  int64_t leaf = weight->columns / leaves;
+  return (treadle_leaf_range){.first = (int32_t)(weight->first_column / leaf),
+                              .leaves = (int32_t)(weight->column_count / leaf),
+                              .all = (int32_t)leaves};
+}
 
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
   return pass->window + segment->at;
@@ -143,20 +188,29 @@ void treadle_pass_add_bias(const treadle_pass *pass, float *row, const treadle_w
 treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
                                     const treadle_weight *bias, bool speaks, int64_t rows);
 
+/* ---- pass_ranks.c ---- */
+
+bool treadle_pass_has_chunk(const treadle_pass *pass, int32_t chunk);
+/* Refuses ranks that cannot do their part of the layers. */
+treadle_status treadle_pass_check_stage(const treadle_pass *pass);
+
 /* ---- pass_parallel.c ---- */
 
-/* Meets the other ranks. Collective. */
-treadle_status treadle_pass_join(treadle_pass *pass);
-void treadle_pass_part(treadle_pass *pass);
-/* What this rank cannot do, the others learn at once. */
-void treadle_pass_tell(treadle_pass *pass, treadle_status status);
 /* buffers.sum: from the sums of this rank's leaves to those of all. */
 treadle_status treadle_pass_sum(treadle_pass *pass, const treadle_weight *weight, int64_t leaves,
                                 bool speaks, int64_t rows);
 /* buffers.x: rows of the embedding that this rank has, to all rows. */
 treadle_status treadle_pass_gather_rows(treadle_pass *pass, const int32_t *tokens, int64_t rows);
-/* From columns of logits, in the exchange's room, to buffers.logits. */
+/* buffers.x, from the ranks of a chunk to those of the next one. */
+treadle_status treadle_pass_hand_over(treadle_pass *pass, int32_t chunk, int64_t rows);
+/* From columns of logits, in the room of `across`, to buffers.logits. */
 treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
+/* Where the experts leave their results, [nodes, rows * top, hidden]; then all ranks meet. */
+float *treadle_pass_expert_room(treadle_pass *pass);
+treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
+/* Then: what an expert made in place `place` of so many, [hidden]. Any thread, a place each. */
+const float *treadle_pass_expert_slot(const treadle_pass *pass, int32_t expert, int64_t place,
+                                      int64_t places);
 
 /* ---- pass_mlp.c ---- */
 
@@ -174,6 +228,15 @@ treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t layer, int64_t rows)
 /* ---- pass_attention.c ---- */
 
 treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+
+/* ---- pass_gather.c ---- */
+
+/* Finds who has the rows of q, k and v that the heads of this rank need. */
+treadle_status treadle_pass_find_heads(treadle_pass *pass);
+/* Columns of q, k and v that this rank computes. */
+int64_t treadle_pass_head_columns(const treadle_pass *pass);
+/* buffers.wide: q, k and v of this rank's heads, with their biases, out of what all ranks of the stage compute. */
+treadle_status treadle_pass_gather_heads(treadle_pass *pass, int32_t layer, int64_t rows);
 
 /* ---- pass_latent.c ---- */
 

@@ -38,12 +38,9 @@ static int32_t list_segments(treadle_pass *pass, const treadle_product *product)
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product) {
   const treadle_weight *first = product->terms[0].weight;
-  int64_t leaf = first->columns / product->leaves;
   treadle_gemm_inner inner = {.dtype = first->dtype,
-                              .leaf = (int32_t)leaf,
-                              .range = {.first = (int32_t)(first->first_column / leaf),
-                                        .leaves = (int32_t)(first->column_count / leaf),
-                                        .all = (int32_t)product->leaves}};
+                              .leaf = (int32_t)(first->columns / product->leaves),
+                              .range = treadle_pass_leaves(first, product->leaves)};
   work w = {.packed = pass->buffers.packed};
   treadle_status status;
   if (!product->rows || !first->segment_count) return TREADLE_OK; /* padding is all that the rank has */

@@ -43,8 +43,7 @@ static treadle_status check_role(const treadle_pass *p, const treadle_transforme
   return tensor < 0 ? TREADLE_OK : check_rows(p, tensor, &w->weight[role], first, count);
 }
 
-/* The heads that the rank computes, from the columns of o. */
-static treadle_head_span heads_of(const treadle_transformer *d, const treadle_weight *o) {
+treadle_head_span treadle_pass_heads_of(const treadle_transformer *d, const treadle_weight *o) {
   int64_t group = d->heads / d->kv_heads;
   treadle_head_span span = {.first = o->first_column / d->value_dim,
                             .count = o->column_count / d->value_dim};
@@ -59,7 +58,7 @@ static treadle_status check_attention(treadle_pass *p, const treadle_transformer
   int32_t o = layer->tensor[TREADLE_ROLE_O];
   treadle_status status;
   TRY(check_leaves(p, o, &w->weight[TREADLE_ROLE_O], p->attention_leaves));
-  treadle_head_span heads = heads_of(d, &w->weight[TREADLE_ROLE_O]);
+  treadle_head_span heads = treadle_pass_heads_of(d, &w->weight[TREADLE_ROLE_O]);
   if (p->heads.count && (heads.first != p->heads.first || heads.count != p->heads.count))
     return refuse_cut(p, o, "layers have different heads");
   p->heads = heads;
@@ -71,6 +70,7 @@ static treadle_status check_attention(treadle_pass *p, const treadle_transformer
     TRY(check_role(p, layer, w, TREADLE_ROLE_KV_UP, heads.first * each, heads.count * each));
     goto out;
   }
+  if (p->replica->rank_count > 1) goto out; /* other ranks may have them: pass_gather.c */
   int64_t k = heads.kv_first * d->head_dim, narrow = heads.kv_count * d->head_dim;
   TRY(check_role(p, layer, w, TREADLE_ROLE_Q, q, wide));
   TRY(check_role(p, layer, w, TREADLE_ROLE_Q_BIAS, q, wide));
@@ -165,7 +165,9 @@ treadle_status treadle_pass_find_weights(treadle_pass *p) {
   p->expert_leaves = d->expert_intermediate ? treadle_transformer_leaves(d->expert_intermediate) : 1;
   p->shared_leaves = d->shared_intermediate ? treadle_transformer_leaves(d->shared_intermediate) : 1;
   p->layers = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->layers);
-  if (!p->layers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
+  p->ranks.speaks = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->ranks.speaks);
+  if (!p->layers || !p->ranks.speaks)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t c = 0; c < r->chunk_count; c++)
     for (int32_t l = r->chunks[c].first_layer; (r->chunks[c].ranks & mine) && l < r->chunks[c].end_layer;
          l++)

@@ -181,9 +181,10 @@ static treadle_status run(scoring *s) {
     s->rows_done += s->step.rows;
     if (s->options.watch &&
         !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
-      return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+      TRY(treadle_fail(TREADLE_CANCELLED, "scoring was cancelled"));
   }
 out:
+  treadle_pass_tell(s->engine->pass, status);
   return status;
 }
 

@@ -130,9 +130,11 @@ static treadle_status begin(scoring *s) {
     REFUSE("top %lld: 0 to %d", (long long)s->options.top, TREADLE_MOST_TOP_LOGPROBS);
   s->top_count = s->options.top < vocabulary ? s->options.top : vocabulary;
   if (s->options.temperature == 0) s->options.temperature = 1;
-  return first && s->options.logits_file
-             ? treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file)
-             : TREADLE_OK;
+  if (!first || !s->options.logits_file) return TREADLE_OK;
+  treadle_status status =
+      treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file);
+  treadle_pass_tell(e->pass, status); /* the others have begun */
+  return status;
 }
 
 treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,

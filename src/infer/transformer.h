@@ -58,6 +58,7 @@ const struct json_t *treadle_transformer_field(const treadle_transformer *transf
 
 /* Leaves of an inner dimension that a mesh may cut: as many as the least common multiple of the numbers up to 8 that divide
  * `parts`, which it counts in (heads, or elements). So each tp up to 8 that divides them cuts between leaves. */
+enum { TREADLE_LEAVES_MOST = 840 };
 int64_t treadle_transformer_leaves(int64_t parts);
 
 #endif

@@ -245,6 +245,10 @@ void treadle_board_signal(treadle_board *board, int number, uint64_t value) {
   treadle_group_publish(board->group, &own_head(board)->counters[number].value, value);
 }
 
+uint64_t treadle_board_value(const treadle_board *board, int rank, int number) {
+  return atomic_load_explicit(&head_of(board, rank)->counters[number].value, memory_order_acquire);
+}
+
 treadle_status treadle_board_wait(treadle_board *board, int rank, int number, uint64_t value,
                                   const char *what) {
   treadle_status status = TREADLE_OK;

@@ -54,6 +54,8 @@ treadle_status treadle_board_meet(treadle_board_set *set, const char *what);
 
 /* Counters of this rank, by number; each only grows. */
 void treadle_board_signal(treadle_board *board, int number, uint64_t value);
+/* What that counter of `rank` is now. */
+uint64_t treadle_board_value(const treadle_board *board, int rank, int number);
 /* Waits until that counter of `rank` is at least `value`. */
 treadle_status treadle_board_wait(treadle_board *board, int rank, int number, uint64_t value,
                                   const char *what);
