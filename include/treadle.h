@@ -981,6 +981,12 @@ typedef struct treadle_score_lines_options {
   void *context;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: lines have token ids */
+  const treadle_chat *chat;           /* turns messages into texts; NULL: no line has messages */
+  int64_t top; /* so many of the largest log-probabilities of each token are in the answer, too: 0 to 20 */
+  /* The path of a safetensors file for the logits, which rank 0 writes: "logits.N" for line N, from 0, fp32 [tokens, vocabulary]. It
+   * is written row by row, and appears when all lines were scored. NULL: none. */
+  const char *logits_file;
 } treadle_score_lines_options;
 
 typedef struct treadle_score_figures {

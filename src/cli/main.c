@@ -126,12 +126,14 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_SCORE,
         .words = "",
         .summary = "log-probabilities of tokens that are there, and perplexity",
-        .text = "Reads texts, one a line of JSON: token_ids, or what treadle generate wrote. It writes\n"
-                "id, token_ids, logprobs (the first is null) and their sum for each.\n"
+        .text = "Reads texts, one a line of JSON: text, messages, token_ids, or what treadle generate\n"
+                "wrote. It writes id, token_ids, logprobs (the first is null) and their sum for each,\n"
+                "with --top also top_logprobs. With --logits it writes a safetensors file with a tensor\n"
+                "logits.N for line N, from 0. All lines are checked before the first is scored.\n"
                 "\n"
                 "With --check each log-probability is compared with that of the line, bit for bit; the\n"
                 "exit status is 1 if one differs. The layout may be one for training (default: hf).",
-        .examples = "  treadle score --model DIR --file texts.jsonl\n"
+        .examples = "  treadle score --model DIR --file texts.jsonl --top 5\n"
                     "  treadle score --model DIR --file answers.jsonl --check --json\n",
         .run = treadle_command_score,
     },

@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "infer/answers.h"
 #include "infer/collect.h"
+#include "infer/request_text.h"
 #include "infer/requests.h"
 #include "infer/sample.h"
 #include "infer/schedule.h"
@@ -63,49 +64,13 @@ static treadle_status check_room(const generating *g, const treadle_request *r) 
       (size_t)blocks * treadle_pass_block_bytes(e->pass));
 }
 
-/* A prompt or messages to tokens. What a template makes has its special tokens in it already. */
-static treadle_status tokenize(generating *g, treadle_request *r) {
-  const treadle_generate_options *o = &g->options;
-  treadle_request_input *input = &r->input;
-  const treadle_chat_options chat = {.struct_size = sizeof chat,
-                                     .variables = "{\"add_generation_prompt\": true}"};
-  bool messages = input->type == TREADLE_REQUEST_MESSAGES;
-  char *json = NULL, *text = NULL;
-  int32_t *ids = NULL;
-  size_t bytes = input->text.count, count = 0;
-  treadle_status status;
-  if (input->type == TREADLE_REQUEST_TOKENS) return TREADLE_OK;
-  if (!o->tokenizer || (messages && !o->chat))
-    return treadle_fail(TREADLE_REFUSED, "%s: line %lld: there is no %s for its text", o->what,
-                        (long long)r->line, o->tokenizer ? "chat template" : "tokenizer");
-  if (messages) {
-    json = json_dumps(input->messages, JSON_COMPACT);
-    if (!json) return no_memory(1);
-    TRY(treadle_chat_render(o->chat, json, &chat, &text, &bytes));
-  }
-  TRY(treadle_tokenizer_encode(o->tokenizer, messages ? text : input->text.bytes, bytes, !messages, &ids,
-                               &count));
-  int32_t *kept = treadle_arena_alloc_array(&g->arena, count + 1, sizeof *kept);
-  if (!kept) {
-    status = no_memory(1);
-    goto out;
-  }
-  memcpy(kept, ids, count * sizeof *kept);
-  input->tokens = kept;
-  input->token_count = (int64_t)count;
-out:
-  free(json);
-  free(text);
-  free(ids);
-  return status == TREADLE_OK ? status
-                              : treadle_fail_in(status, "%s: line %lld: ", o->what, (long long)r->line);
-}
-
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
   treadle_engine *e = g->engine;
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
+  const treadle_request_text_spec text = {
+      .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
@@ -122,7 +87,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   TRY(treadle_requests_parse(&spec, lines, bytes, &g->requests));
   for (size_t i = 0; i < g->requests.items.count; i++) {
     treadle_request *r = &g->requests.items.items[i];
-    TRY(tokenize(g, r));
+    TRY(treadle_request_tokenize(&text, r->line, &g->arena, &r->input));
     TRY(treadle_request_check_tokens(&spec, r, r->input.tokens, r->input.token_count, e->most_tokens));
     TRY(check_room(g, r));
     g->job_count += (size_t)r->sampling.n;
