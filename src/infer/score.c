@@ -1,5 +1,6 @@
 /* Scoring: texts go through the layers side by side, as many rows at once as the engine takes. A text that is longer than that goes in
  * parts, one behind the other. */
+#include "infer/collect.h"
 #include "infer/engine.h"
 
 #include "base/alloc.h"
@@ -179,6 +180,7 @@ static treadle_status run(scoring *s) {
     TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
+    treadle_collect_go_on(s->engine);
     if (s->options.watch &&
         !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
       TRY(treadle_fail(TREADLE_CANCELLED, "scoring was cancelled"));
