@@ -154,7 +154,7 @@ treadle_status treadle_engine_unbind(treadle_engine *engine) {
 }
 
 treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what) {
-  return engine->bound ? TREADLE_OK
+  return engine->bound ? treadle_engine_check_ranks(engine, what)
                        : treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
 }
 
