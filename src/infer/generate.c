@@ -13,9 +13,11 @@
 #include "infer/requests.h"
 #include "infer/sample.h"
 #include "infer/schedule.h"
+#include "infer/stops.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,7 @@ typedef struct job { /* a sample of a request */
   treadle_sample sample;
   treadle_text_stream *stream; /* NULL: there is no tokenizer */
   const treadle_request *request;
+  size_t told; /* bytes of the text that the caller was given */
   bool begun, ended;
 } job;
 
@@ -69,8 +72,11 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
-  const treadle_request_text_spec text = {
-      .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
+  const treadle_request_text_spec text = {.what = g->options.what,
+                                          .tokenizer = g->options.tokenizer,
+                                          .chat = g->options.chat,
+                                          .answers = true,
+                                          .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
@@ -169,13 +175,19 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
+/* Ids with which a vocabulary is padded have no token. */
+static bool has_text(const generating *g, int32_t token) {
+  treadle_token_info info = TREADLE_INIT(treadle_token_info);
+  return treadle_tokenizer_token(g->options.tokenizer, token, &info) == TREADLE_OK;
+}
+
 /* The text of a new token; at the end of a sample, what is left of it. */
-static treadle_status take_text(job *j, int32_t token) {
+static treadle_status take_text(generating *g, job *j, int32_t token) {
   const char *text;
   size_t bytes;
   treadle_status status = TREADLE_OK;
   if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end) {
+  if (!j->sample.last_is_end && has_text(g, token)) {
     TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
     TRY(treadle_sample_add_text(&j->sample, text, bytes));
   }
@@ -184,6 +196,18 @@ static treadle_status take_text(job *j, int32_t token) {
   TRY(treadle_sample_add_text(&j->sample, text, bytes));
 out:
   return status;
+}
+
+/* Gives the caller what is new. While a sample goes on, what may become a stop text stays. */
+static treadle_status tell(generating *g, job *j) {
+  const treadle_builder *text = &j->sample.text;
+  size_t from = j->told;
+  j->told = text->length;
+  if (!j->sample.finish && text->length)
+    j->told -= treadle_stops_held(&j->request->sampling, text->text, text->length);
+  assert(j->told >= from);
+  return g->options.text(g->options.context, j->request->number, j->sample.spec.index,
+                         text->text ? text->text + from : "", j->told - from);
 }
 
 static treadle_status take_token(generating *g, job *j, const float *logits) {
@@ -202,7 +226,8 @@ static treadle_status take_token(generating *g, job *j, const float *logits) {
   TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, token));
   g->figures.new_tokens++;
-  TRY(take_text(j, token));
+  TRY(take_text(g, j, token));
+  if (g->options.text) TRY(tell(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
