@@ -11,22 +11,19 @@
 #include "infer/collect.h"
 #include "infer/request_text.h"
 #include "infer/requests.h"
-#include "infer/sample.h"
+#include "infer/sample_text.h"
 #include "infer/schedule.h"
-#include "infer/stops.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct job { /* a sample of a request */
   treadle_sequence sequence;
   treadle_sample sample;
-  treadle_text_stream *stream; /* NULL: there is no tokenizer */
+  treadle_sample_text text;
   const treadle_request *request;
-  size_t told; /* bytes of the text that the caller was given */
   bool begun, ended;
 } job;
 
@@ -141,7 +138,7 @@ static treadle_status begin_job(generating *g, job *j) {
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
-  if (g->options.tokenizer) TRY(treadle_text_stream_create(g->options.tokenizer, false, &j->stream));
+  TRY(treadle_sample_text_init(&j->text, g->options.tokenizer));
   for (int64_t i = 0; i < r->input.token_count; i++)
     TRY(treadle_array_push(&j->sequence.tokens, r->input.tokens[i]));
   if (index == 0) g->figures.prompt_tokens += r->input.token_count;
@@ -166,8 +163,7 @@ out:
 }
 
 static void end_job(generating *g, job *j) {
-  treadle_text_stream_destroy(j->stream);
-  j->stream = NULL;
+  treadle_sample_text_release(&j->text);
   treadle_schedule_end(&g->schedule, &j->sequence);
   treadle_sequence_release(&j->sequence);
   j->ended = true;
@@ -175,39 +171,10 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
-/* Ids with which a vocabulary is padded have no token. */
-static bool has_text(const generating *g, int32_t token) {
-  treadle_token_info info = TREADLE_INIT(treadle_token_info);
-  return treadle_tokenizer_token(g->options.tokenizer, token, &info) == TREADLE_OK;
-}
-
-/* The text of a new token; at the end of a sample, what is left of it. */
-static treadle_status take_text(generating *g, job *j, int32_t token) {
-  const char *text;
-  size_t bytes;
-  treadle_status status = TREADLE_OK;
-  if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end && has_text(g, token)) {
-    TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
-    TRY(treadle_sample_add_text(&j->sample, text, bytes));
-  }
-  if (!j->sample.finish || j->sample.stop_text >= 0) goto out;
-  TRY(treadle_text_stream_end(j->stream, &text, &bytes));
-  TRY(treadle_sample_add_text(&j->sample, text, bytes));
-out:
-  return status;
-}
-
-/* Gives the caller what is new. While a sample goes on, what may become a stop text stays. */
 static treadle_status tell(generating *g, job *j) {
-  const treadle_builder *text = &j->sample.text;
-  size_t from = j->told;
-  j->told = text->length;
-  if (!j->sample.finish && text->length)
-    j->told -= treadle_stops_held(&j->request->sampling, text->text, text->length);
-  assert(j->told >= from);
-  return g->options.text(g->options.context, j->request->number, j->sample.spec.index,
-                         text->text ? text->text + from : "", j->told - from);
+  size_t bytes;
+  const char *text = treadle_sample_text_tell(&j->text, &j->sample, &bytes);
+  return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
 static treadle_status take_token(generating *g, job *j, const float *logits) {
@@ -226,7 +193,7 @@ static treadle_status take_token(generating *g, job *j, const float *logits) {
   TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, token));
   g->figures.new_tokens++;
-  TRY(take_text(g, j, token));
+  TRY(treadle_sample_text_take(&j->text, &j->sample));
   if (g->options.text) TRY(tell(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
@@ -363,7 +330,7 @@ out:
   if (status) engine->version++; /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
-    treadle_text_stream_destroy(g.jobs[i].stream);
+    treadle_sample_text_release(&g.jobs[i].text);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
   treadle_collect_release(&g.collect);
