@@ -13,6 +13,7 @@
 #include "infer/requests.h"
 #include "infer/sample_text.h"
 #include "infer/schedule.h"
+#include "infer/token_rows.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
@@ -36,7 +37,7 @@ typedef struct generating {
   job *jobs; /* [job_count] in the order of answers */
   size_t job_count, added, answered;
   treadle_schedule schedule;
-  treadle_sampler *sampler;
+  treadle_token_rows rows;
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
   int64_t wanted;
@@ -117,7 +118,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sequence.number = (int64_t)at;
       g->jobs[at].sample.spec.index = k;
     }
-  TRY(treadle_sampler_create(e->transformer->vocabulary, &g->sampler));
+  TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
   TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk, e->version));
 out:
   return status;
@@ -177,21 +178,14 @@ static treadle_status tell(generating *g, job *j) {
   return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
-static treadle_status take_token(generating *g, job *j, const float *logits) {
-  const treadle_row_ops *ops = treadle_row_ops_choose();
+static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
   int64_t vocabulary = g->engine->transformer->vocabulary, tops = j->request->sampling.logprobs;
   treadle_token_logprob top[TREADLE_MOST_TOP_LOGPROBS];
-  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
-  float temperature = treadle_logprob_temperature(type, &j->request->sampling), largest;
-  int32_t token;
-  double sum;
+  float logprob = treadle_logprob(row->logits[row->token], row->temperature, row->lse);
   treadle_status status;
-  TRY(treadle_sample_choose(&j->sample, g->sampler, logits, &token));
-  ops->sum_exp(logits, vocabulary, temperature, &largest, &sum);
-  double lse = (double)largest + treadle_log(sum);
-  if (tops) tops = treadle_logprob_top(logits, vocabulary, temperature, lse, tops, top);
-  TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
-  TRY(treadle_array_push(&j->sequence.tokens, token));
+  if (tops) tops = treadle_logprob_top(row->logits, vocabulary, row->temperature, row->lse, tops, top);
+  TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
+  TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
   TRY(treadle_sample_text_take(&j->text, &j->sample));
   if (g->options.text) TRY(tell(g, j));
@@ -202,6 +196,7 @@ out:
 
 /* Who has all rows computed gets a token. */
 static treadle_status take_tokens(generating *g, const treadle_pass_step *step) {
+  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
   const float *logits;
   int64_t row = 0;
   treadle_status status;
@@ -215,7 +210,12 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
   }
   TRY(treadle_pass_logits(g->engine->pass, g->which, g->wanted, &logits));
   for (int64_t i = 0; i < g->wanted; i++)
-    TRY(take_token(g, g->wanting[i], logits + i * g->engine->transformer->vocabulary));
+    g->rows.items[i] = (treadle_token_row){
+        .sample = &g->wanting[i]->sample,
+        .logits = logits + i * g->engine->transformer->vocabulary,
+        .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
+  TRY(treadle_token_rows_run(&g->rows, g->wanted));
+  for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;
 }
@@ -335,7 +335,7 @@ out:
   }
   treadle_collect_release(&g.collect);
   treadle_schedule_release(&g.schedule);
-  treadle_sampler_destroy(g.sampler);
+  treadle_token_rows_release(&g.rows);
   treadle_requests_release(&g.requests);
   treadle_arena_release(&g.arena);
   treadle_free(g.jobs);
