@@ -176,7 +176,7 @@ treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_eng
   info.threads = engine->threads;
   info.vocabulary = engine->transformer->vocabulary;
   info.max_len = engine->most_tokens;
-  info.kernels = treadle_pass_kernels(engine->pass);
+  info.kernels = treadle_pass_kernels_used(engine->pass);
   info.work_bytes = treadle_pass_work_bytes(engine->pass);
   info.packed_bytes = treadle_pass_packed_bytes(engine->pass);
   info.kv_blocks = engine->cache.count;

@@ -131,6 +131,7 @@ struct treadle_pass {
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
   size_t work_bytes, packed_weights_bytes;
+  char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;
 };
 
