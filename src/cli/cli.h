@@ -45,7 +45,8 @@ typedef struct treadle_arguments {
   int64_t experts;    /* of make-model: 0 single, 1 packed */
   int64_t scale_down; /* million parameters; 0: not given */
   /* generate and score */
-  const char *file, *prompt, *prompt_ids, *out, *kernels;
+  const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
+  int64_t top; /* of score */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */

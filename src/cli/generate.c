@@ -68,17 +68,6 @@ static treadle_status write_prompt(const treadle_arguments *a, treadle_builder *
   return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the prompt") : TREADLE_OK;
 }
 
-/* The tokenizer and the chat template of the model, where it has them; --tokenizer must be one. */
-static treadle_status open_text(const treadle_arguments *a, treadle_tokenizer **tokenizer_p,
-                                treadle_chat **chat_p) {
-  treadle_status status;
-  if (a->tokenizer) return treadle_tokenizer_open(a->tokenizer, tokenizer_p);
-  status = treadle_tokenizer_open(a->model, tokenizer_p);
-  if (status != TREADLE_OK) return a->prompt ? status : TREADLE_OK;
-  status = treadle_chat_open(a->model, chat_p);
-  return status != TREADLE_OK && a->chat ? status : TREADLE_OK;
-}
-
 /* ---- Figures ----------------------------------------------------------------------------------------- */
 
 static void print(const treadle_engine_job *job, const treadle_arguments *a,
@@ -119,6 +108,24 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   treadle_json_out_close(&out, '}');
 }
 
+/* What is there before the engine is: options, input, and whether the output can be written. */
+static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
+                              treadle_generate_options *options, treadle_builder *prompt,
+                              treadle_builder *sampling) {
+  treadle_status status;
+  TRY(write_prompt(a, prompt));
+  TRY(write_sampling(a, sampling));
+  options->sampling = sampling->text;
+  if (a->file) TRY(treadle_engine_job_read(job, a->file));
+  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a, a->file ? job->lines : prompt->text,
+                                                       a->file ? job->line_bytes : prompt->length)));
+  options->tokenizer = job->tokenizer;
+  options->chat = job->chat;
+  TRY(treadle_engine_job_write(job, a));
+out:
+  return status;
+}
+
 int treadle_command_generate(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_generate_options options = {.struct_size = sizeof options,
@@ -130,32 +137,20 @@ int treadle_command_generate(const treadle_arguments *a) {
                                       .watch = treadle_progress_watch};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_builder sampling = {0}, prompt = {0};
-  treadle_tokenizer *tokenizer = NULL;
-  treadle_chat *chat = NULL;
+  treadle_session *session = &job.session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(&job.session, "generate", 60));
-  if (job.session.rank > 0) options.watch = NULL;
-  TRY(write_prompt(a, &prompt));
-  TRY(write_sampling(a, &sampling));
-  options.sampling = sampling.text;
-  if (a->file) TRY(treadle_engine_job_read(&job, a->file));
-  TRY(open_text(a, &tokenizer, &chat));
-  options.tokenizer = tokenizer;
-  options.chat = chat;
+  TRY(treadle_session_start_if_launched(session, "generate", 60));
+  if (session->rank > 0) options.watch = NULL;
+  TRY(treadle_session_agree(session, prepare(&job, a, &options, &prompt, &sampling)));
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
-  TRY(treadle_engine_job_write(&job, a));
-  TRY(treadle_engine_generate(job.engine, a->file ? job.lines : prompt.text,
-                              a->file ? job.line_bytes : strlen(prompt.text), &options, &figures));
-  TRY(treadle_engine_job_finish(&job, a));
+  status = treadle_engine_generate(job.engine, a->file ? job.lines : prompt.text,
+                                   a->file ? job.line_bytes : prompt.length, &options, &figures);
   treadle_progress_end();
-  if (job.session.rank == 0) print(&job, a, &figures);
-out:;
-  int exit_status = status ? treadle_report_refusal("generate", status) : TREADLE_EXIT_OK;
+  TRY(treadle_session_agree(session, status));
+  TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));
+  if (session->rank == 0) print(&job, a, &figures);
+out:
   treadle_builder_release(&sampling);
   treadle_builder_release(&prompt);
-  treadle_chat_close(chat);
-  treadle_tokenizer_close(tokenizer);
-  treadle_engine_job_close(&job);
-  treadle_session_end(&job.session);
-  return treadle_finish_output("generate", exit_status);
+  return treadle_engine_job_end(&job, status);
 }

@@ -31,6 +31,9 @@ treadle_status treadle_engine_need_weights(const treadle_engine *engine, const c
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);
+/* The same of a text to score: its tokens, and room for them. */
+treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
+                                         const char *what);
 
 /* ---- engine_ranks.c ---- */
 

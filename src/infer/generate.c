@@ -9,9 +9,11 @@
 #include "base/sized.h"
 #include "infer/answers.h"
 #include "infer/collect.h"
+#include "infer/request_text.h"
 #include "infer/requests.h"
 #include "infer/sample.h"
 #include "infer/schedule.h"
+#include "infer/token_rows.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
@@ -35,7 +37,7 @@ typedef struct generating {
   job *jobs; /* [job_count] in the order of answers */
   size_t job_count, added, answered;
   treadle_schedule schedule;
-  treadle_sampler *sampler;
+  treadle_token_rows rows;
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
   int64_t wanted;
@@ -63,49 +65,13 @@ static treadle_status check_room(const generating *g, const treadle_request *r) 
       (size_t)blocks * treadle_pass_block_bytes(e->pass));
 }
 
-/* A prompt or messages to tokens. What a template makes has its special tokens in it already. */
-static treadle_status tokenize(generating *g, treadle_request *r) {
-  const treadle_generate_options *o = &g->options;
-  treadle_request_input *input = &r->input;
-  const treadle_chat_options chat = {.struct_size = sizeof chat,
-                                     .variables = "{\"add_generation_prompt\": true}"};
-  bool messages = input->type == TREADLE_REQUEST_MESSAGES;
-  char *json = NULL, *text = NULL;
-  int32_t *ids = NULL;
-  size_t bytes = input->text.count, count = 0;
-  treadle_status status;
-  if (input->type == TREADLE_REQUEST_TOKENS) return TREADLE_OK;
-  if (!o->tokenizer || (messages && !o->chat))
-    return treadle_fail(TREADLE_REFUSED, "%s: line %lld: there is no %s for its text", o->what,
-                        (long long)r->line, o->tokenizer ? "chat template" : "tokenizer");
-  if (messages) {
-    json = json_dumps(input->messages, JSON_COMPACT);
-    if (!json) return no_memory(1);
-    TRY(treadle_chat_render(o->chat, json, &chat, &text, &bytes));
-  }
-  TRY(treadle_tokenizer_encode(o->tokenizer, messages ? text : input->text.bytes, bytes, !messages, &ids,
-                               &count));
-  int32_t *kept = treadle_arena_alloc_array(&g->arena, count + 1, sizeof *kept);
-  if (!kept) {
-    status = no_memory(1);
-    goto out;
-  }
-  memcpy(kept, ids, count * sizeof *kept);
-  input->tokens = kept;
-  input->token_count = (int64_t)count;
-out:
-  free(json);
-  free(text);
-  free(ids);
-  return status == TREADLE_OK ? status
-                              : treadle_fail_in(status, "%s: line %lld: ", o->what, (long long)r->line);
-}
-
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
   treadle_engine *e = g->engine;
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
+  const treadle_request_text_spec text = {
+      .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
@@ -122,7 +88,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   TRY(treadle_requests_parse(&spec, lines, bytes, &g->requests));
   for (size_t i = 0; i < g->requests.items.count; i++) {
     treadle_request *r = &g->requests.items.items[i];
-    TRY(tokenize(g, r));
+    TRY(treadle_request_tokenize(&text, r->line, &g->arena, &r->input));
     TRY(treadle_request_check_tokens(&spec, r, r->input.tokens, r->input.token_count, e->most_tokens));
     TRY(check_room(g, r));
     g->job_count += (size_t)r->sampling.n;
@@ -149,7 +115,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sequence.number = (int64_t)at;
       g->jobs[at].sample.spec.index = k;
     }
-  TRY(treadle_sampler_create(e->transformer->vocabulary, &g->sampler));
+  TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
   TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk, e->version));
 out:
   return status;
@@ -221,23 +187,16 @@ out:
   return status;
 }
 
-static treadle_status take_token(generating *g, job *j, const float *logits) {
-  const treadle_row_ops *ops = treadle_row_ops_choose();
+static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
   int64_t vocabulary = g->engine->transformer->vocabulary, tops = j->request->sampling.logprobs;
   treadle_token_logprob top[TREADLE_MOST_TOP_LOGPROBS];
-  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
-  float temperature = treadle_logprob_temperature(type, &j->request->sampling), largest;
-  int32_t token;
-  double sum;
+  float logprob = treadle_logprob(row->logits[row->token], row->temperature, row->lse);
   treadle_status status;
-  TRY(treadle_sample_choose(&j->sample, g->sampler, logits, &token));
-  ops->sum_exp(logits, vocabulary, temperature, &largest, &sum);
-  double lse = (double)largest + treadle_log(sum);
-  if (tops) tops = treadle_logprob_top(logits, vocabulary, temperature, lse, tops, top);
-  TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
-  TRY(treadle_array_push(&j->sequence.tokens, token));
+  if (tops) tops = treadle_logprob_top(row->logits, vocabulary, row->temperature, row->lse, tops, top);
+  TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
+  TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
-  TRY(take_text(j, token));
+  TRY(take_text(j, row->token));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -245,6 +204,7 @@ out:
 
 /* Who has all rows computed gets a token. */
 static treadle_status take_tokens(generating *g, const treadle_pass_step *step) {
+  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
   const float *logits;
   int64_t row = 0;
   treadle_status status;
@@ -258,7 +218,12 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
   }
   TRY(treadle_pass_logits(g->engine->pass, g->which, g->wanted, &logits));
   for (int64_t i = 0; i < g->wanted; i++)
-    TRY(take_token(g, g->wanting[i], logits + i * g->engine->transformer->vocabulary));
+    g->rows.items[i] = (treadle_token_row){
+        .sample = &g->wanting[i]->sample,
+        .logits = logits + i * g->engine->transformer->vocabulary,
+        .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
+  TRY(treadle_token_rows_run(&g->rows, g->wanted));
+  for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;
 }
@@ -378,7 +343,7 @@ out:
   }
   treadle_collect_release(&g.collect);
   treadle_schedule_release(&g.schedule);
-  treadle_sampler_destroy(g.sampler);
+  treadle_token_rows_release(&g.rows);
   treadle_requests_release(&g.requests);
   treadle_arena_release(&g.arena);
   treadle_free(g.jobs);

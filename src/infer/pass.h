@@ -75,6 +75,9 @@ size_t treadle_pass_packed_bytes(const treadle_pass *pass);
 /* The kernel that most of its products use. */
 const char *treadle_pass_kernels(const treadle_pass *pass);
 
+/* Its threads, which are free between two calls. */
+treadle_team *treadle_pass_team(const treadle_pass *pass);
+
 /* Takes the rows of a step through all layers. */
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);
 /* The logits of `count` rows of the last step, at most most_logits: which[i] is a row. *logits_p: [count, vocabulary], until the next

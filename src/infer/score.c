@@ -1,12 +1,12 @@
 /* Scoring: texts go through the layers side by side, as many rows at once as the engine takes. A text that is longer than that goes in
  * parts, one behind the other. */
+#include "infer/collect.h"
 #include "infer/engine.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
-#include "infer/logprob.h"
-#include "nn/rows.h"
+#include "infer/token_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,29 +32,34 @@ typedef struct scoring {
   size_t *row_text, *row_token; /* [rows] */
   treadle_pass_span *stretches;
   treadle_pass_step step;
+  treadle_token_rows rows;
 } scoring;
 
 static int32_t blocks_of(const treadle_engine *e, size_t tokens) {
   return (int32_t)((tokens + (size_t)e->cache.block_tokens - 1) / (size_t)e->cache.block_tokens);
 }
 
+treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_score_text *text,
+                                         const char *what) {
+  if (!text->count) REFUSE("%s: has no tokens", what);
+  if (text->count > (size_t)e->most_tokens)
+    REFUSE("%s: has %zu tokens; the engine takes %lld", what, text->count, (long long)e->most_tokens);
+  if (blocks_of(e, text->count) > e->cache.count)
+    REFUSE("%s: %zu tokens are %d blocks of the KV cache, which has %d: it takes %zu bytes", what,
+           text->count, blocks_of(e, text->count), e->cache.count,
+           (size_t)blocks_of(e, text->count) * treadle_pass_block_bytes(e->pass));
+  return treadle_engine_check_tokens(e, text->ids, text->count, what);
+}
+
 static treadle_status check(const scoring *s) {
-  treadle_engine *e = s->engine;
   treadle_status status;
-  TRY(treadle_engine_need_weights(e, "treadle_engine_score"));
+  TRY(treadle_engine_need_weights(s->engine, "treadle_engine_score"));
   if (!(s->options.temperature > 0) || !isfinite(s->options.temperature))
     REFUSE("temperature %g: a text is scored at one above 0", (double)s->options.temperature);
   for (size_t i = 0; i < s->count; i++) {
     char what[40];
     snprintf(what, sizeof what, "text %zu", i);
-    if (!s->texts[i].count) REFUSE("text %zu has no tokens", i);
-    if (s->texts[i].count > (size_t)e->most_tokens)
-      REFUSE("text %zu has %zu tokens; the engine takes %lld", i, s->texts[i].count,
-             (long long)e->most_tokens);
-    if (blocks_of(e, s->texts[i].count) > e->cache.count)
-      REFUSE("text %zu has %zu tokens, which are %d blocks of the KV cache; there are %d", i,
-             s->texts[i].count, blocks_of(e, s->texts[i].count), e->cache.count);
-    TRY(treadle_engine_check_tokens(e, s->texts[i].ids, s->texts[i].count, what));
+    TRY(treadle_engine_check_text(s->engine, &s->texts[i], what));
   }
 out:
   return status;
@@ -118,18 +123,13 @@ out:
   return status;
 }
 
-static treadle_status take_logits(scoring *s, int64_t row, const float *logits) {
-  const treadle_row_ops *ops = treadle_row_ops_choose();
-  size_t text = s->row_text[row], token = s->row_token[row];
-  int64_t vocabulary = s->engine->transformer->vocabulary;
+static treadle_status take_logits(scoring *s, int64_t number, const treadle_token_row *row) {
+  size_t text = s->row_text[number], token = s->row_token[number];
   treadle_status status = TREADLE_OK;
-  float largest;
-  double sum;
-  if (s->options.logits) TRY(s->options.logits(s->options.context, text, token, logits));
+  if (s->options.logits) TRY(s->options.logits(s->options.context, text, token, row->logits));
   if (token + 1 == s->texts[text].count) goto out;
-  ops->sum_exp(logits, vocabulary, s->options.temperature, &largest, &sum);
-  s->states[text].logprobs[token + 1] = treadle_logprob(
-      logits[s->texts[text].ids[token + 1]], s->options.temperature, (double)largest + treadle_log(sum));
+  s->states[text].logprobs[token + 1] =
+      treadle_logprob(row->logits[s->texts[text].ids[token + 1]], row->temperature, row->lse);
 out:
   return status;
 }
@@ -146,7 +146,10 @@ static treadle_status read_step(scoring *s) {
         s->which[count++] = (int32_t)row;
     TRY(treadle_pass_logits(e->pass, s->which, count, &logits));
     for (int64_t i = 0; i < count; i++)
-      TRY(take_logits(s, s->which[i], logits + i * e->transformer->vocabulary));
+      s->rows.items[i] = (treadle_token_row){.logits = logits + i * e->transformer->vocabulary,
+                                             .temperature = s->options.temperature};
+    TRY(treadle_token_rows_run(&s->rows, count));
+    for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows.items[i]));
   }
   for (; s->ended < s->at; s->ended++) {
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));
@@ -167,6 +170,8 @@ static treadle_status run(scoring *s) {
   s->stretches = treadle_alloc_array(rows, sizeof *s->stretches);
   if (!s->states || !s->tokens || !s->which || !s->row_text || !s->row_token || !s->stretches)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu texts", s->count);
+  TRY(treadle_token_rows_init(&s->rows, s->engine->pass, s->engine->transformer->vocabulary,
+                              s->engine->max_batch, false));
   s->step.tokens = s->tokens;
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
@@ -175,11 +180,13 @@ static treadle_status run(scoring *s) {
     TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
+    treadle_collect_go_on(s->engine);
     if (s->options.watch &&
         !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
-      return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+      TRY(treadle_fail(TREADLE_CANCELLED, "scoring was cancelled"));
   }
 out:
+  treadle_pass_tell(s->engine->pass, status);
   return status;
 }
 
@@ -201,5 +208,6 @@ out:
   treadle_free(s.row_text);
   treadle_free(s.row_token);
   treadle_free(s.stretches);
+  treadle_token_rows_release(&s.rows);
   return status;
 }
