@@ -2,6 +2,7 @@
 #ifndef TREADLE_NN_ROWS_BODY_H
 #define TREADLE_NN_ROWS_BODY_H
 
+#include "nn/lanes_silu.h"
 #include "nn/rows.h"
 
 #include <math.h>
@@ -71,12 +72,8 @@ LANES_CODE static void add_scaled(float *to, const float *x, float scale, int64_
 }
 
 LANES_CODE static void silu(float *to, const float *gate, const float *up, int64_t count) {
-  lanes one = lanes_all(1.0f), minus_zero = lanes_all(-0.0f);
-  for (int64_t i = 0; i < count; i += LANES) {
-    lanes x = load(gate + i, count - i);
-    lanes below = lanes_add(one, lanes_exp(lanes_sub(minus_zero, x)));
-    store(to + i, lanes_mul(lanes_div(x, below), load(up + i, count - i)), count - i);
-  }
+  for (int64_t i = 0; i < count; i += LANES)
+    store(to + i, lanes_silu(load(gate + i, count - i), load(up + i, count - i)), count - i);
 }
 
 LANES_PART void widen_as(treadle_dtype dtype, float *to, const void *from, int64_t count) {
