@@ -473,14 +473,15 @@ typedef enum treadle_class {
   TREADLE_OPTIMIZER,    /* master weights and moments */
   TREADLE_INFER_PARAMS, /* parameters in the inference layout */
   TREADLE_KV,           /* KV cache */
-  TREADLE_CLASSES
+  TREADLE_WORK,         /* what an engine computes in: activations, packed copies of weights */
+  TREADLE_CLASSES       /* more may follow in later versions */
 } treadle_class;
 
 /* What lies on the device in each mode; "kept" is what the offload flags do not send away.
  *
  *   TRAIN    params, gradients, optimizer state
  *   FORWARD  params (for log-probabilities), kept gradients and optimizer state
- *   INFER    infer params, KV cache, kept params, gradients and optimizer state
+ *   INFER    infer params, the engine's work memory, KV cache, kept params, gradients and optimizer state
  *   HOST     nothing
  *   LOST     nothing that can be used: a failure lost the weights
  *
@@ -508,11 +509,15 @@ typedef enum treadle_choice { TREADLE_DEFAULT = 0, TREADLE_OFF, TREADLE_ON } tre
 typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_keep;
 
 /* The inference engine in this process. `bind` is called in mode INFER, after the switch was committed and before
- * there is a KV cache: the engine may keep the address of the window, which never changes. `unbind` is called
- * before the window is overwritten. If one returns another status than TREADLE_OK, the switch is undone: see
+ * there is a KV cache: the engine may keep the address of the window, which never changes, read it, and write its window of work
+ * memory. `unbind` is called before the windows are overwritten. If one returns another status than TREADLE_OK, the switch is undone: see
  * treadle_switch_to_infer. Both are called in the thread that runs the arrow: that of treadle_switch_to_infer, or the one that
  * treadle_switch_start has made. They may call the functions of the switch that any thread may call at any time, also
- * treadle_switch_cancel; others are refused. */
+ * treadle_switch_cancel; others are refused.
+ *
+ * The weights are those of the plan's storage table, treadle_plan_storage of treadle_switch_plan(sw): with alias a storage tensor may
+ * lie elsewhere than its layout says. Windows never move, but bind must look the plan up each time, since treadle_switch_rejoin
+ * replaces it. The KV window may be used when the arrow has ended. */
 typedef struct treadle_engine_hooks {
   size_t struct_size;
   void *context;
@@ -521,6 +526,11 @@ typedef struct treadle_engine_hooks {
   bool
       transforms; /* it changes the weights in their window after loading (other types, other orders): nothing is
                       aliased then, and they cannot be what keeps the training weights (keep=host, or params stay) */
+  /* Tells the engine which switch it belongs to, at the end of treadle_switch_create; and NULL when the switch is destroyed, after
+   * which its windows are gone. Not called for a switch that could not be made. NULL: the engine need not know. */
+  void (*attach)(void *context, const treadle_switch *sw);
+  size_t work_bytes;     /* of TREADLE_WORK, on the device in mode INFER; 0: none. Of this rank alone */
+  size_t kv_block_bytes; /* of the engine's cache, where the options leave it open (0) */
 } treadle_engine_hooks;
 
 /* The memory that the pool and its windows are made of. */
@@ -548,7 +558,7 @@ typedef struct treadle_switch_options {
   treadle_keep keep;
   bool host; /* mode HOST can be entered: host memory for all classes of training */
   /* Size of a block of the KV cache; 0: no cache. It gets as many whole blocks as fit on the pages that are free in mode INFER; with
-   * a budget also on the pages that the budget leaves. */
+   * a budget also on the pages that the budget leaves, and at least kv_bytes. 0: what the engine says. */
   size_t kv_block_bytes;
   /* Pages that hold the same bytes in both layouts are shared, not copied: storage tensors of the infer window then lie
    * where treadle_plan_storage says. */
@@ -556,8 +566,9 @@ typedef struct treadle_switch_options {
   bool guard_pages; /* for debugging: bytes that a mode does not hold are overwritten, and their windows
                             cannot be touched */
   const treadle_engine_hooks *engine; /* copied; NULL: none */
-  /* For pictures of the memory: called with the device bytes of each class whenever they change, in the thread of the arrow. */
-  void (*watch)(void *context, const size_t bytes[TREADLE_CLASSES]);
+  /* For pictures of the memory: called with the device bytes of each class, [classes], whenever they change, in the thread of the
+   * arrow. A library newer than the program may have more classes than TREADLE_CLASSES. */
+  void (*watch)(void *context, const size_t *bytes, int classes);
   void *watch_context;
   /* Other memory that the caller will take on this rank while the switch exists. It counts when creation checks that there is
    * enough. */
@@ -568,6 +579,9 @@ typedef struct treadle_switch_options {
    * leave the device unless the plan has keep_params. Either every rank gives its own plan, all with one page size, cap and number of
    * waves (a report over all ranks has those that a switch would choose), or none does. NULL: the switch makes one. Not kept. */
   const treadle_plan *plan;
+  /* The KV cache has at least as many whole blocks as these bytes hold: the pool gets pages for them, and a budget that is too small for
+   * them is refused. Of this rank alone. 0: what is free. */
+  size_t kv_bytes;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it creates the pool
@@ -674,7 +688,7 @@ treadle_status treadle_switch_trim(treadle_switch *sw);
 
 /* treadle_switch_bound: the most bytes that this rank may hold during a switch. That is the sum of what stays on the device, the
  * larger of params and infer params (both if params stay), and the cap. treadle_switch_pool_bound: the most at any time, which is more
- * if training takes more or a budget was given. Else 0. */
+ * if training takes more, if infer params, work memory and the KV cache of kv_bytes do, or if a budget was given. Else 0. */
 size_t treadle_switch_bound(const treadle_switch *sw);
 size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
@@ -900,7 +914,8 @@ typedef struct treadle_engine_info {
   size_t struct_size;
   treadle_dtype dtype; /* in which it computes */
   bool exact;
-  const char *kernels; /* that most products use; lives as long as the program */
+  const char
+      *kernels; /* that products of this rank use: "amx", or "amx, avx512"; lives as long as the engine */
   int32_t threads;
   int64_t vocabulary, max_len;
   size_t work_bytes;                                 /* activations */
@@ -951,6 +966,11 @@ typedef struct treadle_generate_options {
   void *context;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  bool talks; /* a prompt is a message of the user: a chat of one message */
+  /* Called for each new token, as it comes, on the ranks that compute it: what it adds to the text of a sample, [bytes], whole characters
+   * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
+   * text is held back. It lives until the call returns. NULL: nobody. */
+  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
 } treadle_generate_options;
 
 typedef struct treadle_generate_figures {
@@ -981,6 +1001,12 @@ typedef struct treadle_score_lines_options {
   void *context;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: lines have token ids */
+  const treadle_chat *chat;           /* turns messages into texts; NULL: no line has messages */
+  int64_t top; /* so many of the largest log-probabilities of each token are in the answer, too: 0 to 20 */
+  /* The path of a safetensors file for the logits, which rank 0 writes: "logits.N" for line N, from 0, fp32 [tokens, vocabulary]. It
+   * is written row by row, and appears when all lines were scored. NULL: none. */
+  const char *logits_file;
 } treadle_score_lines_options;
 
 typedef struct treadle_score_figures {

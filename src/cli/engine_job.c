@@ -1,13 +1,68 @@
 #include "cli/engine_job.h"
 
-#include "base/alloc.h"
+#include "cli/json_lines.h"
+#include "cli/open_text.h"
 #include "treadle_tools.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PAGE = 2 << 20 };
+
+treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path) {
+  treadle_json_lines lines = {0};
+  treadle_status status = treadle_json_lines_open(&lines, path);
+  job->lines = lines.text;
+  job->line_bytes = lines.bytes;
+  return treadle_engine_job_input(status);
+}
+
+/* ---- Texts ------------------------------------------------------------------------------------------ */
+
+static bool has_file(const char *folder, const char *name) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+static void say(const treadle_engine_job *job, const char *what) {
+  if (job->session.rank == 0)
+    fprintf(stderr, "treadle %s: %s: %s\n", job->session.command, what, treadle_error_message());
+}
+
+static bool mentions(const treadle_engine_job *job, const char *key) {
+  return memmem(job->lines, job->line_bytes, key, strlen(key)) != NULL;
+}
+
+treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *a) {
+  bool messages = a->chat || mentions(job, "\"messages\"");
+  bool texts = messages || mentions(job, "\"prompt\"") || mentions(job, "\"text\"");
+  treadle_status status = treadle_open_tokenizer(a, &job->tokenizer);
+  if (status && (a->tokenizer || a->prompt || status == TREADLE_NO_MEMORY)) return status;
+  if (status && (texts || has_file(a->model, "tokenizer.json"))) say(job, "no tokenizer");
+  if (status || !messages) return TREADLE_OK;
+  status = treadle_open_chat(a, &job->chat);
+  if (status && (a->chat || status == TREADLE_NO_MEMORY)) return status;
+  if (status) say(job, "no chat template");
+  return TREADLE_OK;
+}
+
+/* ---- The engine ------------------------------------------------------------------------------------- */
+
+static treadle_status open_layout(treadle_engine_job *job, const treadle_arguments *a, const char *layout) {
+  treadle_status status = treadle_open_model(a, a->model, false, &job->model);
+  if (status) return treadle_engine_job_input(status);
+  return treadle_layout_create(job->model, layout, job->session.size, NULL, &job->layout);
+}
+
+static treadle_status load(treadle_engine_job *job) {
+  job->window_bytes = treadle_layout_window_bytes(job->layout, job->session.rank);
+  if (posix_memalign(&job->window, PAGE, job->window_bytes + 64) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", job->window_bytes);
+  return treadle_layout_load(job->layout, job->session.rank, job->window);
+}
 
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *a,
                                        const char *layout) {
@@ -21,58 +76,43 @@ treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_ar
                                     .prefix_cache = a->prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
                                     .kv_bytes = a->kv_bytes,
                                     .max_len = a->max_len};
+  treadle_session *session = &job->session;
   treadle_status status;
-  TRY(treadle_open_model(a, a->model, false, &job->model));
-  TRY(treadle_layout_create(job->model, a->layout ? a->layout : layout, job->session.size, NULL,
-                            &job->layout));
-  TRY(treadle_engine_create(job->session.group, job->layout, &options, &job->engine));
-  job->window_bytes = treadle_layout_window_bytes(job->layout, job->session.rank);
-  if (posix_memalign(&job->window, PAGE, job->window_bytes + 64) != 0)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", job->window_bytes);
-  TRY(treadle_layout_load(job->layout, job->session.rank, job->window));
-  TRY(treadle_engine_bind(job->engine, job->window, job->window_bytes));
+  TRY(treadle_session_agree(session, open_layout(job, a, a->layout ? a->layout : layout)));
+  TRY(treadle_session_agree(session,
+                            treadle_engine_create(session->group, job->layout, &options, &job->engine)));
+  TRY(treadle_session_agree(session, load(job)));
+  TRY(treadle_session_agree(session, treadle_engine_bind(job->engine, job->window, job->window_bytes)));
 out:
   return status;
 }
 
-treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path) {
-  FILE *file = fopen(path, "re");
-  size_t room = 0;
-  treadle_status status = TREADLE_OK;
-  if (!file) return treadle_fail(TREADLE_REFUSED, "%s: %s", path, strerror(errno));
-  for (;;) {
-    if (job->line_bytes == room) {
-      room = room ? 2 * room : 1 << 16;
-      char *more = treadle_realloc(job->lines, room);
-      if (!more) {
-        status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %zu bytes", path, room);
-        goto out;
-      }
-      job->lines = more;
-    }
-    size_t got = fread(job->lines + job->line_bytes, 1, room - job->line_bytes, file);
-    if (!got) break;
-    job->line_bytes += got;
-  }
-  if (ferror(file)) status = treadle_fail(TREADLE_REFUSED, "%s: cannot be read: %s", path, strerror(errno));
-out:
-  fclose(file);
-  return status;
-}
+/* ---- Answers ---------------------------------------------------------------------------------------- */
 
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *a) {
   bool first = job->session.rank == 0;
-  job->prints = first && !a->out && !a->json;
+  job->streams = first && a->prompt && !a->out && !a->json;
+  job->prints = first && !a->out && !a->json && !job->streams;
+  job->texts.shows = isatty(STDOUT_FILENO);
   job->collects = first && a->out != NULL;
   return job->collects ? treadle_output_ask(a->out) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes) {
   treadle_engine_job *job = context;
+  if (job->streams) return treadle_sample_stream_next(&job->texts);
   if (job->prints && fwrite(line, 1, bytes, stdout) != bytes)
     return treadle_fail(TREADLE_SYSTEM, "an answer cannot be written: %s", strerror(errno));
   if (job->collects) treadle_builder_add(&job->answers, "%s", line);
   return job->answers.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers") : TREADLE_OK;
+}
+
+treadle_status treadle_engine_job_token(void *context, int64_t request, int64_t sample, const char *text,
+                                        size_t bytes) {
+  treadle_engine_job *job = context;
+  (void)request;
+  job->tokens++;
+  return job->streams ? treadle_sample_stream_put(&job->texts, sample, text, bytes) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *a) {
@@ -80,11 +120,18 @@ treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_
   return job->collects ? treadle_output_write(a->out, text, strlen(text)) : TREADLE_OK;
 }
 
-void treadle_engine_job_close(treadle_engine_job *job) {
+int treadle_engine_job_end(treadle_engine_job *job, treadle_status status) {
+  if (status && !job->session.said) treadle_session_abandon(&job->session, status);
   treadle_builder_release(&job->answers);
+  treadle_sample_stream_release(&job->texts);
   treadle_engine_destroy(job->engine);
   treadle_layout_destroy(job->layout);
   treadle_model_close(job->model);
+  treadle_chat_close(job->chat);
+  treadle_tokenizer_close(job->tokenizer);
   free(job->window);
-  treadle_free(job->lines);
+  free(job->lines);
+  int exit_status = treadle_finish_output(job->session.command, treadle_exit_status(status));
+  treadle_session_end(&job->session);
+  return exit_status;
 }

@@ -1,83 +1,13 @@
-/* treadle generate: requests to answers. Options of sampling become a JSON object, which the lines of the requests begin with. */
+/* treadle generate: requests to answers, or the text of one prompt as it comes. */
 #include "cli/engine_job.h"
 #include "cli/json_out.h"
+#include "cli/request_options.h"
 
+#include "base/clock.h"
 #include "base/dtype.h"
-#include "base/text.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-/* ---- Options to JSON ------------------------------------------------------------------------------- */
-
-static void add_number(treadle_builder *to, const char *name, const char *number) {
-  if (number) treadle_builder_add(to, "%s\"%s\": %s", to->text[1] ? ", " : "", name, number);
-}
-
-static void add_count(treadle_builder *to, const char *name, int64_t count) {
-  char number[32];
-  snprintf(number, sizeof number, "%lld", (long long)count);
-  add_number(to, name, count >= 0 ? number : NULL);
-}
-
-static treadle_status write_sampling(const treadle_arguments *a, treadle_builder *to) {
-  treadle_builder_add(to, "{");
-  if (to->failed) goto out;
-  add_number(to, "temperature", a->temperature);
-  add_number(to, "top_p", a->top_p);
-  add_number(to, "min_p", a->min_p);
-  add_number(to, "repetition_penalty", a->repetition_penalty);
-  add_number(to, "presence_penalty", a->presence_penalty);
-  add_number(to, "frequency_penalty", a->frequency_penalty);
-  add_count(to, "top_k", a->top_k);
-  add_count(to, "max_tokens", a->new_tokens);
-  add_count(to, "min_tokens", a->min_new_tokens);
-  add_count(to, "n", a->samples);
-  add_count(to, "logprobs", a->logprobs);
-  add_number(to, "ignore_eos", a->ignore_eos ? "true" : NULL);
-  if (a->stop_ids)
-    treadle_builder_add(to, "%s\"stop_token_ids\": [%s]", to->text[1] ? ", " : "", a->stop_ids);
-  treadle_builder_add(to, "}");
-out:
-  return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the options") : TREADLE_OK;
-}
-
-/* A text as JSON has it. */
-static void add_text(treadle_builder *to, const char *text) {
-  treadle_builder_add(to, "\"");
-  for (; *text; text++)
-    if ((unsigned char)*text < 0x20 || *text == '"' || *text == '\\')
-      treadle_builder_add(to, "\\u%04x", (unsigned)(unsigned char)*text);
-    else
-      treadle_builder_add(to, "%c", *text);
-  treadle_builder_add(to, "\"");
-}
-
-/* --prompt or --prompt-ids as a line. */
-static treadle_status write_prompt(const treadle_arguments *a, treadle_builder *to) {
-  if (!!a->prompt + !!a->prompt_ids + !!a->file != 1)
-    return treadle_fail(TREADLE_REFUSED, "give one of --prompt, --prompt-ids and --file");
-  if (a->chat && !a->prompt)
-    return treadle_fail(TREADLE_REFUSED, "--chat goes with --prompt; lines have messages");
-  if (a->prompt_ids) treadle_builder_add(to, "{\"prompt_token_ids\": [%s]}\n", a->prompt_ids);
-  if (a->prompt) {
-    treadle_builder_add(to, "%s",
-                        a->chat ? "{\"messages\": [{\"role\": \"user\", \"content\": " : "{\"prompt\": ");
-    add_text(to, a->prompt);
-    treadle_builder_add(to, "%s\n", a->chat ? "}]}" : "}");
-  }
-  return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the prompt") : TREADLE_OK;
-}
-
-/* The tokenizer and the chat template of the model, where it has them; --tokenizer must be one. */
-static treadle_status open_text(const treadle_arguments *a, treadle_tokenizer **tokenizer_p,
-                                treadle_chat **chat_p) {
-  treadle_status status;
-  if (a->tokenizer) return treadle_tokenizer_open(a->tokenizer, tokenizer_p);
-  status = treadle_tokenizer_open(a->model, tokenizer_p);
-  if (status != TREADLE_OK) return a->prompt ? status : TREADLE_OK;
-  status = treadle_chat_open(a->model, chat_p);
-  return status != TREADLE_OK && a->chat ? status : TREADLE_OK;
-}
 
 /* ---- Figures ----------------------------------------------------------------------------------------- */
 
@@ -89,8 +19,9 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   if (treadle_engine_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
-    fprintf(stderr, "%lld samples, %lld new tokens, %.1f tokens/s, digest %s\n", (long long)f->samples,
-            (long long)f->new_tokens, rate, digest);
+    fprintf(stderr, "%lld sample%s, %lld new token%s, %.1f tokens/s, digest %s\n", (long long)f->samples,
+            f->samples == 1 ? "" : "s", (long long)f->new_tokens, f->new_tokens == 1 ? "" : "s", rate,
+            digest);
     return;
   }
   treadle_json_out out = {.file = stdout};
@@ -119,6 +50,32 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   treadle_json_out_close(&out, '}');
 }
 
+/* "samples 3 of 64, 4120 tokens, 412 tokens/s" */
+static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
+  const treadle_engine_job *job = context;
+  double seconds = treadle_clock_seconds() - job->begin;
+  treadle_progress("%s %lld of %lld, %lld tokens, %.0f tokens/s", doing, (long long)done, (long long)total,
+                   (long long)job->tokens, seconds > 0 ? (double)job->tokens / seconds : 0);
+  return true;
+}
+
+/* What is there before the engine is: options, input, and whether the output can be written. */
+static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
+                              treadle_generate_options *options, char **sampling_p) {
+  treadle_status status;
+  TRY(treadle_write_prompt(a, &job->lines));
+  if (job->lines) job->line_bytes = strlen(job->lines);
+  TRY(treadle_write_sampling(a, sampling_p));
+  options->sampling = *sampling_p;
+  if (a->file) TRY(treadle_engine_job_read(job, a->file));
+  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
+  options->tokenizer = job->tokenizer;
+  options->chat = job->chat;
+  TRY(treadle_engine_job_write(job, a));
+out:
+  return status;
+}
+
 int treadle_command_generate(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_generate_options options = {.struct_size = sizeof options,
@@ -127,35 +84,24 @@ int treadle_command_generate(const treadle_arguments *a) {
                                       .scaled = a->logprobs_of == 1,
                                       .answer = treadle_engine_job_answer,
                                       .context = &job,
-                                      .watch = treadle_progress_watch};
+                                      .watch_context = &job,
+                                      .talks = a->chat};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_builder sampling = {0}, prompt = {0};
-  treadle_tokenizer *tokenizer = NULL;
-  treadle_chat *chat = NULL;
+  char *sampling = NULL;
+  treadle_session *session = &job.session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(&job.session, "generate", 60));
-  if (job.session.rank > 0) options.watch = NULL;
-  TRY(write_prompt(a, &prompt));
-  TRY(write_sampling(a, &sampling));
-  options.sampling = sampling.text;
-  if (a->file) TRY(treadle_engine_job_read(&job, a->file));
-  TRY(open_text(a, &tokenizer, &chat));
-  options.tokenizer = tokenizer;
-  options.chat = chat;
+  TRY(treadle_session_start_if_launched(session, "generate", 60));
+  TRY(treadle_session_agree(session, prepare(&job, a, &options, &sampling)));
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
-  TRY(treadle_engine_job_write(&job, a));
-  TRY(treadle_engine_generate(job.engine, a->file ? job.lines : prompt.text,
-                              a->file ? job.line_bytes : strlen(prompt.text), &options, &figures));
-  TRY(treadle_engine_job_finish(&job, a));
+  if (session->rank == 0) options.text = treadle_engine_job_token;
+  if (session->rank == 0 && !job.streams) options.watch = watch;
+  job.begin = treadle_clock_seconds();
+  status = treadle_engine_generate(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();
-  if (job.session.rank == 0) print(&job, a, &figures);
-out:;
-  int exit_status = status ? treadle_report_refusal("generate", status) : TREADLE_EXIT_OK;
-  treadle_builder_release(&sampling);
-  treadle_builder_release(&prompt);
-  treadle_chat_close(chat);
-  treadle_tokenizer_close(tokenizer);
-  treadle_engine_job_close(&job);
-  treadle_session_end(&job.session);
-  return treadle_finish_output("generate", exit_status);
+  TRY(treadle_session_agree(session, status));
+  TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));
+  if (session->rank == 0) print(&job, a, &figures);
+out:
+  free(sampling);
+  return treadle_engine_job_end(&job, status);
 }

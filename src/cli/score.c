@@ -1,21 +1,24 @@
 /* treadle score: log-probabilities of texts. */
 #include "cli/engine_job.h"
 #include "cli/json_out.h"
+#include "cli/request_options.h"
 
 #include "base/dtype.h"
+#include "treadle_tools.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 static treadle_status read_temperature(const treadle_arguments *a, float *temperature_p) {
-  char *end;
-  *temperature_p = 1;
-  if (!a->temperature) return TREADLE_OK;
-  *temperature_p = strtof(a->temperature, &end);
-  if (*end || end == a->temperature || !(*temperature_p > 0) || !isfinite(*temperature_p))
-    return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number above 0",
+  double number = 1;
+  treadle_status status = TREADLE_OK;
+  if (a->temperature) TRY(treadle_read_number("--temperature", a->temperature, &number));
+  *temperature_p = (float)number;
+  if (!(*temperature_p > 0) || !isfinite(*temperature_p))
+    return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number of fp32 above 0",
                         a->temperature);
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static void print(const treadle_engine_job *job, const treadle_arguments *a,
@@ -26,8 +29,9 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   if (treadle_engine_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
-    fprintf(stderr, "%lld texts, %lld tokens, perplexity %.4f, %.0f tokens/s, digest %s\n",
-            (long long)f->texts, (long long)f->tokens, perplexity, (double)f->tokens / f->seconds, digest);
+    fprintf(stderr, "%lld text%s, %lld token%s, perplexity %.4f, %.0f tokens/s, digest %s\n",
+            (long long)f->texts, f->texts == 1 ? "" : "s", (long long)f->tokens, f->tokens == 1 ? "" : "s",
+            perplexity, (double)f->tokens / f->seconds, digest);
     if (a->check)
       fprintf(stderr, "checked %lld log-probabilities: %lld differ\n", (long long)f->checked,
               (long long)f->different);
@@ -51,6 +55,23 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   treadle_json_out_close(&out, '}');
 }
 
+/* What is there before the engine is: options, input, and whether the output can be written. */
+static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
+                              treadle_score_lines_options *options) {
+  treadle_status status;
+  TRY(read_temperature(a, &options->temperature));
+  if (a->logits && a->out && strcmp(a->logits, a->out) == 0)
+    return treadle_fail(TREADLE_REFUSED, "--logits and --out are the same file: %s", a->out);
+  TRY(treadle_engine_job_read(job, a->file));
+  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
+  options->tokenizer = job->tokenizer;
+  options->chat = job->chat;
+  TRY(treadle_engine_job_write(job, a));
+  if (a->logits && job->session.rank == 0) TRY(treadle_output_ask(a->logits));
+out:
+  return status;
+}
+
 int treadle_command_score(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_score_lines_options options = {.struct_size = sizeof options,
@@ -58,24 +79,22 @@ int treadle_command_score(const treadle_arguments *a) {
                                          .check = a->check != TREADLE_CHECK_NONE,
                                          .answer = treadle_engine_job_answer,
                                          .context = &job,
-                                         .watch = treadle_progress_watch};
+                                         .watch = treadle_progress_watch,
+                                         .top = a->top,
+                                         .logits_file = a->logits};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
+  treadle_session *session = &job.session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(&job.session, "score", 60));
-  if (job.session.rank > 0) options.watch = NULL;
-  TRY(read_temperature(a, &options.temperature));
-  TRY(treadle_engine_job_read(&job, a->file));
+  TRY(treadle_session_start_if_launched(session, "score", 60));
+  if (session->rank > 0) options.watch = NULL;
+  TRY(treadle_session_agree(session, prepare(&job, a, &options)));
   TRY(treadle_engine_job_open(&job, a, "hf"));
-  TRY(treadle_engine_job_write(&job, a));
-  TRY(treadle_engine_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures));
-  TRY(treadle_engine_job_finish(&job, a));
+  status = treadle_engine_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();
-  if (job.session.rank == 0) print(&job, a, &figures);
+  TRY(treadle_session_agree(session, status));
+  TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));
+  if (session->rank == 0) print(&job, a, &figures);
 out:;
-  int exit_status = status              ? treadle_report_refusal("score", status)
-                    : figures.different ? TREADLE_EXIT_FAILED
-                                        : TREADLE_EXIT_OK;
-  treadle_engine_job_close(&job);
-  treadle_session_end(&job.session);
-  return treadle_finish_output("score", exit_status);
+  int exit_status = treadle_engine_job_end(&job, status);
+  return exit_status == TREADLE_EXIT_OK && figures.different ? TREADLE_EXIT_FAILED : exit_status;
 }

@@ -63,7 +63,8 @@ static void print_rows(const treadle_switch_report *report) {
   for (int i = 0; i < report->row_count; i++) {
     const treadle_residency *row = &report->rows[i];
     printf("%9s", treadle_mode_text(row->after));
-    for (int c = 0; c < TREADLE_CLASSES; c++) printf(" %11s", treadle_text_of_size(row->bytes[c]));
+    for (int c = 0; c < TREADLE_WORK; c++)
+      printf(" %11s", treadle_text_of_size(row->bytes[c])); /* no engine */
     printf("\n");
   }
   if (report->host_bytes > 0)
@@ -133,7 +134,7 @@ void treadle_switch_report_text(const treadle_switch_report *report) {
 }
 
 static void write_rows(treadle_json_out *out, const treadle_switch_report *report) {
-  static const char *const keys[TREADLE_CLASSES] = {"params", "grads", "optimizer", "infer", "kv"};
+  static const char *const keys[TREADLE_CLASSES] = {"params", "grads", "optimizer", "infer", "kv", "work"};
   treadle_json_out_open(out, "residency", '[');
   for (int i = 0; i < report->row_count; i++) {
     treadle_json_out_open(out, NULL, '{');

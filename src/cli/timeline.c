@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 treadle_status treadle_timeline_create(treadle_timeline **timeline_p) {
@@ -33,8 +34,10 @@ static void thin_out(treadle_timeline *t) {
   t->count /= 2;
 }
 
-void treadle_timeline_watch(void *timeline, const size_t bytes[TREADLE_CLASSES]) {
+void treadle_timeline_watch(void *timeline, const size_t *bytes, int classes) {
   treadle_timeline *t = timeline;
+  assert(classes == TREADLE_CLASSES);
+  (void)classes;
   if (t->count > 0 && memcmp(t->samples[t->count - 1].bytes, bytes, sizeof t->samples->bytes) == 0) return;
   if (t->count == TREADLE_TIMELINE_SAMPLES) thin_out(t);
   treadle_timeline_sample *s = &t->samples[t->count++];

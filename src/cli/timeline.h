@@ -29,7 +29,7 @@ treadle_status treadle_timeline_create(treadle_timeline **timeline_p);
 void treadle_timeline_destroy(treadle_timeline *timeline);
 
 /* As treadle_switch_options.watch; the context is the timeline. */
-void treadle_timeline_watch(void *timeline, const size_t bytes[TREADLE_CLASSES]);
+void treadle_timeline_watch(void *timeline, const size_t *bytes, int classes);
 /* From now on the mode is called so, or the arrow that is taken ("to infer"); a text that stays. */
 void treadle_timeline_name(treadle_timeline *timeline, const char *name);
 /* The bytes of all classes. */

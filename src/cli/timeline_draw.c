@@ -23,11 +23,9 @@ enum {
 
 static const struct {
   const char *name, *colour;
-} classes[TREADLE_CLASSES] = {{"params", "#3b6fb6"},
-                              {"gradients", "#9ab8dd"},
-                              {"optimizer state", "#6a9a5b"},
-                              {"infer params", "#d98032"},
-                              {"KV cache", "#f2c28b"}};
+} classes[TREADLE_CLASSES] = {{"params", "#3b6fb6"},          {"gradients", "#9ab8dd"},
+                              {"optimizer state", "#6a9a5b"}, {"infer params", "#d98032"},
+                              {"KV cache", "#f2c28b"},        {"work memory", "#8f6bb0"}};
 
 /* ---- From seconds and bytes to places ---- */
 
@@ -131,6 +129,13 @@ static void draw_class(FILE *file, const treadle_timeline *t, const frame *f, in
   fprintf(file, "Z\"><title>%s</title></path>\n", classes[which].name);
 }
 
+/* Is there ever anything of a class? */
+static bool has_class(const treadle_timeline *t, int which) {
+  size_t i = 0;
+  while (i < t->count && !t->samples[i].bytes[which]) i++;
+  return i < t->count;
+}
+
 /* Behind the areas: where arrows are, and lines for round sizes. */
 static void draw_plan_base(FILE *file, const frame *f) {
   char text[40];
@@ -212,7 +217,7 @@ static void draw_bound(FILE *file, const frame *f, size_t bytes, const char *wha
       right ? "end" : "start", what, treadle_text_of_size(bytes));
 }
 
-/* In front of the areas. That of a switch holds while there are infer parameters and no KV cache yet, or any more. */
+/* In front of the areas. That of a switch holds while there are infer parameters and no KV cache and work memory yet, or any more. */
 static void draw_bounds(FILE *file, const treadle_timeline *t, const frame *f,
                         treadle_timeline_bounds bounds) {
   double y = y_of(f, (double)bounds.in_switches);
@@ -224,7 +229,8 @@ static void draw_bounds(FILE *file, const treadle_timeline *t, const frame *f,
   draw_bound(file, f, bounds.in_switches, "bound of the switch (drawn thick where it holds)", false);
   for (size_t i = 0; i < t->count && t->samples[i].seconds < f->end; i++) {
     const treadle_timeline_sample *s = &t->samples[i];
-    if (s->bytes[TREADLE_INFER_PARAMS] == 0 || s->bytes[TREADLE_KV] > 0) continue;
+    if (s->bytes[TREADLE_INFER_PARAMS] == 0 || s->bytes[TREADLE_KV] > 0 || s->bytes[TREADLE_WORK] > 0)
+      continue;
     double end = i + 1 < t->count ? s[1].seconds : f->end;
     fprintf(
         file,
@@ -251,11 +257,12 @@ static void draw(FILE *file, const treadle_timeline *t, const char *title, tread
   draw_bounds(file, t, &f, bounds);
   draw_names(file, &f);
   draw_scale(file, &f);
-  for (int c = 0; c < TREADLE_CLASSES; c++)
-    fprintf(file,
-            "<rect x=\"%d\" y=\"36\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%d\" "
-            "y=\"46\">%s</text>\n",
-            LEFT + c * 130, classes[c].colour, LEFT + c * 130 + 17, classes[c].name);
+  for (int c = 0; c < TREADLE_CLASSES; c++) /* work memory: only where an engine has some */
+    if (c != TREADLE_WORK || has_class(t, c))
+      fprintf(file,
+              "<rect x=\"%d\" y=\"36\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%d\" "
+              "y=\"46\">%s</text>\n",
+              LEFT + c * 130, classes[c].colour, LEFT + c * 130 + 17, classes[c].name);
   fprintf(file, "</svg>\n");
 }
 

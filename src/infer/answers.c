@@ -78,17 +78,23 @@ static void add_tokens(treadle_builder *builder, const char *key, const int32_t 
   treadle_builder_add(builder, "]");
 }
 
-/* Of each token a list of [id, logprob]. */
-static void add_top(treadle_builder *builder, const treadle_sample *sample) {
-  treadle_builder_add(builder, ", \"top_logprobs\": %s", sample->top_count ? "[" : "null");
-  if (!sample->top_count) return;
-  for (size_t i = 0; i < sample->top.count; i++) {
-    bool is_first = (int64_t)i % sample->top_count == 0,
-         is_last = (int64_t)(i + 1) % sample->top_count == 0;
-    treadle_builder_add(builder, "%s%s[%d, ", i ? ", " : "", is_first ? "[" : "",
-                        sample->top.items[i].token);
-    add_float(builder, sample->top.items[i].logprob);
-    treadle_builder_add(builder, is_last ? "]]" : "]");
+/* [[id, logprob], ..] */
+static void add_top(treadle_builder *builder, const treadle_token_logprob *top, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    treadle_builder_add(builder, i ? ", [%d, " : "[[%d, ", top[i].token);
+    add_float(builder, top[i].logprob);
+    treadle_builder_add(builder, "]");
+  }
+  treadle_builder_add(builder, "]");
+}
+
+/* Such a list for each token; `first` stands in front of them. */
+static void add_tops(treadle_builder *builder, const char *first, const treadle_token_logprob *top,
+                     int64_t tokens, int64_t count) {
+  treadle_builder_add(builder, ", \"top_logprobs\": [%s", first);
+  for (int64_t i = 0; i < tokens; i++) {
+    if (i || *first) treadle_builder_add(builder, ", ");
+    add_top(builder, top + i * count, count);
   }
   treadle_builder_add(builder, "]");
 }
@@ -122,27 +128,33 @@ void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
     add_float(builder, sample->logprobs.items[i]);
   }
   treadle_builder_add(builder, "]");
-  add_top(builder, sample);
+  if (sample->top_count)
+    add_tops(builder, "", sample->top.items, (int64_t)sample->top.count / sample->top_count,
+             sample->top_count);
+  else
+    treadle_builder_add(builder, ", \"top_logprobs\": null");
   add_finish(builder, sample);
   treadle_builder_add(builder, ", \"version\": %" PRId64 "}\n", version);
 }
 
-void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id *id, const int32_t *tokens,
-                              const float *logprobs, int64_t token_count) {
+void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id *id,
+                              const treadle_score_logprobs *answer) {
   double sum = 0;
   char text[40];
   add_id(builder, id);
-  add_tokens(builder, "token_ids", tokens, token_count);
+  add_tokens(builder, "token_ids", answer->tokens, answer->count);
   treadle_builder_add(builder, ", \"logprobs\": [null");
-  for (int64_t i = 0; i < token_count - 1; i++) {
+  for (int64_t i = 0; i < answer->count - 1; i++) {
     treadle_builder_add(builder, ", ");
-    add_float(builder, logprobs[i]);
-    sum += (double)logprobs[i];
+    add_float(builder, answer->logprobs[i]);
+    sum += (double)answer->logprobs[i];
   }
+  treadle_builder_add(builder, "]");
+  if (answer->top_count) add_tops(builder, "null", answer->top, answer->count - 1, answer->top_count);
   snprintf(text, sizeof text, "%.17g", sum);
   for (char *at = text; *at; at++)
     if (!strchr("0123456789+-e", *at)) *at = '.';
-  treadle_builder_add(builder, "], \"sum\": %s}\n", isfinite(sum) ? text : "null");
+  treadle_builder_add(builder, ", \"sum\": %s}\n", isfinite(sum) ? text : "null");
 }
 
 uint64_t treadle_answer_digest(uint64_t digest, const int32_t *tokens, int64_t token_count,

@@ -13,9 +13,19 @@
  * ..], ..] or null, "finish_reason": .., "stop_reason": .., "version": ..} and a newline. Memory that is out: builder->failed. */
 void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
                         const treadle_sample *sample, int64_t version);
-/* {"id": .., "token_ids": [..], "logprobs": [null, ..], "sum": ..}; logprobs[i] is that of tokens[i + 1]. sum is in double. */
-void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id *id, const int32_t *tokens,
-                              const float *logprobs, int64_t token_count);
+/* A text that was scored. */
+typedef struct treadle_score_logprobs {
+  const int32_t *tokens; /* [count] */
+  int64_t count;
+  const float *logprobs;            /* [count - 1] of all but the first */
+  const treadle_token_logprob *top; /* [count - 1, top_count] in the places of these tokens */
+  int64_t top_count;                /* 0: none are asked for */
+} treadle_score_logprobs;
+
+/* {"id": .., "token_ids": [..], "logprobs": [null, ..], "top_logprobs": [null, [[id, logprob], ..], ..], "sum": ..}; top_logprobs only
+ * where they are asked for. sum is in double. */
+void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id *id,
+                              const treadle_score_logprobs *answer);
 
 /* One value as JSON: "-0.25", "-1.17549435e-38"; null where it is not finite. */
 enum { TREADLE_FLOAT_TEXT = 24 };

@@ -31,6 +31,9 @@ treadle_status treadle_engine_need_weights(const treadle_engine *engine, const c
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);
+/* The same of a text to score: its tokens, and room for them. */
+treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
+                                         const char *what);
 
 /* ---- engine_ranks.c ---- */
 
@@ -39,6 +42,8 @@ treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 
 /* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
 treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+/* TREADLE_PEER where a rank has failed in a call before. */
+treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 

@@ -9,8 +9,9 @@
 #include "base/sized.h"
 #include "infer/answers.h"
 #include "infer/collect.h"
+#include "infer/request_text.h"
 #include "infer/requests.h"
-#include "infer/sample.h"
+#include "infer/sample_text.h"
 #include "infer/schedule.h"
 #include "infer/token_rows.h"
 #include "infer/uniform.h"
@@ -22,7 +23,7 @@
 typedef struct job { /* a sample of a request */
   treadle_sequence sequence;
   treadle_sample sample;
-  treadle_text_stream *stream; /* NULL: there is no tokenizer */
+  treadle_sample_text text;
   const treadle_request *request;
   bool begun, ended;
 } job;
@@ -64,49 +65,16 @@ static treadle_status check_room(const generating *g, const treadle_request *r) 
       (size_t)blocks * treadle_pass_block_bytes(e->pass));
 }
 
-/* A prompt or messages to tokens. What a template makes has its special tokens in it already. */
-static treadle_status tokenize(generating *g, treadle_request *r) {
-  const treadle_generate_options *o = &g->options;
-  treadle_request_input *input = &r->input;
-  const treadle_chat_options chat = {.struct_size = sizeof chat,
-                                     .variables = "{\"add_generation_prompt\": true}"};
-  bool messages = input->type == TREADLE_REQUEST_MESSAGES;
-  char *json = NULL, *text = NULL;
-  int32_t *ids = NULL;
-  size_t bytes = input->text.count, count = 0;
-  treadle_status status;
-  if (input->type == TREADLE_REQUEST_TOKENS) return TREADLE_OK;
-  if (!o->tokenizer || (messages && !o->chat))
-    return treadle_fail(TREADLE_REFUSED, "%s: line %lld: there is no %s for its text", o->what,
-                        (long long)r->line, o->tokenizer ? "chat template" : "tokenizer");
-  if (messages) {
-    json = json_dumps(input->messages, JSON_COMPACT);
-    if (!json) return no_memory(1);
-    TRY(treadle_chat_render(o->chat, json, &chat, &text, &bytes));
-  }
-  TRY(treadle_tokenizer_encode(o->tokenizer, messages ? text : input->text.bytes, bytes, !messages, &ids,
-                               &count));
-  int32_t *kept = treadle_arena_alloc_array(&g->arena, count + 1, sizeof *kept);
-  if (!kept) {
-    status = no_memory(1);
-    goto out;
-  }
-  memcpy(kept, ids, count * sizeof *kept);
-  input->tokens = kept;
-  input->token_count = (int64_t)count;
-out:
-  free(json);
-  free(text);
-  free(ids);
-  return status == TREADLE_OK ? status
-                              : treadle_fail_in(status, "%s: line %lld: ", o->what, (long long)r->line);
-}
-
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
   treadle_engine *e = g->engine;
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
+  const treadle_request_text_spec text = {.what = g->options.what,
+                                          .tokenizer = g->options.tokenizer,
+                                          .chat = g->options.chat,
+                                          .answers = true,
+                                          .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
@@ -123,7 +91,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   TRY(treadle_requests_parse(&spec, lines, bytes, &g->requests));
   for (size_t i = 0; i < g->requests.items.count; i++) {
     treadle_request *r = &g->requests.items.items[i];
-    TRY(tokenize(g, r));
+    TRY(treadle_request_tokenize(&text, r->line, &g->arena, &r->input));
     TRY(treadle_request_check_tokens(&spec, r, r->input.tokens, r->input.token_count, e->most_tokens));
     TRY(check_room(g, r));
     g->job_count += (size_t)r->sampling.n;
@@ -171,7 +139,7 @@ static treadle_status begin_job(generating *g, job *j) {
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
-  if (g->options.tokenizer) TRY(treadle_text_stream_create(g->options.tokenizer, false, &j->stream));
+  TRY(treadle_sample_text_init(&j->text, g->options.tokenizer));
   for (int64_t i = 0; i < r->input.token_count; i++)
     TRY(treadle_array_push(&j->sequence.tokens, r->input.tokens[i]));
   if (index == 0) g->figures.prompt_tokens += r->input.token_count;
@@ -196,8 +164,7 @@ out:
 }
 
 static void end_job(generating *g, job *j) {
-  treadle_text_stream_destroy(j->stream);
-  j->stream = NULL;
+  treadle_sample_text_release(&j->text);
   treadle_schedule_end(&g->schedule, &j->sequence);
   treadle_sequence_release(&j->sequence);
   j->ended = true;
@@ -205,21 +172,10 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
-/* The text of a new token; at the end of a sample, what is left of it. */
-static treadle_status take_text(job *j, int32_t token) {
-  const char *text;
+static treadle_status tell(generating *g, job *j) {
   size_t bytes;
-  treadle_status status = TREADLE_OK;
-  if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end) {
-    TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
-    TRY(treadle_sample_add_text(&j->sample, text, bytes));
-  }
-  if (!j->sample.finish || j->sample.stop_text >= 0) goto out;
-  TRY(treadle_text_stream_end(j->stream, &text, &bytes));
-  TRY(treadle_sample_add_text(&j->sample, text, bytes));
-out:
-  return status;
+  const char *text = treadle_sample_text_tell(&j->text, &j->sample, &bytes);
+  return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
 static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
@@ -231,7 +187,8 @@ static treadle_status take_token(generating *g, job *j, const treadle_token_row 
   TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
-  TRY(take_text(j, row->token));
+  TRY(treadle_sample_text_take(&j->text, &j->sample));
+  if (g->options.text) TRY(tell(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -373,7 +330,7 @@ out:
   if (status) engine->version++; /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
-    treadle_text_stream_destroy(g.jobs[i].stream);
+    treadle_sample_text_release(&g.jobs[i].text);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
   treadle_collect_release(&g.collect);

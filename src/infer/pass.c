@@ -115,6 +115,7 @@ out:
 treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache) {
   pass->window = window;
   pass->cache = cache;
+  treadle_pass_fill_copies(pass);
   treadle_pass_copy_bias(pass);
   return treadle_pass_copy_latent(pass);
 }
@@ -135,6 +136,7 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));
   TRY(treadle_pass_check_stage(p));
+  TRY(treadle_pass_take_copies(p));
   TRY(treadle_pass_set_up(p));
   TRY(treadle_pass_take_memory(p));
   *pass_p = p;

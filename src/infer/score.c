@@ -1,5 +1,6 @@
 /* Scoring: texts go through the layers side by side, as many rows at once as the engine takes. A text that is longer than that goes in
  * parts, one behind the other. */
+#include "infer/collect.h"
 #include "infer/engine.h"
 
 #include "base/alloc.h"
@@ -38,23 +39,27 @@ static int32_t blocks_of(const treadle_engine *e, size_t tokens) {
   return (int32_t)((tokens + (size_t)e->cache.block_tokens - 1) / (size_t)e->cache.block_tokens);
 }
 
+treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_score_text *text,
+                                         const char *what) {
+  if (!text->count) REFUSE("%s: has no tokens", what);
+  if (text->count > (size_t)e->most_tokens)
+    REFUSE("%s: has %zu tokens; the engine takes %lld", what, text->count, (long long)e->most_tokens);
+  if (blocks_of(e, text->count) > e->cache.count)
+    REFUSE("%s: %zu tokens are %d blocks of the KV cache, which has %d: it takes %zu bytes", what,
+           text->count, blocks_of(e, text->count), e->cache.count,
+           (size_t)blocks_of(e, text->count) * treadle_pass_block_bytes(e->pass));
+  return treadle_engine_check_tokens(e, text->ids, text->count, what);
+}
+
 static treadle_status check(const scoring *s) {
-  treadle_engine *e = s->engine;
   treadle_status status;
-  TRY(treadle_engine_need_weights(e, "treadle_engine_score"));
+  TRY(treadle_engine_need_weights(s->engine, "treadle_engine_score"));
   if (!(s->options.temperature > 0) || !isfinite(s->options.temperature))
     REFUSE("temperature %g: a text is scored at one above 0", (double)s->options.temperature);
   for (size_t i = 0; i < s->count; i++) {
     char what[40];
     snprintf(what, sizeof what, "text %zu", i);
-    if (!s->texts[i].count) REFUSE("text %zu has no tokens", i);
-    if (s->texts[i].count > (size_t)e->most_tokens)
-      REFUSE("text %zu has %zu tokens; the engine takes %lld", i, s->texts[i].count,
-             (long long)e->most_tokens);
-    if (blocks_of(e, s->texts[i].count) > e->cache.count)
-      REFUSE("text %zu has %zu tokens, which are %d blocks of the KV cache; there are %d", i,
-             s->texts[i].count, blocks_of(e, s->texts[i].count), e->cache.count);
-    TRY(treadle_engine_check_tokens(e, s->texts[i].ids, s->texts[i].count, what));
+    TRY(treadle_engine_check_text(s->engine, &s->texts[i], what));
   }
 out:
   return status;
@@ -175,11 +180,13 @@ static treadle_status run(scoring *s) {
     TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
+    treadle_collect_go_on(s->engine);
     if (s->options.watch &&
         !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
-      return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+      TRY(treadle_fail(TREADLE_CANCELLED, "scoring was cancelled"));
   }
 out:
+  treadle_pass_tell(s->engine->pass, status);
   return status;
 }
 

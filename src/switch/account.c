@@ -144,7 +144,7 @@ void treadle_account_tell(treadle_switch *sw) {
   size_t bytes[TREADLE_CLASSES];
   if (!sw->terms.options.watch) return;
   for (int c = 0; c < TREADLE_CLASSES; c++) bytes[c] = (size_t)(sw->books.held[c] * sw->plan->page_bytes);
-  sw->terms.options.watch(sw->terms.options.watch_context, bytes);
+  sw->terms.options.watch(sw->terms.options.watch_context, bytes, TREADLE_CLASSES);
 }
 
 /* ---- Waves ---- */

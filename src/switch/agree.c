@@ -39,7 +39,7 @@ size_t treadle_switch_page_bytes(const treadle_switch_options *options) {
   return options->page_bytes ? options->page_bytes : TREADLE_DEFAULT_PAGE;
 }
 
-static treadle_status check_options(const treadle_switch_options *options) {
+static treadle_status check_options(const treadle_switch_options *options, size_t work_bytes) {
   size_t page = treadle_switch_page_bytes(options);
   if ((page & (page - 1)) != 0 || page < (size_t)sysconf(_SC_PAGESIZE) || page > (size_t)1 << 40)
     return treadle_fail(TREADLE_REFUSED,
@@ -49,11 +49,13 @@ static treadle_status check_options(const treadle_switch_options *options) {
     return treadle_fail(TREADLE_REFUSED, "switch: a cap of %zu and a budget of %zu bytes: 2^60 at the most",
                         options->cap_bytes, options->budget_bytes);
   if (options->grads_bytes > MOST_BYTES || options->optimizer_bytes > MOST_BYTES ||
-      options->kv_block_bytes > MOST_BYTES)
+      options->kv_block_bytes > MOST_BYTES || options->kv_bytes > MOST_BYTES || work_bytes > MOST_BYTES)
     return treadle_fail(
         TREADLE_REFUSED,
-        "switch: gradients of %zu, optimizer state of %zu and KV blocks of %zu bytes: 2^60 at the most",
-        options->grads_bytes, options->optimizer_bytes, options->kv_block_bytes);
+        "switch: gradients of %zu, optimizer state of %zu, KV blocks of %zu, a KV cache of %zu "
+        "and work memory of %zu bytes: 2^60 at the most",
+        options->grads_bytes, options->optimizer_bytes, options->kv_block_bytes, options->kv_bytes,
+        work_bytes);
   if (options->keep_grads && options->offload_train_grad != TREADLE_ON)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: keep_grads copies gradients that leave the device, and without "
@@ -68,7 +70,7 @@ static treadle_status check(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->terms.options;
   TRY(treadle_ready_plan_take(sw));
-  TRY(check_options(options));
+  TRY(check_options(options, sw->engine.hooks.work_bytes));
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
     if (treadle_layout_ranks(layout) != sw->group->size)

@@ -2,9 +2,9 @@
  *
  * To INFER, from TRAIN or HOST:
  *      (from HOST: params come) -> enter -> optimizer state and gradients leave -> waves, and the twin before them
- *      -> coverage -> commit -> bind, an epoch of its own -> KV cache
+ *      -> coverage -> commit -> work memory, bind, an epoch of its own -> KV cache
  * From INFER, to TRAIN or FORWARD:
- *      enter -> unbind, KV cache goes -> waves of the reverse plan (keep=infer) -> commit
+ *      enter -> unbind, work memory and KV cache go -> waves of the reverse plan (keep=infer) -> commit
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
  * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
  * is in TRAIN (keep=host).
@@ -109,6 +109,7 @@ out:
 static treadle_status bind(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
   bool reclaimed;
+  treadle_account_take(sw, TREADLE_WORK);
   if (!sw->engine.binds) return TREADLE_OK;
   TRY(treadle_epoch_next(sw));
   TRY(treadle_switch_bind_engine(sw));
@@ -120,6 +121,7 @@ out:
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
   (void)treadle_switch_unbind_engine(sw);
+  treadle_account_leave(sw, TREADLE_WORK);
   treadle_fail(status, "%s", message);
   if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw)))
     return restore(sw, status, old);
@@ -177,6 +179,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_epoch_enter(sw, aim));
   TRY(treadle_caller_memory_check(sw));
   TRY(treadle_switch_unbind_engine(sw));
+  treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);
   if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
@@ -189,6 +192,7 @@ out:
 static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
   if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  treadle_account_take(sw, TREADLE_WORK);
   treadle_account_take(sw, TREADLE_KV);
   sw->engine.bound = false;
   return say(status, stands, TREADLE_INFER);
@@ -225,6 +229,7 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   assert(sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw));
   TRY(treadle_caller_memory_check(sw));
   TRY(treadle_switch_unbind_engine(sw));
+  treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);
   arrive(sw, TREADLE_TRAIN);
   treadle_guard_settle(sw);

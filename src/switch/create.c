@@ -75,6 +75,7 @@ static treadle_status arrange(treadle_switch *sw) {
   TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
                                         ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
                                         : 0));
+  treadle_place_bound(sw);
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   memset(sw->work.written, 0,
@@ -207,6 +208,7 @@ static void resolve(treadle_switch *sw, const treadle_switch_options *o,
   sw->terms.copied[TREADLE_GRADS] = sw->terms.leaves[TREADLE_GRADS] && o->keep_grads;
   sw->terms.copied[TREADLE_OPTIMIZER] = sw->terms.leaves[TREADLE_OPTIMIZER];
   sw->engine.hooks = *engine;
+  if (!o->kv_block_bytes) sw->terms.options.kv_block_bytes = engine->kv_block_bytes;
   if (sw->engine.hooks.transforms) sw->terms.options.alias = false;
   sw->terms.options.engine = NULL; /* the caller's may go */
 }
@@ -241,6 +243,8 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   treadle_helm_tell(sw);
+  sw->engine.attached = engine.attach != NULL;
+  if (engine.attach) engine.attach(engine.context, sw);
   *switch_p = sw;
 out:
   if (status != TREADLE_OK) {

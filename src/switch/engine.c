@@ -4,19 +4,34 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
+#include <string.h>
+
+/* What the hook itself said, if it said something: ": ..." */
+static const char *said_since(const char *before, char *words, size_t bytes) {
+  const char *now = treadle_error_message();
+  if (strcmp(now, before) == 0) return "";
+  snprintf(words, bytes, ": %s", now);
+  return words;
+}
+
 static treadle_status call_bind(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
   if (!engine->bind) return TREADLE_OK;
   treadle_helm_tell(sw);
+  if (sw->terms.options.guard_pages) treadle_guard_settle(sw); /* it may read and write its windows */
+  char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
+  snprintf(before, sizeof before, "%s", treadle_error_message());
   double begin = treadle_clock_seconds();
   status = engine->bind(engine->context, sw->space.windows[TREADLE_INFER_PARAMS],
                         sw->space.tables.bytes[TREADLE_INFER_PARAMS]);
   sw->stats.bind_seconds += treadle_clock_seconds() - begin;
   if (status != TREADLE_OK)
-    treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)", sw->group->rank,
-                 (unsigned long long)sw->version, treadle_status_text(status));
+    treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)%s", sw->group->rank,
+                 (unsigned long long)sw->version, treadle_status_text(status),
+                 said_since(before, words, sizeof words));
 out:
   return status;
 }

@@ -6,8 +6,11 @@
  * Params, gradients and optimizer state have pages of their own. Pages of the infer window lie where the plan's
  * waves allow: on pages of params that are free by then, or on fresh ones. Fresh pages are first those of gradients and
  * optimizer state that leave the device before the first wave, then further pages.
- * The KV cache lies on all pages that neither the infer window nor a kept class lies on. */
+ * Pages that neither the infer window nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
+ * all others. If they are too few for both, there are more pages. */
 #include "switch/switch.h"
+
+#include <inttypes.h>
 
 static int64_t pages_of(size_t bytes, int64_t page) { return ((int64_t)bytes + page - 1) / page; }
 
@@ -60,25 +63,78 @@ static treadle_status mark_aliased(treadle_switch *sw) {
   return TREADLE_OK;
 }
 
-static treadle_status place_kv(treadle_switch *sw) {
+/* Which pages the engine cannot have: those of the infer window and of classes that stay. */
+static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
+  const treadle_page_tables *place = &sw->space.tables;
+  char *taken = treadle_alloc((size_t)place->physical + 1);
+  *count_p = 0;
+  for (int c = 0; taken && c < TREADLE_KV; c++) {
+    bool stays = c == TREADLE_INFER_PARAMS || !sw->terms.leaves[c];
+    for (int64_t i = 0; stays && i < place->pages[c]; i++) {
+      *count_p += !taken[place->page[c][i]];
+      taken[place->page[c][i]] = 1;
+    }
+  }
+  return taken;
+}
+
+/* The next `pages` free pages become a window's, from *at on. */
+static treadle_status put_on_free(treadle_page_tables *place, treadle_class which, int64_t pages,
+                                  const char *taken, int64_t marked, int64_t *at) {
+  treadle_status status = TREADLE_OK;
+  TRY(make_table(place, which, pages));
+  for (int64_t i = 0; i < pages; (*at)++)
+    if (*at >= marked || !taken[*at]) place->page[which][i++] = (int32_t)*at;
+out:
+  return status;
+}
+
+/* With a budget, all that the engine needs fits into it. */
+static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64_t work, int64_t kv) {
+  int64_t page = sw->plan->page_bytes, budget = (int64_t)sw->terms.options.budget_bytes;
+  if (budget == 0 || (held + work + kv) * page <= budget) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: the budget of %" PRId64 " bytes is too small: in mode infer rank %d holds %" PRId64
+      " bytes (infer params and what stays on the device), and its engine takes %" PRId64
+      " of work memory (activations and packed weights) and %" PRId64
+      " for the KV cache; give at least %" PRId64 " bytes",
+      budget, sw->group->rank, held * page, work * page, kv * page, (held + work + kv) * page);
+}
+
+static treadle_status check_count(const treadle_switch *sw) {
+  if (sw->space.tables.physical <= INT32_MAX) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "switch: rank %d would have %" PRId64 " pages, more than 2^31 - 1: take larger pages",
+                      sw->group->rank, sw->space.tables.physical);
+}
+
+/* Work memory and KV cache. The pool has at least `least` pages. */
+static treadle_status place_engine(treadle_switch *sw, int64_t least) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
-  int64_t count = 0, block = (int64_t)sw->terms.options.kv_block_bytes, page_bytes = sw->plan->page_bytes;
-  char *taken = treadle_alloc((size_t)place->physical + 1);
+  int64_t page = sw->plan->page_bytes, block = (int64_t)sw->terms.options.kv_block_bytes;
+  int64_t held, at = 0, marked = place->physical, work = pages_of(sw->engine.hooks.work_bytes, page);
+  int64_t kv = block > 0 ? pages_of(sw->terms.options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
+  char *taken = mark_taken(sw, &held);
   if (!taken) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  for (int c = 0; c < TREADLE_KV; c++) {
-    bool stays = c == TREADLE_INFER_PARAMS || !sw->terms.leaves[c];
-    for (int64_t i = 0; stays && i < place->pages[c]; i++) taken[place->page[c][i]] = 1;
-  }
-  TRY(make_table(place, TREADLE_KV, place->physical));
-  for (int64_t page = 0; page < place->physical; page++)
-    if (!taken[page]) place->page[TREADLE_KV][count++] = (int32_t)page;
-  int64_t blocks = block > 0 ? count * page_bytes / block : 0;
+  TRY(check_budget(sw, held, work, kv));
+  if (place->physical < held + work + kv) place->physical = held + work + kv;
+  if (place->physical < least) place->physical = least;
+  TRY(check_count(sw));
+  place->bytes[TREADLE_WORK] = sw->engine.hooks.work_bytes;
+  TRY(put_on_free(place, TREADLE_WORK, work, taken, marked, &at));
+  int64_t blocks = block > 0 ? (place->physical - held - work) * page / block : 0;
   place->bytes[TREADLE_KV] = (size_t)(blocks * block);
-  place->pages[TREADLE_KV] = pages_of(place->bytes[TREADLE_KV], page_bytes);
+  TRY(put_on_free(place, TREADLE_KV, pages_of(place->bytes[TREADLE_KV], page), taken, marked, &at));
 out:
   treadle_free(taken);
   return status;
+}
+
+void treadle_place_bound(treadle_switch *sw) {
+  size_t bytes = (size_t)(sw->space.tables.physical * sw->plan->page_bytes);
+  if (bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = bytes;
 }
 
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
@@ -94,13 +150,9 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) put_in_line(place, (treadle_class)c);
   TRY(place_infer(sw));
-  if (place->physical < least) place->physical = least;
-  if (place->physical > INT32_MAX)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "switch: rank %d would have %lld pages, more than 2^31 - 1: take larger pages",
-                     sw->group->rank, (long long)place->physical));
+  TRY(check_count(sw));
   TRY(mark_aliased(sw));
-  TRY(place_kv(sw));
+  TRY(place_engine(sw, least));
 out:
   return status;
 }

@@ -41,6 +41,7 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   sw->plan = NULL;
   TRY(treadle_group_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
+  treadle_place_bound(sw);
   TRY(treadle_group_agree(group, TREADLE_OK));
   demand = treadle_room_exact(sw);
   TRY(treadle_room_ask(group, &demand));

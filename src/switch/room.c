@@ -184,7 +184,9 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   }
   if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
     kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
-  d.pool = larger(training, plus(kept, infer));
+  uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
+                         o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
+  d.pool = larger(training, plus(plus(kept, infer), engine));
   if (o->kv_block_bytes) d.pool = larger(d.pool, o->budget_bytes / page * page);
   d.shared = d.mapped = d.pool;
   d.others = o->other_bytes;

@@ -199,6 +199,7 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 }
 
 void treadle_switch_release(treadle_switch *sw) {
+  if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
   treadle_guard_release(sw);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);

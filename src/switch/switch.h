@@ -158,9 +158,10 @@ typedef struct treadle_work {
 /* The inference engine (engine.c). */
 typedef struct treadle_binding {
   treadle_engine_hooks hooks;
-  bool binds; /* a rank of the group has an engine */
-  bool bound; /* in mode INFER: the ranks have agreed that all engines are bound */
-  bool here;  /* this rank's engine is bound */
+  bool binds;    /* a rank of the group has an engine */
+  bool bound;    /* in mode INFER: the ranks have agreed that all engines are bound */
+  bool here;     /* this rank's engine is bound */
+  bool attached; /* it knows this switch */
 } treadle_binding;
 
 /* What is to go wrong, on purpose (prove.c, inject.c). */
@@ -228,10 +229,10 @@ static inline treadle_class treadle_class_opposite(treadle_class which) {
   return which == TREADLE_PARAMS ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
 }
 
-/* "parameters", "gradients", "optimizer state": of training; "infer parameters", "KV cache". */
+/* "parameters", "gradients", "optimizer state": of training; "infer parameters", "KV cache", "work memory". */
 static inline const char *treadle_class_text(treadle_class which) {
-  static const char *const names[TREADLE_CLASSES] = {"parameters", "gradients", "optimizer state",
-                                                     "infer parameters", "KV cache"};
+  static const char *const names[TREADLE_CLASSES] = {"parameters",       "gradients", "optimizer state",
+                                                     "infer parameters", "KV cache",  "work memory"};
   return names[which];
 }
 
@@ -353,6 +354,8 @@ treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op
 
 /* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);
+/* The bound of the pool is that of its pages, where these are more. */
+void treadle_place_bound(treadle_switch *sw);
 
 /* ---- account.c ---- */
 

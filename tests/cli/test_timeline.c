@@ -9,7 +9,7 @@ static char folder[32];
 
 static void add(treadle_timeline *t, size_t params, size_t infer) {
   const size_t bytes[TREADLE_CLASSES] = {[TREADLE_PARAMS] = params, [TREADLE_INFER_PARAMS] = infer};
-  treadle_timeline_watch(t, bytes);
+  treadle_timeline_watch(t, bytes, TREADLE_CLASSES);
 }
 
 static char *draw_and_read(treadle_timeline *t, const char *title, treadle_timeline_bounds bounds) {

@@ -50,7 +50,9 @@ static void read_requests(const treadle_requests_spec *spec, const char *text, s
 static void write_and_read(const treadle_requests_spec *spec, const treadle_score_line *line) {
   treadle_builder out = {0};
   treadle_score_lines again;
-  treadle_answer_add_score(&out, &line->id, line->input.tokens, line->logprobs, line->input.token_count);
+  const treadle_score_logprobs logprobs = {
+      .tokens = line->input.tokens, .count = line->input.token_count, .logprobs = line->logprobs};
+  treadle_answer_add_score(&out, &line->id, &logprobs);
   need(!out.failed && treadle_score_lines_parse(spec, out.text, out.length, &again) == TREADLE_OK);
   const treadle_score_line *back = &again.items.items[0];
   need(back->input.token_count == line->input.token_count && back->logprob_count == line->logprob_count);

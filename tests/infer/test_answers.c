@@ -139,8 +139,10 @@ static void test_score(void **state) {
   const treadle_requests_spec spec = {.what = "out.jsonl"};
   const int32_t tokens[] = {5, 6, 7};
   const float logprobs[] = {-0.1f, -0.2f};
-  treadle_answer_add_score(&out, &(treadle_request_id){.number = 4}, tokens, logprobs, 3);
-  treadle_answer_add_score(&out, &(treadle_request_id){.number = 5}, tokens, NULL, 1);
+  treadle_score_logprobs answer = {.tokens = tokens, .count = 3, .logprobs = logprobs}, one = answer;
+  one.count = 1;
+  treadle_answer_add_score(&out, &(treadle_request_id){.number = 4}, &answer);
+  treadle_answer_add_score(&out, &(treadle_request_id){.number = 5}, &one);
   assert_string_equal(out.text, "{\"id\": 4, \"token_ids\": [5, 6, 7], \"logprobs\": [null, -0.100000001, "
                                 "-0.200000003], \"sum\": -0.30000000447034836}\n"
                                 "{\"id\": 5, \"token_ids\": [5], \"logprobs\": [null], \"sum\": 0}\n");

@@ -28,7 +28,8 @@ static treadle_status unbind(void *context) {
   return TREADLE_OK;
 }
 
-static void watch(void *context, const size_t *bytes) {
+static void watch(void *context, const size_t *bytes, int classes) {
+  assert_int_equal(classes, TREADLE_CLASSES);
   (void)context;
   (void)bytes;
 }

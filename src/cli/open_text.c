@@ -1,0 +1,40 @@
+#include "cli/open_text.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+treadle_status treadle_open_tokenizer(const treadle_arguments *a, treadle_tokenizer **tokenizer_p) {
+  return treadle_tokenizer_open(a->tokenizer ? a->tokenizer : a->model, tokenizer_p);
+}
+
+/* The chat template of a folder, or of that in which a file lies. */
+static treadle_status open_beside(const char *path, treadle_chat **chat_p) {
+  char folder[PATH_MAX];
+  struct stat about;
+  size_t length = strlen(path);
+  if (length >= sizeof folder)
+    return treadle_fail(TREADLE_REFUSED, "a path has %zu bytes, at most %zu are taken", length,
+                        sizeof folder - 1);
+  strcpy(folder, path);
+  if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode)) {
+    char *slash = strrchr(folder, '/');
+    if (!slash)
+      strcpy(folder, ".");
+    else
+      slash[slash == folder] = 0;
+  }
+  return treadle_chat_open(folder, chat_p);
+}
+
+treadle_status treadle_open_chat(const treadle_arguments *a, treadle_chat **chat_p) {
+  char message[1024];
+  treadle_status status;
+  if (!a->model) return open_beside(a->tokenizer, chat_p);
+  status = open_beside(a->model, chat_p);
+  if (!status || !a->tokenizer) return status;
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  if (open_beside(a->tokenizer, chat_p) == TREADLE_OK) return TREADLE_OK;
+  return treadle_fail(status, "%s", message);
+}
