@@ -15,7 +15,7 @@
 #include "infer/schedule.h"
 #include "infer/token_rows.h"
 #include "infer/uniform.h"
-#include "nn/rows.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +74,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
       .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
   json_t *values = NULL;
   treadle_status status;
+  TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
     json_error_t error;
@@ -170,13 +171,13 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
-/* The text of a new token; at the end of a sample, what is left of it. */
-static treadle_status take_text(job *j, int32_t token) {
+/* The text of a new token; at the end of a sample, what is left of it. Models have ids that their tokenizers do not: these are no text. */
+static treadle_status take_text(const generating *g, job *j, int32_t token) {
   const char *text;
   size_t bytes;
   treadle_status status = TREADLE_OK;
   if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end) {
+  if (!j->sample.last_is_end && treadle_tokenizer_check_id(g->options.tokenizer, token) == TREADLE_OK) {
     TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
     TRY(treadle_sample_add_text(&j->sample, text, bytes));
   }
@@ -196,7 +197,7 @@ static treadle_status take_token(generating *g, job *j, const treadle_token_row 
   TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
-  TRY(take_text(j, row->token));
+  TRY(take_text(g, j, row->token));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -223,6 +224,7 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
         .logits = logits + i * g->engine->transformer->vocabulary,
         .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
   TRY(treadle_token_rows_run(&g->rows, g->wanted));
+  TRY(treadle_engine_check_rows(g->engine, g->rows.items, g->wanted));
   for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;
