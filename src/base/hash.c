@@ -12,6 +12,16 @@ uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes, count, seed);
 }
 
+treadle_long_hash treadle_hash_behind(treadle_long_hash before, const void *bytes, size_t count) {
+  XXH3_state_t state;
+  const uint64_t words[2] = {before.low, before.high};
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, words, sizeof words);
+  XXH3_128bits_update(&state, bytes, count);
+  XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return (treadle_long_hash){hash.low64, hash.high64};
+}
+
 uint64_t treadle_hash_text(const char *text, uint64_t seed) {
   return treadle_hash_bytes(text, strlen(text), seed);
 }
