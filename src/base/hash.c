@@ -13,12 +13,9 @@ uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed) {
 }
 
 treadle_long_hash treadle_hash_behind(treadle_long_hash before, const void *bytes, size_t count) {
-  XXH3_state_t state;
-  const uint64_t words[2] = {before.low, before.high};
-  XXH3_128bits_reset(&state);
-  XXH3_128bits_update(&state, words, sizeof words);
-  XXH3_128bits_update(&state, bytes, count);
-  XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  const XXH128_hash_t own = XXH3_128bits(bytes, count);
+  const uint64_t words[4] = {before.low, before.high, own.low64, own.high64};
+  const XXH128_hash_t hash = XXH3_128bits(words, sizeof words);
   return (treadle_long_hash){hash.low64, hash.high64};
 }
 

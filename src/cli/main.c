@@ -102,19 +102,23 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_GENERATE,
         .words = "",
         .summary = "generate with the built-in engine",
-        .text = "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
-                "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
-                "names: max_tokens,\n"
-                "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
-                "frequency_penalty, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are checked\n"
-                "before the first runs.\n"
-                "\n"
-                "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
-                "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
-                "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
-                "chunks, the blocks or the threads.\n"
-                "\n"
-                "One rank computes, in a vllm or sglang layout (default: vllm:tp=1).",
+        .text =
+            "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
+            "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
+            "names: max_tokens,\n"
+            "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
+            "frequency_penalty, stop, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are\n"
+            "checked before the first runs.\n"
+            "\n"
+            "With --prompt the text is printed as it comes, unless --out or --json asks for more.\n"
+            "\n"
+            "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
+            "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
+            "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
+            "chunks, the blocks, the threads or the layout.\n"
+            "\n"
+            "The ranks are those of mpirun, else one, in a vllm or sglang layout (default: vllm:tp=1).\n"
+            "Ranks that tp, pp and ep leave over are replicas, which share the requests.",
         .examples =
             "  treadle generate --model DIR --prompt \"What is the capital of France?\" --chat "
             "--temperature 0\n"

@@ -3,8 +3,8 @@
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
 #include "cli/open_text.h"
+#include "cli/request_options.h"
 
-#include "base/text.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
@@ -131,24 +131,11 @@ out:
   return status;
 }
 
-/* "1,2,3" */
 static treadle_status show_listed(tokenizing *t, const char *list) {
-  treadle_status status = TREADLE_OK;
-  size_t count = 0, room = strlen(list) + 1;
-  int32_t *ids = calloc(room, sizeof *ids);
-  if (!ids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu ids", room);
-  for (const char *at = list;; at++) {
-    char one[24] = "";
-    size_t length = strcspn(at, ",");
-    int64_t id;
-    snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
-    if (length >= sizeof one || !treadle_text_to_int64(one, &id) || id < 0 || id > INT32_MAX)
-      TRY(treadle_fail(TREADLE_REFUSED, "--ids: '%s' is no id: a whole number from 0 to %d", one,
-                       INT32_MAX));
-    ids[count++] = (int32_t)id;
-    at += length;
-    if (!*at) break;
-  }
+  int32_t *ids = NULL;
+  size_t count;
+  treadle_status status;
+  TRY(treadle_read_ids("--ids", list, &ids, &count));
   TRY(show_ids(t, ids, count));
 out:
   free(ids);

@@ -154,7 +154,7 @@ treadle_status treadle_engine_unbind(treadle_engine *engine) {
 }
 
 treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what) {
-  return engine->bound ? TREADLE_OK
+  return engine->bound ? treadle_engine_check_ranks(engine, what)
                        : treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
 }
 
@@ -185,7 +185,7 @@ treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_eng
   info.threads = engine->threads;
   info.vocabulary = engine->transformer->vocabulary;
   info.max_len = engine->most_tokens;
-  info.kernels = treadle_pass_kernels(engine->pass);
+  info.kernels = treadle_pass_kernels_used(engine->pass);
   info.work_bytes = treadle_pass_work_bytes(engine->pass);
   info.packed_bytes = treadle_pass_packed_bytes(engine->pass);
   info.kv_blocks = engine->cache.count;

@@ -11,11 +11,10 @@
 #include "infer/collect.h"
 #include "infer/request_text.h"
 #include "infer/requests.h"
-#include "infer/sample.h"
+#include "infer/sample_text.h"
 #include "infer/schedule.h"
 #include "infer/token_rows.h"
 #include "infer/uniform.h"
-#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,7 @@
 typedef struct job { /* a sample of a request */
   treadle_sequence sequence;
   treadle_sample sample;
-  treadle_text_stream *stream; /* NULL: there is no tokenizer */
+  treadle_sample_text text;
   const treadle_request *request;
   bool begun, ended;
 } job;
@@ -70,8 +69,11 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
-  const treadle_request_text_spec text = {
-      .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
+  const treadle_request_text_spec text = {.what = g->options.what,
+                                          .tokenizer = g->options.tokenizer,
+                                          .chat = g->options.chat,
+                                          .answers = true,
+                                          .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
@@ -137,7 +139,7 @@ static treadle_status begin_job(generating *g, job *j) {
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
-  if (g->options.tokenizer) TRY(treadle_text_stream_create(g->options.tokenizer, false, &j->stream));
+  TRY(treadle_sample_text_init(&j->text, g->options.tokenizer));
   for (int64_t i = 0; i < r->input.token_count; i++)
     TRY(treadle_array_push(&j->sequence.tokens, r->input.tokens[i]));
   if (index == 0) g->figures.prompt_tokens += r->input.token_count;
@@ -162,8 +164,7 @@ out:
 }
 
 static void end_job(generating *g, job *j) {
-  treadle_text_stream_destroy(j->stream);
-  j->stream = NULL;
+  treadle_sample_text_release(&j->text);
   treadle_schedule_end(&g->schedule, &j->sequence);
   treadle_sequence_release(&j->sequence);
   j->ended = true;
@@ -171,21 +172,10 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
-/* The text of a new token; at the end of a sample, what is left of it. Models have ids that their tokenizers do not: these are no text. */
-static treadle_status take_text(const generating *g, job *j, int32_t token) {
-  const char *text;
+static treadle_status tell(generating *g, job *j) {
   size_t bytes;
-  treadle_status status = TREADLE_OK;
-  if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end && treadle_tokenizer_check_id(g->options.tokenizer, token) == TREADLE_OK) {
-    TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
-    TRY(treadle_sample_add_text(&j->sample, text, bytes));
-  }
-  if (!j->sample.finish || j->sample.stop_text >= 0) goto out;
-  TRY(treadle_text_stream_end(j->stream, &text, &bytes));
-  TRY(treadle_sample_add_text(&j->sample, text, bytes));
-out:
-  return status;
+  const char *text = treadle_sample_text_tell(&j->text, &j->sample, &bytes);
+  return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
 static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
@@ -197,7 +187,8 @@ static treadle_status take_token(generating *g, job *j, const treadle_token_row 
   TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
-  TRY(take_text(g, j, row->token));
+  TRY(treadle_sample_text_take(&j->text, &j->sample));
+  if (g->options.text) TRY(tell(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -340,7 +331,7 @@ out:
   if (status) engine->version++; /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
-    treadle_text_stream_destroy(g.jobs[i].stream);
+    treadle_sample_text_release(&g.jobs[i].text);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
   treadle_collect_release(&g.collect);

@@ -3,9 +3,27 @@
 
 #include "base/alloc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Is the name one of the list's? */
+static bool is_listed(const char *list, const char *name) {
+  size_t length = strlen(name);
+  for (const char *at = list; (at = strstr(at, name)); at += length)
+    if ((at == list || at[-1] == ' ') && (at[length] == 0 || at[length] == ',')) return true;
+  return false;
+}
+
+/* A kernel that products of this rank are done by. */
+static void note_kernel(treadle_pass *p, const treadle_gemm_kernel *kernel) {
+  size_t length = strlen(p->kernels_used);
+  if (!is_listed(p->kernels_used, kernel->name))
+    snprintf(p->kernels_used + length, sizeof p->kernels_used - length, "%s%s", length ? ", " : "",
+             kernel->name);
+}
 
 /* Bytes of packed rows for a product of this weight. */
 static treadle_status measure_product(treadle_pass *p, const treadle_weight *weight, int64_t leaves,
@@ -17,6 +35,7 @@ static treadle_status measure_product(treadle_pass *p, const treadle_weight *wei
                               .leaf = (int32_t)(weight->columns / leaves),
                               .range = treadle_pass_leaves(weight, leaves)};
   TRY(treadle_gemm_choose(p->options.kernels, inner.dtype, inner.leaf, &kernel));
+  note_kernel(p, kernel);
   size_t bytes = kernel->packed_bytes(inner, rows);
   if (bytes > p->buffers.packed_bytes) p->buffers.packed_bytes = bytes;
   p->buffers.nodes = larger(p->buffers.nodes, treadle_leaf_nodes(inner.range, NULL));
@@ -31,6 +50,7 @@ static treadle_status measure_heads(treadle_pass *p, int64_t inner) {
   treadle_gemm_inner one = {.dtype = p->options.dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}};
   treadle_status status;
   TRY(treadle_gemm_choose(p->options.kernels, one.dtype, one.leaf, &kernel));
+  note_kernel(p, kernel);
   size_t bytes = (kernel->packed_bytes(one, p->options.most_rows) + 63) / 64 * 64;
   if (bytes > p->buffers.head_packed_bytes) p->buffers.head_packed_bytes = bytes;
 out:

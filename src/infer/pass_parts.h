@@ -134,6 +134,7 @@ struct treadle_pass {
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
   size_t work_bytes, packed_weights_bytes;
+  char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;
 };
 
@@ -183,7 +184,12 @@ typedef struct treadle_product {
   int terms_count;
   float *y; /* [nodes, rows, ...] */
   int64_t y_stride, node_stride;
+  bool gated; /* the first term is multiplied by silu of the second */
 } treadle_product;
+
+/* Can the products with these two, which have one leaf, be one that is gated? */
+bool treadle_pass_can_gate(const treadle_pass *pass, const treadle_weight *weight,
+                           const treadle_weight *gates);
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product);
 
