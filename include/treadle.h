@@ -906,7 +906,8 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
                                      const treadle_engine_options *options, treadle_engine **engine_p);
 void treadle_engine_destroy(treadle_engine *engine);
 
-/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind. Collective. */
+/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind. They are not looked at here:
+ * one that is NaN or infinite is refused by its name as soon as a row of logits shows it. Collective. */
 treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
 treadle_status treadle_engine_unbind(treadle_engine *engine);
 

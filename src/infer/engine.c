@@ -167,6 +167,15 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
   return TREADLE_OK;
 }
 
+treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
+                                              const treadle_tokenizer *tokenizer) {
+  int64_t count = tokenizer ? treadle_tokenizer_count(tokenizer) : 0;
+  if (count <= engine->transformer->vocabulary) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "the tokenizer has %lld ids, the model a vocabulary of %lld: it is another model's",
+                      (long long)count, (long long)engine->transformer->vocabulary);
+}
+
 treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p) {
   treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
   TREADLE_NEED(engine);

@@ -156,6 +156,7 @@ void treadle_pass_destroy(treadle_pass *pass) {
   treadle_free(pass);
 }
 
+const char *treadle_pass_window(const treadle_pass *pass) { return pass->window; }
 size_t treadle_pass_work_bytes(const treadle_pass *pass) { return pass->work_bytes; }
 size_t treadle_pass_packed_bytes(const treadle_pass *pass) { return pass->packed_weights_bytes; }
 treadle_team *treadle_pass_team(const treadle_pass *pass) { return pass->team; }

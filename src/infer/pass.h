@@ -73,6 +73,7 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *c
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
 size_t treadle_pass_work_bytes(const treadle_pass *pass);
 size_t treadle_pass_packed_bytes(const treadle_pass *pass);
+const char *treadle_pass_window(const treadle_pass *pass); /* as bound */
 /* The kernel that most of its products use, the same on all ranks; and all that products of this rank use: "amx, avx512". */
 const char *treadle_pass_kernels(const treadle_pass *pass);
 const char *treadle_pass_kernels_used(const treadle_pass *pass);
