@@ -32,7 +32,7 @@ void treadle_cache_release(treadle_cache *cache) {
   *cache = (treadle_cache){0};
 }
 
-treadle_long_hash treadle_cache_hash(treadle_long_hash before, const int32_t *tokens, int32_t count) {
+treadle_hash_pair treadle_cache_hash(treadle_hash_pair before, const int32_t *tokens, int32_t count) {
   return treadle_hash_behind(before, tokens, (size_t)count * sizeof *tokens);
 }
 
@@ -71,7 +71,7 @@ void treadle_cache_leave(treadle_cache *cache, int32_t block) {
 
 /* ---- Hashes ---- */
 
-static int32_t *head_of(treadle_cache *cache, treadle_long_hash hash) {
+static int32_t *head_of(treadle_cache *cache, treadle_hash_pair hash) {
   return &cache->heads[hash.low & cache->mask];
 }
 
@@ -85,18 +85,18 @@ static void forget(treadle_cache *cache, int32_t block) {
   b->published = false;
 }
 
-int32_t treadle_cache_share(treadle_cache *cache, treadle_long_hash hash) {
+int32_t treadle_cache_share(treadle_cache *cache, treadle_hash_pair hash) {
   if (!cache->shares) return -1;
   int32_t block = *head_of(cache, hash);
-  while (block >= 0 && !treadle_long_hash_equal(cache->blocks[block].hash, hash))
+  while (block >= 0 && !treadle_hash_pair_equal(cache->blocks[block].hash, hash))
     block = cache->blocks[block].same;
   if (block >= 0) add_user(cache, block);
   return block;
 }
 
-void treadle_cache_publish(treadle_cache *cache, int32_t block, treadle_long_hash hash) {
+void treadle_cache_publish(treadle_cache *cache, int32_t block, treadle_hash_pair hash) {
   treadle_cache_block *b = &cache->blocks[block];
-  if (!cache->shares || (b->published && treadle_long_hash_equal(b->hash, hash))) return;
+  if (!cache->shares || (b->published && treadle_hash_pair_equal(b->hash, hash))) return;
   forget(cache, block);
   int32_t *head = head_of(cache, hash);
   b->hash = hash;

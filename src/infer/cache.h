@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 typedef struct treadle_cache_block {
-  treadle_long_hash hash; /* of its tokens and those before */
+  treadle_hash_pair hash; /* of its tokens and those before */
   bool published;         /* it is found by its hash */
   int32_t users;          /* sequences */
   int32_t newer, older;   /* unused blocks, in the order in which they became so; -1 */
@@ -43,14 +43,14 @@ static inline int32_t treadle_cache_unused(const treadle_cache *cache) {
 }
 
 /* The hash of a full block behind one with hash `before` (the first: the version in place of a hash). */
-treadle_long_hash treadle_cache_hash(treadle_long_hash before, const int32_t *tokens, int32_t count);
+treadle_hash_pair treadle_cache_hash(treadle_hash_pair before, const int32_t *tokens, int32_t count);
 
 /* A block with this hash, with one user more; -1: there is none. */
-int32_t treadle_cache_share(treadle_cache *cache, treadle_long_hash hash);
+int32_t treadle_cache_share(treadle_cache *cache, treadle_hash_pair hash);
 /* An unused block, with one user; -1: there is none. What was in it is gone. */
 int32_t treadle_cache_take(treadle_cache *cache);
 /* From now on others find the block by this hash. */
-void treadle_cache_publish(treadle_cache *cache, int32_t block, treadle_long_hash hash);
+void treadle_cache_publish(treadle_cache *cache, int32_t block, treadle_hash_pair hash);
 /* One user less. */
 void treadle_cache_leave(treadle_cache *cache, int32_t block);
 

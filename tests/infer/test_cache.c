@@ -5,7 +5,7 @@
 
 enum { BLOCKS = 4 };
 
-static treadle_long_hash hash(uint64_t low, uint64_t high) { return (treadle_long_hash){low, high}; }
+static treadle_hash_pair hash(uint64_t low, uint64_t high) { return (treadle_hash_pair){low, high}; }
 
 static void finds_whole_hashes(void **state) {
   (void)state;
@@ -48,7 +48,7 @@ static void forgets_what_is_taken(void **state) {
 static void hashes_all(void **state) {
   (void)state;
   int32_t tokens[16] = {1, 2, 3};
-  treadle_long_hash all[2 + 2 + 16];
+  treadle_hash_pair all[2 + 2 + 16];
   size_t count = 0;
   all[count++] = treadle_cache_hash(hash(1, 0), tokens, 16);
   all[count++] = treadle_cache_hash(hash(2, 0), tokens, 16);
@@ -61,10 +61,10 @@ static void hashes_all(void **state) {
   }
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < i; j++) {
-      assert_false(treadle_long_hash_equal(all[i], all[j]));
+      assert_false(treadle_hash_pair_equal(all[i], all[j]));
       assert_true(all[i].low != all[j].low && all[i].high != all[j].high);
     }
-  assert_true(treadle_long_hash_equal(all[0], treadle_cache_hash(hash(1, 0), tokens, 16)));
+  assert_true(treadle_hash_pair_equal(all[0], treadle_cache_hash(hash(1, 0), tokens, 16)));
 }
 
 int main(void) {
