@@ -12,7 +12,9 @@ typedef struct treadle_engine_job {
   treadle_model *model;
   treadle_layout *layout;
   treadle_engine *engine;
-  void *window;
+  treadle_layout *train; /* with --train, as the switch whose windows have the weights */
+  treadle_switch *sw;
+  void *window; /* without */
   size_t window_bytes;
   char *lines; /* of --file */
   size_t line_bytes;
@@ -28,7 +30,7 @@ treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path
  * without them takes token ids. Why they are missing is said where `lines` seem to need them. --tokenizer must be one. */
 treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *arguments,
                                        const char *lines, size_t bytes);
-/* Opens the model, makes the engine and loads the weights; --layout, else `layout`. The ranks agree on how it went. */
+/* Opens the model, makes the engine and loads the weights, with --train by way of that layout; --layout, else `layout`. The ranks agree on how it went. */
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *arguments,
                                        const char *layout);
 /* Where answers go: to --out, whole or not at all; else to standard output, unless --json has it. */

@@ -3,6 +3,7 @@
 #define TREADLE_INFER_ENGINE_H
 
 #include "infer/cache.h"
+#include "infer/gate.h"
 #include "infer/pass.h"
 #include "infer/sampling.h"
 
@@ -15,10 +16,15 @@ struct treadle_engine {
   uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
-  char *kv; /* memory of the blocks, the engine's own */
-  size_t kv_bytes;
-  bool bound;
-  uint64_t version; /* of the weights: how often they were bound */
+  bool counted;            /* the cache has the blocks of the present memory */
+  size_t kv_bytes;         /* of that memory */
+  void *own_kv, *own_work; /* without a switch: taken at the first bind */
+  /* With a switch (plug.c). */
+  const treadle_switch *sw; /* NULL: there is none */
+  int64_t *shift;           /* [storage tensors] */
+  treadle_gate gate;
+  uint64_t version; /* of the weights: how often they were bound; the switch's */
+  uint64_t seed;    /* of the hashes of blocks: another one when what the cache has is nobody's */
   int64_t most_tokens;
   int32_t max_batch, prefill_chunk, threads;
   bool fast;
@@ -26,8 +32,15 @@ struct treadle_engine {
   treadle_arena arena;
 };
 
-/* TREADLE_STATE where no weights are bound. */
-treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what);
+/* TREADLE_STATE where no weights are bound. After a bind, the ranks count the blocks of the cache. Collective. */
+treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
+
+/* ---- plug.c ---- */
+
+/* The weights are somewhere from now on, and the cache in `kv_bytes` bytes. No step is under way, and none will be before the gate is
+ * opened. */
+treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_windows *windows,
+                                     size_t kv_bytes);
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);

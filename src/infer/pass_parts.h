@@ -127,6 +127,7 @@ struct treadle_pass {
   char **latent_copies; /* [layers]; NULL: not of latent attention */
   int64_t attention_leaves, mlp_leaves, expert_leaves, shared_leaves; /* of the whole inner dimension */
   const char *window;
+  const int64_t *shift; /* [storage tensors]; NULL: all lie where the layout says */
   char *cache;
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
@@ -150,7 +151,7 @@ static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weigh
 }
 
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
-  return pass->window + segment->at;
+  return pass->window + segment->at + (pass->shift ? pass->shift[segment->storage] : 0);
 }
 
 /* ---- pass_setup.c ---- */
@@ -263,7 +264,8 @@ treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t r
 
 /* ---- pass_memory.c ---- */
 
-treadle_status treadle_pass_take_memory(treadle_pass *pass);
-void treadle_pass_free_memory(treadle_pass *pass);
+/* How much memory activations and copies of weights take; then: where they lie in it. */
+treadle_status treadle_pass_measure(treadle_pass *pass);
+void treadle_pass_place(treadle_pass *pass, void *memory);
 
 #endif

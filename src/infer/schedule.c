@@ -57,13 +57,23 @@ void treadle_schedule_end(treadle_schedule *s, treadle_sequence *sequence) {
 }
 
 /* The last one that started waits again, before all others. */
-static void preempt(treadle_schedule *s) {
+static void wait_again(treadle_schedule *s) {
   treadle_sequence *q = s->running[--s->running_count];
   free_blocks(s, q);
   q->next = s->first;
   s->first = q;
   if (!s->last) s->last = q;
+}
+
+static void preempt(treadle_schedule *s) {
+  wait_again(s);
   s->preemptions++;
+}
+
+void treadle_schedule_restart(treadle_schedule *s, uint64_t seed) {
+  while (s->running_count) wait_again(s);
+  for (treadle_sequence *q = s->first; q; q = q->next) q->hashes.count = 0;
+  s->seed = seed;
 }
 
 /* The hash of full block number `block` of a sequence. */

@@ -51,6 +51,9 @@ void treadle_schedule_add(treadle_schedule *schedule, treadle_sequence *sequence
 treadle_status treadle_schedule_step(treadle_schedule *schedule, treadle_pass_step *step_p);
 /* After a step has run: its rows are computed. */
 void treadle_schedule_done(treadle_schedule *schedule, const treadle_pass_step *step);
+/* What the cache has is nobody's any more: running sequences wait again, in their order and before all others, and all that they had is
+ * computed again. seed: that of the next hashes. Between two steps. */
+void treadle_schedule_restart(treadle_schedule *schedule, uint64_t seed);
 /* A running sequence has ended: its blocks are free. */
 void treadle_schedule_end(treadle_schedule *schedule, treadle_sequence *sequence);
 

@@ -22,10 +22,11 @@ typedef struct scoring {
   const treadle_score_text *texts;
   size_t count;
   treadle_score_options options;
-  text_state *states; /* [count] */
-  size_t begun;       /* texts that have blocks, or had them */
-  size_t at, token;   /* the next row: of which text, which token */
-  size_t ended;       /* texts that are done */
+  text_state *states;           /* [count] */
+  size_t begun;                 /* texts that have blocks, or had them */
+  size_t at, token;             /* the next row: of which text, which token */
+  size_t ended;                 /* texts that are done */
+  size_t told_text, told_token; /* the next logits that nobody was told of */
   int64_t rows_done, rows_total;
   /* of a step */
   int32_t *tokens, *which;
@@ -93,6 +94,26 @@ static void end_text(scoring *s, size_t text) {
   *state = (text_state){0};
 }
 
+/* The weights go away: texts that are not done begin anew. */
+static void restart(void *context) {
+  scoring *s = context;
+  for (size_t i = s->ended; i < s->begun; i++) end_text(s, i);
+  s->begun = s->at = s->ended;
+  s->token = 0;
+  s->rows_done = 0;
+  for (size_t i = 0; i < s->ended; i++) s->rows_done += (int64_t)s->texts[i].count;
+  s->engine->seed++;
+}
+
+static treadle_status watch(scoring *s) {
+  const treadle_score_options *o = &s->options;
+  if (!o->watch || o->watch(o->watch_context, "tokens scored", s->rows_done, s->rows_total))
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+}
+
+static treadle_status idle(void *context) { return watch(context); }
+
 /* Fills a step with rows of as many texts as there is room for. */
 static treadle_status make_step(scoring *s) {
   treadle_engine *e = s->engine;
@@ -129,7 +150,12 @@ static treadle_status take_logits(scoring *s, int64_t row, const float *logits) 
   treadle_status status = TREADLE_OK;
   float largest;
   double sum;
-  if (s->options.logits) TRY(s->options.logits(s->options.context, text, token, logits));
+  bool told = text < s->told_text || (text == s->told_text && token < s->told_token);
+  if (s->options.logits && !told) {
+    TRY(s->options.logits(s->options.context, text, token, logits));
+    s->told_text = text;
+    s->told_token = token + 1;
+  }
   if (token + 1 == s->texts[text].count) goto out;
   ops->sum_exp(logits, vocabulary, s->options.temperature, &largest, &sum);
   s->states[text].logprobs[token + 1] = treadle_logprob(
@@ -161,7 +187,8 @@ out:
 }
 
 static treadle_status run(scoring *s) {
-  treadle_status status;
+  const treadle_gate_call call = {.restart = restart, .idle = idle, .context = s};
+  treadle_status status = TREADLE_OK;
   size_t rows = (size_t)s->engine->prefill_chunk;
   s->states = treadle_alloc_array(s->count, sizeof *s->states);
   s->tokens = treadle_alloc_array(rows, sizeof *s->tokens);
@@ -174,14 +201,15 @@ static treadle_status run(scoring *s) {
   s->step.tokens = s->tokens;
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
+  treadle_gate_begin(&s->engine->gate, &call);
   while (s->ended < s->count) {
+    TRY(treadle_gate_enter(&s->engine->gate));
     TRY(make_step(s));
     TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
-    if (s->options.watch &&
-        !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
-      return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+    treadle_gate_leave(&s->engine->gate);
+    TRY(watch(s));
   }
 out:
   return status;
@@ -198,6 +226,7 @@ treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_
   TRY(check(&s));
   TRY(run(&s));
 out:
+  treadle_gate_end(&engine->gate);
   for (size_t i = s.ended; s.states && i < s.begun; i++) end_text(&s, i);
   treadle_free(s.states);
   treadle_free(s.tokens);

@@ -146,6 +146,7 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &s.options));
   if (!s.options.what) s.options.what = "texts";
+  TRY(treadle_engine_need_weights(engine, "treadle_engine_score_lines"));
   TRY(read_lines(&s, lines, bytes));
   TRY(begin(&s));
   const treadle_score_options score = {
