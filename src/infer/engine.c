@@ -46,7 +46,11 @@ static treadle_dtype dtype_of(const treadle_transformer *transformer, const trea
 
 /* As many blocks as the rank with fewest has: all ranks make the same plan of who goes on. */
 static treadle_status count_blocks(treadle_engine *e) {
-  size_t each = treadle_pass_block_bytes(e->pass), blocks = each ? e->kv_bytes / each : SIZE_MAX;
+  pthread_mutex_lock(&e->gate.lock);
+  size_t bytes = e->kv_bytes, each = treadle_pass_block_bytes(e->pass);
+  size_t blocks = each ? bytes / each : SIZE_MAX;
+  e->counted = true;
+  pthread_mutex_unlock(&e->gate.lock);
   const treadle_cache old = e->cache;
   treadle_status status = TREADLE_OK;
   if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
@@ -54,8 +58,7 @@ static treadle_status count_blocks(treadle_engine *e) {
   if (!blocks)
     return treadle_fail(TREADLE_REFUSED,
                         "a KV cache of %zu bytes is less than one block of %d tokens, which has %zu bytes",
-                        e->kv_bytes, old.block_tokens, each);
-  e->counted = true;
+                        bytes, old.block_tokens, each);
   if (old.count == (int32_t)blocks) goto out;
   treadle_cache_release(&e->cache);
   TRY(treadle_cache_init(&e->cache, (int32_t)blocks, old.block_tokens, old.shares));
@@ -182,10 +185,29 @@ treadle_status treadle_engine_unbind(treadle_engine *engine) {
   return treadle_gate_close(&engine->gate, false);
 }
 
+/* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
 treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what) {
-  if (!treadle_gate_is_open(&engine->gate))
-    return treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
-  return engine->counted ? TREADLE_OK : count_blocks(engine);
+  enum { WITHOUT, UNCOUNTED };
+  treadle_status status = TREADLE_OK;
+  pthread_mutex_lock(&engine->gate.lock);
+  size_t mine = !engine->gate.is_open ? WITHOUT
+                : !engine->counted    ? UNCOUNTED
+                                      : UNCOUNTED + 1,
+         least = mine;
+  pthread_mutex_unlock(&engine->gate.lock);
+  if (engine->group) TRY(treadle_engine_least(engine, &least));
+  if (least == WITHOUT)
+    return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
+                        mine == WITHOUT ? "the engine" : "the engine of another rank");
+  if (least == UNCOUNTED) TRY(count_blocks(engine));
+out:
+  return status;
+}
+
+void treadle_engine_forget(treadle_engine *engine) {
+  pthread_mutex_lock(&engine->gate.lock);
+  engine->seed++;
+  pthread_mutex_unlock(&engine->gate.lock);
 }
 
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,

@@ -16,6 +16,7 @@ struct treadle_engine {
   uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
+  /* Another thread may bind: what it writes is under the gate's lock, or is read while the gate is held. */
   bool counted;            /* the cache has the blocks of the present memory */
   size_t kv_bytes;         /* of that memory */
   void *own_kv, *own_work; /* without a switch: taken at the first bind */
@@ -32,7 +33,9 @@ struct treadle_engine {
   treadle_arena arena;
 };
 
-/* TREADLE_STATE where no weights are bound. After a bind, the ranks count the blocks of the cache. Collective. */
+/* What the cache has is nobody's any more. */
+void treadle_engine_forget(treadle_engine *engine);
+/* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
 treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
 
 /* ---- plug.c ---- */

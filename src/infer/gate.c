@@ -103,31 +103,56 @@ static treadle_status wait_a_while(treadle_gate *gate) {
   return status;
 }
 
-/* Until the gate is open; then it is held. A rank that has to tell the others does so even if it is about to be closed. */
-static treadle_status hold(treadle_gate *gate) {
-  treadle_status status = TREADLE_OK;
+/* Under the lock. */
+static treadle_status check_gone(const treadle_gate *gate) {
+  return gate->is_gone
+             ? treadle_fail(TREADLE_STATE, "the switch that the engine's weights are of was destroyed")
+             : TREADLE_OK;
+}
+
+/* This rank alone: until the gate is open. */
+static treadle_status enter_alone(treadle_gate *gate) {
+  treadle_status status;
   pthread_mutex_lock(&gate->lock);
-  while ((!gate->is_open || (gate->closing && !gate->board)) && !gate->is_gone && status == TREADLE_OK)
+  status = check_gone(gate);
+  while (status == TREADLE_OK && (!gate->is_open || gate->closing)) {
     status = wait_a_while(gate);
-  if (status == TREADLE_OK && gate->is_gone)
-    status = treadle_fail(TREADLE_STATE, "the switch that the engine's weights are of was destroyed");
+    if (status == TREADLE_OK) status = check_gone(gate);
+  }
   gate->is_held = gate->is_stepping = status == TREADLE_OK;
   gate->stepper = pthread_self();
   pthread_mutex_unlock(&gate->lock);
   return status;
 }
 
+/* ---- Several ranks ---------------------------------------------------------------------------------- */
+
 static int counter_of(uint64_t turn) { return TREADLE_ENGINE_GATES + (int)(turn % 2); }
 
-/* Says whether this rank's gate is to be closed; *go_p: nobody's is. A rank is at most one turn ahead of another. */
-static treadle_status agree(treadle_gate *gate, bool *go_p) {
+/* What a rank says in a turn. */
+typedef struct word {
+  bool goes;
+  uint64_t closings; /* how often its gate was closed by then */
+} word;
+
+/* A rank that goes holds its gate open until all have said what they do. */
+static treadle_status choose(treadle_gate *gate, word *mine_p) {
+  treadle_status status;
+  pthread_mutex_lock(&gate->lock);
+  status = check_gone(gate);
+  *mine_p = (word){.goes = gate->is_open && !gate->closing, .closings = gate->closings};
+  gate->is_held = gate->is_stepping = status == TREADLE_OK && gate->is_open;
+  gate->stepper = pthread_self();
+  pthread_mutex_unlock(&gate->lock);
+  return status;
+}
+
+/* *go_p: all ranks go. A rank is at most one turn ahead of another, so two counters will do. */
+static treadle_status agree(treadle_gate *gate, const word *mine, bool *go_p) {
   treadle_status status = TREADLE_OK;
   uint64_t turn = ++gate->turns;
-  pthread_mutex_lock(&gate->lock);
-  bool stops = gate->closing > 0;
-  pthread_mutex_unlock(&gate->lock);
   *go_p = true;
-  treadle_board_signal(gate->board, counter_of(turn), 2 * turn + stops);
+  treadle_board_signal(gate->board, counter_of(turn), 2 * turn + !mine->goes);
   for (int i = 0; i < gate->count; i++) {
     TRY(treadle_board_wait(gate->board, gate->ranks[i], counter_of(turn), 2 * turn, "begin of a step"));
     if (treadle_board_value(gate->board, gate->ranks[i], counter_of(turn)) != 2 * turn) *go_p = false;
@@ -136,7 +161,7 @@ out:
   return status;
 }
 
-/* Has another rank gone on to the next turn? */
+/* Has another rank begun the next turn? */
 static bool others_go_on(const treadle_gate *gate) {
   uint64_t turn = gate->turns + 1;
   for (int i = 0; i < gate->count; i++)
@@ -144,27 +169,37 @@ static bool others_go_on(const treadle_gate *gate) {
   return false;
 }
 
-/* A rank stops. Until this one has, too, or all go on. */
-static treadle_status stop(treadle_gate *gate, uint64_t closings) {
-  treadle_status status = TREADLE_OK;
+/* Under the lock: was the gate closed, and is it open again? A rank that went, and stopped for others, will be closed, too. */
+static bool is_ready(const treadle_gate *gate, const word *mine) {
+  bool was_closed = gate->closings != mine->closings || (!mine->goes && !gate->closing);
+  return gate->is_open && was_closed;
+}
+
+/* A rank does not go. No turn is begun before there is hope for it; but who has begun one gets an answer at once. */
+static treadle_status stop(treadle_gate *gate, const word *mine) {
+  treadle_status status;
   pthread_mutex_lock(&gate->lock);
   gate->is_stepping = gate->is_held = false;
   pthread_cond_broadcast(&gate->changed);
-  while (status == TREADLE_OK && gate->closings == closings && !others_go_on(gate))
+  status = check_gone(gate);
+  while (status == TREADLE_OK && !is_ready(gate, mine) && !others_go_on(gate)) {
     status = wait_a_while(gate);
+    if (status == TREADLE_OK) status = check_gone(gate);
+  }
   pthread_mutex_unlock(&gate->lock);
   return status;
 }
 
 treadle_status treadle_gate_enter(treadle_gate *gate) {
   treadle_status status;
-  for (bool go = false;;) {
-    TRY(hold(gate));
-    uint64_t closings = gate->closings; /* nobody closes it now */
-    if (!gate->board) break;
-    TRY(agree(gate, &go));
+  word mine;
+  bool go;
+  if (!gate->board) return enter_alone(gate);
+  for (;;) {
+    TRY(choose(gate, &mine));
+    TRY(agree(gate, &mine, &go));
     if (go) break;
-    TRY(stop(gate, closings));
+    TRY(stop(gate, &mine));
   }
 out:
   return status;

@@ -5,8 +5,8 @@
  *   closed   whoever enters waits until it is open again
  *
  * Several ranks compute a step together, and so stop between the same two steps. Each says, before a step, whether its gate is to be
- * closed, and all of them go on only if nobody's is. So a call of several ranks holds the gate open between steps, too. A rank that
- * stopped for another one waits until its own gate was closed, or until the others go on. The thread of the steps may close the gate
+ * closed, or is, and all of them go on only if nobody's is. So a call of several ranks holds the gate open between steps, too. A rank that
+ * stopped for another one waits until its own gate was closed, or until another one asks again. The thread of the steps may close the gate
  * itself between two steps (in a callback); its caller sees to it that all ranks do.
  *
  *   thread of the steps:   begin, (enter, step, leave), (enter, step, leave), ..., end

@@ -116,7 +116,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sample.spec.index = k;
     }
   TRY(treadle_sampler_create(e->transformer->vocabulary, &g->sampler));
-  TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk, e->seed));
+  TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk));
 out:
   return status;
 }
@@ -296,7 +296,8 @@ out:
 /* The weights go away. */
 static void restart(void *context) {
   generating *g = context;
-  treadle_schedule_restart(&g->schedule, ++g->engine->seed);
+  treadle_schedule_restart(&g->schedule);
+  g->engine->seed++;
 }
 
 static treadle_status watch(generating *g) {
@@ -318,6 +319,7 @@ static treadle_status make_step(generating *g) {
   treadle_status status;
   TRY(treadle_gate_enter(&g->engine->gate));
   g->version = g->engine->version;
+  g->schedule.seed = g->engine->seed;
   TRY(begin_jobs(g));
   TRY(treadle_schedule_step(&g->schedule, &step));
   TRY(treadle_pass_run(g->engine->pass, &step));
@@ -369,7 +371,7 @@ out:
   g.figures.prefix_hit_tokens = g.schedule.hit_tokens;
   while (g.schedule.running_count)
     treadle_schedule_end(&g.schedule, g.schedule.running[g.schedule.running_count - 1]);
-  if (status) engine->seed++; /* what the cache has of a step that failed is nobody's */
+  if (status) treadle_engine_forget(engine); /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
     treadle_text_stream_destroy(g.jobs[i].stream);

@@ -47,9 +47,11 @@ treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_
                                      size_t kv_bytes) {
   treadle_status status;
   TRY(treadle_pass_bind(engine->pass, windows));
+  pthread_mutex_lock(&engine->gate.lock);
   engine->kv_bytes = kv_bytes;
   engine->counted = false;
   engine->seed++;
+  pthread_mutex_unlock(&engine->gate.lock);
 out:
   return status;
 }

@@ -5,8 +5,8 @@
 #include <string.h>
 
 treadle_status treadle_schedule_init(treadle_schedule *s, treadle_cache *cache, int32_t batch,
-                                     int64_t chunk, uint64_t seed) {
-  *s = (treadle_schedule){.cache = cache, .batch = batch, .chunk = chunk, .seed = seed};
+                                     int64_t chunk) {
+  *s = (treadle_schedule){.cache = cache, .batch = batch, .chunk = chunk};
   s->running = treadle_alloc_array((size_t)batch + 1, sizeof *s->running);
   s->stepping = treadle_alloc_array((size_t)batch + 1, sizeof *s->stepping);
   s->stretches = treadle_alloc_array((size_t)batch + 1, sizeof *s->stretches);
@@ -70,10 +70,9 @@ static void preempt(treadle_schedule *s) {
   s->preemptions++;
 }
 
-void treadle_schedule_restart(treadle_schedule *s, uint64_t seed) {
+void treadle_schedule_restart(treadle_schedule *s) {
   while (s->running_count) wait_again(s);
   for (treadle_sequence *q = s->first; q; q = q->next) q->hashes.count = 0;
-  s->seed = seed;
 }
 
 /* The hash of full block number `block` of a sequence. */
