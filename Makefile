@@ -2,6 +2,7 @@
 #
 #   make            build/treadle and the libraries
 #   make demo       a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
+#   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
 #   make test       all tests              make bench      the measurements of docs/speed.md
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
@@ -9,7 +10,7 @@
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-generate test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -19,7 +20,7 @@ NIGHTLY_PAIRS ?= 100000
 NIGHTLY_SANITIZED ?= 10000
 NIGHTLY_SEED ?= 1000001
 CMAKE_FLAGS ?=
-export MODEL TRAIN INFER RANKS JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIGHTLY_SANITIZED NIGHTLY_SEED
+export MODEL DATA TRAIN INFER RANKS JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIGHTLY_SANITIZED NIGHTLY_SEED
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
@@ -39,6 +40,9 @@ configure: deps
 
 demo: all
 	tools/demo
+
+demo-generate: all
+	tools/demo-generate
 
 test: all
 	$(CTEST) --test-dir build

@@ -937,7 +937,8 @@ typedef struct treadle_engine_info {
   size_t struct_size;
   treadle_dtype dtype; /* in which it computes */
   bool exact;
-  const char *kernels; /* that most products use; lives as long as the program */
+  const char
+      *kernels; /* that products of this rank use: "amx", or "amx, avx512"; lives as long as the engine */
   int32_t threads;
   int64_t vocabulary, max_len;
   size_t work_bytes;   /* activations */
@@ -989,6 +990,11 @@ typedef struct treadle_generate_options {
   void *context;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  bool talks; /* a prompt is a message of the user: a chat of one message */
+  /* Called for each new token, as it comes, on the ranks that compute it: what it adds to the text of a sample, [bytes], whole characters
+   * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
+   * text is held back. It lives until the call returns. NULL: nobody. */
+  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
 } treadle_generate_options;
 
 typedef struct treadle_generate_figures {

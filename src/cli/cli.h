@@ -17,7 +17,7 @@ struct json_t; /* jansson.h */
 
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
 
-enum { TREADLE_MAX_SETTINGS = 2 };
+enum { TREADLE_MAX_SETTINGS = 2, TREADLE_MAX_STOPS = 64 };
 
 /* What --check asks for. */
 typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;
@@ -52,7 +52,8 @@ typedef struct treadle_arguments {
       *frequency_penalty;                                             /* numbers */
   int64_t top_k, new_tokens, min_new_tokens, samples, seed, logprobs; /* -1: not given */
   int64_t logprobs_of;                                                /* 0: raw, 1: scaled */
-  const char *stop_ids;
+  const char *stops[TREADLE_MAX_STOPS], *stop_ids;
+  int64_t stop_count;
   bool ignore_eos;
   int64_t exact;                                                    /* 0: on, 1: off */
   int64_t prefix_cache;                                             /* 0: on, 1: off */

@@ -1,7 +1,7 @@
 #include "cli/engine_job.h"
 
-#include "base/alloc.h"
 #include "cli/engine_train.h"
+#include "cli/json_lines.h"
 #include "cli/open_text.h"
 #include "treadle_tools.h"
 
@@ -14,28 +14,11 @@
 enum { PAGE = 2 << 20 };
 
 treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path) {
-  FILE *file = fopen(path, "re");
-  size_t room = 0;
-  treadle_status status = TREADLE_OK;
-  if (!file) return treadle_fail(TREADLE_REFUSED, "%s: %s", path, strerror(errno));
-  for (;;) {
-    if (job->line_bytes == room) {
-      room = room ? 2 * room : 1 << 16;
-      char *more = treadle_realloc(job->lines, room);
-      if (!more) {
-        status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %zu bytes", path, room);
-        goto out;
-      }
-      job->lines = more;
-    }
-    size_t got = fread(job->lines + job->line_bytes, 1, room - job->line_bytes, file);
-    if (!got) break;
-    job->line_bytes += got;
-  }
-  if (ferror(file)) status = treadle_fail(TREADLE_REFUSED, "%s: cannot be read: %s", path, strerror(errno));
-out:
-  fclose(file);
-  return status;
+  treadle_json_lines lines = {0};
+  treadle_status status = treadle_json_lines_open(&lines, path);
+  job->lines = lines.text;
+  job->line_bytes = lines.bytes;
+  return treadle_engine_job_input(status);
 }
 
 /* ---- Texts ------------------------------------------------------------------------------------------ */
@@ -50,14 +33,13 @@ static void say(const treadle_engine_job *job, const char *what) {
     fprintf(stderr, "treadle %s: %s: %s\n", job->session.command, what, treadle_error_message());
 }
 
-static bool mentions(const char *lines, size_t bytes, const char *key) {
-  return memmem(lines, bytes, key, strlen(key)) != NULL;
+static bool mentions(const treadle_engine_job *job, const char *key) {
+  return memmem(job->lines, job->line_bytes, key, strlen(key)) != NULL;
 }
 
-treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *a,
-                                       const char *lines, size_t bytes) {
-  bool messages = a->chat || mentions(lines, bytes, "\"messages\"");
-  bool texts = messages || mentions(lines, bytes, "\"prompt\"") || mentions(lines, bytes, "\"text\"");
+treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *a) {
+  bool messages = a->chat || mentions(job, "\"messages\"");
+  bool texts = messages || mentions(job, "\"prompt\"") || mentions(job, "\"text\"");
   treadle_status status = treadle_open_tokenizer(a, &job->tokenizer);
   if (status && (a->tokenizer || a->prompt || status == TREADLE_NO_MEMORY)) return status;
   if (status && (texts || has_file(a->model, "tokenizer.json"))) say(job, "no tokenizer");
@@ -111,17 +93,28 @@ out:
 
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *a) {
   bool first = job->session.rank == 0;
-  job->prints = first && !a->out && !a->json;
+  job->streams = first && a->prompt && !a->out && !a->json;
+  job->prints = first && !a->out && !a->json && !job->streams;
+  job->texts.shows = isatty(STDOUT_FILENO);
   job->collects = first && a->out != NULL;
   return job->collects ? treadle_output_ask(a->out) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes) {
   treadle_engine_job *job = context;
+  if (job->streams) return treadle_sample_stream_next(&job->texts);
   if (job->prints && fwrite(line, 1, bytes, stdout) != bytes)
     return treadle_fail(TREADLE_SYSTEM, "an answer cannot be written: %s", strerror(errno));
   if (job->collects) treadle_builder_add(&job->answers, "%s", line);
   return job->answers.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers") : TREADLE_OK;
+}
+
+treadle_status treadle_engine_job_token(void *context, int64_t request, int64_t sample, const char *text,
+                                        size_t bytes) {
+  treadle_engine_job *job = context;
+  (void)request;
+  job->tokens++;
+  return job->streams ? treadle_sample_stream_put(&job->texts, sample, text, bytes) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *a) {
@@ -133,13 +126,14 @@ int treadle_engine_job_end(treadle_engine_job *job, treadle_status status) {
   if (status && !job->session.said) treadle_session_abandon(&job->session, status);
   treadle_builder_release(&job->answers);
   treadle_engine_train_close(job);
+  treadle_sample_stream_release(&job->texts);
   treadle_engine_destroy(job->engine);
   treadle_layout_destroy(job->layout);
   treadle_model_close(job->model);
   treadle_chat_close(job->chat);
   treadle_tokenizer_close(job->tokenizer);
   free(job->window);
-  treadle_free(job->lines);
+  free(job->lines);
   int exit_status = treadle_finish_output(job->session.command, treadle_exit_status(status));
   treadle_session_end(&job->session);
   return exit_status;

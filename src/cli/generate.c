@@ -1,72 +1,13 @@
-/* treadle generate: requests to answers. Options of sampling become a JSON object, which the lines of the requests begin with. */
+/* treadle generate: requests to answers, or the text of one prompt as it comes. */
 #include "cli/engine_job.h"
 #include "cli/json_out.h"
+#include "cli/request_options.h"
 
+#include "base/clock.h"
 #include "base/dtype.h"
-#include "base/text.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-/* ---- Options to JSON ------------------------------------------------------------------------------- */
-
-static void add_number(treadle_builder *to, const char *name, const char *number) {
-  if (number) treadle_builder_add(to, "%s\"%s\": %s", to->text[1] ? ", " : "", name, number);
-}
-
-static void add_count(treadle_builder *to, const char *name, int64_t count) {
-  char number[32];
-  snprintf(number, sizeof number, "%lld", (long long)count);
-  add_number(to, name, count >= 0 ? number : NULL);
-}
-
-static treadle_status write_sampling(const treadle_arguments *a, treadle_builder *to) {
-  treadle_builder_add(to, "{");
-  if (to->failed) goto out;
-  add_number(to, "temperature", a->temperature);
-  add_number(to, "top_p", a->top_p);
-  add_number(to, "min_p", a->min_p);
-  add_number(to, "repetition_penalty", a->repetition_penalty);
-  add_number(to, "presence_penalty", a->presence_penalty);
-  add_number(to, "frequency_penalty", a->frequency_penalty);
-  add_count(to, "top_k", a->top_k);
-  add_count(to, "max_tokens", a->new_tokens);
-  add_count(to, "min_tokens", a->min_new_tokens);
-  add_count(to, "n", a->samples);
-  add_count(to, "logprobs", a->logprobs);
-  add_number(to, "ignore_eos", a->ignore_eos ? "true" : NULL);
-  if (a->stop_ids)
-    treadle_builder_add(to, "%s\"stop_token_ids\": [%s]", to->text[1] ? ", " : "", a->stop_ids);
-  treadle_builder_add(to, "}");
-out:
-  return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the options") : TREADLE_OK;
-}
-
-/* A text as JSON has it. */
-static void add_text(treadle_builder *to, const char *text) {
-  treadle_builder_add(to, "\"");
-  for (; *text; text++)
-    if ((unsigned char)*text < 0x20 || *text == '"' || *text == '\\')
-      treadle_builder_add(to, "\\u%04x", (unsigned)(unsigned char)*text);
-    else
-      treadle_builder_add(to, "%c", *text);
-  treadle_builder_add(to, "\"");
-}
-
-/* --prompt or --prompt-ids as a line. */
-static treadle_status write_prompt(const treadle_arguments *a, treadle_builder *to) {
-  if (!!a->prompt + !!a->prompt_ids + !!a->file != 1)
-    return treadle_fail(TREADLE_REFUSED, "give one of --prompt, --prompt-ids and --file");
-  if (a->chat && !a->prompt)
-    return treadle_fail(TREADLE_REFUSED, "--chat goes with --prompt; lines have messages");
-  if (a->prompt_ids) treadle_builder_add(to, "{\"prompt_token_ids\": [%s]}\n", a->prompt_ids);
-  if (a->prompt) {
-    treadle_builder_add(to, "%s",
-                        a->chat ? "{\"messages\": [{\"role\": \"user\", \"content\": " : "{\"prompt\": ");
-    add_text(to, a->prompt);
-    treadle_builder_add(to, "%s\n", a->chat ? "}]}" : "}");
-  }
-  return to->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the prompt") : TREADLE_OK;
-}
 
 /* ---- Figures ----------------------------------------------------------------------------------------- */
 
@@ -78,8 +19,9 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   if (treadle_engine_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
-    fprintf(stderr, "%lld samples, %lld new tokens, %.1f tokens/s, digest %s\n", (long long)f->samples,
-            (long long)f->new_tokens, rate, digest);
+    fprintf(stderr, "%lld sample%s, %lld new token%s, %.1f tokens/s, digest %s\n", (long long)f->samples,
+            f->samples == 1 ? "" : "s", (long long)f->new_tokens, f->new_tokens == 1 ? "" : "s", rate,
+            digest);
     return;
   }
   treadle_json_out out = {.file = stdout};
@@ -108,17 +50,41 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   treadle_json_out_close(&out, '}');
 }
 
+/* "samples 3 of 64, 4120 tokens, 412 tokens/s" */
+static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
+  const treadle_engine_job *job = context;
+  double seconds = treadle_clock_seconds() - job->begin;
+  treadle_progress("%s %lld of %lld, %lld tokens, %.0f tokens/s", doing, (long long)done, (long long)total,
+                   (long long)job->tokens, seconds > 0 ? (double)job->tokens / seconds : 0);
+  return true;
+}
+
+/* Texts are generated where an engine for that would: layouts for training are scored in. */
+static treadle_status check_layout(const treadle_arguments *a) {
+  static const char *const others[] = {"hf", "megatron"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    size_t length = strlen(others[i]);
+    if (!a->layout || strncmp(a->layout, others[i], length) != 0) continue;
+    if (a->layout[length] == ':' || !a->layout[length])
+      return treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': generate takes layouts of vllm and sglang; --train takes this one, and "
+                          "score does",
+                          a->layout);
+  }
+  return TREADLE_OK;
+}
+
 /* What is there before the engine is: options, input, and whether the output can be written. */
 static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
-                              treadle_generate_options *options, treadle_builder *prompt,
-                              treadle_builder *sampling) {
+                              treadle_generate_options *options, char **sampling_p) {
   treadle_status status;
-  TRY(write_prompt(a, prompt));
-  TRY(write_sampling(a, sampling));
-  options->sampling = sampling->text;
+  TRY(check_layout(a));
+  TRY(treadle_write_prompt(a, &job->lines));
+  if (job->lines) job->line_bytes = strlen(job->lines);
+  TRY(treadle_write_sampling(a, sampling_p));
+  options->sampling = *sampling_p;
   if (a->file) TRY(treadle_engine_job_read(job, a->file));
-  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a, a->file ? job->lines : prompt->text,
-                                                       a->file ? job->line_bytes : prompt->length)));
+  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
   TRY(treadle_engine_job_write(job, a));
@@ -134,23 +100,24 @@ int treadle_command_generate(const treadle_arguments *a) {
                                       .scaled = a->logprobs_of == 1,
                                       .answer = treadle_engine_job_answer,
                                       .context = &job,
-                                      .watch = treadle_progress_watch};
+                                      .watch_context = &job,
+                                      .talks = a->chat};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_builder sampling = {0}, prompt = {0};
+  char *sampling = NULL;
   treadle_session *session = &job.session;
   treadle_status status;
   TRY(treadle_session_start_if_launched(session, "generate", 60));
-  if (session->rank > 0) options.watch = NULL;
-  TRY(treadle_session_agree(session, prepare(&job, a, &options, &prompt, &sampling)));
+  TRY(treadle_session_agree(session, prepare(&job, a, &options, &sampling)));
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
-  status = treadle_engine_generate(job.engine, a->file ? job.lines : prompt.text,
-                                   a->file ? job.line_bytes : prompt.length, &options, &figures);
+  if (session->rank == 0) options.text = treadle_engine_job_token;
+  if (session->rank == 0 && !job.streams) options.watch = watch;
+  job.begin = treadle_clock_seconds();
+  status = treadle_engine_generate(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();
   TRY(treadle_session_agree(session, status));
   TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));
   if (session->rank == 0) print(&job, a, &figures);
 out:
-  treadle_builder_release(&sampling);
-  treadle_builder_release(&prompt);
+  free(sampling);
   return treadle_engine_job_end(&job, status);
 }

@@ -102,19 +102,23 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_GENERATE,
         .words = "",
         .summary = "generate with the built-in engine",
-        .text = "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
-                "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
-                "names: max_tokens,\n"
-                "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
-                "frequency_penalty, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are checked\n"
-                "before the first runs.\n"
-                "\n"
-                "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
-                "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
-                "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
-                "chunks, the blocks or the threads.\n"
-                "\n"
-                "One rank computes, in a vllm or sglang layout (default: vllm:tp=1).",
+        .text =
+            "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
+            "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
+            "names: max_tokens,\n"
+            "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
+            "frequency_penalty, stop, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are\n"
+            "checked before the first runs.\n"
+            "\n"
+            "With --prompt the text is printed as it comes, unless --out or --json asks for more.\n"
+            "\n"
+            "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
+            "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
+            "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
+            "chunks, the blocks, the threads or the layout.\n"
+            "\n"
+            "The ranks are those of mpirun, else one, in a vllm or sglang layout (default: vllm:tp=1).\n"
+            "Ranks that tp, pp and ep leave over are replicas, which share the requests.",
         .examples =
             "  treadle generate --model DIR --prompt \"What is the capital of France?\" --chat "
             "--temperature 0\n"
@@ -219,17 +223,22 @@ static const treadle_command commands[] = {
         .name = "tokenize",
         .bit = TREADLE_IN_TOKENIZE,
         .words = "",
-        .summary = "turn texts into tokens, and tokens into texts",
+        .summary = "turn texts and chats into tokens, and tokens into texts",
         .text = "Reads the tokenizer of a model: tokenizer.json, else vocab.json with merges.txt, else a\n"
                 "*.bin of llama2.c. It prints the text and, for each token, its id and the text that\n"
                 "the tokenizer has for it.\n"
                 "\n"
-                "With --json it prints a line with text and token_ids. Each line of --file has either\n"
-                "text or token_ids. Nothing is printed before all lines were found good.\n"
+                "With --json it prints a line with text and token_ids. Each line of --file has text,\n"
+                "messages or token_ids. Nothing is printed before all lines were found good.\n"
+                "\n"
+                "Messages are a chat: the model's chat template makes the text that treadle generate\n"
+                "gives the model, with the place for an answer behind them. With --chat a text is a\n"
+                "message of the user.\n"
                 "\n"
                 "With --special off no special tokens are put around a text, and those among ids are\n"
                 "left out of the text. Special tokens that a text spells out are found in either case.",
         .examples = "  treadle tokenize --model DIR --text 'Once upon a time'\n"
+                    "  treadle tokenize --model DIR --text 'What is the capital of France?' --chat\n"
                     "  treadle tokenize --tokenizer DIR/tokenizer.json --ids 1,2,3 --special off\n"
                     "  treadle tokenize --model DIR --file texts.jsonl --json\n",
         .run = treadle_command_tokenize,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_type { FLAG, TEXT, SIZE, COUNT, SECONDS, WORD } option_type;
+typedef enum option_type { FLAG, TEXT, TEXTS, SIZE, COUNT, SECONDS, WORD } option_type;
 
 typedef struct option_row {
   const char *name;  /* without the dashes */
@@ -74,7 +74,7 @@ static const option_row rows[] = {
   {"check", "", "compare with the logprobs of each line, bit for bit", WORD, AT(check), TREADLE_IN_SCORE, 0, 0, {"off", "on", NULL}, "on", 0},
   {"file", "IN.jsonl", "lines of JSON: requests, texts to score, texts or tokens", TEXT, AT(file), ENGINES | TREADLE_IN_TOKENIZE, TREADLE_IN_SCORE, 0, {0}, NULL, 0},
   {"prompt", "TEXT", "one prompt", TEXT, AT(prompt), GENERATE, 0, 0, {0}, NULL, 0},
-  {"chat", "", "the prompt is a message of the user, to a model with a chat template", FLAG, AT(chat), GENERATE, 0, 0, {0}, NULL, 0},
+  {"chat", "", "texts are messages of the user, to a model with a chat template", FLAG, AT(chat), GENERATE | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
   {"top", "K", "the K largest log-probabilities of each token, too", COUNT, AT(top), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 20},
@@ -88,6 +88,7 @@ static const option_row rows[] = {
   {"repetition-penalty", "R", "logits of tokens that are there already: divided by R, or times R if below 0 (default: 1)", TEXT, AT(repetition_penalty), GENERATE, 0, 0, {0}, NULL, 0},
   {"presence-penalty", "R", "taken off logits of tokens that were generated (default: 0)", TEXT, AT(presence_penalty), GENERATE, 0, 0, {0}, NULL, 0},
   {"frequency-penalty", "R", "the same for each time that they were (default: 0)", TEXT, AT(frequency_penalty), GENERATE, 0, 0, {0}, NULL, 0},
+  {"stop", "TEXT", "a text that ends a sample, and is not part of it; may be given several times", TEXTS, AT(stops), GENERATE, 0, 0, {0}, NULL, 0},
   {"stop-ids", "1,2,...", "tokens that end a sample", TEXT, AT(stop_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"ignore-eos", "", "end tokens do not end a sample", FLAG, AT(ignore_eos), GENERATE, 0, 0, {0}, NULL, 0},
   {"n", "N", "samples of each prompt (default: 1)", COUNT, AT(samples), GENERATE, 0, 1, {0}, NULL, 0},
@@ -205,6 +206,17 @@ static treadle_status set_word(const option_row *row, const char *text, int64_t 
   return treadle_fail(TREADLE_REFUSED, "--%s has no value '%s'; it is one of: %s", row->name, text, words);
 }
 
+/* One more of an option that may be given several times. */
+static treadle_status add_text(const option_row *row, const char *text, const char **texts,
+                               int64_t *count_p) {
+  if (!*text)
+    return treadle_fail(TREADLE_REFUSED, "--%s is empty; it needs a value: %s", row->name, row->value);
+  if (*count_p == TREADLE_MAX_STOPS)
+    return treadle_fail(TREADLE_REFUSED, "--%s is given more than %d times", row->name, TREADLE_MAX_STOPS);
+  texts[(*count_p)++] = text;
+  return TREADLE_OK;
+}
+
 static treadle_status set_value(const option_row *row, const char *text, treadle_arguments *arguments) {
   void *field = (char *)arguments + row->at;
   switch (row->type) {
@@ -214,6 +226,7 @@ static treadle_status set_value(const option_row *row, const char *text, treadle
       return treadle_fail(TREADLE_REFUSED, "--%s is empty; it needs a value: %s", row->name, row->value);
     *(const char **)field = text;
     return TREADLE_OK;
+  case TEXTS: return add_text(row, text, field, &arguments->stop_count);
   case SIZE: return set_size(row, text, field);
   case COUNT: return set_count(row, text, field);
   case SECONDS: return set_seconds(row, text, field);
@@ -234,7 +247,8 @@ static treadle_status parse_option(const treadle_command *command, int count, ch
 
   const option_row *row = find_row(command, name);
   if (!row) return refuse_unknown(command, name);
-  if (given[row - rows]) return treadle_fail(TREADLE_REFUSED, "--%s is given twice", name);
+  if (given[row - rows] && row->type != TEXTS)
+    return treadle_fail(TREADLE_REFUSED, "--%s is given twice", name);
   given[row - rows] = true;
 
   bool wants_value = row->type != FLAG && !row->bare;

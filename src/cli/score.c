@@ -1,23 +1,24 @@
 /* treadle score: log-probabilities of texts. */
 #include "cli/engine_job.h"
 #include "cli/json_out.h"
+#include "cli/request_options.h"
 
 #include "base/dtype.h"
 #include "treadle_tools.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static treadle_status read_temperature(const treadle_arguments *a, float *temperature_p) {
-  char *end;
-  *temperature_p = 1;
-  if (!a->temperature) return TREADLE_OK;
-  *temperature_p = strtof(a->temperature, &end);
-  if (*end || end == a->temperature || !(*temperature_p > 0) || !isfinite(*temperature_p))
-    return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number above 0",
+  double number = 1;
+  treadle_status status = TREADLE_OK;
+  if (a->temperature) TRY(treadle_read_number("--temperature", a->temperature, &number));
+  *temperature_p = (float)number;
+  if (!(*temperature_p > 0) || !isfinite(*temperature_p))
+    return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number of fp32 above 0",
                         a->temperature);
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static void print(const treadle_engine_job *job, const treadle_arguments *a,
@@ -28,8 +29,9 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   if (treadle_engine_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
-    fprintf(stderr, "%lld texts, %lld tokens, perplexity %.4f, %.0f tokens/s, digest %s\n",
-            (long long)f->texts, (long long)f->tokens, perplexity, (double)f->tokens / f->seconds, digest);
+    fprintf(stderr, "%lld text%s, %lld token%s, perplexity %.4f, %.0f tokens/s, digest %s\n",
+            (long long)f->texts, f->texts == 1 ? "" : "s", (long long)f->tokens, f->tokens == 1 ? "" : "s",
+            perplexity, (double)f->tokens / f->seconds, digest);
     if (a->check)
       fprintf(stderr, "checked %lld log-probabilities: %lld differ\n", (long long)f->checked,
               (long long)f->different);
@@ -61,7 +63,7 @@ static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *
   if (a->logits && a->out && strcmp(a->logits, a->out) == 0)
     return treadle_fail(TREADLE_REFUSED, "--logits and --out are the same file: %s", a->out);
   TRY(treadle_engine_job_read(job, a->file));
-  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a, job->lines, job->line_bytes)));
+  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
   TRY(treadle_engine_job_write(job, a));

@@ -1,16 +1,19 @@
-/* treadle tokenize: texts to tokens, and tokens to texts. What is printed is kept until all input was good. */
+/* treadle tokenize: texts and chats to tokens, and tokens to texts. What is printed is kept until all input was good. */
 #include "cli/cli.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
+#include "cli/open_text.h"
+#include "cli/request_options.h"
 
-#include "base/text.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct tokenizing {
+  const treadle_arguments *arguments;
   const treadle_tokenizer *tokenizer;
+  treadle_chat *chat; /* NULL: not yet opened */
   FILE *out;
   bool json, special;
   bool begun; /* something was printed */
@@ -77,14 +80,43 @@ static treadle_status print(tokenizing *t, const char *text, size_t bytes, const
 
 /* ---- One text, one list of ids ---- */
 
-static treadle_status tokenize_text(tokenizing *t, const char *text, size_t bytes) {
+static treadle_status encode(tokenizing *t, const char *text, size_t bytes, bool special) {
   treadle_status status;
   int32_t *ids = NULL;
   size_t count;
-  TRY(treadle_tokenizer_encode(t->tokenizer, text, bytes, t->special, &ids, &count));
+  TRY(treadle_tokenizer_encode(t->tokenizer, text, bytes, special, &ids, &count));
   TRY(print(t, text, bytes, ids, count));
 out:
   free(ids);
+  return status;
+}
+
+/* What the template makes of messages has its special tokens in it. */
+static treadle_status tokenize_chat(tokenizing *t, const json_t *messages, bool answers) {
+  const treadle_chat_options options = {.struct_size = sizeof options,
+                                        .variables = answers ? "{\"add_generation_prompt\": true}" : NULL};
+  char *json = json_dumps(messages, JSON_COMPACT), *text = NULL;
+  size_t bytes;
+  treadle_status status;
+  if (!json) return treadle_fail(TREADLE_NO_MEMORY, "no memory for messages");
+  if (!t->chat) TRY(treadle_open_chat(t->arguments, &t->chat));
+  TRY(treadle_chat_render(t->chat, json, &options, &text, &bytes));
+  TRY(encode(t, text, bytes, false));
+out:
+  free(json);
+  free(text);
+  return status;
+}
+
+/* With --chat it is a message of the user. */
+static treadle_status tokenize_text(tokenizing *t, const char *text, size_t bytes) {
+  if (!t->arguments->chat) return encode(t, text, bytes, t->special);
+  json_t *content = json_stringn(text, bytes);
+  if (!content) return treadle_fail(TREADLE_REFUSED, "the text is not UTF-8, or there is no memory for it");
+  json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", content);
+  treadle_status status = messages ? tokenize_chat(t, messages, true)
+                                   : treadle_fail(TREADLE_NO_MEMORY, "no memory for messages");
+  json_decref(messages);
   return status;
 }
 
@@ -99,24 +131,11 @@ out:
   return status;
 }
 
-/* "1,2,3" */
 static treadle_status show_listed(tokenizing *t, const char *list) {
-  treadle_status status = TREADLE_OK;
-  size_t count = 0, room = strlen(list) + 1;
-  int32_t *ids = calloc(room, sizeof *ids);
-  if (!ids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu ids", room);
-  for (const char *at = list;; at++) {
-    char one[24] = "";
-    size_t length = strcspn(at, ",");
-    int64_t id;
-    snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
-    if (length >= sizeof one || !treadle_text_to_int64(one, &id) || id < 0 || id > INT32_MAX)
-      TRY(treadle_fail(TREADLE_REFUSED, "--ids: '%s' is no id: a whole number from 0 to %d", one,
-                       INT32_MAX));
-    ids[count++] = (int32_t)id;
-    at += length;
-    if (!*at) break;
-  }
+  int32_t *ids = NULL;
+  size_t count;
+  treadle_status status;
+  TRY(treadle_read_ids("--ids", list, &ids, &count));
   TRY(show_ids(t, ids, count));
 out:
   free(ids);
@@ -144,17 +163,33 @@ out:
   return status;
 }
 
-/* A line has `text` or `token_ids`. */
+static treadle_status tokenize_messages(tokenizing *t, const json_t *messages, const json_t *answers) {
+  if (!json_is_array(messages) || json_array_size(messages) == 0)
+    return treadle_fail(TREADLE_REFUSED, "messages must be a list with at least one message");
+  if (answers && !json_is_boolean(answers))
+    return treadle_fail(TREADLE_REFUSED, "add_generation_prompt must be true or false");
+  return tokenize_chat(t, messages, !json_is_false(answers));
+}
+
+/* A line has `text`, `messages` or `token_ids`. */
 static treadle_status tokenize_line(tokenizing *t, const json_t *object) {
-  const json_t *text = json_object_get(object, "text"), *ids = json_object_get(object, "token_ids");
-  if (!text == !ids) return treadle_fail(TREADLE_REFUSED, "needs either text or token_ids");
+  const json_t *text = json_object_get(object, "text"), *ids = json_object_get(object, "token_ids"),
+               *messages = json_object_get(object, "messages"),
+               *answers = json_object_get(object, "add_generation_prompt");
+  if (!!text + !!ids + !!messages != 1)
+    return treadle_fail(TREADLE_REFUSED, "needs either text, messages or token_ids");
+  if (answers && !messages)
+    return treadle_fail(TREADLE_REFUSED, "add_generation_prompt goes with messages");
+  if (ids && t->arguments->chat)
+    return treadle_fail(TREADLE_REFUSED, "--chat takes text and messages, not token_ids");
   if (ids) return show_json_ids(t, ids);
+  if (messages) return tokenize_messages(t, messages, answers);
   if (!json_is_string(text)) return treadle_fail(TREADLE_REFUSED, "text is not a text");
   return tokenize_text(t, json_string_value(text), json_string_length(text));
 }
 
 static treadle_status tokenize_file(tokenizing *t, const char *path) {
-  static const char *const keys[] = {"text", "token_ids", NULL};
+  static const char *const keys[] = {"text", "messages", "token_ids", "add_generation_prompt", NULL};
   treadle_json_lines lines = {0};
   json_t *object = NULL;
   treadle_status status;
@@ -182,6 +217,8 @@ static treadle_status check_arguments(const treadle_arguments *arguments) {
     return treadle_fail(TREADLE_REFUSED, "--model DIR or --tokenizer FILE is missing");
   if (inputs == 0) return treadle_fail(TREADLE_REFUSED, "--text, --ids or --file is missing");
   if (inputs > 1) return treadle_fail(TREADLE_REFUSED, "only one of --text, --ids and --file can be given");
+  if (arguments->chat && arguments->ids)
+    return treadle_fail(TREADLE_REFUSED, "--chat goes with --text and --file, not with --ids");
   return TREADLE_OK;
 }
 
@@ -196,9 +233,9 @@ int treadle_command_tokenize(const treadle_arguments *arguments) {
   treadle_tokenizer *tokenizer = NULL;
   char *kept = NULL;
   size_t bytes = 0;
-  tokenizing t = {.json = arguments->json, .special = arguments->special == 0};
+  tokenizing t = {.arguments = arguments, .json = arguments->json, .special = arguments->special == 0};
   TRY(check_arguments(arguments));
-  TRY(treadle_tokenizer_open(arguments->tokenizer ? arguments->tokenizer : arguments->model, &tokenizer));
+  TRY(treadle_open_tokenizer(arguments, &tokenizer));
   t.tokenizer = tokenizer;
   t.out = open_memstream(&kept, &bytes);
   if (!t.out) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the output"));
@@ -207,6 +244,7 @@ int treadle_command_tokenize(const treadle_arguments *arguments) {
   if (!status) fwrite(kept, 1, bytes, stdout);
 out:;
   int exit_status = status ? treadle_report_refusal("tokenize", status) : TREADLE_EXIT_OK;
+  treadle_chat_close(t.chat);
   treadle_tokenizer_close(tokenizer);
   free(kept);
   return treadle_finish_output("tokenize", exit_status);

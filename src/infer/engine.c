@@ -57,8 +57,8 @@ static treadle_status count_blocks(treadle_engine *e) {
   if (e->group) TRY(treadle_engine_least(e, &blocks));
   if (!blocks)
     return treadle_fail(TREADLE_REFUSED,
-                        "a KV cache of %zu bytes is less than one block of %d tokens, which has %zu bytes",
-                        bytes, old.block_tokens, each);
+                        "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
+                        old.block_tokens, each);
   if (old.count == (int32_t)blocks) goto out;
   treadle_cache_release(&e->cache);
   TRY(treadle_cache_init(&e->cache, (int32_t)blocks, old.block_tokens, old.shares));
@@ -121,7 +121,7 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   status = fill(e, &o);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
-  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e));
+  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
   TRY(make_cache(e, &o));
   *engine_p = e;
   e = NULL;
@@ -195,6 +195,7 @@ treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *w
                                       : UNCOUNTED + 1,
          least = mine;
   pthread_mutex_unlock(&engine->gate.lock);
+  TRY(treadle_engine_check_ranks(engine, what));
   if (engine->group) TRY(treadle_engine_least(engine, &least));
   if (least == WITHOUT)
     return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
@@ -228,7 +229,7 @@ treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_eng
   info.threads = engine->threads;
   info.vocabulary = engine->transformer->vocabulary;
   info.max_len = engine->most_tokens;
-  info.kernels = treadle_pass_kernels(engine->pass);
+  info.kernels = treadle_pass_kernels_used(engine->pass);
   info.work_bytes = treadle_pass_work_bytes(engine->pass);
   info.packed_bytes = treadle_pass_packed_bytes(engine->pass);
   info.kv_blocks = engine->cache.count;

@@ -38,6 +38,10 @@ void treadle_engine_forget(treadle_engine *engine);
 /* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
 treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
 
+/* treadle_engine_score behind the check of arguments and weights, which all ranks have made. */
+treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
+                                          size_t count, const treadle_score_options *options);
+
 /* ---- plug.c ---- */
 
 /* The weights are somewhere from now on, and the cache in `kv_bytes` bytes. No step is under way, and none will be before the gate is
@@ -56,8 +60,10 @@ treadle_status treadle_engine_check_text(const treadle_engine *engine, const tre
 /* Refuses layouts that the engine does not compute in, by name. */
 treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 
-/* Meets the other ranks of the group. Collective. */
-treadle_status treadle_engine_meet(treadle_engine *engine);
+/* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
+treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+/* TREADLE_PEER where a rank has failed in a call before. */
+treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 

@@ -11,8 +11,9 @@
 #include "infer/collect.h"
 #include "infer/request_text.h"
 #include "infer/requests.h"
-#include "infer/sample.h"
+#include "infer/sample_text.h"
 #include "infer/schedule.h"
+#include "infer/token_rows.h"
 #include "infer/uniform.h"
 #include "nn/rows.h"
 
@@ -22,7 +23,7 @@
 typedef struct job { /* a sample of a request */
   treadle_sequence sequence;
   treadle_sample sample;
-  treadle_text_stream *stream; /* NULL: there is no tokenizer */
+  treadle_sample_text text;
   const treadle_request *request;
   bool begun, ended;
 } job;
@@ -37,7 +38,7 @@ typedef struct generating {
   size_t job_count, added, answered;
   treadle_schedule schedule;
   uint64_t version; /* of the weights, in the last step */
-  treadle_sampler *sampler;
+  treadle_token_rows rows;
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
   int64_t wanted;
@@ -70,8 +71,11 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
-  const treadle_request_text_spec text = {
-      .what = g->options.what, .tokenizer = g->options.tokenizer, .chat = g->options.chat, .answers = true};
+  const treadle_request_text_spec text = {.what = g->options.what,
+                                          .tokenizer = g->options.tokenizer,
+                                          .chat = g->options.chat,
+                                          .answers = true,
+                                          .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
@@ -115,7 +119,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sequence.number = (int64_t)at;
       g->jobs[at].sample.spec.index = k;
     }
-  TRY(treadle_sampler_create(e->transformer->vocabulary, &g->sampler));
+  TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
   TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk));
 out:
   return status;
@@ -136,7 +140,7 @@ static treadle_status begin_job(generating *g, job *j) {
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
-  if (g->options.tokenizer) TRY(treadle_text_stream_create(g->options.tokenizer, false, &j->stream));
+  TRY(treadle_sample_text_init(&j->text, g->options.tokenizer));
   for (int64_t i = 0; i < r->input.token_count; i++)
     TRY(treadle_array_push(&j->sequence.tokens, r->input.tokens[i]));
   if (index == 0) g->figures.prompt_tokens += r->input.token_count;
@@ -161,8 +165,7 @@ out:
 }
 
 static void end_job(generating *g, job *j) {
-  treadle_text_stream_destroy(j->stream);
-  j->stream = NULL;
+  treadle_sample_text_release(&j->text);
   treadle_schedule_end(&g->schedule, &j->sequence);
   treadle_sequence_release(&j->sequence);
   j->ended = true;
@@ -170,40 +173,23 @@ static void end_job(generating *g, job *j) {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
-/* The text of a new token; at the end of a sample, what is left of it. */
-static treadle_status take_text(job *j, int32_t token) {
-  const char *text;
+static treadle_status tell(generating *g, job *j) {
   size_t bytes;
-  treadle_status status = TREADLE_OK;
-  if (!j->stream) return TREADLE_OK;
-  if (!j->sample.last_is_end) {
-    TRY(treadle_text_stream_put(j->stream, token, &text, &bytes));
-    TRY(treadle_sample_add_text(&j->sample, text, bytes));
-  }
-  if (!j->sample.finish || j->sample.stop_text >= 0) goto out;
-  TRY(treadle_text_stream_end(j->stream, &text, &bytes));
-  TRY(treadle_sample_add_text(&j->sample, text, bytes));
-out:
-  return status;
+  const char *text = treadle_sample_text_tell(&j->text, &j->sample, &bytes);
+  return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
-static treadle_status take_token(generating *g, job *j, const float *logits) {
-  const treadle_row_ops *ops = treadle_row_ops_choose();
+static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
   int64_t vocabulary = g->engine->transformer->vocabulary, tops = j->request->sampling.logprobs;
   treadle_token_logprob top[TREADLE_MOST_TOP_LOGPROBS];
-  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
-  float temperature = treadle_logprob_temperature(type, &j->request->sampling), largest;
-  int32_t token;
-  double sum;
+  float logprob = treadle_logprob(row->logits[row->token], row->temperature, row->lse);
   treadle_status status;
-  TRY(treadle_sample_choose(&j->sample, g->sampler, logits, &token));
-  ops->sum_exp(logits, vocabulary, temperature, &largest, &sum);
-  double lse = (double)largest + treadle_log(sum);
-  if (tops) tops = treadle_logprob_top(logits, vocabulary, temperature, lse, tops, top);
-  TRY(treadle_sample_take(&j->sample, token, treadle_logprob(logits[token], temperature, lse), top, tops));
-  TRY(treadle_array_push(&j->sequence.tokens, token));
+  if (tops) tops = treadle_logprob_top(row->logits, vocabulary, row->temperature, row->lse, tops, top);
+  TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
+  TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
-  TRY(take_text(j, token));
+  TRY(treadle_sample_text_take(&j->text, &j->sample));
+  if (g->options.text) TRY(tell(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -211,6 +197,7 @@ out:
 
 /* Who has all rows computed gets a token. */
 static treadle_status take_tokens(generating *g, const treadle_pass_step *step) {
+  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
   const float *logits;
   int64_t row = 0;
   treadle_status status;
@@ -224,7 +211,12 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
   }
   TRY(treadle_pass_logits(g->engine->pass, g->which, g->wanted, &logits));
   for (int64_t i = 0; i < g->wanted; i++)
-    TRY(take_token(g, g->wanting[i], logits + i * g->engine->transformer->vocabulary));
+    g->rows.items[i] = (treadle_token_row){
+        .sample = &g->wanting[i]->sample,
+        .logits = logits + i * g->engine->transformer->vocabulary,
+        .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
+  TRY(treadle_token_rows_run(&g->rows, g->wanted));
+  for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;
 }
@@ -374,12 +366,12 @@ out:
   if (status) treadle_engine_forget(engine); /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
-    treadle_text_stream_destroy(g.jobs[i].stream);
+    treadle_sample_text_release(&g.jobs[i].text);
     if (g.jobs[i].begun) treadle_sample_release(&g.jobs[i].sample);
   }
   treadle_collect_release(&g.collect);
   treadle_schedule_release(&g.schedule);
-  treadle_sampler_destroy(g.sampler);
+  treadle_token_rows_release(&g.rows);
   treadle_requests_release(&g.requests);
   treadle_arena_release(&g.arena);
   treadle_free(g.jobs);

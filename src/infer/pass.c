@@ -117,6 +117,7 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows 
   pass->shift = windows->shift;
   pass->cache = windows->cache;
   treadle_pass_place(pass, windows->work);
+  treadle_pass_fill_copies(pass);
   treadle_pass_copy_bias(pass);
   return treadle_pass_copy_latent(pass);
 }
@@ -137,6 +138,7 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));
   TRY(treadle_pass_check_stage(p));
+  TRY(treadle_pass_take_copies(p));
   TRY(treadle_pass_set_up(p));
   TRY(treadle_pass_measure(p));
   *pass_p = p;
@@ -157,3 +159,4 @@ void treadle_pass_destroy(treadle_pass *pass) {
 
 size_t treadle_pass_work_bytes(const treadle_pass *pass) { return pass->work_bytes; }
 size_t treadle_pass_packed_bytes(const treadle_pass *pass) { return pass->packed_weights_bytes; }
+treadle_team *treadle_pass_team(const treadle_pass *pass) { return pass->team; }

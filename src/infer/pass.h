@@ -81,8 +81,12 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows 
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
 size_t treadle_pass_work_bytes(const treadle_pass *pass);
 size_t treadle_pass_packed_bytes(const treadle_pass *pass);
-/* The kernel that most of its products use. */
+/* The kernel that most of its products use, the same on all ranks; and all that products of this rank use: "amx, avx512". */
 const char *treadle_pass_kernels(const treadle_pass *pass);
+const char *treadle_pass_kernels_used(const treadle_pass *pass);
+
+/* Its threads, which are free between two calls. */
+treadle_team *treadle_pass_team(const treadle_pass *pass);
 
 /* Takes the rows of a step through all layers. */
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);

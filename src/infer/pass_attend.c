@@ -6,6 +6,7 @@ typedef struct attending {
   int32_t layer;
   const treadle_pass_step *step;
   const treadle_attention_view *view;
+  int64_t cost; /* of all rows */
 } attending;
 
 treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
@@ -16,22 +17,33 @@ treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
                              .table = stretch->table};
 }
 
+static treadle_attention_rows rows_of(const attending *w, int32_t number, int64_t row) {
+  const treadle_pass_span *stretch = &w->step->stretches[number];
+  return (treadle_attention_rows){.queries = w->view->queries + row * w->view->query_stride,
+                                  .out = w->view->out + row * w->view->out_stride,
+                                  .query_stride = w->view->query_stride,
+                                  .out_stride = w->view->out_stride,
+                                  .blocks = treadle_pass_blocks(w->pass, w->layer, stretch),
+                                  .position = stretch->position,
+                                  .count = stretch->rows};
+}
+
+/* Stretches one after the other, cut where a thread's share of the cost ends: so a short one is of one thread, which has its last keys
+ * near, as it wrote them. */
 static void attend(void *context, int32_t index, int32_t count) {
   const attending *w = context;
   const treadle_pass *p = w->pass;
-  int64_t row = 0;
-  for (int32_t s = 0; s < w->step->stretch_count; row += w->step->stretches[s++].rows) {
-    const treadle_pass_span *stretch = &w->step->stretches[s];
-    treadle_attention_rows rows = {.queries = w->view->queries + row * w->view->query_stride,
-                                   .out = w->view->out + row * w->view->out_stride,
-                                   .query_stride = w->view->query_stride,
-                                   .out_stride = w->view->out_stride,
-                                   .blocks = treadle_pass_blocks(p, w->layer, stretch),
-                                   .position = stretch->position,
-                                   .count = stretch->rows};
-    int64_t from, to;
-    /* a short stretch has fewer parts than there are threads: another one begins each time */
-    treadle_attention_divide(&p->attention, &rows, (index + s) % count, count, &from, &to);
+  int64_t row = 0, cost = 0, begin = w->cost * index / count, end = w->cost * (index + 1) / count;
+  for (int32_t s = 0; s < w->step->stretch_count && cost < end; row += w->step->stretches[s++].rows) {
+    treadle_attention_rows rows = rows_of(w, s, row);
+    int64_t from = treadle_attention_item_at(&p->attention, &rows, begin - cost);
+    int64_t to = treadle_attention_item_at(&p->attention, &rows, end - cost);
+    cost += treadle_attention_cost(&p->attention, &rows);
+    if (s + 1 < w->step->stretch_count) {
+      const treadle_pass_span *next = &w->step->stretches[s + 1];
+      rows.next = treadle_pass_blocks(p, w->layer, next);
+      rows.next_end = next->position + next->rows;
+    }
     if (from < to)
       p->attention_ops->run(&p->attention, &rows, from, to,
                             p->buffers.scratch + index * p->buffers.scratch_bytes);
@@ -41,5 +53,10 @@ static void attend(void *context, int32_t index, int32_t count) {
 void treadle_pass_attend(treadle_pass *pass, int32_t layer, const treadle_pass_step *step,
                          const treadle_attention_view *view) {
   attending w = {.pass = pass, .layer = layer, .step = step, .view = view};
+  int64_t row = 0;
+  for (int32_t s = 0; s < step->stretch_count; row += step->stretches[s++].rows) {
+    treadle_attention_rows rows = rows_of(&w, s, row);
+    w.cost += treadle_attention_cost(&pass->attention, &rows);
+  }
   treadle_team_run(pass->team, attend, &w);
 }

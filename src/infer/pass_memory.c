@@ -3,7 +3,26 @@
 
 #include "base/dtype.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Is the name one of the list's? */
+static bool is_listed(const char *list, const char *name) {
+  size_t length = strlen(name);
+  for (const char *at = list; (at = strstr(at, name)); at += length)
+    if ((at == list || at[-1] == ' ') && (at[length] == 0 || at[length] == ',')) return true;
+  return false;
+}
+
+/* A kernel that products of this rank are done by. */
+static void note_kernel(treadle_pass *p, const treadle_gemm_kernel *kernel) {
+  size_t length = strlen(p->kernels_used);
+  if (!is_listed(p->kernels_used, kernel->name))
+    snprintf(p->kernels_used + length, sizeof p->kernels_used - length, "%s%s", length ? ", " : "",
+             kernel->name);
+}
 
 /* Bytes of packed rows for a product of this weight. */
 static treadle_status measure_product(treadle_pass *p, const treadle_weight *weight, int64_t leaves,
@@ -15,6 +34,7 @@ static treadle_status measure_product(treadle_pass *p, const treadle_weight *wei
                               .leaf = (int32_t)(weight->columns / leaves),
                               .range = treadle_pass_leaves(weight, leaves)};
   TRY(treadle_gemm_choose(p->options.kernels, inner.dtype, inner.leaf, &kernel));
+  note_kernel(p, kernel);
   size_t bytes = kernel->packed_bytes(inner, rows);
   if (bytes > p->buffers.packed_bytes) p->buffers.packed_bytes = bytes;
   p->buffers.nodes = larger(p->buffers.nodes, treadle_leaf_nodes(inner.range, NULL));
@@ -29,6 +49,7 @@ static treadle_status measure_heads(treadle_pass *p, int64_t inner) {
   treadle_gemm_inner one = {.dtype = p->options.dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}};
   treadle_status status;
   TRY(treadle_gemm_choose(p->options.kernels, one.dtype, one.leaf, &kernel));
+  note_kernel(p, kernel);
   size_t bytes = (kernel->packed_bytes(one, p->options.most_rows) + 63) / 64 * 64;
   if (bytes > p->buffers.head_packed_bytes) p->buffers.head_packed_bytes = bytes;
 out:
@@ -96,6 +117,8 @@ static void place_copies(treadle_pass *p, memory *m) {
   for (int32_t l = 0; l < d->layers && d->attention == TREADLE_ATTENTION_MLA; l++)
     if (p->layers[l].weight[TREADLE_ROLE_O].segment_count)
       p->latent_copies[l] = take(m, p->heads.count * d->latent_dim * d->nope_dim, each);
+  for (treadle_pass_copy *copy = p->copies; copy; copy = copy->next)
+    treadle_pass_place_copy(copy, take(m, (int64_t)copy->bytes, 1));
 }
 
 void treadle_pass_place(treadle_pass *p, void *at) {

@@ -105,6 +105,18 @@ typedef struct treadle_pass_ranks {
   int32_t *expert_node_count; /* [experts] */
 } treadle_pass_ranks;
 
+/* A copy of a matrix in the type of the pass: all rows and columns that are here, without gaps. */
+typedef struct treadle_pass_copy {
+  treadle_weight *weight;
+  const treadle_segment *from; /* [from_count] in the window */
+  treadle_segment *whole;      /* [from_count] the same rows in the copy */
+  treadle_dtype dtype;         /* in the window */
+  int32_t from_count;
+  size_t bytes;
+  char *to;
+  struct treadle_pass_copy *next;
+} treadle_pass_copy;
+
 struct treadle_pass {
   const treadle_transformer *transformer;
   const treadle_layout *layout;
@@ -123,8 +135,9 @@ struct treadle_pass {
   int32_t *cache_place; /* [layers]: which one of this rank's layers */
   int64_t cache_layers;
   treadle_router router;
-  float *router_bias;   /* [layers, experts]; NULL: there is none */
-  char **latent_copies; /* [layers]; NULL: not of latent attention */
+  float *router_bias;        /* [layers, experts]; NULL: there is none */
+  char **latent_copies;      /* [layers]; NULL: not of latent attention */
+  treadle_pass_copy *copies; /* a list; NULL: all matrices are of the pass's type */
   int64_t attention_leaves, mlp_leaves, expert_leaves, shared_leaves; /* of the whole inner dimension */
   const char *window;
   const int64_t *shift; /* [storage tensors]; NULL: all lie where the layout says */
@@ -132,6 +145,7 @@ struct treadle_pass {
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
   size_t work_bytes, packed_weights_bytes;
+  char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;
 };
 
@@ -151,8 +165,16 @@ static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weigh
 }
 
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
-  return pass->window + segment->at + (pass->shift ? pass->shift[segment->storage] : 0);
+  const char *base = segment->copy ? segment->copy : pass->window;
+  return base + segment->at + (pass->shift && !segment->copy ? pass->shift[segment->storage] : 0);
 }
+
+/* ---- pass_copies.c ---- */
+
+/* Matrices of another type than the pass computes in: copies, which are filled each time weights are bound. */
+treadle_status treadle_pass_take_copies(treadle_pass *pass);
+void treadle_pass_place_copy(treadle_pass_copy *copy, char *to);
+void treadle_pass_fill_copies(treadle_pass *pass);
 
 /* ---- pass_setup.c ---- */
 
@@ -175,7 +197,12 @@ typedef struct treadle_product {
   int terms_count;
   float *y; /* [nodes, rows, ...] */
   int64_t y_stride, node_stride;
+  bool gated; /* the first term is multiplied by silu of the second */
 } treadle_product;
+
+/* Can the products with these two, which have one leaf, be one that is gated? */
+bool treadle_pass_can_gate(const treadle_pass *pass, const treadle_weight *weight,
+                           const treadle_weight *gates);
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product);
 

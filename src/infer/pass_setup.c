@@ -99,6 +99,8 @@ size_t treadle_pass_block_bytes(const treadle_pass *pass) {
   return (size_t)(pass->cache_layers * treadle_kv_block_bytes(&pass->kv));
 }
 
+const char *treadle_pass_kernels_used(const treadle_pass *pass) { return pass->kernels_used; }
+
 const char *treadle_pass_kernels(const treadle_pass *pass) {
   const treadle_gemm_kernel *kernel;
   int32_t leaf = (int32_t)pass->transformer->hidden;

@@ -1,12 +1,12 @@
 /* Scoring: texts go through the layers side by side, as many rows at once as the engine takes. A text that is longer than that goes in
  * parts, one behind the other. */
+#include "infer/collect.h"
 #include "infer/engine.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
-#include "infer/logprob.h"
-#include "nn/rows.h"
+#include "infer/token_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,6 +33,7 @@ typedef struct scoring {
   size_t *row_text, *row_token; /* [rows] */
   treadle_pass_span *stretches;
   treadle_pass_step step;
+  treadle_token_rows rows;
 } scoring;
 
 static int32_t blocks_of(const treadle_engine *e, size_t tokens) {
@@ -52,8 +53,7 @@ treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_
 }
 
 static treadle_status check(const scoring *s) {
-  treadle_status status;
-  TRY(treadle_engine_need_weights(s->engine, "treadle_engine_score"));
+  treadle_status status = TREADLE_OK;
   if (!(s->options.temperature > 0) || !isfinite(s->options.temperature))
     REFUSE("temperature %g: a text is scored at one above 0", (double)s->options.temperature);
   for (size_t i = 0; i < s->count; i++) {
@@ -112,7 +112,12 @@ static treadle_status watch(scoring *s) {
   return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
 }
 
-static treadle_status idle(void *context) { return watch(context); }
+/* While there are no weights. Other replicas may have some, and wait. */
+static treadle_status idle(void *context) {
+  scoring *s = context;
+  treadle_collect_go_on(s->engine);
+  return watch(s);
+}
 
 /* Fills a step with rows of as many texts as there is room for. */
 static treadle_status make_step(scoring *s) {
@@ -143,23 +148,18 @@ out:
   return status;
 }
 
-static treadle_status take_logits(scoring *s, int64_t row, const float *logits) {
-  const treadle_row_ops *ops = treadle_row_ops_choose();
-  size_t text = s->row_text[row], token = s->row_token[row];
-  int64_t vocabulary = s->engine->transformer->vocabulary;
+static treadle_status take_logits(scoring *s, int64_t number, const treadle_token_row *row) {
+  size_t text = s->row_text[number], token = s->row_token[number];
   treadle_status status = TREADLE_OK;
-  float largest;
-  double sum;
   bool told = text < s->told_text || (text == s->told_text && token < s->told_token);
   if (s->options.logits && !told) {
-    TRY(s->options.logits(s->options.context, text, token, logits));
+    TRY(s->options.logits(s->options.context, text, token, row->logits));
     s->told_text = text;
     s->told_token = token + 1;
   }
   if (token + 1 == s->texts[text].count) goto out;
-  ops->sum_exp(logits, vocabulary, s->options.temperature, &largest, &sum);
-  s->states[text].logprobs[token + 1] = treadle_logprob(
-      logits[s->texts[text].ids[token + 1]], s->options.temperature, (double)largest + treadle_log(sum));
+  s->states[text].logprobs[token + 1] =
+      treadle_logprob(row->logits[s->texts[text].ids[token + 1]], row->temperature, row->lse);
 out:
   return status;
 }
@@ -176,7 +176,10 @@ static treadle_status read_step(scoring *s) {
         s->which[count++] = (int32_t)row;
     TRY(treadle_pass_logits(e->pass, s->which, count, &logits));
     for (int64_t i = 0; i < count; i++)
-      TRY(take_logits(s, s->which[i], logits + i * e->transformer->vocabulary));
+      s->rows.items[i] = (treadle_token_row){.logits = logits + i * e->transformer->vocabulary,
+                                             .temperature = s->options.temperature};
+    TRY(treadle_token_rows_run(&s->rows, count));
+    for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows.items[i]));
   }
   for (; s->ended < s->at; s->ended++) {
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));
@@ -198,6 +201,8 @@ static treadle_status run(scoring *s) {
   s->stretches = treadle_alloc_array(rows, sizeof *s->stretches);
   if (!s->states || !s->tokens || !s->which || !s->row_text || !s->row_token || !s->stretches)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu texts", s->count);
+  TRY(treadle_token_rows_init(&s->rows, s->engine->pass, s->engine->transformer->vocabulary,
+                              s->engine->max_batch, false));
   s->step.tokens = s->tokens;
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
@@ -209,20 +214,18 @@ static treadle_status run(scoring *s) {
     TRY(read_step(s));
     s->rows_done += s->step.rows;
     treadle_gate_leave(&s->engine->gate);
+    treadle_collect_go_on(s->engine);
     TRY(watch(s));
   }
 out:
+  treadle_pass_tell(s->engine->pass, status);
   return status;
 }
 
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
-                                    const treadle_score_options *options) {
-  scoring s = {.engine = engine, .texts = texts, .count = count};
+treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
+                                          size_t count, const treadle_score_options *options) {
+  scoring s = {.engine = engine, .texts = texts, .count = count, .options = *options};
   treadle_status status;
-  TREADLE_NEED(engine);
-  if (count) TREADLE_NEED(texts);
-  TRY(TREADLE_TAKE(options, &s.options));
-  if (s.options.temperature == 0) s.options.temperature = 1;
   TRY(check(&s));
   TRY(run(&s));
 out:
@@ -234,5 +237,20 @@ out:
   treadle_free(s.row_text);
   treadle_free(s.row_token);
   treadle_free(s.stretches);
+  treadle_token_rows_release(&s.rows);
+  return status;
+}
+
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
+                                    const treadle_score_options *options) {
+  treadle_score_options o;
+  treadle_status status;
+  TREADLE_NEED(engine);
+  if (count) TREADLE_NEED(texts);
+  TRY(TREADLE_TAKE(options, &o));
+  if (o.temperature == 0) o.temperature = 1;
+  TRY(treadle_engine_need_weights(engine, "treadle_engine_score"));
+  TRY(treadle_engine_score_texts(engine, texts, count, &o));
+out:
   return status;
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "infer/answers.h"
+#include "infer/collect.h"
 #include "infer/logits_file.h"
 #include "infer/request_lines.h"
 #include "infer/request_text.h"
@@ -24,6 +25,7 @@ typedef struct scoring {
   int64_t top_count;                        /* of a token; 0: none are asked for */
   TREADLE_ARRAY(treadle_token_logprob) top; /* [tokens, top_count] of texts that are not done */
   treadle_safetensors_writer *file;         /* of logits, on rank 0 */
+  treadle_collect collect;                  /* log-probabilities, where there are several replicas */
 } scoring;
 
 static treadle_status check_line(scoring *s, const treadle_score_line *line, treadle_score_text *text_p) {
@@ -122,6 +124,40 @@ out:
   return status;
 }
 
+/* ---- Several replicas --------------------------------------------------------------------------------- */
+
+static treadle_status put_answer(void *context, size_t text, const float *logprobs) {
+  scoring *s = context;
+  size_t number = text * (size_t)s->engine->replica.count + (size_t)s->engine->replica.number;
+  const treadle_answer answer = {.tokens = s->texts[text].ids,
+                                 .logprobs = logprobs,
+                                 .count = (int64_t)s->texts[text].count,
+                                 .line = ""};
+  return treadle_collect_put(&s->collect, number, &answer);
+}
+
+/* Each replica scores its texts, then all take all answers, in order. */
+static treadle_status score_shared(scoring *s, const treadle_score_options *all) {
+  size_t count = s->lines.items.count, own = 0;
+  treadle_score_options options = *all;
+  treadle_status status;
+  options.done = put_answer;
+  treadle_collect_init(&s->collect, s->engine, count);
+  for (size_t i = 0; i < count; i++)
+    if (treadle_collect_has(s->engine, i)) s->texts[own++] = s->texts[i];
+  TRY(treadle_engine_score_texts(s->engine, s->texts, own, &options));
+  TRY(treadle_collect_meet(&s->collect));
+  for (size_t i = 0; i < count; i++) {
+    treadle_answer answer;
+    TRY(treadle_collect_get(&s->collect, i, &answer));
+    TRY(take_text(s, i, answer.logprobs));
+  }
+out:
+  return status;
+}
+
+/* ---- The whole ---------------------------------------------------------------------------------------- */
+
 static treadle_status begin(scoring *s) {
   const treadle_engine *e = s->engine;
   int64_t vocabulary = e->transformer->vocabulary;
@@ -130,9 +166,11 @@ static treadle_status begin(scoring *s) {
     REFUSE("top %lld: 0 to %d", (long long)s->options.top, TREADLE_MOST_TOP_LOGPROBS);
   s->top_count = s->options.top < vocabulary ? s->options.top : vocabulary;
   if (s->options.temperature == 0) s->options.temperature = 1;
-  return first && s->options.logits_file
-             ? treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file)
-             : TREADLE_OK;
+  if (!first || !s->options.logits_file) return TREADLE_OK;
+  treadle_status status =
+      treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file);
+  treadle_pass_tell(e->pass, status); /* the others have begun */
+  return status;
 }
 
 treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
@@ -157,11 +195,15 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
       .context = &s,
       .watch = s.options.watch,
       .watch_context = s.options.watch_context};
-  TRY(treadle_engine_score(engine, s.texts, s.lines.items.count, &score));
+  if (treadle_collect_is_needed(engine) && !score.logits)
+    TRY(score_shared(&s, &score));
+  else
+    TRY(treadle_engine_score_texts(engine, s.texts, s.lines.items.count, &score));
   if (s.file) TRY(treadle_safetensors_finish(s.file));
 out:
   s.figures.seconds = treadle_clock_seconds() - started;
   treadle_safetensors_writer_destroy(s.file);
+  treadle_collect_release(&s.collect);
   treadle_array_release(&s.top);
   treadle_free(s.texts);
   treadle_score_lines_release(&s.lines);

@@ -55,11 +55,15 @@ static int64_t cost_of(const treadle_attention_spec *spec, const treadle_attenti
          (count - growing) * spec->window;
 }
 
-/* The first item behind a share of the cost of all. */
-static int64_t border(const treadle_attention_spec *spec, const treadle_attention_rows *rows, int64_t part,
-                      int64_t parts) {
-  int64_t head_cost = cost_of(spec, rows, rows->count), cost = head_cost * spec->kv.heads / parts * part;
-  if (part == parts || head_cost == 0) return part == parts ? rows->count * spec->kv.heads : 0;
+int64_t treadle_attention_cost(const treadle_attention_spec *spec, const treadle_attention_rows *rows) {
+  return cost_of(spec, rows, rows->count) * spec->kv.heads;
+}
+
+int64_t treadle_attention_item_at(const treadle_attention_spec *spec, const treadle_attention_rows *rows,
+                                  int64_t cost) {
+  int64_t head_cost = cost_of(spec, rows, rows->count);
+  if (cost <= 0 || head_cost == 0) return 0;
+  if (cost >= head_cost * spec->kv.heads) return rows->count * spec->kv.heads;
   int64_t low = 0, high = rows->count; /* rows of the head in which the border lies */
   while (low < high) {
     int64_t middle = (low + high) / 2;
@@ -69,10 +73,4 @@ static int64_t border(const treadle_attention_spec *spec, const treadle_attentio
       high = middle;
   }
   return cost / head_cost * rows->count + low;
-}
-
-void treadle_attention_divide(const treadle_attention_spec *spec, const treadle_attention_rows *rows,
-                              int64_t part, int64_t parts, int64_t *from_p, int64_t *to_p) {
-  *from_p = border(spec, rows, part, parts);
-  *to_p = border(spec, rows, part + 1, parts);
 }

@@ -40,6 +40,8 @@ typedef struct treadle_attention_rows {
   int64_t query_stride, out_stride; /* values from row to row */
   treadle_kv_blocks blocks;
   int64_t position, count;
+  treadle_kv_blocks next; /* of the rows that are run after these, to be fetched: */
+  int64_t next_end;       /* positions before this one; 0: there are none */
 } treadle_attention_rows;
 
 typedef struct treadle_attention_ops {
@@ -59,8 +61,10 @@ const treadle_attention_ops *const *treadle_attention_ops_list(int *count_p);
 treadle_status treadle_attention_check(const treadle_attention_spec *spec);
 int64_t treadle_attention_scratch_bytes(const treadle_attention_spec *spec);
 
-/* The items of `rows` for part `part` of `parts`, so that parts have about the same work: causal rows cost what they see. */
-void treadle_attention_divide(const treadle_attention_spec *spec, const treadle_attention_rows *rows,
-                              int64_t part, int64_t parts, int64_t *from_p, int64_t *to_p);
+/* To divide rows among threads: what all items cost together, causal rows by what they see; and the first item behind the items that
+ * cost up to `cost`. */
+int64_t treadle_attention_cost(const treadle_attention_spec *spec, const treadle_attention_rows *rows);
+int64_t treadle_attention_item_at(const treadle_attention_spec *spec, const treadle_attention_rows *rows,
+                                  int64_t cost);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct query_set {
   int64_t kv_head, head, heads; /* heads: from `head` of the whole rank on */
   int64_t row, count;           /* of rows */
   attention_scratch *scratch;
+  const char *ahead[4]; /* groups of positions that are read after the block under way */
 } query_set;
 
 /* ---- Keys and values of a block ---- */
@@ -148,8 +149,17 @@ static void run_tile(const query_set *q, tile_function *const *kinds, const bloc
                   .key_dim = q->spec->kv.key_dim,
                   .padded = attention_padded(q->spec),
                   .scale = q->spec->scale};
+  memcpy(t.ahead, q->ahead, sizeof t.ahead);
   for (int i = 0; i < queries; i++) seen(q, q->row + (first + i) / q->heads, start, &t.from[i], &t.to[i]);
   kinds[queries - 1](&t, block);
+}
+
+/* The block at `start` of a head and of a sequence that ends at `end` comes next. */
+static void look_ahead(query_set *q, const treadle_kv_blocks *blocks, int64_t head, int64_t start,
+                       int64_t end) {
+  for (int group = 0; group < 4; group++)
+    if (start + group * LANES < end)
+      q->ahead[group] = treadle_kv_head(&q->spec->kv, blocks, head, start + group * LANES);
 }
 
 /* All queries that see keys of the block at `start`: rows first to last. */
@@ -201,7 +211,7 @@ LANES_CODE static void end_queries(const query_set *q) {
   }
 }
 
-static void run_set(const query_set *q) {
+static void run_set(query_set *q) {
   int64_t window = q->spec->window, position = q->rows->position + q->row, end = position + q->count;
   int64_t start = window > 0 && position >= window ? (position + 1 - window) : 0;
   begin_queries(q);
@@ -209,6 +219,12 @@ static void run_set(const query_set *q) {
     int64_t first = start > position ? start - position : 0, last = q->count; /* rows that see the block */
     if (window > 0 && start + ATTENTION_KEYS + window - 1 < end)
       last = start + ATTENTION_KEYS + window - 1 - position;
+    if (start + ATTENTION_KEYS < end)
+      look_ahead(q, &q->rows->blocks, q->kv_head, start + ATTENTION_KEYS, end);
+    else if (q->kv_head + 1 < q->spec->kv.heads)
+      look_ahead(q, &q->rows->blocks, q->kv_head + 1, 0, end);
+    else if (q->rows->next_end)
+      look_ahead(q, &q->rows->next, 0, 0, q->rows->next_end);
     if (first < last) run_block(q, start, q->row + first, q->row + last);
   }
   end_queries(q);
@@ -218,6 +234,7 @@ static void run(const treadle_attention_spec *spec, const treadle_attention_rows
                 int64_t to, void *scratch) {
   int64_t group = spec->heads / spec->kv.heads;
   query_set q = {.spec = spec, .rows = rows, .scratch = scratch};
+  for (int i = 0; i < 4; i++) q.ahead[i] = scratch;
   while (from < to) {
     q.kv_head = from / rows->count;
     q.row = from % rows->count;

@@ -23,6 +23,7 @@ typedef struct query_tile {
   int64_t key_dim, padded;
   float scale;
   int from[ATTENTION_TILE], to[ATTENTION_TILE];
+  const char *ahead[4]; /* groups of positions that are read after these, to be fetched; any address */
 } query_tile;
 
 typedef void tile_function(const query_tile *tile, const block_view *block);
@@ -43,8 +44,10 @@ LANES_PART lanes element_lanes_part(treadle_dtype dtype, const char *from, int64
 
 /* ---- Scores ---- */
 
+/* Few queries wait for the cache rather than for arithmetic: so what comes next is fetched meanwhile, a line of each group for each
+ * dimension, `step` bytes apart. All at once they would wait for each other. */
 LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, const query_tile *t,
-                              const block_view *block, int first) {
+                              const block_view *block, int first, int64_t step) {
   lanes sum[ATTENTION_TILE][4], key[4];
   LANES_UNROLLED
   for (int i = 0; i < queries; i++) {
@@ -55,6 +58,8 @@ LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, con
     LANES_UNROLLED
     for (int v = 0; v < vectors; v++)
       key[v] = lanes_pin(element_lanes(dtype, block->keys[first + v], d * block->key_step));
+    LANES_UNROLLED
+    for (int v = 0; v < 4 && dtype == TREADLE_BF16; v++) __builtin_prefetch(t->ahead[v] + d * step, 0, 3);
     LANES_UNROLLED
     for (int i = 0; i < queries; i++) {
       lanes query = lanes_all(t->query[i][d]);
@@ -74,17 +79,18 @@ LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, con
 LANES_PART void score_block(treadle_dtype dtype, int queries, const query_tile *t,
                             const block_view *block) {
   int first = t->from[0], last = t->to[0];
+  int64_t step = 64;
   for (int i = 1; i < queries; i++) {
     first = t->from[i] < first ? t->from[i] : first;
     last = t->to[i] > last ? t->to[i] : last;
   }
   first /= LANES;
   last = (last + LANES - 1) / LANES;
-  for (; TILE_VECTORS(queries) == 4 && first + 4 <= last; first += 4)
-    score_vectors(dtype, queries, 4, t, block, first);
-  for (; TILE_VECTORS(queries) >= 2 && first + 2 <= last; first += 2)
-    score_vectors(dtype, queries, 2, t, block, first);
-  for (; first < last; first++) score_vectors(dtype, queries, 1, t, block, first);
+  for (; TILE_VECTORS(queries) == 4 && first + 4 <= last; first += 4, step = 0)
+    score_vectors(dtype, queries, 4, t, block, first, step);
+  for (; TILE_VECTORS(queries) >= 2 && first + 2 <= last; first += 2, step = 0)
+    score_vectors(dtype, queries, 2, t, block, first, step);
+  for (; first < last; first++, step = 0) score_vectors(dtype, queries, 1, t, block, first, step);
 }
 
 /* ---- Weights ---- */

@@ -35,6 +35,10 @@ typedef struct treadle_row_ops {
   void (*widen)(float *to, const void *from, treadle_dtype dtype, int64_t count);
   void (*narrow)(void *to, treadle_dtype dtype, const float *from, int64_t count);
 
+  /* Up to 16 rows become columns, rounded as by narrow: value d of row r goes to element d * step + r. */
+  void (*turn)(void *to, treadle_dtype dtype, int64_t step, const float *from, int64_t stride, int64_t rows,
+               int64_t count);
+
   /* Of z = x / temperature: the largest z, and the sum of e^(z - largest). Blocks of TREADLE_ROW_BLOCK columns
    * from column 0: lanes add in order, lanes are added as in norm; block sums are added in order, in double. */
   void (*sum_exp)(const float *x, int64_t count, float temperature, float *largest_p, double *sum_p);

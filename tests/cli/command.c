@@ -22,6 +22,23 @@ int command_teardown(void **state) {
   return 0;
 }
 
+const char *command_path(const char *name) {
+  static char paths[8][96];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", command_folder(), name);
+  return path;
+}
+
+const char *command_write(const char *name, const char *text) {
+  const char *path = command_path(name);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  fputs(text, file);
+  assert_int_equal(fclose(file), 0);
+  return path;
+}
+
 static char *read_whole(const char *path) {
   FILE *file = fopen(path, "rb");
   assert_non_null(file);

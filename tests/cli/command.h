@@ -16,6 +16,10 @@ void command_end(void);
 /* A teardown of cmocka: command_end(). */
 int command_teardown(void **state);
 
+/* A path in it, in one of 8 static buffers; and a file there with this text. */
+const char *command_path(const char *name);
+const char *command_write(const char *name, const char *text);
+
 /* A small checkpoint in the folder, made at first use with these options of make-model; its path. */
 const char *command_model(const char *options);
 

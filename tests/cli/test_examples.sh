@@ -11,6 +11,18 @@ expect() { # the words that the last output must have
   grep -q -- "$1" "$folder/out" || { echo "no '$1' in:"; cat "$folder/out"; exit 1; }
 }
 
+# A golden model, with a tokenizer of six letters.
+engine=$folder/engine
+mkdir "$engine"
+for file in config.json model.safetensors; do
+  ln -s "$TREADLE_SOURCE/tests/golden/models/qwen2-tied/$file" "$engine/$file"
+done
+echo '{"model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5}}}' \
+  >"$engine/tokenizer.json"
+"$TREADLE_BUILD/example_generate" "$engine" abc >"$folder/out"
+expect '^[1-9][0-9]* new tokens'
+expect '^[1-9][0-9]* log-probabilities scored, 0 differ'
+
 "$TREADLE_BUILD/example_print_plan" "$model" megatron:tp=4 vllm:tp=2 4 1 >"$folder/out"
 expect 'moves .* bytes'
 expect 'wave 0'

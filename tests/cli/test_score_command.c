@@ -17,21 +17,13 @@ static int setup(void **state) {
   return 0;
 }
 
-static void write_lines(const char *text) { text_write(command_folder(), "in.jsonl", text, strlen(text)); }
-
-static const char *in_folder(const char *name) {
-  static char paths[8][64];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", command_folder(), name);
-  return path;
-}
+static void write_lines(const char *text) { command_write("in.jsonl", text); }
 
 /* Scores the lines; the answers, a list. */
 static json_t *score(const char *lines, const char *options) {
   write_lines(lines);
   command_result result =
-      command_run("score --model %s --file %s %s", model, in_folder("in.jsonl"), options);
+      command_run("score --model %s --file %s %s", model, command_path("in.jsonl"), options);
   if (result.exit_status) fail_msg("%s: status %d\n%s", options, result.exit_status, result.err);
   json_t *list = json_array();
   for (char *line = strtok(result.out, "\n"); line; line = strtok(NULL, "\n")) {
@@ -134,7 +126,7 @@ static double logprob_of(const float *logits, json_int_t token) {
 static void test_logits(void **state) {
   (void)state;
   char options[200];
-  const char *path = in_folder("logits.safetensors");
+  const char *path = command_path("logits.safetensors");
   treadle_checkpoint *file = NULL;
   snprintf(options, sizeof options, "--logits %s --prefill-chunk 2", path);
   json_t *answers =
@@ -173,21 +165,21 @@ static void test_ranks(void **state) {
   for (int ranks = 1; ranks <= 2; ranks++) {
     command_result result = command_launch(
         ranks, "score --model %s --file %s --layout megatron:tp=%d --top 3 --out %s --logits %s", model,
-        in_folder("in.jsonl"), ranks, in_folder(ranks == 1 ? "out1" : "out2"),
-        in_folder(ranks == 1 ? "logits1" : "logits2"));
+        command_path("in.jsonl"), ranks, command_path(ranks == 1 ? "out1" : "out2"),
+        command_path(ranks == 1 ? "logits1" : "logits2"));
     if (result.exit_status) fail_msg("%d ranks: %s", ranks, result.err);
     assert_string_equal(result.out, "");
     command_release(&result);
   }
-  expect_same_files(in_folder("out1"), in_folder("out2"));
-  expect_same_files(in_folder("logits1"), in_folder("logits2"));
+  expect_same_files(command_path("out1"), command_path("out2"));
+  expect_same_files(command_path("logits1"), command_path("logits2"));
 }
 
 static void test_json(void **state) {
   (void)state;
   char arguments[200];
   write_lines("{\"text\": \"Hello\"}\n{\"token_ids\": [7]}\n");
-  snprintf(arguments, sizeof arguments, "score --model %s --file %s", model, in_folder("in.jsonl"));
+  snprintf(arguments, sizeof arguments, "score --model %s --file %s", model, command_path("in.jsonl"));
   json_t *figures = command_json(0, 0, arguments);
   expect_keys(figures, "texts tokens nll perplexity seconds tokens_per_second layout dtype exact kernels "
                        "checked different digest");
@@ -207,28 +199,28 @@ static void test_json(void **state) {
 static void test_check(void **state) {
   (void)state;
   char options[200];
-  snprintf(options, sizeof options, "--top 2 --out %s", in_folder("answers.jsonl"));
+  snprintf(options, sizeof options, "--top 2 --out %s", command_path("answers.jsonl"));
   json_decref(score("{\"text\": \"Hello\"}\n", options));
   command_result good =
-      command_run("score --model %s --file %s --check", model, in_folder("answers.jsonl"));
+      command_run("score --model %s --file %s --check", model, command_path("answers.jsonl"));
   command_expect(&good, 0, "checked 5 log-probabilities: 0 differ", 1);
   command_release(&good);
   command_result hot = command_run("score --model %s --file %s --check --temperature 1.5", model,
-                                   in_folder("answers.jsonl"));
+                                   command_path("answers.jsonl"));
   command_expect(&hot, 1, "checked 5 log-probabilities: 5 differ", 1);
   command_release(&hot);
 }
 
 static void expect_refused(const char *lines, const char *options, const char *words) {
   write_lines(lines);
-  unlink(in_folder("never"));
-  unlink(in_folder("never.safetensors"));
+  unlink(command_path("never"));
+  unlink(command_path("never.safetensors"));
   command_result result =
-      command_run("score --model %s --file %s --out %s --logits %s %s", model, in_folder("in.jsonl"),
-                  in_folder("never"), in_folder("never.safetensors"), options);
+      command_run("score --model %s --file %s --out %s --logits %s %s", model, command_path("in.jsonl"),
+                  command_path("never"), command_path("never.safetensors"), options);
   command_expect(&result, 2, words, 1);
   if (*result.out) fail_msg("printed '%s'", result.out);
-  if (!access(in_folder("never"), F_OK) || !access(in_folder("never.safetensors"), F_OK))
+  if (!access(command_path("never"), F_OK) || !access(command_path("never.safetensors"), F_OK))
     fail_msg("%s: a file was written", words);
   command_release(&result);
 }
@@ -263,7 +255,7 @@ static void test_refused(void **state) {
     expect_refused(lines, cases[i].options, cases[i].words);
   }
   command_result same = command_run("score --model %s --file %s --out %s --logits %s", model,
-                                    in_folder("in.jsonl"), in_folder("never"), in_folder("never"));
+                                    command_path("in.jsonl"), command_path("never"), command_path("never"));
   command_expect(&same, 2, "--logits and --out are the same file", 1);
   command_release(&same);
 }
@@ -273,8 +265,9 @@ static void test_output_refused(void **state) {
   (void)state;
   write_lines("{\"text\": \"Hello\"}\n");
   for (int logits = 0; logits < 2; logits++) {
-    command_result result = command_launch(2, "score --model %s --file %s --layout megatron:tp=2 --%s %s",
-                                           model, in_folder("in.jsonl"), logits ? "logits" : "out", model);
+    command_result result =
+        command_launch(2, "score --model %s --file %s --layout megatron:tp=2 --%s %s", model,
+                       command_path("in.jsonl"), logits ? "logits" : "out", model);
     command_expect(&result, 2, "is a folder", 1);
     command_release(&result);
   }
@@ -286,17 +279,17 @@ static void test_without_tokenizer(void **state) {
   char folder[512];
   snprintf(folder, sizeof folder, "%s/tests/golden/models/qwen2-tied", TREADLE_SOURCE_DIR);
   write_lines("{\"token_ids\": [1, 2]}\n{\"text\": \"Hello\"}\n");
-  command_result result = command_run("score --model %s --file %s", folder, in_folder("in.jsonl"));
+  command_result result = command_run("score --model %s --file %s", folder, command_path("in.jsonl"));
   command_expect(&result, 2, "in.jsonl: line 2: there is no tokenizer for its text", 1);
   command_expect(&result, 2, "neither tokenizer.json, nor vocab.json", 1);
   command_release(&result);
-  command_result other =
-      command_run("score --model %s --file %s --tokenizer %s --json", folder, in_folder("in.jsonl"), model);
+  command_result other = command_run("score --model %s --file %s --tokenizer %s --json", folder,
+                                     command_path("in.jsonl"), model);
   command_expect(&other, 0, "", 0);
   command_release(&other);
   text_write(model, "tokenizer.json", "{}", 2);
   write_lines("{\"token_ids\": [1, 2]}\n");
-  result = command_run("score --model %s --file %s --json", model, in_folder("in.jsonl"));
+  result = command_run("score --model %s --file %s --json", model, command_path("in.jsonl"));
   command_expect(&result, 0, "no tokenizer: ", 1);
   command_release(&result);
   model = engine_folder("qwen2-tied");

@@ -1,5 +1,6 @@
 /* `treadle tokenize` as a process: what it prints for texts, ids and files, and what it refuses. */
 #include "cli/command.h"
+#include "cli/engine_folder.h"
 
 #include "test.h"
 #include "text/text_files.h"
@@ -82,7 +83,7 @@ static void bad_lines(void **state) {
       {"", "line 2: column"},
       {"{\"texts\": \"a\"}", "line 2: there is no key 'texts'; did you mean 'text'?"},
       {"{\"text\": \"a\", \"id\": 1}", "line 2: there is no key 'id'"},
-      {"{}", "line 2: needs either text or token_ids"},
+      {"{}", "line 2: needs either text, messages or token_ids"},
       {"{\"text\": \"a\", \"token_ids\": [1]}", "line 2: needs either"},
       {"{\"text\": \"a\", \"text\": \"b\"}", "line 2: column"},
       {"{\"text\": 1}", "line 2: text is not a text"},
@@ -128,8 +129,70 @@ static void bad_arguments(void **state) {
   expect_refused(with, "is a folder");
 }
 
+/* A chat is what the model's template makes of messages: a user's text, or those of a line. */
+static void chats(void **state) {
+  (void)state;
+  const char *model = engine_folder("qwen2-tied");
+  char with[300], lines[600];
+  static const char asked[] = "{\"text\": \"<s>user:a</s><s>assistant:\", \"token_ids\": [1, 88, 86, 72, "
+                              "85, 29, 68, 2, 1, 68, 86, 86, 76, 86, 87, 68, 81, 87, 29]}\n",
+                    told[] = "{\"text\": \"<s>u:!</s>\", \"token_ids\": [1, 88, 29, 4, 2]}\n";
+  command_result result = command_run("tokenize --model %s --chat --text a --json", model);
+  assert_int_equal(result.exit_status, 0);
+  assert_string_equal(result.out, asked);
+  command_release(&result);
+  snprintf(lines, sizeof lines, "%s",
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"
+           "{\"messages\": [{\"role\": \"u\", \"content\": \"!\"}], \"add_generation_prompt\": "
+           "false}\n");
+  text_write(command_folder(), "in.jsonl", lines, strlen(lines));
+  for (int chat = 0; chat < 2; chat++) { /* messages are a chat in either case */
+    result = command_run("tokenize --tokenizer %s/tokenizer.json --file %s/in.jsonl --json %s", model,
+                         command_folder(), chat ? "--chat" : "");
+    snprintf(lines, sizeof lines, "%s%s", asked, told);
+    assert_int_equal(result.exit_status, 0);
+    assert_string_equal(result.out, lines);
+    command_release(&result);
+  }
+  text_write(command_folder(), "in.jsonl", "{\"text\": \"a\"}\n", 14);
+  result = command_run("tokenize --model %s --file %s/in.jsonl --json --chat", model, command_folder());
+  assert_string_equal(result.out, asked);
+  command_release(&result);
+  snprintf(with, sizeof with, "--model %s --chat --ids 1", model);
+  expect_refused(with, "--chat goes with --text and --file");
+  snprintf(with, sizeof with, "--model %s --chat --text a", command_folder());
+  expect_refused(with, "chat template");
+}
+
+static void bad_chats(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *words;
+  } bad[] = {
+      {"{\"messages\": []}", "line 2: messages must be a list with at least one message"},
+      {"{\"messages\": 1}", "line 2: messages must be a list"},
+      {"{\"messages\": [{\"role\": \"bad\"}]}", "no such role"},
+      {"{\"messages\": [1]}", "line 2: "},
+      {"{\"messages\": [{\"role\": \"u\"}], \"add_generation_prompt\": 1}",
+       "line 2: add_generation_prompt must be true or false"},
+      {"{\"text\": \"a\", \"add_generation_prompt\": true}",
+       "line 2: add_generation_prompt goes with messages"},
+      {"{\"text\": \"a\", \"messages\": [{\"role\": \"u\"}]}", "line 2: needs either text, messages or"},
+      {"{\"token_ids\": [1]}", "line 2: --chat takes text and messages, not token_ids"},
+  };
+  const char *model = engine_folder("qwen2-tied");
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) {
+    char line[300], with[300];
+    snprintf(line, sizeof line, "{\"text\": \"a\"}\n%s\n", bad[i].line);
+    text_write(command_folder(), "in.jsonl", line, strlen(line));
+    snprintf(with, sizeof with, "--model %s --chat --file %s/in.jsonl", model, command_folder());
+    expect_refused(with, bad[i].words);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(texts_and_ids), cmocka_unit_test(files),
-                                     cmocka_unit_test(bad_lines), cmocka_unit_test(bad_arguments)};
+                                     cmocka_unit_test(bad_lines),     cmocka_unit_test(bad_arguments),
+                                     cmocka_unit_test(chats),         cmocka_unit_test(bad_chats)};
   return cmocka_run_group_tests(tests, setup, command_teardown);
 }

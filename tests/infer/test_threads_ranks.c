@@ -19,6 +19,7 @@ typedef struct one_rank {
   treadle_group *group; /* NULL: alone */
   const char *folder, *layout;
   int rank, ranks;
+  int32_t chunk; /* 0: 8 */
   treadle_status status;
   char message[512];
   uint64_t digest, scored;
@@ -30,8 +31,10 @@ static treadle_status run(one_rank *r) {
   treadle_layout *layout = NULL;
   treadle_engine *engine = NULL;
   char *window = NULL;
-  treadle_engine_options options = {
-      .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 20, .prefill_chunk = 8};
+  treadle_engine_options options = {.struct_size = sizeof options,
+                                    .threads = 1,
+                                    .kv_bytes = 1 << 20,
+                                    .prefill_chunk = r->chunk ? r->chunk : 8};
   treadle_generate_options generate = {.struct_size = sizeof generate, .seed = 3};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_score_lines_options score = TREADLE_INIT(treadle_score_lines_options);
@@ -160,8 +163,32 @@ static void test_refused(void **state) {
   }
 }
 
+/* Ranks with other options would make other steps: refused on all of them. */
+static void test_options_differ(void **state) {
+  (void)state;
+  one_rank all[2];
+  treadle_group *groups[2];
+  pthread_t threads[2];
+  assert_ok(treadle_group_threads(2, 60, groups));
+  for (int i = 0; i < 2; i++) {
+    all[i] = (one_rank){.group = groups[i],
+                        .folder = "qwen2-tied",
+                        .layout = "vllm:tp=2",
+                        .rank = i,
+                        .ranks = 2,
+                        .chunk = 8 + i};
+    assert_int_equal(pthread_create(&threads[i], NULL, start, &all[i]), 0);
+  }
+  for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < 2; i++) treadle_group_close(groups[i]);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(all[i].status, TREADLE_REFUSED);
+    assert_non_null(strstr(all[i].message, "has prefill_chunk"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_experts),
-                                     cmocka_unit_test(test_refused)};
+                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_options_differ)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,9 +197,11 @@ static void divided(void **state) {
     treadle_attention_rows rows = {.position = treadle_random_below(&random, 2) *
                                                treadle_random_below(&random, 4000),
                                    .count = treadle_random_below(&random, 600)};
-    int64_t parts = treadle_random_between(&random, 1, 9), next = 0, from, to, all = 0, most = 0;
+    int64_t parts = treadle_random_between(&random, 1, 9), next = 0, all = 0, most = 0;
+    int64_t cost = treadle_attention_cost(&spec, &rows);
     for (int64_t part = 0; part < parts; part++) {
-      treadle_attention_divide(&spec, &rows, part, parts, &from, &to);
+      int64_t from = treadle_attention_item_at(&spec, &rows, cost * part / parts);
+      int64_t to = treadle_attention_item_at(&spec, &rows, cost * (part + 1) / parts);
       assert_true(from == next && to >= from);
       next = to;
       int64_t work = 0;

@@ -1,0 +1,84 @@
+/* `treadle generate` at a terminal: text that is shown and not obeyed, and progress. */
+#include "cli/command.h"
+#include "cli/engine_folder.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "test.h"
+#include "text/text_files.h"
+
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+/* Runs it at a new terminal until it ends or has printed `words`; what it printed. */
+static treadle_builder run_at_terminal(const char *arguments, const char *words) {
+  treadle_builder out = {0};
+  char command[1024], bytes[4096];
+  int terminal, ended;
+  double end = treadle_clock_seconds() + 60;
+  snprintf(command, sizeof command, "exec \"$TREADLE\" %s", arguments);
+  pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+  assert_true(child >= 0);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+  }
+  while (treadle_clock_seconds() < end && !(words && out.text && strstr(out.text, words))) {
+    struct pollfd ready = {.fd = terminal, .events = POLLIN};
+    if (poll(&ready, 1, 1000) <= 0) continue;
+    ssize_t got = read(terminal, bytes, sizeof bytes);
+    if (got <= 0) break;
+    treadle_builder_add_bytes(&out, bytes, (size_t)got);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &ended, 0);
+  close(terminal);
+  return out;
+}
+
+/* Every token of this tokenizer is an escape that clears the terminal. */
+static void test_shown(void **state) {
+  (void)state;
+  const char *model = engine_folder("qwen2-tied");
+  char arguments[300];
+  treadle_builder json = {0};
+  treadle_builder_add(&json, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0");
+  for (int id = 1; id < ENGINE_VOCABULARY; id++)
+    treadle_builder_add(&json, ", \"\\u001b[%dJ\": %d", id, id);
+  treadle_builder_add(&json, "}, \"merges\": []}, \"decoder\": {\"type\": \"Fuse\"}}");
+  text_write(model, "tokenizer.json", json.text, json.length);
+  treadle_builder_release(&json);
+  snprintf(arguments, sizeof arguments, "generate --model %s --prompt a --max-new-tokens 5 --ignore-eos",
+           model);
+  treadle_builder out = run_at_terminal(arguments, NULL);
+  if (!strstr(out.text, "\\x1b[") || strchr(out.text, 0x1b) ||
+      !strstr(out.text, "J\r\n1 sample, 5 new tokens"))
+    fail_msg("printed: %s", out.text);
+  treadle_builder_release(&out);
+}
+
+/* After two seconds, while there is work. */
+static void test_progress(void **state) {
+  (void)state;
+  char arguments[300];
+  snprintf(arguments, sizeof arguments,
+           "generate --model %s --file %s --max-new-tokens 200 --n 60000 --ignore-eos --out %s",
+           engine_folder("qwen2-tied"), command_write("in.jsonl", "{\"prompt\": \"Hello\"}\n"),
+           command_path("never"));
+  treadle_builder out = run_at_terminal(arguments, " tokens/s");
+  const char *at = out.text ? strstr(out.text, "samples ") : NULL;
+  long long done, all, tokens, rate;
+  if (!at ||
+      sscanf(at, "samples %lld of %lld, %lld tokens, %lld tokens/s", &done, &all, &tokens, &rate) != 4)
+    fail_msg("printed: %s", out.text ? out.text : "nothing");
+  assert_int_equal(all, 60000);
+  assert_true(done < all && tokens > 0 && rate > 0);
+  treadle_builder_release(&out);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_shown), cmocka_unit_test(test_progress)};
+  return cmocka_run_group_tests(tests, NULL, command_teardown);
+}
