@@ -880,8 +880,9 @@ treadle_status treadle_chat_render(const treadle_chat *chat, const char *message
  * Decoders of the families that say what is computed (treadle_family_get_info, docs/families.md), on processors. It is small, and exact:
  * the log-probability of a token is the same bits whatever the layout, the batch, the chunks and the threads are. A program
  *
- *   1. makes the engine of a layout (treadle_engine_create), which takes all memory that it will need but the weights';
- *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed;
+ *   1. makes the engine of a layout (treadle_engine_create);
+ *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed; or makes it the engine of
+ *      a switch (treadle_engine_hooks_of), which gives them to it;
  *   3. scores texts or generates.
  *
  * Several ranks: each makes the same calls with the same arguments. */
@@ -906,10 +907,32 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
                                      const treadle_engine_options *options, treadle_engine **engine_p);
 void treadle_engine_destroy(treadle_engine *engine);
 
-/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind. They are not looked at here:
- * one that is NaN or infinite is refused by its name as soon as a row of logits shows it. Collective. */
+/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind or the next bind. They are
+ * not looked at here: one that is NaN or infinite is refused by its name as soon as a row of logits shows it. The first bind takes
+ * memory for the cache and for activations. Collective.
+ *
+ * A call that generates or scores, and finds no weights before a step, waits for the next bind. What it has not finished it computes
+ * again then: keys and values of the tokens so far, texts from their begin. With the same weights results are the same bits, in exact
+ * mode. Both functions wait for the end of the step that is under way, if they are called in another thread than that call. In the
+ * same thread they may be called in its `watch`, by all ranks after the same step; in its other callbacks they are TREADLE_STATE.
+ * Both are TREADLE_STATE while the engine belongs to a switch. */
 treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
 treadle_status treadle_engine_unbind(treadle_engine *engine);
+
+/* Fills hooks by which the engine is that of a switch: its layout is the switch's infer layout, its group has the same ranks. Set
+ * treadle_switch_options.engine to them. From treadle_switch_create until treadle_switch_destroy the engine belongs to the switch, and
+ * must outlive it:
+ *
+ *   weights   lie in the infer window, where the plan says (also with alias); their version is that of the switch
+ *   cache     lies in the KV window, which has blocks of kv_block_bytes; set kv_bytes of the switch for how large it is at least.
+ *             If the window has no room for a block, bind is refused
+ *   work      activations and packed copies of weights lie in the window of TREADLE_WORK
+ *
+ * An arrow out of INFER may be taken while a call of the engine runs, as treadle_engine_bind says of unbind; the call goes on after
+ * the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need groups of their own (two groups of the same
+ * ranks), since one thread at a time uses a group. A call that waits for weights when the switch is destroyed is TREADLE_STATE.
+ * Local. */
+treadle_status treadle_engine_hooks_of(treadle_engine *engine, treadle_engine_hooks *hooks_p);
 
 typedef struct treadle_engine_info {
   size_t struct_size;
@@ -919,10 +942,11 @@ typedef struct treadle_engine_info {
       *kernels; /* that products of this rank use: "amx", or "amx, avx512"; lives as long as the engine */
   int32_t threads;
   int64_t vocabulary, max_len;
-  size_t work_bytes;                                 /* activations */
-  size_t packed_bytes;                               /* copies of weights that are laid out anew */
+  size_t work_bytes;   /* activations */
+  size_t packed_bytes; /* copies of weights that are laid out anew; beside work_bytes */
   int32_t kv_blocks, kv_blocks_peak, kv_blocks_used; /* of the cache */
-  uint64_t version;                                  /* how often weights were bound */
+  uint64_t version;      /* how often weights were bound; with a switch: treadle_switch_version */
+  size_t kv_block_bytes; /* of a block of the cache, on this rank */
 } treadle_engine_info;
 
 treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);

@@ -1,5 +1,6 @@
 #include "cli/engine_job.h"
 
+#include "cli/engine_train.h"
 #include "cli/json_lines.h"
 #include "cli/open_text.h"
 #include "treadle_tools.h"
@@ -58,7 +59,6 @@ static treadle_status open_layout(treadle_engine_job *job, const treadle_argumen
 }
 
 static treadle_status load(treadle_engine_job *job) {
-  job->window_bytes = treadle_layout_window_bytes(job->layout, job->session.rank);
   if (posix_memalign(&job->window, PAGE, job->window_bytes + 64) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", job->window_bytes);
   return treadle_layout_load(job->layout, job->session.rank, job->window);
@@ -81,6 +81,8 @@ treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_ar
   TRY(treadle_session_agree(session, open_layout(job, a, a->layout ? a->layout : layout)));
   TRY(treadle_session_agree(session,
                             treadle_engine_create(session->group, job->layout, &options, &job->engine)));
+  job->window_bytes = treadle_layout_window_bytes(job->layout, session->rank);
+  if (a->train) return treadle_engine_train_open(job, a);
   TRY(treadle_session_agree(session, load(job)));
   TRY(treadle_session_agree(session, treadle_engine_bind(job->engine, job->window, job->window_bytes)));
 out:
@@ -123,6 +125,7 @@ treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_
 int treadle_engine_job_end(treadle_engine_job *job, treadle_status status) {
   if (status && !job->session.said) treadle_session_abandon(&job->session, status);
   treadle_builder_release(&job->answers);
+  treadle_engine_train_close(job);
   treadle_sample_stream_release(&job->texts);
   treadle_engine_destroy(job->engine);
   treadle_layout_destroy(job->layout);

@@ -13,7 +13,9 @@ typedef struct treadle_engine_job {
   treadle_model *model;
   treadle_layout *layout;
   treadle_engine *engine;
-  void *window;
+  treadle_layout *train; /* with --train, as the switch whose windows have the weights */
+  treadle_switch *sw;
+  void *window; /* without */
   size_t window_bytes;
   char *lines; /* of --file, or one of --prompt */
   size_t line_bytes;
@@ -32,7 +34,8 @@ treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path
 /* The tokenizer and the chat template, where there are any. Those of the model may be missing, or be none that treadle can read: a folder
  * without them takes token ids. Why they are missing is said where the lines seem to need them. --tokenizer must be one. */
 treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *arguments);
-/* Opens the model, makes the engine and loads the weights; --layout, else `layout`. The ranks agree on how it went. */
+/* Opens the model, makes the engine and loads the weights, with --train by way of that layout; --layout, else `layout`. The ranks agree
+ * on how it went. */
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *arguments,
                                        const char *layout);
 /* Where answers go: to --out, whole or not at all; else to standard output, unless --json has it. */

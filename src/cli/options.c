@@ -46,7 +46,7 @@ static const option_row rows[] = {
    COUNT, AT(scale_down), LAYOUTS | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL, 0, 1, {0}, NULL, 0},
   {"from", "LAYOUT", "layout in which the weights are", TEXT, AT(from), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
   {"to", "LAYOUT", "layout to which the weights go", TEXT, AT(to), TREADLE_IN_PLAN | TREADLE_IN_CONVERT, TREADLE_IN_PLAN | TREADLE_IN_CONVERT, 0, {0}, NULL, 0},
-  {"train", "LAYOUT", "layout for training", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
+  {"train", "LAYOUT", "layout for training; of an engine: weights are loaded into it first, and then switched", TEXT, AT(train), TREADLE_IN_SWITCH | TREADLE_IN_LAYOUT | ENGINES, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
   {"infer", "LAYOUT", "layout for inference", TEXT, AT(infer), TREADLE_IN_SWITCH, TREADLE_IN_SWITCH, 0, {0}, NULL, 0},
   {"layout", "LAYOUT", "layout to show, or to compute in", TEXT, AT(layout), TREADLE_IN_LAYOUT | ENGINES, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"ranks", "N", "number of ranks", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL, 0},

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Counters of the engine's board. */
-enum { STEPS, MEETINGS };
+enum { STEPS = TREADLE_ENGINE_STEPS, MEETINGS = TREADLE_ENGINE_MEETINGS };
 enum { SUMS = 16 };
 
 /* Before tokens, log-probabilities and line; the next one begins at a multiple of 8 bytes. */

@@ -7,12 +7,14 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   MAX_BATCH = 64,
   PREFILL_CHUNK = 512,
   BLOCK_TOKENS = 16,
-  MAX_LEN = 4096 /* where the config does not say */
+  MAX_LEN = 4096, /* where the config does not say */
+  ALIGNMENT = 64
 };
 static const size_t kv_default = (size_t)256 << 20;
 
@@ -44,25 +46,32 @@ static treadle_dtype dtype_of(const treadle_transformer *transformer, const trea
 }
 
 /* As many blocks as the rank with fewest has: all ranks make the same plan of who goes on. */
-static treadle_status take_cache(treadle_engine *e, const treadle_engine_options *o) {
-  size_t bytes = o->kv_bytes ? o->kv_bytes : kv_default, each = treadle_pass_block_bytes(e->pass);
-  int32_t tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+static treadle_status count_blocks(treadle_engine *e) {
+  pthread_mutex_lock(&e->gate.lock);
+  size_t bytes = e->kv_bytes, each = treadle_pass_block_bytes(e->pass);
   size_t blocks = each ? bytes / each : SIZE_MAX;
-  void *memory = NULL;
-  treadle_status status;
+  e->counted = true;
+  pthread_mutex_unlock(&e->gate.lock);
+  const treadle_cache old = e->cache;
+  treadle_status status = TREADLE_OK;
   if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
   if (e->group) TRY(treadle_engine_least(e, &blocks));
   if (!blocks)
     return treadle_fail(TREADLE_REFUSED,
                         "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
-                        tokens, each);
-  if (posix_memalign(&memory, 64, blocks * each + 64) != 0)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", blocks * each);
-  e->kv = memory;
-  e->kv_bytes = blocks * each;
-  TRY(treadle_cache_init(&e->cache, (int32_t)blocks, tokens, o->prefix_cache != TREADLE_OFF));
+                        old.block_tokens, each);
+  if (old.count == (int32_t)blocks) goto out;
+  treadle_cache_release(&e->cache);
+  TRY(treadle_cache_init(&e->cache, (int32_t)blocks, old.block_tokens, old.shares));
 out:
   return status;
+}
+
+static treadle_status make_cache(treadle_engine *e, const treadle_engine_options *o) {
+  e->cache.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+  e->cache.shares = o->prefix_cache != TREADLE_OFF;
+  e->kv_bytes = o->kv_bytes ? o->kv_bytes : kv_default;
+  return count_blocks(e);
 }
 
 static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
@@ -109,11 +118,12 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
   e->group = group;
   e->layout = layout;
+  treadle_gate_init(&e->gate);
   status = fill(e, &o);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
   if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
-  TRY(take_cache(e, &o));
+  TRY(make_cache(e, &o));
   *engine_p = e;
   e = NULL;
 out:
@@ -128,8 +138,23 @@ void treadle_engine_destroy(treadle_engine *engine) {
   treadle_cache_release(&engine->cache);
   treadle_transformer_destroy(engine->transformer);
   treadle_arena_release(&engine->arena);
-  free(engine->kv);
+  treadle_gate_release(&engine->gate);
+  free(engine->own_kv);
+  free(engine->own_work);
   treadle_free(engine);
+}
+
+/* Of an engine without a switch. The memory of the cache is never less than what its blocks take. */
+static treadle_status take_memory(treadle_engine *e) {
+  size_t kv = (size_t)e->cache.count * treadle_pass_block_bytes(e->pass);
+  size_t work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
+  if (!e->own_kv && posix_memalign(&e->own_kv, ALIGNMENT, kv + ALIGNMENT) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", kv);
+  if (e->own_work) return TREADLE_OK;
+  if (posix_memalign(&e->own_work, ALIGNMENT, work + ALIGNMENT) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", work);
+  memset(e->own_work, 0, work); /* its pages are there before the first step */
+  return TREADLE_OK;
 }
 
 treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes) {
@@ -138,24 +163,55 @@ treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, s
   TREADLE_NEED(window);
   size_t needed =
       treadle_layout_window_bytes(engine->layout, engine->replica.ranks[engine->replica.position]);
+  if (engine->sw)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_engine_bind: the engine belongs to a switch, which binds it");
   if (bytes < needed)
     REFUSE("treadle_engine_bind: a window of %zu bytes; the layout has %zu", bytes, needed);
-  TRY(treadle_pass_bind(engine->pass, window, engine->kv));
-  engine->bound = true;
+  TRY(treadle_gate_close(&engine->gate, false));
+  TRY(take_memory(engine));
+  const treadle_pass_windows windows = {
+      .weights = window, .cache = engine->own_kv, .work = engine->own_work};
+  TRY(treadle_engine_settle(engine, &windows,
+                            (size_t)engine->cache.count * treadle_pass_block_bytes(engine->pass)));
   engine->version++;
+  treadle_gate_open(&engine->gate);
 out:
   return status;
 }
 
 treadle_status treadle_engine_unbind(treadle_engine *engine) {
   TREADLE_NEED(engine);
-  engine->bound = false;
-  return TREADLE_OK;
+  if (engine->sw)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_engine_unbind: the engine belongs to a switch, which unbinds it");
+  return treadle_gate_close(&engine->gate, false);
 }
 
-treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what) {
-  return engine->bound ? treadle_engine_check_ranks(engine, what)
-                       : treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
+/* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
+treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what) {
+  enum { WITHOUT, UNCOUNTED };
+  treadle_status status = TREADLE_OK;
+  pthread_mutex_lock(&engine->gate.lock);
+  size_t mine = !engine->gate.is_open ? WITHOUT
+                : !engine->counted    ? UNCOUNTED
+                                      : UNCOUNTED + 1,
+         least = mine;
+  pthread_mutex_unlock(&engine->gate.lock);
+  TRY(treadle_engine_check_ranks(engine, what));
+  if (engine->group) TRY(treadle_engine_least(engine, &least));
+  if (least == WITHOUT)
+    return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
+                        mine == WITHOUT ? "the engine" : "the engine of another rank");
+  if (least == UNCOUNTED) TRY(count_blocks(engine));
+out:
+  return status;
+}
+
+void treadle_engine_forget(treadle_engine *engine) {
+  pthread_mutex_lock(&engine->gate.lock);
+  engine->seed++;
+  pthread_mutex_unlock(&engine->gate.lock);
 }
 
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
@@ -192,6 +248,7 @@ treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_eng
   info.kv_blocks_peak = engine->cache.most_used;
   info.kv_blocks_used = engine->cache.used;
   info.version = engine->version;
+  info.kv_block_bytes = treadle_pass_block_bytes(engine->pass);
   TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
 }

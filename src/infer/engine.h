@@ -3,6 +3,7 @@
 #define TREADLE_INFER_ENGINE_H
 
 #include "infer/cache.h"
+#include "infer/gate.h"
 #include "infer/pass.h"
 #include "infer/sampling.h"
 #include "infer/token_rows.h"
@@ -16,10 +17,16 @@ struct treadle_engine {
   uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;
   treadle_cache cache;
-  char *kv; /* memory of the blocks, the engine's own */
-  size_t kv_bytes;
-  bool bound;
-  uint64_t version; /* of the weights: how often they were bound */
+  /* Another thread may bind: what it writes is under the gate's lock, or is read while the gate is held. */
+  bool counted;            /* the cache has the blocks of the present memory */
+  size_t kv_bytes;         /* of that memory */
+  void *own_kv, *own_work; /* without a switch: taken at the first bind */
+  /* With a switch (plug.c). */
+  const treadle_switch *sw; /* NULL: there is none */
+  int64_t *shift;           /* [storage tensors] */
+  treadle_gate gate;
+  uint64_t version; /* of the weights: how often they were bound; the switch's */
+  uint64_t seed;    /* of the hashes of blocks: another one when what the cache has is nobody's */
   int64_t most_tokens;
   int32_t max_batch, prefill_chunk, threads;
   bool fast;
@@ -27,8 +34,21 @@ struct treadle_engine {
   treadle_arena arena;
 };
 
-/* TREADLE_STATE where no weights are bound. */
-treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what);
+/* What the cache has is nobody's any more. */
+void treadle_engine_forget(treadle_engine *engine);
+/* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
+treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
+
+/* treadle_engine_score behind the check of arguments and weights, which all ranks have made. */
+treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
+                                          size_t count, const treadle_score_options *options);
+
+/* ---- plug.c ---- */
+
+/* The weights are somewhere from now on, and the cache in `kv_bytes` bytes. No step is under way, and none will be before the gate is
+ * opened. */
+treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_windows *windows,
+                                     size_t kv_bytes);
 /* Refuses ids that the vocabulary does not have; `what` names them. */
 treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
                                            size_t count, const char *what);

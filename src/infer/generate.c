@@ -36,6 +36,7 @@ typedef struct generating {
   job *jobs; /* [job_count] in the order of answers */
   size_t job_count, added, answered;
   treadle_schedule schedule;
+  uint64_t version; /* of the weights, in the last step */
   treadle_token_rows rows;
   int32_t *which; /* [batch] rows whose logits are wanted */
   job **wanting;  /* [batch] whose they are */
@@ -119,7 +120,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sample.spec.index = k;
     }
   TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
-  TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk, e->version));
+  TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk));
 out:
   return status;
 }
@@ -234,8 +235,7 @@ static treadle_status answer(generating *g, size_t number) {
   job *j = &g->jobs[number];
   treadle_builder line = {0};
   treadle_status status = TREADLE_OK;
-  if (g->options.answer)
-    treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->engine->version);
+  if (g->options.answer) treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->version);
   const treadle_answer a = {.tokens = j->sample.tokens.items,
                             .logprobs = j->sample.logprobs.items,
                             .count = (int64_t)j->sample.tokens.count,
@@ -284,25 +284,61 @@ out:
   return status;
 }
 
-static treadle_status run(generating *g) {
+/* ---- Steps ------------------------------------------------------------------------------------------- */
+
+/* The weights go away. */
+static void restart(void *context) {
+  generating *g = context;
+  treadle_schedule_restart(&g->schedule);
+  g->engine->seed++;
+}
+
+static treadle_status watch(generating *g) {
+  const treadle_generate_options *o = &g->options;
+  if (!o->watch || o->watch(o->watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_CANCELLED, "generation was cancelled");
+}
+
+/* While there are no weights. Other replicas may have some, and wait. */
+static treadle_status idle(void *context) {
+  generating *g = context;
+  treadle_collect_go_on(g->engine);
+  return watch(g);
+}
+
+static treadle_status make_step(generating *g) {
   treadle_pass_step step;
+  treadle_status status;
+  TRY(treadle_gate_enter(&g->engine->gate));
+  g->version = g->engine->version;
+  g->schedule.seed = g->engine->seed;
+  TRY(begin_jobs(g));
+  TRY(treadle_schedule_step(&g->schedule, &step));
+  TRY(treadle_pass_run(g->engine->pass, &step));
+  treadle_schedule_done(&g->schedule, &step);
+  TRY(take_tokens(g, &step));
+  treadle_gate_leave(&g->engine->gate);
+out:
+  return status;
+}
+
+static treadle_status run(generating *g) {
+  const treadle_gate_call call = {.restart = restart, .idle = idle, .context = g};
   treadle_status status = TREADLE_OK;
   treadle_collect_init(&g->collect, g->engine, g->job_count);
+  treadle_gate_begin(&g->engine->gate, &call);
   TRY(answer_ended(g)); /* nothing, but for those of other replicas */
   while (g->answered < g->job_count) {
-    TRY(begin_jobs(g));
-    TRY(treadle_schedule_step(&g->schedule, &step));
-    TRY(treadle_pass_run(g->engine->pass, &step));
-    treadle_schedule_done(&g->schedule, &step);
-    TRY(take_tokens(g, &step));
+    TRY(make_step(g));
     TRY(answer_ended(g));
     treadle_collect_go_on(g->engine);
-    if (g->options.watch &&
-        !g->options.watch(g->options.watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
-      TRY(treadle_fail(TREADLE_CANCELLED, "generation was cancelled"));
+    TRY(watch(g));
   }
+  treadle_gate_end(&g->engine->gate);
   TRY(answer_all(g));
 out:
+  treadle_gate_end(&g->engine->gate);
   treadle_pass_tell(g->engine->pass, status);
   return status;
 }
@@ -328,7 +364,7 @@ out:
   g.figures.prefix_hit_tokens = g.schedule.hit_tokens;
   while (g.schedule.running_count)
     treadle_schedule_end(&g.schedule, g.schedule.running[g.schedule.running_count - 1]);
-  if (status) engine->version++; /* what the cache has of a step that failed is nobody's */
+  if (status) treadle_engine_forget(engine); /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
     treadle_sample_text_release(&g.jobs[i].text);

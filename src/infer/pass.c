@@ -112,9 +112,11 @@ out:
   return status;
 }
 
-treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache) {
-  pass->window = window;
-  pass->cache = cache;
+treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows) {
+  pass->window = windows->weights;
+  pass->shift = windows->shift;
+  pass->cache = windows->cache;
+  treadle_pass_place(pass, windows->work);
   treadle_pass_fill_copies(pass);
   treadle_pass_copy_bias(pass);
   return treadle_pass_copy_latent(pass);
@@ -138,7 +140,7 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   TRY(treadle_pass_check_stage(p));
   TRY(treadle_pass_take_copies(p));
   TRY(treadle_pass_set_up(p));
-  TRY(treadle_pass_take_memory(p));
+  TRY(treadle_pass_measure(p));
   *pass_p = p;
   p = NULL;
 out:
@@ -151,7 +153,6 @@ void treadle_pass_destroy(treadle_pass *pass) {
   treadle_pass_part(pass);
   treadle_team_destroy(pass->team);
   treadle_rope_release(&pass->rope);
-  treadle_pass_free_memory(pass);
   treadle_arena_release(&pass->arena);
   treadle_free(pass);
 }

@@ -4,8 +4,8 @@
  * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
  * this pass or another, find them there.
  *
- * The weights are read in the window where they lie. All memory of a pass is taken when it is made; bind and run take none, except
- * that the first bind makes the packed copies. */
+ * The weights are read in the window where they lie. Activations and packed copies of weights lie in memory that the caller gives; bind
+ * makes the copies. Bind and run take no memory. */
 #ifndef TREADLE_INFER_PASS_H
 #define TREADLE_INFER_PASS_H
 
@@ -66,8 +66,17 @@ void treadle_pass_part(treadle_pass *pass);
 /* What this rank cannot do, the others learn at once. */
 void treadle_pass_tell(treadle_pass *pass, treadle_status status);
 
-/* The weights from now on: the window of the rank, and the memory of the cache. */
-treadle_status treadle_pass_bind(treadle_pass *pass, const void *window, void *cache);
+/* Where all of it lies. */
+typedef struct treadle_pass_windows {
+  const void *weights; /* of the rank, in its layout */
+  const int64_t *
+      shift; /* [storage tensors of the layout] so many bytes further on each lies than the layout says; NULL: none does */
+  void *cache; /* blocks */
+  void *work;  /* treadle_pass_work_bytes + treadle_pass_packed_bytes, at a multiple of 64 */
+} treadle_pass_windows;
+
+/* From now on, until the next bind. */
+treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
 
 /* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
 size_t treadle_pass_block_bytes(const treadle_pass *pass);

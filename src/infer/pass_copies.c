@@ -6,16 +6,6 @@
 
 #include <string.h>
 
-/* The copy has all rows and columns that are here, without gaps. `from` are the segments in the window. */
-struct treadle_pass_copy {
-  treadle_weight *weight;
-  const treadle_segment *from;
-  treadle_dtype dtype; /* in the window */
-  int32_t from_count;
-  char *to;
-  treadle_pass_copy *next;
-};
-
 static treadle_status take_copy(treadle_pass *p, treadle_weight *weight) {
   treadle_status status = TREADLE_OK;
   if (!weight->segment_count || weight->columns <= 1 || weight->dtype == p->options.dtype)
@@ -24,19 +14,17 @@ static treadle_status take_copy(treadle_pass *p, treadle_weight *weight) {
   treadle_pass_copy *copy = treadle_arena_alloc(&p->arena, sizeof *copy);
   treadle_segment *whole =
       treadle_arena_alloc_array(&p->arena, (size_t)weight->segment_count, sizeof *whole);
-  char *to = treadle_arena_alloc(&p->arena, bytes);
-  if (!copy || !whole || !to)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a copy of weights of %zu bytes", bytes);
+  if (!copy || !whole) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forward pass");
   *copy = (treadle_pass_copy){.weight = weight,
                               .from = weight->segments,
                               .dtype = weight->dtype,
                               .from_count = weight->segment_count,
-                              .to = to,
+                              .whole = whole,
+                              .bytes = bytes,
                               .next = p->copies};
   int64_t row = 0;
   for (int32_t s = 0; s < weight->segment_count; s++) {
-    whole[s] = (treadle_segment){.copy = to,
-                                 .at = (size_t)(row * weight->column_count) *
+    whole[s] = (treadle_segment){.at = (size_t)(row * weight->column_count) *
                                        treadle_dtype_bytes(p->options.dtype),
                                  .first = weight->segments[s].first,
                                  .rows = weight->segments[s].rows,
@@ -46,8 +34,12 @@ static treadle_status take_copy(treadle_pass *p, treadle_weight *weight) {
   weight->segments = whole;
   weight->dtype = p->options.dtype;
   p->copies = copy;
-  p->packed_weights_bytes += bytes;
   return status;
+}
+
+void treadle_pass_place_copy(treadle_pass_copy *copy, char *to) {
+  copy->to = to;
+  for (int32_t s = 0; s < copy->from_count; s++) copy->whole[s].copy = to;
 }
 
 static treadle_status take_experts(treadle_pass *p, treadle_weight *experts) {

@@ -1,11 +1,9 @@
-/* The memory of activations, taken at once: the largest of what any layer needs. */
+/* The memory of activations, one behind the other: the largest of what any layer needs. Then copies of weights. */
 #include "infer/pass_parts.h"
 
-#include "base/alloc.h"
+#include "base/dtype.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <string.h>
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -102,74 +100,68 @@ out:
   return status;
 }
 
-/* Zeros, 64-byte aligned; *status turns bad where memory is out. */
-static void *take(treadle_pass *p, int64_t count, size_t each, treadle_status *status) {
-  size_t bytes = ((size_t)count * each + 63) / 64 * 64;
-  void *memory = NULL;
-  if (*status != TREADLE_OK) return NULL;
-  if (posix_memalign(&memory, 64, bytes ? bytes : 64) != 0) {
-    *status = treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", bytes);
-    return NULL;
-  }
-  memset(memory, 0, bytes); /* its pages are there before the first step */
-  p->work_bytes += bytes;
-  return memory;
+typedef struct memory { /* that is divided */
+  char *base;           /* NULL: it is only counted */
+  size_t used;
+} memory;
+
+static void *take(memory *m, int64_t count, size_t each) {
+  char *at = m->base ? m->base + m->used : NULL;
+  m->used += ((size_t)count * each + 63) / 64 * 64;
+  return at;
 }
 
-treadle_status treadle_pass_take_memory(treadle_pass *p) {
+static void place_copies(treadle_pass *p, memory *m) {
+  const treadle_transformer *d = p->transformer;
+  size_t each = treadle_dtype_bytes(p->options.dtype);
+  for (int32_t l = 0; l < d->layers && d->attention == TREADLE_ATTENTION_MLA; l++)
+    if (p->layers[l].weight[TREADLE_ROLE_O].segment_count)
+      p->latent_copies[l] = take(m, p->heads.count * d->latent_dim * d->nope_dim, each);
+  for (treadle_pass_copy *copy = p->copies; copy; copy = copy->next)
+    treadle_pass_place_copy(copy, take(m, (int64_t)copy->bytes, 1));
+}
+
+void treadle_pass_place(treadle_pass *p, void *at) {
   const treadle_transformer *d = p->transformer;
   treadle_pass_buffers *b = &p->buffers;
   int64_t rows = p->options.most_rows;
+  memory m = {.base = at};
+  b->x = take(&m, rows * d->hidden, sizeof(float));
+  b->normed = take(&m, rows * d->hidden, sizeof(float));
+  b->wide = take(&m, rows * b->wide_columns, sizeof(float));
+  b->middle = take(&m, rows * b->middle_columns, sizeof(float));
+  b->sum = take(&m, b->nodes * rows * d->hidden, sizeof(float));
+  b->logits = take(&m, p->options.most_logits * d->vocabulary, sizeof(float));
+  b->packed = take(&m, (int64_t)b->packed_bytes, 1);
+  b->scratch = take(&m, b->scratch_bytes * p->options.threads, 1);
+  if (d->attention == TREADLE_ATTENTION_MLA) {
+    b->latent_queries = take(&m, rows * p->heads.count * (d->latent_dim + d->rope_dim), sizeof(float));
+    b->latent_found = take(&m, rows * p->heads.count * d->latent_dim, sizeof(float));
+  }
+  if (d->routing.experts) {
+    b->slots = take(&m, rows * d->routing.top * d->hidden, sizeof(float));
+    b->gathered = take(&m, rows * d->hidden, sizeof(float));
+    b->places = take(&m, rows, sizeof *b->places);
+    b->scores = take(&m, p->options.threads * 3 * d->routing.experts, sizeof(float));
+    b->shared = take(&m, rows * d->hidden, sizeof(float));
+    b->shared_scale = take(&m, rows, sizeof(float));
+    b->routed = take(&m, rows * d->routing.top, sizeof *b->routed);
+  }
+  b->segments = take(&m, (int64_t)b->segment_room, sizeof *b->segments);
+  p->work_bytes = m.used;
+  place_copies(p, &m);
+  p->packed_weights_bytes = m.used - p->work_bytes;
+}
+
+treadle_status treadle_pass_measure(treadle_pass *p) {
+  const treadle_transformer *d = p->transformer;
+  treadle_pass_buffers *b = &p->buffers;
   treadle_status status = TREADLE_OK;
   for (int32_t l = 0; l < d->layers; l++) TRY(measure_layer(p, l));
   TRY(measure_product(p, &p->head, 1, p->options.most_logits));
-  b->x = take(p, rows * d->hidden, sizeof(float), &status);
-  b->normed = take(p, rows * d->hidden, sizeof(float), &status);
-  b->wide = take(p, rows * b->wide_columns, sizeof(float), &status);
-  b->middle = take(p, rows * b->middle_columns, sizeof(float), &status);
-  b->sum = take(p, b->nodes * rows * d->hidden, sizeof(float), &status);
-  b->logits = take(p, p->options.most_logits * d->vocabulary, sizeof(float), &status);
   if (b->head_packed_bytes * (size_t)p->options.threads > b->packed_bytes)
     b->packed_bytes = b->head_packed_bytes * (size_t)p->options.threads;
-  b->packed = take(p, (int64_t)b->packed_bytes, 1, &status);
-  b->scratch = take(p, b->scratch_bytes * p->options.threads, 1, &status);
-  if (d->attention == TREADLE_ATTENTION_MLA) {
-    b->latent_queries =
-        take(p, rows * p->heads.count * (d->latent_dim + d->rope_dim), sizeof(float), &status);
-    b->latent_found = take(p, rows * p->heads.count * d->latent_dim, sizeof(float), &status);
-  }
-  if (d->routing.experts) {
-    b->slots = take(p, rows * d->routing.top * d->hidden, sizeof(float), &status);
-    b->gathered = take(p, rows * d->hidden, sizeof(float), &status);
-    b->places = take(p, rows, sizeof *b->places, &status);
-    b->scores = take(p, p->options.threads * 3 * d->routing.experts, sizeof(float), &status);
-    b->shared = take(p, rows * d->hidden, sizeof(float), &status);
-    b->shared_scale = take(p, rows, sizeof(float), &status);
-    b->routed = take(p, rows * d->routing.top, sizeof *b->routed, &status);
-  }
-  b->segments = take(p, (int64_t)b->segment_room, sizeof *b->segments, &status);
+  treadle_pass_place(p, NULL);
 out:
   return status;
-}
-
-void treadle_pass_free_memory(treadle_pass *p) {
-  treadle_pass_buffers *b = &p->buffers;
-  free(b->x);
-  free(b->normed);
-  free(b->wide);
-  free(b->middle);
-  free(b->sum);
-  free(b->logits);
-  free(b->packed);
-  free(b->segments);
-  free(b->scratch);
-  free(b->latent_queries);
-  free(b->latent_found);
-  free(b->slots);
-  free(b->gathered);
-  free(b->places);
-  free(b->scores);
-  free(b->shared);
-  free(b->shared_scale);
-  free(b->routed);
 }

@@ -105,7 +105,17 @@ typedef struct treadle_pass_ranks {
   int32_t *expert_node_count; /* [experts] */
 } treadle_pass_ranks;
 
-typedef struct treadle_pass_copy treadle_pass_copy;
+/* A copy of a matrix in the type of the pass: all rows and columns that are here, without gaps. */
+typedef struct treadle_pass_copy {
+  treadle_weight *weight;
+  const treadle_segment *from; /* [from_count] in the window */
+  treadle_segment *whole;      /* [from_count] the same rows in the copy */
+  treadle_dtype dtype;         /* in the window */
+  int32_t from_count;
+  size_t bytes;
+  char *to;
+  struct treadle_pass_copy *next;
+} treadle_pass_copy;
 
 struct treadle_pass {
   const treadle_transformer *transformer;
@@ -130,6 +140,7 @@ struct treadle_pass {
   treadle_pass_copy *copies; /* a list; NULL: all matrices are of the pass's type */
   int64_t attention_leaves, mlp_leaves, expert_leaves, shared_leaves; /* of the whole inner dimension */
   const char *window;
+  const int64_t *shift; /* [storage tensors]; NULL: all lie where the layout says */
   char *cache;
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
@@ -165,13 +176,15 @@ static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weigh
 }
 
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
-  return (segment->copy ? segment->copy : pass->window) + segment->at;
+  const char *base = segment->copy ? segment->copy : pass->window;
+  return base + segment->at + (pass->shift && !segment->copy ? pass->shift[segment->storage] : 0);
 }
 
 /* ---- pass_copies.c ---- */
 
 /* Matrices of another type than the pass computes in: copies, which are filled each time weights are bound. */
 treadle_status treadle_pass_take_copies(treadle_pass *pass);
+void treadle_pass_place_copy(treadle_pass_copy *copy, char *to);
 void treadle_pass_fill_copies(treadle_pass *pass);
 
 /* ---- pass_setup.c ---- */
@@ -289,7 +302,8 @@ treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t r
 
 /* ---- pass_memory.c ---- */
 
-treadle_status treadle_pass_take_memory(treadle_pass *pass);
-void treadle_pass_free_memory(treadle_pass *pass);
+/* How much memory activations and copies of weights take; then: where they lie in it. */
+treadle_status treadle_pass_measure(treadle_pass *pass);
+void treadle_pass_place(treadle_pass *pass, void *memory);
 
 #endif

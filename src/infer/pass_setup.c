@@ -57,11 +57,9 @@ static treadle_status set_router(treadle_pass *p) {
   return treadle_router_check(&p->router);
 }
 
-/* Copies that are filled when weights are bound. */
+/* What is filled when weights are bound. */
 static treadle_status take_copies(treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
-  size_t each = treadle_dtype_bytes(p->options.dtype);
-  bool latent = d->attention == TREADLE_ATTENTION_MLA;
   p->cache_place = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->cache_place);
   p->latent_copies = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->latent_copies);
   if (!p->cache_place || !p->latent_copies) return no_memory();
@@ -74,11 +72,6 @@ static treadle_status take_copies(treadle_pass *p) {
       p->router_bias = treadle_arena_alloc_array(&p->arena, count, sizeof *p->router_bias);
       if (!p->router_bias) return no_memory();
     }
-    if (!latent) continue;
-    size_t bytes = (size_t)(p->heads.count * d->latent_dim * d->nope_dim) * each;
-    p->latent_copies[l] = treadle_arena_alloc(&p->arena, bytes);
-    if (!p->latent_copies[l]) return no_memory();
-    p->packed_weights_bytes += bytes;
   }
   return TREADLE_OK;
 }

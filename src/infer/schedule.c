@@ -5,8 +5,8 @@
 #include <string.h>
 
 treadle_status treadle_schedule_init(treadle_schedule *s, treadle_cache *cache, int32_t batch,
-                                     int64_t chunk, uint64_t seed) {
-  *s = (treadle_schedule){.cache = cache, .batch = batch, .chunk = chunk, .seed = seed};
+                                     int64_t chunk) {
+  *s = (treadle_schedule){.cache = cache, .batch = batch, .chunk = chunk};
   s->running = treadle_alloc_array((size_t)batch + 1, sizeof *s->running);
   s->stepping = treadle_alloc_array((size_t)batch + 1, sizeof *s->stepping);
   s->stretches = treadle_alloc_array((size_t)batch + 1, sizeof *s->stretches);
@@ -57,13 +57,22 @@ void treadle_schedule_end(treadle_schedule *s, treadle_sequence *sequence) {
 }
 
 /* The last one that started waits again, before all others. */
-static void preempt(treadle_schedule *s) {
+static void wait_again(treadle_schedule *s) {
   treadle_sequence *q = s->running[--s->running_count];
   free_blocks(s, q);
   q->next = s->first;
   s->first = q;
   if (!s->last) s->last = q;
+}
+
+static void preempt(treadle_schedule *s) {
+  wait_again(s);
   s->preemptions++;
+}
+
+void treadle_schedule_restart(treadle_schedule *s) {
+  while (s->running_count) wait_again(s);
+  for (treadle_sequence *q = s->first; q; q = q->next) q->hashes.count = 0;
 }
 
 /* The hash of full block number `block` of a sequence. */

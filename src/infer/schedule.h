@@ -28,9 +28,9 @@ typedef struct treadle_sequence {
 
 typedef struct treadle_schedule {
   treadle_cache *cache;
-  int32_t batch;              /* sequences at most */
-  int64_t chunk;              /* rows of prompts in a step, at most */
-  uint64_t seed;              /* of hashes: the version of the weights */
+  int32_t batch; /* sequences at most */
+  int64_t chunk; /* rows of prompts in a step, at most */
+  uint64_t seed; /* of hashes: changed by the caller between two steps, when the weights have changed */
   treadle_sequence **running; /* [batch] in the order in which they started */
   int32_t running_count;
   treadle_sequence *first, *last; /* who wait */
@@ -42,7 +42,7 @@ typedef struct treadle_schedule {
 } treadle_schedule;
 
 treadle_status treadle_schedule_init(treadle_schedule *schedule, treadle_cache *cache, int32_t batch,
-                                     int64_t chunk, uint64_t seed);
+                                     int64_t chunk);
 void treadle_schedule_release(treadle_schedule *schedule);
 
 /* Puts a sequence with its tokens at the end of those who wait. It stays the caller's. */
@@ -51,6 +51,9 @@ void treadle_schedule_add(treadle_schedule *schedule, treadle_sequence *sequence
 treadle_status treadle_schedule_step(treadle_schedule *schedule, treadle_pass_step *step_p);
 /* After a step has run: its rows are computed. */
 void treadle_schedule_done(treadle_schedule *schedule, const treadle_pass_step *step);
+/* What the cache has is nobody's any more: running sequences wait again, in their order and before all others, and all that they had is
+ * computed again. Between two steps; before the next one the seed is changed. */
+void treadle_schedule_restart(treadle_schedule *schedule);
 /* A running sequence has ended: its blocks are free. */
 void treadle_schedule_end(treadle_schedule *schedule, treadle_sequence *sequence);
 

@@ -22,10 +22,11 @@ typedef struct scoring {
   const treadle_score_text *texts;
   size_t count;
   treadle_score_options options;
-  text_state *states; /* [count] */
-  size_t begun;       /* texts that have blocks, or had them */
-  size_t at, token;   /* the next row: of which text, which token */
-  size_t ended;       /* texts that are done */
+  text_state *states;           /* [count] */
+  size_t begun;                 /* texts that have blocks, or had them */
+  size_t at, token;             /* the next row: of which text, which token */
+  size_t ended;                 /* texts that are done */
+  size_t told_text, told_token; /* the next logits that nobody was told of */
   int64_t rows_done, rows_total;
   /* of a step */
   int32_t *tokens, *which;
@@ -52,8 +53,7 @@ treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_
 }
 
 static treadle_status check(const scoring *s) {
-  treadle_status status;
-  TRY(treadle_engine_need_weights(s->engine, "treadle_engine_score"));
+  treadle_status status = TREADLE_OK;
   if (!(s->options.temperature > 0) || !isfinite(s->options.temperature))
     REFUSE("temperature %g: a text is scored at one above 0", (double)s->options.temperature);
   for (size_t i = 0; i < s->count; i++) {
@@ -94,6 +94,31 @@ static void end_text(scoring *s, size_t text) {
   *state = (text_state){0};
 }
 
+/* The weights go away: texts that are not done begin anew. */
+static void restart(void *context) {
+  scoring *s = context;
+  for (size_t i = s->ended; i < s->begun; i++) end_text(s, i);
+  s->begun = s->at = s->ended;
+  s->token = 0;
+  s->rows_done = 0;
+  for (size_t i = 0; i < s->ended; i++) s->rows_done += (int64_t)s->texts[i].count;
+  s->engine->seed++;
+}
+
+static treadle_status watch(scoring *s) {
+  const treadle_score_options *o = &s->options;
+  if (!o->watch || o->watch(o->watch_context, "tokens scored", s->rows_done, s->rows_total))
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+}
+
+/* While there are no weights. Other replicas may have some, and wait. */
+static treadle_status idle(void *context) {
+  scoring *s = context;
+  treadle_collect_go_on(s->engine);
+  return watch(s);
+}
+
 /* Fills a step with rows of as many texts as there is room for. */
 static treadle_status make_step(scoring *s) {
   treadle_engine *e = s->engine;
@@ -126,7 +151,12 @@ out:
 static treadle_status take_logits(scoring *s, int64_t number, const treadle_token_row *row) {
   size_t text = s->row_text[number], token = s->row_token[number];
   treadle_status status = TREADLE_OK;
-  if (s->options.logits) TRY(s->options.logits(s->options.context, text, token, row->logits));
+  bool told = text < s->told_text || (text == s->told_text && token < s->told_token);
+  if (s->options.logits && !told) {
+    TRY(s->options.logits(s->options.context, text, token, row->logits));
+    s->told_text = text;
+    s->told_token = token + 1;
+  }
   if (token + 1 == s->texts[text].count) goto out;
   s->states[text].logprobs[token + 1] =
       treadle_logprob(row->logits[s->texts[text].ids[token + 1]], row->temperature, row->lse);
@@ -161,7 +191,8 @@ out:
 }
 
 static treadle_status run(scoring *s) {
-  treadle_status status;
+  const treadle_gate_call call = {.restart = restart, .idle = idle, .context = s};
+  treadle_status status = TREADLE_OK;
   size_t rows = (size_t)s->engine->prefill_chunk;
   s->states = treadle_alloc_array(s->count, sizeof *s->states);
   s->tokens = treadle_alloc_array(rows, sizeof *s->tokens);
@@ -176,32 +207,30 @@ static treadle_status run(scoring *s) {
   s->step.tokens = s->tokens;
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
+  treadle_gate_begin(&s->engine->gate, &call);
   while (s->ended < s->count) {
+    TRY(treadle_gate_enter(&s->engine->gate));
     TRY(make_step(s));
     TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
+    treadle_gate_leave(&s->engine->gate);
     treadle_collect_go_on(s->engine);
-    if (s->options.watch &&
-        !s->options.watch(s->options.watch_context, "tokens scored", s->rows_done, s->rows_total))
-      TRY(treadle_fail(TREADLE_CANCELLED, "scoring was cancelled"));
+    TRY(watch(s));
   }
 out:
   treadle_pass_tell(s->engine->pass, status);
   return status;
 }
 
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
-                                    const treadle_score_options *options) {
-  scoring s = {.engine = engine, .texts = texts, .count = count};
+treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
+                                          size_t count, const treadle_score_options *options) {
+  scoring s = {.engine = engine, .texts = texts, .count = count, .options = *options};
   treadle_status status;
-  TREADLE_NEED(engine);
-  if (count) TREADLE_NEED(texts);
-  TRY(TREADLE_TAKE(options, &s.options));
-  if (s.options.temperature == 0) s.options.temperature = 1;
   TRY(check(&s));
   TRY(run(&s));
 out:
+  treadle_gate_end(&engine->gate);
   for (size_t i = s.ended; s.states && i < s.begun; i++) end_text(&s, i);
   treadle_free(s.states);
   treadle_free(s.tokens);
@@ -210,5 +239,19 @@ out:
   treadle_free(s.row_token);
   treadle_free(s.stretches);
   treadle_token_rows_release(&s.rows);
+  return status;
+}
+
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
+                                    const treadle_score_options *options) {
+  treadle_score_options o;
+  treadle_status status;
+  TREADLE_NEED(engine);
+  if (count) TREADLE_NEED(texts);
+  TRY(TREADLE_TAKE(options, &o));
+  if (o.temperature == 0) o.temperature = 1;
+  TRY(treadle_engine_need_weights(engine, "treadle_engine_score"));
+  TRY(treadle_engine_score_texts(engine, texts, count, &o));
+out:
   return status;
 }

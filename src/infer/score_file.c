@@ -146,7 +146,7 @@ static treadle_status score_shared(scoring *s, const treadle_score_options *all)
   treadle_collect_init(&s->collect, s->engine, count);
   for (size_t i = 0; i < count; i++)
     if (treadle_collect_has(s->engine, i)) s->texts[own++] = s->texts[i];
-  TRY(treadle_engine_score(s->engine, s->texts, own, &options));
+  TRY(treadle_engine_score_texts(s->engine, s->texts, own, &options));
   TRY(treadle_collect_meet(&s->collect));
   for (size_t i = 0; i < count; i++) {
     treadle_answer answer;
@@ -185,6 +185,7 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &s.options));
   if (!s.options.what) s.options.what = "texts";
+  TRY(treadle_engine_need_weights(engine, "treadle_engine_score_lines"));
   TRY(read_lines(&s, lines, bytes));
   TRY(begin(&s));
   const treadle_score_options score = {
@@ -198,7 +199,7 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
   if (treadle_collect_is_needed(engine) && !score.logits)
     TRY(score_shared(&s, &score));
   else
-    TRY(treadle_engine_score(engine, s.texts, s.lines.items.count, &score));
+    TRY(treadle_engine_score_texts(engine, s.texts, s.lines.items.count, &score));
   if (s.file) TRY(treadle_safetensors_finish(s.file));
 out:
   s.figures.seconds = treadle_clock_seconds() - started;

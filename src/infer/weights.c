@@ -12,7 +12,8 @@ typedef struct finder {
   const treadle_layout *layout;
   const treadle_tensor *tensor;
   int64_t rank, expert;
-  int dim; /* that of rows */
+  int dim;         /* that of rows */
+  int32_t storage; /* of the present piece */
   treadle_weight *weight;
   segments found;
 } finder;
@@ -67,7 +68,8 @@ static treadle_status add_rows(finder *f, const treadle_piece *piece, int a, int
       step *= t->axis[b];
     }
     if (distance % each != 0) return refuse(f, "rows do not begin at whole elements");
-    treadle_segment segment = {.at = (size_t)at, .first = first, .rows = rows, .stride = distance / each};
+    treadle_segment segment = {
+        .at = (size_t)at, .first = first, .rows = rows, .stride = distance / each, .storage = f->storage};
     return treadle_array_push(&f->found, segment);
   }
   for (int64_t i = 0; i < piece->box.size[a]; i++)
@@ -94,6 +96,7 @@ static treadle_status add_piece(finder *f, const treadle_piece *piece) {
   if (f->found.count &&
       (first != weight->first_column || count != weight->column_count || piece->dtype != weight->dtype))
     return refuse(f, "its parts are of different columns or types");
+  f->storage = piece->storage;
   weight->dtype = piece->dtype;
   weight->first_column = first;
   weight->column_count = count;
@@ -123,7 +126,8 @@ static void settle(finder *f) {
     next.rows -= skip;
     next.at += (size_t)(skip * next.stride * each);
     treadle_segment *before = kept ? &s->items[kept - 1] : NULL;
-    bool joins = before && before->stride == next.stride && before->first + before->rows == next.first &&
+    bool joins = before && before->storage == next.storage && before->stride == next.stride &&
+                 before->first + before->rows == next.first &&
                  next.at == before->at + (size_t)(before->rows * before->stride * each);
     if (joins)
       before->rows += next.rows;

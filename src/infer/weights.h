@@ -11,10 +11,11 @@
 
 typedef struct treadle_segment {
   const char *copy; /* NULL: in the window; else it begins here in place of the window */
-  size_t at;        /* bytes from the begin of the window to the first element */
+  size_t at;        /* bytes from the begin of the window to the first element, as the layout has it */
   int64_t first;    /* row of the whole matrix */
   int64_t rows;     /* how many */
   int64_t stride;   /* elements from one row to the next */
+  int32_t storage;  /* the storage tensor that they are of: a plan may place it elsewhere (alias) */
 } treadle_segment;
 
 /* A matrix [rows, columns], of which a rank has some rows, and of all of these the same columns. A vector is a matrix of one

@@ -40,10 +40,12 @@ treadle_status treadle_switch_unbind_engine(treadle_switch *sw) {
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   sw->engine.bound = false;
   if (!sw->engine.here) return TREADLE_OK;
+  char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
+  snprintf(before, sizeof before, "%s", treadle_error_message());
   treadle_status status = engine->unbind ? engine->unbind(engine->context) : TREADLE_OK;
   if (status != TREADLE_OK)
-    return treadle_fail(status, "rank %d: the engine's unbind failed (%s)", sw->group->rank,
-                        treadle_status_text(status));
+    return treadle_fail(status, "rank %d: the engine's unbind failed (%s)%s", sw->group->rank,
+                        treadle_status_text(status), said_since(before, words, sizeof words));
   sw->engine.here = false;
   return TREADLE_OK;
 }

@@ -151,8 +151,8 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) put_in_line(place, (treadle_class)c);
   TRY(place_infer(sw));
   TRY(check_count(sw));
-  TRY(mark_aliased(sw));
   TRY(place_engine(sw, least));
+  TRY(mark_aliased(sw)); /* a mark for each page of the pool */
 out:
   return status;
 }

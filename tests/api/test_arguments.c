@@ -377,6 +377,7 @@ static void switch_options(objects *o) {
         {.struct_size = sizeof(treadle_switch_options), .grads_bytes = sizes[i]},
         {.struct_size = sizeof(treadle_switch_options), .optimizer_bytes = sizes[i]},
         {.struct_size = sizeof(treadle_switch_options), .kv_block_bytes = sizes[i]},
+        {.struct_size = sizeof(treadle_switch_options), .kv_bytes = sizes[i]},
         {.struct_size = sizeof(treadle_switch_options), .memory = {.kind = (treadle_memory_kind)9}}};
     for (size_t k = 0; k < TEST_COUNT(wrong); k++)
       REFUSED(treadle_switch_create(o->second, o->train, o->infer, &wrong[k], &sw));
@@ -528,6 +529,7 @@ static void engines(objects *o) {
   treadle_engine *engine = o->engine;
   treadle_engine_options options = TREADLE_INIT(treadle_engine_options);
   treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
   REFUSED(treadle_engine_create(NULL, NULL, NULL, &engine));
   assert_null(engine);
   REFUSED(treadle_engine_create(NULL, o->infer, NULL, NULL));
@@ -549,6 +551,9 @@ static void engines(objects *o) {
   REFUSED(treadle_engine_bind(o->engine, NULL, o->weights_bytes));
   REFUSED(treadle_engine_bind(o->engine, o->weights, o->weights_bytes - 1));
   REFUSED(treadle_engine_unbind(NULL));
+  REFUSED(treadle_engine_hooks_of(NULL, &hooks));
+  REFUSED(treadle_engine_hooks_of(o->engine, NULL));
+  REFUSED_SIZES(hooks, treadle_engine_hooks_of(o->engine, &hooks));
   REFUSED(treadle_engine_get_info(NULL, &info));
   REFUSED(treadle_engine_get_info(o->engine, NULL));
   REFUSED_SIZES(info, treadle_engine_get_info(o->engine, &info));

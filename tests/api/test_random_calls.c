@@ -632,6 +632,7 @@ static void call_engines(caller *c) {
   const char *line = ONE_OF(c, lines);
   treadle_engine *engine = OR_NULL(c, c->o.engine);
   treadle_engine_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_engine_hooks hooks = {.struct_size = struct_size(c, sizeof hooks)};
   treadle_score_options score = {.struct_size = struct_size(c, sizeof score),
                                  .temperature = often(c) ? 1 : -1};
   treadle_score_lines_options score_lines = {.struct_size = struct_size(c, sizeof score_lines),
@@ -645,7 +646,10 @@ static void call_engines(caller *c) {
     SAID(treadle_engine_bind(engine, OR_NULL(c, c->o.weights), often(c) ? c->o.weights_bytes : 0));
     break;
   case 2: SAID(treadle_engine_unbind(engine)); break;
-  case 3: SAID(treadle_engine_get_info(engine, OR_NULL(c, &info))); break;
+  case 3:
+    SAID(treadle_engine_get_info(engine, OR_NULL(c, &info)));
+    SAID(treadle_engine_hooks_of(engine, OR_NULL(c, &hooks)));
+    break;
   case 4:
     SAID(treadle_engine_score(engine, text.ids ? &text : NULL, below(c, 2), OR_NULL(c, &score)));
     break;
