@@ -1,4 +1,8 @@
-/* Two futexes. `turn` counts the work that was handed out; a member sleeps until it changes. `left` counts the members that have not
+/* A thread begins with the part of its own number, so that it has the same data in its caches each time; when the caller has done its
+ * own, it takes the parts that nobody has begun: on a busy machine a member may be late. `taken` of a part is the last turn
+ * in which somebody took it.
+ *
+ * Two futexes. `turn` counts the work that was handed out; a member sleeps until it changes. `left` counts the members that have not
  * done their part of this turn; the caller sleeps until it is 0. Who changes a word wakes its sleepers only where there are some:
  * a sleeper adds itself to their number before it looks at the word for the last time, and the other one changes the word
  * before it looks at the number, all in one order (seq_cst), so that one of the two sees the other. */
@@ -19,6 +23,8 @@ typedef struct member {
   treadle_team *team;
   pthread_t thread;
   int32_t index;
+  char apart[64];
+  _Atomic uint32_t taken; /* the part of this number, in which turn */
 } member;
 
 struct treadle_team {
@@ -26,7 +32,8 @@ struct treadle_team {
   void *context;
   member *members; /* [count]; the first has no thread */
   int32_t count, made;
-  bool spin, ends;
+  bool spin;
+  atomic_bool ends;
   char apart[64]; /* each word in a cache line of its own */
   _Atomic uint32_t turn, turn_sleepers;
   char apart_too[64];
@@ -65,12 +72,20 @@ static void wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers) {
   if (atomic_load(sleepers) > 0) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* False: somebody else has it. */
+static bool take(member *m, uint32_t turn) {
+  uint32_t before = turn - 1;
+  return atomic_compare_exchange_strong(&m->taken, &before, turn);
+}
+
 static void *serve(void *of) {
-  const member *m = of;
+  member *m = of;
   treadle_team *team = m->team;
-  for (uint32_t turn = 0;; turn++) {
+  for (uint32_t turn = 0;;) {
     wait_while(team, &team->turn, turn, &team->turn_sleepers);
+    turn = atomic_load(&team->turn);
     if (team->ends) return NULL;
+    if (!take(m, turn)) continue;
     team->part(team->context, m->index, team->count);
     if (atomic_fetch_sub(&team->left, 1) == 1) wake(&team->left, &team->left_sleepers);
   }
@@ -91,6 +106,11 @@ void treadle_team_run(treadle_team *team, treadle_team_part part, void *context)
   atomic_store(&team->left, (uint32_t)team->count - 1);
   hand_out(team);
   part(context, 0, team->count);
+  for (int32_t i = 1; i < team->count; i++) {
+    if (!take(&team->members[i], atomic_load(&team->turn))) continue;
+    part(context, i, team->count);
+    atomic_fetch_sub(&team->left, 1);
+  }
   uint32_t left;
   while ((left = atomic_load(&team->left)) > 0) wait_while(team, &team->left, left, &team->left_sleepers);
 }

@@ -20,8 +20,9 @@ typedef void (*treadle_team_part)(void *context, int32_t index, int32_t count);
 treadle_status treadle_team_create(int32_t count, bool spin, treadle_team **team_p);
 void treadle_team_destroy(treadle_team *team); /* NULL does nothing; not within a part */
 
-/* Every member does its part, the caller that of index 0; returns when all are done, and the caller then sees what they
- * wrote. One thread at a time may call it, and no part may. */
+/* Each part is done once: by the member of that index, or by the caller, who does that of index 0 and then those that no member has
+ * begun. Returns when all are done, and the caller then sees what they wrote. One thread at a time may call it, and no
+ * part may. */
 void treadle_team_run(treadle_team *team, treadle_team_part part, void *context);
 
 int32_t treadle_team_count(const treadle_team *team);

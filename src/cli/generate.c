@@ -59,10 +59,26 @@ static bool watch(void *context, const char *doing, int64_t done, int64_t total)
   return true;
 }
 
+/* Texts are generated where an engine for that would: layouts for training are scored in. */
+static treadle_status check_layout(const treadle_arguments *a) {
+  static const char *const others[] = {"hf", "megatron"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    size_t length = strlen(others[i]);
+    if (!a->layout || strncmp(a->layout, others[i], length) != 0) continue;
+    if (a->layout[length] == ':' || !a->layout[length])
+      return treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': generate takes layouts of vllm and sglang; --train takes this one, and "
+                          "score does",
+                          a->layout);
+  }
+  return TREADLE_OK;
+}
+
 /* What is there before the engine is: options, input, and whether the output can be written. */
 static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
                               treadle_generate_options *options, char **sampling_p) {
   treadle_status status;
+  TRY(check_layout(a));
   TRY(treadle_write_prompt(a, &job->lines));
   if (job->lines) job->line_bytes = strlen(job->lines);
   TRY(treadle_write_sampling(a, sampling_p));

@@ -19,7 +19,7 @@ treadle_status treadle_cache_init(treadle_cache *cache, int32_t count, int32_t b
   }
   for (size_t i = 0; i < heads; i++) cache->heads[i] = -1;
   cache->used = count;
-  for (int32_t b = 0; b < count; b++) {
+  for (int32_t b = count - 1; b >= 0; b--) { /* the first is taken first */
     cache->blocks[b] = (treadle_cache_block){.users = 1, .newer = -1, .older = -1, .same = -1};
     treadle_cache_leave(cache, b);
   }
@@ -38,7 +38,8 @@ uint64_t treadle_cache_hash(uint64_t before, const int32_t *tokens, int32_t coun
   return hash ? hash : 1;
 }
 
-/* ---- Unused blocks: a list from the oldest to the newest ---- */
+/* ---- Unused blocks: a list from the oldest to the newest; what nobody can share comes first, the last one used before all, since its
+ * memory is near ---- */
 
 static void unlist(treadle_cache *cache, int32_t block) {
   treadle_cache_block *b = &cache->blocks[block];
@@ -64,13 +65,10 @@ void treadle_cache_leave(treadle_cache *cache, int32_t block) {
   assert(b->users > 0);
   if (--b->users > 0) return;
   cache->used--;
-  b->older = cache->newest;
-  b->newer = -1;
-  if (cache->newest >= 0)
-    cache->blocks[cache->newest].newer = block;
-  else
-    cache->oldest = block;
-  cache->newest = block;
+  b->older = b->hash ? cache->newest : -1;
+  b->newer = b->hash ? -1 : cache->oldest;
+  *(b->older >= 0 ? &cache->blocks[b->older].newer : &cache->oldest) = block;
+  *(b->newer >= 0 ? &cache->blocks[b->newer].older : &cache->newest) = block;
 }
 
 /* ---- Hashes ---- */

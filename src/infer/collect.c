@@ -69,15 +69,18 @@ void treadle_collect_go_on(treadle_engine *engine) {
 
 /* Until all ranks have come. A rank that makes steps may take its time. */
 static treadle_status wait_for_all(treadle_engine *e) {
+  static const char what[] = "requests of another replica";
   treadle_status status = TREADLE_OK;
   treadle_board_signal(e->board, MEETINGS, ++e->meetings);
   treadle_collect_go_on(e);
-  for (int rank = 0; rank < treadle_group_size(e->group); rank++)
+  for (int rank = 0; rank < treadle_group_size(e->group); rank++) {
     for (;;) {
       uint64_t seen = treadle_board_value(e->board, rank, STEPS);
       if (treadle_board_value(e->board, rank, MEETINGS) >= e->meetings) break;
-      TRY(treadle_board_wait(e->board, rank, STEPS, seen + 1, "requests of another replica"));
+      TRY(treadle_board_wait(e->board, rank, STEPS, seen + 1, what));
     }
+    TRY(treadle_board_wait(e->board, rank, MEETINGS, e->meetings, what)); /* fails if any rank has */
+  }
 out:
   return status;
 }

@@ -84,7 +84,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
   e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
   e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
   e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
-  e->fast = o->fast;
+  e->fast = pass.fast = o->fast;
   pass.dtype = e->dtype;
   pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
   pass.most_rows = e->prefill_chunk + e->max_batch;
@@ -154,7 +154,7 @@ treadle_status treadle_engine_unbind(treadle_engine *engine) {
 }
 
 treadle_status treadle_engine_need_weights(const treadle_engine *engine, const char *what) {
-  return engine->bound ? TREADLE_OK
+  return engine->bound ? treadle_engine_check_ranks(engine, what)
                        : treadle_fail(TREADLE_STATE, "%s: the engine has no weights: bind it first", what);
 }
 

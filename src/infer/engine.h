@@ -42,6 +42,8 @@ treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 
 /* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
 treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+/* TREADLE_PEER where a rank has failed in a call before. */
+treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 

@@ -117,6 +117,11 @@ out:
   return status;
 }
 
+treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what) {
+  if (!engine->board) return TREADLE_OK;
+  return treadle_board_wait(engine->board, treadle_group_rank(engine->group), 0, 0, what);
+}
+
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value) {
   size_t least = *value;
   treadle_status status;

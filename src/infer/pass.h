@@ -21,6 +21,7 @@ typedef struct treadle_pass_options {
   treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
   int32_t threads;
   bool spin;              /* of treadle_team_create */
+  bool fast;              /* a rank that has the whole model may add in an order of its own */
   int64_t most_rows;      /* of a step */
   int64_t most_logits;    /* of one call of treadle_pass_logits */
   int32_t block_tokens;   /* of the cache */

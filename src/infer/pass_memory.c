@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string.h>
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -101,7 +102,7 @@ out:
   return status;
 }
 
-/* 64-byte aligned; *status turns bad where memory is out. */
+/* Zeros, 64-byte aligned; *status turns bad where memory is out. */
 static void *take(treadle_pass *p, int64_t count, size_t each, treadle_status *status) {
   size_t bytes = ((size_t)count * each + 63) / 64 * 64;
   void *memory = NULL;
@@ -110,6 +111,7 @@ static void *take(treadle_pass *p, int64_t count, size_t each, treadle_status *s
     *status = treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", bytes);
     return NULL;
   }
+  memset(memory, 0, bytes); /* its pages are there before the first step */
   p->work_bytes += bytes;
   return memory;
 }

@@ -20,6 +20,8 @@ static void activate_rows(void *context, int32_t index, int32_t threads) {
   }
 }
 
+static bool is_there(const treadle_weight *bias) { return bias && bias->segment_count; }
+
 treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                   int64_t rows, float *y, int64_t node_stride) {
   treadle_pass_buffers *b = &pass->buffers;
@@ -34,6 +36,15 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
                         .terms_count = 2,
                         .y = b->wide,
                         .y_stride = b->wide_columns};
+  const treadle_product gated = {.x = x,
+                                 .rows = rows,
+                                 .stride = hidden,
+                                 .leaves = 1,
+                                 .terms = {{mlp->up, 0}, {mlp->gate, 0}},
+                                 .terms_count = 2,
+                                 .y = b->middle,
+                                 .y_stride = b->middle_columns,
+                                 .gated = true};
   treadle_product out = {.x = b->middle,
                          .rows = rows,
                          .stride = b->middle_columns,
@@ -44,8 +55,13 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
                          .y_stride = hidden,
                          .node_stride = node_stride};
   treadle_status status;
-  TRY(treadle_pass_product(pass, &in));
-  treadle_team_run(pass->team, activate_rows, &a);
+  if (is_there(mlp->gate_bias) || is_there(mlp->up_bias) ||
+      !treadle_pass_can_gate(pass, mlp->up, mlp->gate)) {
+    TRY(treadle_pass_product(pass, &in));
+    treadle_team_run(pass->team, activate_rows, &a);
+  } else {
+    TRY(treadle_pass_product(pass, &gated));
+  }
   TRY(treadle_pass_product(pass, &out));
 out:
   return status;

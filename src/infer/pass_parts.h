@@ -105,6 +105,8 @@ typedef struct treadle_pass_ranks {
   int32_t *expert_node_count; /* [experts] */
 } treadle_pass_ranks;
 
+typedef struct treadle_pass_copy treadle_pass_copy;
+
 struct treadle_pass {
   const treadle_transformer *transformer;
   const treadle_layout *layout;
@@ -123,8 +125,9 @@ struct treadle_pass {
   int32_t *cache_place; /* [layers]: which one of this rank's layers */
   int64_t cache_layers;
   treadle_router router;
-  float *router_bias;   /* [layers, experts]; NULL: there is none */
-  char **latent_copies; /* [layers]; NULL: not of latent attention */
+  float *router_bias;        /* [layers, experts]; NULL: there is none */
+  char **latent_copies;      /* [layers]; NULL: not of latent attention */
+  treadle_pass_copy *copies; /* a list; NULL: all matrices are of the pass's type */
   int64_t attention_leaves, mlp_leaves, expert_leaves, shared_leaves; /* of the whole inner dimension */
   const char *window;
   char *cache;
@@ -134,6 +137,17 @@ struct treadle_pass {
   char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;
 };
+
+/* Work on rows, of so many values: of all threads, or of the caller alone where it is done before another thread begins. A part does its
+ * share of the rows whatever the number of parts is. */
+static inline void treadle_pass_share(const treadle_pass *pass, treadle_team_part part, void *context,
+                                      int64_t values) {
+  enum { FEW = 4096 };
+  if (values <= FEW)
+    part(context, 0, 1);
+  else
+    treadle_team_run(pass->team, part, context);
+}
 
 /* ---- pass_weights.c ---- */
 
@@ -151,8 +165,14 @@ static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weigh
 }
 
 static inline const void *treadle_pass_at(const treadle_pass *pass, const treadle_segment *segment) {
-  return pass->window + segment->at;
+  return (segment->copy ? segment->copy : pass->window) + segment->at;
 }
+
+/* ---- pass_copies.c ---- */
+
+/* Matrices of another type than the pass computes in: copies, which are filled each time weights are bound. */
+treadle_status treadle_pass_take_copies(treadle_pass *pass);
+void treadle_pass_fill_copies(treadle_pass *pass);
 
 /* ---- pass_setup.c ---- */
 
@@ -175,7 +195,12 @@ typedef struct treadle_product {
   int terms_count;
   float *y; /* [nodes, rows, ...] */
   int64_t y_stride, node_stride;
+  bool gated; /* the first term is multiplied by silu of the second */
 } treadle_product;
+
+/* Can the products with these two, which have one leaf, be one that is gated? */
+bool treadle_pass_can_gate(const treadle_pass *pass, const treadle_weight *weight,
+                           const treadle_weight *gates);
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product);
 

@@ -21,7 +21,7 @@ static void multiply(void *context, int32_t index, int32_t count) {
 /* The segments of all terms, and the inner dimension, which they share. */
 static int32_t list_segments(treadle_pass *pass, const treadle_product *product) {
   int32_t total = 0;
-  for (int i = 0; i < product->terms_count; i++) {
+  for (int i = 0; i < (product->gated ? 1 : product->terms_count); i++) {
     const treadle_term *term = &product->terms[i];
     int64_t row = 0;
     for (int32_t s = 0; s < term->weight->segment_count; s++) {
@@ -34,6 +34,25 @@ static int32_t list_segments(treadle_pass *pass, const treadle_product *product)
     }
   }
   return total;
+}
+
+/* The gates of the segments of a gated product. */
+static void list_gates(treadle_pass *pass, const treadle_weight *gates) {
+  for (int32_t s = 0; s < gates->segment_count; s++)
+    pass->buffers.segments[s].gates = treadle_pass_at(pass, &gates->segments[s]);
+}
+
+bool treadle_pass_can_gate(const treadle_pass *pass, const treadle_weight *weight,
+                           const treadle_weight *gates) {
+  const treadle_gemm_kernel *kernel;
+  if (weight->dtype != gates->dtype || weight->segment_count != gates->segment_count ||
+      treadle_gemm_choose(pass->options.kernels, weight->dtype, (int32_t)weight->columns, &kernel))
+    return false;
+  for (int32_t s = 0; s < weight->segment_count; s++)
+    if (weight->segments[s].rows != gates->segments[s].rows ||
+        weight->segments[s].stride != gates->segments[s].stride)
+      return false;
+  return kernel->gates;
 }
 
 treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *product) {
@@ -54,8 +73,10 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
                                      .count = list_segments(pass, product),
                                      .y = product->y,
                                      .stride = product->y_stride,
-                                     .node_stride = product->node_stride};
-  treadle_team_run(pass->team, pack, &w);
+                                     .node_stride = product->node_stride,
+                                     .gated = product->gated};
+  if (product->gated) list_gates(pass, product->terms[1].weight);
+  treadle_pass_share(pass, pack, &w, product->rows * inner.leaf * inner.range.leaves);
   treadle_team_run(pass->team, multiply, &w);
 out:
   return status;

@@ -10,10 +10,11 @@
 #include "layout/layout.h"
 
 typedef struct treadle_segment {
-  size_t at;      /* bytes from the begin of the window to the first element */
-  int64_t first;  /* row of the whole matrix */
-  int64_t rows;   /* how many */
-  int64_t stride; /* elements from one row to the next */
+  const char *copy; /* NULL: in the window; else it begins here in place of the window */
+  size_t at;        /* bytes from the begin of the window to the first element */
+  int64_t first;    /* row of the whole matrix */
+  int64_t rows;     /* how many */
+  int64_t stride;   /* elements from one row to the next */
 } treadle_segment;
 
 /* A matrix [rows, columns], of which a rank has some rows, and of all of these the same columns. A vector is a matrix of one

@@ -30,7 +30,8 @@ typedef struct treadle_gemm_inner {
 typedef struct treadle_gemm_segment {
   const void *weights; /* [rows, leaves * leaf], `stride` elements from a row to the next */
   int64_t rows, stride;
-  int64_t column; /* of y, that of the first row */
+  int64_t column;    /* of y, that of the first row */
+  const void *gates; /* of a gated product: rows of another matrix, as many, with the same stride */
 } treadle_gemm_segment;
 
 typedef struct treadle_gemm_source {
@@ -39,7 +40,8 @@ typedef struct treadle_gemm_source {
   int64_t rows, stride;
 } treadle_gemm_source;
 
-/* Segments do not share columns. Sums of node n (treadle_leaf_nodes) lie at y + n * node_stride. */
+/* Segments do not share columns. In a gated product, of one leaf, y is silu(g) * u as nn/rows.h has it, where g is the product with the
+ * gates and u that with the weights. Sums of node n (treadle_leaf_nodes) lie at y + n * node_stride. */
 typedef struct treadle_gemm_product {
   treadle_gemm_inner inner;
   const void *packed; /* x */
@@ -48,11 +50,13 @@ typedef struct treadle_gemm_product {
   int32_t count; /* of segments */
   float *y;      /* [nodes, rows, columns], `stride` elements from a row to the next */
   int64_t stride, node_stride;
+  bool gated; /* only where the kernel can */
 } treadle_gemm_product;
 
 typedef struct treadle_gemm_kernel {
   const char *name;
   const char *about; /* what it needs of a processor, in a few words */
+  bool gates;        /* can it do gated products? */
   /* NULL where this machine can run it, else why not. */
   const char *(*lacks)(void);
   /* Has it a form for leaves of this type and size? */

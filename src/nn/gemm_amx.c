@@ -13,31 +13,22 @@
 
 #if defined(__x86_64__)
 
-#include "nn/gemm_turn.h"
+#include "nn/gemm_amx_form.h"
+#include "nn/lanes_avx512.h"
+
+#include "nn/lanes_silu.h"
 
 #include <cpuid.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw")))
-#define AMX_PART AMX_CODE __attribute__((always_inline)) static inline
-
-enum {
-  STEP = 32,        /* elements of the inner dimension in a tile */
-  SIDE = 16,        /* rows of a tile */
-  LINE = 64,        /* bytes of a row of a full tile */
-  PANEL = 2 * SIDE, /* rows of weights at once */
-  NEAR = 768 << 10, /* bytes of packed x that are to stay in the second-level cache */
-};
-
 /* ---- Can it run here? ---- */
 
 static const char *ask(void) {
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw"))
-    return "the processor has no AVX-512";
+  if (!lanes_supported()) return "the processor has no AVX-512";
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
     return "the processor has no AMX with bf16";
   if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA))
@@ -58,80 +49,6 @@ static const char *lacks(void) {
 }
 
 static bool takes(treadle_dtype dtype, int32_t leaf) { return dtype == TREADLE_BF16 && leaf >= STEP; }
-
-/* ---- Packed x ----
- *
- * Rows are taken in blocks of 16, or all in one where there are fewer. [block][leaf][step][16 pairs][row of the block][2]; rows of the
- * last block that x does not have are 0, and so are elements that an earlier step had. */
-
-typedef struct form {
-  int64_t width;  /* rows of a block, 1 to 16 */
-  int64_t blocks; /* of rows */
-  int64_t steps;  /* of a leaf */
-  int64_t tile_bytes, leaf_bytes, block_bytes;
-} form;
-
-static form form_of(treadle_gemm_inner inner, int64_t rows) {
-  form f = {.width = treadle_gemm_least(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
-  f.blocks = rows ? (rows + f.width - 1) / f.width : 0;
-  f.tile_bytes = f.width * LINE;
-  f.leaf_bytes = f.tile_bytes * f.steps;
-  f.block_bytes = f.leaf_bytes * inner.range.leaves;
-  return f;
-}
-
-/* Where a step begins in its leaf. */
-static int64_t step_at(treadle_gemm_inner inner, int64_t step) {
-  return treadle_gemm_least(step * STEP, inner.leaf - STEP);
-}
-
-static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
-  form f = form_of(inner, rows);
-  return (size_t)(f.block_bytes * f.blocks);
-}
-
-/* 32 elements as 16 pairs; the first `skipped` are 0. */
-AMX_PART __m512i pairs_of(const float *x, int64_t skipped) {
-  static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-                                     33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  uint32_t taken = UINT32_MAX << skipped;
-  __m512i low = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)taken, x));
-  __m512i high = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
-  return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(upper), high);
-}
-
-AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
-                               int64_t skipped) {
-  __m512i row[SIDE];
-  if (width == 1) {
-    _mm512_storeu_si512(to, pairs_of(x, skipped));
-    return;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < SIDE; i++)
-    row[i] = i < rows ? pairs_of(x + i * stride, skipped) : _mm512_setzero_si512();
-  treadle_gemm_turn(row);
-  __mmask16 written = (__mmask16)((1u << width) - 1);
-#pragma GCC unroll 16
-  for (int pair = 0; pair < SIDE; pair++)
-    _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written, row[pair]);
-}
-
-/* Parts are cut between leaves of blocks. */
-AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32_t index, int32_t count) {
-  form f = form_of(source->inner, source->rows);
-  int64_t leaves = source->inner.range.leaves, unit;
-  int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
-  for (; unit < end; unit++) {
-    int64_t row = unit / leaves * f.width, rows = treadle_gemm_least(source->rows - row, f.width);
-    const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;
-    char *to = (char *)packed + unit * f.leaf_bytes;
-    for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
-      int64_t at = step_at(source->inner, step);
-      pack_tile(to, x + at, source->stride, rows, f.width, step * STEP - at);
-    }
-  }
-}
 
 /* ---- Tiles ----
  *
@@ -167,6 +84,7 @@ typedef struct pending {
   float *y;
   int64_t rows, columns; /* of y, up to 32 each */
   int tile;              /* the next one, 4: none is left */
+  bool gated; /* then tiles 0 and 1 are multiplied by the gates 2 and 3, and there are no others */
 } pending;
 
 typedef sums stack[TREADLE_LEAF_HEIGHT_MAX];
@@ -176,8 +94,9 @@ typedef struct job {
   const treadle_gemm_product *p;
   form f;
   treadle_gemm_panel panel;
-  int64_t ahead,
-      ahead_rows;      /* bytes to the rows of the next panel that are fetched in this turn; how many */
+  const char *second; /* weights of the second tile: of the panel's other rows, or the gates */
+  int64_t ahead, ahead_rows,
+      ahead_gates;     /* bytes to the rows of the next panel that are fetched in this turn; how many */
   int64_t block, rows; /* of x, the first of one or two blocks; rows in them */
   bool two_tiles, two_blocks; /* of weights; of x */
   int32_t leaf;               /* of the range */
@@ -200,7 +119,39 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
     if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
 }
 
+/* The same of a gated product: the tile of weights and that of gates. */
+AMX_CODE static void write_gated_tile(float *y, int64_t stride, float tile[SIDE][SIDE],
+                                      float gates[SIDE][SIDE], int64_t rows, int64_t columns) {
+  __m512i row[SIDE], gate[SIDE];
+  __mmask16 written = (__mmask16)((1u << columns) - 1);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++) gate[i] = _mm512_load_si512(gates[i]);
+  treadle_gemm_turn(gate);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++) _mm512_store_si512(gates[i], gate[i]);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++) row[i] = _mm512_load_si512(tile[i]);
+  treadle_gemm_turn(row);
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++) _mm512_store_si512(tile[i], row[i]);
+  for (int64_t i = 0; i < rows; i++)
+    _mm512_mask_storeu_ps(y + i * stride, written,
+                          lanes_silu(_mm512_load_ps(gates[i]), _mm512_load_ps(tile[i])));
+}
+
+static void write_pending_gated(pending *w, int64_t stride) {
+  int64_t row = w->tile * SIDE, rows = treadle_gemm_least(w->rows - row, SIDE);
+  if (rows > 0)
+    write_gated_tile(w->y + row * stride, stride, w->sums->of[w->tile], w->sums->of[w->tile + 2], rows,
+                     w->columns);
+  w->tile = w->tile == 1 ? 4 : 1;
+}
+
 static void write_pending(pending *w, int64_t stride) {
+  if (w->gated) {
+    write_pending_gated(w, stride);
+    return;
+  }
   int64_t row = w->tile % 2 * SIDE, column = w->tile / 2 * SIDE;
   int64_t rows = treadle_gemm_least(w->rows - row, SIDE);
   int64_t columns = treadle_gemm_least(w->columns - column, SIDE);
@@ -232,6 +183,8 @@ AMX_CODE static void add_sums(sums *top, sums *sum, const job *j) {
 AMX_PART void do_beside(job *j, int64_t step, const char *ahead) {
   for (int64_t row = 0; row < j->ahead_rows; row++)
     _mm_prefetch(ahead + row * j->panel.stride, _MM_HINT_T1);
+  for (int64_t row = 0; row < j->ahead_gates; row++)
+    _mm_prefetch(ahead + (j->second - j->panel.weights) + row * j->panel.stride, _MM_HINT_T1);
   if (j->pending.tile < 4 && step * 4 >= j->pending.tile * j->f.steps)
     write_pending(&j->pending, j->p->stride);
 }
@@ -239,8 +192,8 @@ AMX_PART void do_beside(job *j, int64_t step, const char *ahead) {
 AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
   const char *x = (const char *)j->p->packed + j->block * j->f.block_bytes + j->leaf * j->f.leaf_bytes;
   const char *x2 = x + j->f.block_bytes;
-  const char *w = j->panel.weights + (int64_t)j->leaf * j->p->inner.leaf * (int64_t)sizeof(uint16_t);
-  const char *w2 = w + SIDE * j->panel.stride;
+  const int64_t leaf_at = (int64_t)j->leaf * j->p->inner.leaf * (int64_t)sizeof(uint16_t);
+  const char *w = j->panel.weights + leaf_at, *w2 = j->second + leaf_at;
   const size_t w_row = (size_t)j->panel.stride, x_row = (size_t)j->f.width * sizeof(float);
   const int64_t last = ((int64_t)j->p->inner.leaf - STEP) * (int64_t)sizeof(uint16_t);
   _tile_zero(0);
@@ -284,7 +237,7 @@ AMX_CODE static void run_blocks(job *j) {
   int32_t height = 0;
   j->y = p->y + j->block * j->f.width * p->stride + j->panel.column;
   j->rows = treadle_gemm_least(p->rows - j->block * j->f.width, 2 * j->f.width);
-  j->two_tiles = j->panel.rows > SIDE;
+  j->two_tiles = p->gated || j->panel.rows > SIDE;
   j->two_blocks = j->rows > j->f.width;
   for (j->leaf = 0; j->leaf < p->inner.range.leaves; j->leaf++) {
     treadle_leaf_step step = treadle_leaf_step_of(p->inner.range, p->inner.range.first + j->leaf);
@@ -294,7 +247,8 @@ AMX_CODE static void run_blocks(job *j) {
     height++;
     if (!step.ends) continue;
     write_all_pending(j);
-    j->pending = (pending){.sums = top, .y = j->y, .rows = j->rows, .columns = j->panel.rows};
+    j->pending =
+        (pending){.sums = top, .y = j->y, .rows = j->rows, .columns = j->panel.rows, .gated = p->gated};
     j->which = !j->which;
     j->y += p->node_stride;
     height = 0;
@@ -303,17 +257,20 @@ AMX_CODE static void run_blocks(job *j) {
 
 /* The panels of one part, for blocks [begin, end) of x. */
 AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int64_t end) {
+  bool gated = j->p->gated;
   int64_t shaped = 0, turns = (end - begin + 1) / 2; /* rows of weights that tiles are set for */
   while (treadle_gemm_next(&walk, &j->panel)) {
     if (shaped != j->panel.rows) {
       int64_t first = treadle_gemm_least(j->panel.rows, SIDE);
-      set_shape(first, j->panel.rows - first, j->f.width);
+      set_shape(first, gated ? first : j->panel.rows - first, j->f.width);
       shaped = j->panel.rows;
     }
+    j->second = gated ? j->panel.gates : j->panel.weights + SIDE * j->panel.stride;
     for (int64_t turn = 0; turn < turns; turn++) {
-      int64_t next = treadle_gemm_least(j->panel.next, PANEL), from = next * turn / turns;
-      j->ahead = (PANEL + from) * j->panel.stride;
+      int64_t next = treadle_gemm_least(j->panel.next, walk.each), from = next * turn / turns;
+      j->ahead = (walk.each + from) * j->panel.stride;
       j->ahead_rows = next * (turn + 1) / turns - from;
+      j->ahead_gates = gated ? j->ahead_rows : 0;
       j->block = begin + 2 * turn;
       run_blocks(j);
     }
@@ -327,7 +284,7 @@ AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t c
   int64_t each = NEAR / j.f.block_bytes / 2 * 2;
   if (each < 2) each = 2;
   for (int64_t block = 0; block < j.f.blocks; block += each)
-    run_pass(&j, treadle_gemm_panels(p, PANEL, index, count), block,
+    run_pass(&j, treadle_gemm_panels(p, p->gated ? SIDE : PANEL, index, count), block,
              treadle_gemm_least(block + each, j.f.blocks));
   write_all_pending(&j);
   _tile_release();
@@ -336,6 +293,7 @@ AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t c
 const treadle_gemm_kernel treadle_gemm_amx = {
     .name = "amx",
     .about = "AMX with bf16",
+    .gates = true,
     .lacks = lacks,
     .takes = takes,
     .packed_bytes = packed_bytes,

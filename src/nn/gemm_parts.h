@@ -31,6 +31,7 @@ static inline int64_t treadle_gemm_part(int64_t units, int32_t index, int32_t co
 /* Up to `each` rows of weights of one segment, which a kernel takes together: a panel. */
 typedef struct treadle_gemm_panel {
   const char *weights; /* of its first row */
+  const char *gates;   /* of a gated product */
   int64_t stride;      /* bytes */
   int64_t rows, next;  /* its own; those of the segment that come after them */
   int64_t column;

@@ -1,11 +1,12 @@
-/* Writing keys and values: a row is rounded as a whole, and then its elements go to their places. */
+/* Writing keys and values. Keys of one row are rounded as a whole, and then their elements go to their places; those of several rows are
+ * turned 16 by 16. */
 #include "nn/kv.h"
 
 #include "nn/rows.h"
 
 #include <string.h>
 
-enum { MOST_DIM = 65536, MOST_TOKENS = 65536, PART = 256 };
+enum { MOST_DIM = 65536, MOST_TOKENS = 65536, PART = 256, TURNED = 16 /* rows */ };
 
 treadle_status treadle_kv_check(const treadle_kv_shape *s) {
   if (s->dtype != TREADLE_FP32 && s->dtype != TREADLE_BF16)
@@ -52,22 +53,39 @@ static void write_run(treadle_dtype dtype, char *to, int64_t step, const float *
   }
 }
 
+/* Keys of up to TURNED rows whose slots follow each other, side by side dimension by dimension. */
+static void write_keys(const treadle_kv_shape *shape, char *to, const treadle_kv_rows *rows, int64_t row,
+                       int64_t head, int64_t count) {
+  const float *key = rows->keys + row * rows->key_stride + head * shape->key_dim;
+  if (count == 1)
+    write_run(shape->dtype, to, shape->block_tokens, key, shape->key_dim);
+  else
+    treadle_row_ops_choose()->turn(to, shape->dtype, shape->block_tokens, key, rows->key_stride, count,
+                                   shape->key_dim);
+}
+
+/* A row of `count` values, in slot `slot`. */
+static void write_row(treadle_dtype dtype, char *to, int64_t slot, const float *from, int64_t count) {
+  write_run(dtype, to + slot * count * (int64_t)treadle_dtype_bytes(dtype), 1, from, count);
+}
+
 void treadle_kv_write(const treadle_kv_shape *shape, const treadle_kv_blocks *blocks,
                       const treadle_kv_rows *rows) {
-  int64_t bytes = (int64_t)treadle_dtype_bytes(shape->dtype), tokens = shape->block_tokens;
-  for (int64_t row = 0; row < rows->count; row++) {
-    int64_t position = rows->position + row, slot = position % tokens;
+  int64_t bytes = (int64_t)treadle_dtype_bytes(shape->dtype), tokens = shape->block_tokens, count;
+  for (int64_t row = 0; row < rows->count; row += count) {
+    int64_t position = rows->position + row, slot = position % tokens, left = rows->count - row;
+    count = left < TURNED ? left : TURNED;
+    count = count < tokens - slot ? count : tokens - slot;
     for (int64_t head = 0; head < shape->heads; head++) {
       char *to = treadle_kv_head(shape, blocks, head, position);
-      const float *key = rows->keys + row * rows->key_stride + head * shape->key_dim;
-      if (shape->shared) {
-        write_run(shape->dtype, to + slot * shape->key_dim * bytes, 1, key, shape->key_dim);
-        continue;
-      }
-      write_run(shape->dtype, to + slot * bytes, tokens, key, shape->key_dim);
-      char *values = to + shape->key_dim * tokens * bytes;
-      write_run(shape->dtype, values + slot * shape->value_dim * bytes, 1,
-                rows->values + row * rows->value_stride + head * shape->value_dim, shape->value_dim);
+      char *values = shape->shared ? to : to + shape->key_dim * tokens * bytes;
+      const float *from =
+          shape->shared ? rows->keys + head * shape->key_dim : rows->values + head * shape->value_dim;
+      int64_t stride = shape->shared ? rows->key_stride : rows->value_stride;
+      if (!shape->shared) write_keys(shape, to + slot * bytes, rows, row, head, count);
+      for (int64_t i = 0; i < count; i++)
+        write_row(shape->dtype, values, slot + i, from + (row + i) * stride,
+                  shape->shared ? shape->key_dim : shape->value_dim);
     }
   }
 }

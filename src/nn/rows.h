@@ -35,6 +35,10 @@ typedef struct treadle_row_ops {
   void (*widen)(float *to, const void *from, treadle_dtype dtype, int64_t count);
   void (*narrow)(void *to, treadle_dtype dtype, const float *from, int64_t count);
 
+  /* Up to 16 rows become columns, rounded as by narrow: value d of row r goes to element d * step + r. */
+  void (*turn)(void *to, treadle_dtype dtype, int64_t step, const float *from, int64_t stride, int64_t rows,
+               int64_t count);
+
   /* Of z = x / temperature: the largest z, and the sum of e^(z - largest). Blocks of TREADLE_ROW_BLOCK columns
    * from column 0: lanes add in order, lanes are added as in norm; block sums are added in order, in double. */
   void (*sum_exp)(const float *x, int64_t count, float temperature, float *largest_p, double *sum_p);
@@ -49,6 +53,8 @@ typedef struct treadle_row_ops {
 
 /* The fastest that this processor runs; always the same. */
 const treadle_row_ops *treadle_row_ops_choose(void);
+/* Those of the same instructions as these kernels of products, where there are some: so a name limits all of them. No bit depends on it. */
+const treadle_row_ops *treadle_row_ops_for(const char *kernels);
 /* All, plain C first, and whether or not they are supported; for tests and benches. */
 const treadle_row_ops *const *treadle_row_ops_list(int *count_p);
 

@@ -2,6 +2,7 @@
 #ifndef TREADLE_NN_ROWS_BODY_H
 #define TREADLE_NN_ROWS_BODY_H
 
+#include "nn/lanes_silu.h"
 #include "nn/rows.h"
 
 #include <math.h>
@@ -71,12 +72,8 @@ LANES_CODE static void add_scaled(float *to, const float *x, float scale, int64_
 }
 
 LANES_CODE static void silu(float *to, const float *gate, const float *up, int64_t count) {
-  lanes one = lanes_all(1.0f), minus_zero = lanes_all(-0.0f);
-  for (int64_t i = 0; i < count; i += LANES) {
-    lanes x = load(gate + i, count - i);
-    lanes below = lanes_add(one, lanes_exp(lanes_sub(minus_zero, x)));
-    store(to + i, lanes_mul(lanes_div(x, below), load(up + i, count - i)), count - i);
-  }
+  for (int64_t i = 0; i < count; i += LANES)
+    store(to + i, lanes_silu(load(gate + i, count - i), load(up + i, count - i)), count - i);
 }
 
 LANES_PART void widen_as(treadle_dtype dtype, float *to, const void *from, int64_t count) {
@@ -102,6 +99,32 @@ LANES_CODE static void narrow(void *to, treadle_dtype dtype, const float *from, 
     else
       lanes_store_bf16_part(bf16 + i, lanes_load_part(from + i, (int)(count - i)), (int)(count - i));
   }
+}
+
+LANES_PART void turn_as(treadle_dtype dtype, void *to, int64_t step, const float *from, int64_t stride,
+                        int64_t rows, int64_t count) {
+  for (int64_t d = 0; d < count; d += LANES) {
+    lanes x[LANES];
+    for (int64_t r = 0; r < LANES; r++)
+      x[r] = r < rows ? load(from + r * stride + d, count - d) : lanes_all(0.0f);
+    lanes_transpose(x);
+    for (int64_t i = 0; i < LANES && d + i < count; i++) {
+      if (dtype == TREADLE_FP32)
+        store((float *)to + (d + i) * step, x[i], rows);
+      else if (rows == LANES)
+        lanes_store_bf16((uint16_t *)to + (d + i) * step, x[i]);
+      else
+        lanes_store_bf16_part((uint16_t *)to + (d + i) * step, x[i], (int)rows);
+    }
+  }
+}
+
+LANES_CODE static void turn(void *to, treadle_dtype dtype, int64_t step, const float *from, int64_t stride,
+                            int64_t rows, int64_t count) {
+  if (dtype == TREADLE_FP32)
+    turn_as(TREADLE_FP32, to, step, from, stride, rows, count);
+  else
+    turn_as(TREADLE_BF16, to, step, from, stride, rows, count);
 }
 
 /* ---- Soft-max ---- */
@@ -183,7 +206,7 @@ LANES_CODE static void rotate_neighbours(float *x, const float *cosine, const fl
 
 #define ROW_OPS(text, supported)                                                                           \
   {                                                                                                        \
-    text, supported, norm, add, add_scaled, silu, widen, narrow, sum_exp, softmax, rotate_halves,          \
+    text, supported, norm, add, add_scaled, silu, widen, narrow, turn, sum_exp, softmax, rotate_halves,    \
         rotate_neighbours                                                                                  \
   }
 

@@ -6,6 +6,7 @@
 #include "base/team.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -21,7 +22,8 @@ typedef struct turns {
 static void part(void *context, int32_t index, int32_t count) {
   turns *t = context;
   assert_true(index >= 0 && index < count && count <= MEMBERS);
-  assert_int_equal(pthread_equal(pthread_self(), t->caller) != 0, index == 0);
+  bool by_caller = pthread_equal(pthread_self(), t->caller);
+  assert_true(index != 0 || by_caller);
   if (t->slow && t->turn % count == index) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
   assert_int_equal(t->done[index]++, t->turn);
 }
@@ -45,6 +47,26 @@ static void does_each_part_once(void **state) {
       run_turns(count, spin, false, (int64_t)test_seeds(TURNS));
       run_turns(count, spin, true, (int64_t)test_seeds(TURNS) / 20);
     }
+}
+
+/* The caller's part ends when all others have: the members did those, at the same time. */
+static void wait_for_others(void *context, int32_t index, int32_t count) {
+  atomic_int *done = context;
+  while (index == 0 && atomic_load(done) < count - 1)
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  atomic_fetch_add(done, 1);
+}
+
+static void members_do_theirs(void **state) {
+  (void)state;
+  treadle_team *team;
+  assert_ok(treadle_team_create(MEMBERS, false, &team));
+  for (int turn = 0; turn < 20; turn++) {
+    atomic_int done = 0;
+    treadle_team_run(team, wait_for_others, &done);
+    assert_int_equal(done, MEMBERS);
+  }
+  treadle_team_destroy(team);
 }
 
 static void ends_unused(void **state) {
@@ -94,9 +116,9 @@ static void reports_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(does_each_part_once), cmocka_unit_test(ends_unused),
-      cmocka_unit_test(refuses_sizes),       cmocka_unit_test(reports_memory),
-      cmocka_unit_test(reports_threads),
+      cmocka_unit_test(does_each_part_once), cmocka_unit_test(members_do_theirs),
+      cmocka_unit_test(ends_unused),         cmocka_unit_test(refuses_sizes),
+      cmocka_unit_test(reports_memory),      cmocka_unit_test(reports_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

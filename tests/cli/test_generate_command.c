@@ -382,6 +382,8 @@ static void test_bad_options(void **state) {
       {"--prompt a --kernels none", "no kernels are named \"none\"; there are auto, plain"},
       {"--prompt a --layout fsdp", "fsdp"},
       {"--prompt a --layout vllm:tp=2", "'vllm:tp=2'"},
+      {"--prompt a --layout megatron:tp=1", "generate takes layouts of vllm and sglang"},
+      {"--prompt a --layout hf", "generate takes layouts of vllm and sglang"},
       {"--prompt a --threads 257", "--threads is '257'"},
       {"--prompt a --kv-memory 1KiB", "kv_memory 1024 is less than one block of 16 tokens"},
       {"--prompt a --tokenizer /nowhere.json", "/nowhere.json: there is no such file"},

@@ -1,5 +1,5 @@
 /* Comparing the sampler with what vLLM's rules give. */
-#include "golden_support/golden_sampling.h"
+#include "golden_support/golden_recording.h"
 
 #include "infer/sampler.h"
 
@@ -11,8 +11,8 @@
 #define MOST_DIFFERENCE 1e-12
 
 typedef struct sampling_case {
-  int number;
-  FILE *out;
+  size_t number;
+  golden_recording *r;
   float *logits;
   int64_t vocabulary;
   treadle_sampling sampling;
@@ -51,7 +51,7 @@ static void read_case(const json_t *item, sampling_case *c) {
 }
 
 static bool differ(const sampling_case *c, const char *what, double got, double wanted) {
-  fprintf(c->out, "sampling case %d: %s is %.17g, golden %.17g\n", c->number, what, got, wanted);
+  golden_say(c->r, "case %zu: %s is %.17g, golden %.17g", c->number, what, got, wanted);
   return false;
 }
 
@@ -59,7 +59,7 @@ static bool keep(const sampling_case *c, treadle_sampler *sampler, const treadle
                  treadle_candidates *candidates_p) {
   const treadle_sampler_row row = {.logits = c->logits, .sampling = sampling, .counts = &c->counts};
   if (treadle_sampler_keep(sampler, &row, candidates_p) == TREADLE_OK) return true;
-  fprintf(c->out, "sampling case %d: refused: %s\n", c->number, treadle_error_message());
+  golden_say(c->r, "case %zu: refused: %s", c->number, treadle_error_message());
   return false;
 }
 
@@ -99,23 +99,48 @@ static bool compare(const sampling_case *c, treadle_sampler *sampler, const json
   return true;
 }
 
-bool golden_check_sampling(const char *path, FILE *differences, golden_counts *counts_p) {
-  json_t *root = golden_load(path);
-  const json_t *cases = json_object_get(root, "cases");
-  *counts_p = (golden_counts){.cases = (int)json_array_size(cases)};
-  for (size_t i = 0; i < json_array_size(cases); i++) {
-    const json_t *item = json_array_get(cases, i);
-    sampling_case c = {.number = (int)i, .out = differences};
-    treadle_sampler *sampler = NULL;
-    read_case(item, &c);
-    if (c.vocabulary < 1 || treadle_sampler_create(c.vocabulary, &sampler) != TREADLE_OK) abort();
-    bool is_equal = compare(&c, sampler, item);
-    counts_p->equal += is_equal;
-    counts_p->different += !is_equal;
-    treadle_sampler_destroy(sampler);
-    treadle_token_counts_release(&c.counts);
-    free(c.logits);
+/* NULL, or why the case cannot be compared. */
+static const char *missing_in(json_t *item, char reason_p[GOLDEN_REASON]) {
+  const json_t *logits = json_object_get(item, "logits");
+  if (!golden_keys(item,
+                   "?x:kind l:logits i:prompt_ids i:output_ids o:params i:ids f:probs i:kept ?x:margin "
+                   "?x:border_tie",
+                   reason_p) ||
+      !golden_keys(json_object_get(item, "params"),
+                   "n:temperature n:top_k n:top_p n:min_p n:repetition_penalty n:presence_penalty "
+                   "n:frequency_penalty",
+                   reason_p))
+    return reason_p;
+  for (size_t i = 0; i < json_array_size(logits); i++)
+    if (!json_is_number(json_array_get(logits, i)) && !json_is_null(json_array_get(logits, i)))
+      return "its 'logits' have what is no number";
+  if (json_array_size(json_object_get(item, "kept")) != 3) return "its 'kept' is not of three numbers";
+  return json_array_size(logits) ? NULL : "its 'logits' are empty";
+}
+
+static void check_case(golden_recording *r, const json_t *item, size_t number) {
+  sampling_case c = {.number = number, .r = r};
+  treadle_sampler *sampler = NULL;
+  read_case(item, &c);
+  if (treadle_sampler_create(c.vocabulary, &sampler) != TREADLE_OK) abort();
+  bool is_equal = treadle_sampling_check("sampling", &c.sampling) == TREADLE_OK;
+  if (!is_equal) golden_say(r, "case %zu: refused: %s", number, treadle_error_message());
+  is_equal = is_equal && compare(&c, sampler, item);
+  golden_count(r, (golden_counts){.equal = is_equal, .different = !is_equal});
+  treadle_sampler_destroy(sampler);
+  treadle_token_counts_release(&c.counts);
+  free(c.logits);
+}
+
+void golden_check_sampling(golden_recording *r) {
+  json_t *cases = json_object_get(r->root, "cases"), *item;
+  size_t i;
+  json_array_foreach(cases, i, item) {
+    char reason[GOLDEN_REASON];
+    const char *missing = missing_in(item, reason);
+    if (missing)
+      golden_skip(r, 1, "case %zu: %s", i, missing);
+    else
+      check_case(r, item, i);
   }
-  json_decref(root);
-  return root != NULL;
 }

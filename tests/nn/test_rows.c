@@ -233,10 +233,43 @@ static void narrow_rounds(void **state) {
   }
 }
 
+/* Rows become columns, each value rounded alone, and nothing beside them is written. */
+static void rows_are_turned(void **state) {
+  (void)state;
+  enum { ROWS = 16, COUNT = 70, STRIDE = 75, STEP = 19, BYTES = COUNT * STEP * 4 };
+  static float from[ROWS * STRIDE];
+  static char to[BYTES], expected[BYTES];
+  int kinds;
+  const treadle_row_ops *const *list = treadle_row_ops_list(&kinds);
+  treadle_random random = {10};
+  for (int round = 0; round < 500; round++) {
+    treadle_dtype dtype = round % 2 ? TREADLE_BF16 : TREADLE_FP32;
+    int64_t bytes = (int64_t)treadle_dtype_bytes(dtype), rows = treadle_random_between(&random, 1, ROWS);
+    int64_t count = treadle_random_between(&random, 1, COUNT);
+    for (int i = 0; i < ROWS * STRIDE; i++) {
+      uint32_t bits = (uint32_t)treadle_random_next(&random);
+      memcpy(&from[i], &bits, sizeof bits);
+    }
+    memset(expected, 0x11, sizeof expected);
+    for (int64_t row = 0; row < rows; row++)
+      for (int64_t d = 0; d < count; d++)
+        treadle_dtype_convert(expected + (d * STEP + row) * bytes, dtype, &from[row * STRIDE + d],
+                              TREADLE_FP32, 1);
+    for (int kind = 0; kind < kinds; kind++) {
+      if (!list[kind]->supported()) continue;
+      memset(to, 0x11, sizeof to);
+      list[kind]->turn(to, dtype, STEP, from, STRIDE, rows, count);
+      if (memcmp(to, expected, sizeof to) != 0)
+        fail_msg("%s, %s: %d rows of %d differ", list[kind]->name, treadle_dtype_name(dtype), (int)rows,
+                 (int)count);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_lengths),     cmocka_unit_test(odd_values),
                                      cmocka_unit_test(close_to_double), cmocka_unit_test(log_probabilities),
                                      cmocka_unit_test(order_of_blocks), cmocka_unit_test(narrow_rounds),
-                                     cmocka_unit_test(recorded_bits)};
+                                     cmocka_unit_test(recorded_bits),   cmocka_unit_test(rows_are_turned)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* jinja.json: snippets with their variables, and what Jinja2 made of them. */
-#include "text/golden_text.h"
+#include "golden_support/golden_recording.h"
 
 #include "base/alloc.h"
 #include "text/jinja.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool ends_with(const char *text, const char *end) {
@@ -35,39 +36,40 @@ static treadle_status render(json_t *one, const char *now, char **text_p, size_t
   return status;
 }
 
-static void check(json_t *one, const char *now, size_t number, FILE *differences, golden_counts *counts) {
+static void check(golden_recording *r, json_t *one, const char *now, size_t number) {
   json_t *output = json_object_get(one, "output"), *error = json_object_get(one, "error");
   char *text = NULL;
   size_t length = 0;
   treadle_status status = render(one, now, &text, &length);
   const char *message = status == TREADLE_OK ? "" : treadle_error_message();
   const char *missing = status == TREADLE_REFUSED && error ? missing_in(message, error) : NULL;
-  counts->cases++;
-  if (output && status == TREADLE_OK && length == json_string_length(output) &&
-      memcmp(text, json_string_value(output), length) == 0)
-    counts->equal++;
-  else if (error && status == TREADLE_REFUSED && !missing)
-    counts->refused++;
-  else {
-    counts->different++;
+  bool equal = output && status == TREADLE_OK && length == json_string_length(output) &&
+               memcmp(text, json_string_value(output), length) == 0,
+       refused = error && status == TREADLE_REFUSED && !missing;
+  golden_count(r, (golden_counts){.equal = equal, .refused = refused, .different = !equal && !refused});
+  if (!equal && !refused) {
     char *wanted = json_dumps(error ? error : output, JSON_ENCODE_ANY);
-    fprintf(differences, "snippet %zu: %s\n  wanted %s%s%s\n  got    %s\n", number,
-            json_string_value(json_object_get(one, "template")), wanted, missing ? ", with " : "",
-            missing ? missing : "", status == TREADLE_OK ? text : message);
+    golden_say(r, "case %zu: %s\n  wanted %s%s%s\n  got    %s", number,
+               json_string_value(json_object_get(one, "template")), wanted, missing ? ", with " : "",
+               missing ? missing : "", status == TREADLE_OK ? text : message);
     free(wanted);
   }
   treadle_free(text);
 }
 
-bool golden_jinja_file(const char *path, FILE *differences, golden_counts *counts_p) {
-  json_t *root = golden_load(path), *cases = json_object_get(root, "cases"), *one;
-  json_t *now = json_object_get(root, "now");
+void golden_check_jinja(golden_recording *r) {
+  json_t *cases = json_object_get(r->root, "cases"), *one;
+  const json_t *now = json_object_get(r->root, "now");
   size_t i;
-  *counts_p = (golden_counts){0};
   json_array_foreach(cases, i, one) {
-    check(one, json_is_string(now) ? json_string_value(now) : "2025-03-14T15:09:26", i, differences,
-          counts_p);
+    json_t *error = json_object_get(one, "error");
+    char reason[GOLDEN_REASON];
+    if (!golden_keys(one, "?x:kind s:template o:context ?s:output ?o:error", reason) ||
+        (error && !golden_keys(error, "s:type s:message ?x:line", reason)))
+      golden_skip(r, 1, "case %zu: %s", i, reason);
+    else if (!error == !json_object_get(one, "output"))
+      golden_skip(r, 1, "case %zu: it has to have either 'output' or 'error'", i);
+    else
+      check(r, one, json_is_string(now) ? json_string_value(now) : "2025-03-14T15:09:26", i);
   }
-  json_decref(root);
-  return counts_p->cases > 0;
 }

@@ -1,0 +1,91 @@
+/* How gemm_amx.c wants x: rounded to bf16, in tiles. */
+#ifndef TREADLE_NN_GEMM_AMX_FORM_H
+#define TREADLE_NN_GEMM_AMX_FORM_H
+
+#include "nn/gemm_parts.h"
+#include "nn/gemm_turn.h"
+
+#define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#define AMX_PART AMX_CODE __attribute__((always_inline)) static inline
+
+enum {
+  STEP = 32,        /* elements of the inner dimension in a tile */
+  SIDE = 16,        /* rows of a tile */
+  LINE = 64,        /* bytes of a row of a full tile */
+  PANEL = 2 * SIDE, /* rows of weights at once */
+  NEAR = 768 << 10, /* bytes of packed x that are to stay in the second-level cache */
+};
+
+/* Rows are taken in blocks of 16, or all in one where there are fewer. [block][leaf][step][16 pairs][row of the block][2]; rows of the
+ * last block that x does not have are 0, and so are elements that an earlier step had. */
+
+typedef struct form {
+  int64_t width;  /* rows of a block, 1 to 16 */
+  int64_t blocks; /* of rows */
+  int64_t steps;  /* of a leaf */
+  int64_t tile_bytes, leaf_bytes, block_bytes;
+} form;
+
+static form form_of(treadle_gemm_inner inner, int64_t rows) {
+  form f = {.width = treadle_gemm_least(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
+  f.blocks = rows ? (rows + f.width - 1) / f.width : 0;
+  f.tile_bytes = f.width * LINE;
+  f.leaf_bytes = f.tile_bytes * f.steps;
+  f.block_bytes = f.leaf_bytes * inner.range.leaves;
+  return f;
+}
+
+/* Where a step begins in its leaf. */
+static int64_t step_at(treadle_gemm_inner inner, int64_t step) {
+  return treadle_gemm_least(step * STEP, inner.leaf - STEP);
+}
+
+static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
+  form f = form_of(inner, rows);
+  return (size_t)(f.block_bytes * f.blocks);
+}
+
+/* 32 elements as 16 pairs; the first `skipped` are 0. */
+AMX_PART __m512i pairs_of(const float *x, int64_t skipped) {
+  static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                     33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  uint32_t taken = UINT32_MAX << skipped;
+  __m512i low = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)taken, x));
+  __m512i high = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
+  return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(upper), high);
+}
+
+AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
+                               int64_t skipped) {
+  __m512i row[SIDE];
+  if (width == 1) {
+    _mm512_storeu_si512(to, pairs_of(x, skipped));
+    return;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < SIDE; i++)
+    row[i] = i < rows ? pairs_of(x + i * stride, skipped) : _mm512_setzero_si512();
+  treadle_gemm_turn(row);
+  __mmask16 written = (__mmask16)((1u << width) - 1);
+#pragma GCC unroll 16
+  for (int pair = 0; pair < SIDE; pair++)
+    _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written, row[pair]);
+}
+
+/* Parts are cut between leaves of blocks. */
+AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32_t index, int32_t count) {
+  form f = form_of(source->inner, source->rows);
+  int64_t leaves = source->inner.range.leaves, unit;
+  int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
+  for (; unit < end; unit++) {
+    int64_t row = unit / leaves * f.width, rows = treadle_gemm_least(source->rows - row, f.width);
+    const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;
+    char *to = (char *)packed + unit * f.leaf_bytes;
+    for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
+      int64_t at = step_at(source->inner, step);
+      pack_tile(to, x + at, source->stride, rows, f.width, step * STEP - at);
+    }
+  }
+}
+
+#endif
