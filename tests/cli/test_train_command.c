@@ -114,7 +114,7 @@ static void test_refused(void **state) {
       {0, "--train megatron:tp=3", "megatron:tp=3"},
       {0, "--train nothing", "no type 'nothing'"},
       {4, "--train megatron:tp=8 --layout vllm:tp=4", "megatron:tp=8"},
-      {2, "--train megatron:tp=2 --layout vllm:tp=2 --kv-memory 9TiB --block-tokens 4096 --max-len 64",
+      {2, "--train megatron:tp=2 --layout vllm:tp=2 --kv-memory 1TiB --block-tokens 4096 --max-len 64",
        "with less --kv-memory it takes less"},
   };
   model = engine_folder("qwen2-tied");
