@@ -24,4 +24,16 @@ uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed);
 bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t *hash_p);
 uint64_t treadle_hash_text(const char *text, uint64_t seed);
 
+/* 128 bits, where a collision must not happen: two things with one hash are taken for the same without a look. */
+typedef struct treadle_hash_pair {
+  uint64_t low, high;
+} treadle_hash_pair;
+
+static inline bool treadle_hash_pair_equal(treadle_hash_pair a, treadle_hash_pair b) {
+  return a.low == b.low && a.high == b.high;
+}
+
+/* Of bytes that follow those with the hash `before`. */
+treadle_hash_pair treadle_hash_behind(treadle_hash_pair before, const void *bytes, size_t count);
+
 #endif

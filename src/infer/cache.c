@@ -1,7 +1,6 @@
 #include "infer/cache.h"
 
 #include "base/alloc.h"
-#include "base/hash.h"
 
 #include <assert.h>
 
@@ -33,9 +32,8 @@ void treadle_cache_release(treadle_cache *cache) {
   *cache = (treadle_cache){0};
 }
 
-uint64_t treadle_cache_hash(uint64_t before, const int32_t *tokens, int32_t count) {
-  uint64_t hash = treadle_hash_bytes(tokens, (size_t)count * sizeof *tokens, before);
-  return hash ? hash : 1;
+treadle_hash_pair treadle_cache_hash(treadle_hash_pair before, const int32_t *tokens, int32_t count) {
+  return treadle_hash_behind(before, tokens, (size_t)count * sizeof *tokens);
 }
 
 /* ---- Unused blocks: a list from the oldest to the newest; what nobody can share comes first, the last one used before all, since its
@@ -65,42 +63,45 @@ void treadle_cache_leave(treadle_cache *cache, int32_t block) {
   assert(b->users > 0);
   if (--b->users > 0) return;
   cache->used--;
-  b->older = b->hash ? cache->newest : -1;
-  b->newer = b->hash ? -1 : cache->oldest;
+  b->older = b->published ? cache->newest : -1;
+  b->newer = b->published ? -1 : cache->oldest;
   *(b->older >= 0 ? &cache->blocks[b->older].newer : &cache->oldest) = block;
   *(b->newer >= 0 ? &cache->blocks[b->newer].older : &cache->newest) = block;
 }
 
 /* ---- Hashes ---- */
 
-static int32_t *head_of(treadle_cache *cache, uint64_t hash) {
-  return &cache->heads[treadle_mix64(hash) & cache->mask];
+static int32_t *head_of(treadle_cache *cache, treadle_hash_pair hash) {
+  return &cache->heads[hash.low & cache->mask];
 }
 
 static void forget(treadle_cache *cache, int32_t block) {
   treadle_cache_block *b = &cache->blocks[block];
-  if (!b->hash) return;
+  if (!b->published) return;
   int32_t *at = head_of(cache, b->hash);
   while (*at != block) at = &cache->blocks[*at].same;
   *at = b->same;
   b->same = -1;
-  b->hash = 0;
+  b->published = false;
 }
 
-int32_t treadle_cache_share(treadle_cache *cache, uint64_t hash) {
+int32_t treadle_cache_share(treadle_cache *cache, treadle_hash_pair hash) {
   if (!cache->shares) return -1;
   int32_t block = *head_of(cache, hash);
-  while (block >= 0 && cache->blocks[block].hash != hash) block = cache->blocks[block].same;
+  while (block >= 0 && !treadle_hash_pair_equal(cache->blocks[block].hash, hash))
+    block = cache->blocks[block].same;
   if (block >= 0) add_user(cache, block);
   return block;
 }
 
-void treadle_cache_publish(treadle_cache *cache, int32_t block, uint64_t hash) {
-  if (!cache->shares || cache->blocks[block].hash == hash) return;
+void treadle_cache_publish(treadle_cache *cache, int32_t block, treadle_hash_pair hash) {
+  treadle_cache_block *b = &cache->blocks[block];
+  if (!cache->shares || (b->published && treadle_hash_pair_equal(b->hash, hash))) return;
   forget(cache, block);
   int32_t *head = head_of(cache, hash);
-  cache->blocks[block].hash = hash;
-  cache->blocks[block].same = *head;
+  b->hash = hash;
+  b->published = true;
+  b->same = *head;
   *head = block;
 }
 

@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   MAX_BATCH = 64,
@@ -92,7 +93,7 @@ static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
   e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
   e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
   e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
-  e->fast = o->fast;
+  e->fast = pass.fast = o->fast;
   pass.dtype = e->dtype;
   pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
   pass.most_rows = e->prefill_chunk + e->max_batch;
@@ -149,8 +150,10 @@ static treadle_status take_memory(treadle_engine *e) {
   size_t work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
   if (!e->own_kv && posix_memalign(&e->own_kv, ALIGNMENT, kv + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", kv);
-  if (!e->own_work && posix_memalign(&e->own_work, ALIGNMENT, work + ALIGNMENT) != 0)
+  if (e->own_work) return TREADLE_OK;
+  if (posix_memalign(&e->own_work, ALIGNMENT, work + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", work);
+  memset(e->own_work, 0, work); /* its pages are there before the first step */
   return TREADLE_OK;
 }
 
@@ -218,6 +221,15 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
       return treadle_fail(TREADLE_REFUSED, "%s: token %zu is %d; the vocabulary has 0 to %lld", what, i,
                           tokens[i], (long long)engine->transformer->vocabulary - 1);
   return TREADLE_OK;
+}
+
+treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
+                                              const treadle_tokenizer *tokenizer) {
+  int64_t count = tokenizer ? treadle_tokenizer_count(tokenizer) : 0;
+  if (count <= engine->transformer->vocabulary) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "the tokenizer has %lld ids, the model a vocabulary of %lld: it is another model's",
+                      (long long)count, (long long)engine->transformer->vocabulary);
 }
 
 treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p) {

@@ -6,6 +6,7 @@
 #include "infer/gate.h"
 #include "infer/pass.h"
 #include "infer/sampling.h"
+#include "infer/token_rows.h"
 
 struct treadle_engine {
   treadle_group *group;
@@ -54,6 +55,16 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
 /* The same of a text to score: its tokens, and room for them. */
 treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
                                          const char *what);
+
+/* Refuses a tokenizer with more ids than the vocabulary: it is another model's. NULL is none. */
+treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
+                                              const treadle_tokenizer *tokenizer);
+
+/* ---- finite.c ---- */
+
+/* Refuses rows whose logits are not finite, by the name of the weight that makes them so. */
+treadle_status treadle_engine_check_rows(const treadle_engine *engine, const treadle_token_row *rows,
+                                         int64_t count);
 
 /* ---- engine_ranks.c ---- */
 

@@ -15,7 +15,6 @@
 #include "infer/schedule.h"
 #include "infer/token_rows.h"
 #include "infer/uniform.h"
-#include "nn/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +77,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
                                           .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
+  TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
   TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
     json_error_t error;
@@ -216,6 +216,7 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
         .logits = logits + i * g->engine->transformer->vocabulary,
         .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
   TRY(treadle_token_rows_run(&g->rows, g->wanted));
+  TRY(treadle_engine_check_rows(g->engine, g->rows.items, g->wanted));
   for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;

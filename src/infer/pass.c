@@ -64,7 +64,7 @@ treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int
     product.y_stride = pass->head.row_count;
   }
   if (!pass->ranks.across || pass->ranks.speaks_head) {
-    treadle_team_run(pass->team, norm_rows, &w);
+    treadle_pass_share(pass, norm_rows, &w, count * pass->transformer->hidden);
     TRY(treadle_pass_product(pass, &product));
   }
   if (pass->ranks.across) TRY(treadle_pass_gather_logits(pass, count));
@@ -79,13 +79,13 @@ static treadle_status run_layer(treadle_pass *p, int32_t number, const treadle_p
   const treadle_layer_weights *layer = &p->layers[number];
   rows_work w = {.pass = p, .norm = &layer->weight[TREADLE_ROLE_ATTENTION_NORM], .rows = step->rows};
   treadle_status status;
-  treadle_team_run(p->team, norm_rows, &w);
+  treadle_pass_share(p, norm_rows, &w, step->rows * p->transformer->hidden);
   if (p->transformer->attention == TREADLE_ATTENTION_MLA)
     TRY(treadle_pass_latent(p, number, step));
   else
     TRY(treadle_pass_attention(p, number, step));
   w.norm = &layer->weight[TREADLE_ROLE_MLP_NORM];
-  treadle_team_run(p->team, norm_rows, &w);
+  treadle_pass_share(p, norm_rows, &w, step->rows * p->transformer->hidden);
   if (p->transformer->layer[number].sparse)
     TRY(treadle_pass_experts(p, number, step->rows));
   else
@@ -98,7 +98,7 @@ treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *ste
   rows_work w = {.pass = pass, .step = step, .rows = step->rows};
   treadle_status status;
   if (treadle_pass_has_chunk(pass, 0)) {
-    treadle_team_run(pass->team, embed_rows, &w);
+    treadle_pass_share(pass, embed_rows, &w, step->rows * pass->transformer->hidden);
     TRY(treadle_pass_gather_rows(pass, step->tokens, step->rows));
   }
   for (int32_t c = 0; c < pass->replica->chunk_count; c++) {
@@ -134,7 +134,7 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   p->replica = replica;
   p->rank = rank;
   p->options = *options;
-  p->row_ops = treadle_row_ops_choose();
+  p->row_ops = treadle_row_ops_for(options->kernels);
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));
   TRY(treadle_pass_check_stage(p));
@@ -157,6 +157,7 @@ void treadle_pass_destroy(treadle_pass *pass) {
   treadle_free(pass);
 }
 
+const char *treadle_pass_window(const treadle_pass *pass) { return pass->window; }
 size_t treadle_pass_work_bytes(const treadle_pass *pass) { return pass->work_bytes; }
 size_t treadle_pass_packed_bytes(const treadle_pass *pass) { return pass->packed_weights_bytes; }
 treadle_team *treadle_pass_team(const treadle_pass *pass) { return pass->team; }

@@ -21,6 +21,7 @@ typedef struct treadle_pass_options {
   treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
   int32_t threads;
   bool spin;              /* of treadle_team_create */
+  bool fast;              /* a rank that has the whole model may add in an order of its own */
   int64_t most_rows;      /* of a step */
   int64_t most_logits;    /* of one call of treadle_pass_logits */
   int32_t block_tokens;   /* of the cache */
@@ -81,6 +82,7 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows 
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
 size_t treadle_pass_work_bytes(const treadle_pass *pass);
 size_t treadle_pass_packed_bytes(const treadle_pass *pass);
+const char *treadle_pass_window(const treadle_pass *pass); /* as bound */
 /* The kernel that most of its products use, the same on all ranks; and all that products of this rank use: "amx, avx512". */
 const char *treadle_pass_kernels(const treadle_pass *pass);
 const char *treadle_pass_kernels_used(const treadle_pass *pass);

@@ -103,7 +103,7 @@ treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const t
     TRY(treadle_pass_gather_heads(pass, layer, step->rows));
   else
     TRY(treadle_pass_product(pass, &in));
-  treadle_team_run(pass->team, prepare_rows, &w);
+  treadle_pass_share(pass, prepare_rows, &w, step->rows * b->wide_columns);
   treadle_pass_attend(pass, layer, step, &view);
   TRY(treadle_pass_product(pass, &out));
   TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,

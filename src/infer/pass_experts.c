@@ -5,6 +5,7 @@
 
 #include "nn/exp.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- Which experts ----------------------------------------------------------------------------------- */
@@ -109,6 +110,9 @@ out:
   return status;
 }
 
+/* Of the shared expert. An infinite weight of its gate would go unseen. */
+static float scale_of(float logit) { return isfinite(logit) ? treadle_sigmoid(logit) : NAN; }
+
 static void add_slots(void *context, int32_t index, int32_t count) {
   const routing *w = context;
   const treadle_pass *p = w->pass;
@@ -127,7 +131,7 @@ static void add_slots(void *context, int32_t index, int32_t count) {
     }
     if (shared)
       p->row_ops->add_scaled(sum, p->buffers.shared + row * hidden,
-                             scaled ? treadle_sigmoid(p->buffers.shared_scale[row]) : 1.0f, hidden);
+                             scaled ? scale_of(p->buffers.shared_scale[row]) : 1.0f, hidden);
     p->row_ops->add(p->buffers.x + row * hidden, sum, TREADLE_FP32, hidden);
   }
 }

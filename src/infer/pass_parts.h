@@ -149,6 +149,17 @@ struct treadle_pass {
   treadle_arena arena;
 };
 
+/* Work on rows, of so many values: of all threads, or of the caller alone where it is done before another thread begins. A part does its
+ * share of the rows whatever the number of parts is. */
+static inline void treadle_pass_share(const treadle_pass *pass, treadle_team_part part, void *context,
+                                      int64_t values) {
+  enum { FEW = 4096 };
+  if (values <= FEW)
+    part(context, 0, 1);
+  else
+    treadle_team_run(pass->team, part, context);
+}
+
 /* ---- pass_weights.c ---- */
 
 /* The heads that go with a part of o, whose columns they are. */

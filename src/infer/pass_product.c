@@ -76,7 +76,7 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
                                      .node_stride = product->node_stride,
                                      .gated = product->gated};
   if (product->gated) list_gates(pass, product->terms[1].weight);
-  treadle_team_run(pass->team, pack, &w);
+  treadle_pass_share(pass, pack, &w, product->rows * inner.leaf * inner.range.leaves);
   treadle_team_run(pass->team, multiply, &w);
 out:
   return status;

@@ -34,7 +34,7 @@ static treadle_status set_attention(treadle_pass *p) {
       .kv = p->kv,
       .heads = p->heads.count,
       .scale = (float)((latent ? p->rope.softmax_factor : 1.0) / sqrt((double)d->head_dim))};
-  p->attention_ops = treadle_attention_ops_choose();
+  p->attention_ops = treadle_attention_ops_for(p->options.kernels);
   TRY(treadle_kv_check(&p->kv));
   TRY(treadle_attention_check(&p->attention));
   p->buffers.scratch_bytes = (treadle_attention_scratch_bytes(&p->attention) + 63) / 64 * 64;

@@ -34,7 +34,7 @@ treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *we
   adding a = {.pass = pass, .bias = bias, .rows = rows};
   treadle_status status;
   TRY(treadle_pass_sum(pass, weight, leaves, speaks, rows));
-  treadle_team_run(pass->team, add_rows, &a);
+  treadle_pass_share(pass, add_rows, &a, rows * pass->transformer->hidden);
 out:
   return status;
 }

@@ -155,15 +155,24 @@ out:
   return status;
 }
 
+/* Of the inner dimensions that a mesh may cut. Fast mode has one where nothing is cut. */
+static void choose_leaves(treadle_pass *p) {
+  const treadle_transformer *d = p->transformer;
+  bool one = p->options.fast && p->replica->rank_count == 1;
+  p->attention_leaves = one ? 1 : treadle_transformer_leaves(d->heads);
+  p->mlp_leaves = one || !d->intermediate ? 1 : treadle_transformer_leaves(d->intermediate);
+  p->expert_leaves =
+      one || !d->expert_intermediate ? 1 : treadle_transformer_leaves(d->expert_intermediate);
+  p->shared_leaves =
+      one || !d->shared_intermediate ? 1 : treadle_transformer_leaves(d->shared_intermediate);
+}
+
 treadle_status treadle_pass_find_weights(treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
   const treadle_replica *r = p->replica;
   treadle_rank_bits mine = (treadle_rank_bits)1 << r->position;
   treadle_status status = TREADLE_OK;
-  p->attention_leaves = treadle_transformer_leaves(d->heads);
-  p->mlp_leaves = d->intermediate ? treadle_transformer_leaves(d->intermediate) : 1;
-  p->expert_leaves = d->expert_intermediate ? treadle_transformer_leaves(d->expert_intermediate) : 1;
-  p->shared_leaves = d->shared_intermediate ? treadle_transformer_leaves(d->shared_intermediate) : 1;
+  choose_leaves(p);
   p->layers = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->layers);
   p->ranks.speaks = treadle_arena_alloc_array(&p->arena, (size_t)d->layers, sizeof *p->ranks.speaks);
   if (!p->layers || !p->ranks.speaks)

@@ -76,13 +76,14 @@ void treadle_schedule_restart(treadle_schedule *s) {
 }
 
 /* The hash of full block number `block` of a sequence. */
-static treadle_status hash_of(treadle_schedule *s, treadle_sequence *q, size_t block, uint64_t *hash_p) {
+static treadle_status hash_of(treadle_schedule *s, treadle_sequence *q, size_t block,
+                              treadle_hash_pair *hash_p) {
   size_t each = (size_t)s->cache->block_tokens;
   treadle_status status = TREADLE_OK;
   while (q->hashes.count <= block) {
     size_t next = q->hashes.count;
-    uint64_t before = next ? q->hashes.items[next - 1] : s->seed;
-    uint64_t hash = treadle_cache_hash(before, q->tokens.items + next * each, (int32_t)each);
+    treadle_hash_pair before = next ? q->hashes.items[next - 1] : (treadle_hash_pair){.low = s->seed};
+    treadle_hash_pair hash = treadle_cache_hash(before, q->tokens.items + next * each, (int32_t)each);
     TRY(treadle_array_push(&q->hashes, hash));
   }
   *hash_p = q->hashes.items[block];
@@ -96,7 +97,7 @@ static treadle_status share_prefix(treadle_schedule *s, treadle_sequence *q) {
   treadle_status status = TREADLE_OK;
   if (!s->cache->shares) return TREADLE_OK;
   for (size_t block = 0; (block + 1) * each < q->tokens.count; block++) {
-    uint64_t hash;
+    treadle_hash_pair hash;
     TRY(hash_of(s, q, block, &hash));
     int32_t found = treadle_cache_share(s->cache, hash);
     if (found < 0) break;
@@ -133,7 +134,7 @@ static treadle_status publish(treadle_schedule *s, treadle_sequence *q) {
   if (!s->cache->shares) return TREADLE_OK;
   for (size_t block = (size_t)q->computed / each; (block + 1) * each <= (size_t)(q->computed + q->rows);
        block++) {
-    uint64_t hash;
+    treadle_hash_pair hash;
     TRY(hash_of(s, q, block, &hash));
     treadle_cache_publish(s->cache, q->table.items[block], hash);
   }

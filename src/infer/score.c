@@ -179,6 +179,7 @@ static treadle_status read_step(scoring *s) {
       s->rows.items[i] = (treadle_token_row){.logits = logits + i * e->transformer->vocabulary,
                                              .temperature = s->options.temperature};
     TRY(treadle_token_rows_run(&s->rows, count));
+    TRY(treadle_engine_check_rows(s->engine, s->rows.items, count));
     for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows.items[i]));
   }
   for (; s->ended < s->at; s->ended++) {

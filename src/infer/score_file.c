@@ -42,6 +42,7 @@ static treadle_status read_lines(scoring *s, const char *lines, size_t bytes) {
   const treadle_request_text_spec text = {
       .what = s->options.what, .tokenizer = s->options.tokenizer, .chat = s->options.chat};
   treadle_status status;
+  TRY(treadle_engine_check_tokenizer(s->engine, s->options.tokenizer));
   TRY(treadle_score_lines_parse(&spec, lines, bytes, &s->lines));
   s->figures.texts = (int64_t)s->lines.items.count;
   s->texts = treadle_alloc_array(s->lines.items.count, sizeof *s->texts);

@@ -4,6 +4,7 @@
 #include "nn/exp.h"
 #include "nn/rows.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 treadle_status treadle_token_rows_init(treadle_token_rows *rows, treadle_pass *pass, int64_t vocabulary,
@@ -48,6 +49,8 @@ static void choose_rows(void *context, int32_t index, int32_t threads) {
     treadle_token_row *row = &w->rows->items[i];
     float largest;
     double sum;
+    row->lse = NAN;
+    if (!treadle_row_is_finite(row->logits, w->rows->vocabulary)) continue;
     if (choose(w->rows, index, row) != TREADLE_OK) {
       int64_t first = atomic_load(&w->failed);
       while (i < first && !atomic_compare_exchange_weak(&w->failed, &first, i)) {

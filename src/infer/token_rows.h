@@ -11,7 +11,8 @@ typedef struct treadle_token_row {
   const float *logits;          /* [vocabulary] */
   float temperature;            /* of log-probabilities */
   int32_t token;                /* what was chosen */
-  double lse;                   /* the logarithm of the sum of e^(logit / temperature) */
+  double
+      lse; /* the logarithm of the sum of e^(logit / temperature); not finite where a logit is not: no token is chosen then */
 } treadle_token_row;
 
 typedef struct treadle_token_rows {
@@ -27,6 +28,7 @@ treadle_status treadle_token_rows_init(treadle_token_rows *rows, treadle_pass *p
 void treadle_token_rows_release(treadle_token_rows *rows); /* a zeroed one too */
 
 /* Fills in token and lse of the first `count` rows. Fails as treadle_sample_choose does, for the first row that does. */
+bool treadle_row_is_finite(const float *row, int64_t count); /* finite.c */
 treadle_status treadle_token_rows_run(treadle_token_rows *rows, int64_t count);
 
 #endif

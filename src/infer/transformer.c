@@ -204,6 +204,18 @@ out:
   return status;
 }
 
+/* A word of the config that says how experts are chosen, where it is there. */
+static treadle_status check_word(const treadle_transformer *d, const char *name, const char *word,
+                                 const char *other) {
+  const json_t *field = treadle_transformer_field(d, name);
+  const char *text = json_string_value(field);
+  if (!field || (text && (strcmp(text, word) == 0 || (other && strcmp(text, other) == 0))))
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: %s is '%.32s'; for the family %s the engine computes %s%s%s",
+                      d->model->path, name, text ? text : "no text", d->model->family->name, word,
+                      other ? " and " : "", other ? other : "");
+}
+
 static treadle_status read_routing(treadle_transformer *d) {
   treadle_transformer_routing *r = &d->routing;
   const char *choice = d->model->family->forward->facts[TREADLE_FACT_GROUP_WHEN];
@@ -227,6 +239,9 @@ static treadle_status read_routing(treadle_transformer *d) {
     if (!json_is_string(word) || strcmp(json_string_value(word), choice + length + 1) != 0)
       r->groups = r->top_groups = 1;
   }
+  TRY(check_word(d, "scoring_func", r->sigmoid ? "sigmoid" : "softmax", NULL));
+  TRY(check_word(d, "topk_method", r->sigmoid ? "noaux_tc" : "greedy",
+                 choice ? "group_limited_greedy" : NULL));
   if (r->top > r->experts || r->groups < 1 || r->experts % r->groups != 0 || r->top_groups < 1 ||
       r->top_groups > r->groups || r->top > r->experts / r->groups * r->top_groups ||
       (r->groups > 1 && r->group_top2 && r->experts / r->groups < 2))

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
 static const treadle_attention_ops *const list[] = {
     &treadle_attention_ops_plain, &treadle_attention_ops_avx2, &treadle_attention_ops_avx512};
@@ -24,6 +25,12 @@ const treadle_attention_ops *treadle_attention_ops_choose(void) {
     atomic_store_explicit(&known, chosen, memory_order_relaxed);
   }
   return list[chosen - 1];
+}
+
+const treadle_attention_ops *treadle_attention_ops_for(const char *kernels) {
+  for (int i = 1; i < KINDS; i++)
+    if (strcmp(list[i]->name, kernels) == 0 && list[i]->supported()) return list[i];
+  return treadle_attention_ops_choose();
 }
 
 treadle_status treadle_attention_check(const treadle_attention_spec *spec) {

@@ -55,6 +55,8 @@ typedef struct treadle_attention_ops {
 
 /* As for treadle_row_ops. */
 const treadle_attention_ops *treadle_attention_ops_choose(void);
+/* Those of the same instructions as these kernels of products, where there are some: so a name limits all of them. No bit depends on it. */
+const treadle_attention_ops *treadle_attention_ops_for(const char *kernels);
 const treadle_attention_ops *const *treadle_attention_ops_list(int *count_p);
 
 /* Refuses what does not fit together. */

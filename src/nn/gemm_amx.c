@@ -83,7 +83,7 @@ typedef struct pending {
   sums *sums;
   float *y;
   int64_t rows, columns; /* of y, up to 32 each */
-  int tile;              /* the next one, 4: none is left */
+  int done, parts;       /* of the work: parts of the tiles */
   bool gated; /* then tiles 0 and 1 are multiplied by the gates 2 and 3, and there are no others */
 } pending;
 
@@ -100,6 +100,7 @@ typedef struct job {
   int64_t block, rows; /* of x, the first of one or two blocks; rows in them */
   bool two_tiles, two_blocks; /* of weights; of x */
   int32_t leaf;               /* of the range */
+  int64_t from, to;           /* steps of the leaf; those before are in the sums already */
   float *y;                   /* of the node, the first row and column */
   stack *stacks;              /* two, used by turns, since what is pending lies in the other one */
   int which;
@@ -119,49 +120,27 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
     if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
 }
 
-/* The same of a gated product: the tile of weights and that of gates. */
-AMX_CODE static void write_gated_tile(float *y, int64_t stride, float tile[SIDE][SIDE],
-                                      float gates[SIDE][SIDE], int64_t rows, int64_t columns) {
-  __m512i row[SIDE], gate[SIDE];
-  __mmask16 written = (__mmask16)((1u << columns) - 1);
-#pragma GCC unroll 16
-  for (int i = 0; i < SIDE; i++) gate[i] = _mm512_load_si512(gates[i]);
-  treadle_gemm_turn(gate);
-#pragma GCC unroll 16
-  for (int i = 0; i < SIDE; i++) _mm512_store_si512(gates[i], gate[i]);
-#pragma GCC unroll 16
-  for (int i = 0; i < SIDE; i++) row[i] = _mm512_load_si512(tile[i]);
-  treadle_gemm_turn(row);
-#pragma GCC unroll 16
-  for (int i = 0; i < SIDE; i++) _mm512_store_si512(tile[i], row[i]);
-  for (int64_t i = 0; i < rows; i++)
-    _mm512_mask_storeu_ps(y + i * stride, written,
-                          lanes_silu(_mm512_load_ps(gates[i]), _mm512_load_ps(tile[i])));
+/* Half of a tile is multiplied by the silu of its gates. */
+AMX_CODE static void gate_half(float tile[SIDE][SIDE], float gates[SIDE][SIDE], int half) {
+  for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++)
+    _mm512_store_ps(tile[i], lanes_silu(_mm512_load_ps(gates[i]), _mm512_load_ps(tile[i])));
 }
 
-static void write_pending_gated(pending *w, int64_t stride) {
-  int64_t row = w->tile * SIDE, rows = treadle_gemm_least(w->rows - row, SIDE);
-  if (rows > 0)
-    write_gated_tile(w->y + row * stride, stride, w->sums->of[w->tile], w->sums->of[w->tile + 2], rows,
-                     w->columns);
-  w->tile = w->tile == 1 ? 4 : 1;
-}
-
+/* One part of what is pending: a tile is written; where it is gated, it is multiplied by its gates in two parts before. */
 static void write_pending(pending *w, int64_t stride) {
-  if (w->gated) {
-    write_pending_gated(w, stride);
-    return;
-  }
-  int64_t row = w->tile % 2 * SIDE, column = w->tile / 2 * SIDE;
+  int part = w->done++, tile = w->gated ? part / GATED_PARTS : part;
+  int64_t row = tile % 2 * SIDE, column = tile / 2 * SIDE;
   int64_t rows = treadle_gemm_least(w->rows - row, SIDE);
   int64_t columns = treadle_gemm_least(w->columns - column, SIDE);
-  if (rows > 0 && columns > 0)
-    write_tile(w->y + row * stride + column, stride, w->sums->of[w->tile], rows, columns);
-  w->tile++;
+  if (rows <= 0 || columns <= 0) return;
+  if (w->gated && part % GATED_PARTS < 2)
+    gate_half(w->sums->of[tile], w->sums->of[tile + 2], part % GATED_PARTS);
+  else
+    write_tile(w->y + row * stride + column, stride, w->sums->of[tile], rows, columns);
 }
 
 static void write_all_pending(job *j) {
-  while (j->pending.tile < 4) write_pending(&j->pending, j->p->stride);
+  while (j->pending.done < j->pending.parts) write_pending(&j->pending, j->p->stride);
 }
 
 AMX_CODE static void add_tile(float top[SIDE][SIDE], float sum[SIDE][SIDE]) {
@@ -185,8 +164,23 @@ AMX_PART void do_beside(job *j, int64_t step, const char *ahead) {
     _mm_prefetch(ahead + row * j->panel.stride, _MM_HINT_T1);
   for (int64_t row = 0; row < j->ahead_gates; row++)
     _mm_prefetch(ahead + (j->second - j->panel.weights) + row * j->panel.stride, _MM_HINT_T1);
-  if (j->pending.tile < 4 && step * 4 >= j->pending.tile * j->f.steps)
+  if (j->pending.done < j->pending.parts &&
+      (step - j->from) * j->pending.parts >= j->pending.done * (j->to - j->from))
     write_pending(&j->pending, j->p->stride);
+}
+
+AMX_PART void begin_tiles(const job *j, const sums *to, bool two_tiles, bool two_blocks) {
+  if (j->from == 0) {
+    _tile_zero(0);
+    if (two_blocks) _tile_zero(1);
+    if (two_tiles) _tile_zero(2);
+    if (two_tiles && two_blocks) _tile_zero(3);
+  } else {
+    _tile_loadd(0, to->of[0], LINE);
+    if (two_blocks) _tile_loadd(1, to->of[1], LINE);
+    if (two_tiles) _tile_loadd(2, to->of[2], LINE);
+    if (two_tiles && two_blocks) _tile_loadd(3, to->of[3], LINE);
+  }
 }
 
 AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
@@ -196,11 +190,8 @@ AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
   const char *w = j->panel.weights + leaf_at, *w2 = j->second + leaf_at;
   const size_t w_row = (size_t)j->panel.stride, x_row = (size_t)j->f.width * sizeof(float);
   const int64_t last = ((int64_t)j->p->inner.leaf - STEP) * (int64_t)sizeof(uint16_t);
-  _tile_zero(0);
-  if (two_blocks) _tile_zero(1);
-  if (two_tiles) _tile_zero(2);
-  if (two_tiles && two_blocks) _tile_zero(3);
-  for (int64_t step = 0; step < j->f.steps; step++) {
+  begin_tiles(j, to, two_tiles, two_blocks);
+  for (int64_t step = j->from; step < j->to; step++) {
     int64_t at = treadle_gemm_least(step * LINE, last), x_at = step * j->f.tile_bytes;
     _tile_loadd(4, w + at, w_row);
     _tile_loadd(6, x + x_at, x_row);
@@ -231,27 +222,65 @@ AMX_CODE static void multiply_leaf(job *j, sums *to) {
 
 /* ---- The product ---- */
 
-/* The panel and one or two blocks of x. */
-AMX_CODE static void run_blocks(job *j) {
+/* Blocks of x for turn `turn` of `turns`, and which rows of the next panel are fetched meanwhile. */
+static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   const treadle_gemm_product *p = j->p;
-  int32_t height = 0;
+  int64_t each = p->gated ? SIDE : PANEL, next = treadle_gemm_least(j->panel.next, each);
+  int64_t from = next * turn / turns;
+  j->ahead = (each + from) * j->panel.stride;
+  j->ahead_rows = next * (turn + 1) / turns - from;
+  j->ahead_gates = p->gated ? j->ahead_rows : 0;
+  j->block = begin + 2 * turn;
   j->y = p->y + j->block * j->f.width * p->stride + j->panel.column;
   j->rows = treadle_gemm_least(p->rows - j->block * j->f.width, 2 * j->f.width);
   j->two_tiles = p->gated || j->panel.rows > SIDE;
   j->two_blocks = j->rows > j->f.width;
-  for (j->leaf = 0; j->leaf < p->inner.range.leaves; j->leaf++) {
-    treadle_leaf_step step = treadle_leaf_step_of(p->inner.range, p->inner.range.first + j->leaf);
+}
+
+/* Sums of a node are there. */
+static void end_node(job *j, sums *top) {
+  write_all_pending(j);
+  j->pending = (pending){.sums = top,
+                         .y = j->y,
+                         .rows = j->rows,
+                         .columns = j->panel.rows,
+                         .parts = j->p->gated ? 2 * GATED_PARTS : 4,
+                         .gated = j->p->gated};
+  j->which = !j->which;
+  j->y += j->p->node_stride;
+}
+
+/* The panel and one or two blocks of x. */
+AMX_CODE static void run_blocks(job *j) {
+  treadle_leaf_range range = j->p->inner.range;
+  int32_t height = 0;
+  j->from = 0;
+  j->to = j->f.steps;
+  for (j->leaf = 0; j->leaf < range.leaves; j->leaf++) {
+    treadle_leaf_step step = treadle_leaf_step_of(range, range.first + j->leaf);
     sums *top = j->stacks[j->which] + height;
     multiply_leaf(j, top);
     for (; step.merges > 0; step.merges--, height--, top--) add_sums(top - 1, top, j);
     height++;
     if (!step.ends) continue;
-    write_all_pending(j);
-    j->pending =
-        (pending){.sums = top, .y = j->y, .rows = j->rows, .columns = j->panel.rows, .gated = p->gated};
-    j->which = !j->which;
-    j->y += p->node_stride;
+    end_node(j, top);
     height = 0;
+  }
+}
+
+/* A long leaf in two halves, each for all blocks of x: half a panel stays in the nearest cache, which a whole one with its blocks of x
+ * does not. Sums of the first half wait in memory. */
+AMX_CODE static void run_halves(job *j, int64_t begin, int64_t turns) {
+  sums *all = &j->stacks[0][0];
+  j->leaf = 0;
+  for (int half = 0; half < 2; half++) {
+    j->from = half * j->f.steps / 2;
+    j->to = (half + 1) * j->f.steps / 2;
+    for (int64_t turn = 0; turn < turns; turn++) {
+      set_turn(j, begin, turn, turns);
+      multiply_leaf(j, all + turn);
+      if (half) end_node(j, all + turn);
+    }
   }
 }
 
@@ -259,6 +288,8 @@ AMX_CODE static void run_blocks(job *j) {
 AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int64_t end) {
   bool gated = j->p->gated;
   int64_t shaped = 0, turns = (end - begin + 1) / 2; /* rows of weights that tiles are set for */
+  bool halves = j->p->inner.range.leaves == 1 && j->f.steps >= LONG && turns >= MANY_TURNS &&
+                turns <= 2 * TREADLE_LEAF_HEIGHT_MAX;
   while (treadle_gemm_next(&walk, &j->panel)) {
     if (shaped != j->panel.rows) {
       int64_t first = treadle_gemm_least(j->panel.rows, SIDE);
@@ -266,12 +297,12 @@ AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int
       shaped = j->panel.rows;
     }
     j->second = gated ? j->panel.gates : j->panel.weights + SIDE * j->panel.stride;
+    if (halves) {
+      run_halves(j, begin, turns);
+      continue;
+    }
     for (int64_t turn = 0; turn < turns; turn++) {
-      int64_t next = treadle_gemm_least(j->panel.next, walk.each), from = next * turn / turns;
-      j->ahead = (walk.each + from) * j->panel.stride;
-      j->ahead_rows = next * (turn + 1) / turns - from;
-      j->ahead_gates = gated ? j->ahead_rows : 0;
-      j->block = begin + 2 * turn;
+      set_turn(j, begin, turn, turns);
       run_blocks(j);
     }
   }
@@ -279,7 +310,7 @@ AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int
 
 AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t count) {
   _Alignas(64) stack stacks[2];
-  job j = {.p = p, .f = form_of(p->inner, p->rows), .pending.tile = 4, .stacks = stacks};
+  job j = {.p = p, .f = form_of(p->inner, p->rows), .stacks = stacks};
   if (j.f.blocks == 0) return;
   int64_t each = NEAR / j.f.block_bytes / 2 * 2;
   if (each < 2) each = 2;

@@ -13,6 +13,9 @@ enum {
   SIDE = 16,        /* rows of a tile */
   LINE = 64,        /* bytes of a row of a full tile */
   PANEL = 2 * SIDE, /* rows of weights at once */
+  LONG = 12,        /* steps of a leaf that is taken in halves */
+  GATED_PARTS = 3,  /* of the work at a gated tile that is done */
+  MANY_TURNS = 2,   /* pairs of blocks of x, from which on it is */
   NEAR = 768 << 10, /* bytes of packed x that are to stay in the second-level cache */
 };
 

@@ -109,6 +109,12 @@ static void score(const treadle_router *r, const treadle_row_ops *ops, const flo
   memcpy(values, scores, (size_t)r->experts * sizeof *values);
 }
 
+static bool all_finite(const float *values, int count) {
+  bool finite = true;
+  for (int i = 0; i < count; i++) finite = finite && isfinite(values[i]);
+  return finite;
+}
+
 void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
                         float *scores, treadle_routed *routed) {
   int chosen[TREADLE_ROUTER_MAX_CHOSEN], groups[TREADLE_ROUTER_MAX_CHOSEN];
@@ -116,6 +122,7 @@ void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops
   float *values = scores + router->experts;
   groups[0] = 0;
   score(router, ops, logits, scores, values);
+  bool finite = all_finite(logits, router->experts) && all_finite(values, router->experts);
   if (router->type != TREADLE_ROUTER_SOFTMAX) {
     each = router->experts / router->groups;
     count = keep_groups(router, values, values + router->experts, groups);
@@ -130,6 +137,6 @@ void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops
   if (router->type == TREADLE_ROUTER_NOAUX_TC) sum = sum + 1e-20f;
   for (int i = 0; i < router->top_k; i++) {
     if (router->renormalised) routed[i].weight = routed[i].weight / sum;
-    routed[i].weight = routed[i].weight * router->scale;
+    routed[i].weight = finite ? routed[i].weight * router->scale : NAN;
   }
 }

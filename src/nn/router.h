@@ -8,7 +8,8 @@
  *             their two largest c, experts in them by c; weights are s, renormalised by their sum + 1e-20.
  *
  * Weights are multiplied by `scale` (routed_scaling_factor) last. Among equal scores the expert, or group, with the lower number wins;
- * NaN loses to all. Sums are made in ascending order of expert number, in fp32. */
+ * NaN loses to all. Sums are made in ascending order of expert number, in fp32. Where a logit or a bias is not finite all weights are
+ * NaN, so that it shows. */
 #ifndef TREADLE_NN_ROUTER_H
 #define TREADLE_NN_ROUTER_H
 

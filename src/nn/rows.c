@@ -4,6 +4,7 @@
 #include "nn/rows_kinds.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 static const treadle_row_ops *const list[] = {&treadle_row_ops_plain, &treadle_row_ops_avx2,
                                               &treadle_row_ops_avx512};
@@ -23,4 +24,10 @@ const treadle_row_ops *treadle_row_ops_choose(void) {
     atomic_store_explicit(&known, chosen, memory_order_relaxed);
   }
   return list[chosen - 1];
+}
+
+const treadle_row_ops *treadle_row_ops_for(const char *kernels) {
+  for (int i = 1; i < KINDS; i++)
+    if (strcmp(list[i]->name, kernels) == 0 && list[i]->supported()) return list[i];
+  return treadle_row_ops_choose();
 }

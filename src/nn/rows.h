@@ -53,12 +53,9 @@ typedef struct treadle_row_ops {
 
 /* The fastest that this processor runs; always the same. */
 const treadle_row_ops *treadle_row_ops_choose(void);
+/* Those of the same instructions as these kernels of products, where there are some: so a name limits all of them. No bit depends on it. */
+const treadle_row_ops *treadle_row_ops_for(const char *kernels);
 /* All, plain C first, and whether or not they are supported; for tests and benches. */
 const treadle_row_ops *const *treadle_row_ops_list(int *count_p);
-
-/* Natural log of the probability of one token: its logit, and what sum_exp gave for the whole row at this temperature. */
-static inline float treadle_row_log_probability(float logit, float temperature, float largest, double sum) {
-  return (float)((double)(logit / temperature) - (double)largest - treadle_log(sum));
-}
 
 #endif

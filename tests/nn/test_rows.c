@@ -1,6 +1,7 @@
 /* src/nn/rows.h: every set of functions gives the bits of plain C, at every length and alignment; and plain C is close to double. */
 #include "nn/rows.h"
 
+#include "infer/logprob.h"
 #include "nn/values.h"
 #include "test.h"
 
@@ -173,7 +174,7 @@ static void log_probabilities(void **state) {
     ops->sum_exp(logits, count, temperature, &most, &sum);
     for (int64_t i = 0; i < count; i++)
       all += exp(((double)logits[i] - (double)logits[token]) / (double)temperature);
-    float got = treadle_row_log_probability(logits[token], temperature, most, sum);
+    float got = treadle_logprob(logits[token], temperature, (double)most + treadle_log(sum));
     if (fabs((double)got + log(all)) > 1e-6 * (1.0 + fabs(log(all))) + 1e-7 * 20.0 / (double)temperature)
       fail_msg("%lld logits over %g: %.9g, not %.9g", (long long)count, (double)temperature, (double)got,
                -log(all));
