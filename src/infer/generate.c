@@ -54,8 +54,8 @@ static treadle_status no_memory(size_t count) {
 /* A request alone must fit into the cache, or it could never end. */
 static treadle_status check_room(const generating *g, const treadle_request *r) {
   const treadle_engine *e = g->engine;
-  int64_t most = r->input.token_count + r->sampling.max_tokens;
-  if (most > e->most_tokens) most = e->most_tokens;
+  int64_t most = e->most_tokens, left = most - r->input.token_count;
+  if (r->sampling.max_tokens < left) most = r->input.token_count + r->sampling.max_tokens;
   int32_t blocks = treadle_schedule_blocks(&e->cache, most);
   if (blocks <= e->cache.count) return TREADLE_OK;
   return treadle_fail(

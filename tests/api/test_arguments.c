@@ -583,6 +583,14 @@ static void engine_work(objects *o) {
   REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, NULL));
   REFUSED(treadle_engine_score_lines(o->engine, "{", 1, NULL, &scored));
   REFUSED_SIZES(lines, treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  lines.top = 21;
+  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  lines.top = -1;
+  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  lines.top = 0;
+  lines.logits_file = "/nothing/nothing";
+  GIVES(TREADLE_SYSTEM, treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  lines.logits_file = NULL;
   REFUSED_SIZES(scored, treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, &scored));
   lines.check = true;
   REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));

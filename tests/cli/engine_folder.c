@@ -1,12 +1,12 @@
 #include "cli/engine_folder.h"
 
 #include "cli/command.h"
-#include "test.h"
-#include "text/text_files.h"
 
 #include "base/text.h"
 
+#include <err.h>
 #include <errno.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 static const char config[] =
@@ -38,18 +38,32 @@ static void add_token(treadle_builder *json, int byte, int id) {
   treadle_builder_add(json, ", \"\\u%04x\": %d", (unsigned)character_of(byte), id);
 }
 
-const char *engine_folder(const char *golden) {
-  static char path[64];
+static void copy_file(const char *from, const char *to) {
+  static char bytes[1 << 16];
+  FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+  if (!in || !out) err(3, "%s, %s", from, to);
+  for (size_t got; (got = fread(bytes, 1, sizeof bytes, in)) > 0;)
+    if (fwrite(bytes, 1, got, out) != got) err(3, "%s", to);
+  fclose(in);
+  if (fclose(out)) err(3, "%s", to);
+}
+
+static void write_file(const char *folder, const char *name, const char *text) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "wb");
+  if (!file || fputs(text, file) < 0 || fclose(file)) err(3, "%s", path);
+}
+
+void engine_folder_make(const char *path, const char *golden) {
   static const char *const names[] = {"config.json", "model.safetensors"};
   treadle_builder json = {0};
-  snprintf(path, sizeof path, "%s/engine", command_folder());
-  if (mkdir(path, 0700) && errno != EEXIST) fail_msg("%s: %s", path, strerror(errno));
-  for (size_t i = 0; i < TEST_COUNT(names); i++) {
-    char from[512], to[128];
+  if (mkdir(path, 0700) && errno != EEXIST) err(3, "%s", path);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char from[512], to[512];
     snprintf(from, sizeof from, "%s/tests/golden/models/%s/%s", TREADLE_SOURCE_DIR, golden, names[i]);
     snprintf(to, sizeof to, "%s/%s", path, names[i]);
-    unlink(to);
-    assert_int_equal(symlink(from, to), 0);
+    copy_file(from, to);
   }
   treadle_builder_add(&json,
                       "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2");
@@ -57,8 +71,14 @@ const char *engine_folder(const char *golden) {
   for (int byte = ' '; byte < 127; byte++) add_token(&json, byte, id++);
   for (int byte = 128; id < ENGINE_VOCABULARY; byte++) add_token(&json, byte, id++);
   treadle_builder_add(&json, "%s", ends);
-  text_write(path, "tokenizer.json", json.text, json.length);
-  text_write(path, "tokenizer_config.json", config, sizeof config - 1);
+  write_file(path, "tokenizer.json", json.text);
+  write_file(path, "tokenizer_config.json", config);
   treadle_builder_release(&json);
+}
+
+const char *engine_folder(const char *golden) {
+  static char path[64];
+  snprintf(path, sizeof path, "%s/engine", command_folder());
+  engine_folder_make(path, golden);
   return path;
 }

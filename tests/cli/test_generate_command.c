@@ -188,6 +188,10 @@ static void test_ends(void **state) {
   strcat(options, " --min-new-tokens 7");
   json_t *longer = generate(options);
   assert_true(json_array_size(json_object_get(json_array_get(longer, 0), "token_ids")) > 6);
+  /* As long as the sequence may be. */
+  json_t *full = generate("--prompt a --max-new-tokens 9223372036854775807 --max-len 8 --ignore-eos");
+  assert_int_equal(json_array_size(json_object_get(json_array_get(full, 0), "token_ids")), 6);
+  json_decref(full);
   json_decref(list);
   json_decref(stopped);
   json_decref(longer);

@@ -69,7 +69,7 @@ static void test_progress(void **state) {
            command_path("never"));
   treadle_builder out = run_at_terminal(arguments, " tokens/s");
   const char *at = out.text ? strstr(out.text, "samples ") : NULL;
-  long long done, all, tokens, rate;
+  long long done = 0, all = 0, tokens = 0, rate = 0;
   if (!at ||
       sscanf(at, "samples %lld of %lld, %lld tokens, %lld tokens/s", &done, &all, &tokens, &rate) != 4)
     fail_msg("printed: %s", out.text ? out.text : "nothing");

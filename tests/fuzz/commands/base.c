@@ -2,6 +2,7 @@
 #include "commands/base.h"
 
 #include "cli/cli.h"
+#include "cli/engine_folder.h"
 #include "cli/made.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -121,6 +122,20 @@ static void make_model(treadle_random *random, fuzz_model *model, int number) {
   if (chdir("..")) err(3, "..");
 }
 
+/* The golden models of tests/golden/models. */
+static void make_engine(fuzz_base *base, int number) {
+  static const char *const golden[FUZZ_ENGINES] = {"llama-gqa-llama3rope", "qwen2-tied", "smollm3",
+                                                   "qwen2moe", "dsv3-yarn"};
+  static const char sampling[] =
+      "{\"temperature\": 0.8, \"top_k\": 20, \"eos_token_id\": [2, 5], \"max_new_tokens\": 12}";
+  char path[FUZZ_PATH];
+  snprintf(path, sizeof path, "%s/engine%d", base->path, number);
+  engine_folder_make(path, golden[number]);
+  strcpy(base->engines[number], path);
+  snprintf(path, sizeof path, "engine%d/generation_config.json", number);
+  if (number % 2) fuzz_file_replace(path, sampling, sizeof sampling - 1);
+}
+
 static void find_configs(fuzz_base *base) {
   static const char folder[] = TREADLE_SOURCE_DIR "/../shared/data/configs";
   fuzz_files files;
@@ -136,6 +151,7 @@ void fuzz_base_make(fuzz_base *base, const char *path) {
   fuzz_folder_make(path);
   if (chdir(path)) err(3, "%s", path);
   for (int i = 0; i < FUZZ_MODELS; i++) make_model(&random, &base->models[i], i);
+  for (int i = 0; i < FUZZ_ENGINES; i++) make_engine(base, i);
   fuzz_folder_link(TREADLE_SOURCE_DIR "/families", "families");
   fuzz_folder_link(TREADLE_SOURCE_DIR "/tests/data/convert", "recorded");
   find_configs(base);

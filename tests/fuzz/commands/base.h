@@ -6,7 +6,7 @@
 #include "commands/folder.h"
 #include "plan/draw.h"
 
-enum { FUZZ_MODELS = 54, FUZZ_RECORDED = 3, FUZZ_CONFIGS = 64 };
+enum { FUZZ_ENGINES = 5, FUZZ_MODELS = 54, FUZZ_RECORDED = 3, FUZZ_CONFIGS = 64 };
 
 typedef struct fuzz_model {
   char folder[32]; /* below the base: has hf, and what else could be made */
@@ -18,7 +18,9 @@ typedef struct fuzz_model {
 typedef struct fuzz_base {
   char path[64];
   fuzz_model models[FUZZ_MODELS];
-  int config_count; /* of real models, where the machine has them */
+  char engines[FUZZ_ENGINES]
+              [FUZZ_PATH]; /* folders of models that generate, with a tokenizer and a template */
+  int config_count;        /* of real models, where the machine has them */
   char configs[FUZZ_CONFIGS][FUZZ_PATH];
 } fuzz_base;
 
