@@ -907,9 +907,9 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
                                      const treadle_engine_options *options, treadle_engine **engine_p);
 void treadle_engine_destroy(treadle_engine *engine);
 
-/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind or the next bind. They are
- * not looked at here: one that is NaN or infinite is refused by its name as soon as a row of logits shows it. The first bind takes
- * memory for the cache and for activations. Collective.
+/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind or the next bind. The first
+ * bind takes memory for the cache and for activations. Weights are not looked at here: one that is NaN or infinite is refused by its name
+ * as soon as a row of logits shows it. Collective.
  *
  * A call that generates or scores, and finds no weights before a step, waits for the next bind. What it has not finished it computes
  * again then: keys and values of the tokens so far, texts from their begin. With the same weights results are the same bits, in exact

@@ -118,7 +118,9 @@ static const treadle_command commands[] = {
             "chunks, the blocks, the threads or the layout.\n"
             "\n"
             "The ranks are those of mpirun, else one, in a vllm or sglang layout (default: vllm:tp=1).\n"
-            "Ranks that tp, pp and ep leave over are replicas, which share the requests.",
+            "Ranks that tp, pp and ep leave over are replicas, which share the requests. With --train\n"
+            "the weights are loaded into a layout for training first, and switched; the answers are\n"
+            "the same bits.",
         .examples =
             "  treadle generate --model DIR --prompt \"What is the capital of France?\" --chat "
             "--temperature 0\n"
