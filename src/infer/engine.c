@@ -4,6 +4,7 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
+#include "memory/limits.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ enum {
   MAX_LEN = 4096, /* where the config does not say */
   ALIGNMENT = 64
 };
-static const size_t kv_default = (size_t)256 << 20;
+static const size_t kv_default = (size_t)256 << 20, many_blocks = 1 << 20;
 
 /* Processors that this rank may use, shared with the other ranks of the machine. */
 static int32_t processors(int64_t ranks) {
@@ -61,6 +62,7 @@ static treadle_status count_blocks(treadle_engine *e) {
                         "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
                         old.block_tokens, each);
   if (old.count == (int32_t)blocks) goto out;
+  if (blocks > many_blocks) TRY(treadle_limits_ask(blocks * sizeof *old.blocks, "blocks of the KV cache"));
   treadle_cache_release(&e->cache);
   TRY(treadle_cache_init(&e->cache, (int32_t)blocks, old.block_tokens, old.shares));
 out:
@@ -148,13 +150,16 @@ void treadle_engine_destroy(treadle_engine *engine) {
 static treadle_status take_memory(treadle_engine *e) {
   size_t kv = (size_t)e->cache.count * treadle_pass_block_bytes(e->pass);
   size_t work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
+  treadle_status status = TREADLE_OK;
+  if (!e->own_kv) TRY(treadle_limits_ask(kv, "KV cache"));
   if (!e->own_kv && posix_memalign(&e->own_kv, ALIGNMENT, kv + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", kv);
   if (e->own_work) return TREADLE_OK;
   if (posix_memalign(&e->own_work, ALIGNMENT, work + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", work);
   memset(e->own_work, 0, work); /* its pages are there before the first step */
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes) {

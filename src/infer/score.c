@@ -72,6 +72,7 @@ static treadle_status begin_text(scoring *s, bool *begun_p) {
   text_state *state = &s->states[s->at];
   *begun_p = false;
   if (treadle_cache_unused(&e->cache) < blocks_of(e, text->count)) return TREADLE_OK;
+  s->begun = s->at + 1; /* end_text takes back what there is of it */
   state->blocks = blocks_of(e, text->count);
   state->table = treadle_alloc_array((size_t)state->blocks, sizeof *state->table);
   state->logprobs = treadle_alloc_array(text->count, sizeof *state->logprobs);
@@ -81,7 +82,6 @@ static treadle_status begin_text(scoring *s, bool *begun_p) {
   }
   for (int32_t b = 0; b < state->blocks; b++) state->table[b] = treadle_cache_take(&e->cache);
   state->logprobs[0] = NAN;
-  s->begun = s->at + 1;
   *begun_p = true;
   return TREADLE_OK;
 }

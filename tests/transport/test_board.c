@@ -84,6 +84,7 @@ static int one_goes(const char *name, int rank, int size, void *context) {
   RANK_OK(treadle_board_create(group, 3 << 20, &board));
   RANK_OK(treadle_board_split(board, rank / 2, &pair));
   for (int i = 0; i < 10; i++) RANK_OK(treadle_board_meet(pair, "a pair"));
+  RANK_OK(treadle_group_barrier(group)); /* or the others may still be in their meetings when one goes */
   if (rank == VICTIM) {
     treadle_fail(TREADLE_NO_MEMORY, "rank two is tired");
     if (*how == DIES) raise(SIGKILL);
