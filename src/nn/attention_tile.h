@@ -58,8 +58,10 @@ LANES_PART void score_vectors(treadle_dtype dtype, int queries, int vectors, con
     LANES_UNROLLED
     for (int v = 0; v < vectors; v++)
       key[v] = lanes_pin(element_lanes(dtype, block->keys[first + v], d * block->key_step));
-    LANES_UNROLLED
-    for (int v = 0; v < 4 && dtype == TREADLE_BF16; v++) __builtin_prefetch(t->ahead[v] + d * step, 0, 3);
+    if (dtype == TREADLE_BF16) {
+      LANES_UNROLLED
+      for (int v = 0; v < 4; v++) __builtin_prefetch(t->ahead[v] + d * step, 0, 3);
+    }
     LANES_UNROLLED
     for (int i = 0; i < queries; i++) {
       lanes query = lanes_all(t->query[i][d]);
