@@ -75,17 +75,26 @@ out:
 
 /* ---- The whole -------------------------------------------------------------------------------------- */
 
-static treadle_status run_layer(treadle_pass *p, int32_t number, const treadle_pass_step *step) {
+void treadle_pass_norm(treadle_pass *p, const treadle_weight *norm, int64_t rows) {
+  rows_work w = {.pass = p, .norm = norm, .rows = rows};
+  treadle_pass_share(p, norm_rows, &w, rows * p->transformer->hidden);
+}
+
+treadle_status treadle_pass_embed(treadle_pass *p, const treadle_pass_step *step) {
+  rows_work w = {.pass = p, .step = step, .rows = step->rows};
+  treadle_pass_share(p, embed_rows, &w, step->rows * p->transformer->hidden);
+  return treadle_pass_gather_rows(p, step->tokens, step->rows);
+}
+
+treadle_status treadle_pass_layer(treadle_pass *p, int32_t number, const treadle_pass_step *step) {
   const treadle_layer_weights *layer = &p->layers[number];
-  rows_work w = {.pass = p, .norm = &layer->weight[TREADLE_ROLE_ATTENTION_NORM], .rows = step->rows};
   treadle_status status;
-  treadle_pass_share(p, norm_rows, &w, step->rows * p->transformer->hidden);
+  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_ATTENTION_NORM], step->rows);
   if (p->transformer->attention == TREADLE_ATTENTION_MLA)
     TRY(treadle_pass_latent(p, number, step));
   else
     TRY(treadle_pass_attention(p, number, step));
-  w.norm = &layer->weight[TREADLE_ROLE_MLP_NORM];
-  treadle_pass_share(p, norm_rows, &w, step->rows * p->transformer->hidden);
+  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_MLP_NORM], step->rows);
   if (p->transformer->layer[number].sparse)
     TRY(treadle_pass_experts(p, number, step->rows));
   else
@@ -95,16 +104,12 @@ out:
 }
 
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step) {
-  rows_work w = {.pass = pass, .step = step, .rows = step->rows};
-  treadle_status status;
-  if (treadle_pass_has_chunk(pass, 0)) {
-    treadle_pass_share(pass, embed_rows, &w, step->rows * pass->transformer->hidden);
-    TRY(treadle_pass_gather_rows(pass, step->tokens, step->rows));
-  }
+  treadle_status status = TREADLE_OK;
+  if (treadle_pass_has_chunk(pass, 0)) TRY(treadle_pass_embed(pass, step));
   for (int32_t c = 0; c < pass->replica->chunk_count; c++) {
     const treadle_chunk_span *chunk = &pass->replica->chunks[c];
     for (int32_t l = chunk->first_layer; treadle_pass_has_chunk(pass, c) && l < chunk->end_layer; l++)
-      TRY(run_layer(pass, l, step));
+      TRY(treadle_pass_layer(pass, l, step));
     if (c + 1 < pass->replica->chunk_count) TRY(treadle_pass_hand_over(pass, c, step->rows));
   }
 out:

@@ -69,15 +69,13 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
   }
 }
 
-treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+treadle_status treadle_pass_project(treadle_pass *pass, int32_t layer, int64_t rows) {
   const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
   places at = places_of(pass);
-  int64_t hidden = pass->transformer->hidden;
-  prepare w = {.pass = pass, .step = step, .layer = layer};
   treadle_product in = {.x = b->normed,
-                        .rows = step->rows,
-                        .stride = hidden,
+                        .rows = rows,
+                        .stride = pass->transformer->hidden,
                         .leaves = 1,
                         .terms = {{&weight[TREADLE_ROLE_Q], 0},
                                   {&weight[TREADLE_ROLE_K], at.k},
@@ -85,6 +83,15 @@ treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const t
                         .terms_count = 3,
                         .y = b->wide,
                         .y_stride = b->wide_columns};
+  if (pass->ranks.gather.columns) return treadle_pass_gather_heads(pass, layer, rows);
+  return treadle_pass_product(pass, &in);
+}
+
+treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+  const treadle_weight *weight = pass->layers[layer].weight;
+  treadle_pass_buffers *b = &pass->buffers;
+  int64_t hidden = pass->transformer->hidden;
+  prepare w = {.pass = pass, .step = step, .layer = layer};
   treadle_product out = {.x = b->middle,
                          .rows = step->rows,
                          .stride = b->middle_columns,
@@ -99,15 +106,19 @@ treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const t
                                  .out = b->middle,
                                  .out_stride = b->middle_columns};
   treadle_status status;
-  if (pass->ranks.gather.columns)
-    TRY(treadle_pass_gather_heads(pass, layer, step->rows));
-  else
-    TRY(treadle_pass_product(pass, &in));
   treadle_pass_share(pass, prepare_rows, &w, step->rows * b->wide_columns);
   treadle_pass_attend(pass, layer, step, &view);
   TRY(treadle_pass_product(pass, &out));
   TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
                            &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+  treadle_status status;
+  TRY(treadle_pass_project(pass, layer, step->rows));
+  TRY(treadle_pass_attend_rows(pass, layer, step));
 out:
   return status;
 }

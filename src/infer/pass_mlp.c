@@ -22,20 +22,31 @@ static void activate_rows(void *context, int32_t index, int32_t threads) {
 
 static bool is_there(const treadle_weight *bias) { return bias && bias->segment_count; }
 
-treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
-                                  int64_t rows, float *y, int64_t node_stride) {
+treadle_status treadle_pass_gate_up(treadle_pass *pass, const treadle_gated *mlp, const float *x,
+                                    int64_t rows) {
   treadle_pass_buffers *b = &pass->buffers;
-  int64_t count = mlp->down->column_count, hidden = pass->transformer->hidden;
+  int64_t count = mlp->down->column_count;
   activate a = {
       .pass = pass, .rows = rows, .count = count, .gate_bias = mlp->gate_bias, .up_bias = mlp->up_bias};
   treadle_product in = {.x = x,
                         .rows = rows,
-                        .stride = hidden,
+                        .stride = pass->transformer->hidden,
                         .leaves = 1,
                         .terms = {{mlp->gate, 0}, {mlp->up, count}},
                         .terms_count = 2,
                         .y = b->wide,
                         .y_stride = b->wide_columns};
+  treadle_status status;
+  TRY(treadle_pass_product(pass, &in));
+  treadle_team_run(pass->team, activate_rows, &a);
+out:
+  return status;
+}
+
+treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
+                                  int64_t rows, float *y, int64_t node_stride) {
+  treadle_pass_buffers *b = &pass->buffers;
+  int64_t hidden = pass->transformer->hidden;
   const treadle_product gated = {.x = x,
                                  .rows = rows,
                                  .stride = hidden,
@@ -57,8 +68,7 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
   treadle_status status;
   if (is_there(mlp->gate_bias) || is_there(mlp->up_bias) ||
       !treadle_pass_can_gate(pass, mlp->up, mlp->gate)) {
-    TRY(treadle_pass_product(pass, &in));
-    treadle_team_run(pass->team, activate_rows, &a);
+    TRY(treadle_pass_gate_up(pass, mlp, x, rows));
   } else {
     TRY(treadle_pass_product(pass, &gated));
   }
@@ -67,15 +77,20 @@ out:
   return status;
 }
 
+treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t number) {
+  const treadle_layer_weights *w = &pass->layers[number];
+  return (treadle_gated){.gate = &w->weight[TREADLE_ROLE_GATE],
+                         .up = &w->weight[TREADLE_ROLE_UP],
+                         .down = &w->weight[TREADLE_ROLE_DOWN],
+                         .gate_bias = &w->weight[TREADLE_ROLE_GATE_BIAS],
+                         .up_bias = &w->weight[TREADLE_ROLE_UP_BIAS],
+                         .leaves = pass->mlp_leaves};
+}
+
 treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows) {
   const treadle_layer_weights *w = &pass->layers[number];
   treadle_pass_buffers *b = &pass->buffers;
-  treadle_gated mlp = {.gate = &w->weight[TREADLE_ROLE_GATE],
-                       .up = &w->weight[TREADLE_ROLE_UP],
-                       .down = &w->weight[TREADLE_ROLE_DOWN],
-                       .gate_bias = &w->weight[TREADLE_ROLE_GATE_BIAS],
-                       .up_bias = &w->weight[TREADLE_ROLE_UP_BIAS],
-                       .leaves = pass->mlp_leaves};
+  treadle_gated mlp = treadle_pass_mlp_of(pass, number);
   treadle_status status;
   TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->transformer->hidden));
   TRY(treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,

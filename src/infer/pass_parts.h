@@ -160,6 +160,15 @@ static inline void treadle_pass_share(const treadle_pass *pass, treadle_team_par
     treadle_team_run(pass->team, part, context);
 }
 
+/* ---- pass.c ---- */
+
+/* buffers.x: the embedding of a step's rows. */
+treadle_status treadle_pass_embed(treadle_pass *pass, const treadle_pass_step *step);
+/* buffers.normed, of buffers.x. */
+void treadle_pass_norm(treadle_pass *pass, const treadle_weight *norm, int64_t rows);
+/* buffers.x, through a layer. */
+treadle_status treadle_pass_layer(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+
 /* ---- pass_weights.c ---- */
 
 /* The heads that go with a part of o, whose columns they are. */
@@ -261,12 +270,21 @@ typedef struct treadle_gated { /* the matrices of an MLP, of an expert, of the s
 /* y [nodes, rows, hidden] = the sums of this rank's leaves, of x [rows, hidden]. */
 treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                   int64_t rows, float *y, int64_t node_stride);
+/* The first half of it, where gate and up are wanted: buffers.wide has both, with their biases, side by side, and buffers.middle
+ * silu(gate) * up. */
+treadle_status treadle_pass_gate_up(treadle_pass *pass, const treadle_gated *mlp, const float *x,
+                                    int64_t rows);
+treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t layer);
 /* Of all rows of a step, from buffers.normed into the residual stream. */
 treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t layer, int64_t rows);
 
 /* ---- pass_attention.c ---- */
 
 treadle_status treadle_pass_attention(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+/* Its halves: q, k and v of all rows into buffers.wide; then all that follows, where buffers.wide gets q, k and v as they are
+ * compared, and buffers.middle what o multiplies. */
+treadle_status treadle_pass_project(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
 
 /* ---- pass_gather.c ---- */
 
