@@ -54,6 +54,16 @@ void treadle_rope_apply(const treadle_rope *rope, const treadle_row_ops *ops, fl
     (rope->interleaved ? ops->rotate_neighbours : ops->rotate_halves)(heads, cosine, sine, rope->pairs);
 }
 
+void treadle_rope_undo(const treadle_rope *rope, const treadle_row_ops *ops, float *heads, int64_t stride,
+                       int64_t count, int64_t position) {
+  const float *cosine = rope->cosine + position * width_of(rope),
+              *sine = rope->sine + position * width_of(rope);
+  float opposite[TREADLE_ROPE_WIDTH_MOST];
+  for (int64_t i = 0; i < width_of(rope); i++) opposite[i] = -sine[i];
+  for (int64_t i = 0; i < count; i++, heads += stride)
+    (rope->interleaved ? ops->rotate_neighbours : ops->rotate_halves)(heads, cosine, opposite, rope->pairs);
+}
+
 void treadle_rope_release(treadle_rope *rope) {
   if (!rope) return;
   treadle_free(rope->inverse);

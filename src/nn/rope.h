@@ -60,5 +60,9 @@ int64_t treadle_rope_bytes(const treadle_rope *rope, int64_t positions);
 /* Rotates `count` heads at `heads`, `stride` values apart, position < rope->positions. */
 void treadle_rope_apply(const treadle_rope *rope, const treadle_row_ops *ops, float *heads, int64_t stride,
                         int64_t count, int64_t position);
+/* The rotation by the opposite angle, which is the adjoint. Of heads of at most TREADLE_ROPE_WIDTH_MOST values. */
+enum { TREADLE_ROPE_WIDTH_MOST = 1024 };
+void treadle_rope_undo(const treadle_rope *rope, const treadle_row_ops *ops, float *heads, int64_t stride,
+                       int64_t count, int64_t position);
 
 #endif

@@ -2,30 +2,11 @@
 #ifndef TREADLE_NN_ROWS_BODY_H
 #define TREADLE_NN_ROWS_BODY_H
 
+#include "nn/lanes_rows.h"
 #include "nn/lanes_silu.h"
 #include "nn/rows.h"
 
 #include <math.h>
-
-/* ---- Reading and writing 16 values, or what is left ---- */
-
-LANES_PART lanes load(const float *from, int64_t left) {
-  return left >= LANES ? lanes_load(from) : lanes_load_part(from, (int)left);
-}
-
-LANES_PART void store(float *to, lanes x, int64_t left) {
-  if (left >= LANES)
-    lanes_store(to, x);
-  else
-    lanes_store_part(to, x, (int)left);
-}
-
-/* dtype is a constant where this is called, fp32 or bf16. */
-LANES_PART lanes load_as(treadle_dtype dtype, const void *from, int64_t at, int64_t left) {
-  if (dtype == TREADLE_FP32) return load((const float *)from + at, left);
-  const uint16_t *bf16 = (const uint16_t *)from + at;
-  return left >= LANES ? lanes_load_bf16(bf16) : lanes_load_bf16_part(bf16, (int)left);
-}
 
 /* ---- Operations ---- */
 

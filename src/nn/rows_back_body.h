@@ -1,0 +1,68 @@
+/* Backward of row operations in terms of lanes (nn/lanes.h); each file that includes this makes one treadle_row_back_ops of it. */
+#ifndef TREADLE_NN_ROWS_BACK_BODY_H
+#define TREADLE_NN_ROWS_BACK_BODY_H
+
+#include "nn/lanes_rows.h"
+#include "nn/rows_back_kinds.h"
+
+#include <math.h>
+
+LANES_PART void norm_as(treadle_dtype dtype, float *dx, float *dweight, const float *dy,
+                        const treadle_normed_row *row) {
+  const float *x = row->x;
+  const int64_t count = row->count;
+  lanes squares = lanes_all(0.0f), products = lanes_all(0.0f);
+  for (int64_t i = 0; i < count; i += LANES) {
+    lanes value = load(x + i, count - i);
+    lanes given = lanes_mul(load(dy + i, count - i), load_as(dtype, row->weight, i, count - i));
+    squares = lanes_add(squares, lanes_mul(value, value));
+    products = lanes_add(products, lanes_mul(given, value));
+  }
+  float r = 1.0f / sqrtf(lanes_sum(squares) / (float)count + row->eps);
+  lanes scale = lanes_all(r), share = lanes_all(r * r * r * (lanes_sum(products) / (float)count));
+  for (int64_t i = 0; i < count; i += LANES) {
+    lanes value = load(x + i, count - i), given = load(dy + i, count - i);
+    lanes scaled = lanes_mul(lanes_mul(given, load_as(dtype, row->weight, i, count - i)), scale);
+    lanes change = lanes_sub(scaled, lanes_mul(value, share));
+    lanes part = lanes_mul(given, lanes_mul(value, scale));
+    store(dx + i, lanes_add(load(dx + i, count - i), change), count - i);
+    store(dweight + i, lanes_add(load(dweight + i, count - i), part), count - i);
+  }
+}
+
+LANES_CODE static void norm(float *dx, float *dweight, const float *dy, const treadle_normed_row *row) {
+  if (row->dtype == TREADLE_FP32)
+    norm_as(TREADLE_FP32, dx, dweight, dy, row);
+  else
+    norm_as(TREADLE_BF16, dx, dweight, dy, row);
+}
+
+LANES_CODE static void silu(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
+                            int64_t count) {
+  lanes one = lanes_all(1.0f);
+  for (int64_t i = 0; i < count; i += LANES) {
+    lanes g = load(gate + i, count - i), u = load(up + i, count - i), y = load(dy + i, count - i);
+    lanes s = lanes_div(one, lanes_add(one, lanes_exp(lanes_sub(lanes_all(-0.0f), g))));
+    lanes slope = lanes_mul(s, lanes_add(one, lanes_mul(g, lanes_sub(one, s))));
+    store(dgate + i, lanes_mul(lanes_mul(y, u), slope), count - i);
+    store(dup + i, lanes_mul(y, lanes_mul(g, s)), count - i);
+  }
+}
+
+LANES_CODE static void add(float *to, const float *x, int64_t count) {
+  for (int64_t i = 0; i < count; i += LANES)
+    store(to + i, lanes_add(load(to + i, count - i), load(x + i, count - i)), count - i);
+}
+
+LANES_CODE static void loss(float *logits, int64_t count, float lse, int64_t target, float scale) {
+  lanes sum = lanes_all(lse), factor = lanes_all(scale);
+  float p = treadle_exp(logits[target] - lse);
+  for (int64_t i = 0; i < count; i += LANES)
+    store(logits + i, lanes_mul(lanes_exp(lanes_sub(load(logits + i, count - i), sum)), factor), count - i);
+  logits[target] = (p - 1.0f) * scale;
+}
+
+#define ROW_BACK_OPS(text, supported)                                                                      \
+  { text, supported, norm, silu, add, loss }
+
+#endif
