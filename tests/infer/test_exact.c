@@ -26,7 +26,7 @@ static const subject subjects[] = {
     {model_folder, "llama-gqa-llama3rope", NULL, false},
     {model_folder, "qwen2moe", NULL, true},
     {model_folder, "dsv3-yarn", NULL, true},
-    {model_folder, "smollm3", NULL, false},
+    {model_folder, "qwen2-tied", NULL, false},
     {model_folder, "qwen2-tied", "fp32", false},
     {model_folder, "dsv3-yarn", "fp32", true},
     {more_folder, "glm4moe-qknorm", NULL, true},

@@ -210,7 +210,7 @@ typedef struct pair {
 static const pair pairs[] = {
     {"llama-gqa-llama3rope", "megatron:tp=2,pp=2", "vllm:tp=4", 4},
     {"qwen2-tied", "megatron:tp=2,pp=2", "vllm:tp=2", 4},
-    {"smollm3", "fsdp:dp=2", "sglang:tp=2", 2},
+    {"qwen2-tied", "fsdp:dp=2", "sglang:tp=2", 2},
     {"qwen2moe", "megatron:tp=2,ep=2,etp=1", "vllm:tp=2,ep=on", 2},
     {"dsv3-yarn", "megatron:tp=2,pp=2", "vllm:tp=4", 4},
     {"llama-gqa-llama3rope", "hf", "vllm:tp=1", 1},

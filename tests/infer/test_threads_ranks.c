@@ -102,7 +102,7 @@ static void check_cuts(const char *const *folders, size_t folder_count, const cu
 
 static void test_dense(void **state) {
   (void)state;
-  static const char *const folders[] = {"llama-gqa-llama3rope", "qwen2-tied", "smollm3"};
+  static const char *const folders[] = {"llama-gqa-llama3rope", "qwen2-tied"};
   static const cut cuts[] = {{"vllm:tp=2", 2},
                              {"vllm:tp=4", 4},
                              {"sglang:tp=2", 2},

@@ -124,7 +124,7 @@ static void make_model(treadle_random *random, fuzz_model *model, int number) {
 
 /* The golden models of tests/golden/models. */
 static void make_engine(fuzz_base *base, int number) {
-  static const char *const golden[FUZZ_ENGINES] = {"llama-gqa-llama3rope", "qwen2-tied", "smollm3",
+  static const char *const golden[FUZZ_ENGINES] = {"llama-gqa-llama3rope", "qwen2-tied", "glm4moe-qknorm",
                                                    "qwen2moe", "dsv3-yarn"};
   static const char sampling[] =
       "{\"temperature\": 0.8, \"top_k\": 20, \"eos_token_id\": [2, 5], \"max_new_tokens\": 12}";
