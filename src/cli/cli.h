@@ -46,7 +46,8 @@ typedef struct treadle_arguments {
   int64_t scale_down; /* million parameters; 0: not given */
   /* generate and score */
   const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
-  int64_t top; /* of score */
+  int64_t top;         /* of score */
+  int64_t micro_batch; /* of grad; 0: not given */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */
@@ -87,7 +88,8 @@ enum {
   TREADLE_IN_CONVERT = 1 << 7,
   TREADLE_IN_GENERATE = 1 << 8,
   TREADLE_IN_SCORE = 1 << 9,
-  TREADLE_IN_TOKENIZE = 1 << 10
+  TREADLE_IN_TOKENIZE = 1 << 10,
+  TREADLE_IN_GRAD = 1 << 11
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -107,6 +109,7 @@ int treadle_command_tokenize(const treadle_arguments *arguments);
 int treadle_command_make_model(const treadle_arguments *arguments);
 int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);
+int treadle_command_grad(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,
  * values that are not what they should be, options that are missing. With --help nothing is missing. */

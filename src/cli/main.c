@@ -144,6 +144,23 @@ static const treadle_command commands[] = {
         .run = treadle_command_score,
     },
     {
+        .name = "grad",
+        .bit = TREADLE_IN_GRAD,
+        .words = "MODEL",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "loss and gradients of a few rows",
+        .text = "Takes rows of tokens forward and backward through a model, on one rank. The loss is the\n"
+                "mean of -log p over the tokens that count, in all rows. Rows are lines of JSON:\n"
+                "{ids, mask}, where mask[i] says whether ids[i] counts, or {text}, all of whose tokens\n"
+                "but the first do. With --out it writes the gradients, to compare them with any other\n"
+                "framework. Gradients are the same bits for any number of threads; rows go through the\n"
+                "layers --micro-batch-size at a time, and none knows of the others.",
+        .examples = "  treadle grad DIR --file rows.jsonl --out grads.safetensors --json\n"
+                    "  treadle grad DIR --file rows.jsonl --layout megatron --dtype fp32\n",
+        .run = treadle_command_grad,
+    },
+    {
         .name = "convert",
         .bit = TREADLE_IN_CONVERT,
         .words = "IN OUT",

@@ -610,6 +610,75 @@ static void engine_work(objects *o) {
   assert_int_equal(generated.new_tokens, 2);
 }
 
+/* ---- treadle_engine.h ---- */
+
+static void training(objects *o) {
+  static const int32_t ids[] = {1, 2, 3}, bad[] = {1, 24, 3};
+  static const uint8_t mask[] = {0, 1, 1}, first[] = {1, 1, 1}, none[] = {0, 0, 0};
+  static const char line[] = "{\"ids\": [1, 2], \"mask\": [0, 1]}\n";
+  const treadle_train_row good = {ids, mask, 3}, beyond = {bad, mask, 3}, whole = {ids, first, 3},
+                          empty = {ids, none, 3}, small = {ids, mask, 1};
+  treadle_trainer_options options = TREADLE_INIT(treadle_trainer_options);
+  treadle_train_rows_spec spec = TREADLE_INIT(treadle_train_rows_spec);
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_train_rows *rows;
+  treadle_trainer *trainer;
+  size_t count = 7;
+  double norm;
+  uint64_t digest;
+  REFUSED(treadle_train_rows_read(&spec, line, sizeof line - 1, NULL));
+  REFUSED(treadle_train_rows_read(&spec, NULL, 1, &rows));
+  REFUSED(treadle_train_rows_read(NULL, "{}", 2, &rows));
+  REFUSED(treadle_train_rows_read(NULL, "", 0, &rows));
+  REFUSED_SIZES(spec, treadle_train_rows_read(&spec, line, sizeof line - 1, &rows));
+  GIVES(NULL, treadle_train_rows_items(NULL, &count));
+  assert_int_equal(count, 0);
+  WORKS(treadle_train_rows_destroy(NULL));
+  REFUSED(treadle_trainer_create(o->infer, NULL, NULL));
+  REFUSED(treadle_trainer_create(NULL, NULL, &trainer));
+  assert_null(trainer);
+  REFUSED(treadle_trainer_create(o->wide, NULL, &trainer));
+  REFUSED_SIZES(options, treadle_trainer_create(o->infer, &options, &trainer));
+  options.threads = -1;
+  REFUSED(treadle_trainer_create(o->infer, &options, &trainer));
+  options.threads = 0;
+  options.most_rows = -1;
+  REFUSED(treadle_trainer_create(o->infer, &options, &trainer));
+  options.most_rows = 4;
+  options.kernels = "no such kernels";
+  REFUSED(treadle_trainer_create(o->infer, &options, &trainer));
+  options.kernels = NULL;
+  assert_ok(treadle_trainer_create(o->infer, &options, &trainer));
+  REFUSED(treadle_trainer_load(NULL));
+  GIVES(TREADLE_STATE, treadle_trainer_gradients(trainer, &good, 1, 1, &loss));
+  assert_ok(treadle_trainer_load(trainer));
+  REFUSED(treadle_trainer_gradients(NULL, &good, 1, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, NULL, 1, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &good, 0, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &good, 1, 0, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &good, 1, 1, NULL));
+  REFUSED(treadle_trainer_gradients(trainer, &beyond, 1, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &whole, 1, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &empty, 1, 1, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, &small, 1, 1, &loss));
+  REFUSED_SIZES(loss, treadle_trainer_gradients(trainer, &good, 1, 1, &loss));
+  REFUSED(treadle_trainer_norm(NULL, &norm));
+  REFUSED(treadle_trainer_norm(trainer, NULL));
+  REFUSED(treadle_trainer_digest(NULL, &digest));
+  REFUSED(treadle_trainer_digest(trainer, NULL));
+  REFUSED(treadle_trainer_save_gradients(NULL, "/nothing"));
+  REFUSED(treadle_trainer_save_gradients(trainer, NULL));
+  GIVES(TREADLE_SYSTEM, treadle_trainer_save_gradients(trainer, "/nothing/nothing"));
+  GIVES(NULL, treadle_trainer_grad_layout(NULL));
+  GIVES(NULL, treadle_trainer_grad_window(NULL, &count));
+  assert_int_equal(count, 0);
+  GIVES(0, treadle_trainer_bytes(NULL));
+  assert_ok(treadle_trainer_gradients(trainer, &good, 1, 1, &loss));
+  assert_int_equal(loss.tokens, 2);
+  WORKS(treadle_trainer_destroy(NULL));
+  treadle_trainer_destroy(trainer);
+}
+
 /* ---- treadle_tools.h ---- */
 
 static const int32_t no_numbers[] = {-1, INT32_MIN, 1 << 20, INT32_MAX};
@@ -913,9 +982,9 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,          models,   layouts,     pieces,   plans,       reports,    groups,
-      switch_options, switches, conversions, families, drafts,      inspection, made,
-      machine,        planted,  chats,       engines,  engine_work, tokens,     text_streams};
+      texts,    models,      layouts,     pieces,   plans,      reports,     groups,  switch_options,
+      switches, conversions, families,    drafts,   inspection, made,        machine, planted,
+      chats,    engines,     engine_work, training, tokens,     text_streams};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -663,6 +663,56 @@ static void call_engines(caller *c) {
   }
 }
 
+static void call_rows(caller *c) {
+  static const char *const lines[] = {"{\"ids\": [1, 2], \"mask\": [0, 1]}\n",
+                                      "{\"text\": \"ab\"}",
+                                      "{\"ids\": [1, 99], \"mask\": [0, 1]}",
+                                      "{",
+                                      "",
+                                      "\xff"};
+  const treadle_train_rows_spec spec = {.struct_size = struct_size(c, sizeof spec),
+                                        .tokenizer = OR_NULL(c, c->o.tokenizer),
+                                        .layout = OR_NULL(c, c->o.train)};
+  const char *line = ONE_OF(c, lines);
+  treadle_train_rows *rows = NULL;
+  size_t count;
+  SAID(treadle_train_rows_read(OR_NULL(c, &spec), line, strlen(line), OR_NULL(c, &rows)));
+  CALL(treadle_train_rows_items(rows, OR_NULL(c, &count)));
+  CALL(treadle_train_rows_destroy(rows));
+}
+
+static void call_training(caller *c) {
+  static const int32_t counts[] = {0, 1, 2, -1, INT32_MIN, INT32_MAX};
+  static const int64_t sizes[] = {0, 1, 8, 64, -1, INT64_MAX};
+  static const uint8_t masks[][3] = {{0, 1, 1}, {0, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+  int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
+  const treadle_train_row row = {ids, ONE_OF(c, masks), often(c) ? 3 : below(c, 3)};
+  const treadle_trainer_options options = {.struct_size = struct_size(c, sizeof options),
+                                           .fast = below(c, 2),
+                                           .threads = often(c) ? 1 : ONE_OF(c, counts),
+                                           .most_rows = often(c) ? 8 : ONE_OF(c, sizes),
+                                           .most_tokens = often(c) ? 0 : ONE_OF(c, sizes)};
+  treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
+  treadle_trainer *trainer = NULL;
+  double norm;
+  uint64_t digest;
+  size_t bytes;
+  if (below(c, 2)) {
+    call_rows(c);
+    return;
+  }
+  SAID(treadle_trainer_create(often(c) ? c->o.train : layout(c), &options, OR_NULL(c, &trainer)));
+  if (often(c)) SAID(treadle_trainer_load(trainer));
+  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &row), below(c, 2), below(c, 3), OR_NULL(c, &loss)));
+  SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
+  SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));
+  SAID(treadle_trainer_save_gradients(trainer, often(c) ? "/nowhere/at/all" : NULL));
+  CALL(treadle_trainer_grad_layout(trainer));
+  CALL(treadle_trainer_grad_window(trainer, OR_NULL(c, &bytes)));
+  CALL(treadle_trainer_bytes(trainer));
+  CALL(treadle_trainer_destroy(trainer));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -676,7 +726,7 @@ static void test_random_calls(void **state) {
   static void (*const parts[])(caller *) = {call_words,       call_models,  call_layouts,  call_plans,
                                             call_reports,     call_tools,   call_files,    call_testing,
                                             call_conversions, call_groups,  call_switches, call_switches,
-                                            call_chats,       call_engines, call_texts};
+                                            call_chats,       call_engines, call_texts,    call_training};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

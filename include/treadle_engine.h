@@ -1,0 +1,92 @@
+/* treadle for authors of engines.
+ *
+ *   treadle_trainer_*   the built-in training engine: loss and gradients of rows of tokens
+ *
+ * Conventions are those of treadle.h. */
+#ifndef TREADLE_ENGINE_H
+#define TREADLE_ENGINE_H
+
+#include "treadle.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct treadle_trainer treadle_trainer;
+
+typedef struct treadle_trainer_options {
+  size_t struct_size;
+  const char *kernels; /* how matrices are multiplied: a name that `treadle doctor` lists; NULL: the best */
+  int32_t threads;     /* 0: as many as there are processors */
+  bool fast; /* may add in an order of its own; else the bits follow from rows and micro batches alone */
+  int64_t most_rows;   /* tokens of a micro batch, at most: for so many there is memory; 0: 4096 */
+  int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
+} treadle_trainer_options;
+
+/* A row: ids [count] of tokens, and mask [count]: does -log p of ids[i] behind those before it count? mask[0] is 0. An element of an
+ * array: this struct is frozen. */
+typedef struct treadle_train_row {
+  const int32_t *ids;
+  const uint8_t *mask;
+  size_t count;
+} treadle_train_row;
+
+typedef struct treadle_loss {
+  size_t struct_size;
+  double nll;     /* the sum of -log p over the tokens that count; the loss is nll / tokens */
+  int64_t tokens; /* how many they are */
+} treadle_loss;
+
+/* Rows read from lines of JSON: {ids, mask}, or {text}, of which all tokens but the first count. */
+typedef struct treadle_train_rows treadle_train_rows;
+
+typedef struct treadle_train_rows_spec {
+  size_t struct_size;
+  const char *what;                   /* names the lines in messages: a path; NULL: "rows" */
+  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: texts are refused */
+  const treadle_layout
+      *layout; /* of the model that rows must fit to; NULL: they are not compared with one */
+} treadle_train_rows_spec;
+
+/* Refused, by the line: what is no JSON, other keys, ids beyond the vocabulary, a row of less than two tokens or more than the model
+ * takes, a mask of another length, a row without a token that counts. On failure *rows_p is NULL. */
+treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
+                                       treadle_train_rows **rows_p);
+void treadle_train_rows_destroy(treadle_train_rows *rows);
+/* [*count_p], until the rows are destroyed. Else NULL and 0. */
+const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows, size_t *count_p);
+
+/* Weights in a layout, gradients in the same layout as fp32, and memory for activations. It computes in the type of the layout, bf16 or fp32
+ * (fp32 for fp16). The layout must outlive the trainer; options may be NULL. Refused by name: layouts of several ranks, experts, latent
+ * attention, and what the engine does not compute. On failure *trainer_p is NULL. */
+treadle_status treadle_trainer_create(const treadle_layout *layout, const treadle_trainer_options *options,
+                                      treadle_trainer **trainer_p);
+void treadle_trainer_destroy(treadle_trainer *trainer);
+/* The weights of the checkpoint. */
+treadle_status treadle_trainer_load(treadle_trainer *trainer);
+
+/* Gradients of the mean of -log p over all tokens that count, in all rows; `micro_batch` rows go through the layers together, and each of
+ * them knows nothing of the others. What gradients there were is overwritten. All rows are checked first: by number, what is wrong. A loss
+ * that is not finite is TREADLE_REFUSED. */
+treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_row *rows,
+                                         size_t count, size_t micro_batch, treadle_loss *loss_p);
+/* The square root of the sum of squares of all gradients; the same bits in every layout. NaN where a gradient is not finite. */
+treadle_status treadle_trainer_norm(treadle_trainer *trainer, double *norm_p);
+/* As treadle_switch_digest, of the gradients. */
+treadle_status treadle_trainer_digest(treadle_trainer *trainer, uint64_t *digest_p);
+/* Writes them as safetensors: fp32, under Hugging Face names, a tied tensor once. The file is there when it is whole. */
+treadle_status treadle_trainer_save_gradients(treadle_trainer *trainer, const char *path);
+
+/* The layout of the gradients and their window. Else NULL and 0. */
+const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *trainer);
+float *treadle_trainer_grad_window(const treadle_trainer *trainer, size_t *bytes_p);
+/* Bytes that the trainer holds: weights, gradients and activations. Else 0. */
+size_t treadle_trainer_bytes(const treadle_trainer *trainer);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,119 @@
+/* treadle grad: loss and gradients of a few rows. */
+#include "cli/cli.h"
+#include "cli/json_lines.h"
+#include "cli/json_out.h"
+#include "cli/open_text.h"
+
+#include "base/clock.h"
+#include "treadle_engine.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct grad_job {
+  treadle_model *model;
+  treadle_layout *layout;
+  treadle_tokenizer *tokenizer;
+  treadle_trainer *trainer;
+  treadle_train_rows *rows;
+  treadle_json_lines lines;
+  treadle_loss loss;
+  double norm, seconds;
+  uint64_t digest;
+} grad_job;
+
+/* The layout with --dtype. */
+static treadle_status open_layout(grad_job *job, const treadle_arguments *a) {
+  const char *text = a->layout ? a->layout : "hf", *said = strstr(text, "dtype=");
+  char whole[1024];
+  if (said && a->dtype && strncmp(said + strlen("dtype="), a->dtype, strlen(a->dtype)) != 0)
+    return treadle_fail(TREADLE_REFUSED, "--dtype is %s, and the layout says otherwise: %s", a->dtype,
+                        text);
+  snprintf(whole, sizeof whole, "%s%s%s%s", text,
+           !a->dtype || said   ? ""
+           : strchr(text, ':') ? ","
+                               : ":",
+           a->dtype && !said ? "dtype=" : "", a->dtype && !said ? a->dtype : "");
+  return treadle_layout_create(job->model, whole, 1, NULL, &job->layout);
+}
+
+/* The largest sum of tokens of micro batches, and the longest row. */
+static void measure(const grad_job *job, size_t micro_batch, treadle_trainer_options *options) {
+  size_t count;
+  const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
+  for (size_t first = 0; first < count; first += micro_batch) {
+    int64_t tokens = 0;
+    for (size_t r = first; r < count && r < first + micro_batch; r++) {
+      tokens += (int64_t)rows[r].count;
+      if ((int64_t)rows[r].count > options->most_tokens) options->most_tokens = (int64_t)rows[r].count;
+    }
+    if (tokens > options->most_rows) options->most_rows = tokens;
+  }
+}
+
+static treadle_status run(grad_job *job, const treadle_arguments *a) {
+  treadle_trainer_options options = {.struct_size = sizeof options,
+                                     .kernels = a->kernels,
+                                     .threads = (int32_t)a->threads,
+                                     .fast = a->exact == 1};
+  treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
+  size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
+  treadle_status status;
+  TRY(treadle_open_model(a, a->words[0], false, &job->model));
+  TRY(open_layout(job, a));
+  TRY(treadle_json_lines_open(&job->lines, a->file));
+  if (memmem(job->lines.text, job->lines.bytes, "\"text\"", 6)) {
+    treadle_arguments of_model = *a;
+    of_model.model = a->words[0];
+    TRY(treadle_open_tokenizer(&of_model, &job->tokenizer));
+  }
+  spec.tokenizer = job->tokenizer;
+  spec.layout = job->layout;
+  TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
+  measure(job, micro_batch, &options);
+  TRY(treadle_trainer_create(job->layout, &options, &job->trainer));
+  TRY(treadle_trainer_load(job->trainer));
+  const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
+  double begin = treadle_clock_seconds();
+  TRY(treadle_trainer_gradients(job->trainer, rows, count, micro_batch, &job->loss));
+  job->seconds = treadle_clock_seconds() - begin;
+  TRY(treadle_trainer_norm(job->trainer, &job->norm));
+  TRY(treadle_trainer_digest(job->trainer, &job->digest));
+  if (a->out) TRY(treadle_trainer_save_gradients(job->trainer, a->out));
+out:
+  return status;
+}
+
+static void print(const grad_job *job, const treadle_arguments *a) {
+  double loss = job->loss.nll / (double)job->loss.tokens;
+  char digest[32];
+  snprintf(digest, sizeof digest, "%016llx", (unsigned long long)job->digest);
+  if (!a->json) {
+    printf("loss %.9g of %lld tokens, norm of the gradients %.9g, digest %s, %.2f s\n", loss,
+           (long long)job->loss.tokens, job->norm, digest, job->seconds);
+    return;
+  }
+  treadle_json_out out = {.file = stdout};
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_real(&out, "loss", loss);
+  treadle_json_out_int(&out, "tokens", job->loss.tokens);
+  treadle_json_out_real(&out, "grad_norm", job->norm);
+  treadle_json_out_text(&out, "digest", digest);
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)treadle_trainer_bytes(job->trainer));
+  treadle_json_out_real(&out, "seconds", job->seconds);
+  treadle_json_out_close(&out, '}');
+}
+
+int treadle_command_grad(const treadle_arguments *a) {
+  grad_job job = {.loss = TREADLE_INIT(treadle_loss)};
+  treadle_status status = run(&job, a);
+  int exit_status = status ? treadle_report_refusal("grad", status) : TREADLE_EXIT_OK;
+  if (!status) print(&job, a);
+  treadle_train_rows_destroy(job.rows);
+  treadle_trainer_destroy(job.trainer);
+  treadle_tokenizer_close(job.tokenizer);
+  treadle_layout_destroy(job.layout);
+  treadle_model_close(job.model);
+  treadle_json_lines_close(&job.lines);
+  return treadle_finish_output("grad", exit_status);
+}

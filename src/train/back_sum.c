@@ -1,0 +1,91 @@
+/* Sums over tokens: gradients of norms and biases. Tokens are added in leaves of TREADLE_TOKEN_LEAF, in their order, and leaves one after
+ * the other onto the gradient. A leaf is one thread's. */
+#include "train/trainer.h"
+
+#include "base/dtype.h"
+
+#include <string.h>
+
+typedef struct leaves {
+  treadle_trainer *t;
+  int64_t rows, columns; /* columns: of a part */
+  void (*add)(const struct leaves *w, int64_t row, float *part);
+  const void *context;
+  int64_t stride;
+} leaves;
+
+static void add_leaves(void *context, int32_t index, int32_t count) {
+  const leaves *w = context;
+  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF, end = all * (index + 1) / count;
+  for (int64_t leaf = all * index / count; leaf < end; leaf++) {
+    float *part = w->t->buffers.parts + leaf * w->columns;
+    memset(part, 0, (size_t)w->columns * sizeof *part);
+    for (int64_t row = leaf * TREADLE_TOKEN_LEAF; row < (leaf + 1) * TREADLE_TOKEN_LEAF && row < w->rows;
+         row++)
+      w->add(w, row, part);
+  }
+}
+
+/* A vector is a matrix of one column: its rows lie one behind the other in each segment. */
+static void add_parts(const leaves *w, const treadle_weight *grad) {
+  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
+  for (int64_t leaf = 0; leaf < all; leaf++) {
+    const float *part = w->t->buffers.parts + leaf * w->columns;
+    for (int32_t s = 0; s < grad->segment_count; part += grad->segments[s++].rows)
+      w->t->pass->row_ops->add((float *)(void *)(w->t->window + grad->segments[s].at), part, TREADLE_FP32,
+                               grad->segments[s].rows);
+  }
+}
+
+static void add_bias(const leaves *w, int64_t row, float *part) {
+  w->t->back->add(part, (const float *)w->context + row * w->stride, w->columns);
+}
+
+void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const float *dy, int64_t stride,
+                       int64_t rows) {
+  leaves w = {
+      .t = t, .rows = rows, .columns = grad->row_count, .add = add_bias, .context = dy, .stride = stride};
+  if (!grad->segment_count || !rows) return;
+  treadle_team_run(t->pass->team, add_leaves, &w);
+  add_parts(&w, grad);
+}
+
+static void add_norm(const leaves *w, int64_t row, float *part) {
+  const treadle_back_norm_rows *n = w->context;
+  int64_t hidden = w->columns, at = (n->which ? n->which[row] : row) * hidden;
+  const treadle_normed_row of = {.x = n->x + at,
+                                 .weight = treadle_pass_at(w->t->pass, &n->norm->segments[0]),
+                                 .dtype = n->norm->dtype,
+                                 .count = hidden,
+                                 .eps = w->t->transformer->eps};
+  w->t->back->norm(n->dx + at, part, n->dy + row * hidden, &of);
+}
+
+void treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
+  leaves w = {
+      .t = t, .rows = rows->rows, .columns = t->transformer->hidden, .add = add_norm, .context = rows};
+  treadle_team_run(t->pass->team, add_leaves, &w);
+  add_parts(&w, rows->grad);
+}
+
+static void add_heads(const leaves *w, int64_t row, float *part) {
+  const treadle_back_heads *n = w->context;
+  float dx[TREADLE_ROPE_WIDTH_MOST];
+  treadle_normed_row of = {.weight = treadle_pass_at(w->t->pass, &n->norm->segments[0]),
+                           .dtype = n->norm->dtype,
+                           .count = n->dim,
+                           .eps = w->t->transformer->eps};
+  for (int64_t h = 0; h < n->heads; h++) {
+    float *dy = n->dy + row * n->stride + h * n->dim;
+    memset(dx, 0, (size_t)n->dim * sizeof *dx);
+    of.x = n->x + row * n->stride + h * n->dim;
+    w->t->back->norm(dx, part, dy, &of);
+    memcpy(dy, dx, (size_t)n->dim * sizeof *dx);
+  }
+}
+
+void treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads) {
+  leaves w = {.t = t, .rows = heads->rows, .columns = heads->dim, .add = add_heads, .context = heads};
+  treadle_team_run(t->pass->team, add_leaves, &w);
+  add_parts(&w, heads->grad);
+}

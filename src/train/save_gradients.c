@@ -1,0 +1,69 @@
+/* Gradients as a file, and their digest. */
+#include "train/norm.h"
+#include "train/trainer.h"
+
+#include "base/argument.h"
+#include "io/safetensors.h"
+#include "memory/device.h"
+#include "weights/digest.h"
+
+/* The rows of a tensor's gradient, one after the other. */
+static treadle_status append(treadle_trainer *t, treadle_safetensors_writer *writer, int32_t tensor) {
+  treadle_weight grad;
+  treadle_status status;
+  TRY(treadle_weight_find(t->grad_layout, t->pass->rank, tensor, -1, &t->arena, &grad));
+  for (int64_t row = 0; row < grad.row_count; row++)
+    TRY(treadle_safetensors_append(writer, treadle_trainer_grad(t, &grad, row),
+                                   (size_t)grad.column_count * sizeof(float)));
+out:
+  return status;
+}
+
+treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *path) {
+  treadle_safetensors_writer *writer = NULL;
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(path);
+  const treadle_model *model = t->layout->model;
+  treadle_stored *tensors =
+      treadle_arena_alloc_array(&t->arena, (size_t)model->tensor_count, sizeof *tensors);
+  if (!tensors)
+    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %d tensors", path, (int)model->tensor_count);
+  for (int32_t i = 0; i < model->tensor_count; i++) {
+    const treadle_tensor *tensor = &model->tensors[i];
+    tensors[i] = (treadle_stored){.name = tensor->name, .dtype = TREADLE_FP32, .ndim = tensor->ndim};
+    for (int d = 0; d < tensor->ndim; d++) tensors[i].shape[d] = tensor->shape[d];
+  }
+  TRY(treadle_safetensors_create(path, tensors, model->tensor_count, NULL, &writer));
+  for (int32_t i = 0; i < model->tensor_count; i++) TRY(append(t, writer, i));
+  TRY(treadle_safetensors_finish(writer));
+out:
+  treadle_safetensors_writer_destroy(writer);
+  return status;
+}
+
+treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(digest_p);
+  size_t count = (size_t)t->layout->model->entry_count;
+  uint64_t *sums = treadle_arena_alloc_array(&t->arena, count, sizeof *sums);
+  *digest_p = 0;
+  if (!sums) return treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
+  TRY(treadle_digest_add(t->grad_layout, t->pass->rank, treadle_device_host(), t->window, NULL, 0, sums));
+  for (size_t i = 0; i < count; i++) *digest_p += sums[i];
+out:
+  return status;
+}
+
+treadle_status treadle_trainer_norm(treadle_trainer *t, double *norm_p) {
+  treadle_norm norm;
+  TREADLE_NEED(t);
+  TREADLE_NEED(norm_p);
+  const float *values = (const float *)(const void *)t->window;
+  treadle_norm_begin(&norm);
+  treadle_norm_look(&norm, values, (int64_t)(t->grad_bytes / sizeof *values));
+  treadle_norm_add(&norm, values, (int64_t)(t->grad_bytes / sizeof *values));
+  *norm_p = treadle_norm_value(&norm);
+  return TREADLE_OK;
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# treadle grad: the same figures in two layouts and with any number of threads, a file of gradients under Hugging Face names, and refusals
+# that name line, rule and numbers.
+# ctest: timeout=120
+set -euo pipefail
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+model=$TREADLE_SOURCE/tests/golden/models/llama-gqa-llama3rope
+rows=$TREADLE_SOURCE/tests/golden/grads/llama-gqa-llama3rope/rows.jsonl
+fail() { echo "$1"; exit 1; }
+value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
+
+"$TREADLE" grad "$model" --file "$rows" --dtype fp32 --out "$folder/g.safetensors" --json >"$folder/hf"
+"$TREADLE" grad "$model" --file "$rows" --layout megatron:dtype=fp32 --threads 1 --json >"$folder/megatron"
+"$TREADLE" grad "$model" --file "$rows" --dtype fp32 --micro-batch-size 3 --json >"$folder/batch"
+"$TREADLE" grad "$model" --file "$rows" --dtype bf16 --json >"$folder/bf16"
+for key in loss tokens grad_norm digest; do
+  [ -n "$(value hf $key)" ] || fail "no $key"
+  [ "$(value hf $key)" = "$(value megatron $key)" ] || fail "$key differs in megatron's layout"
+done
+[ "$(value hf digest)" != "$(value batch digest)" ] || fail "micro batches change no bit: the digest shows nothing"
+[ "$(value hf digest)" != "$(value bf16 digest)" ] || fail "bf16 changes no bit"
+[ "$(value hf loss)" = 10.0253035 ] || fail "loss $(value hf loss)"
+head -c 20000 "$folder/g.safetensors" | grep -aq '"model.layers.0.self_attn.q_proj.weight":{"dtype":"F32"' || fail "no gradient of q_proj"
+mkdir "$folder/as_model" # the file is one that a model could have
+cp "$model/config.json" "$folder/as_model"
+mv "$folder/g.safetensors" "$folder/as_model/model.safetensors"
+"$TREADLE" inspect "$folder/as_model" >/dev/null || fail "the file of gradients is not read"
+"$TREADLE" grad "$model" --file "$rows" | grep -q '^loss 10.0.* of .* tokens, norm' || fail "no line for people"
+
+# refused WORDS ARGUMENTS...: exit status 2, a message with these words, and nothing written.
+refused() {
+  local words=$1 status=0
+  shift
+  "$TREADLE" grad "$@" --out "$folder/none" >"$folder/out" 2>"$folder/err" || status=$?
+  [ $status = 2 ] || fail "status $status for: $*"
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
+  [ ! -e "$folder/none" ] || fail "a file is left for: $*"
+}
+line() { printf '%s\n' "$1" >"$folder/rows.jsonl"; }
+line '{"ids": [1, 2, 3], "mask": [0, 1, 1]}
+{"ids": [1, 2, 300000], "mask": [0, 1, 1]}'
+refused 'line 2.*token 2 is 300000; the vocabulary has' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1, 2, 3], "mask": [0, 1]}'
+refused 'line 1.*mask must be a list of 3 items' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1, 2, 3], "mask": [1, 1, 1]}'
+refused 'mask\[0\] must be 0' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1, 2, 3], "mask": [0, 2, 1]}'
+refused 'mask\[1\] is not 0 or 1' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1, 2, 3], "mask": [0, 0, 0]}'
+refused 'no token of it counts' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1], "mask": [0]}'
+refused '2 are the least' "$model" --file "$folder/rows.jsonl"
+line '{"ids": [1, 2], "mask": [0, 1], "masks": 1}'
+refused 'masks' "$model" --file "$folder/rows.jsonl"
+line '{"mask": [0, 1]}'
+refused 'either ids and mask, or text' "$model" --file "$folder/rows.jsonl"
+line 'ids'
+refused 'line 1' "$model" --file "$folder/rows.jsonl"
+line ''
+refused 'no rows' "$model" --file "$folder/rows.jsonl"
+refused 'otherwise' "$model" --file "$rows" --layout hf:dtype=bf16 --dtype fp32
+refused 'experts' "$TREADLE_SOURCE/tests/golden/models/qwen2moe" --file "$rows"
+refused 'latent attention' "$TREADLE_SOURCE/tests/golden/models/dsv3-yarn" --file "$rows"
+refused 'ranks' "$model" --file "$rows" --layout megatron:tp=2

@@ -1,0 +1,226 @@
+/* Loss and gradients of tiny models: those of PyTorch (tests/golden/grads/SOURCE.txt), each tensor's relative distance at most 1e-4 in fp32
+ * and 3e-2 in bf16; the bits do not depend on threads. More lie in ../shared, where that is.
+ *
+ * The recorded gradients are read as if they were the weights of a model, in the layout of the gradients. */
+/* ctest: timeout=300 */
+#include "test.h"
+
+#include "io/json.h"
+#include "treadle_engine.h"
+
+#include <glob.h>
+#include <math.h>
+
+enum { ROWS_MOST = 16, TOKENS_MOST = 512 };
+
+typedef struct rows {
+  treadle_train_row row[ROWS_MOST];
+  int32_t ids[ROWS_MOST][TOKENS_MOST];
+  uint8_t mask[ROWS_MOST][TOKENS_MOST];
+  size_t count;
+} rows;
+
+static void read_rows(const char *folder, rows *r) {
+  char path[512], line[16384];
+  snprintf(path, sizeof path, "%s/rows.jsonl", folder);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  for (r->count = 0; fgets(line, sizeof line, file); r->count++) {
+    json_t *root = json_loads(line, 0, NULL);
+    json_t *ids = json_object_get(root, "ids"), *mask = json_object_get(root, "mask");
+    treadle_train_row *row = &r->row[r->count];
+    *row = (treadle_train_row){r->ids[r->count], r->mask[r->count], json_array_size(ids)};
+    assert_true(r->count < ROWS_MOST && row->count > 1 && row->count <= TOKENS_MOST);
+    for (size_t i = 0; i < row->count; i++) {
+      r->ids[r->count][i] = (int32_t)json_integer_value(json_array_get(ids, i));
+      r->mask[r->count][i] = (uint8_t)json_integer_value(json_array_get(mask, i));
+    }
+    json_decref(root);
+  }
+  fclose(file);
+}
+
+static void place(const char *from, const char *to, const char *name) {
+  char link_path[600];
+  snprintf(link_path, sizeof link_path, "%s/%s", to, name);
+  assert_int_equal(symlink(from, link_path), 0);
+}
+
+/* The recorded gradients, in a window of the layout of t's gradients. */
+static float *read_wanted(const char *folder, const char *model, const treadle_layout *layout,
+                          size_t bytes) {
+  char into[] = "/tmp/treadle-test-XXXXXX", path[600], name[600];
+  treadle_model *wanted;
+  treadle_layout *same;
+  assert_non_null(mkdtemp(into));
+  snprintf(path, sizeof path, "%s/config.json", model);
+  place(path, into, "config.json");
+  snprintf(path, sizeof path, "%s/grads.safetensors", folder);
+  place(path, into, "model.safetensors");
+  assert_ok(treadle_model_open(into, NULL, &wanted));
+  assert_ok(treadle_layout_create(wanted, treadle_layout_text(layout), 1, NULL, &same));
+  assert_int_equal(treadle_layout_window_bytes(same, 0), bytes);
+  float *window = calloc(1, bytes + 1);
+  assert_non_null(window);
+  assert_ok(treadle_layout_load(same, 0, window));
+  treadle_layout_destroy(same);
+  treadle_model_close(wanted);
+  for (int i = 0; i < 2; i++) {
+    snprintf(name, sizeof name, "%s/%s", into, i ? "model.safetensors" : "config.json");
+    unlink(name);
+  }
+  rmdir(into);
+  return window;
+}
+
+/* The largest relative distance of a storage tensor. */
+static double distance(const treadle_layout *layout, const float *got, const float *wanted) {
+  double largest = 0;
+  for (int32_t s = 0; s < treadle_layout_storage_count(layout, 0); s++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    assert_ok(treadle_layout_storage(layout, 0, s, &info));
+    const float *a = got + info.offset_bytes / 4, *b = wanted + info.offset_bytes / 4;
+    double sum = 0, all = 0;
+    for (size_t i = 0; i < info.bytes / 4; i++) {
+      sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+      all += (double)b[i] * b[i];
+    }
+    double one = sqrt(sum / (all > 0 ? all : 1));
+    if (getenv("TREADLE_VERBOSE")) printf("  %s %g (norm %g)\n", info.name, one, sqrt(all));
+    if (!(one <= largest)) largest = one;
+  }
+  return largest;
+}
+
+static void check_layout(const char *folder, const char *model, const char *text, double bound) {
+  treadle_trainer_options options = {
+      .struct_size = sizeof options, .most_rows = 1024, .most_tokens = TOKENS_MOST};
+  treadle_model *m;
+  treadle_layout *layout;
+  treadle_trainer *t;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  size_t bytes;
+  rows *r = malloc(sizeof *r);
+  float *kept = NULL, *wanted = NULL;
+  char path[600];
+  json_t *root;
+  assert_non_null(r);
+  read_rows(folder, r);
+  snprintf(path, sizeof path, "%s/expected.json", folder);
+  assert_ok(treadle_json_load(path, &root));
+  double wanted_loss = json_number_value(json_object_get(root, "loss"));
+  json_decref(root);
+  assert_ok(treadle_model_open(model, NULL, &m));
+  assert_ok(treadle_layout_create(m, text, 1, NULL, &layout));
+  for (int threads = 1; threads <= 2; threads++) {
+    options.threads = threads;
+    assert_ok(treadle_trainer_create(layout, &options, &t));
+    assert_ok(treadle_trainer_load(t));
+    assert_ok(treadle_trainer_gradients(t, r->row, r->count, 2, &loss));
+    float *got = treadle_trainer_grad_window(t, &bytes);
+    if (threads == 1) {
+      kept = malloc(bytes);
+      assert_non_null(kept);
+      memcpy(kept, got, bytes);
+      wanted = read_wanted(folder, model, treadle_trainer_grad_layout(t), bytes);
+      double far = distance(treadle_trainer_grad_layout(t), got, wanted);
+      double off = fabs(loss.nll / (double)loss.tokens - wanted_loss) / wanted_loss;
+      printf("%s, %s: loss %.9g, off by %.2g; gradients by %.2g\n", model, text,
+             loss.nll / (double)loss.tokens, off, far);
+      assert_true(off <= bound);
+      assert_true(far <= bound);
+    } else {
+      assert_memory_equal(kept, got, bytes);
+    }
+    treadle_trainer_destroy(t);
+  }
+  treadle_layout_destroy(layout);
+  treadle_model_close(m);
+  free(kept);
+  free(wanted);
+  free(r);
+}
+
+static bool is_dense(const char *folder) { return !strstr(folder, "moe") && !strstr(folder, "dsv3"); }
+
+static void check_all(const char *pattern, const char *models) {
+  glob_t found = {0};
+  if (glob(pattern, 0, NULL, &found) != 0) printf("%s: nothing is there: skipped\n", pattern);
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+    char model[600];
+    if (!is_dense(found.gl_pathv[i])) continue;
+    snprintf(model, sizeof model, "%s/%s", models, name);
+    check_layout(found.gl_pathv[i], model, "hf:dtype=fp32", 1e-4);
+    check_layout(found.gl_pathv[i], model, "megatron:dtype=fp32", 1e-4);
+    check_layout(found.gl_pathv[i], model, "hf:dtype=bf16", 3e-2);
+  }
+  globfree(&found);
+}
+
+/* Where only expected.json is there: norms of all tensors, and some of their elements, in the layout hf. */
+static void check_samples(const char *folder, const char *model) {
+  treadle_trainer_options options = {
+      .struct_size = sizeof options, .most_rows = 1024, .most_tokens = TOKENS_MOST};
+  treadle_model *m;
+  treadle_layout *layout;
+  treadle_trainer *t;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  rows *r = malloc(sizeof *r);
+  char path[600];
+  const char *name;
+  json_t *root, *tensor, *sample;
+  size_t number;
+  assert_non_null(r);
+  read_rows(folder, r);
+  snprintf(path, sizeof path, "%s/expected.json", folder);
+  assert_ok(treadle_json_load(path, &root));
+  assert_ok(treadle_model_open(model, NULL, &m));
+  assert_ok(treadle_layout_create(m, "hf:dtype=fp32", 1, NULL, &layout));
+  assert_ok(treadle_trainer_create(layout, &options, &t));
+  assert_ok(treadle_trainer_load(t));
+  assert_ok(treadle_trainer_gradients(t, r->row, r->count, 1, &loss));
+  assert_int_equal(loss.tokens, json_integer_value(json_object_get(root, "tokens")));
+  const float *window = treadle_trainer_grad_window(t, NULL);
+  int tensors = 0;
+  json_object_foreach(json_object_get(root, "tensors"), name, tensor) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    int32_t storage = treadle_layout_find(layout, 0, name);
+    assert_true(storage >= 0);
+    assert_ok(treadle_layout_storage(layout, 0, storage, &info));
+    const float *got = window + info.offset_bytes / 4;
+    double sum = 0, norm = json_number_value(json_object_get(tensor, "norm"));
+    for (size_t i = 0; i < info.bytes / 4; i++) sum += (double)got[i] * got[i];
+    assert_true(fabs(sqrt(sum) - norm) <= 1e-4 * norm);
+    json_array_foreach(json_object_get(tensor, "sample"), number, sample) {
+      double value = json_number_value(json_array_get(sample, 1));
+      assert_true(fabs((double)got[json_integer_value(json_array_get(sample, 0))] - value) <= 1e-4 * norm);
+    }
+    tensors++;
+  }
+  assert_true(tensors > 10);
+  json_decref(root);
+  treadle_trainer_destroy(t);
+  treadle_layout_destroy(layout);
+  treadle_model_close(m);
+  free(r);
+}
+
+static void test_samples(void **state) {
+  (void)state;
+  check_samples(TREADLE_SOURCE_DIR "/tests/golden/grads/llama-gqa-llama3rope",
+                TREADLE_SOURCE_DIR "/tests/golden/models/llama-gqa-llama3rope");
+  check_samples(TREADLE_SOURCE_DIR "/tests/golden/grads/qwen2-tied",
+                TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied");
+}
+
+static void test_golden(void **state) {
+  (void)state;
+  check_all(TREADLE_SOURCE_DIR "/../shared/data/golden/grads/[a-z]*",
+            TREADLE_SOURCE_DIR "/../shared/data/golden/models");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_samples), cmocka_unit_test(test_golden)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
