@@ -39,7 +39,8 @@ static treadle_status run_again(treadle_trainer *t, int32_t layer, const treadle
   b->middle = own->found;
   treadle_pass_norm(p, &weight[TREADLE_ROLE_ATTENTION_NORM], step->rows);
   TRY(treadle_pass_project(p, layer, step->rows));
-  memcpy(own->raw, own->qkv, (size_t)(step->rows * b->wide_columns) * sizeof(float));
+  if (is_there(&weight[TREADLE_ROLE_Q_NORM]) || is_there(&weight[TREADLE_ROLE_K_NORM]))
+    memcpy(own->raw, own->qkv, (size_t)(step->rows * b->wide_columns) * sizeof(float));
   TRY(treadle_pass_attend_rows(p, layer, step));
   b->normed = own->normed2;
   b->wide = own->gate_up;

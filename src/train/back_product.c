@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { TURN_ROWS = 16, TURN_COLUMNS = 256 };
+enum { TURN_ROWS = 16, TURN_COLUMNS = 64 }; /* a column is a row of what is turned, on a page of its own */
 
 float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad, int64_t row) {
   for (int32_t s = 0; s < grad->segment_count; s++) {
@@ -120,10 +120,10 @@ static void turn_rows(const turning *w, const treadle_weight *weight, int64_t fr
   const treadle_pass *p = w->t->pass;
   const int64_t each = (int64_t)treadle_dtype_bytes(p->options.dtype);
   float wide[TURN_ROWS][TURN_COLUMNS];
-  for (int64_t row = 0; row < rows; row += TURN_ROWS) {
-    int64_t some = rows - row < TURN_ROWS ? rows - row : TURN_ROWS;
-    for (int64_t column = first; column < end; column += TURN_COLUMNS) {
-      int64_t columns = end - column < TURN_COLUMNS ? end - column : TURN_COLUMNS;
+  for (int64_t column = first; column < end; column += TURN_COLUMNS) {
+    int64_t columns = end - column < TURN_COLUMNS ? end - column : TURN_COLUMNS;
+    for (int64_t row = 0; row < rows; row += TURN_ROWS) {
+      int64_t some = rows - row < TURN_ROWS ? rows - row : TURN_ROWS;
       for (int64_t r = 0; r < some; r++)
         p->row_ops->widen(wide[r],
                           weight_row(p, weight, from + row + r) +
@@ -215,13 +215,16 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
   const int64_t each = (int64_t)treadle_dtype_bytes(w->dtype),
                 units = (w->rows + TURN_ROWS - 1) / TURN_ROWS;
   int64_t end = units * (index + 1) / count * TURN_ROWS;
-  for (int64_t row = units * index / count * TURN_ROWS; row < end && row < w->rows; row += TURN_ROWS) {
-    int64_t some = w->rows - row < TURN_ROWS ? w->rows - row : TURN_ROWS;
-    w->t->pass->row_ops->turn(w->to + row * each, w->dtype, w->width, w->x + row * w->stride, w->stride,
-                              some, w->columns);
+  for (int64_t column = 0; column < w->columns; column += TURN_COLUMNS) {
+    int64_t columns = w->columns - column < TURN_COLUMNS ? w->columns - column : TURN_COLUMNS;
+    for (int64_t row = units * index / count * TURN_ROWS; row < end && row < w->rows; row += TURN_ROWS) {
+      int64_t some = w->rows - row < TURN_ROWS ? w->rows - row : TURN_ROWS;
+      w->t->pass->row_ops->turn(w->to + (column * w->width + row) * each, w->dtype, w->width,
+                                w->x + row * w->stride + column, w->stride, some, columns);
+    }
   }
-  int64_t column = w->columns * index / count, last = w->columns * (index + 1) / count;
-  for (; column < last; column++)
+  int64_t last = w->columns * (index + 1) / count;
+  for (int64_t column = w->columns * index / count; column < last; column++)
     memset(w->to + (column * w->width + w->rows) * each, 0, (size_t)((w->width - w->rows) * each));
 }
 

@@ -26,7 +26,7 @@ enum {
   TREADLE_PRODUCT_LEAF = 512, /* and at most so many that products do */
   TREADLE_HEAD_LEAF = 128,    /* columns of the vocabulary */
   TREADLE_HEAD_ROWS = 512,    /* tokens whose logits are there at once */
-  TREADLE_WEIGHT_ROWS = 1024, /* rows of a weight's gradient that are computed at once */
+  TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
 };
 
 /* Memory of a step, for `rows` tokens. */
