@@ -22,6 +22,10 @@ typedef struct treadle_trainer_options {
   bool fast; /* may add in an order of its own; else the bits follow from rows and micro batches alone */
   int64_t most_rows;   /* tokens of a micro batch, at most: for so many there is memory; 0: 4096 */
   int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
+  bool recompute;      /* backward runs each layer again, so that less is kept */
+  int32_t
+      most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
+                                 stage */
 } treadle_trainer_options;
 
 /* A row: ids [count] of tokens, and mask [count]: does -log p of ids[i] behind those before it count? mask[0] is 0. An element of an
@@ -58,16 +62,17 @@ void treadle_train_rows_destroy(treadle_train_rows *rows);
 const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows, size_t *count_p);
 
 /* Weights in a layout, gradients in the same layout as fp32, and memory for activations. It computes in the type of the layout, bf16 or fp32
- * (fp32 for fp16). The layout must outlive the trainer; options may be NULL. Refused by name: layouts of several ranks, experts, latent
- * attention, and what the engine does not compute. On failure *trainer_p is NULL. */
-treadle_status treadle_trainer_create(const treadle_layout *layout, const treadle_trainer_options *options,
-                                      treadle_trainer **trainer_p);
+ * (fp32 for fp16). All ranks of the group make the same calls with the same options; group: NULL: this process alone. Group and layout must
+ * outlive the trainer; options may be NULL. Refused by name: experts, latent attention, more tensor parallel ranks than key and value
+ * heads, and what the engine does not compute. On failure *trainer_p is NULL. Collective, as all that follows but accessors. */
+treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
+                                      const treadle_trainer_options *options, treadle_trainer **trainer_p);
 void treadle_trainer_destroy(treadle_trainer *trainer);
 /* The weights of the checkpoint. */
 treadle_status treadle_trainer_load(treadle_trainer *trainer);
 
 /* Gradients of the mean of -log p over all tokens that count, in all rows; `micro_batch` rows go through the layers together, and each of
- * them knows nothing of the others. What gradients there were is overwritten. All rows are checked first: by number, what is wrong. A loss
+ * them knows nothing of the others. All ranks give the same rows; data parallel replicas divide the micro batches. What gradients there were is overwritten. All rows are checked first: by number, what is wrong. A loss
  * that is not finite is TREADLE_REFUSED. */
 treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_row *rows,
                                          size_t count, size_t micro_batch, treadle_loss *loss_p);

@@ -48,6 +48,7 @@ typedef struct treadle_arguments {
   const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
   int64_t top;         /* of score */
   int64_t micro_batch; /* of grad; 0: not given */
+  int recompute;       /* of grad: 1: full */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */

@@ -3,14 +3,17 @@
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
 #include "cli/open_text.h"
+#include "cli/session.h"
 
 #include "base/clock.h"
 #include "treadle_engine.h"
+#include "treadle_tools.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct grad_job {
+  treadle_session session; /* ranks of mpirun, or this one alone */
   treadle_model *model;
   treadle_layout *layout;
   treadle_tokenizer *tokenizer;
@@ -34,7 +37,7 @@ static treadle_status open_layout(grad_job *job, const treadle_arguments *a) {
            : strchr(text, ':') ? ","
                                : ":",
            a->dtype && !said ? "dtype=" : "", a->dtype && !said ? a->dtype : "");
-  return treadle_layout_create(job->model, whole, 1, NULL, &job->layout);
+  return treadle_layout_create(job->model, whole, job->session.size, NULL, &job->layout);
 }
 
 /* The largest sum of tokens of micro batches, and the longest row. */
@@ -51,13 +54,9 @@ static void measure(const grad_job *job, size_t micro_batch, treadle_trainer_opt
   }
 }
 
-static treadle_status run(grad_job *job, const treadle_arguments *a) {
-  treadle_trainer_options options = {.struct_size = sizeof options,
-                                     .kernels = a->kernels,
-                                     .threads = (int32_t)a->threads,
-                                     .fast = a->exact == 1};
+/* What there is before the trainer. */
+static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
-  size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
   treadle_status status;
   TRY(treadle_open_model(a, a->words[0], false, &job->model));
   TRY(open_layout(job, a));
@@ -70,16 +69,35 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   spec.tokenizer = job->tokenizer;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
-  measure(job, micro_batch, &options);
-  TRY(treadle_trainer_create(job->layout, &options, &job->trainer));
-  TRY(treadle_trainer_load(job->trainer));
+  if (a->out && job->session.rank == 0) TRY(treadle_output_ask(a->out));
+out:
+  return status;
+}
+
+static treadle_status run(grad_job *job, const treadle_arguments *a) {
+  treadle_trainer_options options = {.struct_size = sizeof options,
+                                     .kernels = a->kernels,
+                                     .threads = (int32_t)a->threads,
+                                     .fast = a->exact == 1,
+                                     .recompute = a->recompute == 1};
+  size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
+  treadle_session *session = &job->session;
+  treadle_status status;
+  TRY(treadle_session_start_if_launched(session, "grad", 600));
+  TRY(treadle_session_agree(session, prepare(job, a)));
   const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
+  measure(job, micro_batch, &options);
+  options.most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);
+  TRY(treadle_session_agree(session,
+                            treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));
+  TRY(treadle_session_agree(session, treadle_trainer_load(job->trainer)));
   double begin = treadle_clock_seconds();
-  TRY(treadle_trainer_gradients(job->trainer, rows, count, micro_batch, &job->loss));
+  TRY(treadle_session_agree(session,
+                            treadle_trainer_gradients(job->trainer, rows, count, micro_batch, &job->loss)));
   job->seconds = treadle_clock_seconds() - begin;
-  TRY(treadle_trainer_norm(job->trainer, &job->norm));
-  TRY(treadle_trainer_digest(job->trainer, &job->digest));
-  if (a->out) TRY(treadle_trainer_save_gradients(job->trainer, a->out));
+  TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
+  TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));
+  if (a->out) TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->out)));
 out:
   return status;
 }
@@ -107,13 +125,15 @@ static void print(const grad_job *job, const treadle_arguments *a) {
 int treadle_command_grad(const treadle_arguments *a) {
   grad_job job = {.loss = TREADLE_INIT(treadle_loss)};
   treadle_status status = run(&job, a);
-  int exit_status = status ? treadle_report_refusal("grad", status) : TREADLE_EXIT_OK;
-  if (!status) print(&job, a);
+  if (status && !job.session.said) treadle_session_abandon(&job.session, status);
+  if (!status && job.session.rank == 0) print(&job, a);
   treadle_train_rows_destroy(job.rows);
   treadle_trainer_destroy(job.trainer);
   treadle_tokenizer_close(job.tokenizer);
   treadle_layout_destroy(job.layout);
   treadle_model_close(job.model);
   treadle_json_lines_close(&job.lines);
-  return treadle_finish_output("grad", exit_status);
+  int exit_status = treadle_finish_output("grad", treadle_exit_status(status));
+  treadle_session_end(&job.session);
+  return exit_status;
 }

@@ -45,9 +45,13 @@ static void norm_rows(void *context, int32_t index, int32_t count) {
                      weight, w->norm->dtype, hidden, p->transformer->eps);
 }
 
+void treadle_pass_norm(treadle_pass *p, const treadle_weight *norm, const int32_t *which, int64_t rows) {
+  rows_work w = {.pass = p, .norm = norm, .which = which, .rows = rows};
+  treadle_pass_share(p, norm_rows, &w, rows * p->transformer->hidden);
+}
+
 treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int64_t count,
                                    const float **logits_p) {
-  rows_work w = {.pass = pass, .norm = &pass->final_norm, .which = which, .rows = count};
   treadle_product product = {.x = pass->buffers.normed,
                              .rows = count,
                              .stride = pass->transformer->hidden,
@@ -64,7 +68,7 @@ treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int
     product.y_stride = pass->head.row_count;
   }
   if (!pass->ranks.across || pass->ranks.speaks_head) {
-    treadle_pass_share(pass, norm_rows, &w, count * pass->transformer->hidden);
+    treadle_pass_norm(pass, &pass->final_norm, which, count);
     TRY(treadle_pass_product(pass, &product));
   }
   if (pass->ranks.across) TRY(treadle_pass_gather_logits(pass, count));
@@ -75,11 +79,6 @@ out:
 
 /* ---- The whole -------------------------------------------------------------------------------------- */
 
-void treadle_pass_norm(treadle_pass *p, const treadle_weight *norm, int64_t rows) {
-  rows_work w = {.pass = p, .norm = norm, .rows = rows};
-  treadle_pass_share(p, norm_rows, &w, rows * p->transformer->hidden);
-}
-
 treadle_status treadle_pass_embed(treadle_pass *p, const treadle_pass_step *step) {
   rows_work w = {.pass = p, .step = step, .rows = step->rows};
   treadle_pass_share(p, embed_rows, &w, step->rows * p->transformer->hidden);
@@ -89,12 +88,12 @@ treadle_status treadle_pass_embed(treadle_pass *p, const treadle_pass_step *step
 treadle_status treadle_pass_layer(treadle_pass *p, int32_t number, const treadle_pass_step *step) {
   const treadle_layer_weights *layer = &p->layers[number];
   treadle_status status;
-  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_ATTENTION_NORM], step->rows);
+  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_ATTENTION_NORM], NULL, step->rows);
   if (p->transformer->attention == TREADLE_ATTENTION_MLA)
     TRY(treadle_pass_latent(p, number, step));
   else
     TRY(treadle_pass_attention(p, number, step));
-  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_MLP_NORM], step->rows);
+  treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_MLP_NORM], NULL, step->rows);
   if (p->transformer->layer[number].sparse)
     TRY(treadle_pass_experts(p, number, step->rows));
   else

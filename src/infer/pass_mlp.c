@@ -43,6 +43,21 @@ out:
   return status;
 }
 
+/* y [nodes, rows, hidden], of buffers.middle. */
+static treadle_status multiply_down(treadle_pass *pass, const treadle_gated *mlp, int64_t rows, float *y,
+                                    int64_t node_stride) {
+  const treadle_product out = {.x = pass->buffers.middle,
+                               .rows = rows,
+                               .stride = pass->buffers.middle_columns,
+                               .leaves = mlp->leaves,
+                               .terms = {{mlp->down, 0}},
+                               .terms_count = 1,
+                               .y = y,
+                               .y_stride = pass->transformer->hidden,
+                               .node_stride = node_stride};
+  return treadle_pass_product(pass, &out);
+}
+
 treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                   int64_t rows, float *y, int64_t node_stride) {
   treadle_pass_buffers *b = &pass->buffers;
@@ -56,15 +71,6 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
                                  .y = b->middle,
                                  .y_stride = b->middle_columns,
                                  .gated = true};
-  treadle_product out = {.x = b->middle,
-                         .rows = rows,
-                         .stride = b->middle_columns,
-                         .leaves = mlp->leaves,
-                         .terms = {{mlp->down, 0}},
-                         .terms_count = 1,
-                         .y = y,
-                         .y_stride = hidden,
-                         .node_stride = node_stride};
   treadle_status status;
   if (is_there(mlp->gate_bias) || is_there(mlp->up_bias) ||
       !treadle_pass_can_gate(pass, mlp->up, mlp->gate)) {
@@ -72,7 +78,7 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
   } else {
     TRY(treadle_pass_product(pass, &gated));
   }
-  TRY(treadle_pass_product(pass, &out));
+  TRY(multiply_down(pass, mlp, rows, y, node_stride));
 out:
   return status;
 }
@@ -87,14 +93,27 @@ treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t number) {
                          .leaves = pass->mlp_leaves};
 }
 
-treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows) {
+static treadle_status add_down(treadle_pass *pass, int32_t number, int64_t rows) {
   const treadle_layer_weights *w = &pass->layers[number];
-  treadle_pass_buffers *b = &pass->buffers;
+  return treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,
+                              &w->weight[TREADLE_ROLE_DOWN_BIAS], pass->ranks.speaks[number].mlp, rows);
+}
+
+treadle_status treadle_pass_down(treadle_pass *pass, int32_t number, int64_t rows) {
   treadle_gated mlp = treadle_pass_mlp_of(pass, number);
   treadle_status status;
-  TRY(treadle_pass_gated(pass, &mlp, b->normed, rows, b->sum, rows * pass->transformer->hidden));
-  TRY(treadle_pass_add_sum(pass, &w->weight[TREADLE_ROLE_DOWN], pass->mlp_leaves,
-                           &w->weight[TREADLE_ROLE_DOWN_BIAS], pass->ranks.speaks[number].mlp, rows));
+  TRY(multiply_down(pass, &mlp, rows, pass->buffers.sum, rows * pass->transformer->hidden));
+  TRY(add_down(pass, number, rows));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows) {
+  treadle_gated mlp = treadle_pass_mlp_of(pass, number);
+  treadle_status status;
+  TRY(treadle_pass_gated(pass, &mlp, pass->buffers.normed, rows, pass->buffers.sum,
+                         rows * pass->transformer->hidden));
+  TRY(add_down(pass, number, rows));
 out:
   return status;
 }

@@ -164,8 +164,8 @@ static inline void treadle_pass_share(const treadle_pass *pass, treadle_team_par
 
 /* buffers.x: the embedding of a step's rows. */
 treadle_status treadle_pass_embed(treadle_pass *pass, const treadle_pass_step *step);
-/* buffers.normed, of buffers.x. */
-void treadle_pass_norm(treadle_pass *pass, const treadle_weight *norm, int64_t rows);
+/* buffers.normed: row i of row which[i] (NULL: i) of buffers.x. */
+void treadle_pass_norm(treadle_pass *pass, const treadle_weight *norm, const int32_t *which, int64_t rows);
 /* buffers.x, through a layer. */
 treadle_status treadle_pass_layer(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
 
@@ -239,6 +239,9 @@ treadle_status treadle_pass_add_sum(treadle_pass *pass, const treadle_weight *we
 /* ---- pass_ranks.c ---- */
 
 bool treadle_pass_has_chunk(const treadle_pass *pass, int32_t chunk);
+/* Does no rank of the stage before this one have the same part of the tensor? After the ranks have met. */
+treadle_status treadle_pass_is_first(treadle_pass *pass, int32_t tensor, const treadle_weight *mine,
+                                     bool *first_p);
 /* Refuses ranks that cannot do their part of the layers. */
 treadle_status treadle_pass_check_stage(const treadle_pass *pass);
 
@@ -275,6 +278,8 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
 treadle_status treadle_pass_gate_up(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                     int64_t rows);
 treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t layer);
+/* The second half: from buffers.middle into the residual stream. */
+treadle_status treadle_pass_down(treadle_pass *pass, int32_t layer, int64_t rows);
 /* Of all rows of a step, from buffers.normed into the residual stream. */
 treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t layer, int64_t rows);
 

@@ -58,8 +58,8 @@ static bool is_same_part(const treadle_weight *a, const treadle_weight *b) {
          a->first_column == b->first_column;
 }
 
-/* Does no rank of the stage before this one have the same part? */
-static treadle_status is_first(treadle_pass *p, int32_t tensor, const treadle_weight *mine, bool *first_p) {
+treadle_status treadle_pass_is_first(treadle_pass *p, int32_t tensor, const treadle_weight *mine,
+                                     bool *first_p) {
   treadle_status status = TREADLE_OK;
   *first_p = mine->segment_count > 0;
   for (int m = 0; *first_p && m < p->ranks.stage->index; m++) {
@@ -79,14 +79,15 @@ static treadle_status find_speakers(treadle_pass *p) {
     const treadle_weight *w = p->layers[l].weight;
     treadle_pass_speaks *s = &p->ranks.speaks[l];
     if (!w[TREADLE_ROLE_O].segment_count) continue;
-    TRY(is_first(p, tensor[TREADLE_ROLE_O], &w[TREADLE_ROLE_O], &s->attention));
+    TRY(treadle_pass_is_first(p, tensor[TREADLE_ROLE_O], &w[TREADLE_ROLE_O], &s->attention));
     if (tensor[TREADLE_ROLE_DOWN] >= 0)
-      TRY(is_first(p, tensor[TREADLE_ROLE_DOWN], &w[TREADLE_ROLE_DOWN], &s->mlp));
+      TRY(treadle_pass_is_first(p, tensor[TREADLE_ROLE_DOWN], &w[TREADLE_ROLE_DOWN], &s->mlp));
     if (tensor[TREADLE_ROLE_SHARED_DOWN] >= 0)
-      TRY(is_first(p, tensor[TREADLE_ROLE_SHARED_DOWN], &w[TREADLE_ROLE_SHARED_DOWN], &s->shared));
+      TRY(treadle_pass_is_first(p, tensor[TREADLE_ROLE_SHARED_DOWN], &w[TREADLE_ROLE_SHARED_DOWN],
+                                &s->shared));
   }
   if (treadle_pass_has_chunk(p, p->replica->chunk_count - 1))
-    TRY(is_first(p, d->head, &p->head, &p->ranks.speaks_head));
+    TRY(treadle_pass_is_first(p, d->head, &p->head, &p->ranks.speaks_head));
 out:
   return status;
 }

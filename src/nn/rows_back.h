@@ -30,7 +30,8 @@ typedef struct treadle_row_back_ops {
                int64_t count);
   /* to += x */
   void (*add)(float *to, const float *x, int64_t count);
-  /* Of -log p[target], p = e^(logit - lse): each logit becomes (p - 1 where it is the target's) * scale. target is below count. */
+  /* Of -log p[target], p = e^(logit - lse): each logit becomes (p - 1 where it is the target's) * scale. target is below count; -1: it is
+   * not of these. */
   void (*loss)(float *logits, int64_t count, float lse, int64_t target, float scale);
 } treadle_row_back_ops;
 

@@ -56,10 +56,10 @@ LANES_CODE static void add(float *to, const float *x, int64_t count) {
 
 LANES_CODE static void loss(float *logits, int64_t count, float lse, int64_t target, float scale) {
   lanes sum = lanes_all(lse), factor = lanes_all(scale);
-  float p = treadle_exp(logits[target] - lse);
+  float p = target < 0 ? 0 : treadle_exp(logits[target] - lse);
   for (int64_t i = 0; i < count; i += LANES)
     store(logits + i, lanes_mul(lanes_exp(lanes_sub(load(logits + i, count - i), sum)), factor), count - i);
-  logits[target] = (p - 1.0f) * scale;
+  if (target >= 0) logits[target] = (p - 1.0f) * scale;
 }
 
 #define ROW_BACK_OPS(text, supported)                                                                      \

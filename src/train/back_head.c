@@ -1,5 +1,8 @@
 /* Loss, head and embedding. Logits are there for TREADLE_HEAD_ROWS tokens at a time, of those alone whose next token counts; the gradient
- * of a logit takes its place. */
+ * of a logit takes its place. Where the vocabulary is divided among ranks, each has whole rows of logits, and goes on with its own
+ * columns of them.
+ *
+ * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
 #include "train/trainer.h"
 
 #include <string.h>
@@ -7,16 +10,21 @@
 typedef struct loss_rows {
   treadle_trainer *t;
   const treadle_train_step *batch;
-  float *logits;
+  float *logits; /* [count, vocabulary] */
   int64_t first, count;
 } loss_rows;
 
 static void back_loss(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
-  int64_t end = w->count * (index + 1) / count, vocabulary = w->t->transformer->vocabulary;
-  for (int64_t i = w->count * index / count; i < end; i++)
-    w->t->back->loss(w->logits + i * vocabulary, vocabulary, (float)w->t->token_rows.items[i].lse,
-                     w->batch->targets[w->first + i], w->batch->scale);
+  const treadle_trainer *t = w->t;
+  const treadle_weight *head = &t->pass->head;
+  int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
+  for (int64_t i = w->count * index / count; i < end; i++) {
+    int64_t target = w->batch->targets[w->first + i] - head->first_row;
+    t->back->loss(w->logits + i * vocabulary + head->first_row, head->row_count,
+                  (float)t->token_rows.items[i].lse, target < head->row_count ? target : -1,
+                  w->batch->scale);
+  }
 }
 
 /* -log p of these tokens, and gradients of their logits. */
@@ -39,8 +47,67 @@ out:
   return status;
 }
 
-treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, double *nll_p) {
+/* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */
+static treadle_status find_logits(treadle_trainer *t, float *x, const int32_t *which, int64_t rows) {
   treadle_pass *p = t->pass;
+  const treadle_weight *head = &p->head;
+  const treadle_pass_buffers own = p->buffers;
+  treadle_product product = {.x = own.normed,
+                             .rows = rows,
+                             .stride = t->transformer->hidden,
+                             .leaves = 1,
+                             .terms = {{head, 0}},
+                             .terms_count = 1,
+                             .y = own.logits,
+                             .y_stride = t->transformer->vocabulary};
+  const treadle_exchange_part part = {.of = t->transformer->vocabulary,
+                                      .first = head->first_row,
+                                      .end = head->first_row + head->row_count,
+                                      .rows = rows,
+                                      .columns = head->row_count};
+  treadle_status status;
+  if (t->ranks.logits) {
+    product.y = treadle_exchange_room(t->ranks.logits);
+    product.y_stride = head->row_count;
+  }
+  p->buffers.x = x;
+  treadle_pass_norm(p, &p->final_norm, which, rows);
+  p->buffers = own;
+  TRY(treadle_pass_product(p, &product));
+  if (t->ranks.logits) TRY(treadle_parallel_gather(t->ranks.logits, &part, own.logits, "logits"));
+out:
+  return status;
+}
+
+/* This rank's leaves of the vocabulary. */
+static treadle_leaf_range leaves_of(const treadle_trainer *t) {
+  const treadle_weight *head = &t->pass->head;
+  int64_t leaf = (head->rows + t->head_leaves - 1) / t->head_leaves;
+  if (t->head_leaves > 1) leaf = TREADLE_HEAD_LEAF;
+  return (treadle_leaf_range){(int32_t)(head->first_row / leaf),
+                              (int32_t)((head->row_count + leaf - 1) / leaf), (int32_t)t->head_leaves};
+}
+
+/* buffers.dnormed: of what the head multiplied. */
+static treadle_status back_logits(treadle_trainer *t, const treadle_back_term *head, int64_t rows) {
+  const treadle_leaf_range leaves = leaves_of(t);
+  float *dnormed = t->buffers.dnormed;
+  const treadle_back_inputs inputs = {.terms = head,
+                                      .count = 1,
+                                      .leaves = leaves,
+                                      .rows = rows,
+                                      .dx = treadle_train_room_of(t, dnormed),
+                                      .stride = t->transformer->hidden};
+  treadle_status status;
+  if (leaves.leaves) TRY(treadle_back_input(t, &inputs));
+  TRY(treadle_train_sum(t, leaves, rows, dnormed));
+out:
+  return status;
+}
+
+treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x,
+                                 double *nll_p) {
+  const treadle_pass *p = t->pass;
   const treadle_train_buffers *own = &t->buffers;
   const int64_t hidden = t->transformer->hidden, vocabulary = t->transformer->vocabulary;
   treadle_status status = TREADLE_OK;
@@ -48,22 +115,21 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
     int64_t rows = batch->counted - first;
     if (rows > TREADLE_HEAD_ROWS) rows = TREADLE_HEAD_ROWS;
-    const float *logits;
-    TRY(treadle_pass_logits(p, batch->which + first, rows, &logits));
     loss_rows w = {.t = t, .batch = batch, .logits = p->buffers.logits, .first = first, .count = rows};
-    TRY(take_loss(t, &w, nll_p));
-    const treadle_back_term head = {&p->head, w.logits, vocabulary};
+    const treadle_back_term head = {&p->head, w.logits + p->head.first_row, vocabulary,
+                                    t->head_leaves > 1 ? TREADLE_HEAD_LEAF : p->head.rows};
     const treadle_back_norm_rows norm = {.norm = &p->final_norm,
                                          .grad = &t->grad_final_norm,
-                                         .x = p->buffers.x,
+                                         .x = x,
                                          .dy = own->dnormed,
                                          .dx = own->dx,
                                          .which = batch->which + first,
                                          .rows = rows};
+    TRY(find_logits(t, x, batch->which + first, rows));
+    TRY(take_loss(t, &w, nll_p));
     treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows);
     TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
-    TRY(treadle_back_input(t, &head, 1, (vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF, rows,
-                           own->dnormed, hidden));
+    TRY(back_logits(t, &head, rows));
     treadle_back_norm(t, &norm);
   }
 out:

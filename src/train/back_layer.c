@@ -1,103 +1,85 @@
-/* The adjoints of the parts of a layer. The layer is run again from what it was given, as it was run before; then what follows from the
- * gradient of what it gave goes back through the MLP and attention.
+/* The adjoints of the parts of a layer: what follows from the gradient of what it gave goes back through the MLP, then attention.
  *
  * Order of additions of the products for gradients of inputs: gate and up in the leaves of down, of each the columns of gate and then those
- * of up; q, k and v in leaves of key and value heads, of each its queries, its keys, its values; o and down in one. */
+ * of up; q, k and v in leaves of key and value heads, of each its queries, its keys, its values; o and down in one. Leaves that other
+ * ranks have are added in the same tree. */
 #include "train/trainer.h"
 
-#include <string.h>
-
-typedef struct places { /* columns of q, k and v side by side */
-  int64_t k, v, all;
-} places;
-
-static places places_of(const treadle_trainer *t) {
-  const treadle_transformer *d = t->transformer;
-  places at = {.k = t->pass->heads.count * d->head_dim};
-  at.v = at.k + t->pass->heads.kv_count * d->head_dim;
-  at.all = at.v + t->pass->heads.kv_count * d->value_dim;
-  return at;
+/* The leaves of `all` that this rank has, whose part of an inner dimension is [first, first + count) of `of`. */
+static treadle_leaf_range leaves_of(int64_t first, int64_t count, int64_t of, int64_t all) {
+  return (treadle_leaf_range){(int32_t)(first * all / of), (int32_t)(count * all / of), (int32_t)all};
 }
 
-static bool is_there(const treadle_weight *weight) { return weight->segment_count > 0; }
-
-/* ---- The layer again --------------------------------------------------------------------------------- */
-
-/* What follows needs: qkv, raw, found (of attention); x between the halves; normed and normed2; gate_up and middle (of the MLP). */
-static treadle_status run_again(treadle_trainer *t, int32_t layer, const treadle_pass_step *step) {
-  treadle_pass *p = t->pass;
-  treadle_pass_buffers *b = &p->buffers, kept = *b;
-  const treadle_train_buffers *own = &t->buffers;
-  const treadle_weight *weight = p->layers[layer].weight;
-  size_t stream = (size_t)(step->rows * t->transformer->hidden) * sizeof(float);
-  treadle_gated mlp = treadle_pass_mlp_of(p, layer);
+/* buffers.dnormed: of what these weights multiplied, from all ranks. */
+static treadle_status back_input(treadle_trainer *t, const treadle_back_term *terms, int count,
+                                 treadle_leaf_range leaves, int64_t rows) {
+  float *dnormed = t->buffers.dnormed;
+  const treadle_back_inputs inputs = {.terms = terms,
+                                      .count = count,
+                                      .leaves = leaves,
+                                      .rows = rows,
+                                      .dx = treadle_train_room_of(t, dnormed),
+                                      .stride = t->transformer->hidden};
   treadle_status status;
-  memcpy(own->x, own->kept + layer * t->rows * t->transformer->hidden, stream);
-  b->x = own->x;
-  b->normed = own->normed;
-  b->wide = own->qkv;
-  b->middle = own->found;
-  treadle_pass_norm(p, &weight[TREADLE_ROLE_ATTENTION_NORM], step->rows);
-  TRY(treadle_pass_project(p, layer, step->rows));
-  if (is_there(&weight[TREADLE_ROLE_Q_NORM]) || is_there(&weight[TREADLE_ROLE_K_NORM]))
-    memcpy(own->raw, own->qkv, (size_t)(step->rows * b->wide_columns) * sizeof(float));
-  TRY(treadle_pass_attend_rows(p, layer, step));
-  b->normed = own->normed2;
-  b->wide = own->gate_up;
-  b->middle = own->middle;
-  treadle_pass_norm(p, &weight[TREADLE_ROLE_MLP_NORM], step->rows);
-  TRY(treadle_pass_gate_up(p, &mlp, own->normed2, step->rows));
+  TRY(treadle_back_input(t, &inputs));
+  TRY(treadle_train_sum(t, leaves, rows, dnormed));
 out:
-  kept.packed = b->packed;
-  *b = kept;
   return status;
+}
+
+/* The gradient of what a matrix multiplied whose rows are all here: y [rows, columns of it here]. */
+static treadle_status back_through(treadle_trainer *t, const treadle_back_term *term, int64_t rows,
+                                   float *y, int64_t stride) {
+  const treadle_back_inputs inputs = {
+      .terms = term, .count = 1, .leaves = {0, 1, 1}, .rows = rows, .dx = y, .stride = stride};
+  return treadle_back_input(t, &inputs);
 }
 
 /* ---- The MLP ----------------------------------------------------------------------------------------- */
 
 typedef struct activation {
   treadle_trainer *t;
-  int64_t rows, count;
+  float *gate_up;
+  int64_t rows;
 } activation;
 
 static void back_activation(void *context, int32_t index, int32_t count) {
   const activation *w = context;
-  const treadle_pass_buffers *b = &w->t->pass->buffers;
-  int64_t end = w->rows * (index + 1) / count;
+  int64_t inner = w->t->width.inner, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
-    float *gate = w->t->buffers.gate_up + r * b->wide_columns;
-    w->t->back->silu(gate, gate + w->count, w->t->buffers.dmiddle + r * b->middle_columns, gate,
-                     gate + w->count, w->count);
+    float *gate = w->gate_up + r * 2 * inner;
+    w->t->back->silu(gate, gate + inner, w->t->buffers.dmiddle + r * inner, gate, gate + inner, inner);
   }
 }
 
-static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows) {
+static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
+                               const treadle_train_kept *kept) {
   const treadle_train_buffers *own = &t->buffers;
-  const treadle_pass_buffers *b = &t->pass->buffers;
   const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const int64_t hidden = t->transformer->hidden, count = weight[TREADLE_ROLE_DOWN].column_count;
-  const treadle_back_term down = {&weight[TREADLE_ROLE_DOWN], own->dx, hidden};
-  const treadle_back_term both[] = {{&weight[TREADLE_ROLE_GATE], own->gate_up, b->wide_columns},
-                                    {&weight[TREADLE_ROLE_UP], own->gate_up + count, b->wide_columns}};
-  activation a = {.t = t, .rows = rows, .count = count};
+  const int64_t hidden = t->transformer->hidden, inner = t->width.inner, leaves = t->pass->mlp_leaves;
+  const int64_t share = t->transformer->intermediate / leaves;
+  const treadle_back_term down = {&weight[TREADLE_ROLE_DOWN], own->dx, hidden, hidden};
+  const treadle_back_term both[] = {{&weight[TREADLE_ROLE_GATE], kept->gate_up, 2 * inner, share},
+                                    {&weight[TREADLE_ROLE_UP], kept->gate_up + inner, 2 * inner, share}};
+  activation a = {.t = t, .gate_up = kept->gate_up, .rows = rows};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_MLP_NORM],
                                        .grad = &grad[TREADLE_ROLE_MLP_NORM],
-                                       .x = own->x,
+                                       .x = kept->middle_x,
                                        .dy = own->dnormed,
                                        .dx = own->dx,
                                        .rows = rows};
   treadle_status status;
-  treadle_back_take_rows(t, own->middle, b->middle_columns, count, rows);
+  treadle_back_take_rows(t, own->middle, inner, inner, rows);
   TRY(treadle_back_weight(t, &down, &grad[TREADLE_ROLE_DOWN], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
-  TRY(treadle_back_input(t, &down, 1, 1, rows, own->dmiddle, b->middle_columns));
+  TRY(back_through(t, &down, rows, own->dmiddle, inner));
   treadle_team_run(t->pass->team, back_activation, &a);
   treadle_back_take_rows(t, own->normed2, hidden, hidden, rows);
   TRY(treadle_back_weight(t, &both[0], &grad[TREADLE_ROLE_GATE], rows));
   TRY(treadle_back_weight(t, &both[1], &grad[TREADLE_ROLE_UP], rows));
-  treadle_back_bias(t, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, b->wide_columns, rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, b->wide_columns, rows);
-  TRY(treadle_back_input(t, both, 2, t->pass->mlp_leaves, rows, own->dnormed, hidden));
+  treadle_back_bias(t, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
+  treadle_back_bias(t, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
+  TRY(back_input(t, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
   treadle_back_norm(t, &norm);
 out:
   return status;
@@ -108,18 +90,18 @@ out:
 typedef struct attention {
   treadle_trainer *t;
   const treadle_pass_step *step;
+  const treadle_train_kept *kept;
 } attention;
 
 static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, void *scratch) {
   const treadle_trainer *t = w->t;
   const treadle_transformer *d = t->transformer;
-  const treadle_train_buffers *own = &t->buffers;
-  const treadle_pass_buffers *b = &t->pass->buffers;
-  places at = places_of(t);
+  const treadle_train_widths *at = &t->width;
   int64_t group = t->pass->heads.count / t->pass->heads.kv_count;
-  const float *qkv = own->qkv + first * b->wide_columns;
-  float *dqkv = own->dqkv + first * b->wide_columns;
-  int64_t q = head * group * d->head_dim, k = at.k + head * d->head_dim, v = at.v + head * d->value_dim;
+  const float *qkv = w->kept->qkv + first * at->qkv;
+  float *dqkv = t->buffers.dqkv + first * at->qkv;
+  int64_t q = head * group * d->head_dim, k = at->keys + head * d->head_dim,
+          v = at->values + head * d->value_dim, found = first * at->found + head * group * d->value_dim;
   const treadle_attention_back one = {
       .rows = rows,
       .queries_per_head = group,
@@ -130,19 +112,19 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .q = qkv + q,
       .k = qkv + k,
       .v = qkv + v,
-      .q_stride = b->wide_columns,
-      .k_stride = b->wide_columns,
-      .v_stride = b->wide_columns,
-      .out = own->found + first * b->middle_columns + head * group * d->value_dim,
-      .dout = own->dmiddle + first * b->middle_columns + head * group * d->value_dim,
-      .out_stride = b->middle_columns,
-      .dout_stride = b->middle_columns,
+      .q_stride = at->qkv,
+      .k_stride = at->qkv,
+      .v_stride = at->qkv,
+      .out = w->kept->found + found,
+      .dout = t->buffers.dmiddle + found,
+      .out_stride = at->found,
+      .dout_stride = at->found,
       .dq = dqkv + q,
       .dk = dqkv + k,
       .dv = dqkv + v,
-      .dq_stride = b->wide_columns,
-      .dk_stride = b->wide_columns,
-      .dv_stride = b->wide_columns,
+      .dq_stride = at->qkv,
+      .dk_stride = at->qkv,
+      .dv_stride = at->qkv,
   };
   treadle_attention_back_run(&one, t->pass->options.kernels, scratch);
 }
@@ -163,83 +145,92 @@ static void back_rope(void *context, int32_t index, int32_t count) {
   const treadle_pass *p = t->pass;
   int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
   int64_t dim = t->transformer->head_dim;
-  places at = places_of(t);
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
     for (int64_t r = 0; r < w->step->stretches[s].rows; r++) {
       if (first + r < begin || first + r >= end) continue;
-      float *row = t->buffers.dqkv + (first + r) * p->buffers.wide_columns;
+      float *row = t->buffers.dqkv + (first + r) * t->width.qkv;
       treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, r);
-      treadle_rope_undo(&p->rope, p->row_ops, row + at.k, dim, p->heads.kv_count, r);
+      treadle_rope_undo(&p->rope, p->row_ops, row + t->width.keys, dim, p->heads.kv_count, r);
     }
 }
 
 /* From what follows attention to q, k and v as they were multiplied. */
-static void back_prepare(treadle_trainer *t, int32_t layer, const treadle_pass_step *step) {
+static treadle_status back_prepare(treadle_trainer *t, int32_t layer, attention *w) {
   const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const treadle_train_buffers *own = &t->buffers;
-  const int64_t stride = t->pass->buffers.wide_columns;
-  places at = places_of(t);
-  attention w = {.t = t, .step = step};
-  treadle_back_heads q = {.norm = &weight[TREADLE_ROLE_Q_NORM],
-                          .grad = &grad[TREADLE_ROLE_Q_NORM],
-                          .x = own->raw,
-                          .dy = own->dqkv,
-                          .stride = stride,
-                          .heads = t->pass->heads.count,
-                          .dim = t->transformer->head_dim,
-                          .rows = step->rows};
+  const treadle_head_span *heads = &t->pass->heads;
+  const int64_t stride = t->width.qkv, rows = w->step->rows;
+  float *dqkv = t->buffers.dqkv;
+  const treadle_back_heads q = {.norm = &weight[TREADLE_ROLE_Q_NORM],
+                                .grad = &grad[TREADLE_ROLE_Q_NORM],
+                                .x = w->kept->raw,
+                                .dy = dqkv,
+                                .stride = stride,
+                                .heads = heads->count,
+                                .first = heads->first,
+                                .all = t->transformer->heads,
+                                .dim = t->transformer->head_dim,
+                                .rows = rows};
   treadle_back_heads k = q;
+  treadle_status status = TREADLE_OK;
   k.norm = &weight[TREADLE_ROLE_K_NORM];
   k.grad = &grad[TREADLE_ROLE_K_NORM];
-  k.x = own->raw + at.k;
-  k.dy = own->dqkv + at.k;
-  k.heads = t->pass->heads.kv_count;
-  treadle_team_run(t->pass->team, back_attend, &w);
-  if (t->transformer->layer[layer].rotates) treadle_team_run(t->pass->team, back_rope, &w);
-  if (is_there(q.norm)) treadle_back_norm_heads(t, &q);
-  if (is_there(k.norm)) treadle_back_norm_heads(t, &k);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_Q_BIAS], own->dqkv, stride, step->rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_K_BIAS], own->dqkv + at.k, stride, step->rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_V_BIAS], own->dqkv + at.v, stride, step->rows);
+  k.x = w->kept->raw + t->width.keys;
+  k.dy = dqkv + t->width.keys;
+  k.heads = heads->kv_count;
+  k.first = heads->kv_first;
+  k.all = t->transformer->kv_heads;
+  treadle_team_run(t->pass->team, back_attend, w);
+  if (t->transformer->layer[layer].rotates) treadle_team_run(t->pass->team, back_rope, w);
+  if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(t, &q));
+  if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(t, &k));
+  treadle_back_bias(t, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows);
+  treadle_back_bias(t, &grad[TREADLE_ROLE_K_BIAS], dqkv + t->width.keys, stride, rows);
+  treadle_back_bias(t, &grad[TREADLE_ROLE_V_BIAS], dqkv + t->width.values, stride, rows);
+out:
+  return status;
 }
 
-static treadle_status back_attention(treadle_trainer *t, int32_t layer, const treadle_pass_step *step) {
+static treadle_status back_attention(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+                                     const treadle_train_kept *kept) {
   const treadle_train_buffers *own = &t->buffers;
-  const treadle_pass_buffers *b = &t->pass->buffers;
+  const treadle_transformer *d = t->transformer;
+  const treadle_head_span *heads = &t->pass->heads;
   const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const int64_t hidden = t->transformer->hidden, rows = step->rows;
-  places at = places_of(t);
-  const treadle_back_term o = {&weight[TREADLE_ROLE_O], own->dx, hidden};
-  const treadle_back_term all[] = {{&weight[TREADLE_ROLE_Q], own->dqkv, b->wide_columns},
-                                   {&weight[TREADLE_ROLE_K], own->dqkv + at.k, b->wide_columns},
-                                   {&weight[TREADLE_ROLE_V], own->dqkv + at.v, b->wide_columns}};
+  const int64_t hidden = d->hidden, rows = step->rows, qkv = t->width.qkv, leaves = t->key_leaves;
+  const int64_t keys = d->kv_heads * d->head_dim / leaves, values = d->kv_heads * d->value_dim / leaves;
+  const treadle_back_term o = {&weight[TREADLE_ROLE_O], own->dx, hidden, hidden};
+  const treadle_back_term all[] = {
+      {&weight[TREADLE_ROLE_Q], own->dqkv, qkv, d->heads * d->head_dim / leaves},
+      {&weight[TREADLE_ROLE_K], own->dqkv + t->width.keys, qkv, keys},
+      {&weight[TREADLE_ROLE_V], own->dqkv + t->width.values, qkv, values}};
+  const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_ATTENTION_NORM],
                                        .grad = &grad[TREADLE_ROLE_ATTENTION_NORM],
-                                       .x = own->kept + layer * t->rows * hidden,
+                                       .x = kept->x,
                                        .dy = own->dnormed,
                                        .dx = own->dx,
                                        .rows = rows};
+  attention w = {.t = t, .step = step, .kept = kept};
   treadle_status status;
-  treadle_back_take_rows(t, own->found, b->middle_columns, weight[TREADLE_ROLE_O].column_count, rows);
+  treadle_back_take_rows(t, kept->found, t->width.found, t->width.found, rows);
   TRY(treadle_back_weight(t, &o, &grad[TREADLE_ROLE_O], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
-  TRY(treadle_back_input(t, &o, 1, 1, rows, own->dmiddle, b->middle_columns));
-  back_prepare(t, layer, step);
+  TRY(back_through(t, &o, rows, own->dmiddle, t->width.found));
+  TRY(back_prepare(t, layer, &w));
   treadle_back_take_rows(t, own->normed, hidden, hidden, rows);
-  TRY(treadle_back_weight(t, &all[0], &grad[TREADLE_ROLE_Q], rows));
-  TRY(treadle_back_weight(t, &all[1], &grad[TREADLE_ROLE_K], rows));
-  TRY(treadle_back_weight(t, &all[2], &grad[TREADLE_ROLE_V], rows));
-  TRY(treadle_back_input(t, all, 3, t->key_leaves, rows, own->dnormed, hidden));
+  for (int i = 0; i < 3; i++) TRY(treadle_back_weight(t, &all[i], &grad[roles[i]], rows));
+  TRY(back_input(t, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
   treadle_back_norm(t, &norm);
 out:
   return status;
 }
 
-treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step) {
+treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+                                  treadle_train_kept kept) {
   treadle_status status;
-  TRY(run_again(t, layer, step));
-  TRY(back_mlp(t, layer, step->rows));
-  TRY(back_attention(t, layer, step));
+  TRY(treadle_train_prepare(t, layer, step, &kept));
+  TRY(back_mlp(t, layer, step->rows, &kept));
+  TRY(back_attention(t, layer, step, &kept));
 out:
   return status;
 }

@@ -71,7 +71,7 @@ typedef struct turned_product {
   const char *weights;
   int64_t rows, stride, columns, width;
   float *y;
-  int64_t y_stride;
+  int64_t y_stride, node_stride;
 } turned_product;
 
 static treadle_status multiply_turned(treadle_trainer *t, const turned_product *p) {
@@ -86,7 +86,8 @@ static treadle_status multiply_turned(treadle_trainer *t, const turned_product *
                                      .segments = &segment,
                                      .count = 1,
                                      .y = p->y,
-                                     .stride = p->y_stride};
+                                     .stride = p->y_stride,
+                                     .node_stride = p->node_stride};
   treadle_team_run(t->pass->team, pack, &w);
   treadle_team_run(t->pass->team, multiply, &w);
 out:
@@ -142,7 +143,7 @@ static void turn_weights(void *context, int32_t index, int32_t count) {
   for (int64_t leaf = 0; leaf < w->leaves; leaf++) {
     int64_t at = leaf * w->leaf;
     for (int i = 0; i < w->count; i++) {
-      int64_t share = (w->terms[i].weight->row_count + w->leaves - 1) / w->leaves, from = leaf * share;
+      int64_t share = w->terms[i].share, from = leaf * share;
       int64_t rows = w->terms[i].weight->row_count - from;
       rows = rows < 0 ? 0 : rows < share ? rows : share;
       turn_rows(w, w->terms[i].weight, from, rows, at, first, end);
@@ -162,7 +163,7 @@ static void join_rows(void *context, int32_t index, int32_t count) {
     for (int64_t leaf = 0; leaf < w->leaves; leaf++) {
       float *at = to + leaf * w->leaf;
       for (int i = 0; i < w->count; i++) {
-        int64_t share = (w->terms[i].weight->row_count + w->leaves - 1) / w->leaves, from = leaf * share;
+        int64_t share = w->terms[i].share, from = leaf * share;
         int64_t columns = w->terms[i].weight->row_count - from;
         columns = columns < 0 ? 0 : columns < share ? columns : share;
         memcpy(at, w->terms[i].dy + r * w->terms[i].stride + from, (size_t)columns * sizeof *at);
@@ -173,29 +174,28 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   }
 }
 
-treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_term *terms, int count,
-                                  int64_t leaves, int64_t rows, float *dx, int64_t stride) {
+treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs *inputs) {
   turning w = {.t = t,
-               .terms = terms,
-               .count = count,
-               .leaves = leaves,
-               .rows = rows,
-               .columns = terms[0].weight->column_count};
-  for (int i = 0; i < count; i++) w.leaf += (terms[i].weight->row_count + leaves - 1) / leaves;
+               .terms = inputs->terms,
+               .count = inputs->count,
+               .leaves = inputs->leaves.leaves,
+               .rows = inputs->rows,
+               .columns = inputs->terms[0].weight->column_count};
+  for (int i = 0; i < inputs->count; i++) w.leaf += inputs->terms[i].share;
   w.leaf = treadle_back_leaf(w.leaf);
-  w.width = w.leaf * leaves;
+  w.width = w.leaf * w.leaves;
   treadle_team_run(t->pass->team, turn_weights, &w);
   treadle_team_run(t->pass->team, join_rows, &w);
-  const turned_product product = {
-      .inner = {t->pass->options.dtype, (int32_t)w.leaf, {0, (int32_t)leaves, (int32_t)leaves}},
-      .x = t->buffers.joined,
-      .weights = t->buffers.turned,
-      .rows = rows,
-      .stride = w.width,
-      .columns = w.columns,
-      .width = w.width,
-      .y = dx,
-      .y_stride = stride};
+  const turned_product product = {.inner = {t->pass->options.dtype, (int32_t)w.leaf, inputs->leaves},
+                                  .x = t->buffers.joined,
+                                  .weights = t->buffers.turned,
+                                  .rows = inputs->rows,
+                                  .stride = w.width,
+                                  .columns = w.columns,
+                                  .width = w.width,
+                                  .y = inputs->dx,
+                                  .y_stride = inputs->stride,
+                                  .node_stride = inputs->rows * inputs->stride};
   return multiply_turned(t, &product);
 }
 

@@ -68,6 +68,7 @@ void treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
   add_parts(&w, rows->grad);
 }
 
+/* part: [heads, dim] */
 static void add_heads(const leaves *w, int64_t row, float *part) {
   const treadle_back_heads *n = w->context;
   float dx[TREADLE_ROPE_WIDTH_MOST];
@@ -79,13 +80,48 @@ static void add_heads(const leaves *w, int64_t row, float *part) {
     float *dy = n->dy + row * n->stride + h * n->dim;
     memset(dx, 0, (size_t)n->dim * sizeof *dx);
     of.x = n->x + row * n->stride + h * n->dim;
-    w->t->back->norm(dx, part, dy, &of);
+    w->t->back->norm(dx, part + h * n->dim, dy, &of);
     memcpy(dy, dx, (size_t)n->dim * sizeof *dx);
   }
 }
 
-void treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads) {
-  leaves w = {.t = t, .rows = heads->rows, .columns = heads->dim, .add = add_heads, .context = heads};
+/* Of this rank's heads, [heads, dim]: the sums of their leaves. */
+static void sum_heads(const leaves *w, float *sums) {
+  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
+  memset(sums, 0, (size_t)w->columns * sizeof *sums);
+  for (int64_t leaf = 0; leaf < all; leaf++)
+    w->t->pass->row_ops->add(sums, w->t->buffers.parts + leaf * w->columns, TREADLE_FP32, w->columns);
+}
+
+treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads) {
+  leaves w = {.t = t,
+              .rows = heads->rows,
+              .columns = heads->heads * heads->dim,
+              .add = add_heads,
+              .context = heads};
+  treadle_exchange *within = t->pass->ranks.within;
+  float *sums = within ? treadle_exchange_room(within) : t->buffers.head_parts,
+        total[TREADLE_ROPE_WIDTH_MOST];
+  const treadle_exchange_part part = {.of = heads->all,
+                                      .first = heads->first,
+                                      .end = heads->first + heads->heads,
+                                      .rows = 1,
+                                      .columns = heads->dim};
+  int64_t rows;
+  treadle_status status = TREADLE_OK;
   treadle_team_run(t->pass->team, add_leaves, &w);
-  add_parts(&w, heads->grad);
+  sum_heads(&w, sums);
+  if (within) TRY(treadle_parallel_slots(within, &part, "gradients of norms of heads"));
+  memset(total, 0, (size_t)heads->dim * sizeof *total);
+  for (int64_t h = 0; h < heads->all; h++) {
+    const float *head = within ? treadle_parallel_slot(within, h, &rows) : sums + h * heads->dim;
+    t->pass->row_ops->add(total, head, TREADLE_FP32, heads->dim);
+  }
+  for (int32_t s = 0; s < heads->grad->segment_count; s++) {
+    const treadle_segment *segment = &heads->grad->segments[s];
+    t->pass->row_ops->add((float *)(void *)(t->window + segment->at), total + segment->first, TREADLE_FP32,
+                          segment->rows);
+  }
+out:
+  return status;
 }

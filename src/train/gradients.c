@@ -1,9 +1,13 @@
+/* Rows in micro batches, forward and backward through the layers of this rank, in the order of the pipeline. */
 #include "train/trainer.h"
 
 #include "base/argument.h"
 #include "base/sized.h"
+#include "transport/group.h"
 
 #include <string.h>
+
+/* ---- Rows --------------------------------------------------------------------------------------------- */
 
 static treadle_status check_row(const treadle_trainer *t, const treadle_train_row *row, size_t number) {
   const treadle_transformer *d = t->transformer;
@@ -26,57 +30,206 @@ static int64_t counted_of(const treadle_train_row *row) {
   return counted;
 }
 
-/* Rows side by side. The last token of a row goes through the layers for nothing, so it stays away. */
-static treadle_status fill(treadle_trainer *t, const treadle_train_row *rows, size_t count,
-                           treadle_train_step *batch) {
-  treadle_train_buffers *own = &t->buffers;
-  int64_t at = 0, counted = 0, blocks = 0;
-  for (size_t r = 0; r < count; r++) {
-    int64_t tokens = (int64_t)rows[r].count - 1;
-    if (at + tokens > t->rows)
-      return treadle_fail(TREADLE_REFUSED, "a micro batch of %zu rows has more than %lld tokens", count,
-                          (long long)t->rows);
-    own->spans[r] = (treadle_pass_span){.rows = tokens, .table = own->table + blocks};
-    for (int64_t i = 0; i < tokens; i++, at++) {
-      own->tokens[at] = rows[r].ids[i];
-      if (!rows[r].mask[i + 1]) continue;
-      own->which[counted] = (int32_t)at;
-      own->targets[counted++] = rows[r].ids[i + 1];
-    }
-    blocks += (tokens + t->pass->options.block_tokens - 1) / t->pass->options.block_tokens;
+/* A step: the rows of this replica, in micro batches. */
+typedef struct work {
+  treadle_trainer *t;
+  const treadle_train_row *rows;
+  size_t count, micro_batch;
+  float scale;
+  double nll;
+} work;
+
+/* Checks all rows; *tokens_p: how many tokens count. */
+static treadle_status check_rows(const work *w, int64_t *tokens_p) {
+  treadle_status status = TREADLE_OK;
+  *tokens_p = 0;
+  for (size_t r = 0; r < w->count; r++) {
+    TRY(check_row(w->t, &w->rows[r], r));
+    *tokens_p += counted_of(&w->rows[r]);
   }
-  batch->step = (treadle_pass_step){
-      .tokens = own->tokens, .rows = at, .stretches = own->spans, .stretch_count = (int32_t)count};
-  batch->counted = counted;
-  batch->which = own->which;
-  batch->targets = own->targets;
+  if (!*tokens_p) REFUSE("no token of %zu rows counts", w->count);
+  for (size_t first = 0; first < w->count; first += w->micro_batch) {
+    int64_t tokens = 0;
+    for (size_t r = first; r < w->count && r < first + w->micro_batch; r++)
+      tokens += (int64_t)w->rows[r].count - 1;
+    if (tokens > w->t->rows)
+      REFUSE("rows %zu to %zu, a micro batch, have %lld tokens; at most %lld", first,
+             (first + w->micro_batch < w->count ? first + w->micro_batch : w->count) - 1, (long long)tokens,
+             (long long)w->t->rows);
+  }
+out:
+  return status;
+}
+
+/* This replica's rows: whole micro batches that follow each other. */
+static treadle_status take_share(work *w) {
+  const treadle_replica *r = &w->t->replica;
+  size_t batches = (w->count + w->micro_batch - 1) / w->micro_batch;
+  size_t first = batches * (size_t)r->number / (size_t)r->count * w->micro_batch,
+         end = batches * (size_t)(r->number + 1) / (size_t)r->count * w->micro_batch;
+  if (batches < (size_t)r->count)
+    REFUSE("%zu micro batches for %lld data parallel replicas: each takes one at least", batches,
+           (long long)r->count);
+  w->rows += first;
+  w->count = (end < w->count ? end : w->count) - first;
   return TREADLE_OK;
 }
 
-static void keep_stream(treadle_trainer *t, int32_t layer, int64_t rows) {
-  int64_t hidden = t->transformer->hidden;
-  memcpy(t->buffers.kept + layer * t->rows * hidden, t->pass->buffers.x,
-         (size_t)(rows * hidden) * sizeof(float));
+/* Rows side by side. The last token of a row goes through the layers for nothing, so it stays away. */
+static treadle_train_step fill(const work *w, int32_t micro_batch) {
+  treadle_trainer *t = w->t;
+  treadle_train_buffers *own = &t->buffers;
+  size_t first = (size_t)micro_batch * w->micro_batch;
+  size_t count = w->count - first < w->micro_batch ? w->count - first : w->micro_batch;
+  int64_t at = 0, counted = 0, blocks = 0;
+  for (size_t r = 0; r < count; r++) {
+    const treadle_train_row *row = &w->rows[first + r];
+    int64_t tokens = (int64_t)row->count - 1;
+    own->spans[r] = (treadle_pass_span){.rows = tokens, .table = own->table + blocks};
+    for (int64_t i = 0; i < tokens; i++, at++) {
+      own->tokens[at] = row->ids[i];
+      if (!row->mask[i + 1]) continue;
+      own->which[counted] = (int32_t)at;
+      own->targets[counted++] = row->ids[i + 1];
+    }
+    blocks += (tokens + t->pass->options.block_tokens - 1) / t->pass->options.block_tokens;
+  }
+  return (treadle_train_step){
+      .step = {.tokens = own->tokens, .rows = at, .stretches = own->spans, .stretch_count = (int32_t)count},
+      .counted = counted,
+      .which = own->which,
+      .targets = own->targets,
+      .scale = w->scale};
 }
 
-static treadle_status run_batch(treadle_trainer *t, const treadle_train_step *batch, double *nll_p) {
-  int32_t layers = (int32_t)t->transformer->layers;
+/* ---- Items of the pipeline ------------------------------------------------------------------------------ */
+
+/* Rows that a neighbour sent; NULL: there is none. */
+static treadle_status take_rows(treadle_trainer *t, treadle_ring *ring, int64_t rows, float *to,
+                                const char *what) {
+  int64_t hidden = t->transformer->hidden;
+  const float *from;
   treadle_status status;
-  TRY(treadle_pass_embed(t->pass, &batch->step));
-  for (int32_t l = 0; l < layers; l++) {
-    keep_stream(t, l, batch->step.rows);
-    TRY(treadle_pass_layer(t->pass, l, &batch->step));
-  }
-  TRY(treadle_back_head(t, batch, nll_p));
-  for (int32_t l = layers; l-- > 0;) TRY(treadle_back_layer(t, l, &batch->step));
-  treadle_back_embed(t, &batch->step);
+  TRY(treadle_ring_take(ring, rows, hidden, &from, what));
+  memcpy(to, from, (size_t)(rows * hidden) * sizeof *to);
+  treadle_ring_release(ring);
 out:
+  return status;
+}
+
+static treadle_status send_rows(treadle_trainer *t, treadle_ring *ring, int64_t rows, const float *from,
+                                const char *what) {
+  int64_t hidden = t->transformer->hidden;
+  float *room;
+  treadle_status status;
+  TRY(treadle_ring_room(ring, &room, what));
+  memcpy(room, from, (size_t)(rows * hidden) * sizeof *from);
+  TRY(treadle_ring_send(ring, rows, hidden));
+out:
+  return status;
+}
+
+static treadle_status run_forward(work *w, const treadle_train_chunk *chunk, int32_t micro_batch) {
+  treadle_trainer *t = w->t;
+  const treadle_train_step batch = fill(w, micro_batch);
+  const int64_t rows = batch.step.rows;
+  float *x = t->pass->buffers.x;
+  treadle_status status;
+  if (chunk->from_before)
+    TRY(take_rows(t, chunk->from_before, rows, x, "rows of the stage before"));
+  else
+    TRY(treadle_pass_embed(t->pass, &batch.step));
+  for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
+    treadle_train_kept kept = treadle_train_kept_of(t, chunk, l, micro_batch);
+    TRY(treadle_train_forward(t, l, &batch.step, &kept));
+  }
+  if (chunk->to_next)
+    TRY(send_rows(t, chunk->to_next, rows, x, "rows for the next stage"));
+  else
+    memcpy(treadle_train_out(t, micro_batch), x, (size_t)(rows * t->transformer->hidden) * sizeof *x);
+out:
+  return status;
+}
+
+static treadle_status run_backward(work *w, const treadle_train_chunk *chunk, int32_t micro_batch) {
+  treadle_trainer *t = w->t;
+  const treadle_train_step batch = fill(w, micro_batch);
+  const int64_t rows = batch.step.rows;
+  treadle_status status;
+  if (chunk->from_next)
+    TRY(take_rows(t, chunk->from_next, rows, t->buffers.dx, "gradients of the next stage"));
+  else
+    TRY(treadle_back_head(t, &batch, treadle_train_out(t, micro_batch), &w->nll));
+  for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;)
+    TRY(treadle_back_layer(t, l, &batch.step, treadle_train_kept_of(t, chunk, l, micro_batch)));
+  if (chunk->to_before)
+    TRY(send_rows(t, chunk->to_before, rows, t->buffers.dx, "gradients for the stage before"));
+  else
+    treadle_back_embed(t, &batch.step);
+out:
+  return status;
+}
+
+static treadle_status run_items(work *w) {
+  treadle_trainer *t = w->t;
+  treadle_pipeline pipeline = t->pipeline;
+  treadle_status status = TREADLE_OK;
+  pipeline.micro_batches = (int32_t)((w->count + w->micro_batch - 1) / w->micro_batch);
+  for (int64_t i = 0; i < treadle_pipeline_length(&pipeline); i++) {
+    treadle_pipeline_item item = treadle_pipeline_at(&pipeline, t->stage, i);
+    const treadle_train_chunk *chunk = &t->chunks[item.chunk / pipeline.stages];
+    if (item.backward)
+      TRY(run_backward(w, chunk, item.micro_batch));
+    else
+      TRY(run_forward(w, chunk, item.micro_batch));
+  }
+out:
+  return status;
+}
+
+/* ---- A step --------------------------------------------------------------------------------------------- */
+
+/* The sum of the losses that the last stages have, one of each replica. */
+static treadle_status share_loss(work *w) {
+  typedef struct found {
+    double nll;
+    int64_t replica; /* -1: another rank says it */
+  } found;
+  treadle_trainer *t = w->t;
+  treadle_group *group = t->ranks.group;
+  found mine = {.nll = w->nll, .replica = -1};
+  treadle_status status;
+  if (!t->ranks.board) return TREADLE_OK;
+  if (t->stage == t->pipeline.stages - 1 && t->pass->ranks.stage->index == 0)
+    mine.replica = t->replica.number;
+  TRY(treadle_group_say(group, &mine, sizeof mine));
+  w->nll = 0;
+  for (int64_t replica = 0; replica < t->replica.count; replica++)
+    for (int rank = 0; rank < treadle_group_size(group); rank++) {
+      const found *other = treadle_group_said(group, rank);
+      if (other->replica == replica) w->nll += other->nll;
+    }
+out:
+  return status;
+}
+
+static treadle_status run_step(work *w) {
+  treadle_trainer *t = w->t;
+  treadle_status status;
+  memset(t->window, 0, t->grad_bytes);
+  if (t->buffers.tied)
+    memset(t->buffers.tied, 0, (size_t)(t->width.vocabulary * t->transformer->hidden) * sizeof(float));
+  TRY(run_items(w));
+  TRY(treadle_train_join_gradients(t));
+out:
+  treadle_train_tell(t, status);
   return status;
 }
 
 treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train_row *rows, size_t count,
                                          size_t micro_batch, treadle_loss *loss_p) {
   treadle_loss loss = TREADLE_INIT(treadle_loss);
+  work w = {.t = t, .rows = rows, .count = count, .micro_batch = micro_batch};
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED_SIZED(loss_p);
@@ -86,22 +239,13 @@ treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train
   if (!count || !micro_batch)
     REFUSE("%zu rows in micro batches of %zu: 1 is the least", count, micro_batch);
   TREADLE_NEED(rows);
-  for (size_t r = 0; r < count; r++) {
-    TRY(check_row(t, &rows[r], r));
-    loss.tokens += counted_of(&rows[r]);
-  }
-  if (!loss.tokens) REFUSE("no token of %zu rows counts", count);
-  memset(t->window, 0, t->grad_bytes);
-  if (t->buffers.tied)
-    memset(t->buffers.tied, 0,
-           (size_t)(t->transformer->vocabulary * t->transformer->hidden) * sizeof(float));
-  for (size_t first = 0; first < count; first += micro_batch) {
-    treadle_train_step batch = {.scale = (float)(1.0 / (double)loss.tokens)};
-    size_t some = count - first < micro_batch ? count - first : micro_batch;
-    TRY(fill(t, rows + first, some, &batch));
-    TRY(run_batch(t, &batch, &loss.nll));
-  }
-  treadle_back_tie(t);
+  status = check_rows(&w, &loss.tokens);
+  w.scale = (float)(1.0 / (double)loss.tokens);
+  if (!status) status = take_share(&w);
+  TRY(treadle_train_agree(t, status));
+  TRY(treadle_train_agree(t, run_step(&w)));
+  TRY(share_loss(&w));
+  loss.nll = w.nll;
   TREADLE_GIVE(loss_p, &loss);
 out:
   return status;

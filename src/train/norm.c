@@ -31,6 +31,17 @@ void treadle_norm_add(treadle_norm *norm, const float *values, int64_t count) {
   }
 }
 
+void treadle_norm_join(treadle_norm *norm, const treadle_norm *other, bool sums) {
+  uint64_t low = norm->low + other->low;
+  norm->finite = norm->finite && other->finite;
+  if (!sums) {
+    if (other->exponent > norm->exponent) norm->exponent = other->exponent;
+    return;
+  }
+  norm->high += other->high + (low < norm->low);
+  norm->low = low;
+}
+
 double treadle_norm_value(const treadle_norm *norm) {
   if (!norm->finite) return NAN;
   if (norm->exponent == INT_MIN) return 0;

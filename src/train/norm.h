@@ -16,6 +16,8 @@ void treadle_norm_begin(treadle_norm *norm);
 /* First of all values: the exponent. Then, when it is that of all ranks, their squares. */
 void treadle_norm_look(treadle_norm *norm, const float *values, int64_t count);
 void treadle_norm_add(treadle_norm *norm, const float *values, int64_t count);
+/* Of both: first the larger exponent; then, where they have the same one, the sum of both sums. */
+void treadle_norm_join(treadle_norm *norm, const treadle_norm *other, bool sums);
 double treadle_norm_value(const treadle_norm *norm); /* NaN: not finite */
 
 #endif

@@ -2,9 +2,11 @@
 #include "train/norm.h"
 #include "train/trainer.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "io/safetensors.h"
 #include "memory/device.h"
+#include "transport/group.h"
 #include "weights/digest.h"
 
 /* The rows of a tensor's gradient, one after the other. */
@@ -42,28 +44,67 @@ out:
   return status;
 }
 
+/* ---- The digest --------------------------------------------------------------------------------------- */
+
 treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
-  treadle_status status;
+  treadle_group *group;
+  uint64_t mine = 0, *sums;
+  treadle_status status = TREADLE_OK;
   TREADLE_NEED(t);
   TREADLE_NEED(digest_p);
   size_t count = (size_t)t->layout->model->entry_count;
-  uint64_t *sums = treadle_arena_alloc_array(&t->arena, count, sizeof *sums);
+  group = t->ranks.group;
   *digest_p = 0;
-  if (!sums) return treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
-  TRY(treadle_digest_add(t->grad_layout, t->pass->rank, treadle_device_host(), t->window, NULL, 0, sums));
-  for (size_t i = 0; i < count; i++) *digest_p += sums[i];
+  sums = treadle_alloc_array(count, sizeof *sums);
+  if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
+  if (!status)
+    status =
+        treadle_digest_add(t->grad_layout, t->pass->rank, treadle_device_host(), t->window, NULL, 0, sums);
+  for (size_t i = 0; !status && i < count; i++) mine += sums[i];
+  TRY(treadle_train_agree(t, status));
+  if (group) TRY(treadle_group_say(group, &mine, sizeof mine));
+  for (int rank = 0; group && rank < treadle_group_size(group); rank++)
+    *digest_p += *(const uint64_t *)treadle_group_said(group, rank);
+  if (!group) *digest_p = mine;
+out:
+  treadle_free(sums);
+  return status;
+}
+
+/* ---- The norm ----------------------------------------------------------------------------------------- */
+
+static void look(void *context, const float *values, int64_t count) {
+  treadle_norm_look(context, values, count);
+}
+
+static void add(void *context, const float *values, int64_t count) {
+  treadle_norm_add(context, values, count);
+}
+
+/* Of all ranks' norms, which come one after the other. */
+static treadle_status share(treadle_trainer *t, treadle_norm *norm, bool sums) {
+  treadle_group *group = t->ranks.group;
+  const treadle_norm mine = *norm;
+  treadle_status status = TREADLE_OK;
+  if (!group) return TREADLE_OK;
+  TRY(treadle_group_say(group, &mine, sizeof mine));
+  for (int rank = 0; rank < treadle_group_size(group); rank++)
+    if (rank != treadle_group_rank(group)) treadle_norm_join(norm, treadle_group_said(group, rank), sums);
 out:
   return status;
 }
 
 treadle_status treadle_trainer_norm(treadle_trainer *t, double *norm_p) {
   treadle_norm norm;
+  treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(norm_p);
-  const float *values = (const float *)(const void *)t->window;
   treadle_norm_begin(&norm);
-  treadle_norm_look(&norm, values, (int64_t)(t->grad_bytes / sizeof *values));
-  treadle_norm_add(&norm, values, (int64_t)(t->grad_bytes / sizeof *values));
+  TRY(treadle_train_agree(t, treadle_train_each_own(t, look, &norm)));
+  TRY(share(t, &norm, false));
+  TRY(treadle_train_agree(t, treadle_train_each_own(t, add, &norm)));
+  TRY(share(t, &norm, true));
   *norm_p = treadle_norm_value(&norm);
-  return TREADLE_OK;
+out:
+  return status;
 }

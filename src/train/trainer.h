@@ -1,11 +1,15 @@
 /* What the files of the training engine share.
  *
  * The forward pass is that of src/infer, function by function, so a token's log-probability has the same bits in training and in
- * scoring. Of each layer the residual stream before it is kept; backward runs the layer again and then takes the adjoint of each part, last
- * part first.
+ * scoring. Backward takes the adjoint of each part, last part first, from what forward has kept; or, with recomputation, forward keeps the
+ * residual stream before each layer alone, and backward runs the layer again.
  *
- *   trainer.c        the weights, their gradients, and the memory that both passes compute in
+ *   trainer.c        the whole: what there is to it, and how it is made
+ *   memory.c         the memory that both passes compute in
+ *   ranks.c          the ranks that compute together, and what each of them brings
+ *   pipeline.c       in which order a rank takes micro batches through its layers
  *   gradients.c      rows in micro batches, forward and backward
+ *   layer.c          a layer forward, and what is kept of it
  *   back_layer.c     the adjoints of the parts of a layer
  *   back_head.c      loss, head, embedding
  *   back_product.c   the two transposed products
@@ -19,6 +23,7 @@
 #include "infer/token_rows.h"
 #include "nn/attention_back.h"
 #include "nn/rows_back.h"
+#include "train/pipeline.h"
 #include "treadle_engine.h"
 
 enum {
@@ -27,30 +32,78 @@ enum {
   TREADLE_HEAD_LEAF = 128,    /* columns of the vocabulary */
   TREADLE_HEAD_ROWS = 512,    /* tokens whose logits are there at once */
   TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
+  TREADLE_TRAIN_CHUNKS = 30,  /* of layers, in a pipeline */
 };
+
+/* Columns that this rank has. */
+typedef struct treadle_train_widths {
+  int64_t keys, values, qkv; /* where keys and values begin beside the queries; all of them */
+  int64_t found, inner;      /* what o and down multiply */
+  int64_t vocabulary;        /* of logits */
+} treadle_train_widths;
+
+/* What backward needs of a layer, of one micro batch. */
+typedef struct treadle_train_kept {
+  float *x;         /* [rows, hidden]: the residual stream before the layer */
+  float *middle_x;  /* [rows, hidden]: between its halves */
+  float *qkv, *raw; /* [rows, qkv]; raw: before norms of heads and rotation, where there are such norms */
+  float *found;     /* [rows, found] */
+  float *gate_up;   /* [rows, 2 * inner] */
+} treadle_train_kept;
 
 /* Memory of a step, for `rows` tokens. */
 typedef struct treadle_train_buffers {
-  float *kept; /* [layers + 1, rows, hidden]: the residual stream before each layer, and behind the last */
+  float *kept; /* [layers of this rank, kept micro batches] of kept_each values */
+  float *
+      out; /* [kept micro batches, rows, hidden]: the stream behind the last layer; NULL: another rank has that */
+  float *again;                /* a layer that is computed again */
   float *x, *normed, *normed2; /* [rows, hidden] */
-  float *qkv, *raw, *dqkv;     /* [rows, wide_columns]; raw: before norms of heads and rotation */
-  float *gate_up, *found, *middle,
-      *dmiddle;               /* [rows, wide_columns], then three of [rows, middle_columns] */
-  float *joined;              /* [rows, joined_columns]: gradients in the order of leaves */
-  float *dnormed, *dx;        /* [rows, hidden] */
-  float *parts;               /* [leaves of tokens, part_columns] */
-  char *turned;               /* a weight, columns as rows */
-  char *turned_x;             /* [columns, tokens] */
-  float *turned_dy, *product; /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
+  float *dqkv;                 /* [rows, qkv] */
+  float *middle, *dmiddle;     /* [rows, inner]; dmiddle: the larger of inner and found */
+  float *joined;               /* [rows, joined_columns]: gradients in the order of leaves */
+  float *dnormed, *dx;         /* [rows, hidden] */
+  float *parts;                /* [leaves of tokens, part_columns] */
+  float *head_parts;           /* [heads, head_dim]: gradients of the norms of heads */
+  char *turned;                /* a weight, columns as rows */
+  char *turned_x;              /* [columns, tokens] */
+  float *turned_dy, *product;  /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
   void *packed;
   char *scratch; /* of attention, for each thread */
-  float *tied;   /* the head's half of a tied gradient, [vocabulary, hidden]; NULL: it is not tied */
+  float *
+      tied; /* the head's half of a tied gradient, [rows of the head here, hidden]; NULL: it is not tied, or
+                  * another rank has it */
   int32_t *tokens, *targets, *which;
   treadle_pass_span *spans;
   int32_t *table;
   size_t scratch_bytes; /* of a thread */
-  int64_t joined_columns, part_columns;
 } treadle_train_buffers;
+
+/* A chunk of this rank's layers, and the ways that its rows take. NULL: it is the first, or the last. */
+typedef struct treadle_train_chunk {
+  int32_t number, first_layer, end_layer;
+  int32_t place; /* of its first layer among this rank's */
+  treadle_ring *from_before, *to_next, *from_next, *to_before;
+} treadle_train_chunk;
+
+/* Elements that a rank brings at once; all ranks use the largest. */
+typedef struct treadle_train_room {
+  treadle_pass_board pass;
+  uint64_t logits, pieces, rows; /* of the stage's logits; of windows; of a ring's slot */
+  int64_t slots;                 /* of a ring */
+  int64_t chunks;                /* of a rank */
+} treadle_train_room;
+
+/* Whom this rank computes with. All NULL: it is alone. */
+typedef struct treadle_train_ranks {
+  treadle_group *group;
+  treadle_board *board;
+  treadle_exchange *logits; /* of the stage */
+  treadle_exchange
+      *replicas;          /* the ranks of other replicas with the same part; NULL: there is one replica */
+  treadle_exchange *ends; /* the two stages that have halves of a tied gradient */
+  treadle_train_room room;
+  size_t board_bytes;
+} treadle_train_ranks;
 
 struct treadle_trainer {
   const treadle_layout *layout;
@@ -62,12 +115,20 @@ struct treadle_trainer {
   treadle_layer_weights *grads; /* [layers] where the gradients of each weight lie */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_token_rows token_rows;
+  treadle_train_widths width;
   treadle_train_buffers buffers;
-  int64_t rows;       /* of a micro batch, at most */
-  int64_t blocks;     /* of keys and values, for that many rows */
-  int64_t key_leaves; /* that q, k and v have in the product for the gradient of their input */
-  char *weights;      /* windows */
-  char *window;       /* of gradients */
+  treadle_train_ranks ranks;
+  treadle_pipeline pipeline; /* micro_batches: of the largest step there is memory for */
+  treadle_train_chunk chunks[TREADLE_TRAIN_CHUNKS];
+  int32_t stage, chunk_count; /* of the pipeline; of this rank */
+  int64_t rows;               /* of a micro batch, at most */
+  int64_t blocks;             /* of keys and values, for that many rows */
+  int64_t key_leaves,
+      head_leaves; /* of inner dimensions: keys and values together with their queries; the vocabulary */
+  int64_t kept_each, kept_count; /* values of a layer; micro batches */
+  bool keeps_all;                /* layers are not computed again */
+  char *weights;                 /* windows */
+  char *window;                  /* of gradients */
   void *work, *pass_work, *cache;
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
@@ -82,6 +143,50 @@ typedef struct treadle_train_step {
   float scale;            /* of the loss: 1 over the counted tokens of all rows */
 } treadle_train_step;
 
+static inline bool treadle_is_there(const treadle_weight *weight) { return weight->segment_count > 0; }
+/* Has any layer norms of heads? */
+bool treadle_train_norms_heads(const treadle_trainer *t);
+
+/* ---- memory.c ---- */
+
+/* Sizes of all buffers: work_bytes. */
+treadle_status treadle_train_measure(treadle_trainer *t);
+/* Takes the memory that was measured. */
+treadle_status treadle_train_allocate(treadle_trainer *t);
+/* Of a layer of this rank and a micro batch. */
+treadle_train_kept treadle_train_kept_of(const treadle_trainer *t, const treadle_train_chunk *chunk,
+                                         int32_t layer, int32_t micro_batch);
+treadle_train_kept treadle_train_again(const treadle_trainer *t);
+float *treadle_train_out(const treadle_trainer *t, int32_t micro_batch);
+
+/* ---- ranks.c ---- */
+
+/* Finds this rank's chunks, and how many micro batches it keeps. */
+treadle_status treadle_train_find_chunks(treadle_trainer *t);
+/* Meets the other ranks of the group, which must have the same options. Collective. */
+treadle_status treadle_train_meet(treadle_trainer *t);
+void treadle_train_part(treadle_trainer *t);
+/* dx [rows, hidden] = the sum of all ranks' leaves; those of this rank are where treadle_train_room_of says, [nodes, rows, hidden]. */
+float *treadle_train_room_of(const treadle_trainer *t, float *dx);
+treadle_status treadle_train_sum(treadle_trainer *t, treadle_leaf_range leaves, int64_t rows, float *dx);
+/* What all replicas have added up, in each; and the two halves of a tied gradient become one. */
+treadle_status treadle_train_join_gradients(treadle_trainer *t);
+/* All ranks of the group learn of a failure, at once. */
+void treadle_train_tell(treadle_trainer *t, treadle_status status);
+treadle_status treadle_train_agree(treadle_trainer *t, treadle_status status);
+/* In this rank's share of all gradients, without what other ranks have too: each part. */
+typedef void (*treadle_train_part_look)(void *context, const float *values, int64_t count);
+treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_part_look look, void *context);
+
+/* ---- layer.c ---- */
+
+/* buffers.x of the pass, through a layer; what backward needs is kept. */
+treadle_status treadle_train_forward(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+                                     const treadle_train_kept *kept);
+/* What backward needs beside: *kept_p is whole, and buffers.normed, normed2 and middle are as they were. */
+treadle_status treadle_train_prepare(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+                                     treadle_train_kept *kept_p);
+
 /* ---- back_product.c ---- */
 
 /* Gradients of rows of a weight: dy [rows, what is here of the weight's rows]. */
@@ -89,12 +194,20 @@ typedef struct treadle_back_term {
   const treadle_weight *weight;
   const float *dy;
   int64_t stride;
+  int64_t share; /* of the weight's rows that a leaf has; of the last one maybe less */
 } treadle_back_term;
 
-/* dx [rows, columns of the weights] = the sum over all terms of dy times the weight. The inner dimension is that of `leaves` leaves, of each
- * of which every term has its share, one behind the other. */
-treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_term *terms, int count,
-                                  int64_t leaves, int64_t rows, float *dx, int64_t stride);
+/* dx [nodes, rows, columns of the weights] = the sum over all terms of dy times the weight. The inner dimension is that of leaves, of each of
+ * which every term has its share, one behind the other. */
+typedef struct treadle_back_inputs {
+  const treadle_back_term *terms;
+  int count;
+  treadle_leaf_range leaves;
+  int64_t rows;
+  float *dx;
+  int64_t stride;
+} treadle_back_inputs;
+treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs *inputs);
 /* Brings x [rows, columns] into the form that the next gradients of weights need. */
 void treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
                             int64_t rows);
@@ -126,26 +239,31 @@ typedef struct treadle_back_norm_rows {
   int64_t rows;
 } treadle_back_norm_rows;
 void treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows);
-/* Of heads: dy becomes the gradient of what was normed, in place. */
+/* Of heads: dy becomes the gradient of what was normed, in place. The norm's gradient is a sum over tokens for each head, and then over the
+ * heads of all ranks, one after the other. */
 typedef struct treadle_back_heads {
   const treadle_weight *norm, *grad;
   const float *x; /* [rows, heads, dim] before the norm */
   float *dy;
   int64_t stride, heads, dim, rows;
+  int64_t first, all; /* of the heads of all ranks */
 } treadle_back_heads;
-void treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads);
+treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads);
 
 /* ---- back_layer.c ---- */
 
-/* buffers.dx: from the gradient of what layer `layer` gave to that of what it was given, kept[layer]. */
-treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step);
+/* buffers.dx: from the gradient of what layer `layer` gave to that of what it was given. */
+treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+                                  treadle_train_kept kept);
 
 /* ---- back_head.c ---- */
 
-/* Loss of a micro batch whose rows went through all layers: adds -log p in the order of rows; buffers.dx becomes its gradient. */
-treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, double *nll_p);
+/* Loss of a micro batch whose rows went through all layers, x [rows, hidden]: adds -log p in the order of rows; buffers.dx becomes its
+ * gradient. */
+treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x,
+                                 double *nll_p);
 void treadle_back_embed(treadle_trainer *t, const treadle_pass_step *step);
-/* The two halves of a tied gradient become one. */
+/* The two halves of a tied gradient become one, where this rank has both. */
 void treadle_back_tie(treadle_trainer *t);
 
 #endif

@@ -701,7 +701,7 @@ static void call_training(caller *c) {
     call_rows(c);
     return;
   }
-  SAID(treadle_trainer_create(often(c) ? c->o.train : layout(c), &options, OR_NULL(c, &trainer)));
+  SAID(treadle_trainer_create(NULL, often(c) ? c->o.train : layout(c), &options, OR_NULL(c, &trainer)));
   if (often(c)) SAID(treadle_trainer_load(trainer));
   SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &row), below(c, 2), below(c, 3), OR_NULL(c, &loss)));
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));

@@ -114,7 +114,7 @@ static void check_layout(const char *folder, const char *model, const char *text
   assert_ok(treadle_layout_create(m, text, 1, NULL, &layout));
   for (int threads = 1; threads <= 2; threads++) {
     options.threads = threads;
-    assert_ok(treadle_trainer_create(layout, &options, &t));
+    assert_ok(treadle_trainer_create(NULL, layout, &options, &t));
     assert_ok(treadle_trainer_load(t));
     assert_ok(treadle_trainer_gradients(t, r->row, r->count, 2, &loss));
     float *got = treadle_trainer_grad_window(t, &bytes);
@@ -177,7 +177,7 @@ static void check_samples(const char *folder, const char *model) {
   assert_ok(treadle_json_load(path, &root));
   assert_ok(treadle_model_open(model, NULL, &m));
   assert_ok(treadle_layout_create(m, "hf:dtype=fp32", 1, NULL, &layout));
-  assert_ok(treadle_trainer_create(layout, &options, &t));
+  assert_ok(treadle_trainer_create(NULL, layout, &options, &t));
   assert_ok(treadle_trainer_load(t));
   assert_ok(treadle_trainer_gradients(t, r->row, r->count, 1, &loss));
   assert_int_equal(loss.tokens, json_integer_value(json_object_get(root, "tokens")));

@@ -1,0 +1,247 @@
+/* The memory that both passes compute in: measured first, by the shapes alone, then taken at once. Nothing is taken in a step. */
+#include "train/trainer.h"
+
+#include "base/dtype.h"
+#include "memory/limits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- Widths ------------------------------------------------------------------------------------------- */
+
+bool treadle_train_norms_heads(const treadle_trainer *t) {
+  for (int32_t l = 0; l < t->transformer->layers; l++)
+    if (t->transformer->layer[l].tensor[TREADLE_ROLE_Q_NORM] >= 0 ||
+        t->transformer->layer[l].tensor[TREADLE_ROLE_K_NORM] >= 0)
+      return true;
+  return false;
+}
+
+static void find_widths(treadle_trainer *t) {
+  const treadle_transformer *d = t->transformer;
+  const treadle_head_span *heads = &t->pass->heads;
+  treadle_train_widths *w = &t->width;
+  w->keys = heads->count * d->head_dim;
+  w->values = w->keys + heads->kv_count * d->head_dim;
+  w->qkv = w->values + heads->kv_count * d->value_dim;
+  w->found = heads->count * d->value_dim;
+  for (int32_t l = 0; l < d->layers; l++)
+    w->inner = larger(w->inner, t->pass->layers[l].weight[TREADLE_ROLE_DOWN].column_count);
+  w->vocabulary = t->pass->head.row_count;
+}
+
+/* ---- A layer ------------------------------------------------------------------------------------------ */
+
+/* Values of what is kept of a layer, at each 64 bytes; at NULL they are only counted. */
+static int64_t place_layer(const treadle_trainer *t, float *at, bool stream, bool parts,
+                           treadle_train_kept *kept) {
+  const int64_t unit = ALIGNMENT / (int64_t)sizeof(float), hidden = t->transformer->hidden;
+  const int64_t qkv = parts ? t->width.qkv : 0;
+  const int64_t sizes[] = {stream ? hidden : 0,
+                           stream && parts ? hidden : 0,
+                           qkv,
+                           treadle_train_norms_heads(t) ? qkv : 0,
+                           parts ? t->width.found : 0,
+                           parts ? 2 * t->width.inner : 0};
+  float **const places[] = {&kept->x,   &kept->middle_x, &kept->qkv,
+                            &kept->raw, &kept->found,    &kept->gate_up};
+  int64_t used = 0;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    *places[i] = at && sizes[i] ? at + used : NULL;
+    used += (t->rows * sizes[i] + unit - 1) / unit * unit;
+  }
+  return used;
+}
+
+treadle_train_kept treadle_train_kept_of(const treadle_trainer *t, const treadle_train_chunk *chunk,
+                                         int32_t layer, int32_t micro_batch) {
+  int64_t place = chunk->place + layer - chunk->first_layer;
+  treadle_train_kept kept;
+  place_layer(t, t->buffers.kept + (place * t->kept_count + micro_batch % t->kept_count) * t->kept_each,
+              true, t->keeps_all, &kept);
+  return kept;
+}
+
+treadle_train_kept treadle_train_again(const treadle_trainer *t) {
+  treadle_train_kept kept;
+  place_layer(t, t->buffers.again, false, true, &kept);
+  return kept;
+}
+
+float *treadle_train_out(const treadle_trainer *t, int32_t micro_batch) {
+  return t->buffers.out + micro_batch % t->kept_count * t->rows * t->transformer->hidden;
+}
+
+/* ---- All of it ---------------------------------------------------------------------------------------- */
+
+typedef struct memory { /* that is divided */
+  char *base;           /* NULL: it is only counted */
+  size_t used;
+} memory;
+
+static void *take(memory *m, int64_t count, size_t each) {
+  char *at = m->base ? m->base + m->used : NULL;
+  m->used += ((size_t)count * each + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return count ? at : NULL;
+}
+
+/* What the products need, the largest of all. */
+typedef struct sizes {
+  size_t packed;
+  int64_t turned;  /* elements */
+  int64_t joined;  /* elements */
+  int64_t columns; /* of what weights multiply */
+  int64_t part;    /* of a norm or bias */
+} sizes;
+
+/* A product with leaves of `share` rows of a weight, so many of them here. */
+static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share, int64_t leaves,
+                                    int64_t columns, int64_t rows) {
+  int64_t leaf = treadle_back_leaf(share);
+  treadle_gemm_inner inner = {t->pass->options.dtype, (int32_t)leaf, {0, (int32_t)leaves, (int32_t)leaves}};
+  if (!leaves) return TREADLE_OK;
+  s->turned = larger(s->turned, columns * leaf * leaves);
+  s->joined = larger(s->joined, rows * leaf * leaves);
+  s->columns = larger(s->columns, columns);
+  return treadle_back_measure(t, inner, rows, &s->packed);
+}
+
+static treadle_status measure_products(treadle_trainer *t, sizes *s) {
+  const treadle_transformer *d = t->transformer;
+  const treadle_train_widths *w = &t->width;
+  int64_t products = (t->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
+  int64_t keys = t->pass->heads.kv_count * t->key_leaves / d->kv_heads;
+  int64_t inner = w->inner * t->pass->mlp_leaves / d->intermediate;
+  int64_t head = t->head_leaves > 1 ? (w->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF : 1;
+  treadle_gemm_inner tokens = {
+      t->pass->options.dtype, TREADLE_PRODUCT_LEAF, {0, (int32_t)products, (int32_t)products}};
+  treadle_status status;
+  *s = (sizes){.part = larger(larger(d->hidden, w->inner), w->qkv)};
+  TRY(measure_input(t, s, d->hidden, 1, w->inner, t->rows));
+  TRY(measure_input(t, s, d->hidden, 1, w->found, t->rows));
+  TRY(measure_input(t, s, 2 * d->intermediate / t->pass->mlp_leaves, inner, d->hidden, t->rows));
+  TRY(measure_input(t, s, w->qkv / keys, keys, d->hidden, t->rows));
+  if (w->vocabulary)
+    TRY(measure_input(t, s, t->head_leaves > 1 ? TREADLE_HEAD_LEAF : d->vocabulary, head, d->hidden,
+                      TREADLE_HEAD_ROWS));
+  TRY(treadle_back_measure(t, tokens, TREADLE_WEIGHT_ROWS, &s->packed));
+out:
+  return status;
+}
+
+static bool has_last(const treadle_trainer *t) {
+  return t->chunks[t->chunk_count - 1].number == t->pipeline.chunks - 1;
+}
+
+static void place_kept(treadle_trainer *t, memory *m) {
+  const treadle_train_chunk *last = &t->chunks[t->chunk_count - 1];
+  int64_t layers = last->place + last->end_layer - last->first_layer;
+  treadle_train_buffers *b = &t->buffers;
+  treadle_train_kept kept;
+  t->kept_each = place_layer(t, NULL, true, t->keeps_all, &kept);
+  b->kept = take(m, layers * t->kept_count * t->kept_each, sizeof(float));
+  b->out = has_last(t) ? take(m, t->kept_count * t->rows * t->transformer->hidden, sizeof(float)) : NULL;
+  b->again = t->keeps_all ? NULL : take(m, place_layer(t, NULL, false, true, &kept), sizeof(float));
+  b->x = t->keeps_all ? NULL : take(m, t->rows * t->transformer->hidden, sizeof(float));
+}
+
+static void place(treadle_trainer *t, const sizes *s, void *at) {
+  const treadle_transformer *d = t->transformer;
+  const treadle_pass *p = t->pass;
+  const treadle_train_widths *w = &t->width;
+  treadle_train_buffers *b = &t->buffers;
+  const int64_t rows = t->rows, stream = rows * d->hidden;
+  const size_t each = treadle_dtype_bytes(p->options.dtype);
+  int64_t width = (rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF * TREADLE_PRODUCT_LEAF;
+  bool ties = d->head == d->embed && t->pipeline.stages == 1;
+  memory m = {.base = at};
+  place_kept(t, &m);
+  b->normed = take(&m, stream, sizeof(float));
+  b->normed2 = take(&m, stream, sizeof(float));
+  b->dnormed = take(&m, stream, sizeof(float));
+  b->dx = take(&m, stream, sizeof(float));
+  b->dqkv = take(&m, rows * w->qkv, sizeof(float));
+  b->middle = take(&m, rows * w->inner, sizeof(float));
+  b->dmiddle = take(&m, rows * larger(w->inner, w->found), sizeof(float));
+  b->joined = take(&m, s->joined, sizeof(float));
+  b->parts = take(&m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
+  b->head_parts = treadle_train_norms_heads(t) ? take(&m, w->keys, sizeof(float)) : NULL;
+  b->turned = take(&m, s->turned, each);
+  b->turned_x = take(&m, s->columns * width, each);
+  b->turned_dy = take(&m, TREADLE_WEIGHT_ROWS * width, sizeof(float));
+  b->product = take(&m, TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
+  b->packed = take(&m, (int64_t)s->packed, 1);
+  b->scratch_bytes = (treadle_attention_back_bytes(rows, d->head_dim, d->value_dim) + ALIGNMENT - 1) /
+                     ALIGNMENT * ALIGNMENT;
+  b->scratch = take(&m, p->options.threads, b->scratch_bytes);
+  b->tied = ties ? take(&m, w->vocabulary * d->hidden, sizeof(float)) : NULL;
+  b->tokens = take(&m, rows, sizeof *b->tokens);
+  b->targets = take(&m, rows, sizeof *b->targets);
+  b->which = take(&m, rows, sizeof *b->which);
+  b->spans = take(&m, rows, sizeof *b->spans);
+  b->table = take(&m, t->blocks, sizeof *b->table);
+  t->work_bytes = m.used;
+}
+
+treadle_status treadle_train_measure(treadle_trainer *t) {
+  sizes s;
+  treadle_status status;
+  find_widths(t);
+  TRY(measure_products(t, &s));
+  place(t, &s, NULL);
+  t->weight_bytes = treadle_layout_window_bytes(t->layout, t->pass->rank);
+  t->grad_bytes = treadle_layout_window_bytes(t->grad_layout, t->pass->rank);
+out:
+  return status;
+}
+
+/* ---- Taking it ---------------------------------------------------------------------------------------- */
+
+static treadle_status allocate(void **memory_p, size_t bytes, const char *what) {
+  treadle_status status;
+  TRY(treadle_limits_ask(bytes, what));
+  if (posix_memalign(memory_p, ALIGNMENT, bytes + ALIGNMENT) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s of %zu bytes", what, bytes);
+  memset(*memory_p, 0, bytes);
+out:
+  return status;
+}
+
+/* The head's half of a tied gradient lies in memory of its own. */
+static treadle_status part_tied(treadle_trainer *t) {
+  treadle_segment *segment;
+  if (!t->buffers.tied) return TREADLE_OK;
+  segment = treadle_arena_alloc_array(&t->arena, 1, sizeof *segment);
+  if (!segment) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  *segment = (treadle_segment){.copy = (const char *)t->buffers.tied,
+                               .first = t->pass->head.first_row,
+                               .rows = t->width.vocabulary,
+                               .stride = t->transformer->hidden};
+  t->grad_head.segments = segment;
+  t->grad_head.segment_count = 1;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_train_allocate(treadle_trainer *t) {
+  treadle_pass *p = t->pass;
+  void *window = NULL;
+  sizes s;
+  treadle_status status;
+  TRY(measure_products(t, &s));
+  TRY(allocate(&t->work, t->work_bytes, "activations"));
+  place(t, &s, t->work);
+  TRY(allocate(&window, t->weight_bytes, "weights"));
+  t->weights = window;
+  TRY(allocate(&window, t->grad_bytes, "gradients"));
+  t->window = window;
+  TRY(allocate(&t->pass_work, treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p), "activations"));
+  TRY(allocate(&t->cache, (size_t)t->blocks * treadle_pass_block_bytes(p), "keys and values"));
+  for (int64_t b = 0; b < t->blocks; b++) t->buffers.table[b] = (int32_t)b;
+  TRY(part_tied(t));
+out:
+  return status;
+}
