@@ -53,7 +53,7 @@ static void back_activation(void *context, int32_t index, int32_t count) {
 }
 
 static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
-                               const treadle_train_kept *kept) {
+                               const treadle_train_activations *kept) {
   const treadle_train_buffers *own = &t->buffers;
   const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
   const int64_t hidden = t->transformer->hidden, inner = t->width.inner, leaves = t->pass->mlp_leaves;
@@ -90,13 +90,13 @@ out:
 typedef struct attention {
   treadle_trainer *t;
   const treadle_pass_step *step;
-  const treadle_train_kept *kept;
+  const treadle_train_activations *kept;
 } attention;
 
 static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, void *scratch) {
   const treadle_trainer *t = w->t;
   const treadle_transformer *d = t->transformer;
-  const treadle_train_widths *at = &t->width;
+  const treadle_train_columns *at = &t->width;
   int64_t group = t->pass->heads.count / t->pass->heads.kv_count;
   const float *qkv = w->kept->qkv + first * at->qkv;
   float *dqkv = t->buffers.dqkv + first * at->qkv;
@@ -191,7 +191,7 @@ out:
 }
 
 static treadle_status back_attention(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                     const treadle_train_kept *kept) {
+                                     const treadle_train_activations *kept) {
   const treadle_train_buffers *own = &t->buffers;
   const treadle_transformer *d = t->transformer;
   const treadle_head_span *heads = &t->pass->heads;
@@ -226,7 +226,7 @@ out:
 }
 
 treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                  treadle_train_kept kept) {
+                                  treadle_train_activations kept) {
   treadle_status status;
   TRY(treadle_train_prepare(t, layer, step, &kept));
   TRY(back_mlp(t, layer, step->rows, &kept));

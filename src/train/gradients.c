@@ -140,7 +140,7 @@ static treadle_status run_forward(work *w, const treadle_train_chunk *chunk, int
   else
     TRY(treadle_pass_embed(t->pass, &batch.step));
   for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
-    treadle_train_kept kept = treadle_train_kept_of(t, chunk, l, micro_batch);
+    treadle_train_activations kept = treadle_train_activations_of(t, chunk, l, micro_batch);
     TRY(treadle_train_forward(t, l, &batch.step, &kept));
   }
   if (chunk->to_next)
@@ -161,7 +161,7 @@ static treadle_status run_backward(work *w, const treadle_train_chunk *chunk, in
   else
     TRY(treadle_back_head(t, &batch, treadle_train_out(t, micro_batch), &w->nll));
   for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;)
-    TRY(treadle_back_layer(t, l, &batch.step, treadle_train_kept_of(t, chunk, l, micro_batch)));
+    TRY(treadle_back_layer(t, l, &batch.step, treadle_train_activations_of(t, chunk, l, micro_batch)));
   if (chunk->to_before)
     TRY(send_rows(t, chunk->to_before, rows, t->buffers.dx, "gradients for the stage before"));
   else

@@ -10,7 +10,7 @@ static size_t stream_bytes(const treadle_trainer *t, int64_t rows) {
 
 /* The halves of a layer, on buffers.x of the pass; `down` may be left away, where nobody wants what comes behind it. */
 static treadle_status run_halves(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                 const treadle_train_kept *kept, bool down) {
+                                 const treadle_train_activations *kept, bool down) {
   treadle_pass *p = t->pass;
   treadle_pass_buffers *b = &p->buffers;
   const treadle_weight *weight = p->layers[layer].weight;
@@ -39,7 +39,7 @@ out:
 }
 
 static treadle_status run_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                const treadle_train_kept *kept, float *x, bool down) {
+                                const treadle_train_activations *kept, float *x, bool down) {
   const treadle_pass_buffers own = t->pass->buffers;
   t->pass->buffers.x = x;
   treadle_status status = run_halves(t, layer, step, kept, down);
@@ -48,7 +48,7 @@ static treadle_status run_layer(treadle_trainer *t, int32_t layer, const treadle
 }
 
 treadle_status treadle_train_forward(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                     const treadle_train_kept *kept) {
+                                     const treadle_train_activations *kept) {
   float *x = t->pass->buffers.x;
   memcpy(kept->x, x, stream_bytes(t, step->rows));
   return t->keeps_all ? run_layer(t, layer, step, kept, x, true) : treadle_pass_layer(t->pass, layer, step);
@@ -81,9 +81,9 @@ static void norm(treadle_trainer *t, const treadle_weight *weight, float *x, flo
 }
 
 treadle_status treadle_train_prepare(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                     treadle_train_kept *kept_p) {
+                                     treadle_train_activations *kept_p) {
   const treadle_weight *weight = t->pass->layers[layer].weight;
-  treadle_train_kept kept = *kept_p;
+  treadle_train_activations kept = *kept_p;
   if (!t->keeps_all) {
     *kept_p = treadle_train_again(t);
     kept_p->x = kept.x;

@@ -24,7 +24,7 @@ bool treadle_train_norms_heads(const treadle_trainer *t) {
 static void find_widths(treadle_trainer *t) {
   const treadle_transformer *d = t->transformer;
   const treadle_head_span *heads = &t->pass->heads;
-  treadle_train_widths *w = &t->width;
+  treadle_train_columns *w = &t->width;
   w->keys = heads->count * d->head_dim;
   w->values = w->keys + heads->kv_count * d->head_dim;
   w->qkv = w->values + heads->kv_count * d->value_dim;
@@ -38,7 +38,7 @@ static void find_widths(treadle_trainer *t) {
 
 /* Values of what is kept of a layer, at each 64 bytes; at NULL they are only counted. */
 static int64_t place_layer(const treadle_trainer *t, float *at, bool stream, bool parts,
-                           treadle_train_kept *kept) {
+                           treadle_train_activations *kept) {
   const int64_t unit = ALIGNMENT / (int64_t)sizeof(float), hidden = t->transformer->hidden;
   const int64_t qkv = parts ? t->width.qkv : 0;
   const int64_t sizes[] = {stream ? hidden : 0,
@@ -57,17 +57,18 @@ static int64_t place_layer(const treadle_trainer *t, float *at, bool stream, boo
   return used;
 }
 
-treadle_train_kept treadle_train_kept_of(const treadle_trainer *t, const treadle_train_chunk *chunk,
-                                         int32_t layer, int32_t micro_batch) {
+treadle_train_activations treadle_train_activations_of(const treadle_trainer *t,
+                                                       const treadle_train_chunk *chunk, int32_t layer,
+                                                       int32_t micro_batch) {
   int64_t place = chunk->place + layer - chunk->first_layer;
-  treadle_train_kept kept;
+  treadle_train_activations kept;
   place_layer(t, t->buffers.kept + (place * t->kept_count + micro_batch % t->kept_count) * t->kept_each,
               true, t->keeps_all, &kept);
   return kept;
 }
 
-treadle_train_kept treadle_train_again(const treadle_trainer *t) {
-  treadle_train_kept kept;
+treadle_train_activations treadle_train_again(const treadle_trainer *t) {
+  treadle_train_activations kept;
   place_layer(t, t->buffers.again, false, true, &kept);
   return kept;
 }
@@ -112,7 +113,7 @@ static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share,
 
 static treadle_status measure_products(treadle_trainer *t, sizes *s) {
   const treadle_transformer *d = t->transformer;
-  const treadle_train_widths *w = &t->width;
+  const treadle_train_columns *w = &t->width;
   int64_t products = (t->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
   int64_t keys = t->pass->heads.kv_count * t->key_leaves / d->kv_heads;
   int64_t inner = w->inner * t->pass->mlp_leaves / d->intermediate;
@@ -141,7 +142,7 @@ static void place_kept(treadle_trainer *t, memory *m) {
   const treadle_train_chunk *last = &t->chunks[t->chunk_count - 1];
   int64_t layers = last->place + last->end_layer - last->first_layer;
   treadle_train_buffers *b = &t->buffers;
-  treadle_train_kept kept;
+  treadle_train_activations kept;
   t->kept_each = place_layer(t, NULL, true, t->keeps_all, &kept);
   b->kept = take(m, layers * t->kept_count * t->kept_each, sizeof(float));
   b->out = has_last(t) ? take(m, t->kept_count * t->rows * t->transformer->hidden, sizeof(float)) : NULL;
@@ -152,7 +153,7 @@ static void place_kept(treadle_trainer *t, memory *m) {
 static void place(treadle_trainer *t, const sizes *s, void *at) {
   const treadle_transformer *d = t->transformer;
   const treadle_pass *p = t->pass;
-  const treadle_train_widths *w = &t->width;
+  const treadle_train_columns *w = &t->width;
   treadle_train_buffers *b = &t->buffers;
   const int64_t rows = t->rows, stream = rows * d->hidden;
   const size_t each = treadle_dtype_bytes(p->options.dtype);

@@ -114,10 +114,10 @@ static int32_t most_kept(const treadle_pipeline *p, int32_t stage) {
 }
 
 treadle_status treadle_pipeline_play(const treadle_pipeline *pipeline, int32_t stage,
-                                     treadle_pipeline_needs *needs_p) {
+                                     treadle_pipeline_memory *needs_p) {
   play w = {.pipeline = pipeline};
   treadle_status status = TREADLE_OK;
-  *needs_p = (treadle_pipeline_needs){.kept = 1, .slots = 1};
+  *needs_p = (treadle_pipeline_memory){.kept = 1, .slots = 1};
   if (pipeline->chunks % pipeline->stages != 0)
     return treadle_fail(TREADLE_REFUSED,
                         "a pipeline of %d chunks of layers on %d stages: each has as many as the others",

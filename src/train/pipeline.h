@@ -26,14 +26,14 @@ typedef struct treadle_pipeline_item {
 int64_t treadle_pipeline_length(const treadle_pipeline *pipeline);
 treadle_pipeline_item treadle_pipeline_at(const treadle_pipeline *pipeline, int32_t stage, int64_t number);
 
-typedef struct treadle_pipeline_needs {
+typedef struct treadle_pipeline_memory {
   int32_t
       kept; /* micro batches of one chunk that are forward and not yet backward, at most, over all chunks of the stage asked for */
   int32_t slots; /* rows that may wait between two chunks, at least, so that no stage waits for ever */
-} treadle_pipeline_needs;
+} treadle_pipeline_memory;
 
 /* Plays all stages. Refused: chunks that are no multiple of stages. */
 treadle_status treadle_pipeline_play(const treadle_pipeline *pipeline, int32_t stage,
-                                     treadle_pipeline_needs *needs_p);
+                                     treadle_pipeline_memory *needs_p);
 
 #endif

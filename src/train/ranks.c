@@ -89,7 +89,7 @@ static treadle_train_room room_of(const treadle_trainer *t) {
   const treadle_weight *head = &t->pass->head;
   int64_t hidden = t->transformer->hidden, rows = t->rows, leaf = TREADLE_HEAD_LEAF, nodes;
   treadle_train_room room = {.rows = (uint64_t)(rows * hidden), .chunks = t->chunk_count};
-  treadle_pipeline_needs needs;
+  treadle_pipeline_memory needs;
   treadle_pass_measure_board(t->pass, &room.pass);
   treadle_leaf_range keys = {(int32_t)(t->pass->heads.kv_first * t->key_leaves / t->transformer->kv_heads),
                              (int32_t)(t->pass->heads.kv_count * t->key_leaves / t->transformer->kv_heads),
@@ -304,7 +304,7 @@ out:
 
 typedef struct looking {
   treadle_trainer *t;
-  treadle_train_part_look look;
+  treadle_train_visit look;
   void *context;
 } looking;
 
@@ -330,7 +330,7 @@ out:
   return status;
 }
 
-treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_part_look look, void *context) {
+treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context) {
   const treadle_transformer *d = t->transformer;
   const looking w = {.t = t, .look = look, .context = context};
   treadle_status status = TREADLE_OK;

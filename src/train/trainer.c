@@ -111,7 +111,7 @@ static treadle_pass_options pass_options(const treadle_trainer *t, const treadle
 
 /* In how many micro batches memory is needed. */
 static treadle_status keep_batches(treadle_trainer *t, const treadle_trainer_options *o) {
-  treadle_pipeline_needs needs;
+  treadle_pipeline_memory needs;
   treadle_status status;
   t->pipeline.micro_batches = o->most_micro_batches ? o->most_micro_batches : 4 * t->pipeline.stages;
   TRY(treadle_pipeline_play(&t->pipeline, t->stage, &needs));

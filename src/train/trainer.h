@@ -36,20 +36,20 @@ enum {
 };
 
 /* Columns that this rank has. */
-typedef struct treadle_train_widths {
+typedef struct treadle_train_columns {
   int64_t keys, values, qkv; /* where keys and values begin beside the queries; all of them */
   int64_t found, inner;      /* what o and down multiply */
   int64_t vocabulary;        /* of logits */
-} treadle_train_widths;
+} treadle_train_columns;
 
 /* What backward needs of a layer, of one micro batch. */
-typedef struct treadle_train_kept {
+typedef struct treadle_train_activations {
   float *x;         /* [rows, hidden]: the residual stream before the layer */
   float *middle_x;  /* [rows, hidden]: between its halves */
   float *qkv, *raw; /* [rows, qkv]; raw: before norms of heads and rotation, where there are such norms */
   float *found;     /* [rows, found] */
   float *gate_up;   /* [rows, 2 * inner] */
-} treadle_train_kept;
+} treadle_train_activations;
 
 /* Memory of a step, for `rows` tokens. */
 typedef struct treadle_train_buffers {
@@ -115,7 +115,7 @@ struct treadle_trainer {
   treadle_layer_weights *grads; /* [layers] where the gradients of each weight lie */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_token_rows token_rows;
-  treadle_train_widths width;
+  treadle_train_columns width;
   treadle_train_buffers buffers;
   treadle_train_ranks ranks;
   treadle_pipeline pipeline; /* micro_batches: of the largest step there is memory for */
@@ -154,9 +154,10 @@ treadle_status treadle_train_measure(treadle_trainer *t);
 /* Takes the memory that was measured. */
 treadle_status treadle_train_allocate(treadle_trainer *t);
 /* Of a layer of this rank and a micro batch. */
-treadle_train_kept treadle_train_kept_of(const treadle_trainer *t, const treadle_train_chunk *chunk,
-                                         int32_t layer, int32_t micro_batch);
-treadle_train_kept treadle_train_again(const treadle_trainer *t);
+treadle_train_activations treadle_train_activations_of(const treadle_trainer *t,
+                                                       const treadle_train_chunk *chunk, int32_t layer,
+                                                       int32_t micro_batch);
+treadle_train_activations treadle_train_again(const treadle_trainer *t);
 float *treadle_train_out(const treadle_trainer *t, int32_t micro_batch);
 
 /* ---- ranks.c ---- */
@@ -175,17 +176,17 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t);
 void treadle_train_tell(treadle_trainer *t, treadle_status status);
 treadle_status treadle_train_agree(treadle_trainer *t, treadle_status status);
 /* In this rank's share of all gradients, without what other ranks have too: each part. */
-typedef void (*treadle_train_part_look)(void *context, const float *values, int64_t count);
-treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_part_look look, void *context);
+typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
+treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
 
 /* ---- layer.c ---- */
 
 /* buffers.x of the pass, through a layer; what backward needs is kept. */
 treadle_status treadle_train_forward(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                     const treadle_train_kept *kept);
+                                     const treadle_train_activations *kept);
 /* What backward needs beside: *kept_p is whole, and buffers.normed, normed2 and middle are as they were. */
 treadle_status treadle_train_prepare(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                     treadle_train_kept *kept_p);
+                                     treadle_train_activations *kept_p);
 
 /* ---- back_product.c ---- */
 
@@ -254,7 +255,7 @@ treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_he
 
 /* buffers.dx: from the gradient of what layer `layer` gave to that of what it was given. */
 treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
-                                  treadle_train_kept kept);
+                                  treadle_train_activations kept);
 
 /* ---- back_head.c ---- */
 
