@@ -23,6 +23,7 @@ typedef struct treadle_trainer_options {
   int64_t most_rows;   /* tokens of a micro batch, at most: for so many there is memory; 0: 4096 */
   int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
   bool recompute;      /* backward runs each layer again, so that less is kept */
+  bool sequence_parallel; /* tensor parallel ranks divide the rows of the residual stream that is kept */
   int32_t
       most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
                                  stage */

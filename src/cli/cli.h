@@ -49,6 +49,7 @@ typedef struct treadle_arguments {
   int64_t top;         /* of score */
   int64_t micro_batch; /* of grad; 0: not given */
   int recompute;       /* of grad: 1: full */
+  bool sequence_parallel;
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */

@@ -79,7 +79,8 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
                                      .kernels = a->kernels,
                                      .threads = (int32_t)a->threads,
                                      .fast = a->exact == 1,
-                                     .recompute = a->recompute == 1};
+                                     .recompute = a->recompute == 1,
+                                     .sequence_parallel = a->sequence_parallel};
   size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
   treadle_session *session = &job->session;
   treadle_status status;

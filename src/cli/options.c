@@ -79,6 +79,7 @@ static const option_row rows[] = {
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
   {"out", "F.safetensors", "write the gradients to this file: fp32, under Hugging Face names", TEXT, AT(out), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"micro-batch-size", "M", "rows that go through the layers together (default: 1)", COUNT, AT(micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
+  {"sequence-parallel", "", "tensor parallel ranks divide the rows of the residual stream that is kept for backward", FLAG, AT(sequence_parallel), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"recompute", "none|full", "full: backward runs each layer again, so that less memory is needed (default: none)",
    WORD, AT(recompute), TREADLE_IN_GRAD, 0, 0, {"none", "full", NULL}, NULL, 0},
   {"dtype", "fp32|bf16", "type to compute in (default: that of the layout, else of the files)", TEXT, AT(dtype), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},

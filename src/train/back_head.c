@@ -130,7 +130,7 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
     treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows);
     TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
     TRY(back_logits(t, &head, rows));
-    treadle_back_norm(t, &norm);
+    TRY(treadle_back_norm(t, &norm));
   }
 out:
   return status;

@@ -80,7 +80,7 @@ static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
   treadle_back_bias(t, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
   treadle_back_bias(t, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
   TRY(back_input(t, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
-  treadle_back_norm(t, &norm);
+  TRY(treadle_back_norm(t, &norm));
 out:
   return status;
 }
@@ -220,7 +220,7 @@ static treadle_status back_attention(treadle_trainer *t, int32_t layer, const tr
   treadle_back_take_rows(t, own->normed, hidden, hidden, rows);
   for (int i = 0; i < 3; i++) TRY(treadle_back_weight(t, &all[i], &grad[roles[i]], rows));
   TRY(back_input(t, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
-  treadle_back_norm(t, &norm);
+  TRY(treadle_back_norm(t, &norm));
 out:
   return status;
 }

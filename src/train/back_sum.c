@@ -12,12 +12,15 @@ typedef struct leaves {
   void (*add)(const struct leaves *w, int64_t row, float *part);
   const void *context;
   int64_t stride;
+  treadle_row_span own; /* rows that are added here */
 } leaves;
 
 static void add_leaves(void *context, int32_t index, int32_t count) {
   const leaves *w = context;
-  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF, end = all * (index + 1) / count;
-  for (int64_t leaf = all * index / count; leaf < end; leaf++) {
+  int64_t first = (w->own.begin + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF,
+          all = (w->own.end + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF - first,
+          end = first + all * (index + 1) / count;
+  for (int64_t leaf = first + all * index / count; leaf < end; leaf++) {
     float *part = w->t->buffers.parts + leaf * w->columns;
     memset(part, 0, (size_t)w->columns * sizeof *part);
     for (int64_t row = leaf * TREADLE_TOKEN_LEAF; row < (leaf + 1) * TREADLE_TOKEN_LEAF && row < w->rows;
@@ -43,8 +46,13 @@ static void add_bias(const leaves *w, int64_t row, float *part) {
 
 void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const float *dy, int64_t stride,
                        int64_t rows) {
-  leaves w = {
-      .t = t, .rows = rows, .columns = grad->row_count, .add = add_bias, .context = dy, .stride = stride};
+  leaves w = {.t = t,
+              .rows = rows,
+              .columns = grad->row_count,
+              .add = add_bias,
+              .context = dy,
+              .stride = stride,
+              .own = {0, rows}};
   if (!grad->segment_count || !rows) return;
   treadle_team_run(t->pass->team, add_leaves, &w);
   add_parts(&w, grad);
@@ -52,20 +60,30 @@ void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const flo
 
 static void add_norm(const leaves *w, int64_t row, float *part) {
   const treadle_back_norm_rows *n = w->context;
-  int64_t hidden = w->columns, at = (n->which ? n->which[row] : row) * hidden;
-  const treadle_normed_row of = {.x = n->x + at,
+  int64_t hidden = w->columns, at = n->which ? n->which[row] : row;
+  const treadle_normed_row of = {.x = n->x + (n->which ? at : at - w->own.begin) * hidden,
                                  .weight = treadle_pass_at(w->t->pass, &n->norm->segments[0]),
                                  .dtype = n->norm->dtype,
                                  .count = hidden,
                                  .eps = w->t->transformer->eps};
-  w->t->back->norm(n->dx + at, part, n->dy + row * hidden, &of);
+  w->t->back->norm(n->dx + at * hidden, part, n->dy + row * hidden, &of);
 }
 
-void treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
-  leaves w = {
-      .t = t, .rows = rows->rows, .columns = t->transformer->hidden, .add = add_norm, .context = rows};
+treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
+  const int64_t hidden = t->transformer->hidden;
+  bool divided = !rows->which && treadle_train_divides_rows(t);
+  leaves w = {.t = t, .rows = rows->rows, .columns = hidden, .add = add_norm, .context = rows};
+  treadle_status status = TREADLE_OK;
+  w.own = divided ? treadle_train_own_rows(t, rows->rows) : (treadle_row_span){0, rows->rows};
   treadle_team_run(t->pass->team, add_leaves, &w);
+  if (divided) {
+    TRY(treadle_train_gather_leaves(t, rows->rows, hidden));
+    TRY(treadle_train_gather_rows(t, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,
+                                  "gradients of the residual stream"));
+  }
   add_parts(&w, rows->grad);
+out:
+  return status;
 }
 
 /* part: [heads, dim] */
@@ -98,7 +116,8 @@ treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_he
               .rows = heads->rows,
               .columns = heads->heads * heads->dim,
               .add = add_heads,
-              .context = heads};
+              .context = heads,
+              .own = {0, heads->rows}};
   treadle_exchange *within = t->pass->ranks.within;
   float *sums = within ? treadle_exchange_room(within) : t->buffers.head_parts,
         total[TREADLE_ROPE_WIDTH_MOST];

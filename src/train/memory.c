@@ -40,19 +40,20 @@ static void find_widths(treadle_trainer *t) {
 static int64_t place_layer(const treadle_trainer *t, float *at, bool stream, bool parts,
                            treadle_train_activations *kept) {
   const int64_t unit = ALIGNMENT / (int64_t)sizeof(float), hidden = t->transformer->hidden;
+  const int64_t own = treadle_train_most_own_rows(t, t->stage_ranks);
   const int64_t qkv = parts ? t->width.qkv : 0;
-  const int64_t sizes[] = {stream ? hidden : 0,
-                           stream && parts ? hidden : 0,
-                           qkv,
-                           treadle_train_norms_heads(t) ? qkv : 0,
-                           parts ? t->width.found : 0,
-                           parts ? 2 * t->width.inner : 0};
+  const int64_t sizes[] = {stream ? own * hidden : 0,
+                           stream && parts ? own * hidden : 0,
+                           t->rows * qkv,
+                           treadle_train_norms_heads(t) ? t->rows * qkv : 0,
+                           parts ? t->rows * t->width.found : 0,
+                           parts ? t->rows * 2 * t->width.inner : 0};
   float **const places[] = {&kept->x,   &kept->middle_x, &kept->qkv,
                             &kept->raw, &kept->found,    &kept->gate_up};
   int64_t used = 0;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     *places[i] = at && sizes[i] ? at + used : NULL;
-    used += (t->rows * sizes[i] + unit - 1) / unit * unit;
+    used += (sizes[i] + unit - 1) / unit * unit;
   }
   return used;
 }

@@ -41,6 +41,7 @@ treadle_status treadle_train_find_chunks(treadle_trainer *t) {
   for (int32_t c = 0; c < r->chunk_count; c++) {
     if (!treadle_pass_has_chunk(t->pass, c)) continue;
     t->stage = c % t->pipeline.stages;
+    t->stage_ranks = __builtin_popcountll(r->chunks[c].ranks);
     t->chunks[t->chunk_count++] = (treadle_train_chunk){.number = c,
                                                         .first_layer = r->chunks[c].first_layer,
                                                         .end_layer = r->chunks[c].end_layer,
@@ -56,16 +57,16 @@ out:
 /* What ranks may not differ in: they would compute other bits, or wait for each other. */
 typedef struct settings {
   char kernels[32];
-  int64_t values[6];
+  int64_t values[7];
 } settings;
 
-static const char *const names[] = {"dtype",       "fast",          "most_rows",
-                                    "most_tokens", "micro batches", "recompute"};
+static const char *const names[] = {"dtype",         "fast",      "most_rows",        "most_tokens",
+                                    "micro batches", "recompute", "sequence_parallel"};
 
 static treadle_status compare_settings(treadle_trainer *t) {
   const treadle_pass_options *o = &t->pass->options;
-  settings mine = {
-      .values = {o->dtype, o->fast, t->rows, o->most_positions, t->pipeline.micro_batches, !t->keeps_all}};
+  settings mine = {.values = {o->dtype, o->fast, t->rows, o->most_positions, t->pipeline.micro_batches,
+                              !t->keeps_all, t->sequence_parallel}};
   treadle_group *group = t->ranks.group;
   treadle_status status;
   snprintf(mine.kernels, sizeof mine.kernels, "%s", treadle_pass_kernels(t->pass));

@@ -134,6 +134,7 @@ static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o,
   t->rows = o->most_rows ? o->most_rows : MOST_ROWS;
   t->blocks = t->rows + t->rows / BLOCK_TOKENS; /* each row may be a sequence of its own */
   t->keeps_all = !o->recompute;
+  t->sequence_parallel = o->sequence_parallel;
   pass = pass_options(t, o);
   TRY(treadle_pass_create(t->transformer, t->layout, &t->replica, rank, &pass, &t->pass));
   bool alone = t->replica.rank_count == 1 && pass.fast;

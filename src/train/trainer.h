@@ -10,6 +10,7 @@
  *   pipeline.c       in which order a rank takes micro batches through its layers
  *   gradients.c      rows in micro batches, forward and backward
  *   layer.c          a layer forward, and what is kept of it
+ *   sequence.c       rows of the residual stream, divided among tensor parallel ranks
  *   back_layer.c     the adjoints of the parts of a layer
  *   back_head.c      loss, head, embedding
  *   back_product.c   the two transposed products
@@ -44,8 +45,8 @@ typedef struct treadle_train_columns {
 
 /* What backward needs of a layer, of one micro batch. */
 typedef struct treadle_train_activations {
-  float *x;         /* [rows, hidden]: the residual stream before the layer */
-  float *middle_x;  /* [rows, hidden]: between its halves */
+  float *x;         /* [own rows, hidden]: the residual stream before the layer */
+  float *middle_x;  /* [own rows, hidden]: between its halves */
   float *qkv, *raw; /* [rows, qkv]; raw: before norms of heads and rotation, where there are such norms */
   float *found;     /* [rows, found] */
   float *gate_up;   /* [rows, 2 * inner] */
@@ -121,14 +122,16 @@ struct treadle_trainer {
   treadle_pipeline pipeline; /* micro_batches: of the largest step there is memory for */
   treadle_train_chunk chunks[TREADLE_TRAIN_CHUNKS];
   int32_t stage, chunk_count; /* of the pipeline; of this rank */
+  int32_t stage_ranks;        /* that share this rank's layers */
   int64_t rows;               /* of a micro batch, at most */
   int64_t blocks;             /* of keys and values, for that many rows */
   int64_t key_leaves,
       head_leaves; /* of inner dimensions: keys and values together with their queries; the vocabulary */
   int64_t kept_each, kept_count; /* values of a layer; micro batches */
   bool keeps_all;                /* layers are not computed again */
-  char *weights;                 /* windows */
-  char *window;                  /* of gradients */
+  bool sequence_parallel;
+  char *weights; /* windows */
+  char *window;  /* of gradients */
   void *work, *pass_work, *cache;
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
@@ -178,6 +181,23 @@ treadle_status treadle_train_agree(treadle_trainer *t, treadle_status status);
 /* In this rank's share of all gradients, without what other ranks have too: each part. */
 typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
+
+/* ---- sequence.c ---- */
+
+typedef struct treadle_row_span {
+  int64_t begin, end;
+} treadle_row_span;
+
+/* Of the residual stream of a micro batch of `rows` rows, those that this rank keeps; all, where rows are not divided. */
+treadle_row_span treadle_train_own_rows(const treadle_trainer *t, int64_t rows);
+bool treadle_train_divides_rows(const treadle_trainer *t);
+/* How many a rank keeps, at most, of `ranks` tensor parallel ones. */
+int64_t treadle_train_most_own_rows(const treadle_trainer *t, int64_t ranks);
+/* From own rows [own rows, hidden] to all of them, [rows, hidden]. */
+treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, int64_t rows, float *to,
+                                         const char *what);
+/* buffers.parts: from this rank's leaves of tokens to all, [leaves, columns]. */
+treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int64_t columns);
 
 /* ---- layer.c ---- */
 
@@ -234,12 +254,12 @@ void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const flo
 /* Of a norm over rows of hidden: dx of row which[i] (NULL: i) += what follows from row i of dy; and the norm's gradient. */
 typedef struct treadle_back_norm_rows {
   const treadle_weight *norm, *grad;
-  const float *x, *dy; /* x: of the same rows as dx */
+  const float *x, *dy;
   float *dx;
-  const int32_t *which;
+  const int32_t *which; /* NULL: x has this rank's own rows, dx all of them; else x has all */
   int64_t rows;
 } treadle_back_norm_rows;
-void treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows);
+treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows);
 /* Of heads: dy becomes the gradient of what was normed, in place. The norm's gradient is a sum over tokens for each head, and then over the
  * heads of all ranks, one after the other. */
 typedef struct treadle_back_heads {

@@ -1,0 +1,74 @@
+/* Sequence parallel: of the residual stream, whose rows the tensor parallel ranks would all have, each keeps its own, and goes backward
+ * through norms with these alone. Rows are divided between leaves of tokens, so sums over tokens do not see it. What multiplies matrices is
+ * brought together first. */
+#include "train/trainer.h"
+
+#include <string.h>
+
+static int64_t leaves_of(int64_t rows) { return (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; }
+
+static treadle_row_span rows_of(const treadle_trainer *t, int64_t rows, int member) {
+  int64_t count = t->pass->ranks.stage->count, leaves = leaves_of(rows);
+  treadle_row_span span = {leaves * member / count * TREADLE_TOKEN_LEAF,
+                           leaves * (member + 1) / count * TREADLE_TOKEN_LEAF};
+  if (span.begin > rows) span.begin = rows;
+  if (span.end > rows) span.end = rows;
+  return span;
+}
+
+bool treadle_train_divides_rows(const treadle_trainer *t) {
+  return t->sequence_parallel && t->pass->ranks.within;
+}
+
+treadle_row_span treadle_train_own_rows(const treadle_trainer *t, int64_t rows) {
+  if (!treadle_train_divides_rows(t)) return (treadle_row_span){0, rows};
+  return rows_of(t, rows, t->pass->ranks.stage->index);
+}
+
+int64_t treadle_train_most_own_rows(const treadle_trainer *t, int64_t ranks) {
+  return t->sequence_parallel ? (leaves_of(t->rows) + ranks - 1) / ranks * TREADLE_TOKEN_LEAF : t->rows;
+}
+
+treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, int64_t rows, float *to,
+                                         const char *what) {
+  treadle_exchange *within = t->pass->ranks.within;
+  const treadle_board_set *stage = t->pass->ranks.stage;
+  const treadle_row_span mine = treadle_train_own_rows(t, rows);
+  const int64_t hidden = t->transformer->hidden;
+  const treadle_exchange_part part = {.of = stage->count,
+                                      .first = stage->index,
+                                      .end = stage->index + 1,
+                                      .rows = mine.end - mine.begin,
+                                      .columns = hidden};
+  int64_t theirs;
+  treadle_status status;
+  memcpy(treadle_exchange_room(within), own, (size_t)((mine.end - mine.begin) * hidden) * sizeof *own);
+  TRY(treadle_parallel_slots(within, &part, what));
+  for (int m = 0; m < stage->count; m++) {
+    const float *from = treadle_parallel_slot(within, m, &theirs);
+    memcpy(to + rows_of(t, rows, m).begin * hidden, from, (size_t)(theirs * hidden) * sizeof *to);
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int64_t columns) {
+  treadle_exchange *within = t->pass->ranks.within;
+  const treadle_row_span mine = treadle_train_own_rows(t, rows);
+  const treadle_exchange_part part = {.of = leaves_of(rows),
+                                      .first = leaves_of(mine.begin),
+                                      .end = leaves_of(mine.end),
+                                      .rows = 1,
+                                      .columns = columns};
+  float *parts = t->buffers.parts;
+  int64_t one;
+  treadle_status status;
+  memcpy(treadle_exchange_room(within), parts + part.first * columns,
+         (size_t)((part.end - part.first) * columns) * sizeof *parts);
+  TRY(treadle_parallel_slots(within, &part, "gradients of norms"));
+  for (int64_t leaf = 0; leaf < part.of; leaf++)
+    memcpy(parts + leaf * columns, treadle_parallel_slot(within, leaf, &one),
+           (size_t)columns * sizeof *parts);
+out:
+  return status;
+}
