@@ -1,0 +1,213 @@
+/* Gradients of ranks that compute together have the bits of one rank, over threads: tensor parallel, pipeline stages, virtual ones, sequence
+ * parallel, layers kept or run again; fast mode shows that they could differ. Replicas add up in another order, and come as near as that
+ * lets them. Norm and loss are the same on all ranks. */
+/* ctest: label=threads timeout=300 */
+#include "test.h"
+
+#include "transport/group.h"
+#include "treadle_engine.h"
+
+#include <math.h>
+#include <pthread.h>
+
+enum { ROWS = 5, LONGEST = 150, RANKS_MOST = 16 };
+
+typedef struct batch {
+  treadle_train_row row[ROWS];
+  int32_t ids[ROWS][LONGEST];
+  uint8_t mask[ROWS][LONGEST];
+} batch;
+
+/* Some micro batches have more than one leaf of tokens, and one row is alone. */
+static void fill(batch *b, int64_t vocabulary) {
+  uint64_t seed = 5;
+  for (int r = 0; r < ROWS; r++) {
+    size_t count = r == 3 ? LONGEST : 20 + (size_t)(r * 19);
+    b->row[r] = (treadle_train_row){b->ids[r], b->mask[r], count};
+    for (size_t i = 0; i < count; i++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      b->ids[r][i] = (int32_t)((seed >> 33) % (uint64_t)vocabulary);
+      b->mask[r][i] = i > 0 && (seed >> 20) % 4 != 0;
+    }
+  }
+}
+
+typedef struct one_rank {
+  treadle_group *group; /* NULL: alone */
+  const char *model, *layout;
+  treadle_trainer_options options;
+  int64_t vocabulary;
+  int rank, ranks;
+  treadle_status status;
+  char message[512];
+  uint64_t digest;
+  double norm, nll;
+} one_rank;
+
+static treadle_status run(one_rank *r) {
+  treadle_model *model = NULL;
+  treadle_layout *layout = NULL;
+  treadle_trainer *trainer = NULL;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  batch *b = malloc(sizeof *b);
+  treadle_status status;
+  if (!b) return TREADLE_NO_MEMORY;
+  fill(b, r->vocabulary);
+  TRY(treadle_model_open(r->model, NULL, &model));
+  TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
+  TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
+  TRY(treadle_trainer_load(trainer));
+  for (int turn = 0; turn < 2; turn++) /* the second time as the first */
+    TRY(treadle_trainer_gradients(trainer, b->row, ROWS, 2, &loss));
+  r->nll = loss.nll;
+  TRY(treadle_trainer_norm(trainer, &r->norm));
+  TRY(treadle_trainer_digest(trainer, &r->digest));
+out:
+  snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");
+  treadle_trainer_destroy(trainer);
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  free(b);
+  return status;
+}
+
+static void *start(void *context) {
+  one_rank *r = context;
+  r->status = run(r);
+  return NULL;
+}
+
+/* rank 0 of so many, all of which fared alike. */
+static one_rank run_ranks(const one_rank *like, const char *layout, int ranks) {
+  treadle_group *groups[RANKS_MOST] = {NULL};
+  pthread_t threads[RANKS_MOST];
+  one_rank all[RANKS_MOST];
+  assert_ok(treadle_group_threads(ranks, 60, groups));
+  for (int i = 0; i < ranks; i++) {
+    all[i] = *like;
+    all[i].group = groups[i];
+    all[i].layout = layout;
+    all[i].rank = i;
+    all[i].ranks = ranks;
+    assert_int_equal(pthread_create(&threads[i], NULL, start, &all[i]), 0);
+  }
+  for (int i = 0; i < ranks; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < ranks; i++) treadle_group_close(groups[i]);
+  for (int i = 0; i < ranks; i++) {
+    if (all[i].status) fail_msg("%s, %s, rank %d: %s", like->model, layout, i, all[i].message);
+    assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll);
+  }
+  return all[0];
+}
+
+typedef struct cut {
+  const char *layout;
+  int ranks, tp;
+} cut;
+
+static const cut cuts[] = {
+    {"megatron:tp=1", 1, 1},       {"megatron:tp=2", 2, 2},
+    {"megatron:tp=4", 4, 4},       {"megatron:pp=2", 2, 1},
+    {"megatron:pp=4", 4, 1},       {"megatron:tp=2,pp=2", 4, 2},
+    {"megatron:pp=2,vpp=2", 2, 1}, {"megatron:tp=2,pp=2,vpp=2", 4, 2},
+    {"megatron:tp=4,pp=2", 8, 4},  {"megatron:tp=2,pp=4", 8, 2},
+};
+enum { CUTS = sizeof cuts / sizeof *cuts };
+
+typedef struct subject {
+  const char *model; /* of the sources, or beside them */
+  int64_t vocabulary;
+  int layers, kv_heads;
+} subject;
+
+static bool fits(const subject *s, const cut *c) {
+  int stages = c->ranks / c->tp * (strstr(c->layout, "vpp") ? 2 : 1);
+  return c->tp <= s->kv_heads && s->layers % stages == 0;
+}
+
+/* Each layout with one of the four ways to keep activations; with all of them where time does not matter. */
+static void check_subject(const subject *s, const char *dtype, const char *kernels, bool all_ways) {
+  char path[512], layout[128];
+  one_rank alone = {.model = path, .layout = layout, .ranks = 1, .vocabulary = s->vocabulary};
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, s->model);
+  if (access(path, R_OK) != 0) {
+    printf("%s is not there: skipped\n", s->model);
+    return;
+  }
+  alone.options = (treadle_trainer_options){
+      .struct_size = sizeof alone.options, .kernels = kernels, .threads = 1, .most_rows = 300};
+  snprintf(layout, sizeof layout, "hf:dtype=%s", dtype);
+  if (run(&alone)) fail_msg("%s: %s", s->model, alone.message);
+  for (int c = 0; c < CUTS; c++)
+    for (int way = 0; way < 4; way++) {
+      char text[128];
+      if (!fits(s, &cuts[c]) || (!all_ways && way != c % 4)) continue;
+      one_rank like = alone;
+      like.options.sequence_parallel = way & 1;
+      like.options.recompute = way & 2;
+      snprintf(text, sizeof text, "%s,dtype=%s", cuts[c].layout, dtype);
+      one_rank got = run_ranks(&like, text, cuts[c].ranks);
+      if (got.digest != alone.digest || got.norm != alone.norm || got.nll != alone.nll)
+        fail_msg("%s, %s%s%s: other bits", s->model, text, way & 1 ? ", sequence parallel" : "",
+                 way & 2 ? ", recompute" : "");
+    }
+}
+
+static const subject subjects[] = {
+    {"tests/golden/models/llama-gqa-llama3rope", 128, 4, 2},
+    {"tests/golden/models/qwen2-tied", 128, 4, 2},
+    {"../shared/data/golden/models/llama-tied-biases", 128, 4, 4},
+    {"../shared/data/golden/models/qwen3", 128, 4, 2},
+    {"../shared/data/verl-arithmetic-sequence/model", 16, 4, 4},
+    {"../shared/data/stories260K/hf", 128, 5, 4},
+};
+
+static void test_same_bits(void **state) {
+  (void)state;
+  bool all_ways = getenv("TREADLE_EXACT") != NULL;
+  for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+    if (i == 0 || all_ways) check_subject(&subjects[i], "fp32", "plain", all_ways);
+    if (i % 2 == 0 || all_ways) check_subject(&subjects[i], "fp32", "auto", all_ways);
+    if (i % 2 == 1 || all_ways) check_subject(&subjects[i], "bf16", "auto", all_ways);
+  }
+}
+
+static void test_replicas(void **state) {
+  (void)state;
+  static const cut replicas[] = {{"megatron:tp=1,dtype=fp32", 2, 1},
+                                 {"megatron:tp=2,dtype=fp32", 4, 2},
+                                 {"megatron:pp=2,dtype=fp32", 8, 1}};
+  char path[512];
+  one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128};
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[1].model);
+  alone.options =
+      (treadle_trainer_options){.struct_size = sizeof alone.options, .threads = 1, .most_rows = 300};
+  if (run(&alone)) fail_msg("%s", alone.message);
+  for (int i = 0; i < 3; i++) {
+    one_rank got = run_ranks(&alone, replicas[i].layout, replicas[i].ranks);
+    assert_true(fabs(got.norm - alone.norm) <= 1e-6 * alone.norm);
+    assert_true(fabs(got.nll - alone.nll) <= 1e-9 * alone.nll);
+    assert_true(run_ranks(&alone, replicas[i].layout, replicas[i].ranks).digest == got.digest);
+  }
+}
+
+/* The test above can fail. */
+static void test_fast_differs(void **state) {
+  (void)state;
+  char path[512];
+  one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128};
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[0].model);
+  alone.options = (treadle_trainer_options){
+      .struct_size = sizeof alone.options, .threads = 1, .most_rows = 300, .fast = true};
+  if (run(&alone)) fail_msg("%s", alone.message);
+  assert_true(run_ranks(&alone, "megatron:tp=2,dtype=fp32", 2).digest != alone.digest);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_replicas),
+      cmocka_unit_test(test_fast_differs),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
