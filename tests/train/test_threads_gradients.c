@@ -176,7 +176,7 @@ static void test_replicas(void **state) {
   (void)state;
   static const cut replicas[] = {{"megatron:tp=1,dtype=fp32", 2, 1},
                                  {"megatron:tp=2,dtype=fp32", 4, 2},
-                                 {"megatron:pp=2,dtype=fp32", 8, 1}};
+                                 {"megatron:pp=2,dtype=fp32", 6, 1}};
   char path[512];
   one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128};
   snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[1].model);
