@@ -1,5 +1,5 @@
-/* Records of TensorBoard's event files, byte by byte (tensorboard/compat/proto/event.proto and summary.proto; framing as in
- * tensorflow/core/lib/io/record_writer.h): the length as 8 bytes, its masked CRC-32C, an Event in protobuf's wire format, the masked CRC-32C of that. */
+/* Records of TensorBoard's event files, byte by byte: the messages Event and Summary of its event.proto and summary.proto, in the frames of
+ * TensorFlow's record writer. A frame is the length as 8 bytes, its masked CRC-32C, the message, the masked CRC-32C of that. */
 #ifndef TREADLE_TRAIN_EVENTS_H
 #define TREADLE_TRAIN_EVENTS_H
 
