@@ -95,3 +95,13 @@ uint32_t treadle_crc32(uint32_t crc, const void *bytes, size_t count) {
 #endif
   return count ? (uint32_t)crc32_z(crc, from, count) : crc;
 }
+
+uint32_t treadle_crc32c(uint32_t crc, const void *bytes, size_t count) {
+  const unsigned char *from = bytes;
+  crc = ~crc;
+  for (size_t i = 0; i < count; i++) {
+    crc ^= from[i];
+    for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+  }
+  return ~crc;
+}

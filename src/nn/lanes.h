@@ -8,7 +8,7 @@
  *   lanes_load_bf16, .._bf16_part      the same from bf16
  *   lanes_pin(x)                       x, which is then in a register: gcc would read it again for each use
  *   lanes_store, .._part, .._bf16, .._bf16_part   to memory; bf16 rounds to the nearest even, NaN stays NaN
- *   lanes_add, lanes_sub, lanes_mul, lanes_div    one rounding each
+ *   lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_sqrt    one rounding each
  *   lanes_fma(a, b, c)                 a * b + c with one rounding
  *   lanes_max(a, b)                    a > b ? a : b, so that of NaN it is b
  *   lanes_where_less(a, b, x, y)       a < b ? x : y

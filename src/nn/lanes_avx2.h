@@ -95,6 +95,8 @@ LANES_BOTH(lanes_div, _mm256_div_ps)
 LANES_BOTH(lanes_max, _mm256_max_ps)
 #undef LANES_BOTH
 
+LANES_PART lanes lanes_sqrt(lanes a) { return (lanes){_mm256_sqrt_ps(a.low), _mm256_sqrt_ps(a.high)}; }
+
 LANES_PART lanes lanes_fma(lanes a, lanes b, lanes c) {
   return (lanes){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }

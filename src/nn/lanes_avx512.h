@@ -71,6 +71,7 @@ LANES_PART lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
 LANES_PART lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
 LANES_PART lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
 LANES_PART lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
+LANES_PART lanes lanes_sqrt(lanes a) { return _mm512_sqrt_ps(a); }
 LANES_PART lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 LANES_PART lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); }
 

@@ -83,6 +83,11 @@ LANES_PART lanes lanes_div(lanes a, lanes b) {
   return a;
 }
 
+LANES_PART lanes lanes_sqrt(lanes a) {
+  LANES_EACH a.at[i] = sqrtf(a.at[i]);
+  return a;
+}
+
 /* fmaf is exact by the standard, so it is no matter who computes it. */
 LANES_PART lanes lanes_fma(lanes a, lanes b, lanes c) {
   LANES_EACH a.at[i] = fmaf(a.at[i], b.at[i], c.at[i]);

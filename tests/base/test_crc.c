@@ -27,7 +27,15 @@ static void equals_zlib(void **state) {
   assert_int_equal(treadle_crc32(0, bytes, BYTES), crc32_z(0, bytes, BYTES));
 }
 
+static void castagnoli(void **state) {
+  (void)state;
+  unsigned char bytes[32] = {0};
+  assert_int_equal(treadle_crc32c(0, "123456789", 9), 0xe3069283); /* RFC 3720, B.4, and the catalogues */
+  assert_int_equal(treadle_crc32c(0, bytes, 32), 0x8a9136aa);
+  assert_int_equal(treadle_crc32c(treadle_crc32c(0, bytes, 5), bytes + 5, 27), 0x8a9136aa);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_zlib)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_zlib), cmocka_unit_test(castagnoli)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
