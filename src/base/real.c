@@ -53,6 +53,10 @@ bool treadle_text_to_real(const char *text, double *value_p) {
 
 void treadle_text_of_real(char to[TREADLE_REAL_BYTES], double real) {
   int precision = 1;
+  if (fabs(real) < 1e15 && real == trunc(real)) {
+    treadle_real_print(to, 'f', 0, false, real);
+    return;
+  }
   do treadle_real_print(to, 'g', precision, false, real);
   while (treadle_real_parse(to) != real && ++precision <= 17);
 }

@@ -30,7 +30,8 @@ static void writes_the_fewest_digits(void **state) {
   static const struct {
     double value;
     const char *text;
-  } rows[] = {{0, "0"}, {1e-6, "1e-06"}, {0.1, "0.1"}, {0.95, "0.95"}, {1, "1"}, {-2.5, "-2.5"}};
+  } rows[] = {{0, "0"}, {1e-6, "1e-06"}, {0.1, "0.1"},   {0.95, "0.95"},
+              {1, "1"}, {-2.5, "-2.5"},  {1000, "1000"}, {-0.0, "-0"}};
   char text[TREADLE_REAL_BYTES];
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_text_of_real(text, rows[i].value);
