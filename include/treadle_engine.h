@@ -1,6 +1,7 @@
 /* treadle for authors of engines.
  *
- *   treadle_trainer_*   the built-in training engine: loss and gradients of rows of tokens
+ *   treadle_trainer_*        the built-in training engine: loss and gradients of rows of tokens
+ *   treadle_train_config_*   the configuration of training: docs/training.md
  *
  * Conventions are those of treadle.h. */
 #ifndef TREADLE_ENGINE_H
@@ -89,6 +90,25 @@ const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *trainer
 float *treadle_trainer_grad_window(const treadle_trainer *trainer, size_t *bytes_p);
 /* Bytes that the trainer holds: weights, gradients and activations. Else 0. */
 size_t treadle_trainer_bytes(const treadle_trainer *trainer);
+
+/* ---- The configuration of training --------------------------------------------------------------- */
+
+typedef struct treadle_train_config treadle_train_config;
+
+/* Reads YAML with the keys of docs/training.md. Each of `count` overrides is section.key=value, and goes before the file; NULL if there are
+ * none. Refused, with file, line and key: what is no key (with the nearest), a value of another type or out of range, a key that is given
+ * twice, keys that exclude each other. Which keys a run needs is not checked. On failure *config_p is NULL. */
+treadle_status treadle_train_config_read(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_config **config_p);
+void treadle_train_config_destroy(treadle_train_config *config);
+/* [*count_p] lines for a person, until the configuration is destroyed: keys of other programs that do nothing here, and the like. Else
+ * NULL and 0. */
+const char *const *treadle_train_config_warnings(const treadle_train_config *config, size_t *count_p);
+/* YAML with the value of every key, and as a comment where it comes from. Read again, it is the same configuration. The caller frees
+ * *text_p with free(); on failure it is NULL. */
+treadle_status treadle_train_config_text(const treadle_train_config *config, char **text_p);
+/* The table of keys: lines in columns, or one JSON object. As above. */
+treadle_status treadle_train_config_help(bool json, char **text_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

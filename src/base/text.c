@@ -97,6 +97,19 @@ int treadle_text_distance(const char *a, const char *b) {
   return row[b_length];
 }
 
+const char *treadle_nearest_name(const char *name, const char *const *names) {
+  const char *nearest = NULL;
+  int least = (int)strlen(name) < 6 ? 3 : 4; /* further away is no typing error */
+  for (; *names; names++) {
+    int distance = treadle_text_distance(name, *names);
+    if (distance < least) {
+      least = distance;
+      nearest = *names;
+    }
+  }
+  return nearest;
+}
+
 static bool make_room(treadle_builder *builder, size_t more) {
   size_t needed = builder->length + more + 1;
   if (needed <= builder->capacity) return true;

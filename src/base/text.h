@@ -23,6 +23,8 @@ bool treadle_text_starts(const char *text, const char *prefix);
 /* How many single-character edits (insert, delete, replace) turn one text into the other: for "did you
  * mean". */
 int treadle_text_distance(const char *a, const char *b);
+/* Of `names` (ended by NULL), the nearest to `name`, or NULL when none is near. */
+const char *treadle_nearest_name(const char *name, const char *const *names);
 
 /* A growing text. A zeroed struct is an empty one. `text` is NULL or ends with 0. After memory ran out
  * `failed` is set, further calls do nothing, and the caller checks once at the end. */

@@ -9,6 +9,7 @@
 #define TREADLE_CLI_CLI_H
 
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -142,9 +143,6 @@ const char *treadle_pair_rank_map(const treadle_layout *from, const treadle_layo
 
 /* The help of a subcommand. */
 void treadle_options_print_help(const treadle_command *command, FILE *file);
-
-/* Of `names` (ended by NULL), the nearest to `name`, or NULL when none is near. */
-const char *treadle_nearest_name(const char *name, const char *const *names);
 
 /* That of refused input for TREADLE_REFUSED, of a failure for what else is not TREADLE_OK. */
 int treadle_exit_status(treadle_status status);

@@ -133,19 +133,6 @@ static const option_row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-const char *treadle_nearest_name(const char *name, const char *const *names) {
-  const char *nearest = NULL;
-  int least = (int)strlen(name) < 6 ? 3 : 4; /* further away is no typing error */
-  for (; *names; names++) {
-    int distance = treadle_text_distance(name, *names);
-    if (distance < least) {
-      least = distance;
-      nearest = *names;
-    }
-  }
-  return nearest;
-}
-
 /* The option called `name` of a command; NULL when there is none. */
 static const option_row *find_row(const treadle_command *command, const char *name) {
   for (int i = 0; i < ROWS; i++)

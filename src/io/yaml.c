@@ -105,6 +105,7 @@ static treadle_status read_items(yaml_reader *reader, yaml_event_type_t end, int
                                  treadle_yaml *node) {
   TREADLE_ARRAY(treadle_yaml *) items = {0};
   TREADLE_ARRAY(const char *) keys = {0};
+  TREADLE_ARRAY(int) lines = {0};
   treadle_hash_map seen = {0};
   yaml_event_t event = {0};
   treadle_status status;
@@ -116,6 +117,7 @@ static treadle_status read_items(yaml_reader *reader, yaml_event_type_t end, int
       const char *key = NULL;
       TRY(read_key(reader, &event, &seen, &key));
       TRY(treadle_array_push(&keys, key));
+      TRY(treadle_array_push(&lines, line_of(&event)));
       yaml_event_delete(&event);
       TRY(next(reader, &event));
     }
@@ -126,16 +128,19 @@ static treadle_status read_items(yaml_reader *reader, yaml_event_type_t end, int
   node->count = items.count;
   node->items = treadle_arena_alloc_array(reader->arena, items.count, sizeof *node->items);
   node->keys = treadle_arena_alloc_array(reader->arena, keys.count, sizeof *node->keys);
-  if (!node->items || !node->keys) {
+  node->key_lines = treadle_arena_alloc_array(reader->arena, lines.count, sizeof *node->key_lines);
+  if (!node->items || !node->keys || !node->key_lines) {
     status = no_memory(reader);
     goto out;
   }
   if (items.count) memcpy(node->items, items.items, items.count * sizeof *items.items);
   if (keys.count) memcpy(node->keys, keys.items, keys.count * sizeof *keys.items);
+  if (lines.count) memcpy(node->key_lines, lines.items, lines.count * sizeof *lines.items);
 out:
   yaml_event_delete(&event);
   treadle_hash_map_release(&seen);
   treadle_array_release(&keys);
+  treadle_array_release(&lines);
   treadle_array_release(&items);
   return status;
 }

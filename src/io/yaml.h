@@ -21,6 +21,7 @@ typedef struct treadle_yaml {
   size_t count;                /* list, map */
   struct treadle_yaml **items; /* list: items; map: values */
   const char **keys;           /* map, in file order */
+  int *key_lines;              /* map: where each key stands; NULL when not read */
   const char *note; /* what is written above it as a comment, if lines are its own; NULL when read */
 } treadle_yaml;
 
@@ -35,5 +36,7 @@ const char *treadle_yaml_text(const treadle_yaml *node, const char *key, const c
 
 /* Adds a tree as text that is read as the same tree (yaml_write.c). */
 void treadle_yaml_write(treadle_builder *text, const treadle_yaml *root);
+/* The same of one text: in quotes where it must be. */
+void treadle_yaml_write_scalar(treadle_builder *text, const char *value);
 
 #endif

@@ -47,7 +47,7 @@ static void write_quoted(treadle_builder *to, const char *text) {
   treadle_builder_add(to, "\"");
 }
 
-static void write_scalar(treadle_builder *to, const char *text) {
+void treadle_yaml_write_scalar(treadle_builder *to, const char *text) {
   if (is_bare(text))
     treadle_builder_add(to, "%s", text);
   else
@@ -74,7 +74,7 @@ static void begin_line(yaml_writer *w, size_t indent) {
 
 static void write_flow(yaml_writer *w, const treadle_yaml *node) {
   if (node->type == TREADLE_YAML_SCALAR) {
-    write_scalar(w->text, node->text);
+    treadle_yaml_write_scalar(w->text, node->text);
     return;
   }
   bool map = node->type == TREADLE_YAML_MAP;
@@ -87,7 +87,7 @@ static void write_flow(yaml_writer *w, const treadle_yaml *node) {
       begin_line(w, indent);
     else if (i)
       treadle_builder_add(w->text, " ");
-    if (map) write_scalar(w->text, node->keys[i]);
+    if (map) treadle_yaml_write_scalar(w->text, node->keys[i]);
     if (map) treadle_builder_add(w->text, ": ");
     write_flow(w, node->items[i]);
   }
@@ -154,7 +154,7 @@ static void write_map(yaml_writer *w, const treadle_yaml *map, size_t indent, bo
       w->line = w->text->length;
       treadle_builder_add(w->text, "%*s", (int)indent, "");
     }
-    write_scalar(w->text, map->keys[i]);
+    treadle_yaml_write_scalar(w->text, map->keys[i]);
     bool list = value->type == TREADLE_YAML_LIST,
          wide = indent + strlen(map->keys[i]) + 2 + width_of(value) > WIDEST;
     bool lines = value->type != TREADLE_YAML_SCALAR && value->count > 0 &&

@@ -119,7 +119,7 @@ static void drop_zeros(char *text) {
 }
 
 /* Without a type: repr's digits; with a precision as g, but it shows that it is a float, and goes to the exponent one digit earlier. */
-static treadle_status own_digits(machine *m, const field *f, double real, char text[JINJA_FLOAT_BYTES]) {
+static treadle_status own_digits(machine *m, const field *f, double real, char text[TREADLE_REAL_BYTES]) {
   writer w = {0};
   int precision = f->precision > 0 ? (int)f->precision : 1;
   if (f->precision < 0) {
@@ -130,23 +130,23 @@ static treadle_status own_digits(machine *m, const field *f, double real, char t
     if (mark) memmove(mark + 1, mark, strlen(mark) + 1), *mark = '.';
     return TREADLE_OK;
   }
-  treadle_jinja_print_float(text, 'e', precision - 1, f->alternate, real);
+  treadle_real_print(text, 'e', precision - 1, f->alternate, real);
   if (atoi(strchr(text, 'e') + 1) == precision - 1) {
     if (real == 0) strcpy(text, f->alternate ? "0." : "0");
     if (real == 0) strcat(text, f->alternate ? "" : ".0");
     if (!f->alternate && real != 0) drop_zeros(text);
     return TREADLE_OK;
   }
-  treadle_jinja_print_float(text, 'g', precision, f->alternate, real);
+  treadle_real_print(text, 'g', precision, f->alternate, real);
   if (!strpbrk(text, ".e")) strcat(text, ".0");
   return TREADLE_OK;
 }
 
 static treadle_status format_float(machine *m, writer *w, const field *f, double real) {
-  char text[JINJA_FLOAT_BYTES], digits[JINJA_FLOAT_BYTES];
+  char text[TREADLE_REAL_BYTES], digits[TREADLE_REAL_BYTES];
   bool percent = f->type == '%', negative = signbit(real) && !isnan(real),
        upper = isupper((unsigned char)f->type);
-  if (f->precision > JINJA_MAX_PRECISION) REFUSE("a precision is at most %d", JINJA_MAX_PRECISION);
+  if (f->precision > TREADLE_MAX_PRECISION) REFUSE("a precision is at most %d", TREADLE_MAX_PRECISION);
   if (percent) real *= 100;
   int precision = f->precision >= 0 ? (int)f->precision : 6;
   real = fabs(real);
@@ -155,11 +155,7 @@ static treadle_status format_float(machine *m, writer *w, const field *f, double
   else if (!f->type)
     PASS(own_digits(m, f, real, text));
   else
-    treadle_jinja_print_float(text,
-                              percent          ? 'f'
-                              : f->type == 'n' ? 'g'
-                                               : f->type,
-                              precision, f->alternate, real);
+    treadle_real_print(text, percent ? 'f' : f->type == 'n' ? 'g' : f->type, precision, f->alternate, real);
   if (f->no_minus_zero && negative && strspn(text, "0.") == strlen(text)) negative = false;
   if (percent) strcat(text, "%");
   size_t whole = strspn(text, "0123456789");

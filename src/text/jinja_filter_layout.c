@@ -87,7 +87,7 @@ static treadle_status file_size(machine *m, call *c, value *result_p) {
   static const char *const binary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"};
   const char *const *units = treadle_jinja_flag(c->bound[0], false) ? binary : decimal;
   double base = units == binary ? 1024 : 1000, bytes = 0, unit;
-  char number[JINJA_FLOAT_BYTES], text[JINJA_FLOAT_BYTES + 16];
+  char number[TREADLE_REAL_BYTES], text[TREADLE_REAL_BYTES + 16];
   bool read = treadle_jinja_is_number(c->self);
   if (read)
     PASS(treadle_jinja_to_double(c->self, &bytes));
@@ -97,11 +97,11 @@ static treadle_status file_size(machine *m, call *c, value *result_p) {
   if (bytes == 1) return treadle_jinja_plain(m, "1 Byte", result_p);
   int which = 0;
   if (bytes < base) {
-    treadle_jinja_print_float(number, 'f', 0, false, (double)(int64_t)bytes);
+    treadle_real_print(number, 'f', 0, false, (double)(int64_t)bytes);
     snprintf(text, sizeof text, "%s Bytes", number);
   } else {
     for (unit = base * base; which < 7 && bytes >= unit; which++) unit *= base;
-    treadle_jinja_print_float(number, 'f', 1, false, base * bytes / unit);
+    treadle_real_print(number, 'f', 1, false, base * bytes / unit);
     snprintf(text, sizeof text, "%s %s", number, units[which]);
   }
   return treadle_jinja_copy(m, text, strlen(text), result_p);

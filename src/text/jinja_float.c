@@ -1,9 +1,7 @@
-/* Floats and whole numbers as text. C's printf and strtod are exact in glibc, and their point is that of the locale, which is put
- * right here. */
+/* Floats and whole numbers as text. */
 #include "text/jinja_number.h"
 #include "text/jinja_text.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,39 +10,19 @@
 typedef treadle_jinja_value value;
 typedef treadle_jinja_machine machine;
 
-void treadle_jinja_print_float(char to[JINJA_FLOAT_BYTES], char type, int precision, bool alternate,
-                               double real) {
-  char format[] = {
-      '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type, alternate ? type : 0, 0};
-  snprintf(to, JINJA_FLOAT_BYTES, format, precision, real);
-  const char *point = localeconv()->decimal_point;
-  char *found = strcmp(point, ".") == 0 ? NULL : strstr(to, point);
-  if (!found) return;
-  *found = '.';
-  memmove(found + 1, found + strlen(point), strlen(found + strlen(point)) + 1);
-}
-
-double treadle_jinja_parse_float(const char *text) {
-  const char *point = localeconv()->decimal_point, *dot = strchr(text, '.');
-  if (!dot || strcmp(point, ".") == 0) return strtod(text, NULL);
-  char copy[9000];
-  snprintf(copy, sizeof copy, "%.*s%s%s", (int)(dot - text), text, point, dot + 1);
-  return strtod(copy, NULL);
-}
-
 treadle_status treadle_jinja_write_float(machine *m, treadle_jinja_writer *w, double real) {
-  char text[JINJA_FLOAT_BYTES];
+  char text[TREADLE_REAL_BYTES];
   if (isnan(real)) return treadle_jinja_write_plain(m, w, "nan");
   if (isinf(real)) return treadle_jinja_write_plain(m, w, real < 0 ? "-inf" : "inf");
   int precision = 0;
-  do treadle_jinja_print_float(text, 'e', precision, false, real);
-  while (treadle_jinja_parse_float(text) != real && ++precision < 17);
+  do treadle_real_print(text, 'e', precision, false, real);
+  while (treadle_real_parse(text) != real && ++precision < 17);
   int exponent = atoi(strchr(text, 'e') + 1);
   if (exponent < -4 || exponent >= 16) { /* 1e+16, 1.5e-07: printf's form is Python's */
     return treadle_jinja_write_plain(m, w, text);
   }
   int decimals = precision - exponent > 0 ? precision - exponent : 0;
-  treadle_jinja_print_float(text, 'f', decimals, false, real);
+  treadle_real_print(text, 'f', decimals, false, real);
   PASS(treadle_jinja_write_plain(m, w, text));
   return decimals ? TREADLE_OK : treadle_jinja_write_plain(m, w, ".0");
 }
@@ -174,7 +152,7 @@ treadle_status treadle_jinja_read_float(machine *m, const treadle_jinja_text *te
     }
     if (*at) return TREADLE_OK;
     *to = 0;
-    *real_p = treadle_jinja_parse_float(digits);
+    *real_p = treadle_real_parse(digits);
   }
   if (negative) *real_p = -*real_p;
   *read_p = true;

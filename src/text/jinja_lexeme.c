@@ -144,7 +144,7 @@ static treadle_status read_number(lexer *l, lexeme *t) {
     PASS(plain_digits(l, l->at, end, &text, &length));
     t->sign = JINJA_REAL;
     if (length >= 8000) return treadle_jinja_lexer_fail(l, "a number has more than 8,000 digits");
-    t->value = treadle_jinja_float(treadle_jinja_parse_float(text));
+    t->value = treadle_jinja_float(treadle_real_parse(text));
     treadle_jinja_lexer_take(l, end);
     return TREADLE_OK;
   }

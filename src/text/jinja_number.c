@@ -197,7 +197,7 @@ static treadle_status round_large(machine *m, double real, int64_t digits, value
 
 /* A float is rounded to decimal digits exactly, halves to even, as its value lies: printf does that. */
 static treadle_status round_float(machine *m, double real, int64_t digits, value *result_p) {
-  char text[JINJA_FLOAT_BYTES];
+  char text[TREADLE_REAL_BYTES];
   *result_p = treadle_jinja_float(real);
   if (isnan(real) || isinf(real) || digits > 350) return TREADLE_OK;
   if (digits < -308)
@@ -205,8 +205,8 @@ static treadle_status round_float(machine *m, double real, int64_t digits, value
   else if (digits < 0)
     return round_large(m, real, digits, result_p);
   else {
-    treadle_jinja_print_float(text, 'f', (int)digits, false, real);
-    *result_p = treadle_jinja_float(treadle_jinja_parse_float(text));
+    treadle_real_print(text, 'f', (int)digits, false, real);
+    *result_p = treadle_jinja_float(treadle_real_parse(text));
   }
   return TREADLE_OK;
 }

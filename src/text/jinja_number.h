@@ -2,6 +2,7 @@
 #ifndef TREADLE_TEXT_JINJA_NUMBER_H
 #define TREADLE_TEXT_JINJA_NUMBER_H
 
+#include "base/real.h"
 #include "text/jinja_machine.h"
 
 /* + - * / and, of two characters: // is '|', ** is '^'; % as it is. Both are numbers. */
@@ -43,12 +44,6 @@ treadle_status treadle_jinja_write_whole(treadle_jinja_machine *machine, treadle
 /* repr(real): the shortest digits that give the same number. */
 treadle_status treadle_jinja_write_float(treadle_jinja_machine *machine, treadle_jinja_writer *writer,
                                          double real);
-/* printf's e, f or g with a precision, whatever the locale says of points. `alternate` is printf's #. */
-enum { JINJA_MAX_PRECISION = 400, JINJA_FLOAT_BYTES = 800 };
-void treadle_jinja_print_float(char to[JINJA_FLOAT_BYTES], char type, int precision, bool alternate,
-                               double real);
-double treadle_jinja_parse_float(const char *text); /* as strtod, with a point */
-
 /* round(value, digits), Python's. */
 treadle_status treadle_jinja_round(treadle_jinja_machine *machine, treadle_jinja_value value,
                                    int64_t digits, treadle_jinja_value *result_p);

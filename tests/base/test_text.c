@@ -105,6 +105,15 @@ static void distances(void **state) {
   assert_false(treadle_text_starts("mega", "megatron"));
 }
 
+static void nearest_names(void **state) {
+  (void)state;
+  const char *const names[] = {"lr", "min_lr", "lr_decay_style", "save", NULL}, *const none[] = {NULL};
+  assert_string_equal(treadle_nearest_name("lr_decay_stile", names), "lr_decay_style");
+  assert_string_equal(treadle_nearest_name("minlr", names), "min_lr");
+  assert_null(treadle_nearest_name("something else", names));
+  assert_null(treadle_nearest_name("lr", none));
+}
+
 static void builder_builds(void **state) {
   (void)state;
   treadle_builder builder = {0};
@@ -159,9 +168,13 @@ static void clocks_run(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(numbers),   cmocka_unit_test(sizes),          cmocka_unit_test(sizes_as_text),
-      cmocka_unit_test(distances), cmocka_unit_test(builder_builds), cmocka_unit_test(builder_takes_bytes),
-      cmocka_unit_test(clocks_run)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),
+                                     cmocka_unit_test(sizes),
+                                     cmocka_unit_test(sizes_as_text),
+                                     cmocka_unit_test(distances),
+                                     cmocka_unit_test(nearest_names),
+                                     cmocka_unit_test(builder_builds),
+                                     cmocka_unit_test(builder_takes_bytes),
+                                     cmocka_unit_test(clocks_run)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,169 @@
+/* The configuration of training: YAML with the names that MindSpeed-RL gives to things, verl's where it has none, and treadle's own.
+ *
+ * One table says which keys there are (config_keys.c). A key of a file is one of them; or one of others that are known and do nothing
+ * here (config_known.c), all of them named in one warning; or refused. What was given on the command line goes before the file, the
+ * file before defaults. `null` is not given. Rules that several keys make together are in config_rules.c.
+ *
+ *   TRY(treadle_train_config_read(path, overrides, count, &config));
+ *   TRY(treadle_train_config_need(config, false));
+ *   const treadle_train_settings *s = treadle_train_config_settings(config); */
+#ifndef TREADLE_TRAIN_CONFIG_H
+#define TREADLE_TRAIN_CONFIG_H
+
+#include "treadle_engine.h"
+
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/text.h"
+
+#include <stdint.h>
+
+/* In the order of the words in config_keys.c. */
+enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
+enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
+enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
+
+/* Values by name; the table has their meaning. Texts that are not given are NULL; sizes and steps that are not given and have no
+ * default are 0. */
+typedef struct treadle_train_settings {
+  const char *tokenizer_name_or_path, *data_path, *val_path;
+  int64_t train_iters, global_batch_size, seq_length, save_interval, test_interval, seed;
+  bool bf16, sequence_parallel, use_distributed_optimizer;
+  int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
+  int64_t max_ckpt_to_keep;
+  const char *model, *save;
+  int32_t strategy;                               /* TREADLE_STRATEGY_.. */
+  int64_t micro_batch_size, max_tokens_per_micro; /* one of the two is 0 */
+  int64_t tensor_model_parallel_size, pipeline_model_parallel_size;
+  int64_t num_layers_per_virtual_pipeline_stage; /* 0: no virtual stages */
+  int64_t fsdp_size;                             /* below 1: all ranks */
+  bool offload_policy, exact;
+  double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
+  int32_t lr_decay_style; /* TREADLE_DECAY_.. */
+  const char *layout;     /* NULL: it follows from the sizes */
+} treadle_train_settings;
+
+/* ---- The table ------------------------------------------------------------------------------------ */
+
+typedef enum treadle_train_key_type {
+  TREADLE_KEY_BOOL,    /* bool */
+  TREADLE_KEY_INTEGER, /* int64_t, `least` to `most` */
+  TREADLE_KEY_REAL,    /* double, the same */
+  TREADLE_KEY_TEXT,    /* const char * */
+  TREADLE_KEY_CHOICE   /* int32_t, the place in `words` */
+} treadle_train_key_type;
+
+enum { TREADLE_NEED_NOT, TREADLE_NEED_TO_PLAN, TREADLE_NEED_TO_RUN };
+
+typedef struct treadle_train_key {
+  const char *section, *key;
+  treadle_train_key_type type;
+  const char *otherwise;    /* the value of a key that is not given, as text; NULL: none */
+  const char *unit;         /* "" where there is none */
+  const char *whose, *help; /* whose name it is */
+  size_t at;                /* in treadle_train_settings */
+  double least, most;
+  bool below;           /* `most` itself is too much */
+  const char *words[4]; /* of a CHOICE */
+  int need;             /* TREADLE_NEED_.. */
+  bool alone;           /* does not stand in the other section of MindSpeed-RL, too */
+  const char *also[2];  /* other names: whole paths of verl's */
+} treadle_train_key;
+
+enum { TREADLE_TRAIN_KEYS = 35, TREADLE_KEY_TEXT_BYTES = 128 };
+extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
+
+/* The key at `at` of the settings, by its place in the table. */
+int treadle_train_key_at(size_t at);
+#define TREADLE_KEY_OF(member) treadle_train_key_at(offsetof(treadle_train_settings, member))
+
+/* The names of a path as the table has them: - is _, as MindSpeed-RL reads it. -1: no such key. */
+int treadle_train_key_find(const char *path);
+/* Is it a path under which keys stand? */
+bool treadle_train_key_is_section(const char *path);
+/* "bool", "integer", .. */
+const char *treadle_train_key_type_text(const treadle_train_key *key);
+/* Which values it takes: "0 to 1", "none|full"; "" for texts. */
+void treadle_train_key_allowed(char to[TREADLE_KEY_TEXT_BYTES], const treadle_train_key *key);
+/* Reads a value; `where` begins the refusal: file, line and key. NULL: the key's own value. Texts stay the caller's. */
+treadle_status treadle_train_key_read(const treadle_train_key *key, const char *where, const char *text,
+                                      treadle_train_settings *settings);
+/* Its value as YAML: what is read again as the same. */
+void treadle_train_key_write(treadle_builder *text, const treadle_train_key *key,
+                             const treadle_train_settings *settings);
+
+/* ---- Names that are known and do nothing here ------------------------------------------------------- */
+
+typedef enum treadle_train_name_type {
+  TREADLE_KNOWN_NOT,
+  TREADLE_KNOWN_IGNORED,
+  TREADLE_KNOWN_ONLY /* with one value, which is what treadle does anyway */
+} treadle_train_name_type;
+
+/* Of a path as treadle_train_key_find() has it. *only_p: the value of TREADLE_KNOWN_ONLY; NULL: it may not be given. */
+treadle_train_name_type treadle_train_known_key(const char *path, const char **only_p);
+/* Of the first part of a path: is all in this section ignored that is no key? */
+bool treadle_train_known_section(const char *name);
+/* The nearest name of a key, and of a section; NULL when none is near. */
+const char *treadle_train_key_nearest(const char *name);
+const char *treadle_train_section_nearest(const char *name);
+
+/* ---- What was read --------------------------------------------------------------------------------- */
+
+typedef enum treadle_train_source_type {
+  TREADLE_FROM_DEFAULT,
+  TREADLE_FROM_FILE,
+  TREADLE_FROM_OVERRIDE,
+  TREADLE_FROM_RULE
+} treadle_train_source_type;
+
+/* Where the value of a key comes from. */
+typedef struct treadle_train_source {
+  treadle_train_source_type from;
+  int line;         /* of the file */
+  const char *name; /* as it was given: a path */
+  const char *text; /* its value as it was given */
+  const char *why;  /* of a RULE */
+} treadle_train_source;
+
+struct treadle_train_config {
+  treadle_arena arena;
+  const char *file; /* how messages call it */
+  treadle_train_settings settings;
+  treadle_train_source sources[TREADLE_TRAIN_KEYS];
+  TREADLE_ARRAY(const char *) warnings;
+};
+
+/* As treadle_train_config_read() of a text. */
+treadle_status treadle_train_config_parse(const char *file, const char *text, size_t bytes,
+                                          const char *const *overrides, size_t count,
+                                          treadle_train_config **config_p);
+const treadle_train_settings *treadle_train_config_settings(const treadle_train_config *config);
+bool treadle_train_config_is_given(const treadle_train_config *config, int key);
+/* "actor_config.lr (line 9)", for the middle of a message. */
+const char *treadle_train_config_place(const treadle_train_config *config, int key);
+/* `text` is of the arena; NULL: memory was out. */
+treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text);
+/* Checks what keys say together, and settles those that follow from others. */
+treadle_status treadle_train_config_settle(treadle_train_config *config);
+
+/* Refuses where keys are not given that a run needs (plan: that its plan needs), with the names of all. */
+treadle_status treadle_train_config_need(const treadle_train_config *config, bool plan);
+
+/* ---- The layout (config_layout.c) -------------------------------------------------------------------- */
+
+typedef enum treadle_train_part {
+  TREADLE_PART_PARAMS, /* in bf16 or fp32 */
+  TREADLE_PART_MASTERS /* in fp32: optimizer state; Megatron's distributed optimizer has a layout of its own */
+} treadle_train_part;
+
+/* The text of the layout on `ranks` ranks of a model with `layers` decoder layers. Refused: ranks and layers that the sizes do not
+ * divide. */
+treadle_status treadle_train_config_layout(const treadle_train_config *config, treadle_train_part part,
+                                           int64_t layers, int64_t ranks, char *text, size_t room);
+/* Micro batches of a step in each of `dp` parts; 0: they follow from max_tokens_per_micro. Refused: a global batch that does not divide;
+ * with virtual stages, micro batches that pp does not divide. */
+treadle_status treadle_train_config_micro_batches(const treadle_train_config *config, int64_t dp,
+                                                  int64_t pp, int64_t *count_p);
+
+#endif

@@ -1,0 +1,261 @@
+/* Names of other keys. What MindSpeed-RL 2.3 has in its two sections for Megatron, and does nothing here: mostly switches of its kernels,
+ * and sizes of the model, which come from the model's own config.json. Some may only say what treadle does anyway. */
+#include "train/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const ignored[] = {
+    "accumulate_allreduce_grads_in_fp32",
+    "add_qkv_bias",
+    "ai_framework",
+    "algorithm",
+    "attention_bias",
+    "attention_mask_type",
+    "attention_softmax_in_fp32",
+    "beta_fast",
+    "beta_slow",
+    "coc_fused_kernel",
+    "coc_mode",
+    "coc_parallel_num",
+    "context_parallel_algo",
+    "dataloader_type",
+    "dataset_additional_keys",
+    "ddp_bucket_size",
+    "disable_bias_linear",
+    "distributed_backend",
+    "do_sample",
+    "dpo_loss_type",
+    "enable_high_availability",
+    "eval_interval",
+    "eval_iters",
+    "ffn_hidden_size",
+    "finetune",
+    "first_k_dense_replace",
+    "full_shuffle_instruction_dataset",
+    "gemm_gradient_accumulation_fusion",
+    "group_query_attention",
+    "hidden_size",
+    "high_freq_factor",
+    "init_method_std",
+    "initial_loss_scale",
+    "is_instruction_dataset",
+    "is_pairwise_dataset",
+    "kv_channels",
+    "kv_lora_rank",
+    "load",
+    "load_checkpoint_loosely",
+    "log_interval",
+    "log_throughput",
+    "lora_alpha",
+    "lora_ckpt_filter",
+    "lora_fusion",
+    "lora_r",
+    "low_freq_factor",
+    "make_vocab_size_divisible_by",
+    "max_position_embeddings",
+    "mm_model",
+    "moe_alltoall_overlap_comm",
+    "moe_aux_loss_coeff",
+    "moe_ffn_hidden_size",
+    "moe_grouped_gemm",
+    "moe_intermediate_size",
+    "moe_layer_freq",
+    "moe_permutation_async_comm",
+    "moe_router_enable_expert_bias",
+    "moe_router_group_topk",
+    "moe_router_load_balancing_type",
+    "moe_router_num_groups",
+    "moe_router_score_function",
+    "moe_router_topk",
+    "moe_router_topk_scaling_factor",
+    "moe_token_dispatcher_type",
+    "multi_head_latent_attention",
+    "multi_latent_attention",
+    "n_group",
+    "n_shared_experts",
+    "no_bias_dropout_fusion",
+    "no_check_for_nan_in_loss_and_grad",
+    "no_gradient_accumulation_fusion",
+    "no_load_optim",
+    "no_load_rng",
+    "no_masked_softmax_fusion",
+    "no_pad_to_seq_lengths",
+    "no_save_optim",
+    "no_save_rng",
+    "no_shared_storage",
+    "no_shuffle",
+    "norm_epsilon",
+    "norm_topk_prob",
+    "normalization",
+    "npu_deterministic",
+    "num_attention_heads",
+    "num_experts",
+    "num_layers",
+    "num_query_groups",
+    "num_workers",
+    "original_max_position_embeddings",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "pad_to_multiple_of",
+    "padded_vocab_size",
+    "position_embedding_type",
+    "pretrained_checkpoint",
+    "prompt_type",
+    "prompt_type_path",
+    "q_lora_rank",
+    "qk_head_dim",
+    "qk_layernorm",
+    "qk_nope_head_dim",
+    "qk_pos_emb_head_dim",
+    "qk_rope_head_dim",
+    "recompute_activation_function",
+    "recompute_method",
+    "recompute_num_layers",
+    "ref_model",
+    "refer_model_iter",
+    "reset_attention_mask",
+    "reset_position_ids",
+    "reuse_fp32_param",
+    "rope_scaling_beta_fast",
+    "rope_scaling_beta_slow",
+    "rope_scaling_factor",
+    "rope_scaling_mscale",
+    "rope_scaling_mscale_all_dim",
+    "rope_scaling_original_max_position_embeddings",
+    "rope_scaling_type",
+    "rotary_base",
+    "routed_scaling_factor",
+    "seq_aux",
+    "shape_order",
+    "skip_train",
+    "spec",
+    "split",
+    "stage",
+    "swap_attention",
+    "swap_optimizer",
+    "swiglu",
+    "tokenizer_not_use_fast",
+    "tokenizer_padding_side",
+    "tokenizer_type",
+    "topk_group",
+    "transformer_impl",
+    "untie_embeddings_and_output_weights",
+    "use_ascend_coc",
+    "use_cp_send_recv_overlap",
+    "use_flash_attn",
+    "use_fused_moe_token_permute_and_unpermute",
+    "use_fused_ring_attention_update",
+    "use_fused_rmsnorm",
+    "use_fused_rotary_pos_emb",
+    "use_fused_swiglu",
+    "use_kv_cache",
+    "use_mc2",
+    "use_mcore_models",
+    "use_rotary_position_embeddings",
+    "v_head_dim",
+    "variable_seq_lengths",
+    "vocab_extra_ids",
+};
+enum { IGNORED = sizeof ignored / sizeof *ignored };
+
+/* What would change the result if it were ignored. */
+static const struct {
+  const char *key, *only; /* NULL: it is not given at all */
+} limited[] = {
+    {"attention_dropout", "0"},
+    {"context_parallel_size", "1"},
+    {"expert_model_parallel_size", "1"},
+    {"expert_tensor_parallel_size", "1"},
+    {"fp16", "false"},
+    {"hidden_dropout", "0"},
+    {"lora_target_modules", NULL},
+    {"moe_tp_extend_ep", "false"},
+    {"noop_layers", NULL},
+    {"num_layer_list", NULL},
+    {"optimizer", "adam"},
+    {"use_tp_pp_dp_mapping", "false"},
+};
+enum { LIMITED = sizeof limited / sizeof *limited };
+
+/* Sections of MindSpeed-RL, of verl (with Hydra's own) and of RLinf. */
+static const char *const sections[] = {
+    "defaults",
+    "generate_config",
+    "rl_config",
+    "ref_config",
+    "reward_config",
+    "critic_config",
+    "vit_config",
+    "profiler_config",
+    "msprobe_config",
+    "model",
+
+    "_target_",
+    "actor_rollout_ref",
+    "algorithm",
+    "critic",
+    "custom_reward_function",
+    "data",
+    "global_profiler",
+    "hydra",
+    "ray_init",
+    "ray_kwargs",
+    "reward",
+    "reward_manager",
+    "reward_model",
+    "trainer",
+    "transfer_queue",
+
+    "actor",
+    "cluster",
+    "env",
+    "fsdp",
+    "inference",
+    "megatron",
+    "rollout",
+    "runner",
+};
+enum { SECTIONS = sizeof sections / sizeof *sections };
+
+static int by_name(const void *name, const void *row) { return strcmp(name, *(const char *const *)row); }
+
+treadle_train_name_type treadle_train_known_key(const char *path, const char **only_p) {
+  const char *dot = strchr(path, '.'), *key = dot ? dot + 1 : path;
+  bool training = strncmp(path, "megatron_training.", 18) == 0;
+  *only_p = NULL;
+  if (strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
+    return TREADLE_KNOWN_IGNORED;
+  if (!training && strncmp(path, "actor_config.", 13) != 0) return TREADLE_KNOWN_NOT;
+  for (int i = 0; i < LIMITED; i++)
+    if (strcmp(key, limited[i].key) == 0) {
+      *only_p = limited[i].only;
+      return TREADLE_KNOWN_ONLY;
+    }
+  if (training && strcmp(key, "model") == 0) return TREADLE_KNOWN_IGNORED;
+  return bsearch(key, ignored, IGNORED, sizeof *ignored, by_name) ? TREADLE_KNOWN_IGNORED
+                                                                  : TREADLE_KNOWN_NOT;
+}
+
+bool treadle_train_known_section(const char *name) {
+  for (int i = 0; i < SECTIONS; i++)
+    if (strcmp(name, sections[i]) == 0) return true;
+  return false;
+}
+
+const char *treadle_train_key_nearest(const char *name) {
+  const char *names[TREADLE_TRAIN_KEYS + LIMITED + IGNORED + 1];
+  int count = 0;
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) names[count++] = treadle_train_keys[i].key;
+  for (int i = 0; i < LIMITED; i++) names[count++] = limited[i].key;
+  for (int i = 0; i < IGNORED; i++) names[count++] = ignored[i];
+  names[count] = NULL;
+  return treadle_nearest_name(name, names);
+}
+
+const char *treadle_train_section_nearest(const char *name) {
+  const char *names[SECTIONS + 3] = {"megatron_training", "actor_config"};
+  memcpy(names + 2, sections, sizeof sections);
+  names[SECTIONS + 2] = NULL;
+  return treadle_nearest_name(name, names);
+}

@@ -1,0 +1,290 @@
+/* A configuration from YAML and overrides. The tree of the file is walked as paths: a path is a key of the table, a known name, a section,
+ * or refused. What is given for each key is noted first; values are read when all of it is known. */
+#include "train/config.h"
+
+#include "base/argument.h"
+#include "base/real.h"
+#include "base/utf8.h"
+#include "io/file.h"
+#include "io/yaml.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LARGEST_FILE = 16 << 20 };
+
+typedef struct config_reader {
+  treadle_train_config *config;
+  treadle_builder ignored; /* names with their lines, and commas between */
+} config_reader;
+
+/* A value on its way to its key. */
+typedef struct given_value {
+  const char *path;
+  const treadle_yaml *node; /* NULL: an override */
+  const char *text;         /* NULL: a list or a map */
+  int line;                 /* of its key in the file */
+} given_value;
+
+static treadle_status no_memory(const treadle_train_config *config) {
+  return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", config->file);
+}
+
+/* "FILE:12: actor_config.lr", which begins a message. */
+static const char *head(const treadle_train_config *config, const char *path, int line) {
+  static _Thread_local char text[1024];
+  if (line)
+    snprintf(text, sizeof text, "%.500s:%d: %.500s", config->file, line, treadle_text_shown(path));
+  else
+    snprintf(text, sizeof text, "override %.500s", treadle_text_shown(path));
+  return text;
+}
+
+static const char *head_of(const config_reader *reader, const given_value *given) {
+  return head(reader->config, given->path, given->line);
+}
+
+static bool is_null(const char *text) {
+  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
+  for (const char *const *null = nulls; *null; null++)
+    if (strcmp(text, *null) == 0) return true;
+  return false;
+}
+
+treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text) {
+  return text ? treadle_array_push(&config->warnings, text) : no_memory(config);
+}
+
+/* ---- What is given ------------------------------------------------------------------------------------ */
+
+/* Of a file that says a key twice: MindSpeed-RL lets actor_config go before megatron_training. */
+static treadle_status give_again(config_reader *reader, int key, const given_value *given) {
+  treadle_train_config *config = reader->config;
+  treadle_train_source *old = &config->sources[key];
+  bool was = treadle_text_starts(old->name, "actor_config."),
+       is = treadle_text_starts(given->path, "actor_config.");
+  bool shared = (was && treadle_text_starts(given->path, "megatron_training.")) ||
+                (is && treadle_text_starts(old->name, "megatron_training."));
+  if (!shared || strcmp(strchr(old->name, '.'), strchr(given->path, '.')) != 0)
+    REFUSE("%s: %s on line %d says the same", head_of(reader, given), old->name, old->line);
+  int line = given->line;
+  treadle_status status = treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena, "%s:%d: %s gives way to %s on line %d", config->file,
+                                   is ? old->line : line, is ? old->name : given->path,
+                                   is ? given->path : old->name, is ? line : old->line));
+  if (!status && is) *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL};
+  return status;
+}
+
+static treadle_status give(config_reader *reader, int key, const given_value *given) {
+  treadle_train_source *source = &reader->config->sources[key];
+  if (!given->text)
+    REFUSE("%s is a %s, and must be %s%s", head_of(reader, given),
+           given->node->type == TREADLE_YAML_LIST ? "list" : "map",
+           treadle_train_keys[key].type == TREADLE_KEY_INTEGER ? "an " : "a ",
+           treadle_train_key_type_text(&treadle_train_keys[key]));
+  if (!given->node) {
+    if (source->from == TREADLE_FROM_OVERRIDE)
+      REFUSE("%s is given twice, the first time as %s", head_of(reader, given), source->name);
+    *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL};
+    return TREADLE_OK;
+  }
+  if (is_null(given->text)) return TREADLE_OK;
+  if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
+  *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL};
+  return TREADLE_OK;
+}
+
+static void note_ignored(config_reader *reader, const given_value *given) {
+  treadle_builder_add(&reader->ignored, "%s%s", reader->ignored.length ? ", " : "",
+                      treadle_text_shown(given->path));
+  if (given->node) treadle_builder_add(&reader->ignored, " (line %d)", given->line);
+}
+
+static bool same_value(const char *a, const char *b) {
+  double x, y;
+  if (treadle_text_to_real(a, &x) && treadle_text_to_real(b, &y)) return x == y;
+  return strcasecmp(a, b) == 0;
+}
+
+static treadle_status check_only(const config_reader *reader, const given_value *given, const char *only) {
+  if (given->text && is_null(given->text)) return TREADLE_OK;
+  if (!only) REFUSE("%s: this cannot be done here; leave it out", head_of(reader, given));
+  if (!given->text || !same_value(given->text, only))
+    REFUSE("%s is %s%s%s: here it can only be %s", head_of(reader, given), given->text ? "'" : "",
+           given->text ? treadle_text_shown(given->text) : "no single value", given->text ? "'" : "", only);
+  return TREADLE_OK;
+}
+
+static treadle_status refuse_unknown(const config_reader *reader, const given_value *given) {
+  const char *key = strchr(given->path, '.'), *nearest;
+  if (key && (treadle_text_starts(given->path, "megatron_training.") ||
+              treadle_text_starts(given->path, "actor_config."))) {
+    nearest = treadle_train_key_nearest(key + 1);
+    REFUSE("%s: there is no such key%s%s%s; treadle sft --help-config has all", head_of(reader, given),
+           nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  }
+  for (int i = 0; i < TREADLE_TRAIN_KEYS && !key; i++)
+    if (strcmp(treadle_train_keys[i].key, given->path) == 0)
+      REFUSE("%s: there is no such section; did you mean %s.%s?", head_of(reader, given),
+             treadle_train_keys[i].section, given->path);
+  nearest = treadle_train_section_nearest(given->path);
+  REFUSE("%s: there is no such section%s%s%s", head_of(reader, given), nearest ? "; did you mean '" : "",
+         nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+/* ---- The walk ------------------------------------------------------------------------------------------- */
+
+static treadle_status walk(config_reader *reader, const char *section, const treadle_yaml *map);
+
+/* Is the first part of the path a section of which the rest is ignored? */
+static bool in_known_section(const char *path) {
+  char name[64];
+  size_t length = strcspn(path, ".");
+  if (length >= sizeof name) return false;
+  memcpy(name, path, length);
+  name[length] = 0;
+  return treadle_train_known_section(name);
+}
+
+static treadle_status place(config_reader *reader, const given_value *given) {
+  const char *only;
+  int key = treadle_train_key_find(given->path);
+  if (key >= 0) return give(reader, key, given);
+  treadle_train_name_type known = treadle_train_known_key(given->path, &only);
+  if (known == TREADLE_KNOWN_ONLY) return check_only(reader, given, only);
+  if (known == TREADLE_KNOWN_NOT && given->node && treadle_train_key_is_section(given->path)) {
+    if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
+    if (given->text && is_null(given->text)) return TREADLE_OK;
+    REFUSE("%s is a section: it must be a map of keys", head_of(reader, given));
+  }
+  if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path)) return refuse_unknown(reader, given);
+  note_ignored(reader, given);
+  return TREADLE_OK;
+}
+
+/* "section.key", with _ for each - as MindSpeed-RL reads keys. */
+static const char *join(treadle_train_config *config, const char *section, const char *key) {
+  char *path =
+      treadle_arena_format(&config->arena, "%s%s%s", section ? section : "", section ? "." : "", key);
+  for (char *at = path; at && *at; at++)
+    if (*at == '-') *at = '_';
+  return path;
+}
+
+static treadle_status walk(config_reader *reader, const char *section, const treadle_yaml *map) {
+  for (size_t i = 0; i < map->count; i++) {
+    given_value given = {join(reader->config, section, map->keys[i]), map->items[i], map->items[i]->text,
+                         map->key_lines[i]};
+    if (!given.path) return no_memory(reader->config);
+    treadle_status status = place(reader, &given);
+    if (status) return status;
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status take_override(config_reader *reader, const char *text) {
+  treadle_train_config *config = reader->config;
+  const char *equals = text ? strchr(text, '=') : NULL;
+  if (!text) REFUSE("%s: an override is no text (NULL)", config->file);
+  if (!treadle_utf8_is_valid(text)) REFUSE("override '%s': is no UTF-8", treadle_text_shown(text));
+  if (!equals || equals == text)
+    REFUSE("override '%s': expected section.key=value", treadle_text_shown(text));
+  char *name = treadle_arena_copy_text(&config->arena, text);
+  if (!name) return no_memory(config);
+  name[equals - text] = 0;
+  given_value given = {join(config, NULL, name), NULL, name + (equals - text) + 1, 0};
+  return given.path ? place(reader, &given) : no_memory(config);
+}
+
+/* ---- The whole ------------------------------------------------------------------------------------------- */
+
+static treadle_status read_values(treadle_train_config *config) {
+  treadle_status status = TREADLE_OK;
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    treadle_train_source *source = &config->sources[i];
+    if (source->from == TREADLE_FROM_OVERRIDE && is_null(source->text)) source->text = NULL;
+    const char *where = source->name ? head(config, source->name, source->line) : treadle_train_keys[i].key;
+    TRY(treadle_train_key_read(&treadle_train_keys[i], where, source->text, &config->settings));
+  }
+out:
+  return status;
+}
+
+static treadle_status warn_of_ignored(config_reader *reader) {
+  treadle_train_config *config = reader->config;
+  if (reader->ignored.failed) return no_memory(config);
+  if (!reader->ignored.length) return TREADLE_OK;
+  return treadle_train_config_warn(config, treadle_arena_format(&config->arena,
+                                                                "%s: known, and without effect here: %s",
+                                                                config->file, reader->ignored.text));
+}
+
+static treadle_status read_all(config_reader *reader, const char *text, size_t bytes,
+                               const char *const *overrides, size_t count) {
+  treadle_train_config *config = reader->config;
+  const treadle_yaml *root;
+  treadle_status status;
+  TRY(treadle_yaml_parse(config->file, text, bytes, &config->arena, &root));
+  if (root->type != TREADLE_YAML_MAP) {
+    status = treadle_fail(TREADLE_REFUSED, "%s:%d: must be a map of sections", config->file, root->line);
+    goto out;
+  }
+  TRY(walk(reader, NULL, root));
+  for (size_t i = 0; i < count; i++) TRY(take_override(reader, overrides[i]));
+  TRY(warn_of_ignored(reader));
+  TRY(read_values(config));
+  TRY(treadle_train_config_settle(config));
+out:
+  return status;
+}
+
+treadle_status treadle_train_config_parse(const char *file, const char *text, size_t bytes,
+                                          const char *const *overrides, size_t count,
+                                          treadle_train_config **config_p) {
+  treadle_train_config *config = treadle_alloc(sizeof *config);
+  config_reader reader = {.config = config};
+  *config_p = NULL;
+  if (!config) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
+  config->file = treadle_arena_copy_text(&config->arena, file);
+  treadle_status status = config->file
+                              ? read_all(&reader, text, bytes, overrides, count)
+                              : treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
+  treadle_builder_release(&reader.ignored);
+  if (status)
+    treadle_train_config_destroy(config);
+  else
+    *config_p = config;
+  return status;
+}
+
+treadle_status treadle_train_config_read(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_config **config_p) {
+  char *text = NULL;
+  size_t bytes = 0;
+  treadle_status status;
+  TREADLE_NEED(config_p);
+  *config_p = NULL;
+  TREADLE_NEED(path);
+  if (count) TREADLE_NEED(overrides);
+  TRY(treadle_file_read(path, LARGEST_FILE, &text, &bytes));
+  TRY(treadle_train_config_parse(path, text, bytes, overrides, count, config_p));
+out:
+  treadle_free(text);
+  return status;
+}
+
+void treadle_train_config_destroy(treadle_train_config *config) {
+  if (!config) return;
+  treadle_array_release(&config->warnings);
+  treadle_arena_release(&config->arena);
+  treadle_free(config);
+}
+
+const char *const *treadle_train_config_warnings(const treadle_train_config *config, size_t *count_p) {
+  if (count_p) *count_p = 0;
+  TREADLE_NEED_OR(config, NULL);
+  TREADLE_NEED_OR(count_p, NULL);
+  *count_p = config->warnings.count;
+  return config->warnings.items;
+}
