@@ -25,6 +25,9 @@ typedef struct treadle_trainer_options {
   int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
   bool recompute;      /* backward runs each layer again, so that less is kept */
   bool sequence_parallel; /* tensor parallel ranks divide the rows of the residual stream that is kept */
+  bool optimizer;         /* with AdamW: masters, where weights are not fp32, and two moments */
+  bool distributed_optimizer;              /* data parallel ranks divide its state */
+  double adam_beta1, adam_beta2, adam_eps; /* 0: 0.9, 0.999, 1e-8 */
   int32_t
       most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
                                  stage */
@@ -70,14 +73,33 @@ const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
                                       const treadle_trainer_options *options, treadle_trainer **trainer_p);
 void treadle_trainer_destroy(treadle_trainer *trainer);
-/* The weights of the checkpoint. */
+/* The weights of the checkpoint, and an optimizer that has taken no step. */
 treadle_status treadle_trainer_load(treadle_trainer *trainer);
+/* Random weights in place of a checkpoint's: matrices from a normal distribution around 0 whose deviation is the config's
+ * initializer_range (without one 0.02), norms 1, biases 0. A value is a function of seed, tensor and canonical index. */
+treadle_status treadle_trainer_randomise(treadle_trainer *trainer, uint64_t seed);
 
 /* Gradients of the mean of -log p over all tokens that count, in all rows; `micro_batch` rows go through the layers together, and each of
  * them knows nothing of the others. All ranks give the same rows; data parallel replicas divide the micro batches. What gradients there were is overwritten. All rows are checked first: by number, what is wrong. A loss
  * that is not finite is TREADLE_REFUSED. */
 treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_row *rows,
                                          size_t count, size_t micro_batch, treadle_loss *loss_p);
+typedef struct treadle_optimizer_step {
+  size_t struct_size;
+  double lr, weight_decay; /* not of tensors with one dimension */
+  double clip_grad;        /* gradients are scaled down to this norm; 0: never */
+} treadle_optimizer_step;
+
+typedef struct treadle_optimizer_result {
+  size_t struct_size;
+  double grad_norm; /* before clipping */
+  bool skipped;     /* a gradient was not finite: nothing was done */
+  int64_t steps;    /* taken so far */
+} treadle_optimizer_result;
+
+/* One step of AdamW (torch.optim.AdamW) with the present gradients. TREADLE_STATE: the trainer has no optimizer. */
+treadle_status treadle_trainer_step(treadle_trainer *trainer, const treadle_optimizer_step *step,
+                                    treadle_optimizer_result *result_p);
 /* The square root of the sum of squares of all gradients; the same bits in every layout. NaN where a gradient is not finite. */
 treadle_status treadle_trainer_norm(treadle_trainer *trainer, double *norm_p);
 /* As treadle_switch_digest, of the gradients. */

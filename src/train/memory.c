@@ -189,6 +189,13 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   t->work_bytes = m.used;
 }
 
+/* Masters, where weights are not fp32, and two moments. */
+static void measure_optimizer(treadle_trainer *t) {
+  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+  size_t states = t->pass->options.dtype == TREADLE_FP32 ? 2 : 3;
+  t->optimizer.bytes = t->optimizer.wanted ? states * (size_t)(share.end - share.begin) * sizeof(float) : 0;
+}
+
 treadle_status treadle_train_measure(treadle_trainer *t) {
   sizes s;
   treadle_status status;
@@ -197,6 +204,7 @@ treadle_status treadle_train_measure(treadle_trainer *t) {
   place(t, &s, NULL);
   t->weight_bytes = treadle_layout_window_bytes(t->layout, t->pass->rank);
   t->grad_bytes = treadle_layout_window_bytes(t->grad_layout, t->pass->rank);
+  measure_optimizer(t);
 out:
   return status;
 }
@@ -209,6 +217,20 @@ static treadle_status allocate(void **memory_p, size_t bytes, const char *what) 
   if (posix_memalign(memory_p, ALIGNMENT, bytes + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s of %zu bytes", what, bytes);
   memset(*memory_p, 0, bytes);
+out:
+  return status;
+}
+
+static treadle_status take_optimizer(treadle_trainer *t) {
+  treadle_train_optimizer *o = &t->optimizer;
+  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+  void *window = NULL;
+  treadle_status status;
+  if (!o->wanted) return TREADLE_OK;
+  TRY(allocate(&window, o->bytes, "state of the optimizer"));
+  o->exp_avg = window;
+  o->exp_avg_sq = o->exp_avg + (share.end - share.begin);
+  if (t->pass->options.dtype != TREADLE_FP32) o->master = o->exp_avg_sq + (share.end - share.begin);
 out:
   return status;
 }
@@ -244,6 +266,7 @@ treadle_status treadle_train_allocate(treadle_trainer *t) {
   TRY(allocate(&t->cache, (size_t)t->blocks * treadle_pass_block_bytes(p), "keys and values"));
   for (int64_t b = 0; b < t->blocks; b++) t->buffers.table[b] = (int32_t)b;
   TRY(part_tied(t));
+  TRY(take_optimizer(t));
 out:
   return status;
 }

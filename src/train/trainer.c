@@ -68,6 +68,10 @@ static treadle_status check_options(const treadle_trainer_options *o) {
   if (o->most_rows < 0 || o->most_rows > ROWS_LIMIT || o->most_tokens < 0 || o->most_tokens > ROWS_LIMIT)
     REFUSE("most_rows %lld, most_tokens %lld: 1 to %d, or 0", (long long)o->most_rows,
            (long long)o->most_tokens, ROWS_LIMIT);
+  if (!(o->adam_beta1 >= 0 && o->adam_beta1 < 1 && o->adam_beta2 >= 0 && o->adam_beta2 < 1 &&
+        o->adam_eps >= 0 && o->adam_eps < 1))
+    REFUSE("adam_beta1 %g, adam_beta2 %g, adam_eps %g: from 0 on and below 1", o->adam_beta1, o->adam_beta2,
+           o->adam_eps);
   if (o->most_micro_batches < 0 || o->most_micro_batches > ROWS_LIMIT)
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
   return TREADLE_OK;
@@ -144,6 +148,12 @@ static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o,
   for (int64_t l = 0; l < t->transformer->layers; l++) t->pass->cache_place[l] = 0;
   t->pass->cache_layers = 1; /* keys and values are of no use behind their layer */
   t->back = treadle_row_back_ops_for(pass.kernels);
+  t->optimizer = (treadle_train_optimizer){.ops = treadle_adam_ops_for(pass.kernels),
+                                           .beta1 = o->adam_beta1 > 0 ? o->adam_beta1 : 0.9,
+                                           .beta2 = o->adam_beta2 > 0 ? o->adam_beta2 : 0.999,
+                                           .eps = o->adam_eps > 0 ? o->adam_eps : 1e-8,
+                                           .wanted = o->optimizer,
+                                           .distributed = o->distributed_optimizer};
   TRY(find_grads(t));
   TRY(treadle_train_find_chunks(t));
   TRY(keep_batches(t, o));
@@ -199,20 +209,41 @@ void treadle_trainer_destroy(treadle_trainer *t) {
   treadle_arena_release(&t->arena);
   free(t->weights);
   free(t->window);
+  free(t->optimizer.exp_avg);
   free(t->work);
   free(t->pass_work);
   free(t->cache);
   treadle_free(t);
 }
 
-treadle_status treadle_trainer_load(treadle_trainer *t) {
-  treadle_status status;
-  TREADLE_NEED(t);
+/* Weights are there; masters, in the window of gradients. */
+static treadle_status begin(treadle_trainer *t) {
   const treadle_pass_windows windows = {.weights = t->weights, .cache = t->cache, .work = t->pass_work};
-  TRY(treadle_train_agree(t, treadle_layout_load(t->layout, t->pass->rank, t->weights)));
-  TRY(treadle_train_agree(t, treadle_pass_bind(t->pass, &windows)));
+  treadle_train_take_master(t);
+  treadle_train_reset_optimizer(t);
+  return treadle_pass_bind(t->pass, &windows);
+}
+
+static treadle_status load(treadle_trainer *t) {
+  treadle_status status;
+  TRY(treadle_layout_load(t->layout, t->pass->rank, t->weights));
+  if (t->optimizer.master) TRY(treadle_layout_load(t->grad_layout, t->pass->rank, t->window));
+  TRY(begin(t));
 out:
   return status;
+}
+
+treadle_status treadle_trainer_load(treadle_trainer *t) {
+  TREADLE_NEED(t);
+  return treadle_train_agree(t, load(t));
+}
+
+treadle_status treadle_trainer_randomise(treadle_trainer *t, uint64_t seed) {
+  treadle_status status;
+  TREADLE_NEED(t);
+  status = treadle_train_randomise(t, seed);
+  if (!status) status = begin(t);
+  return treadle_train_agree(t, status);
 }
 
 const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *t) {
@@ -228,7 +259,7 @@ float *treadle_trainer_grad_window(const treadle_trainer *t, size_t *bytes_p) {
 
 size_t treadle_trainer_bytes(const treadle_trainer *t) {
   TREADLE_NEED_OR(t, 0);
-  return t->weight_bytes + t->grad_bytes + t->work_bytes + t->ranks.board_bytes +
+  return t->weight_bytes + t->grad_bytes + t->optimizer.bytes + t->work_bytes + t->ranks.board_bytes +
          treadle_pass_work_bytes(t->pass) + treadle_pass_packed_bytes(t->pass) +
          (size_t)t->blocks * treadle_pass_block_bytes(t->pass);
 }

@@ -15,6 +15,8 @@
  *   back_head.c      loss, head, embedding
  *   back_product.c   the two transposed products
  *   back_sum.c       sums over tokens: gradients of norms and biases
+ *   optimizer.c      AdamW
+ *   random_weights.c what a model without weights begins with
  *
  * Gradients are fp32, in a window of the same layout as the weights with dtype=fp32. */
 #ifndef TREADLE_TRAIN_TRAINER_H
@@ -24,6 +26,7 @@
 #include "infer/token_rows.h"
 #include "nn/attention_back.h"
 #include "nn/rows_back.h"
+#include "train/adam.h"
 #include "train/pipeline.h"
 #include "treadle_engine.h"
 
@@ -106,6 +109,17 @@ typedef struct treadle_train_ranks {
   size_t board_bytes;
 } treadle_train_ranks;
 
+/* State of this rank's share of the window of gradients, element by element. */
+typedef struct treadle_train_optimizer {
+  const treadle_adam_ops *ops;
+  float *master, *exp_avg,
+      *exp_avg_sq; /* master: NULL: weights are fp32; exp_avg: NULL: there is no optimizer */
+  double beta1, beta2, eps;
+  int64_t steps; /* taken */
+  bool wanted, distributed;
+  size_t bytes;
+} treadle_train_optimizer;
+
 struct treadle_trainer {
   const treadle_layout *layout;
   treadle_layout *grad_layout;
@@ -119,6 +133,7 @@ struct treadle_trainer {
   treadle_train_columns width;
   treadle_train_buffers buffers;
   treadle_train_ranks ranks;
+  treadle_train_optimizer optimizer;
   treadle_pipeline pipeline; /* micro_batches: of the largest step there is memory for */
   treadle_train_chunk chunks[TREADLE_TRAIN_CHUNKS];
   int32_t stage, chunk_count; /* of the pipeline; of this rank */
@@ -198,6 +213,20 @@ treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, i
                                          const char *what);
 /* buffers.parts: from this rank's leaves of tokens to all, [leaves, columns]. */
 treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int64_t columns);
+
+/* ---- optimizer.c ---- */
+
+/* Elements of the window of gradients whose state a replica's rank has. */
+treadle_row_span treadle_train_share(const treadle_trainer *t, int64_t replica);
+/* Masters, from the window of gradients, which holds their values. */
+void treadle_train_take_master(treadle_trainer *t);
+/* No step was taken. */
+void treadle_train_reset_optimizer(treadle_trainer *t);
+
+/* ---- random_weights.c ---- */
+
+/* Fills the window of weights; with masters of their own, that of gradients with the same values in fp32. */
+treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed);
 
 /* ---- layer.c ---- */
 

@@ -1,0 +1,178 @@
+/* The optimizer: AdamW on fp32 masters and moments, element by element as the gradients lie. With bf16 weights the master is a window of its
+ * own, and weights are what it rounds to; with fp32 the weights are the masters.
+ *
+ * With the distributed optimizer each data parallel rank has the state of its share of the gradients' window, takes the step on that, and
+ * gets the weights of the others' shares. Elements do not depend on each other, so the bits are the same. */
+#include "train/trainer.h"
+
+#include "base/argument.h"
+#include "base/dtype.h"
+#include "base/sized.h"
+#include "train/adam.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LINE = 16 /* elements: shares begin at whole lines of a cache */ };
+
+static int64_t window_elements(const treadle_trainer *t) {
+  return (int64_t)(t->grad_bytes / sizeof(float));
+}
+
+treadle_row_span treadle_train_share(const treadle_trainer *t, int64_t replica) {
+  int64_t all = window_elements(t), lines = (all + LINE - 1) / LINE;
+  if (!t->optimizer.distributed) return (treadle_row_span){0, all};
+  treadle_row_span share = {lines * replica / t->replica.count * LINE,
+                            lines * (replica + 1) / t->replica.count * LINE};
+  if (share.begin > all) share.begin = all;
+  if (share.end > all) share.end = all;
+  return share;
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------------------- */
+
+/* Elements that follow each other in the window of gradients and in that of weights alike. */
+typedef struct run_of {
+  int64_t grad, count; /* elements */
+  char *weights;
+  treadle_dtype dtype;
+  bool decays;
+} run_of;
+
+/* What of storage tensor s lies in the share. */
+static run_of run_in(const treadle_trainer *t, int32_t s, treadle_row_span share) {
+  int32_t count;
+  const treadle_storage *weight = &treadle_layout_storages(t->layout, t->pass->rank, &count)[s],
+                        *grad = &treadle_layout_storages(t->grad_layout, t->pass->rank, &count)[s];
+  int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
+  int64_t begin = first > share.begin ? first : share.begin;
+  if (end > share.end) end = share.end;
+  return (run_of){.grad = begin,
+                  .count = end > begin ? end - begin : 0,
+                  .weights = t->weights + weight->offset +
+                             (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
+                  .dtype = weight->dtype,
+                  .decays = grad->ndim > 1};
+}
+
+static int32_t storages_of(const treadle_trainer *t) {
+  int32_t count;
+  treadle_layout_storages(t->layout, t->pass->rank, &count);
+  return count;
+}
+
+/* ---- The step ------------------------------------------------------------------------------------------- */
+
+static void take_run(treadle_trainer *t, const treadle_optimizer_step *step, double scale,
+                     const run_of *run, int64_t first) {
+  const treadle_train_optimizer *o = &t->optimizer;
+  const treadle_adam adam = {o->beta1, o->beta2, o->eps};
+  const treadle_adam_step now = {.step = o->steps + 1,
+                                 .lr = step->lr,
+                                 .weight_decay = run->decays ? step->weight_decay : 0,
+                                 .scale = scale};
+  const treadle_adam_factors factors = treadle_adam_factors_of(&adam, &now);
+  int64_t at = run->grad - first;
+  float *weights = (float *)(void *)run->weights;
+  const treadle_adam_run adam_run = {.master = o->master ? o->master + at : weights,
+                                     .exp_avg = o->exp_avg + at,
+                                     .exp_avg_sq = o->exp_avg_sq + at,
+                                     .grad = (const float *)(const void *)t->window + run->grad,
+                                     .weights = o->master ? run->weights : NULL,
+                                     .dtype = run->dtype,
+                                     .count = run->count};
+  treadle_adam_take(o->ops, t->pass->team, &factors, &adam_run);
+}
+
+/* One share's weights, from the replica that took the step on them to all. */
+static treadle_status bring_run(treadle_trainer *t, const run_of *run, int64_t replica) {
+  int64_t bytes = run->count * (int64_t)treadle_dtype_bytes(run->dtype),
+          most = (int64_t)(t->ranks.room.pieces * sizeof(float)), others;
+  bool mine = replica == t->replica.number;
+  treadle_status status = TREADLE_OK;
+  for (int64_t at = 0; at < bytes; at += most) {
+    int64_t some = bytes - at < most ? bytes - at : most;
+    const treadle_exchange_part part = {.of = 1,
+                                        .end = mine,
+                                        .rows = 1,
+                                        .columns =
+                                            (some + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float)};
+    if (mine) memcpy(treadle_exchange_room(t->ranks.replicas), run->weights + at, (size_t)some);
+    TRY(treadle_parallel_slots(t->ranks.replicas, &part, "weights of the other replicas"));
+    if (!mine)
+      memcpy(run->weights + at, treadle_parallel_slot(t->ranks.replicas, 0, &others), (size_t)some);
+  }
+out:
+  return status;
+}
+
+static treadle_status bring_shares(treadle_trainer *t) {
+  treadle_status status = TREADLE_OK;
+  for (int64_t replica = 0; t->optimizer.distributed && replica < t->replica.count; replica++)
+    for (int32_t s = 0; s < storages_of(t); s++) {
+      run_of run = run_in(t, s, treadle_train_share(t, replica));
+      if (run.count) TRY(bring_run(t, &run, replica));
+    }
+out:
+  return status;
+}
+
+static treadle_status take_step(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
+  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+  double scale = treadle_adam_clip(norm, step->clip_grad);
+  treadle_status status;
+  for (int32_t s = 0; s < storages_of(t); s++) {
+    run_of run = run_in(t, s, share);
+    if (run.count) take_run(t, step, scale, &run, share.begin);
+  }
+  status = bring_shares(t);
+  treadle_train_tell(t, status);
+  return status;
+}
+
+treadle_status treadle_trainer_step(treadle_trainer *t, const treadle_optimizer_step *step,
+                                    treadle_optimizer_result *result_p) {
+  treadle_optimizer_step s;
+  treadle_optimizer_result result = TREADLE_INIT(treadle_optimizer_result);
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(step);
+  TREADLE_NEED_SIZED(result_p);
+  TRY(TREADLE_TAKE(step, &s));
+  if (!t->optimizer.exp_avg)
+    return treadle_fail(TREADLE_STATE, "treadle_trainer_step: the trainer was made without an optimizer");
+  if (!(s.lr >= 0) || !(s.weight_decay >= 0) || !isfinite(s.lr) || !isfinite(s.weight_decay))
+    REFUSE("lr %g, weight_decay %g: numbers from 0 on", s.lr, s.weight_decay);
+  TRY(treadle_trainer_norm(t, &result.grad_norm));
+  result.skipped = !isfinite(result.grad_norm);
+  if (!result.skipped) {
+    TRY(treadle_train_agree(t, take_step(t, &s, result.grad_norm)));
+    t->optimizer.steps++;
+  }
+  result.steps = t->optimizer.steps;
+  TREADLE_GIVE(result_p, &result);
+out:
+  return status;
+}
+
+/* ---- What it begins with ---------------------------------------------------------------------------------- */
+
+/* From the window of gradients, which holds values of all elements here, to this rank's share. */
+static void take_share(const treadle_trainer *t, float *to) {
+  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+  memcpy(to, (const float *)(const void *)t->window + share.begin,
+         (size_t)(share.end - share.begin) * sizeof *to);
+}
+
+void treadle_train_take_master(treadle_trainer *t) {
+  if (t->optimizer.master) take_share(t, t->optimizer.master);
+}
+
+void treadle_train_reset_optimizer(treadle_trainer *t) {
+  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+  size_t bytes = (size_t)(share.end - share.begin) * sizeof(float);
+  if (!t->optimizer.exp_avg) return;
+  memset(t->optimizer.exp_avg, 0, bytes);
+  memset(t->optimizer.exp_avg_sq, 0, bytes);
+  t->optimizer.steps = 0;
+}

@@ -1,0 +1,90 @@
+/* Random weights: matrices from a normal distribution around 0 with the config's initializer_range, norms 1, biases 0. A value is a function of
+ * seed, tensor and canonical index, so it is the same in every layout. */
+#include "train/trainer.h"
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "memory/elements.h"
+#include "weights/box_elements.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static const double deviation_default = 0.02;
+
+typedef struct filling {
+  char *window;
+  treadle_dtype dtype;
+  uint64_t seed;    /* of the tensor */
+  double deviation; /* 0: all are `same` */
+  float same;
+} filling;
+
+/* Two numbers in (0, 1) make one by Box and Muller. */
+static float normal(uint64_t seed, int64_t index, double deviation) {
+  uint64_t a = treadle_mix64(seed + 2 * (uint64_t)index), b = treadle_mix64(seed + 2 * (uint64_t)index + 1);
+  double u = ((double)(a >> 11) + 0.5) / 9007199254740992.0, v = (double)(b >> 11) / 9007199254740992.0;
+  return (float)(deviation * sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+}
+
+static void fill_run(void *context, int64_t index, int64_t at, int64_t step, int64_t count) {
+  const filling *w = context;
+  for (int64_t i = 0; i < count; i++) {
+    float value = w->deviation > 0 ? normal(w->seed, index + i, w->deviation) : w->same;
+    treadle_dtype_convert(w->window + at + i * step, w->dtype, &value, TREADLE_FP32, 1);
+  }
+}
+
+static bool is_norm(const treadle_transformer *d, int32_t tensor) {
+  static const treadle_role norms[] = {TREADLE_ROLE_ATTENTION_NORM, TREADLE_ROLE_MLP_NORM,
+                                       TREADLE_ROLE_Q_NORM, TREADLE_ROLE_K_NORM};
+  bool found = tensor == d->final_norm;
+  for (int32_t l = 0; l < d->layers; l++)
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+      found = found || d->layer[l].tensor[norms[i]] == tensor;
+  return found;
+}
+
+static double deviation_of(const treadle_transformer *d) {
+  const json_t *range = treadle_transformer_field(d, "initializer_range");
+  double value = json_is_number(range) ? json_number_value(range) : deviation_default;
+  return value > 0 && value <= 100 ? value : deviation_default;
+}
+
+/* Of a rank's window in `layout`, one of those of the trainer. */
+static treadle_status fill_window(const treadle_trainer *t, const treadle_layout *layout, uint64_t seed,
+                                  char *window) {
+  const treadle_model *model = layout->model;
+  double deviation = deviation_of(t->transformer);
+  treadle_pieces pieces = {0};
+  treadle_status status;
+  TRY(treadle_layout_pieces(layout, t->pass->rank, &pieces));
+  for (size_t i = 0; i < pieces.count; i++) {
+    const treadle_piece *piece = &pieces.items[i];
+    if (piece->tensor < 0) continue; /* padding is zero */
+    const treadle_tensor *tensor = &model->tensors[piece->tensor];
+    treadle_elements elements =
+        treadle_elements_of(tensor, piece->box.start, piece->box.size, piece->offset, piece->stride);
+    filling w = {.window = window,
+                 .dtype = piece->dtype,
+                 .seed = treadle_hash_text(tensor->name, seed),
+                 .deviation = tensor->ndim > 1 ? deviation : 0,
+                 .same = is_norm(t->transformer, piece->tensor) ? 1 : 0};
+    elements.dtype = piece->dtype;
+    treadle_elements_each(&elements, fill_run, &w);
+  }
+out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
+treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed) {
+  treadle_status status;
+  memset(t->weights, 0, t->weight_bytes);
+  memset(t->window, 0, t->grad_bytes);
+  TRY(fill_window(t, t->layout, seed, t->weights));
+  if (t->optimizer.master) TRY(fill_window(t, t->grad_layout, seed, t->window));
+out:
+  return status;
+}
