@@ -79,11 +79,24 @@ treadle_status treadle_trainer_load(treadle_trainer *trainer);
  * initializer_range (without one 0.02), norms 1, biases 0. A value is a function of seed, tensor and canonical index. */
 treadle_status treadle_trainer_randomise(treadle_trainer *trainer, uint64_t seed);
 
-/* Gradients of the mean of -log p over all tokens that count, in all rows; `micro_batch` rows go through the layers together, and each of
- * them knows nothing of the others. All ranks give the same rows; data parallel replicas divide the micro batches. What gradients there were is overwritten. All rows are checked first: by number, what is wrong. A loss
- * that is not finite is TREADLE_REFUSED. */
-treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_row *rows,
-                                         size_t count, size_t micro_batch, treadle_loss *loss_p);
+/* Rows, and how many go through the layers together: micro_batch_size rows, or as many as have max_tokens_per_micro tokens (a row that
+ * has more is refused). One of the two is 0. */
+typedef struct treadle_train_batch {
+  size_t struct_size;
+  const treadle_train_row *rows; /* [count] */
+  size_t count, micro_batch_size;
+  int64_t max_tokens_per_micro;
+} treadle_train_batch;
+
+/* Gradients of the mean of -log p over all tokens that count, in all rows; rows know nothing of each other. All ranks give the same
+ * batch; data parallel replicas divide the micro batches. What gradients there were is overwritten. All rows are checked first: by
+ * number, what is wrong. A loss that is not finite is TREADLE_REFUSED. */
+treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_batch *batch,
+                                         treadle_loss *loss_p);
+/* The loss alone. */
+treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_train_batch *batch,
+                                    treadle_loss *loss_p);
+
 typedef struct treadle_optimizer_step {
   size_t struct_size;
   double lr, weight_decay; /* not of tensors with one dimension */

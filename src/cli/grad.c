@@ -92,9 +92,10 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   TRY(treadle_session_agree(session,
                             treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));
   TRY(treadle_session_agree(session, treadle_trainer_load(job->trainer)));
+  const treadle_train_batch batch = {
+      .struct_size = sizeof batch, .rows = rows, .count = count, .micro_batch_size = micro_batch};
   double begin = treadle_clock_seconds();
-  TRY(treadle_session_agree(session,
-                            treadle_trainer_gradients(job->trainer, rows, count, micro_batch, &job->loss)));
+  TRY(treadle_session_agree(session, treadle_trainer_gradients(job->trainer, &batch, &job->loss)));
   job->seconds = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
   TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));

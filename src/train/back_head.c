@@ -27,7 +27,7 @@ static void back_loss(void *context, int32_t index, int32_t count) {
   }
 }
 
-/* -log p of these tokens, and gradients of their logits. */
+/* -log p of these tokens. */
 static treadle_status take_loss(treadle_trainer *t, loss_rows *w, double *nll_p) {
   int64_t vocabulary = t->transformer->vocabulary;
   treadle_status status;
@@ -42,7 +42,6 @@ static treadle_status take_loss(treadle_trainer *t, loss_rows *w, double *nll_p)
                           "the loss of token %d is not finite: weights or activations are not", target);
     *nll_p += nll;
   }
-  treadle_team_run(t->pass->team, back_loss, w);
 out:
   return status;
 }
@@ -127,10 +126,26 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
                                          .rows = rows};
     TRY(find_logits(t, x, batch->which + first, rows));
     TRY(take_loss(t, &w, nll_p));
+    treadle_team_run(t->pass->team, back_loss, &w);
     treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows);
     TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
     TRY(back_logits(t, &head, rows));
     TRY(treadle_back_norm(t, &norm));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x,
+                                 double *nll_p) {
+  treadle_status status = TREADLE_OK;
+  for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
+    int64_t rows = batch->counted - first;
+    if (rows > TREADLE_HEAD_ROWS) rows = TREADLE_HEAD_ROWS;
+    loss_rows w = {
+        .t = t, .batch = batch, .logits = t->pass->buffers.logits, .first = first, .count = rows};
+    TRY(find_logits(t, x, batch->which + first, rows));
+    TRY(take_loss(t, &w, nll_p));
   }
 out:
   return status;

@@ -34,10 +34,54 @@ static int64_t counted_of(const treadle_train_row *row) {
 typedef struct work {
   treadle_trainer *t;
   const treadle_train_row *rows;
-  size_t count, micro_batch;
+  size_t count, micro_batch_size;
+  int64_t max_tokens;
+  int32_t micro_batches;
+  bool backward;
   float scale;
   double nll;
 } work;
+
+/* The rows of a micro batch that begins at `first`. */
+static size_t rows_from(const work *w, size_t first) {
+  size_t end = first, most = w->micro_batch_size ? w->micro_batch_size : w->count;
+  int64_t tokens = 0;
+  while (end < w->count && end - first < most) {
+    tokens += (int64_t)w->rows[end].count;
+    if (w->max_tokens && tokens > w->max_tokens && end > first) break;
+    end++;
+  }
+  return end - first;
+}
+
+/* Where micro batch `number` begins. */
+static size_t first_of(const work *w, int64_t number) {
+  size_t first = 0;
+  if (w->micro_batch_size) return (size_t)number * w->micro_batch_size;
+  while (number-- > 0 && first < w->count) first += rows_from(w, first);
+  return first;
+}
+
+static int64_t count_batches(const work *w) {
+  int64_t batches = 0;
+  for (size_t first = 0; first < w->count; first += rows_from(w, first)) batches++;
+  return batches;
+}
+
+static treadle_status check_batch(const work *w, size_t first, size_t count) {
+  int64_t tokens = 0, all = 0;
+  for (size_t r = first; r < first + count; r++) {
+    tokens += (int64_t)w->rows[r].count - 1;
+    all += (int64_t)w->rows[r].count;
+  }
+  if (w->max_tokens && all > w->max_tokens)
+    REFUSE("row %zu has %lld tokens, and a micro batch at most %lld", first, (long long)all,
+           (long long)w->max_tokens);
+  if (tokens > w->t->rows)
+    REFUSE("rows %zu to %zu, a micro batch, have %lld tokens; at most %lld", first, first + count - 1,
+           (long long)tokens, (long long)w->t->rows);
+  return TREADLE_OK;
+}
 
 /* Checks all rows; *tokens_p: how many tokens count. */
 static treadle_status check_rows(const work *w, int64_t *tokens_p) {
@@ -48,15 +92,23 @@ static treadle_status check_rows(const work *w, int64_t *tokens_p) {
     *tokens_p += counted_of(&w->rows[r]);
   }
   if (!*tokens_p) REFUSE("no token of %zu rows counts", w->count);
-  for (size_t first = 0; first < w->count; first += w->micro_batch) {
-    int64_t tokens = 0;
-    for (size_t r = first; r < w->count && r < first + w->micro_batch; r++)
-      tokens += (int64_t)w->rows[r].count - 1;
-    if (tokens > w->t->rows)
-      REFUSE("rows %zu to %zu, a micro batch, have %lld tokens; at most %lld", first,
-             (first + w->micro_batch < w->count ? first + w->micro_batch : w->count) - 1, (long long)tokens,
-             (long long)w->t->rows);
-  }
+  for (size_t first = 0; first < w->count; first += rows_from(w, first))
+    TRY(check_batch(w, first, rows_from(w, first)));
+out:
+  return status;
+}
+
+/* Is there memory for so many micro batches under way? */
+static treadle_status check_pipeline(const work *w) {
+  treadle_pipeline pipeline = w->t->pipeline;
+  treadle_pipeline_memory needs;
+  treadle_status status;
+  pipeline.micro_batches = w->micro_batches;
+  TRY(treadle_pipeline_play(&pipeline, w->t->stage, &needs));
+  if (needs.kept > w->t->kept_count || (w->t->ranks.board && needs.slots > w->t->ranks.room.slots))
+    REFUSE("a step of %d micro batches keeps %d of them at a time; the trainer was made for %lld "
+           "(most_micro_batches %d)",
+           w->micro_batches, needs.kept, (long long)w->t->kept_count, w->t->pipeline.micro_batches);
 out:
   return status;
 }
@@ -64,23 +116,23 @@ out:
 /* This replica's rows: whole micro batches that follow each other. */
 static treadle_status take_share(work *w) {
   const treadle_replica *r = &w->t->replica;
-  size_t batches = (w->count + w->micro_batch - 1) / w->micro_batch;
-  size_t first = batches * (size_t)r->number / (size_t)r->count * w->micro_batch,
-         end = batches * (size_t)(r->number + 1) / (size_t)r->count * w->micro_batch;
-  if (batches < (size_t)r->count)
-    REFUSE("%zu micro batches for %lld data parallel replicas: each takes one at least", batches,
-           (long long)r->count);
-  w->rows += first;
-  w->count = (end < w->count ? end : w->count) - first;
-  return TREADLE_OK;
+  int64_t batches = count_batches(w), first = batches * r->number / r->count,
+          end = batches * (r->number + 1) / r->count;
+  size_t from = first_of(w, first), to = first_of(w, end);
+  if (batches < r->count)
+    REFUSE("%lld micro batches for %lld data parallel replicas: each takes one at least",
+           (long long)batches, (long long)r->count);
+  w->rows += from;
+  w->count = (to < w->count ? to : w->count) - from;
+  w->micro_batches = (int32_t)(end - first);
+  return w->backward ? check_pipeline(w) : TREADLE_OK;
 }
 
 /* Rows side by side. The last token of a row goes through the layers for nothing, so it stays away. */
 static treadle_train_step fill(const work *w, int32_t micro_batch) {
   treadle_trainer *t = w->t;
   treadle_train_buffers *own = &t->buffers;
-  size_t first = (size_t)micro_batch * w->micro_batch;
-  size_t count = w->count - first < w->micro_batch ? w->count - first : w->micro_batch;
+  size_t first = first_of(w, micro_batch), count = rows_from(w, first);
   int64_t at = 0, counted = 0, blocks = 0;
   for (size_t r = 0; r < count; r++) {
     const treadle_train_row *row = &w->rows[first + r];
@@ -145,6 +197,8 @@ static treadle_status run_forward(work *w, const treadle_train_chunk *chunk, int
   }
   if (chunk->to_next)
     TRY(send_rows(t, chunk->to_next, rows, x, "rows for the next stage"));
+  else if (!w->backward)
+    TRY(treadle_back_loss(t, &batch, x, &w->nll));
   else
     memcpy(treadle_train_out(t, micro_batch), x, (size_t)(rows * t->transformer->hidden) * sizeof *x);
 out:
@@ -174,9 +228,11 @@ static treadle_status run_items(work *w) {
   treadle_trainer *t = w->t;
   treadle_pipeline pipeline = t->pipeline;
   treadle_status status = TREADLE_OK;
-  pipeline.micro_batches = (int32_t)((w->count + w->micro_batch - 1) / w->micro_batch);
-  for (int64_t i = 0; i < treadle_pipeline_length(&pipeline); i++) {
-    treadle_pipeline_item item = treadle_pipeline_at(&pipeline, t->stage, i);
+  pipeline.micro_batches = w->micro_batches;
+  int64_t length = treadle_pipeline_length(&pipeline);
+  for (int64_t i = 0; i < (w->backward ? length : length / 2); i++) {
+    treadle_pipeline_item item = w->backward ? treadle_pipeline_at(&pipeline, t->stage, i)
+                                             : treadle_pipeline_forward_at(&pipeline, t->stage, i);
     const treadle_train_chunk *chunk = &t->chunks[item.chunk / pipeline.stages];
     if (item.backward)
       TRY(run_backward(w, chunk, item.micro_batch));
@@ -216,29 +272,33 @@ out:
 static treadle_status run_step(work *w) {
   treadle_trainer *t = w->t;
   treadle_status status;
-  memset(t->window, 0, t->grad_bytes);
-  if (t->buffers.tied)
+  if (w->backward) memset(t->window, 0, t->grad_bytes);
+  if (w->backward && t->buffers.tied)
     memset(t->buffers.tied, 0, (size_t)(t->width.vocabulary * t->transformer->hidden) * sizeof(float));
   TRY(run_items(w));
-  TRY(treadle_train_join_gradients(t));
+  if (w->backward) TRY(treadle_train_join_gradients(t));
 out:
   treadle_train_tell(t, status);
   return status;
 }
 
-treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train_row *rows, size_t count,
-                                         size_t micro_batch, treadle_loss *loss_p) {
+static treadle_status run(treadle_trainer *t, const treadle_train_batch *batch, bool backward,
+                          treadle_loss *loss_p) {
   treadle_loss loss = TREADLE_INIT(treadle_loss);
-  work w = {.t = t, .rows = rows, .count = count, .micro_batch = micro_batch};
+  work w = {.t = t,
+            .rows = batch->rows,
+            .count = batch->count,
+            .micro_batch_size = batch->micro_batch_size,
+            .max_tokens = batch->max_tokens_per_micro,
+            .backward = backward};
   treadle_status status;
-  TREADLE_NEED(t);
-  TREADLE_NEED_SIZED(loss_p);
   if (!treadle_pass_window(t->pass))
-    return treadle_fail(TREADLE_STATE,
-                        "treadle_trainer_gradients: the trainer has no weights: load them first");
-  if (!count || !micro_batch)
-    REFUSE("%zu rows in micro batches of %zu: 1 is the least", count, micro_batch);
-  TREADLE_NEED(rows);
+    return treadle_fail(TREADLE_STATE, "the trainer has no weights: load them first");
+  if (!batch->count || !batch->micro_batch_size == !batch->max_tokens_per_micro ||
+      batch->max_tokens_per_micro < 0)
+    REFUSE("%zu rows in micro batches of %zu rows, or of %lld tokens: 1 row at least, and one of the two",
+           batch->count, batch->micro_batch_size, (long long)batch->max_tokens_per_micro);
+  TREADLE_NEED(batch->rows);
   status = check_rows(&w, &loss.tokens);
   w.scale = (float)(1.0 / (double)loss.tokens);
   if (!status) status = take_share(&w);
@@ -247,6 +307,32 @@ treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train
   TRY(share_loss(&w));
   loss.nll = w.nll;
   TREADLE_GIVE(loss_p, &loss);
+out:
+  return status;
+}
+
+treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train_batch *batch,
+                                         treadle_loss *loss_p) {
+  treadle_train_batch b;
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(batch);
+  TREADLE_NEED_SIZED(loss_p);
+  TRY(TREADLE_TAKE(batch, &b));
+  TRY(run(t, &b, true, loss_p));
+out:
+  return status;
+}
+
+treadle_status treadle_trainer_loss(treadle_trainer *t, const treadle_train_batch *batch,
+                                    treadle_loss *loss_p) {
+  treadle_train_batch b;
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(batch);
+  TREADLE_NEED_SIZED(loss_p);
+  TRY(TREADLE_TAKE(batch, &b));
+  TRY(run(t, &b, false, loss_p));
 out:
   return status;
 }

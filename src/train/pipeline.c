@@ -12,7 +12,7 @@ int64_t treadle_pipeline_length(const treadle_pipeline *p) {
 }
 
 /* The k-th forward of a stage: micro batches in groups of as many as there are stages, each group through one chunk after the other. */
-static treadle_pipeline_item forward_at(const treadle_pipeline *p, int32_t stage, int64_t k) {
+treadle_pipeline_item treadle_pipeline_forward_at(const treadle_pipeline *p, int32_t stage, int64_t k) {
   int64_t each = per_stage(p), whole = (int64_t)p->stages * each, group = k / whole, rest = k % whole;
   int64_t first = group * p->stages, size = p->micro_batches - first;
   if (size > p->stages) size = p->stages;
@@ -21,7 +21,7 @@ static treadle_pipeline_item forward_at(const treadle_pipeline *p, int32_t stage
 }
 
 static treadle_pipeline_item backward_at(const treadle_pipeline *p, int32_t stage, int64_t k) {
-  treadle_pipeline_item item = forward_at(p, stage, k);
+  treadle_pipeline_item item = treadle_pipeline_forward_at(p, stage, k);
   item.chunk = p->chunks - p->stages + 2 * stage - item.chunk; /* the last chunk first */
   item.backward = true;
   return item;
@@ -40,10 +40,11 @@ static int64_t warm_up(const treadle_pipeline *p, int32_t stage) {
 
 treadle_pipeline_item treadle_pipeline_at(const treadle_pipeline *p, int32_t stage, int64_t number) {
   int64_t warm = warm_up(p, stage), half = treadle_pipeline_length(p) / 2, pairs = half - warm;
-  if (number < warm) return forward_at(p, stage, number);
+  if (number < warm) return treadle_pipeline_forward_at(p, stage, number);
   number -= warm;
   if (number >= 2 * pairs) return backward_at(p, stage, number - pairs);
-  return number % 2 ? backward_at(p, stage, number / 2) : forward_at(p, stage, warm + number / 2);
+  return number % 2 ? backward_at(p, stage, number / 2)
+                    : treadle_pipeline_forward_at(p, stage, warm + number / 2);
 }
 
 /* ---- Playing ------------------------------------------------------------------------------------------ */

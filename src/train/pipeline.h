@@ -26,6 +26,10 @@ typedef struct treadle_pipeline_item {
 int64_t treadle_pipeline_length(const treadle_pipeline *pipeline);
 treadle_pipeline_item treadle_pipeline_at(const treadle_pipeline *pipeline, int32_t stage, int64_t number);
 
+/* Without backward: the first half of the items. */
+treadle_pipeline_item treadle_pipeline_forward_at(const treadle_pipeline *pipeline, int32_t stage,
+                                                  int64_t number);
+
 typedef struct treadle_pipeline_memory {
   int32_t
       kept; /* micro batches of one chunk that are forward and not yet backward, at most, over all chunks of the stage asked for */

@@ -312,6 +312,9 @@ treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const tread
  * gradient. */
 treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x,
                                  double *nll_p);
+/* The loss alone; which is of no use to backward. */
+treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x,
+                                 double *nll_p);
 void treadle_back_embed(treadle_trainer *t, const treadle_pass_step *step);
 /* The two halves of a tied gradient become one, where this rank has both. */
 void treadle_back_tie(treadle_trainer *t);

@@ -691,7 +691,19 @@ static void call_training(caller *c) {
                                            .fast = below(c, 2),
                                            .threads = often(c) ? 1 : ONE_OF(c, counts),
                                            .most_rows = often(c) ? 8 : ONE_OF(c, sizes),
-                                           .most_tokens = often(c) ? 0 : ONE_OF(c, sizes)};
+                                           .most_tokens = often(c) ? 0 : ONE_OF(c, sizes),
+                                           .recompute = below(c, 2),
+                                           .sequence_parallel = below(c, 2),
+                                           .optimizer = below(c, 2),
+                                           .distributed_optimizer = below(c, 2)};
+  const treadle_train_batch batch = {.struct_size = struct_size(c, sizeof batch),
+                                     .rows = OR_NULL(c, &row),
+                                     .count = below(c, 2),
+                                     .micro_batch_size = below(c, 3),
+                                     .max_tokens_per_micro = often(c) ? 0 : (int64_t)below(c, 3)};
+  const treadle_optimizer_step step = {
+      .struct_size = struct_size(c, sizeof step), .lr = often(c) ? 1e-3 : -1, .clip_grad = 1};
+  treadle_optimizer_result result = {.struct_size = struct_size(c, sizeof result)};
   treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
   treadle_trainer *trainer = NULL;
   double norm;
@@ -703,7 +715,10 @@ static void call_training(caller *c) {
   }
   SAID(treadle_trainer_create(NULL, often(c) ? c->o.train : layout(c), &options, OR_NULL(c, &trainer)));
   if (often(c)) SAID(treadle_trainer_load(trainer));
-  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &row), below(c, 2), below(c, 3), OR_NULL(c, &loss)));
+  if (!often(c)) SAID(treadle_trainer_randomise(trainer, 3));
+  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
+  SAID(treadle_trainer_loss(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
+  SAID(treadle_trainer_step(trainer, OR_NULL(c, &step), OR_NULL(c, &result)));
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
   SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));
   SAID(treadle_trainer_save_gradients(trainer, often(c) ? "/nowhere/at/all" : NULL));

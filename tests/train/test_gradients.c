@@ -40,6 +40,12 @@ static void read_rows(const char *folder, rows *r) {
   fclose(file);
 }
 
+static treadle_status gradients(treadle_trainer *t, const rows *r, size_t micro_batch, treadle_loss *loss) {
+  const treadle_train_batch batch = {
+      .struct_size = sizeof batch, .rows = r->row, .count = r->count, .micro_batch_size = micro_batch};
+  return treadle_trainer_gradients(t, &batch, loss);
+}
+
 static void place(const char *from, const char *to, const char *name) {
   char link_path[600];
   snprintf(link_path, sizeof link_path, "%s/%s", to, name);
@@ -116,7 +122,7 @@ static void check_layout(const char *folder, const char *model, const char *text
     options.threads = threads;
     assert_ok(treadle_trainer_create(NULL, layout, &options, &t));
     assert_ok(treadle_trainer_load(t));
-    assert_ok(treadle_trainer_gradients(t, r->row, r->count, 2, &loss));
+    assert_ok(gradients(t, r, 2, &loss));
     float *got = treadle_trainer_grad_window(t, &bytes);
     if (threads == 1) {
       kept = malloc(bytes);
@@ -179,7 +185,7 @@ static void check_samples(const char *folder, const char *model) {
   assert_ok(treadle_layout_create(m, "hf:dtype=fp32", 1, NULL, &layout));
   assert_ok(treadle_trainer_create(NULL, layout, &options, &t));
   assert_ok(treadle_trainer_load(t));
-  assert_ok(treadle_trainer_gradients(t, r->row, r->count, 1, &loss));
+  assert_ok(gradients(t, r, 1, &loss));
   assert_int_equal(loss.tokens, json_integer_value(json_object_get(root, "tokens")));
   const float *window = treadle_trainer_grad_window(t, NULL);
   int tensors = 0;

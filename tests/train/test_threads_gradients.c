@@ -53,13 +53,17 @@ static treadle_status run(one_rank *r) {
   treadle_status status;
   if (!b) return TREADLE_NO_MEMORY;
   fill(b, r->vocabulary);
+  const treadle_train_batch rows = {
+      .struct_size = sizeof rows, .rows = b->row, .count = ROWS, .micro_batch_size = 2};
   TRY(treadle_model_open(r->model, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
   TRY(treadle_trainer_load(trainer));
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
-    TRY(treadle_trainer_gradients(trainer, b->row, ROWS, 2, &loss));
+    TRY(treadle_trainer_gradients(trainer, &rows, &loss));
   r->nll = loss.nll;
+  TRY(treadle_trainer_loss(trainer, &rows, &loss));
+  if (loss.nll != r->nll) TRY(treadle_fail(TREADLE_DIFFERENT, "the loss without backward is another one"));
   TRY(treadle_trainer_norm(trainer, &r->norm));
   TRY(treadle_trainer_digest(trainer, &r->digest));
 out:
