@@ -124,6 +124,7 @@ typedef struct treadle_train_source {
   const char *name; /* as it was given: a path */
   const char *text; /* its value as it was given */
   const char *why;  /* of a RULE */
+  bool left_out;    /* by a rule: there is no value, and the text says null */
 } treadle_train_source;
 
 struct treadle_train_config {

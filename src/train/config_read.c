@@ -72,7 +72,8 @@ static treadle_status give_again(config_reader *reader, int key, const given_val
       config, treadle_arena_format(&config->arena, "%s:%d: %s gives way to %s on line %d", config->file,
                                    is ? old->line : line, is ? old->name : given->path,
                                    is ? given->path : old->name, is ? line : old->line));
-  if (!status && is) *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL};
+  if (!status && is)
+    *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL, false};
   return status;
 }
 
@@ -86,12 +87,12 @@ static treadle_status give(config_reader *reader, int key, const given_value *gi
   if (!given->node) {
     if (source->from == TREADLE_FROM_OVERRIDE)
       REFUSE("%s is given twice, the first time as %s", head_of(reader, given), source->name);
-    *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL};
+    *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
   if (is_null(given->text)) return TREADLE_OK;
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
-  *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL};
+  *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
 }
 
