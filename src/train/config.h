@@ -2,7 +2,7 @@
  *
  * One table says which keys there are (config_keys.c). A key of a file is one of them; or one of others that are known and do nothing
  * here (config_known.c), all of them named in one warning; or refused. What was given on the command line goes before the file, the
- * file before defaults. `null` is not given. Rules that several keys make together are in config_rules.c.
+ * file before defaults. `null` is not given, ${a.b} is the value of another path. Rules that several keys make together are in config_rules.c.
  *
  *   TRY(treadle_train_config_read(path, overrides, count, &config));
  *   TRY(treadle_train_config_need(config, false));
@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/text.h"
+#include "io/yaml.h"
 
 #include <stdint.h>
 
@@ -32,11 +33,11 @@ typedef struct treadle_train_settings {
   int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
   int64_t max_ckpt_to_keep;
   const char *model, *save;
-  int32_t strategy;                               /* TREADLE_STRATEGY_.. */
-  int64_t micro_batch_size, max_tokens_per_micro; /* one of the two is 0 */
-  int64_t tensor_model_parallel_size, pipeline_model_parallel_size;
-  int64_t num_layers_per_virtual_pipeline_stage; /* 0: no virtual stages */
-  int64_t fsdp_size;                             /* below 1: all ranks */
+  int32_t strategy;                                                 /* TREADLE_STRATEGY_.. */
+  int64_t micro_batch_size, max_tokens_per_micro;                   /* one of the two is 0 */
+  int64_t tensor_model_parallel_size, pipeline_model_parallel_size; /* where layout is NULL */
+  int64_t num_layers_per_virtual_pipeline_stage;                    /* 0: no virtual stages */
+  int64_t fsdp_size;                                                /* below 1: all ranks */
   bool offload_policy, exact;
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
@@ -108,6 +109,22 @@ bool treadle_train_known_section(const char *name);
 const char *treadle_train_key_nearest(const char *name);
 const char *treadle_train_section_nearest(const char *name);
 
+/* ---- Names in values (config_names.c) ----------------------------------------------------------------- */
+
+/* Where names are looked up. */
+typedef struct treadle_train_names {
+  const treadle_yaml *root;
+  const char *const *overrides; /* [count] path=value */
+  size_t count;
+  treadle_arena *arena;
+} treadle_train_names;
+
+/* The text with the values of its names; `where` begins a refusal. */
+treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
+                                    const char **text_p);
+/* null, ~ and the like: not given. */
+bool treadle_train_is_null(const char *text);
+
 /* ---- What was read --------------------------------------------------------------------------------- */
 
 typedef enum treadle_train_source_type {
@@ -124,6 +141,7 @@ typedef struct treadle_train_source {
   const char *name; /* as it was given: a path */
   const char *text; /* its value as it was given */
   const char *why;  /* of a RULE */
+  bool left_out;    /* by a rule: there is no value, and the text says null */
 } treadle_train_source;
 
 struct treadle_train_config {

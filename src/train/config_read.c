@@ -15,6 +15,7 @@ enum { LARGEST_FILE = 16 << 20 };
 
 typedef struct config_reader {
   treadle_train_config *config;
+  treadle_train_names names;
   treadle_builder ignored; /* names with their lines, and commas between */
 } config_reader;
 
@@ -44,13 +45,6 @@ static const char *head_of(const config_reader *reader, const given_value *given
   return head(reader->config, given->path, given->line);
 }
 
-static bool is_null(const char *text) {
-  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
-  for (const char *const *null = nulls; *null; null++)
-    if (strcmp(text, *null) == 0) return true;
-  return false;
-}
-
 treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text) {
   return text ? treadle_array_push(&config->warnings, text) : no_memory(config);
 }
@@ -72,7 +66,8 @@ static treadle_status give_again(config_reader *reader, int key, const given_val
       config, treadle_arena_format(&config->arena, "%s:%d: %s gives way to %s on line %d", config->file,
                                    is ? old->line : line, is ? old->name : given->path,
                                    is ? given->path : old->name, is ? line : old->line));
-  if (!status && is) *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL};
+  if (!status && is)
+    *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL, false};
   return status;
 }
 
@@ -86,12 +81,12 @@ static treadle_status give(config_reader *reader, int key, const given_value *gi
   if (!given->node) {
     if (source->from == TREADLE_FROM_OVERRIDE)
       REFUSE("%s is given twice, the first time as %s", head_of(reader, given), source->name);
-    *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL};
+    *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (is_null(given->text)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text)) return TREADLE_OK;
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
-  *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL};
+  *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
 }
 
@@ -108,7 +103,7 @@ static bool same_value(const char *a, const char *b) {
 }
 
 static treadle_status check_only(const config_reader *reader, const given_value *given, const char *only) {
-  if (given->text && is_null(given->text)) return TREADLE_OK;
+  if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
   if (!only) REFUSE("%s: this cannot be done here; leave it out", head_of(reader, given));
   if (!given->text || !same_value(given->text, only))
     REFUSE("%s is %s%s%s: here it can only be %s", head_of(reader, given), given->text ? "'" : "",
@@ -147,15 +142,26 @@ static bool in_known_section(const char *path) {
   return treadle_train_known_section(name);
 }
 
+/* What has a value here: a key, or a name that has one value alone. */
+static treadle_status take_value(config_reader *reader, const given_value *given, int key,
+                                 const char *only) {
+  given_value whole = *given;
+  if (given->text) {
+    treadle_status status =
+        treadle_train_expand(&reader->names, head_of(reader, given), given->text, &whole.text);
+    if (status) return status;
+  }
+  return key >= 0 ? give(reader, key, &whole) : check_only(reader, &whole, only);
+}
+
 static treadle_status place(config_reader *reader, const given_value *given) {
   const char *only;
   int key = treadle_train_key_find(given->path);
-  if (key >= 0) return give(reader, key, given);
   treadle_train_name_type known = treadle_train_known_key(given->path, &only);
-  if (known == TREADLE_KNOWN_ONLY) return check_only(reader, given, only);
+  if (key >= 0 || known == TREADLE_KNOWN_ONLY) return take_value(reader, given, key, only);
   if (known == TREADLE_KNOWN_NOT && given->node && treadle_train_key_is_section(given->path)) {
     if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
-    if (given->text && is_null(given->text)) return TREADLE_OK;
+    if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
     REFUSE("%s is a section: it must be a map of keys", head_of(reader, given));
   }
   if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path)) return refuse_unknown(reader, given);
@@ -183,17 +189,22 @@ static treadle_status walk(config_reader *reader, const char *section, const tre
   return TREADLE_OK;
 }
 
-static treadle_status take_override(config_reader *reader, const char *text) {
-  treadle_train_config *config = reader->config;
+static treadle_status check_override(const treadle_train_config *config, const char *text) {
   const char *equals = text ? strchr(text, '=') : NULL;
   if (!text) REFUSE("%s: an override is no text (NULL)", config->file);
   if (!treadle_utf8_is_valid(text)) REFUSE("override '%s': is no UTF-8", treadle_text_shown(text));
   if (!equals || equals == text)
     REFUSE("override '%s': expected section.key=value", treadle_text_shown(text));
+  return TREADLE_OK;
+}
+
+static treadle_status take_override(config_reader *reader, const char *text) {
+  treadle_train_config *config = reader->config;
+  size_t equals = strcspn(text, "=");
   char *name = treadle_arena_copy_text(&config->arena, text);
   if (!name) return no_memory(config);
-  name[equals - text] = 0;
-  given_value given = {join(config, NULL, name), NULL, name + (equals - text) + 1, 0};
+  name[equals] = 0;
+  given_value given = {join(config, NULL, name), NULL, name + equals + 1, 0};
   return given.path ? place(reader, &given) : no_memory(config);
 }
 
@@ -203,7 +214,7 @@ static treadle_status read_values(treadle_train_config *config) {
   treadle_status status = TREADLE_OK;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     treadle_train_source *source = &config->sources[i];
-    if (source->from == TREADLE_FROM_OVERRIDE && is_null(source->text)) source->text = NULL;
+    if (source->from == TREADLE_FROM_OVERRIDE && treadle_train_is_null(source->text)) source->text = NULL;
     const char *where = source->name ? head(config, source->name, source->line) : treadle_train_keys[i].key;
     TRY(treadle_train_key_read(&treadle_train_keys[i], where, source->text, &config->settings));
   }
@@ -225,11 +236,13 @@ static treadle_status read_all(config_reader *reader, const char *text, size_t b
   treadle_train_config *config = reader->config;
   const treadle_yaml *root;
   treadle_status status;
+  for (size_t i = 0; i < count; i++) TRY(check_override(config, overrides[i]));
   TRY(treadle_yaml_parse(config->file, text, bytes, &config->arena, &root));
   if (root->type != TREADLE_YAML_MAP) {
     status = treadle_fail(TREADLE_REFUSED, "%s:%d: must be a map of sections", config->file, root->line);
     goto out;
   }
+  reader->names = (treadle_train_names){root, overrides, count, &config->arena};
   TRY(walk(reader, NULL, root));
   for (size_t i = 0; i < count; i++) TRY(take_override(reader, overrides[i]));
   TRY(warn_of_ignored(reader));

@@ -40,6 +40,12 @@ static void follow(treadle_train_config *config, int key, const char *why) {
   config->sources[key] = (treadle_train_source){.from = TREADLE_FROM_RULE, .why = why};
 }
 
+/* The key has no value. */
+static void leave_out(treadle_train_config *config, int key, const char *why) {
+  follow(config, key, why);
+  config->sources[key].left_out = true;
+}
+
 /* ---- Batches -------------------------------------------------------------------------------------------- */
 
 static treadle_status settle_micro_batch(treadle_train_config *config) {
@@ -57,7 +63,7 @@ static treadle_status settle_micro_batch(treadle_train_config *config) {
     REFUSE("%s: %s is %lld: a row of %s, %lld, does not fit", config->file, PLACE(max_tokens_per_micro),
            (long long)s->max_tokens_per_micro, PLACE(seq_length), (long long)s->seq_length);
   s->micro_batch_size = 0;
-  follow(config, KEY(micro_batch_size), "by max_tokens_per_micro");
+  leave_out(config, KEY(micro_batch_size), "by max_tokens_per_micro");
   return TREADLE_OK;
 }
 
@@ -82,7 +88,7 @@ static treadle_status refuse_sizes(treadle_train_config *config) {
     if (treadle_train_config_is_given(config, sizes[i]))
       REFUSE("%s: %s and %s exclude each other", config->file, treadle_train_config_place(config, sizes[i]),
              PLACE(layout));
-    follow(config, sizes[i], "by layout");
+    leave_out(config, sizes[i], "by layout");
   }
   return TREADLE_OK;
 }

@@ -26,14 +26,6 @@ static void add_note(treadle_builder *text, const treadle_train_source *source) 
     treadle_builder_add(text, "# default");
 }
 
-/* What a rule says of a size or a number of rows that is not there is null. */
-static bool is_left_out(const treadle_train_config *config, int key) {
-  size_t at = treadle_train_keys[key].at;
-  if (config->sources[key].from != TREADLE_FROM_RULE) return false;
-  return at != offsetof(treadle_train_settings, strategy) && at != offsetof(treadle_train_settings, bf16) &&
-         at != offsetof(treadle_train_settings, sequence_parallel);
-}
-
 static void add_key(treadle_builder *text, const treadle_train_config *config, int key) {
   const treadle_train_key *row = &treadle_train_keys[key];
   if (!key || strcmp(treadle_train_keys[key - 1].section, row->section) != 0)
@@ -41,7 +33,7 @@ static void add_key(treadle_builder *text, const treadle_train_config *config, i
   size_t line = text->length;
   treadle_builder_add(text, "  %s:", row->key);
   pad(text, line, VALUES_AT);
-  if (is_left_out(config, key))
+  if (config->sources[key].left_out)
     treadle_builder_add(text, "null");
   else
     treadle_train_key_write(text, row, &config->settings);

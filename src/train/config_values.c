@@ -40,6 +40,13 @@ void treadle_train_key_allowed(char to[TREADLE_KEY_TEXT_BYTES], const treadle_tr
   snprintf(to, TREADLE_KEY_TEXT_BYTES, "%.50s to %s%.50s", least, key->below ? "below " : "", most);
 }
 
+bool treadle_train_is_null(const char *text) {
+  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
+  for (const char *const *null = nulls; *null; null++)
+    if (strcmp(text, *null) == 0) return true;
+  return false;
+}
+
 /* ---- Reading ---------------------------------------------------------------------------------------- */
 
 static treadle_status refuse_value(const treadle_train_key *key, const char *where, const char *text) {
@@ -85,8 +92,6 @@ treadle_status treadle_train_key_read(const treadle_train_key *key, const char *
   if (!text) { /* zero, as the struct was made */
     return TREADLE_OK;
   }
-  if (strstr(text, "${"))
-    REFUSE("%s is '%s': names in ${..} are not looked up", where, treadle_text_shown(text));
   switch (key->type) {
   case TREADLE_KEY_BOOL: good = read_truth(text, to); break;
   case TREADLE_KEY_INTEGER:

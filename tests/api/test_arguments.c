@@ -725,6 +725,40 @@ static void training(objects *o) {
   treadle_trainer_destroy(trainer);
 }
 
+static void configurations(objects *o) {
+  static const char *const good[] = {"actor_config.lr=1"}, *const bad[] = {"actor_config.lr=x"},
+                           *const none[] = {NULL};
+  treadle_train_config *config = (void *)o;
+  size_t count = 7;
+  char *text = (void *)o, path[64];
+  snprintf(path, sizeof path, "%s/sft.yaml", o->folder);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs("rl_config: {}\n", file);
+  fclose(file);
+  REFUSED(treadle_train_config_read(NULL, NULL, 0, &config));
+  assert_null(config);
+  REFUSED(treadle_train_config_read(path, NULL, 0, NULL));
+  REFUSED(treadle_train_config_read(path, NULL, 1, &config));
+  REFUSED(treadle_train_config_read(path, none, 1, &config));
+  REFUSED(treadle_train_config_read(path, bad, 1, &config));
+  assert_null(config);
+  GIVES(TREADLE_SYSTEM, treadle_train_config_read("/nothing/nothing", good, 1, &config));
+  assert_ok(treadle_train_config_read(path, good, 1, &config));
+  GIVES(NULL, treadle_train_config_warnings(NULL, &count));
+  assert_int_equal(count, 0);
+  GIVES(NULL, treadle_train_config_warnings(config, NULL));
+  assert_non_null(treadle_train_config_warnings(config, &count));
+  assert_int_equal(count, 1);
+  REFUSED(treadle_train_config_text(NULL, &text));
+  assert_null(text);
+  REFUSED(treadle_train_config_text(config, NULL));
+  REFUSED(treadle_train_config_help(true, NULL));
+  WORKS(treadle_train_config_destroy(NULL));
+  treadle_train_config_destroy(config);
+  unlink(path);
+}
+
 /* ---- treadle_tools.h ---- */
 
 static const int32_t no_numbers[] = {-1, INT32_MIN, 1 << 20, INT32_MAX};
@@ -1028,9 +1062,9 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,    models,      layouts,     pieces,   plans,      reports,     groups,  switch_options,
-      switches, conversions, families,    drafts,   inspection, made,        machine, planted,
-      chats,    engines,     engine_work, training, tokens,     text_streams};
+      texts,    models,      layouts,     pieces,   plans,          reports, groups,      switch_options,
+      switches, conversions, families,    drafts,   inspection,     made,    machine,     planted,
+      chats,    engines,     engine_work, training, configurations, tokens,  text_streams};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -728,6 +728,27 @@ static void call_training(caller *c) {
   CALL(treadle_trainer_destroy(trainer));
 }
 
+static void call_configurations(caller *c) {
+  static const char *const files[] = {"/nowhere/at/all", "",
+                                      TREADLE_SOURCE_DIR "/tests/fuzz/corpus/train_config/every_key",
+                                      TREADLE_SOURCE_DIR "/README.md"},
+                           *const words[] = {
+                               "actor_config.lr=1", "actor_config.lr", "rl_config.x=1", "=", "a.b=c", NULL};
+  const char *overrides[] = {ONE_OF(c, words), ONE_OF(c, words)};
+  treadle_train_config *config = NULL;
+  char *text = NULL;
+  size_t count;
+  SAID(treadle_train_config_read(OR_NULL(c, ONE_OF(c, files)), OR_NULL(c, overrides), below(c, 3),
+                                 OR_NULL(c, &config)));
+  CALL(treadle_train_config_warnings(config, OR_NULL(c, &count)));
+  SAID(treadle_train_config_text(config, OR_NULL(c, &text)));
+  free(text);
+  text = NULL;
+  SAID(treadle_train_config_help(below(c, 2), OR_NULL(c, &text)));
+  free(text);
+  CALL(treadle_train_config_destroy(config));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -738,10 +759,10 @@ static void look_up(void *context, const char *name) {
 
 static void test_random_calls(void **state) {
   (void)state;
-  static void (*const parts[])(caller *) = {call_words,       call_models,  call_layouts,  call_plans,
-                                            call_reports,     call_tools,   call_files,    call_testing,
-                                            call_conversions, call_groups,  call_switches, call_switches,
-                                            call_chats,       call_engines, call_texts,    call_training};
+  static void (*const parts[])(caller *) = {
+      call_words, call_models,  call_layouts,     call_plans,    call_reports,       call_tools,
+      call_files, call_testing, call_conversions, call_groups,   call_switches,      call_switches,
+      call_chats, call_engines, call_texts,       call_training, call_configurations};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -170,7 +170,7 @@ static const struct {
     {"lr_decay_style: cosin\n", NULL, "must be one of constant|linear|cosine; did you mean cosine?"},
     {"megatron_training:\n  recompute_granularity: selective\n", NULL, "must be one of none|full"},
     {"strategy: fsdp\n", NULL, "did you mean fsdp2?"},
-    {"model: ${a.b}\n", NULL, "names in ${..} are not looked up"},
+    {"model: ${a.b}\n", NULL, "sft.yaml:2: actor_config.model: ${a.b}: there is no such value"},
     {"lr: 1\n", "actor_config.lr=x", "override actor_config.lr is 'x', and must be a number"},
     /* what treadle does in one way */
     {"expert_model_parallel_size: 2\n", NULL,
@@ -337,6 +337,67 @@ static void names_of_verl(void **state) {
                          ": actor_rollout_ref.ref.strategy (line 1), data.shuffle "
                          "(line 6), trainer._target_ (line 9)"));
   treadle_train_config_destroy(config);
+}
+
+/* ---- Names in values --------------------------------------------------------------------------------- */
+
+static const char tree[] =
+    "env:\n  folder: runs/${env.number}\n  number: ${runner.number}\n  empty: null\n  list: [1]\n"
+    "  many: ${env.more}${env.more}\n  more: ${env.most}${env.most}\n  most: ${env.many}\n"
+    "data.dotted:\n  key: with points\nrunner: {number: six}\n";
+
+static const struct {
+  const char *model, *becomes; /* NULL: not given */
+} named[] = {
+    {"plain", "plain"},
+    {"${env.folder}", "runs/seven"},
+    {"${env.folder}/model", "runs/seven/model"},
+    {"x${env.number}y${env.number}z", "xsevenysevenz"},
+    {"${oc.select:env.number,other}", "seven"},
+    {"${oc.select:env.nothing,other}", "other"},
+    {"${oc.select:env.empty, other}", "other"},
+    {"${oc.select:env.nothing}", NULL},
+    {"${env.empty}", NULL},
+    {"${data.dotted.key}", "with points"},
+};
+
+static const struct {
+  const char *model, *message;
+} badly_named[] = {
+    {"a${env.empty}", "sft.yaml:2: actor_config.model: 'a${env.empty}': a part of it is null"},
+    {"${env.nothing}", "sft.yaml:2: actor_config.model: ${env.nothing}: there is no such value"},
+    {"${env}", "${env} is no single value"},
+    {"${env.list}", "${env.list} is no single value"},
+    {"${}", "there is no such value"},
+    {"${", "a ${ is not closed"},
+    {"${oc.select:env.nothing,${env.number}}", "a ${ is not closed"},
+    {"${oc.env:HOME}", "${oc.env:HOME} is not looked up; ${a.b} and ${oc.select:a.b,x} are"},
+    {"${.folder}", "is not looked up"},
+    {"${actor_config.model}", "names that lead to names, and do not end"},
+    {"${env.many}", "names that lead to names, and do not end"},
+};
+
+static treadle_status read_named(const char *model, treadle_train_config **config_p) {
+  static const char *const overrides[] = {"runner.number=seven"};
+  char text[1024];
+  snprintf(text, sizeof text, "actor_config:\n  model: \"%s\"\n%s", model, tree);
+  return parse(text, overrides, 1, config_p);
+}
+
+static void names_in_values(void **state) {
+  (void)state;
+  treadle_train_config *config;
+  for (size_t i = 0; i < TEST_COUNT(named); i++) {
+    assert_ok(read_named(named[i].model, &config));
+    const char *model = treadle_train_config_settings(config)->model;
+    if (named[i].becomes)
+      assert_string_equal(model, named[i].becomes);
+    else
+      assert_null(model);
+    treadle_train_config_destroy(config);
+  }
+  for (size_t i = 0; i < TEST_COUNT(badly_named); i++)
+    assert_refused(badly_named[i].message, read_named(badly_named[i].model, &config));
 }
 
 /* ---- Documents ------------------------------------------------------------------------------------------ */
@@ -644,6 +705,8 @@ out:
 static void each_allocation(void **state) {
   (void)state;
   TEST_EACH_ALLOCATION(use(every_key));
+  TEST_EACH_ALLOCATION(
+      use("trainer: {x: folder}\nactor_config:\n  save: a/${trainer.x}\n  model: ${trainer.x}\n"));
   TEST_EACH_ALLOCATION(use("megatron_training:\n  lr: 2\n  sequence_parallel: true\n  use_flash_attn: 1\n"
                            "actor_config:\n  lr: 1\n  layout: megatron:pp=2\n"));
 }
@@ -679,6 +742,7 @@ int main(void) {
                                      cmocka_unit_test(actor_goes_first),
                                      cmocka_unit_test(settled_by_rules),
                                      cmocka_unit_test(names_of_verl),
+                                     cmocka_unit_test(names_in_values),
                                      cmocka_unit_test(documents),
                                      cmocka_unit_test(round_trips),
                                      cmocka_unit_test(sources_are_said),

@@ -1,0 +1,81 @@
+/* A configuration of training: what is taken has values in range, is written as a text that gives the same values, and has a layout's
+ * text that can be parsed. The first line is an override where it begins with '='. */
+#include "layout/settings.h"
+#include "train/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+static void need(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+static void check_values(const treadle_train_settings *s) {
+  need(s->global_batch_size >= 1 && s->micro_batch_size >= 0 && s->max_tokens_per_micro >= 0);
+  need(!s->micro_batch_size != !s->max_tokens_per_micro);
+  need(!s->micro_batch_size || s->global_batch_size % s->micro_batch_size == 0);
+  need(isfinite(s->lr) && s->min_lr >= 0 && s->min_lr <= s->lr && s->adam_beta1 < 1 && s->adam_beta2 < 1);
+  need(s->tensor_model_parallel_size >= 1 && s->pipeline_model_parallel_size >= 1);
+  need(!(s->strategy == TREADLE_STRATEGY_FSDP2 && s->use_distributed_optimizer));
+}
+
+static bool same_text(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+static void check_written(const treadle_train_config *config) {
+  treadle_train_config *again = NULL;
+  char *first = NULL, *second = NULL;
+  need(treadle_train_config_text(config, &first) == TREADLE_OK);
+  need(treadle_train_config_parse("again", first, strlen(first), NULL, 0, &again) == TREADLE_OK);
+  need(treadle_train_config_text(again, &second) == TREADLE_OK);
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    const treadle_train_key *key = &treadle_train_keys[i];
+    const char *a = (const char *)&config->settings + key->at,
+               *b = (const char *)&again->settings + key->at;
+    if (key->type == TREADLE_KEY_TEXT)
+      need(same_text(*(const char *const *)a, *(const char *const *)b));
+    else
+      need(memcmp(a, b, key->type == TREADLE_KEY_BOOL ? 1 : key->type == TREADLE_KEY_CHOICE ? 4 : 8) == 0);
+  }
+  treadle_train_config_destroy(again);
+  free(first);
+  free(second);
+}
+
+static void check_layout(const treadle_train_config *config) {
+  char text[1024];
+  for (int part = 0; part < 2; part++) {
+    treadle_arena arena = {0};
+    treadle_settings words;
+    if (treadle_train_config_layout(config, (treadle_train_part)part, 12, 8, text, sizeof text) ==
+        TREADLE_OK)
+      need(treadle_settings_parse(text, &arena, &words) == TREADLE_OK);
+    else
+      need(*treadle_error_message());
+    treadle_arena_release(&arena);
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  const char *text = (const char *)bytes, *end = count ? memchr(text, '\n', count) : NULL;
+  char line[256] = "";
+  const char *override = line + 1;
+  bool has = end && *text == '=' && (size_t)(end - text) < sizeof line;
+  if (has) {
+    memcpy(line, text, (size_t)(end - text));
+    count -= (size_t)(end - text) + 1;
+    text = end + 1;
+  }
+  treadle_train_config *config;
+  if (treadle_train_config_parse("input", text, count, &override, has, &config) == TREADLE_OK) {
+    check_values(treadle_train_config_settings(config));
+    check_written(config);
+    check_layout(config);
+    treadle_train_config_destroy(config);
+  } else {
+    need(!config && *treadle_error_message()); /* a refusal has a reason */
+  }
+  return 0;
+}
