@@ -718,12 +718,36 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
  * every layout that holds the same values. It reads the window of the present mode. Collective. */
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 
-/* ---- Loading ------------------------------------------------------------------------------------ */
+/* ---- Loading and saving -------------------------------------------------------------------------- */
 
 /* Fills `window`, of treadle_layout_window_bytes, with what `rank` holds in `layout`: values of the checkpoint, or, for a model
  * without weights, hashes of tensor and canonical index. TREADLE_DIFFERENT: a file became shorter, or was written to, since the
  * model was opened. The window may be NULL if it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
+
+typedef struct treadle_save_options {
+  size_t struct_size;
+  treadle_dtype dtype; /* of the files: fp32, bf16 or fp16. TREADLE_DTYPE_NONE: as the layout has it */
+  size_t shard_bytes;  /* of the tensors in one file, at most, unless it has only one; 0: 5 GB */
+  bool
+      weights_only; /* config.json, tokenizer and what else stands beside the model's own weights are not written */
+} treadle_save_options;
+
+/* Saves the windows of all ranks as a Hugging Face folder, which treadle_model_open opens: safetensors under Hugging Face's names, a tied
+ * tensor once, in several files with an index where one would be too large. What the model's own folder has beside its weights is copied; in
+ * config.json the type of the tensors is told where it has changed. The rank of the group is that of the layout. Each rank writes a share
+ * of the elements straight to their places, so that no rank has a whole tensor in memory; copies of an element are taken for equal.
+ *
+ * `folder` does not exist yet, or is empty; the folder above it exists. It is there, on the disk and whole, when the call has returned
+ * TREADLE_OK, and not before. Until then the files are in FOLDER.PID-N.tmp beside it. That is removed when a rank fails or dies, and stays only
+ * when rank 0 is killed at the very end, or all ranks are. If rank 0 does not answer in time after all else has succeeded, the others
+ * fail, though the folder may come.
+ *
+ * Refused: quantised models, and models that are part of a larger one. group: NULL, and the layout has one rank. A window may be NULL if it
+ * has no bytes. Options may be NULL. The windows do not change meanwhile. Waits as a barrier of the group does, before and after the
+ * writing. Collective: if one rank is refused, all fail. */
+treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
+                                   const char *folder, const treadle_save_options *options);
 
 /* ---- Converting checkpoints ---------------------------------------------------------------------
  *

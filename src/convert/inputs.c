@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/text.h"
+#include "io/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -94,29 +94,13 @@ out:
   return status;
 }
 
-static bool is_companion(const char *name) {
-  static const char *const others[] = {".safetensors",   ".bin",     ".pt",
-                                       ".pth",           ".gguf",    ".h5",
-                                       ".tmp",           ".msgpack", ".safetensors.index.json",
-                                       ".bin.index.json"};
-  size_t length = strlen(name);
-  if (name[0] == '.' || treadle_text_starts(name, "treadle-convert.") ||
-      strcmp(name, "treadle-shards.json") == 0)
-    return false;
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-    size_t end = strlen(others[i]);
-    if (length > end && strcmp(name + length - end, others[i]) == 0) return false;
-  }
-  return true;
-}
-
 treadle_status treadle_inputs_add_companions(treadle_inputs *inputs, const char *folder) {
   treadle_status status = TREADLE_OK;
   DIR *listing = opendir(folder);
   if (!listing) return treadle_fail(TREADLE_SYSTEM, "%s: cannot be listed: %s", folder, strerror(errno));
   for (struct dirent *entry; (entry = readdir(listing));) {
     struct stat about;
-    if (!is_companion(entry->d_name)) continue;
+    if (!treadle_folder_is_companion(entry->d_name)) continue;
     const char *path = treadle_arena_format(&inputs->arena, "%s/%s", folder, entry->d_name);
     if (!path) TRY(no_memory(entry->d_name));
     if (stat(path, &about) == 0 && S_ISREG(about.st_mode))

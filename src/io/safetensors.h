@@ -102,4 +102,14 @@ void treadle_safetensors_writer_sum(const treadle_safetensors_writer *writer, in
                                     uint64_t *sum_p);
 void treadle_safetensors_writer_destroy(treadle_safetensors_writer *writer);
 
+/* The same for several writers, each of which puts what it has of a tensor at its place. `plan` makes the beginning of the file, the header with
+ * its length in front, and sets `bytes` and `begin` of each tensor; `begin` then counts from the begin of the file. The largest elements lie first,
+ * so that every tensor is aligned to its elements. `make` makes the file at its full size, with its beginning: the disk has room for the rest
+ * from then on, which is zeros. Nobody must see it under that path yet. */
+struct treadle_builder;
+treadle_status treadle_safetensors_plan(const char *path, treadle_stored *tensors, int32_t count,
+                                        struct treadle_builder *beginning, int64_t *file_bytes_p);
+treadle_status treadle_safetensors_make(const char *path, const struct treadle_builder *beginning,
+                                        int64_t file_bytes);
+
 #endif

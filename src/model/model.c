@@ -173,6 +173,8 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   } else {
     TRY(treadle_model_from_config(config_path, config, &o, &model));
   }
+  if (is_folder && !(model->folder = treadle_arena_copy_text(&model->arena, path)))
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path));
   *model_p = model;
   model = NULL;
 out:

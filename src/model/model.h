@@ -68,7 +68,8 @@ typedef struct treadle_part_shape {
 } treadle_part_shape;
 
 struct treadle_model {
-  const char *path;
+  const char *path;   /* of its config.json */
+  const char *folder; /* that was opened; NULL: it was a config.json alone */
   treadle_family *family;
   struct json_t *config;
   const char *changes; /* to a config, by scaling it down; NULL: it is as it was */

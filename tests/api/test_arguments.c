@@ -148,6 +148,20 @@ static void layouts(objects *o) {
   REFUSED(treadle_layout_runs(o->train, 0, 0, &runs, NULL));
   REFUSED(treadle_layout_load(NULL, 0, o->memory));
   REFUSED(treadle_layout_load(o->train, 0, NULL));
+  treadle_save_options save = TREADLE_INIT(treadle_save_options);
+  REFUSED(treadle_layout_save(NULL, NULL, o->memory, o->config, NULL));
+  REFUSED(treadle_layout_save(NULL, o->train, NULL, "/nowhere/at/all", NULL));
+  REFUSED(treadle_layout_save(NULL, o->train, o->memory, NULL, NULL));
+  REFUSED(treadle_layout_save(NULL, o->train, o->memory, "", NULL));
+  REFUSED(treadle_layout_save(NULL, o->train, o->memory, o->folder, NULL)); /* it is not empty */
+  REFUSED(treadle_layout_save(NULL, o->wide, o->memory, "/nowhere/at/all", NULL));
+  REFUSED_SIZES(save, treadle_layout_save(NULL, o->train, o->memory, "/nowhere/at/all", &save));
+  REFUSED_NEWER(treadle_save_options,
+                treadle_layout_save(NULL, o->train, o->memory, "/nowhere/at/all", newer_p));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    save.dtype = (treadle_dtype)no_enums[i];
+    REFUSED(treadle_layout_save(NULL, o->train, o->memory, "/nowhere/at/all", &save));
+  }
   for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
     GIVES(0, treadle_layout_window_bytes(o->train, no_ranks[i]));
     GIVES(-1, treadle_layout_storage_count(o->train, no_ranks[i]));

@@ -169,6 +169,21 @@ static treadle_explicit_piece *spoil_pieces(caller *c, treadle_explicit_piece *p
   return OR_NULL(c, pieces);
 }
 
+static void call_save(caller *c) {
+  char made[40];
+  snprintf(made, sizeof made, "%s/saved", c->o.folder);
+  const char *const paths[] = {made, made, made, c->o.folder, "", "/", "/dev/null", "/nowhere/at/all",
+                               NULL};
+  const treadle_save_options options = {.struct_size = struct_size(c, sizeof options),
+                                        .dtype = (treadle_dtype)any_enum(c),
+                                        .shard_bytes = size(c),
+                                        .weights_only = below(c, 2)};
+  if (below(c, 8)) return;
+  SAID(treadle_layout_save(OR_NULL(c, c->o.second), layout(c), OR_NULL(c, c->window), ONE_OF(c, paths),
+                           OR_NULL(c, &options)));
+  if (access(made, F_OK) == 0) test_remove(made);
+}
+
 static void call_layouts(caller *c) {
   treadle_explicit_piece pieces[OBJECTS_PIECES];
   treadle_storage_info info = {.struct_size = struct_size(c, sizeof info)};
@@ -176,7 +191,7 @@ static void call_layouts(caller *c) {
   treadle_layout *made = NULL;
   treadle_run *runs = NULL;
   size_t count;
-  switch (below(c, 14)) {
+  switch (below(c, 15)) {
   case 0:
     SAID(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c), NULL,
                                OR_NULL(c, &made)));
@@ -194,6 +209,7 @@ static void call_layouts(caller *c) {
     break;
   case 10: CALL(treadle_layout_find(layout(c), rank(c), text(c))); break;
   case 11: CALL(treadle_layout_is_train(layout(c))); break;
+  case 12: call_save(c); break;
   case 3: CALL(treadle_layout_rank_map(layout(c))); break;
   case 4: CALL(treadle_layout_text(layout(c))); break;
   case 5: CALL(treadle_layout_ranks(layout(c))); break;

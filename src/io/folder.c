@@ -1,0 +1,111 @@
+#include "io/folder.h"
+
+#include "base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static treadle_status system_says(const char *path, const char *verb) {
+  return treadle_fail(TREADLE_SYSTEM, "%s: cannot %s: %s", path, verb, strerror(errno));
+}
+
+treadle_status treadle_folder_create_beside(const char *path, char *made, size_t room) {
+  static atomic_uint number;
+  for (int attempt = 0; attempt < 100; attempt++) {
+    int length = snprintf(made, room, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
+    if (length < 0 || (size_t)length >= room)
+      return treadle_fail(TREADLE_REFUSED, "%s: the path is too long", path);
+    if (mkdir(made, 0777) == 0) return TREADLE_OK;
+    if (errno != EEXIST) break;
+  }
+  return system_says(made, "make the folder");
+}
+
+treadle_status treadle_folder_sync(const char *path) {
+  int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return system_says(path, "open the folder");
+  int failed = fsync(folder) != 0 && errno != EINVAL; /* EINVAL: a file system that does not sync folders */
+  treadle_status status = failed ? system_says(path, "sync the folder") : TREADLE_OK;
+  close(folder);
+  return status;
+}
+
+/* The folder above, which "." and "/" are to themselves. */
+static treadle_status sync_above(const char *path) {
+  char above[4096];
+  if (strlen(path) >= sizeof above) return treadle_fail(TREADLE_REFUSED, "%s: the path is too long", path);
+  strcpy(above, path);
+  char *slash = strrchr(above, '/');
+  if (!slash)
+    strcpy(above, ".");
+  else
+    slash[slash == above] = 0; /* of "/x" the "/" stays */
+  return treadle_folder_sync(above);
+}
+
+treadle_status treadle_folder_commit(const char *from, const char *to) {
+  treadle_status status;
+  TRY(treadle_folder_sync(from));
+  if (rename(from, to) != 0) {
+    status =
+        errno == ENOTEMPTY || errno == EEXIST
+            ? treadle_fail(TREADLE_REFUSED, "%s: the folder is not empty", to)
+            : treadle_fail(TREADLE_SYSTEM, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    goto out;
+  }
+  TRY(sync_above(to));
+out:
+  return status;
+}
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {
+  (void)about, (void)type, (void)where;
+  return remove(path) != 0 && errno != ENOENT;
+}
+
+treadle_status treadle_folder_remove(const char *path) {
+  enum { OPEN_MOST = 16 };
+  struct stat about;
+  if (lstat(path, &about) != 0 && errno == ENOENT) return TREADLE_OK;
+  if (nftw(path, remove_one, OPEN_MOST, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+    return system_says(path, "remove the folder");
+  return TREADLE_OK;
+}
+
+treadle_status treadle_folder_list(const char *path, treadle_arena *arena, treadle_folder_names *names) {
+  treadle_status status = TREADLE_OK;
+  DIR *listing = opendir(path);
+  if (!listing) return treadle_fail(TREADLE_SYSTEM, "%s: cannot be listed: %s", path, strerror(errno));
+  for (struct dirent *entry; (entry = readdir(listing));) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    const char *name = treadle_arena_copy_text(arena, entry->d_name);
+    if (!name) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its names", path));
+    TRY(treadle_array_push(names, name));
+  }
+out:
+  closedir(listing);
+  return status;
+}
+
+bool treadle_folder_is_companion(const char *name) {
+  static const char *const others[] = {".safetensors",   ".bin",     ".pt",
+                                       ".pth",           ".gguf",    ".h5",
+                                       ".tmp",           ".msgpack", ".safetensors.index.json",
+                                       ".bin.index.json"};
+  size_t length = strlen(name);
+  if (name[0] == '.' || treadle_text_starts(name, "treadle-convert.") ||
+      strcmp(name, "treadle-shards.json") == 0)
+    return false;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    size_t end = strlen(others[i]);
+    if (length > end && strcmp(name + length - end, others[i]) == 0) return false;
+  }
+  return true;
+}

@@ -1,0 +1,26 @@
+/* Whole folders: made under a temporary name, and there under their own when all is in them. */
+#ifndef TREADLE_IO_FOLDER_H
+#define TREADLE_IO_FOLDER_H
+
+#include "base/arena.h"
+#include "base/array.h"
+
+typedef TREADLE_ARRAY(const char *) treadle_folder_names;
+
+/* Makes a new folder beside `path`, which may not end in '/': PATH.PID-N.tmp. */
+treadle_status treadle_folder_create_beside(const char *path, char *made, size_t room);
+/* The folder `from`, with what is in it, reaches the disk and takes the name `to`, where there is nothing or an empty folder; the names reach the
+ * disk as well. Files in it were synced by who wrote them. */
+treadle_status treadle_folder_commit(const char *from, const char *to);
+/* What is listed in a folder reaches the disk. */
+treadle_status treadle_folder_sync(const char *path);
+/* Removes a folder and all in it; links in it are removed, not followed. Nothing there is fine. */
+treadle_status treadle_folder_remove(const char *path);
+/* Names in a folder but for "." and "..", in the arena, without order. `names` is the caller's to release. */
+treadle_status treadle_folder_list(const char *path, treadle_arena *arena, treadle_folder_names *names);
+
+/* Of a model's folder: is this one of the files that stand beside weights (config.json, tokenizer, ...)? No weights, no index, nothing
+ * hidden, nothing of treadle's own. */
+bool treadle_folder_is_companion(const char *name);
+
+#endif

@@ -1,0 +1,105 @@
+/* What stands beside the weights of a saved model. */
+#include "weights/save_plan.h"
+
+#include "io/file.h"
+#include "io/folder.h"
+#include "io/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST_TEXT = 1 << 30 };
+
+static treadle_status write_to(const char *folder, const char *name, const void *bytes, size_t count) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return treadle_file_write(path, bytes, count);
+}
+
+/* As transformers names them. */
+static const char *torch_name(treadle_dtype dtype) {
+  return dtype == TREADLE_FP32   ? "float32"
+         : dtype == TREADLE_BF16 ? "bfloat16"
+         : dtype == TREADLE_FP16 ? "float16"
+                                 : NULL;
+}
+
+/* The config says of which type the tensors are: torch_dtype, or dtype as newer ones have it. *changed_p: it had to be told. */
+static treadle_status tell_dtype(json_t *config, treadle_dtype dtype, bool *changed_p) {
+  static const char *const keys[] = {"torch_dtype", "dtype"};
+  const char *name = torch_name(dtype);
+  *changed_p = false;
+  for (int i = 0; name && i < 2; i++) {
+    const char *said = json_string_value(json_object_get(config, keys[i]));
+    if (!said || strcmp(said, name) == 0) continue;
+    if (json_object_set_new(config, keys[i], json_string(name)) != 0)
+      return treadle_fail(TREADLE_NO_MEMORY, "config.json: memory is out");
+    *changed_p = true;
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status save_config(const treadle_save_plan *plan, const char *path, const char *folder) {
+  treadle_status status;
+  json_t *config = NULL;
+  char *own = NULL, *told = NULL;
+  size_t length;
+  bool changed;
+  TRY(treadle_json_load(path, &config));
+  TRY(tell_dtype(config, plan->dtype, &changed));
+  if (changed) {
+    told = json_dumps(config, JSON_INDENT(2));
+    if (!told) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", path));
+    TRY(write_to(folder, "config.json", told, strlen(told)));
+  } else {
+    TRY(treadle_file_read(path, LARGEST_TEXT, &own, &length));
+    TRY(write_to(folder, "config.json", own, length));
+  }
+out:
+  json_decref(config);
+  treadle_free(own);
+  free(told);
+  return status;
+}
+
+static treadle_status copy_companions(const char *from, const char *folder) {
+  treadle_status status;
+  treadle_arena arena = {0};
+  treadle_folder_names names = {0};
+  char *bytes = NULL;
+  size_t length;
+  TRY(treadle_folder_list(from, &arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    char path[4096];
+    if (!treadle_folder_is_companion(names.items[i]) || strcmp(names.items[i], "config.json") == 0)
+      continue;
+    snprintf(path, sizeof path, "%s/%s", from, names.items[i]);
+    if (treadle_file_is_folder(path)) continue;
+    TRY(treadle_file_read(path, LARGEST_TEXT, &bytes, &length));
+    TRY(write_to(folder, names.items[i], bytes, length));
+    treadle_free(bytes);
+    bytes = NULL;
+  }
+out:
+  treadle_free(bytes);
+  treadle_array_release(&names);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+treadle_status treadle_save_beside(const treadle_save_plan *plan, bool weights_only, const char *folder) {
+  treadle_status status = TREADLE_OK;
+  const treadle_model *model = plan->layout->model;
+  char *index = NULL;
+  if (!weights_only) {
+    TRY(save_config(plan, model->path, folder));
+    if (model->folder) TRY(copy_companions(model->folder, folder));
+  }
+  if (plan->file_count > 1) {
+    TRY(treadle_save_plan_index(plan, &index));
+    TRY(write_to(folder, "model.safetensors.index.json", index, strlen(index)));
+  }
+out:
+  free(index);
+  return status;
+}
