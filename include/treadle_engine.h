@@ -113,6 +113,14 @@ typedef struct treadle_optimizer_result {
 /* One step of AdamW (torch.optim.AdamW) with the present gradients. TREADLE_STATE: the trainer has no optimizer. */
 treadle_status treadle_trainer_step(treadle_trainer *trainer, const treadle_optimizer_step *step,
                                     treadle_optimizer_result *result_p);
+/* Writes weights and the optimizer's state into FOLDER, which exists: huggingface/, and optimizer/ with master/, exp_avg/ and exp_avg_sq/
+ * as fp32, each a Hugging Face folder. What gradients there were is overwritten. */
+treadle_status treadle_trainer_save(treadle_trainer *trainer, const char *folder);
+/* Reads what a trainer of any layout and any number of ranks has saved. Refused: other tensors than the model's. After a failure the trainer
+ * has no state to go on with. */
+treadle_status treadle_trainer_resume(treadle_trainer *trainer, const char *folder);
+/* As treadle_switch_digest, of the weights. */
+treadle_status treadle_trainer_weights_digest(treadle_trainer *trainer, uint64_t *digest_p);
 /* The square root of the sum of squares of all gradients; the same bits in every layout. NaN where a gradient is not finite. */
 treadle_status treadle_trainer_norm(treadle_trainer *trainer, double *norm_p);
 /* As treadle_switch_digest, of the gradients. */

@@ -108,7 +108,8 @@ out:
 
 static treadle_status bring_shares(treadle_trainer *t) {
   treadle_status status = TREADLE_OK;
-  for (int64_t replica = 0; t->optimizer.distributed && replica < t->replica.count; replica++)
+  for (int64_t replica = 0; t->optimizer.distributed && t->ranks.replicas && replica < t->replica.count;
+       replica++)
     for (int32_t s = 0; s < storages_of(t); s++) {
       run_of run = run_in(t, s, treadle_train_share(t, replica));
       if (run.count) TRY(bring_run(t, &run, replica));

@@ -46,20 +46,18 @@ out:
 
 /* ---- The digest --------------------------------------------------------------------------------------- */
 
-treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
-  treadle_group *group;
+/* Of a window of all ranks, as a layout has it. */
+static treadle_status find_digest(treadle_trainer *t, const treadle_layout *layout, const char *window,
+                                  uint64_t *digest_p) {
+  treadle_group *group = t->ranks.group;
   uint64_t mine = 0, *sums;
+  size_t count = (size_t)layout->model->entry_count;
   treadle_status status = TREADLE_OK;
-  TREADLE_NEED(t);
-  TREADLE_NEED(digest_p);
-  size_t count = (size_t)t->layout->model->entry_count;
-  group = t->ranks.group;
   *digest_p = 0;
   sums = treadle_alloc_array(count, sizeof *sums);
   if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
   if (!status)
-    status =
-        treadle_digest_add(t->grad_layout, t->pass->rank, treadle_device_host(), t->window, NULL, 0, sums);
+    status = treadle_digest_add(layout, t->pass->rank, treadle_device_host(), window, NULL, 0, sums);
   for (size_t i = 0; !status && i < count; i++) mine += sums[i];
   TRY(treadle_train_agree(t, status));
   if (group) TRY(treadle_group_say(group, &mine, sizeof mine));
@@ -69,6 +67,18 @@ treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
 out:
   treadle_free(sums);
   return status;
+}
+
+treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
+  TREADLE_NEED(t);
+  TREADLE_NEED(digest_p);
+  return find_digest(t, t->grad_layout, t->window, digest_p);
+}
+
+treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {
+  TREADLE_NEED(t);
+  TREADLE_NEED(digest_p);
+  return find_digest(t, t->layout, t->weights, digest_p);
 }
 
 /* ---- The norm ----------------------------------------------------------------------------------------- */
