@@ -65,6 +65,21 @@ out:
   return status;
 }
 
+treadle_status treadle_folder_exchange(const char *from, const char *to) {
+  treadle_status status;
+  char aside[4096];
+  TRY(treadle_folder_sync(from));
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0) {
+    TRY(treadle_folder_create_beside(to, aside, sizeof aside));
+    if (rename(to, aside) != 0) TRY(system_says(to, "rename"));
+    if (rename(from, to) != 0) TRY(system_says(from, "rename"));
+    if (rename(aside, from) != 0) TRY(system_says(aside, "rename"));
+  }
+  TRY(sync_above(to));
+out:
+  return status;
+}
+
 static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where) {
   (void)about, (void)type, (void)where;
   return remove(path) != 0 && errno != ENOENT;

@@ -12,6 +12,8 @@ treadle_status treadle_folder_create_beside(const char *path, char *made, size_t
 /* The folder `from`, with what is in it, reaches the disk and takes the name `to`, where there is nothing or an empty folder; the names reach the
  * disk as well. Files in it were synced by who wrote them. */
 treadle_status treadle_folder_commit(const char *from, const char *to);
+/* The same where `to` is a folder with files: both exchange their names, at once where the file system can. */
+treadle_status treadle_folder_exchange(const char *from, const char *to);
 /* What is listed in a folder reaches the disk. */
 treadle_status treadle_folder_sync(const char *path);
 /* Removes a folder and all in it; links in it are removed, not followed. Nothing there is fine. */

@@ -12,6 +12,11 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
                                         int64_t rank, const int64_t *shift, const treadle_device *device,
                                         void *window);
 
+/* The same with the values of a folder that treadle_layout_save has written, of whatever type. Refused: it has other tensors, or none of its
+ * values. options: of treadle_model_open. */
+treadle_status treadle_layout_load_saved(const treadle_layout *layout, int64_t rank, const char *folder,
+                                         const treadle_model_options *options, void *window);
+
 /* The canonical values of a piece, from the checkpoint or generated, at its place in `window`. */
 treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece,
                                    const treadle_device *device, char *window);

@@ -1,0 +1,64 @@
+/* Checkpoints of a run: whole or not at all, found again, and given up by age.
+ *
+ *   RUN/global_step_K/actor/huggingface/                           the weights, as a model
+ *                     actor/optimizer/{master,exp_avg,exp_avg_sq}/ the same of fp32, each a model too
+ *                     data.json, rng.json                          where in the data the run is, and its random numbers
+ *   RUN/latest_checkpointed_iteration.txt                          K of the newest
+ *
+ * A checkpoint is made as RUN/global_step_K.PID-N.tmp and renamed when all is in it and on the disk; the file with its number follows. What
+ * goes is renamed to such a name first, so that a folder global_step_K is never half a checkpoint. What killed runs left under these
+ * names goes at the next save. Nothing else in RUN is touched.
+ *
+ * Retention is verl's (utils/checkpoint/checkpoint_manager.py): before a save all but the max - 1 newest go, but none where max is 1, so that
+ * the newest stays until the next is whole; after it all but the max newest. max 0 keeps all. Checkpoints of later steps than the one that is
+ * saved are of another course of the run: they are neither counted nor removed, until the run comes to their step and replaces them. */
+#ifndef TREADLE_TRAIN_CHECKPOINT_H
+#define TREADLE_TRAIN_CHECKPOINT_H
+
+#include "base/array.h"
+#include "layout/layout.h"
+
+typedef TREADLE_ARRAY(int64_t) treadle_steps;
+
+/* ---- Names (checkpoint_steps.c) ---- */
+
+/* K of a path that ends in "global_step_K"; -1: it does not. */
+int64_t treadle_train_checkpoint_step_of(const char *path);
+/* Appends the steps of the checkpoints of a run, ascending. A run that is not there has none. */
+treadle_status treadle_train_checkpoint_list(const char *run, treadle_steps *steps);
+/* Where to go on: the checkpoint that latest_checkpointed_iteration.txt names, or, where that is not whole, the newest that is. -1: there is
+ * none at all. Refused: there are some, but none has all of its parts; the message has what the newest lacks. */
+treadle_status treadle_train_checkpoint_find(const char *run, int64_t *step_p);
+/* Does the folder of a checkpoint have all of its parts? Refused, with what it lacks. That the parts are what they should be shows when they are
+ * loaded. */
+treadle_status treadle_train_checkpoint_check(const char *folder);
+
+/* How many of `count` checkpoints, the oldest of them, go before one more is saved; and after that, which counts with them. */
+size_t treadle_train_checkpoint_expired_before(size_t count, int64_t max_to_keep);
+size_t treadle_train_checkpoint_expired_after(size_t count, int64_t max_to_keep);
+
+/* ---- Saving ---- */
+
+enum { TREADLE_CHECKPOINT_PARTS = 4 }; /* weights, master, exp_avg, exp_avg_sq */
+extern const char *const
+    treadle_train_checkpoint_parts[TREADLE_CHECKPOINT_PARTS]; /* their folders: "actor/huggingface", ... */
+
+typedef struct treadle_train_checkpoint {
+  const char *run; /* a folder that is there */
+  int64_t step;
+  int64_t max_to_keep;                                     /* 0: all */
+  const treadle_layout *layouts[TREADLE_CHECKPOINT_PARTS]; /* those of master and moments have dtype=fp32 */
+  const void *windows[TREADLE_CHECKPOINT_PARTS];           /* of this rank */
+  const char *data, *rng;                                  /* JSON; of rank 0 */
+} treadle_train_checkpoint;
+
+/* Collective, as treadle_layout_save is; group: NULL is one rank. When it fails, the checkpoints that were there are still there, but those
+ * that retention lets go before a save. */
+treadle_status treadle_train_checkpoint_save(treadle_group *group,
+                                             const treadle_train_checkpoint *checkpoint);
+
+/* Fills a window with a part of a checkpoint, which may have been saved in any layout. Local. */
+treadle_status treadle_train_checkpoint_load(const char *folder, int part, const treadle_layout *layout,
+                                             int64_t rank, void *window);
+
+#endif
