@@ -153,6 +153,59 @@ treadle_status treadle_train_config_text(const treadle_train_config *config, cha
 /* The table of keys: lines in columns, or one JSON object. As above. */
 treadle_status treadle_train_config_help(bool json, char **text_p);
 
+/* ---- Supervised training ------------------------------------------------------------------------------ */
+
+/* What a step came to. */
+typedef struct treadle_sft_step {
+  size_t struct_size;
+  int64_t step, steps; /* number `step`, from 1, of so many */
+  double loss, grad_norm, lr;
+  bool skipped; /* the norm was not finite */
+  bool tested;  /* val_loss is there */
+  double val_loss;
+  int64_t tokens; /* of its rows */
+  double seconds;
+  const char *checkpoint; /* the folder that was saved after it; NULL: none was */
+} treadle_sft_step;
+
+typedef enum treadle_sft_resume {
+  TREADLE_RESUME_NEVER, /* a folder of a run that has checkpoints is refused */
+  TREADLE_RESUME_AUTO,  /* from the newest one; without one the run begins */
+  TREADLE_RESUME_FROM   /* from `from` */
+} treadle_sft_resume;
+
+/* Functions are called in the thread of the call. */
+typedef struct treadle_sft_options {
+  size_t struct_size;
+  const char *families; /* folder of family files; NULL: those built into the library */
+  const char *kernels;  /* as treadle_trainer_options has it, and threads */
+  int32_t threads;
+  treadle_sft_resume resume;
+  const char *from;                                              /* a folder global_step_K */
+  void (*progress)(void *context, const treadle_sft_step *step); /* of rank 0 alone */
+  bool (*stops)(
+      void *context); /* asked after each step: if one rank says so, the run saves a checkpoint and ends */
+  void *context;
+} treadle_sft_options;
+
+typedef struct treadle_sft_result {
+  size_t struct_size;
+  int64_t steps;                /* taken by this call */
+  int64_t last_step;            /* the run's */
+  double loss_first, loss_last; /* of these steps */
+  int64_t tokens;
+  double seconds;
+  size_t peak_bytes, peak_predicted_bytes; /* of the fullest rank */
+  uint64_t weights_digest, losses_digest;  /* of the losses of all steps of the run */
+  bool stopped;                            /* before the last step */
+  char checkpoint[1024];                   /* the newest, as a path */
+} treadle_sft_result;
+
+/* Trains as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the run. Refused
+ * before anything is written, where that can be: docs/training.md has the list. Collective. */
+treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config *config,
+                               const treadle_sft_options *options, treadle_sft_result *result_p);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ struct json_t; /* jansson.h */
 
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
 
-enum { TREADLE_MAX_SETTINGS = 2, TREADLE_MAX_STOPS = 64 };
+enum { TREADLE_MAX_SETTINGS = 65, TREADLE_MAX_STOPS = 64 };
 
 /* What --check asks for. */
 typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;
@@ -49,8 +49,10 @@ typedef struct treadle_arguments {
   const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
   int64_t top;         /* of score */
   int64_t micro_batch; /* of grad; 0: not given */
-  int recompute;       /* of grad: 1: full */
+  int64_t recompute;   /* of grad: 1: full */
   bool sequence_parallel;
+  const char *resume;      /* of sft: auto, never, a folder; NULL: not given */
+  bool help_config, plan; /* of sft */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */
@@ -92,7 +94,8 @@ enum {
   TREADLE_IN_GENERATE = 1 << 8,
   TREADLE_IN_SCORE = 1 << 9,
   TREADLE_IN_TOKENIZE = 1 << 10,
-  TREADLE_IN_GRAD = 1 << 11
+  TREADLE_IN_GRAD = 1 << 11,
+  TREADLE_IN_SFT = 1 << 12
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -113,6 +116,7 @@ int treadle_command_make_model(const treadle_arguments *arguments);
 int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);
 int treadle_command_grad(const treadle_arguments *arguments);
+int treadle_command_sft(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,
  * values that are not what they should be, options that are missing. With --help nothing is missing. */

@@ -66,10 +66,11 @@ static treadle_status check_layout(const treadle_arguments *a) {
     size_t length = strlen(others[i]);
     if (!a->layout || strncmp(a->layout, others[i], length) != 0) continue;
     if (a->layout[length] == ':' || !a->layout[length])
-      return treadle_fail(TREADLE_REFUSED,
-                          "layout '%s': generate takes layouts of vllm and sglang; --train takes this one, and "
-                          "score does",
-                          a->layout);
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "layout '%s': generate takes layouts of vllm and sglang; --train takes this one, and "
+          "score does",
+          a->layout);
   }
   return TREADLE_OK;
 }

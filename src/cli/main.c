@@ -161,6 +161,29 @@ static const treadle_command commands[] = {
         .run = treadle_command_grad,
     },
     {
+        .name = "sft",
+        .bit = TREADLE_IN_SFT,
+        .words = "CONFIG.yaml [section.key=value ...]",
+        .words_max = 65,
+        .summary = "supervised training from a configuration",
+        .text =
+            "Trains a model on rows of tokens, texts, prompts with responses, or chats. All that a run\n"
+            "is stands in CONFIG.yaml, with the keys of MindSpeed-RL; what follows it changes single\n"
+            "keys. --help-config prints them all.\n"
+            "\n"
+            "The ranks are those of mpirun, else one. Tensor parallel ranks, pipeline stages and\n"
+            "recomputation change no bit of losses and weights while the micro batches are the same.\n"
+            "\n"
+            "The folder of the run gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
+            "checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
+            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.",
+        .examples = "  mpirun -n 8 treadle sft sft.yaml\n"
+                    "  treadle sft sft.yaml actor_config.lr=1e-4 actor_config.save=runs/2 --json\n"
+                    "  mpirun -n 4 treadle sft sft.yaml --resume\n"
+                    "  treadle sft --help-config\n",
+        .run = treadle_command_sft,
+    },
+    {
         .name = "convert",
         .bit = TREADLE_IN_CONVERT,
         .words = "IN OUT",

@@ -83,6 +83,9 @@ static const option_row rows[] = {
   {"recompute", "none|full", "full: backward runs each layer again, so that less memory is needed (default: none)",
    WORD, AT(recompute), TREADLE_IN_GRAD, 0, 0, {"none", "full", NULL}, NULL, 0},
   {"dtype", "fp32|bf16", "type to compute in (default: that of the layout, else of the files)", TEXT, AT(dtype), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"resume", "auto|never|DIR", "go on from the newest checkpoint of the run, or from this one, DIR/global_step_K; never: refuse a run that has some (default: never)",
+   TEXT, AT(resume), TREADLE_IN_SFT, 0, 0, {"auto", "never", NULL}, "auto", 0},
+  {"help-config", "", "print all keys of a configuration", FLAG, AT(help_config), TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
   {"top", "K", "the K largest log-probabilities of each token, too", COUNT, AT(top), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 20},
   {"logits", "F.safetensors", "write the logits of each text to this file", TEXT, AT(logits), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 0},
   {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE, 0, 1, {0}, NULL, 0},
@@ -103,8 +106,8 @@ static const option_row rows[] = {
   {"logprobs-of", "raw|scaled", "log-probabilities of the model's distribution, or of logits over temperature (default: raw)",
    WORD, AT(logprobs_of), GENERATE, 0, 0, {"raw", "scaled", NULL}, NULL, 0},
   {"exact", "on|off", "the same bits in every layout, batch and number of threads (default: on)", WORD, AT(exact), ENGINES | TREADLE_IN_GRAD, 0, 0, {"on", "off", NULL}, NULL, 0},
-  {"kernels", "NAME", "how matrices are multiplied: a name that treadle doctor lists (default: the best)", TEXT, AT(kernels), ENGINES | TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
-  {"threads", "N", "threads of a rank (default: the processors, divided among the ranks)", COUNT, AT(threads), ENGINES | TREADLE_IN_GRAD, 0, 1, {0}, NULL, 256},
+  {"kernels", "NAME", "how matrices are multiplied: a name that treadle doctor lists (default: the best)", TEXT, AT(kernels), ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
+  {"threads", "N", "threads of a rank (default: the processors, divided among the ranks)", COUNT, AT(threads), ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT, 0, 1, {0}, NULL, 256},
   {"max-batch", "N", "sequences at once (default: 64)", COUNT, AT(max_batch), ENGINES, 0, 1, {0}, NULL, 65536},
   {"prefill-chunk", "N", "tokens of prompts at once (default: 512)", COUNT, AT(prefill_chunk), ENGINES, 0, 1, {0}, NULL, 65536},
   {"block-tokens", "N", "tokens of a block of the KV cache (default: 16)", COUNT, AT(block_tokens), ENGINES, 0, 1, {0}, NULL, 4096},
@@ -125,8 +128,8 @@ static const option_row rows[] = {
   {"experts", "single|packed", "store each expert as a tensor of its own, or all in one (default: single)",
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
-   TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+   TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */
@@ -228,6 +231,15 @@ static treadle_status set_value(const option_row *row, const char *text, treadle
   return TREADLE_OK;
 }
 
+/* Of a TEXT that may stand bare: is the next text its value? One of its words is, and a folder of a checkpoint. */
+static bool is_value(const option_row *row, const char *next) {
+  const char *slash = strrchr(next, '/');
+  if (row->type != TEXT) return false;
+  for (int i = 0; row->words[i]; i++)
+    if (strcmp(row->words[i], next) == 0) return true;
+  return treadle_text_starts(slash ? slash + 1 : next, "global_step_");
+}
+
 /* Parses one option at texts[*at_p]; a value may be the next text, which is then consumed too. */
 static treadle_status parse_option(const treadle_command *command, int count, char **texts, int *at_p,
                                    bool *given, treadle_arguments *arguments) {
@@ -247,6 +259,7 @@ static treadle_status parse_option(const treadle_command *command, int count, ch
   bool wants_value = row->type != FLAG && !row->bare;
   if (equals && row->type == FLAG) return treadle_fail(TREADLE_REFUSED, "--%s takes no value", name);
   if (equals) return set_value(row, equals + 1, arguments);
+  if (!wants_value && *at_p + 1 < count && is_value(row, texts[*at_p + 1])) wants_value = true;
   if (!wants_value) return set_value(row, row->bare, arguments);
   if (*at_p + 1 >= count) return treadle_fail(TREADLE_REFUSED, "--%s needs a value: %s", name, row->value);
   return set_value(row, texts[++*at_p], arguments);

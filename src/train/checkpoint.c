@@ -165,6 +165,11 @@ out:
 static treadle_status save_parts(const saving *s) {
   treadle_status status = TREADLE_OK;
   const treadle_train_checkpoint *c = s->checkpoint;
+  if (c->save) {
+    char path[PATH_MOST + 200];
+    snprintf(path, sizeof path, "%s/actor", s->temporary);
+    return c->save(c->context, path);
+  }
   for (int i = 0; i < TREADLE_CHECKPOINT_PARTS; i++) {
     char path[PATH_MOST + 200];
     const treadle_save_options options = {.struct_size = sizeof options,

@@ -46,7 +46,10 @@ extern const char *const
 typedef struct treadle_train_checkpoint {
   const char *run; /* a folder that is there */
   int64_t step;
-  int64_t max_to_keep;                                     /* 0: all */
+  int64_t max_to_keep; /* 0: all */
+  treadle_status (*save)(void *context,
+                         const char *folder); /* writes all that is in actor/, collectively */
+  void *context;
   const treadle_layout *layouts[TREADLE_CHECKPOINT_PARTS]; /* those of master and moments have dtype=fp32 */
   const void *windows[TREADLE_CHECKPOINT_PARTS];           /* of this rank */
   const char *data, *rng;                                  /* JSON; of rank 0 */

@@ -232,7 +232,7 @@ out:
   return status;
 }
 
-void treadle_train_part(treadle_trainer *t) {
+void treadle_train_leave(treadle_trainer *t) {
   for (int32_t i = 0; i < t->chunk_count; i++) {
     treadle_ring_destroy(t->chunks[i].from_before);
     treadle_ring_destroy(t->chunks[i].to_before);

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "transport/group.h"
+#include "weights/load.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -121,39 +122,13 @@ out:
 
 /* ---- Going on -------------------------------------------------------------------------------------------- */
 
-static treadle_status compare_tensors(const treadle_model *model, const treadle_model *other,
-                                      const char *path) {
-  if (other->tensor_count != model->tensor_count)
-    return treadle_fail(TREADLE_REFUSED, "%s has %d tensors, the model %d", path, (int)other->tensor_count,
-                        (int)model->tensor_count);
-  for (int32_t i = 0; i < model->tensor_count; i++) {
-    const treadle_tensor *a = &model->tensors[i], *b = &other->tensors[i];
-    bool same = strcmp(a->name, b->name) == 0 && a->ndim == b->ndim;
-    for (int d = 0; same && d < a->ndim; d++) same = a->shape[d] == b->shape[d];
-    if (!same)
-      return treadle_fail(TREADLE_REFUSED,
-                          "%s: tensor %s is not that of the model, %s, or has another shape", path, b->name,
-                          a->name);
-  }
-  return TREADLE_OK;
-}
-
-/* Fills a window with the values of a folder, which must have the tensors of the model. */
-static treadle_status load_folder(const treadle_trainer *t, const treadle_layout *like, const char *folder,
-                                  const char *name, void *window) {
-  treadle_model *model = NULL;
-  treadle_layout *layout = NULL;
+static treadle_status load_folder(const treadle_trainer *t, const treadle_layout *layout,
+                                  const char *folder, const char *name, void *window) {
   char path[PATH_MAX];
   treadle_status status;
   TRY(join_path(path, folder, name));
-  TRY(treadle_model_open(path, NULL, &model));
-  if (!model->checkpoint) TRY(treadle_fail(TREADLE_REFUSED, "%s has no weights", path));
-  TRY(compare_tensors(t->layout->model, model, path));
-  TRY(treadle_layout_create(model, like->text, like->ranks, NULL, &layout));
-  TRY(treadle_layout_load(layout, t->pass->rank, window));
+  TRY(treadle_layout_load_saved(layout, t->pass->rank, path, NULL, window));
 out:
-  treadle_layout_destroy(layout);
-  treadle_model_close(model);
   return status;
 }
 

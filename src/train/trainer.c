@@ -201,7 +201,7 @@ out:
 void treadle_trainer_destroy(treadle_trainer *t) {
   if (!t) return;
   if (t->pass) treadle_token_rows_release(&t->token_rows);
-  treadle_train_part(t);
+  treadle_train_leave(t);
   treadle_pass_destroy(t->pass);
   treadle_board_destroy(t->ranks.board);
   treadle_transformer_destroy(t->transformer);

@@ -184,7 +184,7 @@ float *treadle_train_out(const treadle_trainer *t, int32_t micro_batch);
 treadle_status treadle_train_find_chunks(treadle_trainer *t);
 /* Meets the other ranks of the group, which must have the same options. Collective. */
 treadle_status treadle_train_meet(treadle_trainer *t);
-void treadle_train_part(treadle_trainer *t);
+void treadle_train_leave(treadle_trainer *t);
 /* dx [rows, hidden] = the sum of all ranks' leaves; those of this rank are where treadle_train_room_of says, [nodes, rows, hidden]. */
 float *treadle_train_room_of(const treadle_trainer *t, float *dx);
 treadle_status treadle_train_sum(treadle_trainer *t, treadle_leaf_range leaves, int64_t rows, float *dx);

@@ -1,0 +1,50 @@
+/* Supervised training: what its files share.
+ *
+ *   sft_open.c   what a configuration names: model, layout, rows, trainer
+ *   sft.c        the steps, tests, checkpoints and the end */
+#ifndef TREADLE_TRAIN_SFT_H
+#define TREADLE_TRAIN_SFT_H
+
+#include "train/checkpoint.h"
+#include "train/config.h"
+#include "train/metrics.h"
+#include "train/order.h"
+#include "train/schedule.h"
+#include "treadle_engine.h"
+
+#include <limits.h>
+
+typedef struct treadle_sft {
+  treadle_group *group;
+  const treadle_train_config *config;
+  const treadle_train_settings *settings;
+  const treadle_sft_options *options;
+  int rank, ranks;
+  treadle_model *model;
+  treadle_layout *layout;
+  treadle_tokenizer *tokenizer;
+  treadle_chat *chat;
+  treadle_train_rows *train_rows, *val_rows; /* val_rows: NULL: there are none */
+  const treadle_train_row *train, *val;
+  size_t train_count, val_count;
+  treadle_trainer *trainer;
+  treadle_train_order order;
+  treadle_train_row *batch; /* [global_batch_size] */
+  treadle_lr_schedule schedule;
+  treadle_metrics *metrics; /* of rank 0 */
+  int64_t step;             /* taken so far, by the run */
+  int64_t optimizer_steps;  /* without those that were skipped */
+  int64_t saved;            /* step of the newest checkpoint; -1: none */
+  uint64_t losses_digest;
+  char from[1024]; /* the checkpoint that the run goes on from; "": it begins */
+} treadle_sft;
+
+/* Finds where the run goes on, opens all of it, and loads or makes the weights. Collective. */
+treadle_status treadle_sft_open(treadle_sft *sft);
+void treadle_sft_close(treadle_sft *sft);
+
+/* How a batch is divided. */
+treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count);
+treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status);
+
+#endif
