@@ -36,7 +36,7 @@ typedef struct work {
   const treadle_train_row *rows;
   size_t count, micro_batch_size;
   int64_t max_tokens;
-  int32_t micro_batches;
+  int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
   bool backward;
   float scale;
   double nll;
@@ -105,7 +105,7 @@ static treadle_status check_pipeline(const work *w) {
   treadle_status status;
   pipeline.micro_batches = w->micro_batches;
   TRY(treadle_pipeline_play(&pipeline, w->t->stage, &needs));
-  if (needs.kept > w->t->kept_count || (w->t->ranks.board && needs.slots > w->t->ranks.room.slots))
+  if (needs.kept > w->t->kept_count || (pipeline.stages > 1 && needs.slots > w->t->ranks.room.slots))
     REFUSE("a step of %d micro batches keeps %d of them at a time; the trainer was made for %lld "
            "(most_micro_batches %d)",
            w->micro_batches, needs.kept, (long long)w->t->kept_count, w->t->pipeline.micro_batches);
@@ -115,13 +115,13 @@ out:
 
 /* This replica's rows: whole micro batches that follow each other. */
 static treadle_status take_share(work *w) {
-  const treadle_replica *r = &w->t->replica;
-  int64_t batches = count_batches(w), first = batches * r->number / r->count,
-          end = batches * (r->number + 1) / r->count;
+  int64_t rank = w->t->data_rank, ranks = w->t->data_ranks, batches = count_batches(w);
+  int64_t first = batches * rank / ranks, end = batches * (rank + 1) / ranks;
   size_t from = first_of(w, first), to = first_of(w, end);
-  if (batches < r->count)
-    REFUSE("%lld micro batches for %lld data parallel replicas: each takes one at least",
-           (long long)batches, (long long)r->count);
+  if (batches < ranks)
+    REFUSE("%lld micro batches for %lld data parallel ranks: each takes one at least", (long long)batches,
+           (long long)ranks);
+  w->most_batches = (int32_t)((batches + ranks - 1) / ranks);
   w->rows += from;
   w->count = (to < w->count ? to : w->count) - from;
   w->micro_batches = (int32_t)(end - first);
@@ -181,6 +181,35 @@ out:
   return status;
 }
 
+/* ---- The ends of the model, which are units of shards ---- */
+
+static treadle_status embed(treadle_trainer *t, const treadle_pass_step *step) {
+  treadle_train_need(t, treadle_train_unit_embed(t));
+  return treadle_pass_embed(t->pass, step);
+}
+
+static treadle_status back_embed(treadle_trainer *t, const treadle_pass_step *step) {
+  treadle_train_begin_unit(t, treadle_train_unit_embed(t));
+  treadle_back_embed(t, step);
+  return treadle_train_end_unit(t, treadle_train_unit_embed(t));
+}
+
+static treadle_status find_loss(work *w, const treadle_train_step *batch, float *x) {
+  treadle_train_need(w->t, treadle_train_unit_head(w->t));
+  return treadle_back_loss(w->t, batch, x, &w->nll);
+}
+
+static treadle_status back_head(work *w, const treadle_train_step *batch, float *x) {
+  int32_t unit = treadle_train_unit_head(w->t);
+  treadle_status status;
+  treadle_train_need(w->t, unit);
+  treadle_train_begin_unit(w->t, unit);
+  TRY(treadle_back_head(w->t, batch, x, &w->nll));
+  TRY(treadle_train_end_unit(w->t, unit));
+out:
+  return status;
+}
+
 static treadle_status run_forward(work *w, const treadle_train_chunk *chunk, int32_t micro_batch) {
   treadle_trainer *t = w->t;
   const treadle_train_step batch = fill(w, micro_batch);
@@ -190,15 +219,16 @@ static treadle_status run_forward(work *w, const treadle_train_chunk *chunk, int
   if (chunk->from_before)
     TRY(take_rows(t, chunk->from_before, rows, x, "rows of the stage before"));
   else
-    TRY(treadle_pass_embed(t->pass, &batch.step));
+    TRY(embed(t, &batch.step));
   for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
+    treadle_train_need(t, l);
     treadle_train_activations kept = treadle_train_activations_of(t, chunk, l, micro_batch);
     TRY(treadle_train_forward(t, l, &batch.step, &kept));
   }
   if (chunk->to_next)
     TRY(send_rows(t, chunk->to_next, rows, x, "rows for the next stage"));
   else if (!w->backward)
-    TRY(treadle_back_loss(t, &batch, x, &w->nll));
+    TRY(find_loss(w, &batch, x));
   else
     memcpy(treadle_train_out(t, micro_batch), x, (size_t)(rows * t->transformer->hidden) * sizeof *x);
 out:
@@ -213,13 +243,17 @@ static treadle_status run_backward(work *w, const treadle_train_chunk *chunk, in
   if (chunk->from_next)
     TRY(take_rows(t, chunk->from_next, rows, t->buffers.dx, "gradients of the next stage"));
   else
-    TRY(treadle_back_head(t, &batch, treadle_train_out(t, micro_batch), &w->nll));
-  for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;)
+    TRY(back_head(w, &batch, treadle_train_out(t, micro_batch)));
+  for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;) {
+    treadle_train_need(t, l);
+    treadle_train_begin_unit(t, l);
     TRY(treadle_back_layer(t, l, &batch.step, treadle_train_activations_of(t, chunk, l, micro_batch)));
+    TRY(treadle_train_end_unit(t, l));
+  }
   if (chunk->to_before)
     TRY(send_rows(t, chunk->to_before, rows, t->buffers.dx, "gradients for the stage before"));
   else
-    treadle_back_embed(t, &batch.step);
+    TRY(back_embed(t, &batch.step));
 out:
   return status;
 }
@@ -256,11 +290,11 @@ static treadle_status share_loss(work *w) {
   found mine = {.nll = w->nll, .replica = -1};
   treadle_status status;
   if (!t->ranks.board) return TREADLE_OK;
-  if (t->stage == t->pipeline.stages - 1 && t->pass->ranks.stage->index == 0)
-    mine.replica = t->replica.number;
+  if (t->stage == t->pipeline.stages - 1 && (!t->pass->ranks.stage || t->pass->ranks.stage->index == 0))
+    mine.replica = t->data_rank;
   TRY(treadle_group_say(group, &mine, sizeof mine));
   w->nll = 0;
-  for (int64_t replica = 0; replica < t->replica.count; replica++)
+  for (int64_t replica = 0; replica < t->data_ranks; replica++)
     for (int rank = 0; rank < treadle_group_size(group); rank++) {
       const found *other = treadle_group_said(group, rank);
       if (other->replica == replica) w->nll += other->nll;
@@ -272,10 +306,12 @@ out:
 static treadle_status run_step(work *w) {
   treadle_trainer *t = w->t;
   treadle_status status;
-  if (w->backward) memset(t->window, 0, t->grad_bytes);
+  if (w->backward) memset(t->grad_window, 0, t->grad_bytes);
   if (w->backward && t->buffers.tied)
     memset(t->buffers.tied, 0, (size_t)(t->width.vocabulary * t->transformer->hidden) * sizeof(float));
   TRY(run_items(w));
+  for (int32_t i = w->micro_batches; t->shards && w->backward && i < w->most_batches; i++)
+    TRY(treadle_train_idle_batch(t));
   if (w->backward) TRY(treadle_train_join_gradients(t));
 out:
   treadle_train_tell(t, status);

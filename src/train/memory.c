@@ -159,7 +159,7 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   const int64_t rows = t->rows, stream = rows * d->hidden;
   const size_t each = treadle_dtype_bytes(p->options.dtype);
   int64_t width = (rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF * TREADLE_PRODUCT_LEAF;
-  bool ties = d->head == d->embed && t->pipeline.stages == 1;
+  bool ties = d->head == d->embed && t->pipeline.stages == 1 && !t->shards;
   memory m = {.base = at};
   place_kept(t, &m);
   b->normed = take(&m, stream, sizeof(float));
@@ -181,6 +181,10 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
                      ALIGNMENT * ALIGNMENT;
   b->scratch = take(&m, p->options.threads, b->scratch_bytes);
   b->tied = ties ? take(&m, w->vocabulary * d->hidden, sizeof(float)) : NULL;
+  if (t->shards) {
+    char *gathered = take(&m, treadle_train_unit_bytes(t, p->options.dtype), 1);
+    treadle_train_place_gathered(t, gathered, take(&m, treadle_train_shard_block(), sizeof(float)));
+  }
   b->tokens = take(&m, rows, sizeof *b->tokens);
   b->targets = take(&m, rows, sizeof *b->targets);
   b->which = take(&m, rows, sizeof *b->which);
@@ -202,8 +206,8 @@ treadle_status treadle_train_measure(treadle_trainer *t) {
   find_widths(t);
   TRY(measure_products(t, &s));
   place(t, &s, NULL);
-  t->weight_bytes = treadle_layout_window_bytes(t->layout, t->pass->rank);
-  t->grad_bytes = treadle_layout_window_bytes(t->grad_layout, t->pass->rank);
+  t->weight_bytes = treadle_layout_window_bytes(t->layout, t->rank);
+  t->grad_bytes = treadle_layout_window_bytes(t->grad_layout, t->rank);
   measure_optimizer(t);
 out:
   return status;
@@ -211,14 +215,20 @@ out:
 
 /* ---- Taking it ---------------------------------------------------------------------------------------- */
 
-static treadle_status allocate(void **memory_p, size_t bytes, const char *what) {
+static treadle_status allocate(treadle_trainer *t, size_t bytes, const char *what, void **memory_p) {
   treadle_status status;
   TRY(treadle_limits_ask(bytes, what));
   if (posix_memalign(memory_p, ALIGNMENT, bytes + ALIGNMENT) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s of %zu bytes", what, bytes);
+  t->taken[t->taken_count++] = *memory_p;
+  t->taken_bytes += bytes;
   memset(*memory_p, 0, bytes);
 out:
   return status;
+}
+
+void treadle_train_free(treadle_trainer *t) {
+  while (t->taken_count > 0) free(t->taken[--t->taken_count]);
 }
 
 static treadle_status take_optimizer(treadle_trainer *t) {
@@ -227,7 +237,7 @@ static treadle_status take_optimizer(treadle_trainer *t) {
   void *window = NULL;
   treadle_status status;
   if (!o->wanted) return TREADLE_OK;
-  TRY(allocate(&window, o->bytes, "state of the optimizer"));
+  TRY(allocate(t, o->bytes, "state of the optimizer", &window));
   o->exp_avg = window;
   o->exp_avg_sq = o->exp_avg + (share.end - share.begin);
   if (t->pass->options.dtype != TREADLE_FP32) o->master = o->exp_avg_sq + (share.end - share.begin);
@@ -250,20 +260,37 @@ static treadle_status part_tied(treadle_trainer *t) {
   return TREADLE_OK;
 }
 
+/* Windows. Of shards, the board has the weights and the gradients of a unit. */
+static treadle_status take_windows(treadle_trainer *t) {
+  void *window = NULL;
+  treadle_status status;
+  TRY(allocate(t, t->grad_bytes, "gradients", &window));
+  t->grad_window = t->window = window;
+  if (t->shards && t->ranks.board) {
+    t->weights = treadle_board_own(t->ranks.board);
+    t->window =
+        t->weights + (treadle_train_shard_board(t) - (uint64_t)treadle_train_unit_bytes(t, TREADLE_FP32));
+    return TREADLE_OK;
+  }
+  TRY(allocate(t, t->weight_bytes, "weights", &window));
+  t->weights = window;
+  if (t->shards)
+    TRY(allocate(t, (size_t)treadle_train_unit_bytes(t, TREADLE_FP32), "gradients of a layer", &window));
+  if (t->shards) t->window = window;
+out:
+  return status;
+}
+
 treadle_status treadle_train_allocate(treadle_trainer *t) {
   treadle_pass *p = t->pass;
-  void *window = NULL;
   sizes s;
   treadle_status status;
   TRY(measure_products(t, &s));
-  TRY(allocate(&t->work, t->work_bytes, "activations"));
+  TRY(allocate(t, t->work_bytes, "activations", &t->work));
   place(t, &s, t->work);
-  TRY(allocate(&window, t->weight_bytes, "weights"));
-  t->weights = window;
-  TRY(allocate(&window, t->grad_bytes, "gradients"));
-  t->window = window;
-  TRY(allocate(&t->pass_work, treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p), "activations"));
-  TRY(allocate(&t->cache, (size_t)t->blocks * treadle_pass_block_bytes(p), "keys and values"));
+  TRY(take_windows(t));
+  TRY(allocate(t, treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p), "activations", &t->pass_work));
+  TRY(allocate(t, (size_t)t->blocks * treadle_pass_block_bytes(p), "keys and values", &t->cache));
   for (int64_t b = 0; b < t->blocks; b++) t->buffers.table[b] = (int32_t)b;
   TRY(part_tied(t));
   TRY(take_optimizer(t));

@@ -42,8 +42,8 @@ typedef struct run_of {
 /* What of storage tensor s lies in the share. */
 static run_of run_in(const treadle_trainer *t, int32_t s, treadle_row_span share) {
   int32_t count;
-  const treadle_storage *weight = &treadle_layout_storages(t->layout, t->pass->rank, &count)[s],
-                        *grad = &treadle_layout_storages(t->grad_layout, t->pass->rank, &count)[s];
+  const treadle_storage *weight = &treadle_layout_storages(t->layout, t->rank, &count)[s],
+                        *grad = &treadle_layout_storages(t->grad_layout, t->rank, &count)[s];
   int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
@@ -57,7 +57,7 @@ static run_of run_in(const treadle_trainer *t, int32_t s, treadle_row_span share
 
 static int32_t storages_of(const treadle_trainer *t) {
   int32_t count;
-  treadle_layout_storages(t->layout, t->pass->rank, &count);
+  treadle_layout_storages(t->layout, t->rank, &count);
   return count;
 }
 
@@ -77,7 +77,7 @@ static void take_run(treadle_trainer *t, const treadle_optimizer_step *step, dou
   const treadle_adam_run adam_run = {.master = o->master ? o->master + at : weights,
                                      .exp_avg = o->exp_avg + at,
                                      .exp_avg_sq = o->exp_avg_sq + at,
-                                     .grad = (const float *)(const void *)t->window + run->grad,
+                                     .grad = (const float *)(const void *)t->grad_window + run->grad,
                                      .weights = o->master ? run->weights : NULL,
                                      .dtype = run->dtype,
                                      .count = run->count};
@@ -127,6 +127,7 @@ static treadle_status take_step(treadle_trainer *t, const treadle_optimizer_step
     if (run.count) take_run(t, step, scale, &run, share.begin);
   }
   status = bring_shares(t);
+  treadle_train_forget_unit(t);
   treadle_train_tell(t, status);
   return status;
 }
@@ -161,7 +162,7 @@ out:
 /* From the window of gradients, which holds values of all elements here, to this rank's share. */
 static void take_share(const treadle_trainer *t, float *to) {
   const treadle_row_span share = treadle_train_share(t, t->replica.number);
-  memcpy(to, (const float *)(const void *)t->window + share.begin,
+  memcpy(to, (const float *)(const void *)t->grad_window + share.begin,
          (size_t)(share.end - share.begin) * sizeof *to);
 }
 

@@ -59,7 +59,7 @@ static treadle_status fill_window(const treadle_trainer *t, const treadle_layout
   double deviation = deviation_of(t->transformer);
   treadle_pieces pieces = {0};
   treadle_status status;
-  TRY(treadle_layout_pieces(layout, t->pass->rank, &pieces));
+  TRY(treadle_layout_pieces(layout, t->rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
     if (piece->tensor < 0) continue; /* padding is zero */
@@ -82,9 +82,9 @@ out:
 treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed) {
   treadle_status status;
   memset(t->weights, 0, t->weight_bytes);
-  memset(t->window, 0, t->grad_bytes);
+  memset(t->grad_window, 0, t->grad_bytes);
   TRY(fill_window(t, t->layout, seed, t->weights));
-  if (t->optimizer.master) TRY(fill_window(t, t->grad_layout, seed, t->window));
+  if (t->optimizer.master) TRY(fill_window(t, t->grad_layout, seed, t->grad_window));
 out:
   return status;
 }

@@ -209,11 +209,23 @@ out:
   return status;
 }
 
+static treadle_status meet_shards(treadle_trainer *t) {
+  treadle_train_ranks *r = &t->ranks;
+  uint64_t bytes = treadle_train_shard_board(t);
+  treadle_status status;
+  r->board_bytes = treadle_board_memory(bytes);
+  TRY(treadle_board_create(r->group, bytes, &r->board));
+  TRY(treadle_group_agree(r->group, treadle_train_join_shards(t)));
+out:
+  return status;
+}
+
 treadle_status treadle_train_meet(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
   treadle_status status;
   if (!r->group || treadle_group_size(r->group) == 1) return TREADLE_OK;
   TRY(compare_settings(t));
+  if (t->shards) return meet_shards(t);
   TRY(largest_room(t));
   places at = places_of(&r->room, &t->pipeline);
   r->board_bytes = treadle_board_memory(at.all);
@@ -292,10 +304,11 @@ out:
 treadle_status treadle_train_join_gradients(treadle_trainer *t) {
   const treadle_leaf_range mine = {(int32_t)t->replica.number, 1, (int32_t)t->replica.count};
   treadle_status status = TREADLE_OK;
+  if (t->shards) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(t);
   if (t->ranks.ends) TRY(join_ends(t));
   if (t->ranks.replicas)
-    TRY(add_members(t->ranks.replicas, mine, (float *)(void *)t->window,
+    TRY(add_members(t->ranks.replicas, mine, (float *)(void *)t->grad_window,
                     (int64_t)(t->grad_bytes / sizeof(float)), "gradients of the replicas"));
 out:
   return status;
@@ -335,6 +348,11 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
   const treadle_transformer *d = t->transformer;
   const looking w = {.t = t, .look = look, .context = context};
   treadle_status status = TREADLE_OK;
+  if (t->shards) {
+    if (treadle_train_answers(t))
+      look(context, (const float *)(const void *)t->grad_window, (int64_t)(t->grad_bytes / sizeof(float)));
+    return TREADLE_OK;
+  }
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
       TRY(look_at(&w, d->layer[l].tensor[role], &t->pass->layers[l].weight[role],

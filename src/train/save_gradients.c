@@ -13,7 +13,7 @@
 static treadle_status append(treadle_trainer *t, treadle_safetensors_writer *writer, int32_t tensor) {
   treadle_weight grad;
   treadle_status status;
-  TRY(treadle_weight_find(t->grad_layout, t->pass->rank, tensor, -1, &t->arena, &grad));
+  TRY(treadle_weight_find(t->grad_layout, t->rank, tensor, -1, &t->arena, &grad));
   for (int64_t row = 0; row < grad.row_count; row++)
     TRY(treadle_safetensors_append(writer, treadle_trainer_grad(t, &grad, row),
                                    (size_t)grad.column_count * sizeof(float)));
@@ -56,8 +56,7 @@ static treadle_status find_digest(treadle_trainer *t, const treadle_layout *layo
   *digest_p = 0;
   sums = treadle_alloc_array(count, sizeof *sums);
   if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
-  if (!status)
-    status = treadle_digest_add(layout, t->pass->rank, treadle_device_host(), window, NULL, 0, sums);
+  if (!status) status = treadle_digest_add(layout, t->rank, treadle_device_host(), window, NULL, 0, sums);
   for (size_t i = 0; !status && i < count; i++) mine += sums[i];
   TRY(treadle_train_agree(t, status));
   if (group) TRY(treadle_group_say(group, &mine, sizeof mine));
@@ -72,7 +71,7 @@ out:
 treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
   TREADLE_NEED(t);
   TREADLE_NEED(digest_p);
-  return find_digest(t, t->grad_layout, t->window, digest_p);
+  return find_digest(t, t->grad_layout, t->grad_window, digest_p);
 }
 
 treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {

@@ -97,8 +97,6 @@ static treadle_status open_model(treadle_sft *sft) {
   const treadle_model_options options = {.struct_size = sizeof options, .families = sft->options->families};
   char text[1024];
   treadle_status status;
-  if (s->strategy == TREADLE_STRATEGY_FSDP2)
-    return treadle_fail(TREADLE_REFUSED, "%s: fsdp2 does not train yet", PLACE(sft, strategy));
   TRY(treadle_model_open(s->model, &options, &sft->model));
   TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
                                   sizeof text));

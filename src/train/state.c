@@ -20,7 +20,7 @@
 
 /* ---- Shares ---------------------------------------------------------------------------------------------- */
 
-static float *gradients(const treadle_trainer *t) { return (float *)(void *)t->window; }
+static float *gradients(const treadle_trainer *t) { return (float *)(void *)t->grad_window; }
 
 /* From all replicas' shares to the whole window of gradients. */
 static treadle_status gather_state(treadle_trainer *t, const float *own) {
@@ -95,7 +95,8 @@ static treadle_status save_state(treadle_trainer *t, const char *folder, const s
   treadle_status status;
   TRY(treadle_train_agree(t, join_path(path, folder, one->name)));
   if (!whole) TRY(treadle_train_agree(t, gather_state(t, one->values)));
-  TRY(treadle_layout_save(t->ranks.group, t->grad_layout, whole ? t->weights : t->window, path, &options));
+  TRY(treadle_layout_save(t->ranks.group, t->grad_layout, whole ? t->weights : t->grad_window, path,
+                          &options));
 out:
   return status;
 }
@@ -127,7 +128,7 @@ static treadle_status load_folder(const treadle_trainer *t, const treadle_layout
   char path[PATH_MAX];
   treadle_status status;
   TRY(join_path(path, folder, name));
-  TRY(treadle_layout_load_saved(layout, t->pass->rank, path, NULL, window));
+  TRY(treadle_layout_load_saved(layout, t->rank, path, NULL, window));
 out:
   return status;
 }
@@ -153,7 +154,7 @@ static treadle_status load_optimizer(treadle_trainer *t, const char *folder) {
   treadle_status status = TREADLE_OK;
   for (int i = 0, count = states_of(t, states); i < count; i++) {
     bool whole = states[i].values == (float *)(void *)t->weights;
-    TRY(load_folder(t, t->grad_layout, folder, states[i].name, whole ? t->weights : t->window));
+    TRY(load_folder(t, t->grad_layout, folder, states[i].name, whole ? t->weights : t->grad_window));
     if (!whole)
       memcpy(states[i].values, gradients(t) + share.begin,
              (size_t)(share.end - share.begin) * sizeof(float));
@@ -164,13 +165,12 @@ out:
 }
 
 static treadle_status resume(treadle_trainer *t, const char *folder) {
-  const treadle_pass_windows windows = {.weights = t->weights, .cache = t->cache, .work = t->pass_work};
   char path[PATH_MAX];
   treadle_status status;
   TRY(load_folder(t, t->layout, folder, "huggingface", t->weights));
   TRY(join_path(path, folder, "optimizer"));
   if (t->optimizer.exp_avg) TRY(load_optimizer(t, path));
-  TRY(treadle_pass_bind(t->pass, &windows));
+  TRY(treadle_train_bind(t));
 out:
   return status;
 }

@@ -36,18 +36,20 @@ static treadle_status fp32_text(const char *text, char *to, size_t room) {
 
 static treadle_status find_grads(treadle_trainer *t) {
   const treadle_transformer *d = t->transformer;
+  const treadle_layout *layout = t->shards ? treadle_train_whole_grads(t) : t->grad_layout;
+  int64_t rank = t->pass->rank;
   treadle_status status = TREADLE_OK;
   t->grads = treadle_arena_alloc_array(&t->arena, (size_t)d->layers, sizeof *t->grads);
   if (!t->grads) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
       if (d->layer[l].tensor[role] >= 0)
-        TRY(treadle_weight_find(t->grad_layout, t->pass->rank, d->layer[l].tensor[role], -1, &t->arena,
+        TRY(treadle_weight_find(layout, rank, d->layer[l].tensor[role], -1, &t->arena,
                                 &t->grads[l].weight[role]));
-  TRY(treadle_weight_find(t->grad_layout, t->pass->rank, d->embed, -1, &t->arena, &t->grad_embed));
-  TRY(treadle_weight_find(t->grad_layout, t->pass->rank, d->final_norm, -1, &t->arena,
-                          &t->grad_final_norm));
-  TRY(treadle_weight_find(t->grad_layout, t->pass->rank, d->head, -1, &t->arena, &t->grad_head));
+  TRY(treadle_weight_find(layout, rank, d->embed, -1, &t->arena, &t->grad_embed));
+  TRY(treadle_weight_find(layout, rank, d->final_norm, -1, &t->arena, &t->grad_final_norm));
+  TRY(treadle_weight_find(layout, rank, d->head, -1, &t->arena, &t->grad_head));
+  if (t->shards) TRY(treadle_train_place_shards(t));
 out:
   return status;
 }
@@ -129,18 +131,24 @@ static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o,
   char text[1024];
   treadle_pass_options pass;
   treadle_status status;
+  const treadle_layout *computed = t->layout;
+  bool sharded = treadle_train_is_sharded(t->layout);
   TRY(check_options(o));
-  TRY(treadle_engine_check_layout(t->layout));
+  if (!sharded) TRY(treadle_engine_check_layout(t->layout));
   TRY(fp32_text(t->layout->text, text, sizeof text));
   TRY(treadle_layout_create(t->layout->model, text, t->layout->ranks, NULL, &t->grad_layout));
   TRY(treadle_transformer_create(t->layout->model, &t->transformer));
-  TRY(treadle_replica_find(t->transformer, t->layout, rank, &t->arena, &t->replica));
+  t->rank = rank;
+  if (sharded) TRY(treadle_train_open_shards(t, &computed));
+  TRY(treadle_replica_find(t->transformer, computed, sharded ? 0 : rank, &t->arena, &t->replica));
+  t->data_rank = sharded ? rank : t->replica.number;
+  t->data_ranks = sharded ? t->layout->ranks : t->replica.count;
   t->rows = o->most_rows ? o->most_rows : MOST_ROWS;
   t->blocks = t->rows + t->rows / BLOCK_TOKENS; /* each row may be a sequence of its own */
   t->keeps_all = !o->recompute;
   t->sequence_parallel = o->sequence_parallel;
   pass = pass_options(t, o);
-  TRY(treadle_pass_create(t->transformer, t->layout, &t->replica, rank, &pass, &t->pass));
+  TRY(treadle_pass_create(t->transformer, computed, &t->replica, sharded ? 0 : rank, &pass, &t->pass));
   bool alone = t->replica.rank_count == 1 && pass.fast;
   t->key_leaves = alone ? 1 : treadle_transformer_leaves(t->transformer->kv_heads);
   t->head_leaves = (t->transformer->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF;
@@ -203,31 +211,34 @@ void treadle_trainer_destroy(treadle_trainer *t) {
   if (t->pass) treadle_token_rows_release(&t->token_rows);
   treadle_train_leave(t);
   treadle_pass_destroy(t->pass);
+  treadle_train_free(t);
   treadle_board_destroy(t->ranks.board);
+  treadle_train_close_shards(t);
   treadle_transformer_destroy(t->transformer);
   treadle_layout_destroy(t->grad_layout);
   treadle_arena_release(&t->arena);
-  free(t->weights);
-  free(t->window);
-  free(t->optimizer.exp_avg);
-  free(t->work);
-  free(t->pass_work);
-  free(t->cache);
   treadle_free(t);
+}
+
+treadle_status treadle_train_bind(treadle_trainer *t) {
+  const treadle_pass_windows windows = {.weights = t->shards ? treadle_train_gathered(t) : t->weights,
+                                        .cache = t->cache,
+                                        .work = t->pass_work};
+  treadle_train_forget_unit(t);
+  return treadle_pass_bind(t->pass, &windows);
 }
 
 /* Weights are there; masters, in the window of gradients. */
 static treadle_status begin(treadle_trainer *t) {
-  const treadle_pass_windows windows = {.weights = t->weights, .cache = t->cache, .work = t->pass_work};
   treadle_train_take_master(t);
   treadle_train_reset_optimizer(t);
-  return treadle_pass_bind(t->pass, &windows);
+  return treadle_train_bind(t);
 }
 
 static treadle_status load(treadle_trainer *t) {
   treadle_status status;
-  TRY(treadle_layout_load(t->layout, t->pass->rank, t->weights));
-  if (t->optimizer.master) TRY(treadle_layout_load(t->grad_layout, t->pass->rank, t->window));
+  TRY(treadle_layout_load(t->layout, t->rank, t->weights));
+  if (t->optimizer.master) TRY(treadle_layout_load(t->grad_layout, t->rank, t->grad_window));
   TRY(begin(t));
 out:
   return status;
@@ -254,12 +265,10 @@ const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *t) {
 float *treadle_trainer_grad_window(const treadle_trainer *t, size_t *bytes_p) {
   if (bytes_p) *bytes_p = t ? t->grad_bytes : 0;
   TREADLE_NEED_OR(t, NULL);
-  return (float *)(void *)t->window;
+  return (float *)(void *)t->grad_window;
 }
 
 size_t treadle_trainer_bytes(const treadle_trainer *t) {
   TREADLE_NEED_OR(t, 0);
-  return t->weight_bytes + t->grad_bytes + t->optimizer.bytes + t->work_bytes + t->ranks.board_bytes +
-         treadle_pass_work_bytes(t->pass) + treadle_pass_packed_bytes(t->pass) +
-         (size_t)t->blocks * treadle_pass_block_bytes(t->pass);
+  return t->taken_bytes + t->ranks.board_bytes;
 }

@@ -7,6 +7,7 @@
  *   trainer.c        the whole: what there is to it, and how it is made
  *   memory.c         the memory that both passes compute in
  *   ranks.c          the ranks that compute together, and what each of them brings
+ *   shards.c         FSDP2: shards, gathered a layer at a time
  *   pipeline.c       in which order a rank takes micro batches through its layers
  *   gradients.c      rows in micro batches, forward and backward
  *   layer.c          a layer forward, and what is kept of it
@@ -37,6 +38,7 @@ enum {
   TREADLE_HEAD_ROWS = 512,    /* tokens whose logits are there at once */
   TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
   TREADLE_TRAIN_CHUNKS = 30,  /* of layers, in a pipeline */
+  TREADLE_TRAIN_MEMORIES = 8,
 };
 
 /* Columns that this rank has. */
@@ -120,6 +122,8 @@ typedef struct treadle_train_optimizer {
   size_t bytes;
 } treadle_train_optimizer;
 
+typedef struct treadle_train_shards treadle_train_shards;
+
 struct treadle_trainer {
   const treadle_layout *layout;
   treadle_layout *grad_layout;
@@ -145,9 +149,16 @@ struct treadle_trainer {
   int64_t kept_each, kept_count; /* values of a layer; micro batches */
   bool keeps_all;                /* layers are not computed again */
   bool sequence_parallel;
-  char *weights; /* windows */
-  char *window;  /* of gradients */
+  int64_t rank;                  /* of the layout */
+  int64_t data_rank, data_ranks; /* which part of the micro batches it takes, of so many */
+  treadle_train_shards *shards;  /* NULL: the layout is not sharded */
+  char *weights;                 /* windows */
+  char *window;      /* where gradients are added up: grad_window, or that of a unit of shards */
+  char *grad_window; /* of gradients */
   void *work, *pass_work, *cache;
+  void *taken[TREADLE_TRAIN_MEMORIES]; /* all memory but the board */
+  int taken_count;
+  size_t taken_bytes;
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
 };
@@ -165,12 +176,18 @@ static inline bool treadle_is_there(const treadle_weight *weight) { return weigh
 /* Has any layer norms of heads? */
 bool treadle_train_norms_heads(const treadle_trainer *t);
 
+/* ---- trainer.c ---- */
+
+/* Weights are there, or have become others. */
+treadle_status treadle_train_bind(treadle_trainer *t);
+
 /* ---- memory.c ---- */
 
 /* Sizes of all buffers: work_bytes. */
 treadle_status treadle_train_measure(treadle_trainer *t);
 /* Takes the memory that was measured. */
 treadle_status treadle_train_allocate(treadle_trainer *t);
+void treadle_train_free(treadle_trainer *t);
 /* Of a layer of this rank and a micro batch. */
 treadle_train_activations treadle_train_activations_of(const treadle_trainer *t,
                                                        const treadle_train_chunk *chunk, int32_t layer,
@@ -213,6 +230,36 @@ treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, i
                                          const char *what);
 /* buffers.parts: from this rank's leaves of tokens to all, [leaves, columns]. */
 treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int64_t columns);
+
+/* ---- shards.c ---- */
+
+bool treadle_train_is_sharded(const treadle_layout *layout);
+/* Finds the shards; *whole_p: the layout that is computed in. */
+treadle_status treadle_train_open_shards(treadle_trainer *t, const treadle_layout **whole_p);
+void treadle_train_close_shards(treadle_trainer *t);
+const treadle_layout *treadle_train_whole_grads(const treadle_trainer *t);
+/* Weights and gradients lie in the place of their unit. */
+treadle_status treadle_train_place_shards(treadle_trainer *t);
+/* Of the largest unit; 0: nothing is sharded. */
+int64_t treadle_train_unit_bytes(const treadle_trainer *t, treadle_dtype dtype);
+void treadle_train_place_gathered(treadle_trainer *t, char *gathered, float *sum);
+char *treadle_train_gathered(const treadle_trainer *t);
+int64_t treadle_train_shard_block(void); /* elements of `sum` */
+uint64_t treadle_train_shard_board(const treadle_trainer *t);
+treadle_status treadle_train_join_shards(treadle_trainer *t);
+/* A unit is a layer, by its number, or one of these. */
+int32_t treadle_train_unit_embed(const treadle_trainer *t);
+int32_t treadle_train_unit_head(const treadle_trainer *t);
+/* Its weights are gathered. Nothing to do, as for all that follows, where nothing is sharded. */
+void treadle_train_need(treadle_trainer *t, int32_t unit);
+void treadle_train_forget_unit(treadle_trainer *t); /* weights have changed */
+/* Around its backward: gradients begin at 0; then all ranks add up their shards. */
+void treadle_train_begin_unit(treadle_trainer *t, int32_t unit);
+treadle_status treadle_train_end_unit(treadle_trainer *t, int32_t unit);
+/* A micro batch that this rank does not have. */
+treadle_status treadle_train_idle_batch(treadle_trainer *t);
+/* Does this rank answer for its shard, or one of another copy of the model? */
+bool treadle_train_answers(const treadle_trainer *t);
 
 /* ---- optimizer.c ---- */
 

@@ -1,0 +1,352 @@
+/* FSDP2: each rank has a shard of every weight, of its gradient and of the optimizer's state, and computes with whole matrices, a unit at a
+ * time. A unit is a layer; the embedding; the last norm with the head. Before it is used it is gathered out of the windows of all ranks,
+ * which these see on the board; after backward its gradients, in fp32, are added up by whoever has the shard, rank after rank, micro batch
+ * after micro batch.
+ *
+ * Whole matrices lie as in the layout hf, those of all units in the same place. */
+#include "train/trainer.h"
+
+#include "base/dtype.h"
+#include "transport/group.h"
+#include "weights/box_elements.h"
+
+#include <string.h>
+
+enum { LINE = 64 /* bytes */, BLOCK = 2048 /* elements that are added at once */ };
+
+/* ---- Units ---------------------------------------------------------------------------------------------- */
+
+/* Elements of a unit that follow each other there and in a rank's window. */
+typedef struct shard_run {
+  int64_t whole, own, count;
+} shard_run;
+
+typedef TREADLE_ARRAY(shard_run) shard_runs;
+
+typedef struct unit_tensor {
+  int32_t tensor;
+  int64_t at, count; /* elements of the unit */
+} unit_tensor;
+
+typedef struct unit {
+  TREADLE_ARRAY(unit_tensor) tensors;
+  int64_t elements;
+  shard_runs *weights; /* [ranks of the group that shares a copy] */
+  shard_runs grads;    /* of this rank */
+} unit;
+
+struct treadle_train_shards {
+  treadle_layout *whole, *whole_grads; /* hf, on one rank */
+  treadle_replica group;  /* the ranks that share a copy of the model; copies, where there are several */
+  unit *units;            /* [layers + 2] */
+  int32_t count, present; /* present: the unit that is gathered; -1: none */
+  int64_t most;           /* elements of a unit */
+  char *gathered;
+  float *sum; /* [BLOCK] */
+  treadle_board_set *all;
+};
+
+int32_t treadle_train_unit_embed(const treadle_trainer *t) { return (int32_t)t->transformer->layers; }
+int32_t treadle_train_unit_head(const treadle_trainer *t) { return (int32_t)t->transformer->layers + 1; }
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for shards"); }
+
+static treadle_status add_tensor(treadle_trainer *t, unit *u, int32_t tensor) {
+  const treadle_tensor *about;
+  if (tensor < 0) return TREADLE_OK;
+  about = &t->layout->model->tensors[tensor];
+  unit_tensor one = {.tensor = tensor, .at = u->elements, .count = 1};
+  for (int d = 0; d < about->ndim; d++) one.count *= about->shape[d];
+  u->elements += (one.count + LINE - 1) / LINE * LINE;
+  return treadle_array_push(&u->tensors, one);
+}
+
+static treadle_status list_units(treadle_trainer *t) {
+  const treadle_transformer *d = t->transformer;
+  treadle_train_shards *s = t->shards;
+  treadle_status status = TREADLE_OK;
+  s->count = (int32_t)d->layers + 2;
+  s->units = treadle_arena_alloc_array(&t->arena, (size_t)s->count, sizeof *s->units);
+  if (!s->units) return no_memory();
+  for (int32_t l = 0; l < d->layers; l++)
+    for (int role = 0; role < TREADLE_ROLES; role++)
+      TRY(add_tensor(t, &s->units[l], d->layer[l].tensor[role]));
+  TRY(add_tensor(t, &s->units[treadle_train_unit_embed(t)], d->embed));
+  TRY(add_tensor(t, &s->units[treadle_train_unit_head(t)], d->final_norm));
+  TRY(add_tensor(t, &s->units[treadle_train_unit_head(t)], d->head));
+  for (int32_t u = 0; u < s->count; u++)
+    if (s->units[u].elements > s->most) s->most = s->units[u].elements;
+out:
+  return status;
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------------------- */
+
+typedef struct run_finder {
+  shard_runs *runs;
+  int64_t whole, each; /* where the tensor begins in the unit; bytes of an element */
+  treadle_status status;
+} run_finder;
+
+static void add_run(void *context, int64_t index, int64_t at, int64_t step, int64_t count) {
+  run_finder *f = context;
+  shard_run next = {.whole = f->whole + index, .own = at / f->each, .count = count};
+  shard_run *last = f->runs->count ? &f->runs->items[f->runs->count - 1] : NULL;
+  if (f->status) return;
+  if (step != f->each && count > 1)
+    f->status = treadle_fail(TREADLE_REFUSED, "a shard whose elements do not follow each other");
+  else if (last && last->whole + last->count == next.whole && last->own + last->count == next.own)
+    last->count += count;
+  else
+    f->status = treadle_array_push(f->runs, next);
+}
+
+/* What a rank has of a unit in a layout. */
+static treadle_status find_runs(const treadle_layout *layout, int64_t rank, const unit *u,
+                                shard_runs *runs) {
+  const treadle_model *model = layout->model;
+  treadle_pieces pieces = {0};
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < u->tensors.count; i++) {
+    pieces.count = 0;
+    TRY(treadle_layout_pieces_of(layout, rank, u->tensors.items[i].tensor, &pieces));
+    for (size_t p = 0; p < pieces.count; p++) {
+      const treadle_piece *piece = &pieces.items[p];
+      if (piece->tensor != u->tensors.items[i].tensor) continue;
+      treadle_elements elements = treadle_elements_of(&model->tensors[piece->tensor], piece->box.start,
+                                                      piece->box.size, piece->offset, piece->stride);
+      run_finder f = {.runs = runs,
+                      .whole = u->tensors.items[i].at,
+                      .each = (int64_t)treadle_dtype_bytes(piece->dtype)};
+      elements.dtype = piece->dtype;
+      treadle_elements_each(&elements, add_run, &f);
+      TRY(f.status);
+    }
+  }
+out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
+static int64_t elements_of(const shard_runs *runs) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < runs->count; i++) sum += runs->items[i].count;
+  return sum;
+}
+
+/* Together the ranks that share a copy have each element once. */
+static treadle_status find_unit(treadle_trainer *t, unit *u) {
+  const treadle_replica *group = &t->shards->group;
+  int64_t found = 0, wanted = 0;
+  treadle_status status = TREADLE_OK;
+  u->weights = treadle_arena_alloc_array(&t->arena, (size_t)group->rank_count, sizeof *u->weights);
+  if (!u->weights) return no_memory();
+  for (int i = 0; i < group->rank_count; i++) {
+    TRY(find_runs(t->layout, group->ranks[i], u, &u->weights[i]));
+    found += elements_of(&u->weights[i]);
+  }
+  TRY(find_runs(t->grad_layout, t->rank, u, &u->grads));
+  for (size_t i = 0; i < u->tensors.count; i++) wanted += u->tensors.items[i].count;
+  if (found != wanted)
+    status = treadle_fail(TREADLE_REFUSED, "layout '%s': its shards have %lld elements of %lld",
+                          t->layout->text, (long long)found, (long long)wanted);
+out:
+  return status;
+}
+
+/* ---- Weights of a unit ----------------------------------------------------------------------------------- */
+
+/* The whole matrix, in its place of the unit. */
+static treadle_status place_weight(treadle_trainer *t, const unit *u, int32_t tensor,
+                                   treadle_weight *weight) {
+  treadle_segment *segment;
+  size_t i = 0;
+  if (tensor < 0) return TREADLE_OK;
+  segment = treadle_arena_alloc_array(&t->arena, 1, sizeof *segment);
+  if (!segment) return no_memory();
+  while (u->tensors.items[i].tensor != tensor) i++;
+  *segment = (treadle_segment){.at = (size_t)u->tensors.items[i].at * treadle_dtype_bytes(weight->dtype),
+                               .rows = weight->rows,
+                               .stride = weight->columns};
+  weight->segments = segment;
+  weight->segment_count = 1;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_train_place_shards(treadle_trainer *t) {
+  const treadle_transformer *d = t->transformer;
+  treadle_train_shards *s = t->shards;
+  const unit *head = &s->units[treadle_train_unit_head(t)], *embed = &s->units[treadle_train_unit_embed(t)];
+  treadle_status status = TREADLE_OK;
+  for (int32_t l = 0; l < d->layers; l++)
+    for (int role = 0; role < TREADLE_ROLES; role++) {
+      int32_t tensor = d->layer[l].tensor[role];
+      TRY(place_weight(t, &s->units[l], tensor, &t->pass->layers[l].weight[role]));
+      TRY(place_weight(t, &s->units[l], tensor, &t->grads[l].weight[role]));
+    }
+  TRY(place_weight(t, embed, d->embed, &t->pass->embed));
+  TRY(place_weight(t, embed, d->embed, &t->grad_embed));
+  TRY(place_weight(t, head, d->final_norm, &t->pass->final_norm));
+  TRY(place_weight(t, head, d->final_norm, &t->grad_final_norm));
+  TRY(place_weight(t, head, d->head, &t->pass->head));
+  TRY(place_weight(t, head, d->head, &t->grad_head));
+out:
+  return status;
+}
+
+/* ---- Making them ------------------------------------------------------------------------------------------ */
+
+bool treadle_train_is_sharded(const treadle_layout *layout) {
+  return strncmp(layout->text, "fsdp2", 5) == 0;
+}
+
+treadle_status treadle_train_open_shards(treadle_trainer *t, const treadle_layout **whole_p) {
+  treadle_dtype dtype = treadle_layout_dtype(t->layout, &t->layout->model->tensors[t->transformer->embed]);
+  treadle_train_shards *s = treadle_arena_alloc(&t->arena, sizeof *s);
+  treadle_status status;
+  if (!s) return no_memory();
+  *s = (treadle_train_shards){.present = -1};
+  t->shards = s;
+  TRY(treadle_layout_create(t->layout->model, dtype == TREADLE_BF16 ? "hf:dtype=bf16" : "hf:dtype=fp32", 1,
+                            NULL, &s->whole));
+  TRY(treadle_layout_create(t->layout->model, "hf:dtype=fp32", 1, NULL, &s->whole_grads));
+  TRY(treadle_replica_find(t->transformer, t->layout, t->rank, &t->arena, &s->group));
+  TRY(list_units(t));
+  for (int32_t u = 0; u < s->count; u++) TRY(find_unit(t, &s->units[u]));
+  *whole_p = s->whole;
+out:
+  return status;
+}
+
+const treadle_layout *treadle_train_whole_grads(const treadle_trainer *t) { return t->shards->whole_grads; }
+
+void treadle_train_close_shards(treadle_trainer *t) {
+  treadle_train_shards *s = t->shards;
+  if (!s) return;
+  for (int32_t u = 0; s->units && u < s->count; u++) {
+    treadle_array_release(&s->units[u].tensors);
+    treadle_array_release(&s->units[u].grads);
+    for (int i = 0; s->units[u].weights && i < s->group.rank_count; i++)
+      treadle_array_release(&s->units[u].weights[i]);
+  }
+  treadle_layout_destroy(s->whole);
+  treadle_layout_destroy(s->whole_grads);
+  t->shards = NULL;
+}
+
+int64_t treadle_train_unit_bytes(const treadle_trainer *t, treadle_dtype dtype) {
+  return t->shards ? t->shards->most * (int64_t)treadle_dtype_bytes(dtype) : 0;
+}
+
+void treadle_train_place_gathered(treadle_trainer *t, char *gathered, float *sum) {
+  t->shards->gathered = gathered;
+  t->shards->sum = sum;
+}
+
+char *treadle_train_gathered(const treadle_trainer *t) { return t->shards->gathered; }
+
+int64_t treadle_train_shard_block(void) { return BLOCK; }
+
+/* ---- Gathering -------------------------------------------------------------------------------------------- */
+
+/* A rank's part of the board: its window of weights, then the gradients of a unit. */
+uint64_t treadle_train_shard_board(const treadle_trainer *t) {
+  uint64_t weights = (t->weight_bytes + LINE - 1) / LINE * LINE;
+  return weights + (uint64_t)treadle_train_unit_bytes(t, TREADLE_FP32);
+}
+
+treadle_status treadle_train_join_shards(treadle_trainer *t) {
+  return treadle_board_split(t->ranks.board, 0, &t->shards->all);
+}
+
+static const char *weights_of(const treadle_trainer *t, int rank) {
+  return t->ranks.board ? treadle_board_part(t->ranks.board, rank) : t->weights;
+}
+
+static const float *gradients_of(const treadle_trainer *t, int rank) {
+  uint64_t at = (treadle_layout_window_bytes(t->layout, rank) + LINE - 1) / LINE * LINE;
+  if (!t->ranks.board) return (const float *)(const void *)t->window;
+  return (const float *)(const void *)((const char *)treadle_board_part(t->ranks.board, rank) + at);
+}
+
+typedef struct gathering {
+  const treadle_trainer *t;
+  const unit *u;
+} gathering;
+
+/* Each thread copies some of the runs of each rank. */
+static void gather(void *context, int32_t index, int32_t count) {
+  const gathering *w = context;
+  const treadle_replica *group = &w->t->shards->group;
+  size_t each = treadle_dtype_bytes(w->t->pass->options.dtype);
+  for (int i = 0; i < group->rank_count; i++) {
+    const char *from = weights_of(w->t, group->ranks[i]);
+    const shard_runs *runs = &w->u->weights[i];
+    for (size_t r = (size_t)index; r < runs->count; r += (size_t)count) {
+      const shard_run *run = &runs->items[r];
+      memcpy(w->t->shards->gathered + (size_t)run->whole * each, from + (size_t)run->own * each,
+             (size_t)run->count * each);
+    }
+  }
+}
+
+void treadle_train_need(treadle_trainer *t, int32_t number) {
+  treadle_train_shards *s = t->shards;
+  if (!s || s->present == number) return;
+  gathering w = {.t = t, .u = &s->units[number]};
+  treadle_team_run(t->pass->team, gather, &w);
+  s->present = number;
+}
+
+void treadle_train_forget_unit(treadle_trainer *t) {
+  if (t->shards) t->shards->present = -1;
+}
+
+/* ---- Gradients -------------------------------------------------------------------------------------------- */
+
+void treadle_train_begin_unit(treadle_trainer *t, int32_t number) {
+  if (t->shards) memset(t->window, 0, (size_t)t->shards->units[number].elements * sizeof(float));
+}
+
+/* This rank's shard of a unit, from all ranks. */
+static void add_shard(treadle_trainer *t, const unit *u) {
+  treadle_train_shards *s = t->shards;
+  float *own = (float *)(void *)t->grad_window;
+  for (size_t r = 0; r < u->grads.count; r++) {
+    const shard_run *run = &u->grads.items[r];
+    for (int64_t at = 0; at < run->count; at += BLOCK) {
+      int64_t some = run->count - at < BLOCK ? run->count - at : BLOCK;
+      memcpy(s->sum, gradients_of(t, 0) + run->whole + at, (size_t)some * sizeof *s->sum);
+      for (int rank = 1; rank < t->layout->ranks; rank++)
+        t->pass->row_ops->add(s->sum, gradients_of(t, rank) + run->whole + at, TREADLE_FP32, some);
+      t->pass->row_ops->add(own + run->own + at, s->sum, TREADLE_FP32, some);
+    }
+  }
+}
+
+treadle_status treadle_train_end_unit(treadle_trainer *t, int32_t number) {
+  treadle_train_shards *s = t->shards;
+  treadle_status status = TREADLE_OK;
+  if (!s) return TREADLE_OK;
+  if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));
+  add_shard(t, &s->units[number]);
+  if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));
+out:
+  return status;
+}
+
+treadle_status treadle_train_idle_batch(treadle_trainer *t) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < t->shards->count; i++) {
+    int32_t layers = (int32_t)t->transformer->layers;
+    int32_t number = i == 0            ? treadle_train_unit_head(t)
+                     : i == layers + 1 ? treadle_train_unit_embed(t)
+                                       : layers - i;
+    treadle_train_begin_unit(t, number);
+    TRY(treadle_train_end_unit(t, number));
+  }
+out:
+  return status;
+}
+
+bool treadle_train_answers(const treadle_trainer *t) { return t->shards->group.number == 0; }
