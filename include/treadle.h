@@ -727,8 +727,9 @@ treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, v
 
 typedef struct treadle_save_options {
   size_t struct_size;
-  treadle_dtype dtype; /* of the files: fp32, bf16 or fp16. TREADLE_DTYPE_NONE: as the layout has it */
-  size_t shard_bytes;  /* of the tensors in one file, at most, unless it has only one; 0: 5 GB */
+  treadle_dtype
+      dtype; /* of the files: fp32, bf16 or fp16; tensors whose type never changes keep it. TREADLE_DTYPE_NONE: as the layout has it */
+  size_t shard_bytes; /* of the tensors in one file, at most, unless it has only one; 0: 5 GB */
   bool
       weights_only; /* config.json, tokenizer and what else stands beside the model's own weights are not written */
 } treadle_save_options;

@@ -342,11 +342,55 @@ static void test_refused(void **state) {
   end(&p);
 }
 
+/* What a folder could not say of itself. */
+static void test_models(void **state) {
+  (void)state;
+  static const char config[] =
+      "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 64, \"num_hidden_layers\": "
+      "2,"
+      " \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": 64%s}";
+  static const struct {
+    const char *more;
+    int64_t scale_down;
+    bool weights_only;
+    treadle_status wanted;
+  } models[] = {{"", 0, false, TREADLE_OK},
+                {", \"quantization_config\": {\"quant_method\": \"awq\"}", 0, false, TREADLE_REFUSED},
+                {", \"quantization_config\": {\"quant_method\": \"awq\"}", 0, true, TREADLE_REFUSED},
+                {"", 50000, false, TREADLE_REFUSED},
+                {"", 50000, true, TREADLE_OK}};
+  for (size_t i = 0; i < TEST_COUNT(models); i++) {
+    const char *folder = test_folder();
+    treadle_model_options options = {.struct_size = sizeof options, .scale_down = models[i].scale_down};
+    treadle_save_options save = {.struct_size = sizeof save, .weights_only = models[i].weights_only};
+    treadle_model *model;
+    treadle_layout *layout;
+    char path[200], saved[200];
+    snprintf(path, sizeof path, "%s/of-my-own.json", folder);
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, config, models[i].more);
+    fclose(file);
+    assert_ok(treadle_model_open(path, &options, &model));
+    assert_ok(treadle_layout_create(model, "hf", 1, NULL, &layout));
+    char *window = malloc(treadle_layout_window_bytes(layout, 0));
+    assert_ok(treadle_layout_load(layout, 0, window));
+    assert_int_equal(treadle_layout_save(NULL, layout, window, saved, &save), models[i].wanted);
+    assert_int_equal(count_entries(folder), models[i].wanted ? 1 : 2);
+    if (!models[i].wanted) assert_int_equal(count_entries(saved), models[i].weights_only ? 1 : 2);
+    free(window);
+    treadle_layout_destroy(layout);
+    treadle_model_close(model);
+    test_remove(folder);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts),       cmocka_unit_test(test_beside),  cmocka_unit_test(test_ranks),
       cmocka_unit_test(test_different),     cmocka_unit_test(test_full),    cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_memory_of_one), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_memory_of_one), cmocka_unit_test(test_refused), cmocka_unit_test(test_models),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
