@@ -103,16 +103,16 @@ typedef struct treadle_optimizer_step {
   double clip_grad;        /* gradients are scaled down to this norm; 0: never */
 } treadle_optimizer_step;
 
-typedef struct treadle_optimizer_result {
+typedef struct treadle_optimizer_figures {
   size_t struct_size;
   double grad_norm; /* before clipping */
   bool skipped;     /* a gradient was not finite: nothing was done */
   int64_t steps;    /* taken so far */
-} treadle_optimizer_result;
+} treadle_optimizer_figures;
 
 /* One step of AdamW (torch.optim.AdamW) with the present gradients. TREADLE_STATE: the trainer has no optimizer. */
 treadle_status treadle_trainer_step(treadle_trainer *trainer, const treadle_optimizer_step *step,
-                                    treadle_optimizer_result *result_p);
+                                    treadle_optimizer_figures *result_p);
 /* Writes weights and the optimizer's state into FOLDER, which exists: huggingface/, and optimizer/ with master/, exp_avg/ and exp_avg_sq/
  * as fp32, each a Hugging Face folder. What gradients there were is overwritten. */
 treadle_status treadle_trainer_save(treadle_trainer *trainer, const char *folder);
@@ -168,11 +168,11 @@ typedef struct treadle_sft_step {
   const char *checkpoint; /* the folder that was saved after it; NULL: none was */
 } treadle_sft_step;
 
-typedef enum treadle_sft_resume {
+typedef enum treadle_sft_start {
   TREADLE_RESUME_NEVER, /* a folder of a run that has checkpoints is refused */
   TREADLE_RESUME_AUTO,  /* from the newest one; without one the run begins */
   TREADLE_RESUME_FROM   /* from `from` */
-} treadle_sft_resume;
+} treadle_sft_start;
 
 /* Functions are called in the thread of the call. */
 typedef struct treadle_sft_options {
@@ -180,7 +180,7 @@ typedef struct treadle_sft_options {
   const char *families; /* folder of family files; NULL: those built into the library */
   const char *kernels;  /* as treadle_trainer_options has it, and threads */
   int32_t threads;
-  treadle_sft_resume resume;
+  treadle_sft_start resume;
   const char *from;                                              /* a folder global_step_K */
   void (*progress)(void *context, const treadle_sft_step *step); /* of rank 0 alone */
   bool (*stops)(
@@ -188,7 +188,7 @@ typedef struct treadle_sft_options {
   void *context;
 } treadle_sft_options;
 
-typedef struct treadle_sft_result {
+typedef struct treadle_sft_figures {
   size_t struct_size;
   int64_t steps;                /* taken by this call */
   int64_t last_step;            /* the run's */
@@ -199,12 +199,12 @@ typedef struct treadle_sft_result {
   uint64_t weights_digest, losses_digest;  /* of the losses of all steps of the run */
   bool stopped;                            /* before the last step */
   char checkpoint[1024];                   /* the newest, as a path */
-} treadle_sft_result;
+} treadle_sft_figures;
 
 /* Trains as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the run. Refused
  * before anything is written, where that can be: docs/training.md has the list. Collective. */
 treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config *config,
-                               const treadle_sft_options *options, treadle_sft_result *result_p);
+                               const treadle_sft_options *options, treadle_sft_figures *result_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -36,7 +36,7 @@ static void progress(void *context, const treadle_sft_step *step) {
   fflush(file);
 }
 
-static void print(const treadle_sft_result *r, bool json) {
+static void print(const treadle_sft_figures *r, bool json) {
   char weights[32], losses[32];
   snprintf(weights, sizeof weights, "%016llx", (unsigned long long)r->weights_digest);
   snprintf(losses, sizeof losses, "%016llx", (unsigned long long)r->losses_digest);
@@ -103,7 +103,7 @@ int treadle_command_sft(const treadle_arguments *a) {
   treadle_session session = {0};
   treadle_train_config *config = NULL;
   treadle_sft_options options = options_of(a);
-  treadle_sft_result result = TREADLE_INIT(treadle_sft_result);
+  treadle_sft_figures result = TREADLE_INIT(treadle_sft_figures);
   treadle_status status;
   if (a->help_config) return help_config(a->json);
   if (!a->word_count) {

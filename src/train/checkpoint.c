@@ -5,7 +5,6 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "transport/group.h"
-#include "weights/load.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -162,23 +161,11 @@ out:
 
 /* ---- All ranks ---- */
 
-static treadle_status save_parts(const saving *s) {
-  treadle_status status = TREADLE_OK;
+static treadle_status save_actor(const saving *s) {
   const treadle_train_checkpoint *c = s->checkpoint;
-  if (c->save) {
-    char path[PATH_MOST + 200];
-    snprintf(path, sizeof path, "%s/actor", s->temporary);
-    return c->save(c->context, path);
-  }
-  for (int i = 0; i < TREADLE_CHECKPOINT_PARTS; i++) {
-    char path[PATH_MOST + 200];
-    const treadle_save_options options = {.struct_size = sizeof options,
-                                          .dtype = i ? TREADLE_FP32 : TREADLE_DTYPE_NONE};
-    snprintf(path, sizeof path, "%s/%s", s->temporary, treadle_train_checkpoint_parts[i]);
-    TRY(treadle_layout_save(s->group, c->layouts[i], c->windows[i], path, &options));
-  }
-out:
-  return status;
+  char path[PATH_MOST + 200];
+  snprintf(path, sizeof path, "%s/actor", s->temporary);
+  return c->save(c->context, path);
 }
 
 static treadle_status check(const treadle_train_checkpoint *c) {
@@ -196,19 +183,11 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   snprintf(s.folder, sizeof s.folder, "%s/global_step_%" PRId64, checkpoint->run, checkpoint->step);
   TRY(agree(&s, s.rank == 0 ? begin(&s) : TREADLE_OK));
   TRY(tell_name(&s));
-  TRY(save_parts(&s));
+  TRY(save_actor(&s));
   mine_to_remove = s.rank == 0;
   TRY(agree(&s, TREADLE_OK)); /* nobody has given up the last part */
   TRY(agree(&s, s.rank == 0 ? finish(&s) : TREADLE_OK));
 out:
   if (status && mine_to_remove && s.temporary[0]) (void)treadle_folder_remove(s.temporary);
   return status;
-}
-
-treadle_status treadle_train_checkpoint_load(const char *folder, int part, const treadle_layout *layout,
-                                             int64_t rank, void *window) {
-  char path[PATH_MOST + 200];
-  if (strlen(folder) > PATH_MOST) return treadle_fail(TREADLE_REFUSED, "%s: the path is too long", folder);
-  snprintf(path, sizeof path, "%s/%s", folder, treadle_train_checkpoint_parts[part]);
-  return treadle_layout_load_saved(layout, rank, path, NULL, window);
 }

@@ -47,21 +47,16 @@ typedef struct treadle_train_checkpoint {
   const char *run; /* a folder that is there */
   int64_t step;
   int64_t max_to_keep; /* 0: all */
-  treadle_status (*save)(void *context,
-                         const char *folder); /* writes all that is in actor/, collectively */
+  treadle_status (*save)(
+      void *context,
+      const char *folder); /* writes what actor/ has in it, on all ranks; actor/optimizer is there */
   void *context;
-  const treadle_layout *layouts[TREADLE_CHECKPOINT_PARTS]; /* those of master and moments have dtype=fp32 */
-  const void *windows[TREADLE_CHECKPOINT_PARTS];           /* of this rank */
-  const char *data, *rng;                                  /* JSON; of rank 0 */
+  const char *data, *rng; /* JSON; of rank 0 */
 } treadle_train_checkpoint;
 
 /* Collective, as treadle_layout_save is; group: NULL is one rank. When it fails, the checkpoints that were there are still there, but those
  * that retention lets go before a save. */
 treadle_status treadle_train_checkpoint_save(treadle_group *group,
                                              const treadle_train_checkpoint *checkpoint);
-
-/* Fills a window with a part of a checkpoint, which may have been saved in any layout. Local. */
-treadle_status treadle_train_checkpoint_load(const char *folder, int part, const treadle_layout *layout,
-                                             int64_t rank, void *window);
 
 #endif

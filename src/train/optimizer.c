@@ -133,9 +133,9 @@ static treadle_status take_step(treadle_trainer *t, const treadle_optimizer_step
 }
 
 treadle_status treadle_trainer_step(treadle_trainer *t, const treadle_optimizer_step *step,
-                                    treadle_optimizer_result *result_p) {
+                                    treadle_optimizer_figures *result_p) {
   treadle_optimizer_step s;
-  treadle_optimizer_result result = TREADLE_INIT(treadle_optimizer_result);
+  treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(step);

@@ -4,43 +4,53 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
-#include "io/safetensors.h"
+#include "io/folder.h"
 #include "memory/device.h"
 #include "transport/group.h"
 #include "weights/digest.h"
 
-/* The rows of a tensor's gradient, one after the other. */
-static treadle_status append(treadle_trainer *t, treadle_safetensors_writer *writer, int32_t tensor) {
-  treadle_weight grad;
-  treadle_status status;
-  TRY(treadle_weight_find(t->grad_layout, t->rank, tensor, -1, &t->arena, &grad));
-  for (int64_t row = 0; row < grad.row_count; row++)
-    TRY(treadle_safetensors_append(writer, treadle_trainer_grad(t, &grad, row),
-                                   (size_t)grad.column_count * sizeof(float)));
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A folder beside the file, of one file, which then takes the file's name. All ranks learn what it is called. */
+static treadle_status name_folder(const treadle_trainer *t, const char *path, char folder[PATH_MAX]) {
+  long pid = (long)getpid();
+  treadle_status status = TREADLE_OK;
+  if (t->ranks.group) {
+    TRY(treadle_group_say(t->ranks.group, &pid, sizeof pid));
+    pid = *(const long *)treadle_group_said(t->ranks.group, 0);
+  }
+  if (snprintf(folder, PATH_MAX, "%s.%ld.tmp", path, pid) >= PATH_MAX)
+    status = treadle_fail(TREADLE_REFUSED, "%s: too long for a path", path);
 out:
   return status;
 }
 
+static treadle_status take_file(const treadle_trainer *t, const char *folder, const char *path) {
+  char file[PATH_MAX + 32];
+  treadle_status status = TREADLE_OK;
+  if (t->ranks.group && treadle_group_rank(t->ranks.group) > 0) return TREADLE_OK;
+  snprintf(file, sizeof file, "%s/model.safetensors", folder);
+  if (rename(file, path) != 0)
+    status = treadle_fail(TREADLE_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
+  (void)treadle_folder_remove(folder);
+  return status;
+}
+
 treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *path) {
-  treadle_safetensors_writer *writer = NULL;
+  const treadle_save_options options = {
+      .struct_size = sizeof options, .shard_bytes = (size_t)1 << 60, .weights_only = true};
+  char folder[PATH_MAX];
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(path);
-  const treadle_model *model = t->layout->model;
-  treadle_stored *tensors =
-      treadle_arena_alloc_array(&t->arena, (size_t)model->tensor_count, sizeof *tensors);
-  if (!tensors)
-    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %d tensors", path, (int)model->tensor_count);
-  for (int32_t i = 0; i < model->tensor_count; i++) {
-    const treadle_tensor *tensor = &model->tensors[i];
-    tensors[i] = (treadle_stored){.name = tensor->name, .dtype = TREADLE_FP32, .ndim = tensor->ndim};
-    for (int d = 0; d < tensor->ndim; d++) tensors[i].shape[d] = tensor->shape[d];
-  }
-  TRY(treadle_safetensors_create(path, tensors, model->tensor_count, NULL, &writer));
-  for (int32_t i = 0; i < model->tensor_count; i++) TRY(append(t, writer, i));
-  TRY(treadle_safetensors_finish(writer));
+  TRY(treadle_train_agree(t, name_folder(t, path, folder)));
+  TRY(treadle_layout_save(t->ranks.group, t->grad_layout, t->grad_window, folder, &options));
+  TRY(treadle_train_agree(t, take_file(t, folder, path)));
 out:
-  treadle_safetensors_writer_destroy(writer);
   return status;
 }
 

@@ -87,7 +87,7 @@ static int64_t take_rows(treadle_sft *sft) {
 static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
   const treadle_train_settings *s = sft->settings;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
-  treadle_optimizer_result result = TREADLE_INIT(treadle_optimizer_result);
+  treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   step->tokens = take_rows(sft);
   step->lr = treadle_schedule_lr(&sft->schedule, sft->optimizer_steps);
@@ -163,7 +163,7 @@ out:
   return status;
 }
 
-static treadle_status run_step(treadle_sft *sft, treadle_sft_result *result) {
+static treadle_status run_step(treadle_sft *sft, treadle_sft_figures *result) {
   const treadle_train_settings *s = sft->settings;
   treadle_sft_step step = {.struct_size = sizeof step, .steps = s->train_iters};
   double begin = treadle_clock_seconds();
@@ -188,7 +188,7 @@ out:
   return status;
 }
 
-static treadle_status run(treadle_sft *sft, treadle_sft_result *result) {
+static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   double begin;
   treadle_status status;
   TRY(treadle_sft_open(sft));
@@ -205,9 +205,9 @@ out:
 }
 
 treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config *config,
-                               const treadle_sft_options *options, treadle_sft_result *result_p) {
+                               const treadle_sft_options *options, treadle_sft_figures *result_p) {
   treadle_sft_options o;
-  treadle_sft_result result = TREADLE_INIT(treadle_sft_result);
+  treadle_sft_figures result = TREADLE_INIT(treadle_sft_figures);
   treadle_sft sft = {.group = group,
                      .config = config,
                      .options = &o,

@@ -638,7 +638,8 @@ static void training(objects *o) {
   treadle_train_batch batch = {
       .struct_size = sizeof batch, .rows = &good, .count = 1, .micro_batch_size = 1};
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
-  treadle_optimizer_result result = TREADLE_INIT(treadle_optimizer_result);
+  treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
+  treadle_sft_figures figures = TREADLE_INIT(treadle_sft_figures);
   treadle_train_rows *rows;
   treadle_trainer *trainer;
   size_t count = 7;
@@ -736,7 +737,17 @@ static void training(objects *o) {
   REFUSED_SIZES(result, treadle_trainer_step(trainer, &step, &result));
   assert_ok(treadle_trainer_step(trainer, &step, &result));
   assert_int_equal(result.steps, 1);
+  REFUSED(treadle_trainer_weights_digest(NULL, &digest));
+  REFUSED(treadle_trainer_weights_digest(trainer, NULL));
+  assert_ok(treadle_trainer_weights_digest(trainer, &digest));
+  REFUSED(treadle_trainer_save(NULL, "/nothing"));
+  REFUSED(treadle_trainer_save(trainer, NULL));
+  GIVES(TREADLE_SYSTEM, treadle_trainer_save(trainer, "/nothing/nothing"));
+  REFUSED(treadle_trainer_resume(NULL, "/nothing"));
+  REFUSED(treadle_trainer_resume(trainer, NULL));
+  REFUSED(treadle_trainer_resume(trainer, "/nothing/nothing"));
   treadle_trainer_destroy(trainer);
+  REFUSED(treadle_sft_run(NULL, NULL, NULL, &figures));
 }
 
 static void configurations(objects *o) {

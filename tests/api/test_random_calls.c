@@ -719,8 +719,9 @@ static void call_training(caller *c) {
                                      .max_tokens_per_micro = often(c) ? 0 : (int64_t)below(c, 3)};
   const treadle_optimizer_step step = {
       .struct_size = struct_size(c, sizeof step), .lr = often(c) ? 1e-3 : -1, .clip_grad = 1};
-  treadle_optimizer_result result = {.struct_size = struct_size(c, sizeof result)};
+  treadle_optimizer_figures result = {.struct_size = struct_size(c, sizeof result)};
   treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
+  treadle_sft_figures figures = {.struct_size = struct_size(c, sizeof figures)};
   treadle_trainer *trainer = NULL;
   double norm;
   uint64_t digest;
@@ -735,12 +736,16 @@ static void call_training(caller *c) {
   SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
   SAID(treadle_trainer_loss(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
   SAID(treadle_trainer_step(trainer, OR_NULL(c, &step), OR_NULL(c, &result)));
+  SAID(treadle_trainer_weights_digest(trainer, OR_NULL(c, &digest)));
+  SAID(treadle_trainer_save(trainer, often(c) ? "/nowhere/at/all" : NULL));
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
   SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));
   SAID(treadle_trainer_save_gradients(trainer, often(c) ? "/nowhere/at/all" : NULL));
   CALL(treadle_trainer_grad_layout(trainer));
   CALL(treadle_trainer_grad_window(trainer, OR_NULL(c, &bytes)));
   CALL(treadle_trainer_bytes(trainer));
+  SAID(treadle_trainer_resume(trainer, often(c) ? "/nowhere/at/all" : NULL));
+  SAID(treadle_sft_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
   CALL(treadle_trainer_destroy(trainer));
 }
 

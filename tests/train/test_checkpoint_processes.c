@@ -1,11 +1,11 @@
 /* A process is killed while a checkpoint is saved, at each of its waits in turn, and a rank alone at random moments: there is always a whole
  * checkpoint to go on from, and the next save leaves nothing of the killed one. ctest: timeout=600 */
 #include "test.h"
+#include "train/checkpoint_parts.h"
 #include "transport/ranks.h"
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "train/checkpoint.h"
 #include "transport/group.h"
 
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 #define MODEL TREADLE_SOURCE_DIR "/tests/golden/models/llama-gqa-llama3rope"
 
-enum { RANKS = 2, PARTS = TREADLE_CHECKPOINT_PARTS, WAITS_MOST = 200, WAITS_STEP = 5, MOMENTS = 12 };
+enum { RANKS = 2, WAITS_MOST = 200, WAITS_STEP = 5, MOMENTS = 12 };
 
 typedef struct death {
   const char *folder;
@@ -35,6 +35,7 @@ static treadle_status save_step(treadle_group *group, int rank, int size, const 
   treadle_layout *layout;
   treadle_train_checkpoint c = {
       .run = folder, .step = step, .max_to_keep = 1, .data = "{}\n", .rng = "{}\n"};
+  parts p = {.group = group};
   treadle_status status;
   float *window = NULL;
   TRY(treadle_model_open(MODEL, NULL, &model));
@@ -43,7 +44,9 @@ static treadle_status save_step(treadle_group *group, int rank, int size, const 
   size_t count = treadle_layout_window_bytes(layout, rank) / sizeof *window;
   window = malloc(count * sizeof *window);
   for (size_t i = 0; i < count; i++) window[i] = (float)step;
-  for (int i = 0; i < PARTS; i++) c.layouts[i] = layout, c.windows[i] = window;
+  for (int i = 0; i < PARTS; i++) p.layouts[i] = layout, p.windows[i] = window;
+  c.save = save_parts;
+  c.context = &p;
   status = treadle_train_checkpoint_save(group, &c);
   treadle_layout_destroy(layout);
   treadle_model_close(model);
@@ -80,7 +83,7 @@ static int64_t whole_step(const char *folder) {
   size_t count = treadle_layout_window_bytes(layout, 0) / sizeof(float);
   float *window = malloc(count * sizeof *window);
   for (int part = 0; part < PARTS; part++) {
-    assert_ok(treadle_train_checkpoint_load(path, part, layout, 0, window));
+    assert_ok(load_part(path, part, layout, 0, window));
     for (size_t i = 0; i < count; i++) assert_true(window[i] == (float)step);
   }
   free(window);

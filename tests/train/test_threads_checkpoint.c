@@ -1,19 +1,19 @@
 /* Checkpoints saved by four ranks and loaded in other layouts, with the same bits; what goes and what stays in a run's folder; and a save
  * that fails. ctest: label=threads timeout=600 */
 #include "test.h"
+#include "train/checkpoint_parts.h"
 #include "transport/ranks.h"
 
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "io/file.h"
 #include "layout/layout.h"
-#include "train/checkpoint.h"
 
 #include <sys/resource.h>
 
 #define MODEL TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied"
 
-enum { RANKS = 4, PARTS = TREADLE_CHECKPOINT_PARTS };
+enum { RANKS = 4 };
 
 typedef struct run {
   char folder[40];
@@ -54,13 +54,16 @@ static int save_rank(treadle_group *group, void *context) {
                                 .max_to_keep = r->max,
                                 .data = "{\"rows\": 7}\n",
                                 .rng = "{\"seed\": 1}\n"};
+  parts p = {.group = group};
   char *windows[PARTS];
   for (int i = 0; i < PARTS; i++) {
     windows[i] = calloc(1, treadle_layout_window_bytes(r->layouts[i], rank) + 1);
     fill_window(r->layouts[i], rank, i, r->step, windows[i]);
-    c.layouts[i] = r->layouts[i];
-    c.windows[i] = windows[i];
+    p.layouts[i] = r->layouts[i];
+    p.windows[i] = windows[i];
   }
+  c.save = save_parts;
+  c.context = &p;
   treadle_status status = treadle_train_checkpoint_save(group, &c);
   for (int i = 0; i < PARTS; i++) free(windows[i]);
   RANK_FAILS(r->wanted, r->part, status);
@@ -80,7 +83,7 @@ static void check_loaded(const run *r, int64_t step, const char *text, int ranks
       size_t bytes = treadle_layout_window_bytes(layout, rank);
       char *wanted = calloc(1, bytes + 1), *got = calloc(1, bytes + 1);
       fill_window(layout, rank, part, step, wanted);
-      assert_ok(treadle_train_checkpoint_load(folder, part, layout, rank, got));
+      assert_ok(load_part(folder, part, layout, rank, got));
       assert_memory_equal(got, wanted, bytes);
       free(wanted);
       free(got);
@@ -222,17 +225,16 @@ static void test_other_model(void **state) {
       treadle_model_open(TREADLE_SOURCE_DIR "/tests/golden/models/llama-gqa-llama3rope", NULL, &other));
   assert_ok(treadle_layout_create(other, "hf", 1, NULL, &layout));
   char *window = malloc(treadle_layout_window_bytes(layout, 0));
-  assert_refused("global_step_100/actor/optimizer/master",
-                 treadle_train_checkpoint_load(path, 1, layout, 0, window));
+  assert_refused("global_step_100/actor/optimizer/master", load_part(path, 1, layout, 0, window));
   treadle_layout_destroy(layout);
   treadle_model_close(other);
   assert_ok(treadle_layout_create(r.model, "hf", 1, NULL, &layout));
   snprintf(command, sizeof command, "rm '%s/actor/optimizer/exp_avg/model.safetensors'", path);
   assert_int_equal(system(command), 0);
-  assert_refused("exp_avg: has no weights", treadle_train_checkpoint_load(path, 2, layout, 0, window));
+  assert_refused("exp_avg: has no weights", load_part(path, 2, layout, 0, window));
   snprintf(command, sizeof command, "truncate -s 1000 '%s/actor/optimizer/master/model.safetensors'", path);
   assert_int_equal(system(command), 0);
-  assert_refused("master/model.safetensors", treadle_train_checkpoint_load(path, 1, layout, 0, window));
+  assert_refused("master/model.safetensors", load_part(path, 1, layout, 0, window));
   free(window);
   treadle_layout_destroy(layout);
   end(&r);
