@@ -26,6 +26,7 @@ typedef struct treadle_trainer_options {
   bool recompute;      /* backward runs each layer again, so that less is kept */
   bool sequence_parallel; /* tensor parallel ranks divide the rows of the residual stream that is kept */
   bool optimizer;         /* with AdamW: masters, where weights are not fp32, and two moments */
+  bool offload_policy;    /* of fsdp2: shards of weights, gradients and optimizer lie in host memory */
   bool distributed_optimizer;              /* data parallel ranks divide its state */
   double adam_beta1, adam_beta2, adam_eps; /* 0: 0.9, 0.999, 1e-8 */
   int32_t
@@ -131,8 +132,18 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *trainer, const ch
 /* The layout of the gradients and their window. Else NULL and 0. */
 const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *trainer);
 float *treadle_trainer_grad_window(const treadle_trainer *trainer, size_t *bytes_p);
-/* Bytes that the trainer holds: weights, gradients and activations. Else 0. */
+/* Bytes of device memory that the trainer holds: weights, gradients, the optimizer's state, activations. Else 0. */
 size_t treadle_trainer_bytes(const treadle_trainer *trainer);
+
+/* Bytes that a rank's trainer will hold. work: activations, and what ranks exchange. An element of an array: this struct is frozen. */
+typedef struct treadle_trainer_memory {
+  size_t params, grads, optimizer, work;
+  size_t peak; /* all of them, but what offload_policy leaves in host memory */
+} treadle_trainer_memory;
+
+/* The same beforehand, of all ranks: by_rank [ranks of the layout]. It takes no memory of that size, and meets nobody. Local. */
+treadle_status treadle_trainer_plan(const treadle_layout *layout, const treadle_trainer_options *options,
+                                    treadle_trainer_memory *by_rank);
 
 /* ---- The configuration of training --------------------------------------------------------------- */
 
@@ -205,6 +216,11 @@ typedef struct treadle_sft_figures {
  * before anything is written, where that can be: docs/training.md has the list. Collective. */
 treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config *config,
                                const treadle_sft_options *options, treadle_sft_figures *result_p);
+
+/* What each of `ranks` ranks would hold, by_rank [ranks]. Where the configuration names no data, rows are as long as seq_length lets them be.
+ * Local. */
+treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
+                                const treadle_sft_options *options, treadle_trainer_memory *by_rank);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

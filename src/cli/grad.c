@@ -10,6 +10,7 @@
 #include "treadle_tools.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct grad_job {
@@ -23,6 +24,7 @@ typedef struct grad_job {
   treadle_loss loss;
   double norm, seconds;
   uint64_t digest;
+  size_t peak, predicted; /* bytes of the fullest rank */
 } grad_job;
 
 /* The layout with --dtype. */
@@ -74,6 +76,25 @@ out:
   return status;
 }
 
+/* Bytes of the fullest rank: as they are, and as the shapes alone say. */
+static treadle_status find_peaks(grad_job *job, const treadle_trainer_options *options) {
+  size_t ranks = (size_t)job->session.size, mine = treadle_trainer_bytes(job->trainer);
+  size_t *all = calloc(ranks, sizeof *all);
+  treadle_trainer_memory *plan = calloc(ranks, sizeof *plan);
+  treadle_status status = TREADLE_OK;
+  if (!all || !plan) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %zu ranks", ranks));
+  TRY(treadle_trainer_plan(job->layout, options, plan));
+  TRY(treadle_group_gather(job->session.group, &mine, sizeof mine, all));
+  for (size_t rank = 0; rank < ranks; rank++) {
+    if (all[rank] > job->peak) job->peak = all[rank];
+    if (plan[rank].peak > job->predicted) job->predicted = plan[rank].peak;
+  }
+out:
+  free(all);
+  free(plan);
+  return status;
+}
+
 static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_trainer_options options = {.struct_size = sizeof options,
                                      .kernels = a->kernels,
@@ -91,6 +112,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   options.most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);
   TRY(treadle_session_agree(session,
                             treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));
+  TRY(treadle_session_agree(session, find_peaks(job, &options)));
   TRY(treadle_session_agree(session, treadle_trainer_load(job->trainer)));
   const treadle_train_batch batch = {
       .struct_size = sizeof batch, .rows = rows, .count = count, .micro_batch_size = micro_batch};
@@ -119,7 +141,8 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   treadle_json_out_int(&out, "tokens", job->loss.tokens);
   treadle_json_out_real(&out, "grad_norm", job->norm);
   treadle_json_out_text(&out, "digest", digest);
-  treadle_json_out_int(&out, "peak_bytes", (int64_t)treadle_trainer_bytes(job->trainer));
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)job->peak);
+  treadle_json_out_int(&out, "peak_predicted_bytes", (int64_t)job->predicted);
   treadle_json_out_real(&out, "seconds", job->seconds);
   treadle_json_out_close(&out, '}');
 }

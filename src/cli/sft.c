@@ -85,6 +85,75 @@ out:
   return status;
 }
 
+/* ---- --plan ---- */
+
+static bool same_memory(const treadle_trainer_memory *a, const treadle_trainer_memory *b) {
+  return memcmp(a, b, sizeof *a) == 0;
+}
+
+static void print_mib(const char *what, size_t bytes) {
+  printf("  %s %.1f MiB", what, (double)bytes / (1 << 20));
+}
+
+/* A line for ranks that follow each other and hold the same. */
+static void print_table(const treadle_trainer_memory *m, int64_t ranks) {
+  for (int64_t first = 0, end; first < ranks; first = end) {
+    for (end = first + 1; end < ranks && same_memory(&m[end], &m[first]);) end++;
+    char name[64];
+    snprintf(name, sizeof name, end - first > 1 ? "ranks %lld to %lld" : "rank %lld", (long long)first,
+             (long long)end - 1);
+    printf("%-20s", name);
+    print_mib("params", m[first].params);
+    print_mib("grads", m[first].grads);
+    print_mib("optimizer", m[first].optimizer);
+    print_mib("work", m[first].work);
+    print_mib("peak", m[first].peak);
+    printf("\n");
+  }
+}
+
+static void print_plan(const treadle_trainer_memory *m, int64_t ranks, bool json) {
+  treadle_json_out out = {.file = stdout};
+  size_t peak = 0;
+  if (!json) {
+    print_table(m, ranks);
+    return;
+  }
+  for (int64_t rank = 0; rank < ranks; rank++)
+    if (m[rank].peak > peak) peak = m[rank].peak;
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)peak);
+  treadle_json_out_open(&out, "by_rank", '[');
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    treadle_json_out_open(&out, NULL, '{');
+    treadle_json_out_int(&out, "rank", rank);
+    treadle_json_out_int(&out, "params", (int64_t)m[rank].params);
+    treadle_json_out_int(&out, "grads", (int64_t)m[rank].grads);
+    treadle_json_out_int(&out, "optimizer", (int64_t)m[rank].optimizer);
+    treadle_json_out_int(&out, "work", (int64_t)m[rank].work);
+    treadle_json_out_int(&out, "peak_bytes", (int64_t)m[rank].peak);
+    treadle_json_out_close(&out, '}');
+  }
+  treadle_json_out_close(&out, ']');
+  treadle_json_out_close(&out, '}');
+}
+
+static int plan(const treadle_arguments *a, const treadle_sft_options *options) {
+  const treadle_session alone = {.command = "sft", .size = 1};
+  treadle_train_config *config = NULL;
+  int64_t ranks = a->ranks ? a->ranks : 1;
+  treadle_trainer_memory *memory = calloc((size_t)ranks, sizeof *memory);
+  treadle_status status;
+  if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)ranks));
+  TRY(read_config(&alone, a, &config));
+  TRY(treadle_sft_plan(config, ranks, options, memory));
+  print_plan(memory, ranks, a->json);
+out:
+  treadle_train_config_destroy(config);
+  free(memory);
+  return status ? treadle_report_refusal("sft", status) : treadle_finish_output("sft", TREADLE_EXIT_OK);
+}
+
 static treadle_sft_options options_of(const treadle_arguments *a) {
   treadle_sft_options options = {.struct_size = sizeof options,
                                  .families = a->families,
@@ -110,6 +179,7 @@ int treadle_command_sft(const treadle_arguments *a) {
     status = treadle_fail(TREADLE_REFUSED, "needs CONFIG.yaml; see treadle sft --help");
     return treadle_report_refusal("sft", status);
   }
+  if (a->plan) return plan(a, &options);
   TRY(treadle_session_start_if_launched(&session, "sft", 600));
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
   signal(SIGINT, ask);

@@ -194,7 +194,7 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
 }
 
 /* Masters, where weights are not fp32, and two moments. */
-static void measure_optimizer(treadle_trainer *t) {
+void treadle_train_measure_optimizer(treadle_trainer *t) {
   const treadle_row_span share = treadle_train_share(t, t->replica.number);
   size_t states = t->pass->options.dtype == TREADLE_FP32 ? 2 : 3;
   t->optimizer.bytes = t->optimizer.wanted ? states * (size_t)(share.end - share.begin) * sizeof(float) : 0;
@@ -208,7 +208,7 @@ treadle_status treadle_train_measure(treadle_trainer *t) {
   place(t, &s, NULL);
   t->weight_bytes = treadle_layout_window_bytes(t->layout, t->rank);
   t->grad_bytes = treadle_layout_window_bytes(t->grad_layout, t->rank);
-  measure_optimizer(t);
+  treadle_train_measure_optimizer(t);
 out:
   return status;
 }
@@ -264,6 +264,7 @@ static treadle_status part_tied(treadle_trainer *t) {
 static treadle_status take_windows(treadle_trainer *t) {
   void *window = NULL;
   treadle_status status;
+  if (t->offloads) t->host_bytes += t->grad_bytes + t->weight_bytes + t->optimizer.bytes;
   TRY(allocate(t, t->grad_bytes, "gradients", &window));
   t->grad_window = t->window = window;
   if (t->shards && t->ranks.board) {

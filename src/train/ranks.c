@@ -86,7 +86,7 @@ out:
   return status;
 }
 
-static treadle_train_room room_of(const treadle_trainer *t) {
+treadle_train_room treadle_train_measure_room(const treadle_trainer *t) {
   const treadle_weight *head = &t->pass->head;
   int64_t hidden = t->transformer->hidden, rows = t->rows, leaf = TREADLE_HEAD_LEAF, nodes;
   treadle_train_room room = {.rows = (uint64_t)(rows * hidden), .chunks = t->chunk_count};
@@ -110,17 +110,19 @@ static treadle_train_room room_of(const treadle_trainer *t) {
   return room;
 }
 
+void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other) {
+  room->pass.within = (uint64_t)larger((int64_t)room->pass.within, (int64_t)other->pass.within);
+  room->logits = (uint64_t)larger((int64_t)room->logits, (int64_t)other->logits);
+}
+
 /* The largest room that any rank needs. */
 static treadle_status largest_room(treadle_trainer *t) {
   treadle_group *group = t->ranks.group;
-  treadle_train_room room = room_of(t);
+  treadle_train_room room = treadle_train_measure_room(t);
   treadle_status status;
   TRY(treadle_group_say(group, &room, sizeof room));
-  for (int rank = 0; rank < treadle_group_size(group); rank++) {
-    const treadle_train_room *other = treadle_group_said(group, rank);
-    room.pass.within = (uint64_t)larger((int64_t)room.pass.within, (int64_t)other->pass.within);
-    room.logits = (uint64_t)larger((int64_t)room.logits, (int64_t)other->logits);
-  }
+  for (int rank = 0; rank < treadle_group_size(group); rank++)
+    treadle_train_join_room(&room, treadle_group_said(group, rank));
   t->ranks.room = room;
 out:
   return status;
@@ -138,6 +140,11 @@ static places places_of(const treadle_train_room *room, const treadle_pipeline *
   at.ring = treadle_ring_memory((int)room->slots, room->rows);
   at.all = at.rings + (pipeline->stages > 1 ? 2 * (uint64_t)room->chunks * at.ring : 0);
   return at;
+}
+
+uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room) {
+  if (t->layout->ranks == 1) return 0;
+  return treadle_board_memory(t->shards ? treadle_train_shard_board(t) : places_of(room, &t->pipeline).all);
 }
 
 /* The rank of this replica in stage `stage` with the same place in it as this one. */
@@ -213,9 +220,9 @@ static treadle_status meet_shards(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
   uint64_t bytes = treadle_train_shard_board(t);
   treadle_status status;
-  r->board_bytes = treadle_board_memory(bytes);
   TRY(treadle_board_create(r->group, bytes, &r->board));
   TRY(treadle_group_agree(r->group, treadle_train_join_shards(t)));
+  r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
 }
@@ -228,7 +235,6 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   if (t->shards) return meet_shards(t);
   TRY(largest_room(t));
   places at = places_of(&r->room, &t->pipeline);
-  r->board_bytes = treadle_board_memory(at.all);
   TRY(treadle_board_create(r->group, at.all, &r->board));
   TRY(treadle_group_agree(r->group, treadle_pass_join(t->pass, r->board, &r->room.pass)));
   if (t->pass->ranks.gather.columns)
@@ -240,6 +246,7 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   TRY(treadle_group_agree(r->group, status));
   TRY(treadle_group_agree(r->group, make_exchanges(t)));
   TRY(treadle_group_agree(r->group, make_rings(t)));
+  r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
 }

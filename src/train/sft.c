@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { RANKS_MOST = 1 << 16 };
+
 /* ---- The folder of the run ------------------------------------------------------------------------------ */
 
 static treadle_status write_config(const treadle_sft *sft) {
@@ -199,6 +201,7 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   result->seconds = treadle_clock_seconds() - begin;
   result->last_step = sft->step;
   result->losses_digest = sft->losses_digest;
+  result->peak_predicted_bytes = sft->predicted;
   TRY(treadle_trainer_weights_digest(sft->trainer, &result->weights_digest));
 out:
   return status;
@@ -222,6 +225,24 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
   treadle_sft_close(&sft);
   if (status) goto out;
   TREADLE_GIVE(result_p, &result);
+out:
+  return status;
+}
+
+treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
+                                const treadle_sft_options *options, treadle_trainer_memory *by_rank) {
+  treadle_sft_options o;
+  treadle_trainer_options of_trainer;
+  treadle_sft sft = {.config = config, .options = &o, .ranks = (int)ranks, .plans = true};
+  treadle_status status;
+  TREADLE_NEED(config);
+  TREADLE_NEED(by_rank);
+  TRY(TREADLE_TAKE(options, &o));
+  if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
+  sft.settings = treadle_train_config_settings(config);
+  status = treadle_sft_measure(&sft, &of_trainer);
+  if (!status) status = treadle_trainer_plan(sft.layout, &of_trainer, by_rank);
+  treadle_sft_close(&sft);
 out:
   return status;
 }

@@ -32,10 +32,13 @@ typedef struct treadle_sft {
   treadle_train_row *batch; /* [global_batch_size] */
   treadle_lr_schedule schedule;
   treadle_metrics *metrics; /* of rank 0 */
+  int64_t seq_length;       /* of a row, at most */
+  size_t predicted;         /* bytes of the fullest rank; of rank 0 */
   int64_t step;             /* taken so far, by the run */
   int64_t optimizer_steps;  /* without those that were skipped */
   int64_t saved;            /* step of the newest checkpoint; -1: none */
   uint64_t losses_digest;
+  bool plans;      /* only memory is wanted */
   char from[1024]; /* the checkpoint that the run goes on from; "": it begins */
 } treadle_sft;
 
@@ -43,6 +46,8 @@ typedef struct treadle_sft {
 treadle_status treadle_sft_open(treadle_sft *sft);
 void treadle_sft_close(treadle_sft *sft);
 
+/* The options of its trainer, by what the configuration names. */
+treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *options);
 /* How a batch is divided. */
 treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count);
 treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status);

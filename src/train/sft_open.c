@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MOST = 1 << 30, RUN_MOST = 960 };
+enum { SEQUENCE_MOST = 4096, FILE_MOST = 1 << 30, RUN_MOST = 960 };
 
 treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status) {
   return sft->group ? treadle_group_agree(sft->group, status) : status;
@@ -128,21 +128,21 @@ static treadle_status open_text(treadle_sft *sft) {
   return TREADLE_OK;
 }
 
-static treadle_status check_vocabulary(const treadle_sft *sft) {
-  int32_t embed = -1;
+static treadle_status check_model(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
   treadle_transformer *d = NULL;
-  int64_t vocabulary;
   treadle_status status;
-  (void)embed;
   TRY(treadle_transformer_create(sft->model, &d));
-  vocabulary = d->vocabulary;
-  if (sft->settings->seq_length && d->most_positions && sft->settings->seq_length > d->most_positions)
+  if (s->seq_length && d->most_positions && s->seq_length > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld", PLACE(sft, seq_length),
-                     (long long)sft->settings->seq_length, (long long)d->most_positions));
-  if (sft->tokenizer && treadle_tokenizer_count(sft->tokenizer) > vocabulary)
+                     (long long)s->seq_length, (long long)d->most_positions));
+  if (sft->tokenizer && treadle_tokenizer_count(sft->tokenizer) > d->vocabulary)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "the tokenizer has %d ids, the model a vocabulary of %lld: it is another model's",
-                     treadle_tokenizer_count(sft->tokenizer), (long long)vocabulary));
+                     treadle_tokenizer_count(sft->tokenizer), (long long)d->vocabulary));
+  sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
+  if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
+    sft->seq_length = d->most_positions;
 out:
   treadle_transformer_destroy(d);
   return status;
@@ -186,13 +186,20 @@ static treadle_status measure(const treadle_sft *sft, const treadle_train_row *r
 
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
-  treadle_status status;
-  TRY(read_rows(sft, s->data_path, &sft->train_rows));
-  sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
+  treadle_status status = TREADLE_OK;
+  if (s->data_path) TRY(read_rows(sft, s->data_path, &sft->train_rows));
+  if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
   if (s->val_path) {
     TRY(read_rows(sft, s->val_path, &sft->val_rows));
     sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
   }
+out:
+  return status;
+}
+
+static treadle_status take_order(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  treadle_status status;
   TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
   sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
   if (!sft->batch)
@@ -212,6 +219,14 @@ treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_trai
 
 /* ---- The trainer ---------------------------------------------------------------------------------------- */
 
+/* The same of rows that nobody has seen. */
+static void measure_longest(const treadle_sft *sft, treadle_trainer_options *options) {
+  const treadle_train_settings *s = sft->settings;
+  options->most_tokens = sft->seq_length;
+  options->most_rows =
+      s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * sft->seq_length;
+}
+
 static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
   int64_t rows = s->micro_batch_size ? s->micro_batch_size : 1;
@@ -225,12 +240,28 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
                                 .sequence_parallel = s->sequence_parallel,
                                 .optimizer = true,
                                 .distributed_optimizer = s->use_distributed_optimizer,
+                                .offload_policy = s->offload_policy,
                                 .adam_beta1 = s->adam_beta1,
                                 .adam_beta2 = s->adam_beta2,
                                 .adam_eps = s->adam_eps,
                                 .most_micro_batches = (int32_t)((s->global_batch_size + rows - 1) / rows)};
-  TRY(measure(sft, sft->train, sft->train_count, options));
+  if (sft->train)
+    TRY(measure(sft, sft->train, sft->train_count, options));
+  else
+    measure_longest(sft, options);
   if (sft->val) TRY(measure(sft, sft->val, sft->val_count, options));
+out:
+  return status;
+}
+
+treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *options) {
+  treadle_status status;
+  TRY(treadle_train_config_need(sft->config, sft->plans));
+  TRY(open_model(sft));
+  TRY(open_text(sft));
+  TRY(check_model(sft));
+  TRY(open_rows(sft));
+  TRY(make_options(sft, options));
 out:
   return status;
 }
@@ -239,13 +270,23 @@ static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *opt
   treadle_status status;
   TRY(treadle_train_config_need(sft->config, false));
   TRY(find_start(sft));
-  TRY(open_model(sft));
-  TRY(open_text(sft));
-  TRY(check_vocabulary(sft));
-  TRY(open_rows(sft));
+  TRY(treadle_sft_measure(sft, options));
+  TRY(take_order(sft));
   if (sft->from[0]) TRY(read_start(sft));
-  TRY(make_options(sft, options));
 out:
+  return status;
+}
+
+/* The fullest rank's bytes, by shapes alone. */
+static treadle_status predict(treadle_sft *sft, const treadle_trainer_options *options) {
+  treadle_trainer_memory *by_rank = treadle_alloc_array((size_t)sft->ranks, sizeof *by_rank);
+  treadle_status status = TREADLE_OK;
+  if (!by_rank) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", sft->ranks);
+  TRY(treadle_trainer_plan(sft->layout, options, by_rank));
+  for (int rank = 0; rank < sft->ranks; rank++)
+    if (by_rank[rank].peak > sft->predicted) sft->predicted = by_rank[rank].peak;
+out:
+  treadle_free(by_rank);
   return status;
 }
 
@@ -261,6 +302,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .warmup_fraction = s->lr_warmup_fraction,
                                         .steps = s->train_iters};
   TRY(treadle_sft_agree(sft, open_inputs(sft, &options)));
+  TRY(treadle_sft_agree(sft, sft->rank == 0 ? predict(sft, &options) : TREADLE_OK));
   TRY(treadle_trainer_create(sft->group, sft->layout, &options, &sft->trainer));
   if (sft->from[0]) {
     snprintf(actor, sizeof actor, "%s/actor", sft->from);

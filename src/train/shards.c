@@ -200,7 +200,7 @@ bool treadle_train_is_sharded(const treadle_layout *layout) {
   return strncmp(layout->text, "fsdp2", 5) == 0;
 }
 
-treadle_status treadle_train_open_shards(treadle_trainer *t, const treadle_layout **whole_p) {
+treadle_status treadle_train_open_shards(treadle_trainer *t, bool plans, const treadle_layout **whole_p) {
   treadle_dtype dtype = treadle_layout_dtype(t->layout, &t->layout->model->tensors[t->transformer->embed]);
   treadle_train_shards *s = treadle_arena_alloc(&t->arena, sizeof *s);
   treadle_status status;
@@ -210,10 +210,11 @@ treadle_status treadle_train_open_shards(treadle_trainer *t, const treadle_layou
   TRY(treadle_layout_create(t->layout->model, dtype == TREADLE_BF16 ? "hf:dtype=bf16" : "hf:dtype=fp32", 1,
                             NULL, &s->whole));
   TRY(treadle_layout_create(t->layout->model, "hf:dtype=fp32", 1, NULL, &s->whole_grads));
-  TRY(treadle_replica_find(t->transformer, t->layout, t->rank, &t->arena, &s->group));
-  TRY(list_units(t));
-  for (int32_t u = 0; u < s->count; u++) TRY(find_unit(t, &s->units[u]));
   *whole_p = s->whole;
+  TRY(list_units(t));
+  if (plans) goto out;
+  TRY(treadle_replica_find(t->transformer, t->layout, t->rank, &t->arena, &s->group));
+  for (int32_t u = 0; u < s->count; u++) TRY(find_unit(t, &s->units[u]));
 out:
   return status;
 }

@@ -127,7 +127,8 @@ out:
 }
 
 /* All that needs no other rank. */
-static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o, int64_t rank) {
+treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_options *o, int64_t rank,
+                                  bool plans) {
   char text[1024];
   treadle_pass_options pass;
   treadle_status status;
@@ -139,7 +140,7 @@ static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o,
   TRY(treadle_layout_create(t->layout->model, text, t->layout->ranks, NULL, &t->grad_layout));
   TRY(treadle_transformer_create(t->layout->model, &t->transformer));
   t->rank = rank;
-  if (sharded) TRY(treadle_train_open_shards(t, &computed));
+  if (sharded) TRY(treadle_train_open_shards(t, plans, &computed));
   TRY(treadle_replica_find(t->transformer, computed, sharded ? 0 : rank, &t->arena, &t->replica));
   t->data_rank = sharded ? rank : t->replica.number;
   t->data_ranks = sharded ? t->layout->ranks : t->replica.count;
@@ -147,6 +148,8 @@ static treadle_status fill(treadle_trainer *t, const treadle_trainer_options *o,
   t->blocks = t->rows + t->rows / BLOCK_TOKENS; /* each row may be a sequence of its own */
   t->keeps_all = !o->recompute;
   t->sequence_parallel = o->sequence_parallel;
+  t->offloads = o->offload_policy;
+  if (t->offloads && !sharded) REFUSE("offload_policy: layout '%s' is not fsdp2", t->layout->text);
   pass = pass_options(t, o);
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, sharded ? 0 : rank, &pass, &t->pass));
   bool alone = t->replica.rank_count == 1 && pass.fast;
@@ -195,7 +198,7 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   if (layout->ranks != (group ? treadle_group_size(group) : 1))
     status = treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", layout->text,
                           (long long)layout->ranks, group ? treadle_group_size(group) : 1);
-  if (!status) status = fill(t, &o, group ? treadle_group_rank(group) : 0);
+  if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(t, status));
   TRY(treadle_train_meet(t));
   TRY(treadle_train_agree(t, take(t)));
@@ -270,5 +273,5 @@ float *treadle_trainer_grad_window(const treadle_trainer *t, size_t *bytes_p) {
 
 size_t treadle_trainer_bytes(const treadle_trainer *t) {
   TREADLE_NEED_OR(t, 0);
-  return t->taken_bytes + t->ranks.board_bytes;
+  return t->taken_bytes + t->ranks.board_bytes - t->host_bytes;
 }

@@ -158,7 +158,8 @@ struct treadle_trainer {
   void *work, *pass_work, *cache;
   void *taken[TREADLE_TRAIN_MEMORIES]; /* all memory but the board */
   int taken_count;
-  size_t taken_bytes;
+  size_t taken_bytes, host_bytes; /* host_bytes: of them, not of the device */
+  bool offloads;
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
 };
@@ -181,10 +182,20 @@ bool treadle_train_norms_heads(const treadle_trainer *t);
 /* Weights are there, or have become others. */
 treadle_status treadle_train_bind(treadle_trainer *t);
 
+/* All of a trainer that needs neither other ranks nor memory of its size. */
+treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_options *options, int64_t rank,
+                                  bool plans);
+
+/* ---- plan.c ---- */
+
+/* What a rank holds, with the room of all ranks. */
+treadle_trainer_memory treadle_train_memory(const treadle_trainer *t, const treadle_train_room *room);
+
 /* ---- memory.c ---- */
 
 /* Sizes of all buffers: work_bytes. */
 treadle_status treadle_train_measure(treadle_trainer *t);
+void treadle_train_measure_optimizer(treadle_trainer *t); /* of its replica's share */
 /* Takes the memory that was measured. */
 treadle_status treadle_train_allocate(treadle_trainer *t);
 void treadle_train_free(treadle_trainer *t);
@@ -199,6 +210,11 @@ float *treadle_train_out(const treadle_trainer *t, int32_t micro_batch);
 
 /* Finds this rank's chunks, and how many micro batches it keeps. */
 treadle_status treadle_train_find_chunks(treadle_trainer *t);
+/* The largest of both. */
+void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other);
+treadle_train_room treadle_train_measure_room(const treadle_trainer *t);
+/* Bytes of the board of a rank; 0: the layout has one rank. */
+uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room);
 /* Meets the other ranks of the group, which must have the same options. Collective. */
 treadle_status treadle_train_meet(treadle_trainer *t);
 void treadle_train_leave(treadle_trainer *t);
@@ -235,7 +251,7 @@ treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int
 
 bool treadle_train_is_sharded(const treadle_layout *layout);
 /* Finds the shards; *whole_p: the layout that is computed in. */
-treadle_status treadle_train_open_shards(treadle_trainer *t, const treadle_layout **whole_p);
+treadle_status treadle_train_open_shards(treadle_trainer *t, bool plans, const treadle_layout **whole_p);
 void treadle_train_close_shards(treadle_trainer *t);
 const treadle_layout *treadle_train_whole_grads(const treadle_trainer *t);
 /* Weights and gradients lie in the place of their unit. */
