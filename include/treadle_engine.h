@@ -48,7 +48,15 @@ typedef struct treadle_loss {
   int64_t tokens; /* how many they are */
 } treadle_loss;
 
-/* Rows read from lines of JSON: {ids, mask}, or {text}, of which all tokens but the first count. */
+/* Rows read from JSON, lines or one list of objects:
+ *
+ *   {ids, mask}
+ *   {text}               all tokens but the first count
+ *   {prompt, response}   the response counts, with the end token that is put behind it; a prompt is a text, which is a message of
+ *                        the user where there is a chat template, or a list of messages
+ *   {messages}           what assistants say counts, up to their end token
+ *
+ * The last two may have other keys beside. */
 typedef struct treadle_train_rows treadle_train_rows;
 
 typedef struct treadle_train_rows_spec {
@@ -56,7 +64,9 @@ typedef struct treadle_train_rows_spec {
   const char *what;                   /* names the lines in messages: a path; NULL: "rows" */
   const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: texts are refused */
   const treadle_layout
-      *layout; /* of the model that rows must fit to; NULL: they are not compared with one */
+      *layout;              /* of the model that rows must fit to; NULL: they are not compared with one */
+  const treadle_chat *chat; /* the model's template; NULL: there is none */
+  int64_t most_tokens;      /* of a row; 0: as many as the model takes */
 } treadle_train_rows_spec;
 
 /* Refused, by the line: what is no JSON, other keys, ids beyond the vocabulary, a row of less than two tokens or more than the model
@@ -163,6 +173,25 @@ const char *const *treadle_train_config_warnings(const treadle_train_config *con
 treadle_status treadle_train_config_text(const treadle_train_config *config, char **text_p);
 /* The table of keys: lines in columns, or one JSON object. As above. */
 treadle_status treadle_train_config_help(bool json, char **text_p);
+
+/* ---- Rows of a task ----------------------------------------------------------------------------------- */
+
+typedef struct treadle_sequence_options {
+  size_t struct_size;
+  double noise; /* probability that a number of a row of sft.jsonl is a random digit */
+  uint64_t seed;
+} treadle_sequence_options;
+
+typedef struct treadle_sequence_figures {
+  size_t struct_size;
+  int64_t train, test, sft; /* lines of each file */
+} treadle_sequence_figures;
+
+/* Writes train.jsonl, test.jsonl ({prompt, answer, data_source}) and sft.jsonl ({prompt, response}) of the task of verl's end-to-end test into
+ * a folder, which is made if it is not there; docs/cli.md, "treadle data". Files of these names are replaced, each when it is
+ * whole. */
+treadle_status treadle_data_sequence(const char *folder, const treadle_sequence_options *options,
+                                     treadle_sequence_figures *figures_p);
 
 /* ---- Supervised training ------------------------------------------------------------------------------ */
 

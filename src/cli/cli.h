@@ -53,6 +53,7 @@ typedef struct treadle_arguments {
   bool sequence_parallel;
   const char *resume;      /* of sft: auto, never, a folder; NULL: not given */
   bool help_config, plan; /* of sft */
+  const char *noise;      /* of data */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */
@@ -95,7 +96,8 @@ enum {
   TREADLE_IN_SCORE = 1 << 9,
   TREADLE_IN_TOKENIZE = 1 << 10,
   TREADLE_IN_GRAD = 1 << 11,
-  TREADLE_IN_SFT = 1 << 12
+  TREADLE_IN_SFT = 1 << 12,
+  TREADLE_IN_DATA = 1 << 13
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -117,6 +119,7 @@ int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);
 int treadle_command_grad(const treadle_arguments *arguments);
 int treadle_command_sft(const treadle_arguments *arguments);
+int treadle_command_data(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,
  * values that are not what they should be, options that are missing. With --help nothing is missing. */

@@ -18,6 +18,7 @@ typedef struct grad_job {
   treadle_model *model;
   treadle_layout *layout;
   treadle_tokenizer *tokenizer;
+  treadle_chat *chat;
   treadle_trainer *trainer;
   treadle_train_rows *rows;
   treadle_json_lines lines;
@@ -56,6 +57,22 @@ static void measure(const grad_job *job, size_t micro_batch, treadle_trainer_opt
   }
 }
 
+static bool mentions(const grad_job *job, const char *key) {
+  return memmem(job->lines.text, job->lines.bytes, key, strlen(key)) != NULL;
+}
+
+/* The tokenizer and the chat template, where the rows seem to need them. */
+static treadle_status open_texts(grad_job *job, const treadle_arguments *a) {
+  bool chats = mentions(job, "\"prompt\"") || mentions(job, "\"messages\"");
+  treadle_arguments of_model = *a;
+  treadle_status status = TREADLE_OK;
+  of_model.model = a->words[0];
+  if (chats || mentions(job, "\"text\"")) TRY(treadle_open_tokenizer(&of_model, &job->tokenizer));
+  if (chats && treadle_open_chat(&of_model, &job->chat) == TREADLE_NO_MEMORY) return TREADLE_NO_MEMORY;
+out:
+  return status;
+}
+
 /* What there is before the trainer. */
 static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
@@ -63,12 +80,9 @@ static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   TRY(treadle_open_model(a, a->words[0], false, &job->model));
   TRY(open_layout(job, a));
   TRY(treadle_json_lines_open(&job->lines, a->file));
-  if (memmem(job->lines.text, job->lines.bytes, "\"text\"", 6)) {
-    treadle_arguments of_model = *a;
-    of_model.model = a->words[0];
-    TRY(treadle_open_tokenizer(&of_model, &job->tokenizer));
-  }
+  TRY(open_texts(job, a));
   spec.tokenizer = job->tokenizer;
+  spec.chat = job->chat;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
   if (a->out && job->session.rank == 0) TRY(treadle_output_ask(a->out));
@@ -154,6 +168,7 @@ int treadle_command_grad(const treadle_arguments *a) {
   if (!status && job.session.rank == 0) print(&job, a);
   treadle_train_rows_destroy(job.rows);
   treadle_trainer_destroy(job.trainer);
+  treadle_chat_close(job.chat);
   treadle_tokenizer_close(job.tokenizer);
   treadle_layout_destroy(job.layout);
   treadle_model_close(job.model);

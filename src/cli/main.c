@@ -184,6 +184,22 @@ static const treadle_command commands[] = {
         .run = treadle_command_sft,
     },
     {
+        .name = "data",
+        .bit = TREADLE_IN_DATA,
+        .words = "sequence",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "make the rows of a task to train on",
+        .text = "sequence is the task of verl's end-to-end test: a prompt a,b:9,n asks for the n numbers\n"
+                "that follow a and b, each the last plus (b - a), modulo 9. Of 900 prompts 720 are to\n"
+                "train with (train.jsonl) and 180 to test (test.jsonl): {prompt, answer, data_source}.\n"
+                "sft.jsonl has 40,000 rows {prompt, response} of the former, where each number is with\n"
+                "probability --noise a random digit. All follows from the seed.",
+        .examples = "  treadle data sequence --out data/sequence\n"
+                    "  treadle data sequence --out data/clean --noise 0 --seed 1 --json\n",
+        .run = treadle_command_data,
+    },
+    {
         .name = "convert",
         .bit = TREADLE_IN_CONVERT,
         .words = "IN OUT",

@@ -77,6 +77,8 @@ static const option_row rows[] = {
   {"chat", "", "texts are messages of the user, to a model with a chat template", FLAG, AT(chat), GENERATE | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
+  {"out", "DIR", "write the files into this folder", TEXT, AT(out), TREADLE_IN_DATA, TREADLE_IN_DATA, 0, {0}, NULL, 0},
+  {"noise", "Q", "probability that a number of sft.jsonl is a random digit (default: 0.3)", TEXT, AT(noise), TREADLE_IN_DATA, 0, 0, {0}, NULL, 0},
   {"out", "F.safetensors", "write the gradients to this file: fp32, under Hugging Face names", TEXT, AT(out), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"micro-batch-size", "M", "rows that go through the layers together (default: 1)", COUNT, AT(micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
   {"sequence-parallel", "", "tensor parallel ranks divide the rows of the residual stream that is kept for backward", FLAG, AT(sequence_parallel), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
@@ -102,6 +104,7 @@ static const option_row rows[] = {
   {"stop-ids", "1,2,...", "tokens that end a sample", TEXT, AT(stop_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"ignore-eos", "", "end tokens do not end a sample", FLAG, AT(ignore_eos), GENERATE, 0, 0, {0}, NULL, 0},
   {"n", "N", "samples of each prompt (default: 1)", COUNT, AT(samples), GENERATE, 0, 1, {0}, NULL, 0},
+  {"seed", "N", "of the order of prompts, and of noise (default: 0)", COUNT, AT(seed), TREADLE_IN_DATA, 0, 0, {0}, NULL, 0},
   {"seed", "S", "of requests without one (default: 0)", COUNT, AT(seed), GENERATE, 0, 0, {0}, NULL, 0},
   {"logprobs", "K", "the K largest log-probabilities of each new token, too", COUNT, AT(logprobs), GENERATE, 0, 0, {0}, NULL, 0},
   {"logprobs-of", "raw|scaled", "log-probabilities of the model's distribution, or of logits over temperature (default: raw)",
@@ -130,7 +133,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
    TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

@@ -76,6 +76,16 @@ static treadle_status add_token(treadle_chat *chat, const char *name, json_t *to
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
 }
 
+/* Those of a tokenizer of characters (tokenizer_chars.c), which the file does not say. */
+static treadle_status add_tokens_of_chars(treadle_chat *chat) {
+  if (json_object_set_new(chat->tokens, "sep_token", json_string("S")) == 0 &&
+      json_object_set_new(chat->tokens, "eos_token", json_string("E")) == 0 &&
+      json_object_set_new(chat->tokens, "pad_token", json_string("P")) == 0 &&
+      json_object_set_new(chat->tokens, "unk_token", json_string("U")) == 0)
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
+}
+
 /* Keys that end with _token, and those of extra_special_tokens; `beside` has keys that are not looked at. */
 static treadle_status add_tokens(treadle_chat *chat, json_t *root, json_t *beside) {
   const char *key;
@@ -86,6 +96,7 @@ static treadle_status add_tokens(treadle_chat *chat, json_t *root, json_t *besid
     if (length < 6 || strcmp(key + length - 6, "_token") != 0 || json_object_get(beside, key)) continue;
     TRY(add_token(chat, key, token));
   }
+  if (json_object_get(root, "char_ords")) TRY(add_tokens_of_chars(chat));
   json_object_foreach(json_object_get(root, "extra_special_tokens"), key, token) {
     if (!json_object_get(beside, key)) TRY(add_token(chat, key, token));
   }

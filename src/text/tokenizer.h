@@ -72,6 +72,8 @@ treadle_status treadle_tokenizer_read_gpt2(treadle_tokenizer *tokenizer, const t
 /* tok*.bin of llama2.c. */
 treadle_status treadle_tokenizer_read_llama2c(treadle_tokenizer *tokenizer, const char *bytes,
                                               size_t count);
+/* char_ords of tokenizer_config.json. */
+treadle_status treadle_tokenizer_read_chars(treadle_tokenizer *tokenizer, const json_t *config);
 /* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json or special_tokens_map.json. */
 treadle_status treadle_tokenizer_read_special(treadle_tokenizer *tokenizer, const json_t *config);
 /* The text of a special token there: a text, or an object with content. NULL: it has none, or null. */

@@ -1,5 +1,5 @@
-/* Finding the files of a tokenizer: in a folder tokenizer.json, else vocab.json with merges.txt, else a *.bin of llama2.c. A path to
- * one of these files means it. Special tokens are those of tokenizer_config.json beside it, else of special_tokens_map.json. */
+/* Finding the files of a tokenizer: in a folder tokenizer.json, else vocab.json with merges.txt, else a *.bin of llama2.c, else
+ * tokenizer_config.json with char_ords. A path to one of these files means it. Special tokens are those of tokenizer_config.json beside it, else of special_tokens_map.json. */
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
@@ -18,6 +18,7 @@ typedef struct place {
   char folder[MOST_FOLDER];
   char file[PATH_MAX];   /* tokenizer.json or *.bin; "" for vocab.json with merges.txt */
   char config[PATH_MAX]; /* tokenizer_config.json; "" where there is none */
+  bool chars;            /* which has the characters */
 } place;
 
 static bool ends_with(const char *text, const char *end) {
@@ -117,6 +118,18 @@ out:
   return status;
 }
 
+/* Has tokenizer_config.json char_ords? */
+static treadle_status look_for_chars(place *p) {
+  json_t *config = NULL;
+  treadle_status status = TREADLE_OK;
+  find_config(p);
+  if (*p->config) TRY(treadle_json_load(p->config, &config));
+  p->chars = json_object_get(config, "char_ords") != NULL;
+out:
+  json_decref(config);
+  return status;
+}
+
 static treadle_status look_into_folder(place *p) {
   treadle_status status;
   if (has(p, "tokenizer.json")) {
@@ -126,12 +139,13 @@ static treadle_status look_into_folder(place *p) {
   bool vocabulary = has(p, "vocab.json"), merges = has(p, "merges.txt");
   if (vocabulary && merges) return TREADLE_OK;
   TRY(find_bin(p));
-  if (*p->file) return TREADLE_OK;
+  if (!*p->file) TRY(look_for_chars(p));
+  if (*p->file || p->chars) return TREADLE_OK;
   if (vocabulary || merges)
     REFUSE("%s: there is %s, but no %s and no tokenizer.json", p->folder,
            vocabulary ? "vocab.json" : "merges.txt", vocabulary ? "merges.txt" : "vocab.json");
   REFUSE("%s: there is no tokenizer: neither tokenizer.json, nor vocab.json with merges.txt, nor a *.bin "
-         "of llama2.c",
+         "of llama2.c, nor char_ords in tokenizer_config.json",
          p->folder);
 out:
   return status;
@@ -141,9 +155,12 @@ out:
 
 static treadle_status look_at_file(const char *path, const char *name, place *p) {
   bool config = strncmp(name, "tokenizer_config.", 17) == 0 && ends_with(name, ".json");
+  treadle_status status;
   if (strcmp(name, "config.json") == 0) return look_into_folder(p);
   if (!treadle_file_exists(path)) REFUSE("%s: there is no such file or folder", path);
   if (config) snprintf(p->config, sizeof p->config, "%s", path);
+  if (config) TRY(look_for_chars(p));
+  if (p->chars) return TREADLE_OK;
   if (config || strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0) {
     if (has(p, "vocab.json") && has(p, "merges.txt")) return TREADLE_OK;
     REFUSE("%s: needs vocab.json and merges.txt in its folder", path);
@@ -153,7 +170,9 @@ static treadle_status look_at_file(const char *path, const char *name, place *p)
            "llama2.c",
            path);
   snprintf(p->file, sizeof p->file, "%s", path);
-  return TREADLE_OK;
+  status = TREADLE_OK;
+out:
+  return status;
 }
 
 static treadle_status find_place(const char *path, place *p) {
@@ -221,6 +240,17 @@ out:
   return status;
 }
 
+static treadle_status read_chars(treadle_tokenizer *tokenizer, const char *path) {
+  json_t *config = NULL;
+  treadle_status status;
+  TRY(treadle_json_load(path, &config));
+  status = treadle_tokenizer_read_chars(tokenizer, config);
+  if (status) treadle_fail_in(status, "%s: ", path);
+out:
+  json_decref(config);
+  return status;
+}
+
 treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p) {
   TREADLE_NEED(tokenizer_p);
   *tokenizer_p = NULL;
@@ -232,7 +262,9 @@ treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **toke
   TRY(find_place(path, p));
   find_config(p);
   TRY(treadle_tokenizer_make(&tokenizer));
-  if (!*p->file) {
+  if (p->chars) {
+    TRY(read_chars(tokenizer, p->config));
+  } else if (!*p->file) {
     TRY(read_gpt2(tokenizer, p));
   } else if (ends_with(p->file, ".bin")) {
     TRY(read_bin(tokenizer, p->file));

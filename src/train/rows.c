@@ -1,4 +1,4 @@
-/* Lines of JSON as rows to train on: ids with a mask, or a text, all of whose tokens but the first count. */
+/* JSON as rows to train on, lines or one list of objects: ids with a mask here, texts and chats in rows_text.c. */
 #include "treadle_engine.h"
 
 #include "base/alloc.h"
@@ -8,7 +8,9 @@
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
 #include "infer/transformer.h"
+#include "io/json.h"
 #include "layout/layout.h"
+#include "train/rows_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +20,8 @@ struct treadle_train_rows {
   treadle_arena arena;
 };
 
-static const char *const names[] = {"ids", "mask", "text", "id", NULL};
-static const char *const none[] = {NULL};
-
-static treadle_status read_mask(const treadle_request_reader *reader, treadle_arena *arena,
+/* Ids and their mask. */
+static treadle_status read_mask(const treadle_row_source *reader, treadle_arena *arena,
                                 treadle_train_row *row) {
   const json_t *mask = json_object_get(reader->object, "mask");
   if (!json_is_array(mask) || json_array_size(mask) != row->count)
@@ -40,45 +40,17 @@ static treadle_status read_mask(const treadle_request_reader *reader, treadle_ar
   return TREADLE_OK;
 }
 
-static treadle_status read_text(const treadle_request_reader *reader, const treadle_train_rows_spec *spec,
-                                treadle_arena *arena, treadle_train_row *row) {
-  int32_t *ids = NULL;
-  treadle_text text;
-  treadle_status status;
-  TRY(treadle_json_text(reader->name, "text", json_object_get(reader->object, "text"), arena, &text));
-  if (!spec->tokenizer) {
-    status = treadle_fail(TREADLE_REFUSED, "%s: a text needs a tokenizer; the model's folder has none",
-                          reader->name);
-    goto out;
-  }
-  status = treadle_tokenizer_encode(spec->tokenizer, text.bytes, text.count, true, &ids, &row->count);
-  if (status) {
-    treadle_fail_in(status, "%s: ", reader->name);
-    goto out;
-  }
-  int32_t *kept = treadle_arena_alloc_array(arena, row->count + 1, sizeof *kept);
-  uint8_t *mask = treadle_arena_alloc_array(arena, row->count + 1, sizeof *mask);
-  if (!kept || !mask) {
-    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %zu tokens", reader->name, row->count);
-    goto out;
-  }
-  memcpy(kept, ids, row->count * sizeof *kept);
-  if (row->count) memset(mask + 1, 1, row->count - 1);
-  row->ids = kept;
-  row->mask = mask;
-out:
-  free(ids);
-  return status;
-}
-
-static treadle_status check(const treadle_request_reader *reader, const treadle_transformer *transformer,
+static treadle_status check(const treadle_row_source *reader, const treadle_transformer *transformer,
                             const treadle_train_row *row) {
   int64_t vocabulary = transformer ? transformer->vocabulary : INT32_MAX,
           most = transformer && transformer->most_positions ? transformer->most_positions : INT32_MAX;
+  bool given = reader->spec->most_tokens && reader->spec->most_tokens < most;
+  if (given) most = reader->spec->most_tokens;
   size_t counted = 0;
   if (row->count < 2) REFUSE("%s: has %zu tokens; 2 are the least", reader->name, row->count);
   if (row->count > (size_t)most)
-    REFUSE("%s: has %zu tokens; the model takes %lld", reader->name, row->count, (long long)most);
+    REFUSE("%s: has %zu tokens; %s %lld", reader->name, row->count,
+           given ? "a row may have" : "the model takes", (long long)most);
   for (size_t i = 0; i < row->count; i++) {
     if (row->ids[i] < 0 || row->ids[i] >= vocabulary)
       REFUSE("%s: token %zu is %d; the vocabulary has 0 to %lld", reader->name, i, row->ids[i],
@@ -89,28 +61,112 @@ static treadle_status check(const treadle_request_reader *reader, const treadle_
   return TREADLE_OK;
 }
 
-static treadle_status read_row(const treadle_request_reader *reader, const treadle_train_rows_spec *spec,
-                               const treadle_transformer *transformer, treadle_train_rows *rows) {
-  treadle_train_row row = {0};
-  bool has_ids = json_object_get(reader->object, "ids"), has_text = json_object_get(reader->object, "text");
+/* A kind of row: the key that it is known by, the others that it needs or may have, and whether data sets may add keys of their own. */
+typedef struct row_kind {
+  const char *key;
+  const char *names[4]; /* beside the key, ended by NULL */
+  bool open;
+  treadle_status (*read)(const treadle_row_source *source, treadle_train_row *row);
+} row_kind;
+
+static treadle_status read_ids(const treadle_row_source *source, treadle_train_row *row) {
+  int32_t *ids;
+  int64_t count;
   treadle_status status;
-  TRY(treadle_request_check_keys(reader, names, none));
-  if (has_ids == has_text) REFUSE("%s: must have either ids and mask, or text", reader->name);
-  if (has_ids) {
-    int32_t *ids;
-    int64_t count;
-    TRY(treadle_json_tokens(reader->name, "ids", json_object_get(reader->object, "ids"), &rows->arena, &ids,
-                            &count));
-    row.ids = ids;
-    row.count = (size_t)count;
-    TRY(read_mask(reader, &rows->arena, &row));
-  } else {
-    TRY(read_text(reader, spec, &rows->arena, &row));
+  TRY(treadle_json_tokens(source->name, "ids", json_object_get(source->object, "ids"), source->arena, &ids,
+                          &count));
+  row->ids = ids;
+  row->count = (size_t)count;
+  TRY(read_mask(source, source->arena, row));
+out:
+  return status;
+}
+
+static const row_kind kinds[] = {
+    {"ids", {"mask", "id", NULL}, false, read_ids},
+    {"text", {"id", NULL}, false, treadle_row_read_text},
+    {"messages", {NULL}, true, treadle_row_read_messages},
+    {"prompt", {"response", NULL}, true, treadle_row_read_response},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Rows of ids and texts have no other keys: one that is there is a mistake. */
+static treadle_status check_keys(const treadle_row_source *source, const row_kind *kind) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(source->object, key, value) {
+    bool known = strcmp(key, kind->key) == 0;
+    for (int i = 0; kind->names[i]; i++) known = known || strcmp(key, kind->names[i]) == 0;
+    for (int i = 0; i < KINDS; i++)
+      if (&kinds[i] != kind && strcmp(key, kinds[i].key) == 0)
+        REFUSE("%s: has both %s and %s: it must be one", source->name, kind->key, key);
+    if (!known && !kind->open) REFUSE("%s: '%s' is no key of a row with %s", source->name, key, kind->key);
   }
-  TRY(check(reader, transformer, &row));
+  return TREADLE_OK;
+}
+
+static treadle_status read_row(const treadle_row_source *source, const treadle_transformer *transformer,
+                               treadle_train_rows *rows) {
+  treadle_train_row row = {0};
+  int kind = 0;
+  treadle_status status;
+  while (kind < KINDS && !json_object_get(source->object, kinds[kind].key)) kind++;
+  if (kind == KINDS)
+    REFUSE("%s: must have ids and mask, text, prompt and response, or messages", source->name);
+  TRY(check_keys(source, &kinds[kind]));
+  TRY(kinds[kind].read(source, &row));
+  TRY(check(source, transformer, &row));
   TRY(treadle_array_push(&rows->items, row));
 out:
   return status;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------------------- */
+
+typedef struct file {
+  const treadle_train_rows_spec *spec;
+  const char *what;
+  const treadle_transformer *transformer;
+  treadle_train_rows *rows;
+} file;
+
+static treadle_status read_lines(const file *f, const char *text, size_t bytes) {
+  treadle_request_reader reader = {.what = f->what, .text = text, .count = bytes};
+  bool more = false;
+  treadle_status status;
+  for (;;) {
+    TRY(treadle_request_reader_next(&reader, &more));
+    if (!more) break;
+    const treadle_row_source source = {
+        .spec = f->spec, .name = reader.name, .object = reader.object, .arena = &f->rows->arena};
+    TRY(read_row(&source, f->transformer, f->rows));
+  }
+out:
+  treadle_request_reader_release(&reader);
+  return status;
+}
+
+static treadle_status read_list(const file *f, const char *text, size_t bytes) {
+  json_t *list = NULL;
+  char name[TREADLE_LINE_NAME];
+  treadle_status status;
+  TRY(treadle_json_parse(f->what, text, bytes, &list));
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    snprintf(name, sizeof name, "%.400s: item %zu", f->what, i);
+    const treadle_row_source source = {
+        .spec = f->spec, .name = name, .object = json_array_get(list, i), .arena = &f->rows->arena};
+    if (!json_is_object(source.object)) TRY(treadle_fail(TREADLE_REFUSED, "%s: not an object", name));
+    TRY(read_row(&source, f->transformer, f->rows));
+  }
+out:
+  json_decref(list);
+  return status;
+}
+
+static bool is_list(const char *text, size_t bytes) {
+  size_t at = 0;
+  while (at < bytes && strchr(" \t\r\n", text[at])) at++;
+  return at < bytes && text[at] == '[';
 }
 
 treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
@@ -118,27 +174,25 @@ treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, cons
   treadle_train_rows_spec s;
   treadle_transformer *transformer = NULL;
   treadle_train_rows *rows = NULL;
-  treadle_request_reader reader = {.text = text, .count = bytes};
-  bool more = false;
+  file f = {.spec = &s};
   treadle_status status;
   TREADLE_NEED(rows_p);
   *rows_p = NULL;
   if (bytes) TREADLE_NEED(text);
   TRY(TREADLE_TAKE(spec, &s));
-  reader.what = s.what ? s.what : "rows";
+  f.what = s.what ? s.what : "rows";
+  if (s.most_tokens < 0)
+    REFUSE("%s: most_tokens is %lld: 2 at least, or 0", f.what, (long long)s.most_tokens);
   if (s.layout) TRY(treadle_transformer_create(s.layout->model, &transformer));
   rows = treadle_alloc(sizeof *rows);
-  if (!rows) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for rows", reader.what);
-  for (;;) {
-    TRY(treadle_request_reader_next(&reader, &more));
-    if (!more) break;
-    TRY(read_row(&reader, &s, transformer, rows));
-  }
-  if (!rows->items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no rows", reader.what));
+  if (!rows) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for rows", f.what);
+  f.transformer = transformer;
+  f.rows = rows;
+  TRY(is_list(text, bytes) ? read_list(&f, text, bytes) : read_lines(&f, text, bytes));
+  if (!rows->items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no rows", f.what));
   *rows_p = rows;
   rows = NULL;
 out:
-  treadle_request_reader_release(&reader);
   treadle_transformer_destroy(transformer);
   treadle_train_rows_destroy(rows);
   return status;

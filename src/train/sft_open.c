@@ -151,8 +151,12 @@ out:
 /* ---- Rows ----------------------------------------------------------------------------------------------- */
 
 static treadle_status read_rows(treadle_sft *sft, const char *path, treadle_train_rows **rows_p) {
-  const treadle_train_rows_spec spec = {
-      .struct_size = sizeof spec, .what = path, .tokenizer = sft->tokenizer, .layout = sft->layout};
+  const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
+                                        .what = path,
+                                        .tokenizer = sft->tokenizer,
+                                        .layout = sft->layout,
+                                        .chat = sft->chat,
+                                        .most_tokens = sft->seq_length};
   char *text = NULL;
   size_t bytes;
   treadle_status status;
