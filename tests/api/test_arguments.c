@@ -640,6 +640,9 @@ static void training(objects *o) {
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_sft_figures figures = TREADLE_INIT(treadle_sft_figures);
+  treadle_sequence_options task = TREADLE_INIT(treadle_sequence_options);
+  treadle_sequence_figures sequence = TREADLE_INIT(treadle_sequence_figures);
+  treadle_trainer_memory memory;
   treadle_train_rows *rows;
   treadle_trainer *trainer;
   size_t count = 7;
@@ -748,6 +751,20 @@ static void training(objects *o) {
   REFUSED(treadle_trainer_resume(trainer, "/nothing/nothing"));
   treadle_trainer_destroy(trainer);
   REFUSED(treadle_sft_run(NULL, NULL, NULL, &figures));
+  REFUSED(treadle_sft_plan(NULL, 1, NULL, &memory));
+  REFUSED(treadle_trainer_plan(NULL, &options, &memory));
+  REFUSED(treadle_trainer_plan(o->infer, &options, NULL));
+  REFUSED_SIZES(options, treadle_trainer_plan(o->infer, &options, &memory));
+  assert_ok(treadle_trainer_plan(o->infer, &options, &memory));
+  assert_true(memory.peak > 0);
+  REFUSED(treadle_data_sequence(NULL, NULL, &sequence));
+  REFUSED(treadle_data_sequence("/nothing", NULL, NULL));
+  REFUSED_SIZES(sequence, treadle_data_sequence("/nothing/at/all", NULL, &sequence));
+  REFUSED_SIZES(task, treadle_data_sequence("/nothing/at/all", &task, &sequence));
+  task.noise = 2;
+  REFUSED(treadle_data_sequence("/nothing/at/all", &task, &sequence));
+  task.noise = 0;
+  GIVES(TREADLE_SYSTEM, treadle_data_sequence("/nothing/at/all", &task, &sequence));
 }
 
 static void configurations(objects *o) {

@@ -722,6 +722,8 @@ static void call_training(caller *c) {
   treadle_optimizer_figures result = {.struct_size = struct_size(c, sizeof result)};
   treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
   treadle_sft_figures figures = {.struct_size = struct_size(c, sizeof figures)};
+  treadle_sequence_figures sequence = {.struct_size = struct_size(c, sizeof sequence)};
+  treadle_trainer_memory memory, many[64];
   treadle_trainer *trainer = NULL;
   double norm;
   uint64_t digest;
@@ -746,6 +748,9 @@ static void call_training(caller *c) {
   CALL(treadle_trainer_bytes(trainer));
   SAID(treadle_trainer_resume(trainer, often(c) ? "/nowhere/at/all" : NULL));
   SAID(treadle_sft_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
+  SAID(treadle_sft_plan(NULL, 1, NULL, OR_NULL(c, &memory)));
+  SAID(treadle_trainer_plan(c->o.train, &options, often(c) ? many : NULL));
+  SAID(treadle_data_sequence(often(c) ? "/nowhere/at/all" : NULL, NULL, OR_NULL(c, &sequence)));
   CALL(treadle_trainer_destroy(trainer));
 }
 
