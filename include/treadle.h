@@ -732,6 +732,8 @@ typedef struct treadle_save_options {
   size_t shard_bytes; /* of the tensors in one file, at most, unless it has only one; 0: 5 GB */
   bool
       weights_only; /* config.json, tokenizer and what else stands beside the model's own weights are not written */
+  const char *
+      companions; /* a folder whose tokenizer and the like are written, in place of what stands beside the model's weights; NULL */
 } treadle_save_options;
 
 /* Saves the windows of all ranks as a Hugging Face folder, which treadle_model_open opens: safetensors under Hugging Face's names, a tied

@@ -23,7 +23,9 @@ typedef struct treadle_trainer_options {
   bool fast; /* may add in an order of its own; else the bits follow from rows and micro batches alone */
   int64_t most_rows;   /* tokens of a micro batch, at most: for so many there is memory; 0: 4096 */
   int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
-  bool recompute;      /* backward runs each layer again, so that less is kept */
+  const char
+      *companions; /* a folder whose tokenizer is saved with the weights, as treadle_save_options has it */
+  bool recompute;  /* backward runs each layer again, so that less is kept */
   bool sequence_parallel; /* tensor parallel ranks divide the rows of the residual stream that is kept */
   bool optimizer;         /* with AdamW: masters, where weights are not fp32, and two moments */
   bool offload_policy;    /* of fsdp2: shards of weights, gradients and optimizer lie in host memory */

@@ -121,6 +121,7 @@ static treadle_status open_text(treadle_sft *sft) {
     else
       strcpy(folder, ".");
   }
+  snprintf(sft->companions, sizeof sft->companions, "%s", folder);
   status = treadle_tokenizer_open(folder, &sft->tokenizer);
   if (status && (must || status == TREADLE_NO_MEMORY)) return status;
   if (status) return TREADLE_OK;
@@ -235,20 +236,21 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
   const treadle_train_settings *s = sft->settings;
   int64_t rows = s->micro_batch_size ? s->micro_batch_size : 1;
   treadle_status status;
-  *options =
-      (treadle_trainer_options){.struct_size = sizeof *options,
-                                .kernels = sft->options->kernels,
-                                .threads = sft->options->threads,
-                                .fast = !s->exact,
-                                .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
-                                .sequence_parallel = s->sequence_parallel,
-                                .optimizer = true,
-                                .distributed_optimizer = s->use_distributed_optimizer,
-                                .offload_policy = s->offload_policy,
-                                .adam_beta1 = s->adam_beta1,
-                                .adam_beta2 = s->adam_beta2,
-                                .adam_eps = s->adam_eps,
-                                .most_micro_batches = (int32_t)((s->global_batch_size + rows - 1) / rows)};
+  *options = (treadle_trainer_options){
+      .struct_size = sizeof *options,
+      .kernels = sft->options->kernels,
+      .threads = sft->options->threads,
+      .fast = !s->exact,
+      .companions = sft->tokenizer && treadle_file_is_folder(sft->companions) ? sft->companions : NULL,
+      .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
+      .sequence_parallel = s->sequence_parallel,
+      .optimizer = true,
+      .distributed_optimizer = s->use_distributed_optimizer,
+      .offload_policy = s->offload_policy,
+      .adam_beta1 = s->adam_beta1,
+      .adam_beta2 = s->adam_beta2,
+      .adam_eps = s->adam_eps,
+      .most_micro_batches = (int32_t)((s->global_batch_size + rows - 1) / rows)};
   if (sft->train)
     TRY(measure(sft, sft->train, sft->train_count, options));
   else

@@ -107,10 +107,11 @@ treadle_status treadle_trainer_save(treadle_trainer *t, const char *folder) {
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
+  const treadle_save_options options = {.struct_size = sizeof options, .companions = t->companions};
   if (!treadle_pass_window(t->pass))
     return treadle_fail(TREADLE_STATE, "treadle_trainer_save: the trainer has no weights");
   TRY(treadle_train_agree(t, join_path(path, folder, "huggingface")));
-  TRY(treadle_layout_save(t->ranks.group, t->layout, t->weights, path, NULL));
+  TRY(treadle_layout_save(t->ranks.group, t->layout, t->weights, path, &options));
   if (!t->optimizer.exp_avg) goto out;
   status = join_path(path, folder, "optimizer");
   if (!status) status = make_folder(t, path);

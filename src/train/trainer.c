@@ -149,6 +149,8 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   t->keeps_all = !o->recompute;
   t->sequence_parallel = o->sequence_parallel;
   t->offloads = o->offload_policy;
+  if (o->companions && !(t->companions = treadle_arena_copy_text(&t->arena, o->companions)))
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
   if (t->offloads && !sharded) REFUSE("offload_policy: layout '%s' is not fsdp2", t->layout->text);
   pass = pass_options(t, o);
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, sharded ? 0 : rank, &pass, &t->pass));

@@ -160,6 +160,7 @@ struct treadle_trainer {
   int taken_count;
   size_t taken_bytes, host_bytes; /* host_bytes: of them, not of the device */
   bool offloads;
+  const char *companions; /* of what is saved */
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
 };

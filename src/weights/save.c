@@ -146,7 +146,7 @@ static treadle_status make_files(saving *s) {
     snprintf(path, sizeof path, "%s/%s", s->temporary, file->name);
     TRY(treadle_safetensors_make(path, &file->beginning, file->bytes));
   }
-  TRY(treadle_save_beside(&s->plan, s->options.weights_only, s->temporary));
+  TRY(treadle_save_beside(&s->plan, &s->options, s->temporary));
 out:
   return status;
 }

@@ -87,13 +87,15 @@ out:
   return status;
 }
 
-treadle_status treadle_save_beside(const treadle_save_plan *plan, bool weights_only, const char *folder) {
+treadle_status treadle_save_beside(const treadle_save_plan *plan, const treadle_save_options *options,
+                                   const char *folder) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = plan->layout->model;
+  const char *companions = options->companions ? options->companions : model->folder;
   char *index = NULL;
-  if (!weights_only) {
+  if (!options->weights_only) {
     TRY(save_config(plan, model->path, folder));
-    if (model->folder) TRY(copy_companions(model->folder, folder));
+    if (companions) TRY(copy_companions(companions, folder));
   }
   if (plan->file_count > 1) {
     TRY(treadle_save_plan_index(plan, &index));

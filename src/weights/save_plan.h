@@ -40,6 +40,7 @@ treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, c
 
 /* Writes the index, where there are several files, and, unless weights_only, config.json with the type of the tensors and what else
  * stands beside the model's own weights. */
-treadle_status treadle_save_beside(const treadle_save_plan *plan, bool weights_only, const char *folder);
+treadle_status treadle_save_beside(const treadle_save_plan *plan, const treadle_save_options *options,
+                                   const char *folder);
 
 #endif

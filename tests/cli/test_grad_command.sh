@@ -54,7 +54,7 @@ refused '2 are the least' "$model" --file "$folder/rows.jsonl"
 line '{"ids": [1, 2], "mask": [0, 1], "masks": 1}'
 refused 'masks' "$model" --file "$folder/rows.jsonl"
 line '{"mask": [0, 1]}'
-refused 'either ids and mask, or text' "$model" --file "$folder/rows.jsonl"
+refused 'must have ids and mask, text, prompt and response, or messages' "$model" --file "$folder/rows.jsonl"
 line 'ids'
 refused 'line 1' "$model" --file "$folder/rows.jsonl"
 line ''
