@@ -80,8 +80,8 @@ static treadle_status add_token(treadle_chat *chat, const char *name, json_t *to
 /* Those of a tokenizer of characters (tokenizer_chars.c), which the file does not say. */
 static treadle_status add_tokens_of_chars(treadle_chat *chat) {
   for (int i = 0; i < TREADLE_CHAR_TOKENS; i++)
-    if (json_object_set_new(chat->tokens, treadle_char_tokens[i].name,
-                            json_string(treadle_char_tokens[i].text)) != 0)
+    if (json_object_set_new(chat->tokens, treadle_character_tokens[i].name,
+                            json_string(treadle_character_tokens[i].text)) != 0)
       return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
   return TREADLE_OK;
 }

@@ -76,10 +76,10 @@ treadle_status treadle_tokenizer_read_llama2c(treadle_tokenizer *tokenizer, cons
 treadle_status treadle_tokenizer_read_chars(treadle_tokenizer *tokenizer, const json_t *config);
 /* The special tokens of such a tokenizer: their ids are their places. */
 enum { TREADLE_CHAR_TOKENS = 4 };
-typedef struct treadle_char_token {
+typedef struct treadle_token_name {
   const char *name, *text; /* "sep_token", "S" */
-} treadle_char_token;
-extern const treadle_char_token treadle_char_tokens[TREADLE_CHAR_TOKENS];
+} treadle_token_name;
+extern const treadle_token_name treadle_character_tokens[TREADLE_CHAR_TOKENS];
 /* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json or special_tokens_map.json. */
 treadle_status treadle_tokenizer_read_special(treadle_tokenizer *tokenizer, const json_t *config);
 /* The text of a special token there: a text, or an object with content. NULL: it has none, or null. */

@@ -12,10 +12,10 @@
 
 enum { SEPARATOR, END, PADDING, UNKNOWN };
 
-const treadle_char_token treadle_char_tokens[TREADLE_CHAR_TOKENS] = {[SEPARATOR] = {"sep_token", "S"},
-                                                                     [END] = {"eos_token", "E"},
-                                                                     [PADDING] = {"pad_token", "P"},
-                                                                     [UNKNOWN] = {"unk_token", "U"}};
+const treadle_token_name treadle_character_tokens[TREADLE_CHAR_TOKENS] = {[SEPARATOR] = {"sep_token", "S"},
+                                                                          [END] = {"eos_token", "E"},
+                                                                          [PADDING] = {"pad_token", "P"},
+                                                                          [UNKNOWN] = {"unk_token", "U"}};
 
 /* The config is of that class, and does not name the special tokens otherwise. */
 static treadle_status check_class(const json_t *config) {
@@ -28,7 +28,7 @@ static treadle_status check_class(const json_t *config) {
     REFUSE("char_ords without a chat_template: of which class it is, and so which ids its special tokens "
            "have, is not known");
   for (int i = 0; i < TREADLE_CHAR_TOKENS; i++) {
-    const treadle_char_token *token = &treadle_char_tokens[i];
+    const treadle_token_name *token = &treadle_character_tokens[i];
     TRY(treadle_tokenizer_special_text(config, token->name, &text));
     if (text && strcmp(text, token->text) != 0)
       REFUSE("%s is '%.80s'; with char_ords it is '%s'", token->name, text, token->text);
@@ -66,16 +66,16 @@ treadle_status treadle_tokenizer_read_chars(treadle_tokenizer *tokenizer, const 
   int32_t whole = (int32_t)count + TREADLE_CHAR_TOKENS;
   TRY(treadle_tokens_reserve(tokens, whole, whole));
   for (int i = 0; i < TREADLE_CHAR_TOKENS; i++)
-    TRY(treadle_tokens_put(tokens, i, treadle_char_tokens[i].text, 1));
+    TRY(treadle_tokens_put(tokens, i, treadle_character_tokens[i].text, 1));
   for (size_t i = 0; i < count; i++) TRY(put_character(tokenizer, json_array_get(list, i), i));
   for (int i = 0; i < TREADLE_CHAR_TOKENS; i++)
-    TRY(treadle_tokenizer_put_added(tokenizer, treadle_char_tokens[i].text, i, flags));
+    TRY(treadle_tokenizer_put_added(tokenizer, treadle_character_tokens[i].text, i, flags));
   TRY(treadle_decoders_add(&tokenizer->decoders, TREADLE_DECODE_FUSE));
   TRY(treadle_tokenizer_settle(tokenizer));
   tokenizer->special[TREADLE_EOS] = END;
   tokenizer->special[TREADLE_PAD] = PADDING;
   tokenizer->special[TREADLE_UNKNOWN] = UNKNOWN;
-  tokenizer->bpe.unknown = treadle_char_tokens[UNKNOWN].text;
+  tokenizer->bpe.unknown = treadle_character_tokens[UNKNOWN].text;
 out:
   return status;
 }
