@@ -33,6 +33,7 @@ treadle_status treadle_tokenizer_read_chars(treadle_tokenizer *tokenizer, const 
   for (size_t i = 0; i < count; i++) TRY(put_character(tokenizer, i, json_array_get(ords, i)));
   for (int i = 0; i < SPECIALS; i++)
     TRY(treadle_tokenizer_put_added(tokenizer, special[i], i, (treadle_added_token){.special = true}));
+  TRY(treadle_decoders_add(&tokenizer->decoders, TREADLE_DECODE_FUSE));
   tokenizer->bpe.unknown = special[UNKNOWN];
   tokenizer->special[TREADLE_EOS] = END;
   tokenizer->special[TREADLE_PAD] = PADDING;
