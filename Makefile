@@ -2,6 +2,7 @@
 #
 #   make            build/treadle and the libraries
 #   make demo       a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
+#   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
 #   make test       all tests              make bench      the measurements of docs/speed.md
 #   make sanitize   tests under address and undefined-behaviour sanitizers
@@ -10,7 +11,7 @@
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-generate test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-generate demo-train test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -43,6 +44,9 @@ demo: all
 
 demo-generate: all
 	tools/demo-generate
+
+demo-train: all
+	tools/demo-train
 
 test: all
 	$(CTEST) --test-dir build

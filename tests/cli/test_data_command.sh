@@ -19,8 +19,8 @@ diff -r "$folder/rows" "$folder/again" || fail "the same options give other byte
 
 # A model and its tokenizer. Rows become tokens: S behind the prompt and E behind the response; the response counts.
 model=$folder/model
-"$TREADLE" make-model "$model" --model "$TREADLE_SOURCE/tests/data/sequence/config.json" >/dev/null
-cp "$TREADLE_SOURCE"/tests/data/sequence/{generation_config,tokenizer_config}.json "$model"
+"$TREADLE" make-model "$model" --model "$TREADLE_SOURCE/examples/sequence/config.json" >/dev/null
+cp "$TREADLE_SOURCE/examples/sequence/tokenizer_config.json" "$model"
 head -50 "$folder/rows/sft.jsonl" >"$folder/some.jsonl"
 # 1 token for each byte of a response, and the end token
 counted=$(sed 's/.*"response": "\(.*\)"}/\1/' "$folder/some.jsonl" | awk '{n += length($0) + 1} END {print n}')

@@ -4,6 +4,9 @@
 /* ctest: label=threads timeout=300 */
 #include "test.h"
 
+#include "base/alloc.h"
+#include "io/file.h"
+#include "io/json.h"
 #include "transport/group.h"
 #include "treadle_engine.h"
 
@@ -40,8 +43,10 @@ typedef struct one_rank {
   int rank, ranks;
   treadle_status status;
   char message[512];
+  const char *out; /* a file for the gradients; NULL: none */
   uint64_t digest;
   double norm, nll;
+  size_t bytes, planned; /* memory of this rank, and as it was predicted */
 } one_rank;
 
 static treadle_status run(one_rank *r) {
@@ -49,6 +54,7 @@ static treadle_status run(one_rank *r) {
   treadle_layout *layout = NULL;
   treadle_trainer *trainer = NULL;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_trainer_memory memory[RANKS_MOST];
   batch *b = malloc(sizeof *b);
   treadle_status status;
   if (!b) return TREADLE_NO_MEMORY;
@@ -66,6 +72,10 @@ static treadle_status run(one_rank *r) {
   if (loss.nll != r->nll) TRY(treadle_fail(TREADLE_DIFFERENT, "the loss without backward is another one"));
   TRY(treadle_trainer_norm(trainer, &r->norm));
   TRY(treadle_trainer_digest(trainer, &r->digest));
+  if (r->out) TRY(treadle_trainer_save_gradients(trainer, r->out));
+  r->bytes = treadle_trainer_bytes(trainer);
+  TRY(treadle_trainer_plan(layout, &r->options, memory));
+  r->planned = memory[r->rank].peak;
 out:
   snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");
   treadle_trainer_destroy(trainer);
@@ -99,6 +109,9 @@ static one_rank run_ranks(const one_rank *like, const char *layout, int ranks) {
   for (int i = 0; i < ranks; i++) treadle_group_close(groups[i]);
   for (int i = 0; i < ranks; i++) {
     if (all[i].status) fail_msg("%s, %s, rank %d: %s", like->model, layout, i, all[i].message);
+    if (all[i].bytes != all[i].planned)
+      fail_msg("%s, %s, rank %d: holds %zu bytes, %zu were predicted", like->model, layout, i, all[i].bytes,
+               all[i].planned);
     assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll);
   }
   return all[0];
@@ -176,23 +189,68 @@ static void test_same_bits(void **state) {
   }
 }
 
+/* The largest relative distance of a tensor: of gradients in a file from those of another one. Both have one header. */
+static double distance(const char *got_path, const char *wanted_path) {
+  char *got, *wanted;
+  size_t got_bytes, bytes;
+  uint64_t header;
+  double largest = 0;
+  const char *name;
+  json_t *root, *tensor;
+  assert_ok(treadle_file_read(got_path, 1 << 26, &got, &got_bytes));
+  assert_ok(treadle_file_read(wanted_path, 1 << 26, &wanted, &bytes));
+  memcpy(&header, wanted, sizeof header);
+  assert_int_equal(got_bytes, bytes);
+  assert_memory_equal(got, wanted, 8 + header);
+  assert_ok(treadle_json_parse("header", wanted + 8, header, &root));
+  json_object_foreach(root, name, tensor) {
+    json_t *offsets = json_object_get(tensor, "data_offsets");
+    double off = 0, sum = 0;
+    for (int64_t at = json_integer_value(json_array_get(offsets, 0));
+         at < json_integer_value(json_array_get(offsets, 1)); at += 4) {
+      float x, y;
+      memcpy(&x, got + 8 + header + at, sizeof x);
+      memcpy(&y, wanted + 8 + header + at, sizeof y);
+      off += ((double)x - y) * ((double)x - y);
+      sum += (double)y * y;
+    }
+    if (sum > 0 && sqrt(off / sum) > largest) largest = sqrt(off / sum);
+  }
+  json_decref(root);
+  treadle_free(got);
+  treadle_free(wanted);
+  return largest;
+}
+
+/* Replicas and shards: near to one rank, and the same each time. */
 static void test_replicas(void **state) {
   (void)state;
   static const cut replicas[] = {{"megatron:tp=1,dtype=fp32", 2, 1},
                                  {"megatron:tp=2,dtype=fp32", 4, 2},
-                                 {"megatron:pp=2,dtype=fp32", 6, 1}};
-  char path[512];
-  one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128};
+                                 {"megatron:pp=2,dtype=fp32", 6, 1},
+                                 {"fsdp2:dtype=fp32", 1, 1},
+                                 {"fsdp2:dtype=fp32", 2, 1},
+                                 {"fsdp2:dtype=fp32", 3, 1},
+                                 {"fsdp2:dp=1,replicate=2,dtype=fp32", 2, 1}};
+  char path[512], folder[] = "/tmp/treadle-test-XXXXXX", wanted[64], file[64];
+  one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128, .out = wanted};
+  assert_non_null(mkdtemp(folder));
+  snprintf(wanted, sizeof wanted, "%s/wanted", folder);
+  snprintf(file, sizeof file, "%s/got", folder);
   snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[1].model);
   alone.options =
       (treadle_trainer_options){.struct_size = sizeof alone.options, .threads = 1, .most_rows = 300};
   if (run(&alone)) fail_msg("%s", alone.message);
-  for (int i = 0; i < 3; i++) {
+  alone.out = file;
+  for (size_t i = 0; i < sizeof replicas / sizeof *replicas; i++) {
     one_rank got = run_ranks(&alone, replicas[i].layout, replicas[i].ranks);
     assert_true(fabs(got.norm - alone.norm) <= 1e-6 * alone.norm);
     assert_true(fabs(got.nll - alone.nll) <= 1e-9 * alone.nll);
+    if (distance(file, wanted) > 1e-5)
+      fail_msg("%s: gradients off by %g", replicas[i].layout, distance(file, wanted));
     assert_true(run_ranks(&alone, replicas[i].layout, replicas[i].ranks).digest == got.digest);
   }
+  test_remove(folder);
 }
 
 /* The test above can fail. */
