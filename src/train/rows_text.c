@@ -116,6 +116,10 @@ treadle_status treadle_row_read_messages(const treadle_row_source *s, treadle_tr
     const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
     if (!role) TRY(treadle_fail(TREADLE_REFUSED, "%s: messages[%zu] has no role, a text", s->name, i));
     if (strcmp(role, "assistant") != 0) continue;
+    if (i == 0)
+      TRY(treadle_fail(TREADLE_REFUSED,
+                       "%s: messages[0] is the assistant's; a chat begins with what it answers to",
+                       s->name));
     TRY(add_messages(s, i, true, &parts));
     TRY(add_messages(s, i + 1, false, &parts));
   }
@@ -135,6 +139,7 @@ treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_
   size_t count;
   treadle_status status;
   TRY(text_of(s, "text", &text));
+  if (!text.count) REFUSE("%s: text is empty", s->name);
   if (!s->spec->tokenizer) REFUSE("%s: a text needs a tokenizer; the model's folder has none", s->name);
   status = treadle_tokenizer_encode(s->spec->tokenizer, text.bytes, text.count, true, &ids, &count);
   if (status) TRY(treadle_fail_in(status, "%s: ", s->name));

@@ -1,0 +1,122 @@
+/* Rows to train on, for a small tokenizer and a chat template. What is taken keeps its promises, and lines are the same rows as a list. */
+#include "base/text.h"
+#include "io/json.h"
+#include "text/tokenizer.h"
+#include "treadle_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+enum { MOST_TOKENS = 1000 };
+
+static const char letters[] = "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\\n\": 3, \"_\": "
+                              "4, \"?\": 5}, \"merges\": [\"a b\"], "
+                              "\"unk_token\": \"?\"}, \"normalizer\": {\"type\": \"Prepend\", \"prepend\": "
+                              "\"_\"}, \"added_tokens\": [{\"id\": "
+                              "6, \"content\": \"<end>\", \"special\": true}]}";
+static const char turns[] =
+    "{% for m in messages %}{% if m.role == 'last' and not loop.last %}{% continue %}{% endif %}{{ m.role "
+    "}}: {{ "
+    "m.content }}<end>{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+static void need(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+static treadle_tokenizer *open_tokenizer(void) {
+  treadle_tokenizer *tokenizer = NULL;
+  json_t *root = NULL;
+  need(treadle_json_parse("letters", letters, sizeof letters - 1, &root) == TREADLE_OK);
+  need(treadle_tokenizer_make(&tokenizer) == TREADLE_OK);
+  need(treadle_tokenizer_read_json(tokenizer, root) == TREADLE_OK);
+  tokenizer->special[TREADLE_EOS] = treadle_tokenizer_id(tokenizer, "<end>", 5);
+  json_decref(root);
+  return tokenizer;
+}
+
+static treadle_chat *open_chat(void) {
+  char path[] = "/tmp/treadle-fuzz-XXXXXX";
+  treadle_chat *chat = NULL;
+  int file = mkstemp(path);
+  need(file >= 0 && write(file, turns, sizeof turns - 1) == (ssize_t)sizeof turns - 1);
+  close(file);
+  need(treadle_chat_open(path, &chat) == TREADLE_OK);
+  unlink(path);
+  return chat;
+}
+
+static treadle_train_rows *read_rows(const treadle_train_rows_spec *spec, const char *text, size_t count) {
+  treadle_train_rows *rows = NULL;
+  treadle_status status = treadle_train_rows_read(spec, text, count, &rows);
+  need(status == TREADLE_OK ? rows != NULL
+                            : status == TREADLE_REFUSED && !rows && *treadle_error_message());
+  return rows;
+}
+
+static void check(const treadle_train_rows *rows) {
+  size_t count;
+  const treadle_train_row *row = treadle_train_rows_items(rows, &count);
+  need(count > 0);
+  for (size_t r = 0; r < count; r++) {
+    size_t counted = 0;
+    need(row[r].count >= 2 && row[r].count <= MOST_TOKENS && row[r].mask[0] == 0);
+    for (size_t i = 0; i < row[r].count; i++) {
+      need(row[r].ids[i] >= 0 && row[r].mask[i] <= 1);
+      counted += row[r].mask[i];
+    }
+    need(counted > 0);
+  }
+}
+
+static void expect_same(const treadle_train_rows *a, const treadle_train_rows *b) {
+  size_t count, other;
+  const treadle_train_row *x = treadle_train_rows_items(a, &count),
+                          *y = treadle_train_rows_items(b, &other);
+  need(count == other);
+  for (size_t r = 0; r < count; r++)
+    need(x[r].count == y[r].count && memcmp(x[r].ids, y[r].ids, x[r].count * sizeof *x[r].ids) == 0 &&
+         memcmp(x[r].mask, y[r].mask, x[r].count) == 0);
+}
+
+/* Lines that are not white space, as a list. */
+static void read_as_list(const treadle_train_rows_spec *spec, const char *text, size_t count,
+                         const treadle_train_rows *wanted) {
+  treadle_builder list = {0};
+  char *copy = malloc(count + 1), *line, *rest = copy;
+  need(copy != NULL);
+  memcpy(copy, text, count);
+  copy[count] = 0;
+  if (memchr(text, 0, count)) goto out;
+  treadle_builder_add(&list, "[");
+  while ((line = strsep(&rest, "\n")))
+    if (line[strspn(line, " \t\r")]) treadle_builder_add(&list, "%s%s", list.length > 1 ? "," : "", line);
+  treadle_builder_add(&list, "]");
+  treadle_train_rows *rows = read_rows(spec, list.text, list.length);
+  need(rows != NULL);
+  expect_same(rows, wanted);
+  treadle_train_rows_destroy(rows);
+out:
+  treadle_builder_release(&list);
+  free(copy);
+}
+
+static bool is_list(const char *text, size_t count) {
+  size_t at = 0;
+  while (at < count && memchr(" \t\r\n", text[at], 4)) at++;
+  return at < count && text[at] == '[';
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  static treadle_train_rows_spec spec = {.struct_size = sizeof spec, .most_tokens = MOST_TOKENS};
+  if (!spec.tokenizer) spec.tokenizer = open_tokenizer();
+  if (!spec.chat) spec.chat = open_chat();
+  const char *text = (const char *)bytes;
+  treadle_train_rows *rows = read_rows(&spec, text, count);
+  if (rows) check(rows);
+  if (rows && !is_list(text, count)) read_as_list(&spec, text, count, rows);
+  treadle_train_rows_destroy(rows);
+  return 0;
+}
