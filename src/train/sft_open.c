@@ -151,7 +151,8 @@ out:
 
 /* ---- Rows ----------------------------------------------------------------------------------------------- */
 
-static treadle_status read_rows(treadle_sft *sft, const char *path, treadle_train_rows **rows_p) {
+static treadle_status read_rows(treadle_sft *sft, const char *path, const char *place,
+                                treadle_train_rows **rows_p) {
   const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
                                         .what = path,
                                         .tokenizer = sft->tokenizer,
@@ -161,7 +162,9 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, treadle_trai
   char *text = NULL;
   size_t bytes;
   treadle_status status;
-  TRY(treadle_file_read(path, FILE_MOST, &text, &bytes));
+  status = treadle_file_read(path, FILE_MOST, &text, &bytes);
+  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
+  TRY(status);
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
   treadle_free(text);
@@ -192,10 +195,10 @@ static treadle_status measure(const treadle_sft *sft, const treadle_train_row *r
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status = TREADLE_OK;
-  if (s->data_path) TRY(read_rows(sft, s->data_path, &sft->train_rows));
+  if (s->data_path) TRY(read_rows(sft, s->data_path, PLACE(sft, data_path), &sft->train_rows));
   if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
   if (s->val_path) {
-    TRY(read_rows(sft, s->val_path, &sft->val_rows));
+    TRY(read_rows(sft, s->val_path, PLACE(sft, val_path), &sft->val_rows));
     sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
   }
 out:
