@@ -815,8 +815,8 @@ void treadle_convert_get_figures(const treadle_convert *convert,
 typedef struct treadle_tokenizer treadle_tokenizer;
 
 /* Reads the tokenizer of a folder: tokenizer.json (BPE; what else it may have is in docs/tokenizers.md), else vocab.json with
- * merges.txt, else a *.bin of llama2.c. Or the file `path`. Special tokens are those of tokenizer_config.json beside it. What a
- * tokenizer has that is not known is refused by name. On failure *tokenizer_p is NULL. */
+ * merges.txt, else a *.bin of llama2.c, else tokenizer_config.json with char_ords. Or the file `path`. Special tokens are those of
+ * tokenizer_config.json beside it. What a tokenizer has that is not known is refused by name. On failure *tokenizer_p is NULL. */
 treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p);
 void treadle_tokenizer_close(treadle_tokenizer *tokenizer);
 

@@ -224,8 +224,8 @@ typedef struct treadle_sequence_figures {
 } treadle_sequence_figures;
 
 /* Writes train.jsonl, test.jsonl ({prompt, answer, data_source}) and sft.jsonl ({prompt, response}) of the task of verl's end-to-end test into
- * a folder, which is made if it is not there; docs/cli.md, "treadle data". Files of these names are replaced, each when it is
- * whole. */
+ * a folder, which is made if it is not there; docs/cli.md, "treadle data". Each file is there when it is whole. One of these names with
+ * other content is refused and left as it is; one with the same content is left, too. */
 treadle_status treadle_data_sequence(const char *folder, const treadle_sequence_options *options,
                                      treadle_sequence_figures *figures_p);
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "text/tokenizer.h"
 
 #include "text/jinja_time.h"
 
@@ -78,12 +79,11 @@ static treadle_status add_token(treadle_chat *chat, const char *name, json_t *to
 
 /* Those of a tokenizer of characters (tokenizer_chars.c), which the file does not say. */
 static treadle_status add_tokens_of_chars(treadle_chat *chat) {
-  if (json_object_set_new(chat->tokens, "sep_token", json_string("S")) == 0 &&
-      json_object_set_new(chat->tokens, "eos_token", json_string("E")) == 0 &&
-      json_object_set_new(chat->tokens, "pad_token", json_string("P")) == 0 &&
-      json_object_set_new(chat->tokens, "unk_token", json_string("U")) == 0)
-    return TREADLE_OK;
-  return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
+  for (int i = 0; i < TREADLE_CHAR_TOKENS; i++)
+    if (json_object_set_new(chat->tokens, treadle_character_tokens[i].name,
+                            json_string(treadle_character_tokens[i].text)) != 0)
+      return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
+  return TREADLE_OK;
 }
 
 /* Keys that end with _token, and those of extra_special_tokens; `beside` has keys that are not looked at. */

@@ -74,6 +74,12 @@ treadle_status treadle_tokenizer_read_llama2c(treadle_tokenizer *tokenizer, cons
                                               size_t count);
 /* char_ords of tokenizer_config.json. */
 treadle_status treadle_tokenizer_read_chars(treadle_tokenizer *tokenizer, const json_t *config);
+/* The special tokens of such a tokenizer: their ids are their places. */
+enum { TREADLE_CHAR_TOKENS = 4 };
+typedef struct treadle_token_name {
+  const char *name, *text; /* "sep_token", "S" */
+} treadle_token_name;
+extern const treadle_token_name treadle_character_tokens[TREADLE_CHAR_TOKENS];
 /* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json or special_tokens_map.json. */
 treadle_status treadle_tokenizer_read_special(treadle_tokenizer *tokenizer, const json_t *config);
 /* The text of a special token there: a text, or an object with content. NULL: it has none, or null. */

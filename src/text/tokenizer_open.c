@@ -1,5 +1,6 @@
 /* Finding the files of a tokenizer: in a folder tokenizer.json, else vocab.json with merges.txt, else a *.bin of llama2.c, else
- * tokenizer_config.json with char_ords. A path to one of these files means it. Special tokens are those of tokenizer_config.json beside it, else of special_tokens_map.json. */
+ * tokenizer_config.json with char_ords. A path to one of these files means it. Special tokens are those of tokenizer_config.json beside
+ * it, else of special_tokens_map.json. */
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
@@ -163,7 +164,7 @@ static treadle_status look_at_file(const char *path, const char *name, place *p)
   if (p->chars) return TREADLE_OK;
   if (config || strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0) {
     if (has(p, "vocab.json") && has(p, "merges.txt")) return TREADLE_OK;
-    REFUSE("%s: needs vocab.json and merges.txt in its folder", path);
+    REFUSE("%s: needs vocab.json and merges.txt in its folder%s", path, config ? ", or char_ords" : "");
   }
   if (!ends_with(name, ".json") && !ends_with(name, ".bin"))
     REFUSE("%s: is no tokenizer: neither a tokenizer.json, nor vocab.json or merges.txt, nor a *.bin of "

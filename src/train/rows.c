@@ -8,7 +8,6 @@
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
 #include "infer/transformer.h"
-#include "io/json.h"
 #include "layout/layout.h"
 #include "train/rows_text.h"
 
@@ -146,26 +145,79 @@ out:
   return status;
 }
 
-static treadle_status read_list(const file *f, const char *text, size_t bytes) {
-  json_t *list = NULL;
-  char name[TREADLE_LINE_NAME];
-  treadle_status status;
-  TRY(treadle_json_parse(f->what, text, bytes, &list));
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    snprintf(name, sizeof name, "%.400s: item %zu", f->what, i);
+/* One JSON list: its items are read one by one, so that the whole is never there as objects. */
+typedef struct list_reader {
+  const char *text;
+  size_t bytes, at;
+  int64_t line;
+  char name[TREADLE_LINE_NAME]; /* "FILE: item 7" */
+  json_t *object;
+} list_reader;
+
+static void move_on(list_reader *l, size_t bytes) {
+  for (size_t end = l->at + bytes; l->at < end; l->at++) l->line += l->text[l->at] == '\n';
+}
+
+/* The character behind white space; 0 at the end. */
+static char next_sign(list_reader *l) {
+  while (l->at < l->bytes && memchr(" \t\r\n", l->text[l->at], 4)) move_on(l, 1);
+  return l->at < l->bytes ? l->text[l->at] : 0;
+}
+
+static treadle_status read_item(list_reader *l) {
+  json_error_t error;
+  json_decref(l->object);
+  l->object = json_loadb(l->text + l->at, l->bytes - l->at,
+                         JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
+  if (!l->object)
+    return treadle_fail(json_error_code(&error) == json_error_out_of_memory ? TREADLE_NO_MEMORY
+                                                                            : TREADLE_REFUSED,
+                        "%s, line %lld, column %d: %s", l->name, (long long)(l->line + error.line - 1),
+                        error.column, error.text);
+  if (!json_is_object(l->object)) REFUSE("%s: not an object", l->name);
+  move_on(l, (size_t)error.position);
+  return TREADLE_OK;
+}
+
+static treadle_status read_items(const file *f, list_reader *l) {
+  treadle_status status = TREADLE_OK;
+  bool more = next_sign(l) != ']';
+  for (int64_t item = 0; more; item++) {
+    snprintf(l->name, sizeof l->name, "%.400s: item %lld", f->what, (long long)item);
+    if (item >= TREADLE_MOST_REQUESTS) REFUSE("%s: the limit is %d rows", l->name, TREADLE_MOST_REQUESTS);
+    next_sign(l);
+    TRY(read_item(l));
     const treadle_row_source source = {
-        .spec = f->spec, .name = name, .object = json_array_get(list, i), .arena = &f->rows->arena};
-    if (!json_is_object(source.object)) TRY(treadle_fail(TREADLE_REFUSED, "%s: not an object", name));
+        .spec = f->spec, .name = l->name, .object = l->object, .arena = &f->rows->arena};
     TRY(read_row(&source, f->transformer, f->rows));
+    char sign = next_sign(l);
+    if (sign != ',' && sign != ']')
+      REFUSE("%s: line %lld: behind it stands neither a comma nor the end of the list", l->name,
+             (long long)l->line);
+    more = sign == ',';
+    if (more) move_on(l, 1);
   }
+  move_on(l, 1);
+  if (next_sign(l) || l->at < l->bytes)
+    REFUSE("%s: line %lld: something stands behind the list", f->what, (long long)l->line);
 out:
-  json_decref(list);
+  return status;
+}
+
+static treadle_status read_list(const file *f, const char *text, size_t bytes) {
+  list_reader l = {.text = text, .bytes = bytes, .line = 1};
+  if ((int64_t)bytes > TREADLE_MOST_REQUEST_BYTES)
+    REFUSE("%s: has %zu bytes; the limit is %lld", f->what, bytes, (long long)TREADLE_MOST_REQUEST_BYTES);
+  next_sign(&l);
+  move_on(&l, 1); /* [ */
+  treadle_status status = read_items(f, &l);
+  json_decref(l.object);
   return status;
 }
 
 static bool is_list(const char *text, size_t bytes) {
   size_t at = 0;
-  while (at < bytes && strchr(" \t\r\n", text[at])) at++;
+  while (at < bytes && memchr(" \t\r\n", text[at], 4)) at++;
   return at < bytes && text[at] == '[';
 }
 
@@ -185,7 +237,7 @@ treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, cons
     REFUSE("%s: most_tokens is %lld: 2 at least, or 0", f.what, (long long)s.most_tokens);
   if (s.layout) TRY(treadle_transformer_create(s.layout->model, &transformer));
   rows = treadle_alloc(sizeof *rows);
-  if (!rows) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for rows", f.what);
+  if (!rows) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for rows", f.what));
   f.transformer = transformer;
   f.rows = rows;
   TRY(is_list(text, bytes) ? read_list(&f, text, bytes) : read_lines(&f, text, bytes));

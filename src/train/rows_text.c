@@ -1,77 +1,21 @@
 #include "train/rows_text.h"
 
-#include "base/array.h"
 #include "infer/json_values.h"
+#include "train/rows_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct tokens { /* of a row, as they come */
-  TREADLE_ARRAY(int32_t) ids;
-  TREADLE_ARRAY(uint8_t) mask;
-} tokens;
 
 static treadle_status no_memory(const treadle_row_source *s) {
   return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its tokens", s->name);
 }
 
-static treadle_status put(tokens *to, int32_t id, bool counts) {
-  treadle_status status;
-  TRY(treadle_array_push(&to->ids, id));
-  TRY(treadle_array_push(&to->mask, counts));
-out:
-  return status;
-}
-
-static void release(tokens *of) {
-  treadle_array_release(&of->ids);
-  treadle_array_release(&of->mask);
-}
-
-/* The row, without tokens at its end that nobody counts. */
-static treadle_status keep(const treadle_row_source *s, const tokens *from, treadle_train_row *row) {
-  size_t count = from->ids.count;
-  while (count > 0 && !from->mask.items[count - 1]) count--;
-  int32_t *ids = treadle_arena_alloc_array(s->arena, count + 1, sizeof *ids);
-  uint8_t *mask = treadle_arena_alloc_array(s->arena, count + 1, sizeof *mask);
-  if (!ids || !mask) return no_memory(s);
-  if (count) memcpy(ids, from->ids.items, count * sizeof *ids);
-  if (count) memcpy(mask, from->mask.items, count * sizeof *mask);
-  mask[0] = 0; /* it has none before it */
-  *row = (treadle_train_row){.ids = ids, .mask = mask, .count = count};
+/* A text under a key, which lives as long as the object. */
+static treadle_status text_of(const treadle_row_source *s, const char *key, treadle_text *text_p) {
+  const json_t *value = json_object_get(s->object, key);
+  if (!json_is_string(value)) REFUSE("%s: %s must be a text", s->name, key);
+  *text_p = (treadle_text){.bytes = json_string_value(value), .count = json_string_length(value)};
   return TREADLE_OK;
-}
-
-/* ---- Tokens of a text ------------------------------------------------------------------------------------ */
-
-typedef struct encoded {
-  int32_t *ids;
-  size_t count;
-} encoded;
-
-static treadle_status encode(const treadle_row_source *s, const char *text, size_t bytes, bool special,
-                             encoded *e) {
-  treadle_status status;
-  if (!s->spec->tokenizer)
-    return treadle_fail(TREADLE_REFUSED, "%s: a text needs a tokenizer; the model's folder has none",
-                        s->name);
-  status = treadle_tokenizer_encode(s->spec->tokenizer, text, bytes, special, &e->ids, &e->count);
-  return status ? treadle_fail_in(status, "%s: ", s->name) : status;
-}
-
-static treadle_status add(const treadle_row_source *s, const char *text, size_t bytes, bool special,
-                          bool counts, tokens *to) {
-  encoded e = {0};
-  treadle_status status;
-  TRY(encode(s, text, bytes, special, &e));
-  for (size_t i = 0; i < e.count; i++) TRY(put(to, e.ids[i], counts));
-out:
-  free(e.ids);
-  return status;
-}
-
-static int32_t end_token(const treadle_row_source *s) {
-  return s->spec->tokenizer ? treadle_tokenizer_special(s->spec->tokenizer, TREADLE_EOS) : -1;
 }
 
 /* ---- Chats ----------------------------------------------------------------------------------------------- */
@@ -83,9 +27,7 @@ static treadle_status render(const treadle_row_source *s, const json_t *messages
                                         .variables = answers ? "{\"add_generation_prompt\": true}" : NULL};
   char *json;
   treadle_status status;
-  if (!s->spec->chat)
-    return treadle_fail(TREADLE_REFUSED, "%s: messages need a chat template; the model's folder has none",
-                        s->name);
+  if (!s->spec->chat) REFUSE("%s: messages need a chat template; the model's folder has none", s->name);
   json = json_dumps(messages, JSON_COMPACT);
   if (!json) return no_memory(s);
   status = treadle_chat_render(s->spec->chat, json, &options, text_p, bytes_p);
@@ -99,19 +41,23 @@ static json_t *user_message(treadle_text text) {
   return content ? json_pack("[{s:s, s:o}]", "role", "user", "content", content) : NULL;
 }
 
-static treadle_status add_prompt(const treadle_row_source *s, tokens *to) {
+static treadle_status add_prompt(const treadle_row_source *s, treadle_row_parts *parts) {
   json_t *prompt = json_object_get(s->object, "prompt"), *made = NULL;
   bool listed = json_is_array(prompt);
   char *text = NULL;
   size_t bytes;
   treadle_text plain;
   treadle_status status = TREADLE_OK;
-  if (!listed) TRY(treadle_json_text(s->name, "prompt", prompt, s->arena, &plain));
-  if (!listed && !s->spec->chat) return add(s, plain.bytes, plain.count, true, false, to);
+  if (!listed && !json_is_string(prompt))
+    REFUSE("%s: prompt must be a text or a list of messages", s->name);
+  if (listed && !json_array_size(prompt)) REFUSE("%s: prompt is an empty list", s->name);
+  if (!listed) TRY(text_of(s, "prompt", &plain));
+  parts->begins = !listed && !s->spec->chat;
+  if (parts->begins) return treadle_row_parts_add(parts, plain.bytes, plain.count, TREADLE_ROW_CONTEXT);
   made = listed ? json_incref(prompt) : user_message(plain);
   if (!made) return no_memory(s);
   TRY(render(s, made, true, &text, &bytes));
-  TRY(add(s, text, bytes, false, false, to));
+  TRY(treadle_row_parts_add(parts, text, bytes, TREADLE_ROW_CONTEXT));
 out:
   json_decref(made);
   free(text);
@@ -119,67 +65,41 @@ out:
 }
 
 treadle_status treadle_row_read_response(const treadle_row_source *s, treadle_train_row *row) {
-  tokens all = {0};
+  treadle_row_parts parts = {.ends = true};
   treadle_text response;
-  int32_t end = end_token(s);
   treadle_status status;
-  if (!json_object_get(s->object, "response"))
-    return treadle_fail(TREADLE_REFUSED, "%s: has a prompt and no response", s->name);
-  TRY(treadle_json_text(s->name, "response", json_object_get(s->object, "response"), s->arena, &response));
-  TRY(add_prompt(s, &all));
-  TRY(add(s, response.bytes, response.count, false, true, &all));
-  if (end < 0)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: the tokenizer has no end token (eos_token) to put behind a response", s->name));
-  TRY(put(&all, end, true));
-  TRY(keep(s, &all, row));
+  if (!json_object_get(s->object, "response")) REFUSE("%s: has a prompt and no response", s->name);
+  TRY(text_of(s, "response", &response));
+  TRY(add_prompt(s, &parts));
+  TRY(treadle_row_parts_add(&parts, response.bytes, response.count, TREADLE_ROW_ALL));
+  TRY(treadle_row_parts_keep(&parts, s, row));
 out:
-  release(&all);
+  treadle_row_parts_release(&parts);
   return status;
 }
 
-/* What the assistant says, up to its end token; what the template has behind that does not count. */
-static treadle_status add_answer(const treadle_row_source *s, const char *text, size_t bytes, tokens *to) {
-  encoded e = {0};
-  int32_t end = end_token(s);
-  size_t last;
-  treadle_status status;
-  TRY(encode(s, text, bytes, false, &e));
-  last = e.count;
-  for (size_t i = e.count; i-- > 0 && last == e.count;)
-    if (e.ids[i] == end) last = i + 1;
-  for (size_t i = 0; i < e.count; i++) TRY(put(to, e.ids[i], i < last));
-out:
-  free(e.ids);
-  return status;
-}
-
-typedef struct rendered {
-  char *text;
-  size_t bytes, at; /* at: so much of it is in the row */
-} rendered;
-
-/* The text of messages [0, count), which begins as the last one did. */
-static treadle_status render_some(const treadle_row_source *s, const json_t *messages, size_t count,
-                                  bool answers, rendered *r) {
+/* Appends the text that the template writes of messages [0, count) behind what is there of those before; `answers`: and up to where
+ * the assistant begins. */
+static treadle_status add_messages(const treadle_row_source *s, size_t count, bool answers,
+                                   treadle_row_parts *parts) {
+  const json_t *messages = json_object_get(s->object, "messages");
   json_t *some = json_array();
   char *text = NULL;
-  size_t bytes;
+  size_t bytes, at = parts->text.count;
   treadle_status status = TREADLE_OK;
   if (!some) return no_memory(s);
   for (size_t i = 0; i < count; i++)
     if (json_array_append(some, json_array_get(messages, i)) != 0) TRY(no_memory(s));
   TRY(render(s, some, answers, &text, &bytes));
-  if (bytes < r->at || (r->at && memcmp(text, r->text, r->at) != 0))
+  if (bytes < at || (at && memcmp(text, parts->text.items, at) != 0))
     TRY(treadle_fail(
         TREADLE_REFUSED,
-        "%s: message %zu changes what the chat template writes of those before it, so it cannot be "
-        "said which tokens are the assistant's; give prompt and response instead",
-        s->name, count - 1));
-  free(r->text);
-  r->text = text;
-  r->bytes = bytes;
-  text = NULL;
+        "%s: what the chat template writes of the first %zu messages does not begin with what it "
+        "writes of those before%s, so it cannot be said which tokens are the assistant's; give "
+        "prompt and response instead",
+        s->name, count, answers ? "" : ", up to where the assistant begins"));
+  TRY(treadle_row_parts_add(parts, text + at, bytes - at,
+                            answers ? TREADLE_ROW_CONTEXT : TREADLE_ROW_ANSWER));
 out:
   json_decref(some);
   free(text);
@@ -188,38 +108,43 @@ out:
 
 treadle_status treadle_row_read_messages(const treadle_row_source *s, treadle_train_row *row) {
   const json_t *messages = json_object_get(s->object, "messages");
-  rendered r = {0};
-  tokens all = {0};
+  treadle_row_parts parts = {0};
   treadle_status status = TREADLE_OK;
   if (!json_is_array(messages) || !json_array_size(messages))
-    return treadle_fail(TREADLE_REFUSED, "%s: messages is no list of messages", s->name);
+    REFUSE("%s: messages must be a list of messages", s->name);
   for (size_t i = 0; i < json_array_size(messages); i++) {
     const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-    if (!role || strcmp(role, "assistant") != 0) continue;
-    TRY(render_some(s, messages, i, true, &r));
-    TRY(add(s, r.text + r.at, r.bytes - r.at, false, false, &all));
-    r.at = r.bytes;
-    TRY(render_some(s, messages, i + 1, false, &r));
-    TRY(add_answer(s, r.text + r.at, r.bytes - r.at, &all));
-    r.at = r.bytes;
+    if (!role) TRY(treadle_fail(TREADLE_REFUSED, "%s: messages[%zu] has no role, a text", s->name, i));
+    if (strcmp(role, "assistant") != 0) continue;
+    TRY(add_messages(s, i, true, &parts));
+    TRY(add_messages(s, i + 1, false, &parts));
   }
-  TRY(keep(s, &all, row));
+  if (!parts.items.count)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: no token of it counts: no message is the assistant's", s->name));
+  TRY(treadle_row_parts_keep(&parts, s, row));
 out:
-  free(r.text);
-  release(&all);
+  treadle_row_parts_release(&parts);
   return status;
 }
 
 /* ---- Texts ----------------------------------------------------------------------------------------------- */
 
 treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_row *row) {
-  tokens all = {0};
   treadle_text text;
+  int32_t *ids = NULL;
+  size_t count;
   treadle_status status;
-  TRY(treadle_json_text(s->name, "text", json_object_get(s->object, "text"), s->arena, &text));
-  TRY(add(s, text.bytes, text.count, true, true, &all));
-  TRY(keep(s, &all, row));
+  TRY(text_of(s, "text", &text));
+  if (!s->spec->tokenizer) REFUSE("%s: a text needs a tokenizer; the model's folder has none", s->name);
+  status = treadle_tokenizer_encode(s->spec->tokenizer, text.bytes, text.count, true, &ids, &count);
+  if (status) TRY(treadle_fail_in(status, "%s: ", s->name));
+  int32_t *kept = treadle_arena_alloc_array(s->arena, count + 1, sizeof *kept);
+  uint8_t *mask = treadle_arena_alloc_array(s->arena, count + 1, sizeof *mask);
+  if (!kept || !mask) TRY(no_memory(s));
+  memcpy(kept, ids, count * sizeof *kept);
+  if (count > 1) memset(mask + 1, 1, count - 1);
+  *row = (treadle_train_row){.ids = kept, .mask = mask, .count = count};
 out:
-  release(&all);
+  free(ids);
   return status;
 }

@@ -6,11 +6,13 @@
  * something left for RL. */
 #include "treadle_engine.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "base/random.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/file_look.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -75,12 +77,38 @@ static void add_rows(treadle_builder *text, const int *order, double noise, uint
   }
 }
 
+/* Are these bytes there already? Others are left as they are: rows of another seed, or somebody's own. */
+static treadle_status find_same(const char *path, const treadle_builder *text, bool *same_p) {
+  treadle_file_type type;
+  struct stat about;
+  char *there = NULL;
+  size_t bytes = 0;
+  treadle_status status;
+  *same_p = false;
+  TRY(treadle_file_look(path, &type));
+  if (type != TREADLE_FILE_PLAIN) return TREADLE_OK; /* nothing, or what the writer refuses */
+  if (stat(path, &about) == 0 && (size_t)about.st_size == text->length) {
+    TRY(treadle_file_read(path, text->length, &there, &bytes));
+    *same_p = bytes == text->length && memcmp(there, text->text, bytes) == 0;
+  }
+  if (!*same_p)
+    status = treadle_fail(TREADLE_REFUSED,
+                          "%s: is there, with other content than this seed and noise give; choose another "
+                          "folder, or remove it",
+                          path);
+out:
+  treadle_free(there);
+  return status;
+}
+
 static treadle_status write_file(const char *folder, const char *name, const treadle_builder *text) {
   char path[PATH_MAX];
   if (text->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s/%s: no memory for it", folder, name);
   if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
     return treadle_fail(TREADLE_REFUSED, "%s: too long for a path", folder);
-  return treadle_file_write(path, text->text, text->length);
+  bool same;
+  treadle_status status = find_same(path, text, &same);
+  return status || same ? status : treadle_file_write(path, text->text, text->length);
 }
 
 static treadle_status write_all(const char *folder, const treadle_sequence_options *o) {
