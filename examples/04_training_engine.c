@@ -1,13 +1,18 @@
-/* A training engine of one's own around treadle: gradients and optimizer state live in windows of the pool and leave the
- * device while an inference engine serves; params have a copy in host memory; log-probabilities are taken in mode FORWARD.
+/* Training and serving on the same devices: treadle's own trainer works in the windows of a switch. Gradients and the optimizer's state leave
+ * the device while an inference engine serves, params have a copy in host memory, and the loss of the new weights is taken in mode FORWARD.
+ * Another trainer does the same with a treadle_train_engine of its own.
  *
- *   mpirun -n 4 example_training_engine DIR|config.json megatron:tp=4 vllm:tp=2      (bf16 parameters) */
+ *   mpirun -n 4 example_training_engine DIR|config.json megatron:tp=2,pp=2 vllm:tp=2 */
 #include <treadle.h>
+#include <treadle_engine.h>
 
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { ROWS = 8, TOKENS = 24, STEPS = 3 };
 
 /* After a failed switch no MPI call: the others are told by treadle. With keep=host the training state stands in mode
  * TRAIN then, so this is where a program would save it. */
@@ -21,69 +26,44 @@
 
 /* ---- The inference engine: it keeps an address between bind and unbind ---- */
 
-typedef struct engine {
+typedef struct server {
   const unsigned char *weights;
   size_t bytes;
-} engine;
+} server;
 
-static treadle_status bind_engine(void *context, void *infer_window, size_t bytes) {
-  *(engine *)context = (engine){infer_window, bytes};
+static treadle_status bind_server(void *context, void *infer_window, size_t bytes) {
+  *(server *)context = (server){infer_window, bytes};
   return TREADLE_OK; /* anything else undoes the switch on all ranks */
 }
 
-static treadle_status unbind_engine(void *context) {
-  *(engine *)context = (engine){NULL, 0};
+static treadle_status unbind_server(void *context) {
+  *(server *)context = (server){NULL, 0};
   return TREADLE_OK;
 }
 
-/* ---- The trainer: bf16 params; for each element an fp32 gradient, master weight and moment ---- */
+/* ---- Rows to train on: numbers that count on ---- */
 
-typedef struct trainer {
-  uint16_t *params; /* [elems] */
-  float *grads;     /* [elems] */
-  float *masters;   /* [elems], then as many moments */
-  size_t elems;
-} trainer;
+typedef struct batch {
+  treadle_train_row rows[ROWS];
+  int32_t ids[ROWS][TOKENS];
+  uint8_t mask[TOKENS];
+} batch;
 
-static uint16_t to_bf16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t half) {
-  uint32_t bits = (uint32_t)half << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static void train_step(trainer *t, int step) {
-  float *moments = t->masters + t->elems;
-  for (size_t i = 0; i < t->elems; i++) t->grads[i] = 1e-3f * (float)((int)(i + (size_t)step) % 7 - 3);
-  for (size_t i = 0; i < t->elems; i++) {
-    moments[i] = 0.9f * moments[i] + t->grads[i];
-    t->masters[i] -= 0.1f * moments[i];
-    t->params[i] = to_bf16(t->masters[i]);
+static void fill(batch *b) {
+  for (int i = 0; i < TOKENS; i++) b->mask[i] = i > 0; /* the first token has none before it */
+  for (int r = 0; r < ROWS; r++) {
+    b->rows[r] = (treadle_train_row){b->ids[r], b->mask, TOKENS};
+    for (int i = 0; i < TOKENS; i++) b->ids[r][i] = 1 + (3 * r + i) % 40;
   }
 }
 
-/* How many params are not what their master weights say: what a switch must not change. */
-static size_t count_wrong(const trainer *t) {
-  size_t wrong = 0;
-  for (size_t i = 0; i < t->elems; i++) wrong += t->params[i] != to_bf16(t->masters[i]);
-  return wrong;
-}
-
-/* Elements of this rank's train window, which must be bf16 without gaps; 0 when it is not. */
-static size_t count_elems(const treadle_layout *train, int rank) {
-  size_t bytes = treadle_layout_window_bytes(train, rank), sum = 0;
-  for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    if (treadle_layout_storage(train, rank, i, &info) || info.dtype != TREADLE_BF16) return 0;
-    sum += info.bytes;
-  }
-  return sum <= bytes ? bytes / 2 : 0; /* what is between tensors is trained, too, and means nothing */
+/* What this rank's windows must hold. */
+static treadle_trainer_memory measure(const treadle_layout *train, const treadle_trainer_options *options,
+                                      int rank) {
+  treadle_trainer_memory *all = calloc((size_t)treadle_layout_ranks(train), sizeof *all), mine = {0};
+  if (all && treadle_trainer_plan(train, options, all) == TREADLE_OK) mine = all[rank];
+  free(all);
+  return mine;
 }
 
 int main(int count, char **texts) {
@@ -105,17 +85,19 @@ int main(int count, char **texts) {
   MUST(treadle_layout_create(model, texts[3], size, NULL, &infer));
   MUST(treadle_group_mpi(NULL, 60, &group));
 
-  engine serving = {NULL, 0};
+  treadle_trainer_options training = {
+      .struct_size = sizeof training, .optimizer = true, .most_rows = ROWS * TOKENS, .most_tokens = TOKENS};
+  const treadle_trainer_memory memory = measure(train, &training, rank);
+  server serving = {NULL, 0};
   const treadle_engine_hooks hooks = {.struct_size = sizeof(treadle_engine_hooks),
                                       .context = &serving,
-                                      .bind = bind_engine,
-                                      .unbind = unbind_engine};
-  trainer t = {.elems = count_elems(train, rank)};
+                                      .bind = bind_server,
+                                      .unbind = unbind_server};
   const treadle_switch_options options = {
       .struct_size = sizeof(treadle_switch_options),
       .page_bytes = 64 << 10,
-      .grads_bytes = t.elems * sizeof(float),
-      .optimizer_bytes = 2 * t.elems * sizeof(float),
+      .grads_bytes = memory.grads,
+      .optimizer_bytes = memory.optimizer,
       .offload_train_grad = TREADLE_ON,      /* dropped: they are used up before a switch */
       .offload_train_optimizer = TREADLE_ON, /* to host memory */
       .keep = TREADLE_KEEP_HOST,             /* params, too: any failure leaves them as they were */
@@ -126,46 +108,58 @@ int main(int count, char **texts) {
   MUST(treadle_switch_create(group, train, infer, &options, &sw));
 
   /* The addresses of windows never change. They hold zeros, and mode is TRAIN. */
-  t.params = treadle_switch_window(sw, TREADLE_PARAMS, NULL);
-  t.grads = treadle_switch_window(sw, TREADLE_GRADS, NULL);
-  t.masters = treadle_switch_window(sw, TREADLE_OPTIMIZER, NULL);
-  MUST(treadle_layout_load(train, rank, t.params));
-  for (size_t i = 0; i < t.elems; i++) t.masters[i] = from_bf16(t.params[i]);
+  treadle_train_engine trainer = TREADLE_INIT(treadle_train_engine);
+  training.params_window = treadle_switch_window(sw, TREADLE_PARAMS, NULL);
+  training.grads_window = treadle_switch_window(sw, TREADLE_GRADS, NULL);
+  training.optimizer_window = treadle_switch_window(sw, TREADLE_OPTIMIZER, NULL);
+  MUST(treadle_trainer_open_engine(NULL, group, train, &training, &trainer));
+  MUST(trainer.randomise(trainer.engine, 1)); /* or load, for the weights of a folder */
 
-  size_t wrong = 0;
-  for (int step = 0; step < 3; step++) {
+  batch *b = malloc(sizeof *b);
+  if (!b) return 1;
+  fill(b);
+  const treadle_train_batch rows = {
+      .struct_size = sizeof rows, .rows = b->rows, .count = ROWS, .micro_batch_size = 2};
+  const treadle_optimizer_step adamw = {.struct_size = sizeof adamw, .lr = 1e-3, .clip_grad = 1};
+  int different = 0;
+  for (int step = 0; step < STEPS; step++) {
+    treadle_loss loss = TREADLE_INIT(treadle_loss), after = TREADLE_INIT(treadle_loss);
+    treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+    uint64_t trained, served, back;
     treadle_switch_accumulate(sw, true); /* from here to the end of the step no switch to INFER */
-    train_step(&t, step);
+    MUST(trainer.gradients(trainer.engine, &rows, &loss));
+    MUST(trainer.step(trainer.engine, &adamw, &figures));
     treadle_switch_accumulate(sw, false);
+    MUST(trainer.weights_digest(trainer.engine, &trained));
 
-    MUST(treadle_switch_to_infer(sw)); /* ends with bind_engine on every rank */
-    treadle_storage_info info =
-        TREADLE_INIT(treadle_storage_info); /* alias moves tensors: their places are the plan's to say */
-    MUST(treadle_plan_storage(treadle_switch_plan(sw), 0, &info));
+    MUST(treadle_switch_to_infer(sw)); /* ends with bind_server on every rank */
+    MUST(treadle_switch_digest(sw, &served));
     if (rank == 0)
-      printf("version %llu: %s at byte %zu of %zu, beside a KV cache of %zu bytes\n",
-             (unsigned long long)treadle_switch_version(sw), info.name, info.offset_bytes, serving.bytes,
-             treadle_switch_resident(sw, TREADLE_KV));
+      printf("version %llu: loss %.5f, norm %.4f; %zu bytes are served beside a KV cache of %zu bytes\n",
+             (unsigned long long)treadle_switch_version(sw), loss.nll / (double)loss.tokens,
+             figures.grad_norm, serving.bytes, treadle_switch_resident(sw, TREADLE_KV));
 
-    MUST(treadle_switch_to_forward(sw)); /* begins with unbind_engine; params may be read */
-    float sum = 0;
-    for (size_t i = 0; i < t.elems; i += 1001) sum += from_bf16(t.params[i]);
-    if (rank == 0 && step == 2) printf("a sum of params in mode forward: %g\n", (double)sum);
+    MUST(treadle_switch_to_forward(sw)); /* begins with unbind_server; params may be read */
+    MUST(trainer.loss(trainer.engine, &rows, &after));
+    if (rank == 0) printf("  in mode forward the loss is %.5f\n", after.nll / (double)after.tokens);
 
     MUST(treadle_switch_to_train(sw)); /* optimizer state is back; gradients mean nothing */
-    wrong += count_wrong(&t);
+    MUST(trainer.weights_digest(trainer.engine, &back));
+    different += trained != served || trained != back;
   }
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_get_stats(sw, &stats);
   if (rank == 0)
-    printf("%zu params differ from their masters; %zu bytes of host memory, a pool of %zu\n", wrong,
-           stats.host_bytes, stats.pool_bytes);
+    printf("%d digests differ; %zu bytes of host memory, a pool of %zu\n", different, stats.host_bytes,
+           stats.pool_bytes);
 
+  free(b);
+  trainer.close(trainer.engine);
   treadle_switch_destroy(sw);
   treadle_group_close(group);
   treadle_layout_destroy(infer);
   treadle_layout_destroy(train);
   treadle_model_close(model);
   MPI_Finalize();
-  return wrong != 0;
+  return different != 0;
 }

@@ -23,6 +23,9 @@ typedef struct treadle_trainer_options {
   bool fast; /* may add in an order of its own; else the bits follow from rows and micro batches alone */
   int64_t most_rows;   /* tokens of a micro batch, at most: for so many there is memory; 0: 4096 */
   int64_t most_tokens; /* of a row; 0: the smaller of most_rows and the model's max_position_embeddings */
+  /* Windows, such as those of a switch, of the sizes that treadle_trainer_plan says, at multiples of 64 bytes; they outlive the trainer. NULL: it
+   * takes memory of its own. */
+  void *params_window, *grads_window, *optimizer_window;
   const char
       *companions; /* a folder whose tokenizer is saved with the weights, as treadle_save_options has it */
   bool recompute;  /* backward runs each layer again, so that less is kept */
@@ -176,6 +179,37 @@ treadle_status treadle_train_config_text(const treadle_train_config *config, cha
 /* The table of keys: lines in columns, or one JSON object. As above. */
 treadle_status treadle_train_config_help(bool json, char **text_p);
 
+/* ---- Engines that train -------------------------------------------------------------------------------- */
+
+/* An engine as the loop of training sees it: what treadle_trainer_* do, of whatever trainer. All functions but bytes and close are
+ * collective. */
+typedef struct treadle_train_engine {
+  size_t struct_size;
+  void *engine;
+  treadle_status (*load)(void *engine); /* the weights of the layout's checkpoint */
+  treadle_status (*randomise)(void *engine, uint64_t seed);
+  treadle_status (*gradients)(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p);
+  treadle_status (*loss)(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p);
+  treadle_status (*step)(void *engine, const treadle_optimizer_step *step,
+                         treadle_optimizer_figures *figures_p);
+  treadle_status (*weights_digest)(void *engine, uint64_t *digest_p);
+  treadle_status (*save)(void *engine, const char *folder);
+  treadle_status (*resume)(void *engine, const char *folder);
+  size_t (*bytes)(const void *engine); /* of device memory, on this rank */
+  void (*close)(void *engine);
+} treadle_train_engine;
+
+/* Opens an engine on the ranks of a group, for a layout: fills *engine_p, whose struct_size is set. `context` is the caller's. Collective. */
+typedef treadle_status (*treadle_train_engine_open)(void *context, treadle_group *group,
+                                                    const treadle_layout *layout,
+                                                    const treadle_trainer_options *options,
+                                                    treadle_train_engine *engine_p);
+/* The built-in one: treadle_trainer_create, and its functions. context is not looked at. */
+treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
+                                           const treadle_layout *layout,
+                                           const treadle_trainer_options *options,
+                                           treadle_train_engine *engine_p);
+
 /* ---- Rows of a task ----------------------------------------------------------------------------------- */
 
 typedef struct treadle_sequence_options {
@@ -228,6 +262,8 @@ typedef struct treadle_sft_options {
   bool (*stops)(
       void *context); /* asked after each step: if one rank says so, the run saves a checkpoint and ends */
   void *context;
+  treadle_train_engine_open open_engine; /* NULL: the built-in one */
+  void *engine_context;                  /* of open_engine */
 } treadle_sft_options;
 
 typedef struct treadle_sft_figures {

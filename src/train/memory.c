@@ -237,8 +237,10 @@ static treadle_status take_optimizer(treadle_trainer *t) {
   void *window = NULL;
   treadle_status status;
   if (!o->wanted) return TREADLE_OK;
-  TRY(allocate(t, o->bytes, "state of the optimizer", &window));
-  o->exp_avg = window;
+  if (!o->exp_avg) {
+    TRY(allocate(t, o->bytes, "state of the optimizer", &window));
+    o->exp_avg = window;
+  }
   o->exp_avg_sq = o->exp_avg + (share.end - share.begin);
   if (t->pass->options.dtype != TREADLE_FP32) o->master = o->exp_avg_sq + (share.end - share.begin);
 out:
@@ -260,10 +262,27 @@ static treadle_status part_tied(treadle_trainer *t) {
   return TREADLE_OK;
 }
 
+/* The caller's windows. Of shards, the weights are shown to the other ranks on the board. */
+static treadle_status take_given(treadle_trainer *t) {
+  void *window = NULL;
+  treadle_status status = TREADLE_OK;
+  t->window = t->grad_window;
+  if (!t->shards) return TREADLE_OK;
+  if (t->ranks.board)
+    t->window = (char *)treadle_board_own(t->ranks.board) +
+                (treadle_train_shard_board(t) - (uint64_t)treadle_train_unit_bytes(t, TREADLE_FP32));
+  else
+    TRY(allocate(t, (size_t)treadle_train_unit_bytes(t, TREADLE_FP32), "gradients of a layer", &window));
+  if (window) t->window = window;
+out:
+  return status;
+}
+
 /* Windows. Of shards, the board has the weights and the gradients of a unit. */
 static treadle_status take_windows(treadle_trainer *t) {
   void *window = NULL;
   treadle_status status;
+  if (t->grad_window) return take_given(t);
   if (t->offloads) t->host_bytes += t->grad_bytes + t->weight_bytes + t->optimizer.bytes;
   TRY(allocate(t, t->grad_bytes, "gradients", &window));
   t->grad_window = t->window = window;

@@ -13,8 +13,9 @@ treadle_trainer_memory treadle_train_memory(const treadle_trainer *t, const trea
                               .work = t->work_bytes + treadle_pass_work_bytes(t->pass) +
                                       treadle_pass_packed_bytes(t->pass) +
                                       (size_t)t->blocks * treadle_pass_block_bytes(t->pass) + board};
-  if (t->shards && board) m.work -= t->weight_bytes; /* the board has them */
+  if (t->shards && board && !t->given) m.work -= t->weight_bytes; /* the board has them */
   if (t->shards && !board) m.work += (size_t)treadle_train_unit_bytes(t, TREADLE_FP32);
+  if (t->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
   windows = m.params + m.grads + m.optimizer;
   m.peak = m.work + (t->offloads ? 0 : windows);
   return m;

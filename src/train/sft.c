@@ -45,7 +45,8 @@ out:
 /* ---- Checkpoints ---------------------------------------------------------------------------------------- */
 
 static treadle_status save_actor(void *context, const char *folder) {
-  return treadle_trainer_save(((const treadle_sft *)context)->trainer, folder);
+  const treadle_train_engine *engine = &((const treadle_sft *)context)->engine;
+  return engine->save(engine->engine, folder);
 }
 
 static treadle_status save(treadle_sft *sft, char *path, size_t room) {
@@ -53,9 +54,11 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
   char data[512], rng[128];
   treadle_status status;
   snprintf(data, sizeof data,
-           "{\"step\": %lld, \"rows\": %zu, \"seed\": %lld, \"global_batch_size\": %lld, \"epoch\": %lld, "
+           "{\"step\": %lld, \"optimizer_steps\": %lld, \"rows\": %zu, \"seed\": %lld, "
+           "\"global_batch_size\": %lld, \"epoch\": %lld, "
            "\"losses_digest\": \"%016llx\"}\n",
-           (long long)sft->step, sft->train_count, (long long)s->seed, (long long)s->global_batch_size,
+           (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count, (long long)s->seed,
+           (long long)s->global_batch_size,
            (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
            (unsigned long long)sft->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"rows_taken\": %lld}\n", (long long)s->seed,
@@ -99,8 +102,8 @@ static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
                                             .weight_decay = s->weight_decay,
                                             .clip_grad = s->clip_grad};
   uint64_t bits;
-  TRY(treadle_trainer_gradients(sft->trainer, &batch, &loss));
-  TRY(treadle_trainer_step(sft->trainer, &optimizer, &result));
+  TRY(sft->engine.gradients(sft->engine.engine, &batch, &loss));
+  TRY(sft->engine.step(sft->engine.engine, &optimizer, &result));
   step->step = ++sft->step;
   step->loss = loss.nll / (double)loss.tokens;
   step->grad_norm = result.grad_norm;
@@ -119,7 +122,7 @@ static treadle_status test(treadle_sft *sft, treadle_sft_step *step) {
   treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_status status;
   if (!sft->val || !is_due(sft->step, sft->settings->test_interval)) return TREADLE_OK;
-  TRY(treadle_trainer_loss(sft->trainer, &batch, &loss));
+  TRY(sft->engine.loss(sft->engine.engine, &batch, &loss));
   step->tested = true;
   step->val_loss = loss.nll / (double)loss.tokens;
 out:
@@ -169,7 +172,7 @@ static treadle_status run_step(treadle_sft *sft, treadle_sft_figures *result) {
   const treadle_train_settings *s = sft->settings;
   treadle_sft_step step = {.struct_size = sizeof step, .steps = s->train_iters};
   double begin = treadle_clock_seconds();
-  size_t peak = treadle_trainer_bytes(sft->trainer);
+  size_t peak = sft->engine.bytes(sft->engine.engine);
   treadle_status status;
   TRY(take_step(sft, &step));
   step.seconds = treadle_clock_seconds() - begin;
@@ -202,7 +205,7 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   result->last_step = sft->step;
   result->losses_digest = sft->losses_digest;
   result->peak_predicted_bytes = sft->predicted;
-  TRY(treadle_trainer_weights_digest(sft->trainer, &result->weights_digest));
+  TRY(sft->engine.weights_digest(sft->engine.engine, &result->weights_digest));
 out:
   return status;
 }

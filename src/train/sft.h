@@ -27,7 +27,7 @@ typedef struct treadle_sft {
   treadle_train_rows *train_rows, *val_rows; /* val_rows: NULL: there are none */
   const treadle_train_row *train, *val;
   size_t train_count, val_count;
-  treadle_trainer *trainer;
+  treadle_train_engine engine;
   treadle_train_order order;
   treadle_train_row *batch; /* [global_batch_size] */
   treadle_lr_schedule schedule;

@@ -2,10 +2,10 @@
 #include "train/sft.h"
 
 #include "base/alloc.h"
+#include "infer/transformer.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "layout/layout.h"
-#include "train/trainer.h"
 #include "transport/group.h"
 
 #include <jansson.h>
@@ -77,9 +77,11 @@ static treadle_status read_start(treadle_sft *sft) {
   TRY(check_same(root, path, "rows", (int64_t)sft->train_count));
   TRY(check_same(root, path, "seed", sft->settings->seed));
   TRY(check_same(root, path, "global_batch_size", sft->settings->global_batch_size));
+  sft->optimizer_steps = json_integer_value(json_object_get(root, "optimizer_steps"));
   digest = json_string_value(json_object_get(root, "losses_digest"));
   sft->step = json_integer_value(json_object_get(root, "step"));
-  if (!digest || sft->step < 0 || sft->step != treadle_train_checkpoint_step_of(sft->from))
+  if (!digest || sft->step < 0 || sft->optimizer_steps < 0 ||
+      sft->step != treadle_train_checkpoint_step_of(sft->from))
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: 'step' or 'losses_digest' is not what a checkpoint of step %lld has", path,
                      (long long)treadle_train_checkpoint_step_of(sft->from)));
@@ -151,7 +153,8 @@ out:
 
 /* ---- Rows ----------------------------------------------------------------------------------------------- */
 
-static treadle_status read_rows(treadle_sft *sft, const char *path, treadle_train_rows **rows_p) {
+static treadle_status read_rows(treadle_sft *sft, const char *path, const char *place,
+                                treadle_train_rows **rows_p) {
   const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
                                         .what = path,
                                         .tokenizer = sft->tokenizer,
@@ -161,7 +164,9 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, treadle_trai
   char *text = NULL;
   size_t bytes;
   treadle_status status;
-  TRY(treadle_file_read(path, FILE_MOST, &text, &bytes));
+  status = treadle_file_read(path, FILE_MOST, &text, &bytes);
+  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
+  TRY(status);
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
   treadle_free(text);
@@ -192,10 +197,10 @@ static treadle_status measure(const treadle_sft *sft, const treadle_train_row *r
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status = TREADLE_OK;
-  if (s->data_path) TRY(read_rows(sft, s->data_path, &sft->train_rows));
+  if (s->data_path) TRY(read_rows(sft, s->data_path, PLACE(sft, data_path), &sft->train_rows));
   if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
   if (s->val_path) {
-    TRY(read_rows(sft, s->val_path, &sft->val_rows));
+    TRY(read_rows(sft, s->val_path, PLACE(sft, val_path), &sft->val_rows));
     sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
   }
 out:
@@ -300,7 +305,9 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_trainer_options options;
   char actor[PATH_MAX + 8];
+  treadle_train_engine_open open = sft->options->open_engine;
   treadle_status status;
+  if (!open) open = treadle_trainer_open_engine;
   sft->saved = -1;
   sft->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->lr_decay_style,
                                         .lr = s->lr,
@@ -309,15 +316,16 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .steps = s->train_iters};
   TRY(treadle_sft_agree(sft, open_inputs(sft, &options)));
   TRY(treadle_sft_agree(sft, sft->rank == 0 ? predict(sft, &options) : TREADLE_OK));
-  TRY(treadle_trainer_create(sft->group, sft->layout, &options, &sft->trainer));
+  sft->engine.struct_size = sizeof sft->engine;
+  TRY(treadle_sft_agree(
+      sft, open(sft->options->engine_context, sft->group, sft->layout, &options, &sft->engine)));
   if (sft->from[0]) {
     snprintf(actor, sizeof actor, "%s/actor", sft->from);
-    TRY(treadle_trainer_resume(sft->trainer, actor));
-    sft->optimizer_steps = sft->trainer->optimizer.steps;
+    TRY(sft->engine.resume(sft->engine.engine, actor));
   } else if (sft->model->checkpoint) {
-    TRY(treadle_trainer_load(sft->trainer));
+    TRY(sft->engine.load(sft->engine.engine));
   } else {
-    TRY(treadle_trainer_randomise(sft->trainer, (uint64_t)s->seed));
+    TRY(sft->engine.randomise(sft->engine.engine, (uint64_t)s->seed));
   }
 out:
   return status;
@@ -325,7 +333,7 @@ out:
 
 void treadle_sft_close(treadle_sft *sft) {
   treadle_metrics_close(sft->metrics);
-  treadle_trainer_destroy(sft->trainer);
+  if (sft->engine.close) sft->engine.close(sft->engine.engine);
   treadle_train_order_release(&sft->order);
   treadle_free(sft->batch);
   treadle_train_rows_destroy(sft->train_rows);

@@ -300,7 +300,9 @@ void treadle_train_need(treadle_trainer *t, int32_t number) {
 }
 
 void treadle_train_forget_unit(treadle_trainer *t) {
-  if (t->shards) t->shards->present = -1;
+  if (!t->shards) return;
+  t->shards->present = -1;
+  if (t->given && t->ranks.board) memcpy(treadle_board_own(t->ranks.board), t->weights, t->weight_bytes);
 }
 
 /* ---- Gradients -------------------------------------------------------------------------------------------- */

@@ -126,6 +126,17 @@ out:
   return status;
 }
 
+/* The caller's: all of them, or none. */
+static treadle_status take_windows(treadle_trainer *t, const treadle_trainer_options *o) {
+  if (!o->params_window && !o->grads_window && !o->optimizer_window) return TREADLE_OK;
+  if (!o->params_window || !o->grads_window || !o->optimizer_window != !o->optimizer)
+    REFUSE("params_window, grads_window and, with an optimizer, optimizer_window: all of them, or none");
+  t->weights = o->params_window;
+  t->grad_window = o->grads_window;
+  t->given = true;
+  return TREADLE_OK;
+}
+
 /* All that needs no other rank. */
 treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_options *o, int64_t rank,
                                   bool plans) {
@@ -149,6 +160,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   t->keeps_all = !o->recompute;
   t->sequence_parallel = o->sequence_parallel;
   t->offloads = o->offload_policy;
+  TRY(take_windows(t, o));
   if (o->companions && !(t->companions = treadle_arena_copy_text(&t->arena, o->companions)))
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
   if (t->offloads && !sharded) REFUSE("offload_policy: layout '%s' is not fsdp2", t->layout->text);
@@ -161,7 +173,8 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   for (int64_t l = 0; l < t->transformer->layers; l++) t->pass->cache_place[l] = 0;
   t->pass->cache_layers = 1; /* keys and values are of no use behind their layer */
   t->back = treadle_row_back_ops_for(pass.kernels);
-  t->optimizer = (treadle_train_optimizer){.ops = treadle_adam_ops_for(pass.kernels),
+  t->optimizer = (treadle_train_optimizer){.exp_avg = o->optimizer_window,
+                                           .ops = treadle_adam_ops_for(pass.kernels),
                                            .beta1 = o->adam_beta1 > 0 ? o->adam_beta1 : 0.9,
                                            .beta2 = o->adam_beta2 > 0 ? o->adam_beta2 : 0.999,
                                            .eps = o->adam_eps > 0 ? o->adam_eps : 1e-8,

@@ -159,8 +159,8 @@ struct treadle_trainer {
   void *taken[TREADLE_TRAIN_MEMORIES]; /* all memory but the board */
   int taken_count;
   size_t taken_bytes, host_bytes; /* host_bytes: of them, not of the device */
-  bool offloads;
-  const char *companions; /* of what is saved */
+  bool offloads, given;           /* given: windows are the caller's */
+  const char *companions;         /* of what is saved */
   size_t weight_bytes, grad_bytes, work_bytes;
   treadle_arena arena;
 };

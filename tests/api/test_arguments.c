@@ -642,6 +642,7 @@ static void training(objects *o) {
   treadle_sft_figures figures = TREADLE_INIT(treadle_sft_figures);
   treadle_sequence_options task = TREADLE_INIT(treadle_sequence_options);
   treadle_sequence_figures sequence = TREADLE_INIT(treadle_sequence_figures);
+  treadle_train_engine engine = TREADLE_INIT(treadle_train_engine);
   treadle_trainer_memory memory;
   treadle_train_rows *rows;
   treadle_trainer *trainer;
@@ -750,6 +751,16 @@ static void training(objects *o) {
   REFUSED(treadle_trainer_resume(trainer, NULL));
   REFUSED(treadle_trainer_resume(trainer, "/nothing/nothing"));
   treadle_trainer_destroy(trainer);
+  REFUSED(treadle_trainer_open_engine(NULL, NULL, NULL, &options, &engine));
+  REFUSED(treadle_trainer_open_engine(NULL, NULL, o->infer, &options, NULL));
+  REFUSED_SIZES(engine, treadle_trainer_open_engine(NULL, NULL, o->infer, &options, &engine));
+  options.params_window = &digest;
+  REFUSED(treadle_trainer_open_engine(NULL, NULL, o->infer, &options, &engine));
+  options.params_window = NULL;
+  assert_ok(treadle_trainer_open_engine(NULL, NULL, o->infer, &options, &engine));
+  assert_ok(engine.randomise(engine.engine, 1));
+  assert_true(engine.bytes(engine.engine) > 0);
+  engine.close(engine.engine);
   REFUSED(treadle_sft_run(NULL, NULL, NULL, &figures));
   REFUSED(treadle_sft_plan(NULL, 1, NULL, &memory));
   REFUSED(treadle_trainer_plan(NULL, &options, &memory));

@@ -723,6 +723,7 @@ static void call_training(caller *c) {
   treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
   treadle_sft_figures figures = {.struct_size = struct_size(c, sizeof figures)};
   treadle_sequence_figures sequence = {.struct_size = struct_size(c, sizeof sequence)};
+  treadle_train_engine engine = {.struct_size = struct_size(c, sizeof engine)};
   treadle_trainer_memory memory, many[64];
   treadle_trainer *trainer = NULL;
   double norm;
@@ -748,6 +749,8 @@ static void call_training(caller *c) {
   CALL(treadle_trainer_bytes(trainer));
   SAID(treadle_trainer_resume(trainer, often(c) ? "/nowhere/at/all" : NULL));
   SAID(treadle_sft_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
+  SAID(treadle_trainer_open_engine(NULL, NULL, often(c) ? c->o.train : NULL, &options, &engine));
+  if (engine.close) engine.close(engine.engine);
   SAID(treadle_sft_plan(NULL, 1, NULL, OR_NULL(c, &memory)));
   SAID(treadle_trainer_plan(c->o.train, &options, often(c) ? many : NULL));
   SAID(treadle_data_sequence(often(c) ? "/nowhere/at/all" : NULL, NULL, OR_NULL(c, &sequence)));

@@ -1,8 +1,8 @@
-/* Tokenizers of single characters: char_ords of tokenizer_config.json, alone and with verl's chat template (tests/data/sequence). */
+/* Tokenizers of single characters: char_ords of tokenizer_config.json, alone and with a chat template (examples/sequence). */
 #include "test.h"
 #include "text/text_files.h"
 
-#define SEQUENCE TREADLE_SOURCE_DIR "/tests/data/sequence"
+#define SEQUENCE TREADLE_SOURCE_DIR "/examples/sequence"
 
 static const char *folder;
 
