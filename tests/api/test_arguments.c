@@ -654,6 +654,8 @@ static void training(objects *o) {
   REFUSED(treadle_train_rows_read(NULL, "{}", 2, &rows));
   REFUSED(treadle_train_rows_read(NULL, "", 0, &rows));
   REFUSED_SIZES(spec, treadle_train_rows_read(&spec, line, sizeof line - 1, &rows));
+  spec.most_tokens = -1;
+  REFUSED(treadle_train_rows_read(&spec, line, sizeof line - 1, &rows));
   GIVES(NULL, treadle_train_rows_items(NULL, &count));
   assert_int_equal(count, 0);
   WORKS(treadle_train_rows_destroy(NULL));

@@ -4,7 +4,7 @@
 
 #include "treadle_engine.h"
 
-#define SEQUENCE TREADLE_SOURCE_DIR "/tests/data/sequence"
+#define SEQUENCE TREADLE_SOURCE_DIR "/examples/sequence"
 
 /* Texts of tests: a tokenizer whose words are letters, and a template that writes "<role>content<end>\n" of a message. */
 static const char letters[] =
