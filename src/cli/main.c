@@ -150,14 +150,22 @@ static const treadle_command commands[] = {
         .words_min = 1,
         .words_max = 1,
         .summary = "loss and gradients of a few rows",
-        .text = "Takes rows of tokens forward and backward through a model, on one rank. The loss is the\n"
-                "mean of -log p over the tokens that count, in all rows. Rows are lines of JSON:\n"
-                "{ids, mask}, where mask[i] says whether ids[i] counts, or {text}, all of whose tokens\n"
-                "but the first do. With --out it writes the gradients, to compare them with any other\n"
-                "framework. Gradients are the same bits for any number of threads; rows go through the\n"
-                "layers --micro-batch-size at a time, and none knows of the others.",
-        .examples = "  treadle grad DIR --file rows.jsonl --out grads.safetensors --json\n"
-                    "  treadle grad DIR --file rows.jsonl --layout megatron --dtype fp32\n",
+        .text =
+            "Takes rows of tokens forward and backward through a model. The loss is the mean of -log p\n"
+            "over the tokens that count, in all rows. Rows are JSON, lines or one list:\n"
+            "\n"
+            "  {ids, mask}          ids[i] counts where mask[i] is 1\n"
+            "  {text}               all tokens but the first count\n"
+            "  {prompt, response}   the response and its end token count\n"
+            "  {messages}           what assistants say counts\n"
+            "\n"
+            "With --out it writes the gradients, to compare them with any other framework. Rows go\n"
+            "through the layers --micro-batch-size at a time, and none knows of the others. The ranks\n"
+            "are those of mpirun, else one; gradients are the same bits for every tp, pp and vpp, and\n"
+            "for any number of threads.",
+        .examples =
+            "  treadle grad DIR --file rows.jsonl --out grads.safetensors --json\n"
+            "  mpirun -n 4 treadle grad DIR --file rows.jsonl --layout megatron:tp=2,pp=2 --dtype fp32\n",
         .run = treadle_command_grad,
     },
     {

@@ -84,7 +84,7 @@ for key in step train/loss train/grad_norm train/lr train/skipped val/loss perf/
   perf/max_memory_allocated_gb timing_s/step; do
   grep -q "\"$key\":" "$run/metrics.jsonl" || fail "no $key in metrics.jsonl"
 done
-"$TREADLE" sft "$run/config.yaml" "actor_config.save=$folder/run-again" --json >"$folder/again"
+"$TREADLE" sft "$run"/config.yaml "actor_config.save=$folder/run-again" --json >"$folder/again"
 same one again
 "$TREADLE" generate --model "$run/global_step_8/actor/huggingface" --prompt 1,2:9,2 --chat --max-new-tokens 3 >/dev/null
 train kept 1 megatron_training.max_ckpt_to_keep=2
