@@ -885,6 +885,8 @@ typedef struct treadle_chat treadle_chat;
  * tokenizer_config.json, or any other file as the text of a template. tokenizer_config.json also says the special tokens, which are
  * variables of the template: bos_token, eos_token and so on. On failure *chat_p is NULL. Local. */
 treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p);
+/* That of a folder, or of the folder in which a file lies, where it may have none: then *chat_p is NULL. Local. */
+treadle_status treadle_chat_find(const char *path, treadle_chat **chat_p);
 void treadle_chat_close(treadle_chat *chat);
 
 typedef struct treadle_chat_options {

@@ -68,7 +68,7 @@ static treadle_status open_texts(grad_job *job, const treadle_arguments *a) {
   treadle_status status = TREADLE_OK;
   of_model.model = a->words[0];
   if (chats || mentions(job, "\"text\"")) TRY(treadle_open_tokenizer(&of_model, &job->tokenizer));
-  if (chats && treadle_open_chat(&of_model, &job->chat) == TREADLE_NO_MEMORY) return TREADLE_NO_MEMORY;
+  if (chats) TRY(treadle_find_chat(&of_model, &job->chat));
 out:
   return status;
 }

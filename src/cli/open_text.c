@@ -38,3 +38,10 @@ treadle_status treadle_open_chat(const treadle_arguments *a, treadle_chat **chat
   if (open_beside(a->tokenizer, chat_p) == TREADLE_OK) return TREADLE_OK;
   return treadle_fail(status, "%s", message);
 }
+
+treadle_status treadle_find_chat(const treadle_arguments *a, treadle_chat **chat_p) {
+  treadle_status status = TREADLE_OK;
+  *chat_p = NULL;
+  if (a->model) status = treadle_chat_find(a->model, chat_p);
+  return status || *chat_p || !a->tokenizer ? status : treadle_chat_find(a->tokenizer, chat_p);
+}

@@ -8,5 +8,7 @@
 treadle_status treadle_open_tokenizer(const treadle_arguments *arguments, treadle_tokenizer **tokenizer_p);
 /* That of --model, else that which lies beside the file of --tokenizer. */
 treadle_status treadle_open_chat(const treadle_arguments *arguments, treadle_chat **chat_p);
+/* The same, where there may be none: then it is NULL. */
+treadle_status treadle_find_chat(const treadle_arguments *arguments, treadle_chat **chat_p);
 
 #endif

@@ -124,6 +124,7 @@ out:
   return status;
 }
 
+/* Without a template it has none afterwards. */
 static treadle_status open_folder(treadle_chat *chat, const char *folder) {
   char path[4][MAX_PATH];
   static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -147,11 +148,6 @@ static treadle_status open_folder(treadle_chat *chat, const char *folder) {
     given = json_object_get(other, "chat_template");
     if (given) TRY(add_of_json(chat, path[3], given));
   }
-  if (chat->templates.count == 0)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: there is no chat template, neither a chat_template.jinja nor a chat_template in "
-                     "tokenizer_config.json",
-                     folder));
 out:
   json_decref(config);
   json_decref(map);
@@ -173,20 +169,60 @@ out:
   return status;
 }
 
-treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p) {
+static treadle_status make(treadle_chat **chat_p) {
+  treadle_chat *chat = treadle_alloc(sizeof *chat);
+  if (chat) chat->tokens = json_object();
+  if (chat && chat->tokens) {
+    *chat_p = chat;
+    return TREADLE_OK;
+  }
+  treadle_chat_close(chat);
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for a chat");
+}
+
+treadle_status treadle_chat_find(const char *path, treadle_chat **chat_p) {
+  char folder[MAX_PATH];
+  treadle_chat *chat = NULL;
   treadle_status status;
   TREADLE_NEED(chat_p);
   *chat_p = NULL;
   TREADLE_NEED(path);
-  treadle_chat *chat = treadle_alloc(sizeof *chat);
-  if (!chat) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a chat");
-  chat->tokens = json_object();
-  if (!chat->tokens) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a chat"));
+  if (strlen(path) >= sizeof folder) REFUSE("a path is longer than %d bytes", MAX_PATH);
+  strcpy(folder, path);
+  if (!treadle_file_is_folder(path)) {
+    char *slash = strrchr(folder, '/');
+    if (slash)
+      slash[slash == folder] = 0;
+    else
+      strcpy(folder, ".");
+  }
+  TRY(make(&chat));
+  TRY(open_folder(chat, folder));
+  if (chat->templates.count == 0) goto out;
+  *chat_p = chat;
+  chat = NULL;
+out:
+  treadle_chat_close(chat);
+  return status;
+}
+
+treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p) {
+  treadle_chat *chat = NULL;
+  treadle_status status;
+  TREADLE_NEED(chat_p);
+  *chat_p = NULL;
+  TREADLE_NEED(path);
+  TRY(make(&chat));
   size_t length = strlen(path);
   bool json = length > 5 && strcmp(path + length - 5, ".json") == 0;
   TRY(treadle_file_is_folder(path) ? open_folder(chat, path)
       : json                       ? open_config(chat, path)
                                    : open_text(chat, path));
+  if (chat->templates.count == 0)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "%s: there is no chat template, neither a chat_template.jinja nor a chat_template in "
+                     "tokenizer_config.json",
+                     path));
   *chat_p = chat;
   chat = NULL;
 out:

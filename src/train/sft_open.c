@@ -127,8 +127,7 @@ static treadle_status open_text(treadle_sft *sft) {
   status = treadle_tokenizer_open(folder, &sft->tokenizer);
   if (status && (must || status == TREADLE_NO_MEMORY)) return status;
   if (status) return TREADLE_OK;
-  if (treadle_chat_open(folder, &sft->chat) == TREADLE_NO_MEMORY) return TREADLE_NO_MEMORY;
-  return TREADLE_OK;
+  return treadle_chat_find(folder, &sft->chat);
 }
 
 static treadle_status check_model(treadle_sft *sft) {

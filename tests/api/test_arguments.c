@@ -523,6 +523,11 @@ static void chats(objects *o) {
   REFUSED(treadle_chat_open(o->chat_file, NULL));
   WORKS(assert_true(treadle_chat_open("/nothing/nothing", &chat) < 0));
   note("treadle_chat_open(");
+  REFUSED(treadle_chat_find(NULL, &chat));
+  REFUSED(treadle_chat_find(o->chat_file, NULL));
+  WORKS(assert_int_equal(treadle_chat_find("/nothing/nothing", &chat), TREADLE_OK));
+  note("treadle_chat_find(");
+  assert_null(chat);
   REFUSED(treadle_chat_render(NULL, "[]", NULL, &text, &bytes));
   assert_null(text);
   REFUSED(treadle_chat_render(o->chat, NULL, NULL, &text, &bytes));

@@ -607,7 +607,10 @@ static void call_chats(caller *c) {
   char *out = NULL;
   size_t bytes;
   if (below(c, 4) == 0) {
-    SAID(treadle_chat_open(ONE_OF(c, paths), OR_NULL(c, &made)));
+    if (below(c, 2))
+      SAID(treadle_chat_open(ONE_OF(c, paths), OR_NULL(c, &made)));
+    else
+      SAID(treadle_chat_find(ONE_OF(c, paths), OR_NULL(c, &made)));
     CALL(treadle_chat_close(made));
     return;
   }

@@ -34,6 +34,13 @@ for rows in one.jsonl list.json ids.jsonl; do
   [ "$(value $rows.grad digest)" = "$(value one.jsonl.grad digest)" ] || fail "$rows: other gradients"
 done
 
+# A chat template that is broken is no missing one.
+sed 's/sep_token }}/sep_token/' "$TREADLE_SOURCE/examples/sequence/tokenizer_config.json" >"$model/tokenizer_config.json"
+status=0
+"$TREADLE" grad "$model" --file "$folder/one.jsonl" 2>"$folder/err" || status=$?
+[ $status = 2 ] && grep -q 'tokenizer_config.json: chat_template: line' "$folder/err" || fail "status $status: $(cat "$folder/err")"
+cp "$TREADLE_SOURCE/examples/sequence/tokenizer_config.json" "$model"
+
 # E ends an answer, and its text has no blanks.
 "$TREADLE" generate --model "$model" --prompt 8,3:9,4 --chat --n 20 --seed 1 --max-new-tokens 400 --out "$folder/answers.jsonl"
 grep -q '"prompt_token_ids": *\[12, *14, *7, *15, *13, *14, *8, *0\]' "$folder/answers.jsonl" || fail "$(head -c 300 "$folder/answers.jsonl")"

@@ -76,6 +76,35 @@ static void opens_folders(void **state) {
   test_remove(folder);
 }
 
+/* A folder may have no template; one that is broken is not none. */
+static void finds_templates(void **state) {
+  (void)state;
+  treadle_chat *chat;
+  const char *folder = test_folder();
+  char path[200];
+  snprintf(path, sizeof path, "%s/model.bin", folder);
+  for (int i = 0; i < 2; i++) {
+    assert_ok(treadle_chat_find(i ? path : folder, &chat));
+    assert_null(chat);
+  }
+  put(folder, "tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+  assert_ok(treadle_chat_find(folder, &chat));
+  assert_null(chat);
+  put(folder, "tokenizer_config.json", "{\"chat_template\": \"{{ 7 }}\"}");
+  for (int i = 0; i < 2; i++) {
+    char *text;
+    assert_ok(treadle_chat_find(i ? path : folder, &chat));
+    assert_ok(render(chat, hello, NULL, &text));
+    assert_string_equal(text, "7");
+    free(text);
+    treadle_chat_close(chat);
+  }
+  put(folder, "tokenizer_config.json", "{\"chat_template\": \"{{ }}\"}");
+  assert_refused("an expression is wanted", treadle_chat_find(path, &chat));
+  assert_null(chat);
+  test_remove(folder);
+}
+
 static void chooses_templates(void **state) {
   (void)state;
   const char *folder = test_folder();
@@ -199,9 +228,12 @@ static void survives_failing_allocations(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(opens_folders),     cmocka_unit_test(chooses_templates),
-      cmocka_unit_test(prepares_messages), cmocka_unit_test(goes_on_with_the_last_message),
-      cmocka_unit_test(refuses_messages),  cmocka_unit_test(survives_failing_allocations)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(opens_folders),
+                                     cmocka_unit_test(finds_templates),
+                                     cmocka_unit_test(chooses_templates),
+                                     cmocka_unit_test(prepares_messages),
+                                     cmocka_unit_test(goes_on_with_the_last_message),
+                                     cmocka_unit_test(refuses_messages),
+                                     cmocka_unit_test(survives_failing_allocations)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
