@@ -1,4 +1,4 @@
-/* A tokenizer.json, a line %%, and a text; or a *.bin of llama2.c, which does not begin with {. What is taken turns the text into ids that it
+/* A tokenizer.json, or a tokenizer_config.json with char_ords, a line %%, and a text; or a *.bin of llama2.c, which does not begin with {. What is taken turns the text into ids that it
  * has, these into text in UTF-8, and the stream of them into the same text. */
 #include "io/json.h"
 #include "text/tokenizer.h"
@@ -25,7 +25,9 @@ static treadle_status read_tokenizer(const char *bytes, size_t count, treadle_to
   if (count == 0 || *bytes != '{') return treadle_tokenizer_read_llama2c(tokenizer, bytes, count);
   json_t *root = NULL;
   treadle_status status = treadle_json_parse("input", bytes, count, &root);
-  if (!status) status = treadle_tokenizer_read_json(tokenizer, root);
+  if (!status)
+    status = json_object_get(root, "char_ords") ? treadle_tokenizer_read_chars(tokenizer, root)
+                                                : treadle_tokenizer_read_json(tokenizer, root);
   json_decref(root);
   return status;
 }
