@@ -1,9 +1,9 @@
 /* Which tokens of a row are those of a part of its text.
  *
- * The tokens of the whole text are what a model sees that is given the text. Mostly they are those of the parts, one after the other. They are
- * not where a tokenizer puts a sign for a space in front of a text, or joins characters across the border of parts. Then each border is where
- * the tokens of the text before it end, if the whole begins with these. If it does not, a token lies across the border; the parts'
- * own tokens are taken, since a model that has read the first part as a prompt goes on behind its tokens. */
+ * The tokens of the whole text are what a model sees that is given the text. Mostly they are those of the parts, one after the other.
+ * They are not where a tokenizer puts a sign for a space in front of a text, or joins characters across the border of parts. Then each
+ * border is where the tokens of the text before it end, if the whole begins with these. If it does not, a token lies across the border:
+ * the parts' own tokens are taken, since a model that has read the first part as a prompt goes on behind its tokens. */
 #include "train/rows_parts.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* The task of verl's end-to-end test: go on with a sequence of numbers modulo 9. A prompt "a,b:9,n" has the first two numbers and says how many
- * follow; its answer is these, with commas between, each the last plus (b - a), modulo 9.
+/* The task of verl's end-to-end test: go on with a sequence of numbers modulo 9. A prompt "a,b:9,n" has the first two numbers and says
+ * how many follow; its answer is these, with commas between, each the last plus (b - a), modulo 9.
  *
- * The 900 prompts are shuffled by the seed alone; the first 720 are to train with. Rows for supervised training are of these, drawn at random, and
- * each number of their answers is with probability `noise` a random digit: what is learned is right more often than wrong, and there is
- * something left for RL. */
+ * The 900 prompts are shuffled by the seed alone; the first 720 are to train with. Rows for supervised training are of these, drawn at
+ * random, and each number of their answers is with probability `noise` a random digit: what is learned is right more often than wrong,
+ * and there is something left for RL. */
 #include "treadle_engine.h"
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-/* A tokenizer.json, or a tokenizer_config.json with char_ords, a line %%, and a text; or a *.bin of llama2.c, which does not begin with {. What is taken turns the text into ids that it
- * has, these into text in UTF-8, and the stream of them into the same text. */
+/* A tokenizer.json, or a tokenizer_config.json with char_ords, a line %%, and a text; or a *.bin of llama2.c, which does not begin with
+ * {. What is taken turns the text into ids that it has, these into text in UTF-8, and the stream of them into the same text. */
 #include "io/json.h"
 #include "text/tokenizer.h"
 
