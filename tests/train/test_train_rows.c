@@ -195,8 +195,8 @@ static void lists(void **state) {
   static const char *const forms[] = {
       "{'text': 'a'}\n{'ids': [1, 2], 'mask': [0, 1]}\n{'prompt': 'b', 'response': 'c'}",
       "[{'text': 'a'}, {'ids': [1, 2], 'mask': [0, 1]}, {'prompt': 'b', 'response': 'c'}]",
-      " \n[\n{'text'\n: 'a'}\n,\n{'ids': [1, 2], 'mask': [0, 1]} , {'prompt': 'b', 'response': "
-      "'c'}\n]\r\n\t"};
+      (" \n[\n{'text'\n: 'a'}\n,\n{'ids': [1, 2], 'mask': [0, 1]} , {'prompt': 'b', 'response': "
+       "'c'}\n]\r\n\t")};
   for (size_t i = 0; i < TEST_COUNT(forms); i++)
     expect(&spec, forms[i], "9 [0] [8]; 1 [2]; 6 1 8 5 7 [2] [8]");
   close_text(&spec);
