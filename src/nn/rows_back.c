@@ -7,6 +7,8 @@ static const treadle_row_back_ops *const list[] = {&treadle_row_back_plain, &tre
                                                    &treadle_row_back_avx512};
 static const treadle_attention_back_ops *const attention[] = {
     &treadle_attention_back_plain, &treadle_attention_back_avx2, &treadle_attention_back_avx512};
+static const treadle_outer_ops *const outer[] = {&treadle_outer_plain, &treadle_outer_avx2,
+                                                 &treadle_outer_avx512};
 enum { KINDS = sizeof list / sizeof *list, ROUND_BYTES = 64 };
 
 const treadle_row_back_ops *const *treadle_row_back_ops_list(int *count_p) {
@@ -26,6 +28,8 @@ static int choose(const char *kernels) {
 }
 
 const treadle_row_back_ops *treadle_row_back_ops_for(const char *kernels) { return list[choose(kernels)]; }
+
+const treadle_outer_ops *treadle_outer_ops_for(const char *kernels) { return outer[choose(kernels)]; }
 
 size_t treadle_attention_back_bytes(int64_t rows, int64_t key_dim, int64_t value_dim) {
   int64_t room = (rows + 15) / 16 * 16;

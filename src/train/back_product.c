@@ -26,7 +26,7 @@ float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad
 }
 
 /* Row `row` of those that are here. */
-static const char *weight_row(const treadle_pass *p, const treadle_weight *weight, int64_t row) {
+const char *treadle_back_weight_row(const treadle_pass *p, const treadle_weight *weight, int64_t row) {
   for (int32_t s = 0; s < weight->segment_count; s++) {
     const treadle_segment *segment = &weight->segments[s];
     if (row < segment->rows)
@@ -127,7 +127,7 @@ static void turn_rows(const turning *w, const treadle_weight *weight, int64_t fr
       int64_t some = rows - row < TURN_ROWS ? rows - row : TURN_ROWS;
       for (int64_t r = 0; r < some; r++)
         p->row_ops->widen(wide[r],
-                          weight_row(p, weight, from + row + r) +
+                          treadle_back_weight_row(p, weight, from + row + r) +
                               column * (int64_t)treadle_dtype_bytes(weight->dtype),
                           weight->dtype, columns);
       p->row_ops->turn(w->t->buffers.turned + (column * w->width + at + row) * each, p->options.dtype,
@@ -175,6 +175,10 @@ static void join_rows(void *context, int32_t index, int32_t count) {
 }
 
 treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs *inputs) {
+  if (t->outer) {
+    treadle_outer_input(t, inputs);
+    return TREADLE_OK;
+  }
   turning w = {.t = t,
                .terms = inputs->terms,
                .count = inputs->count,
@@ -231,6 +235,10 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
 void treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
                             int64_t rows) {
   int32_t leaf;
+  if (t->outer) {
+    treadle_outer_take_rows(t, x, stride, columns, rows);
+    return;
+  }
   rows_turning w = {.t = t,
                     .x = x,
                     .stride = stride,
@@ -262,6 +270,10 @@ treadle_status treadle_back_weight(treadle_trainer *t, const treadle_back_term *
   turned_product product = {.weights = t->buffers.turned_x, .columns = columns, .y = t->buffers.product};
   int32_t leaf;
   treadle_status status = TREADLE_OK;
+  if (t->outer) {
+    treadle_outer_weight(t, term, grad, rows);
+    return TREADLE_OK;
+  }
   product.width = product.stride = treadle_back_tokens(rows, &leaf);
   product.inner = (treadle_gemm_inner){t->pass->options.dtype, leaf, {0, 0, 0}};
   product.inner.range.leaves = product.inner.range.all = (int32_t)(product.width / leaf);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LATEST "latest_checkpointed_iteration.txt"
 
@@ -33,16 +34,21 @@ static treadle_status system_says(const char *path, const char *verb) {
 
 /* ---- Rank 0, before ---- */
 
-/* Is it a name that treadle_folder_create_beside gives beside a checkpoint? global_step_K.PID-N.tmp. */
+/* Is it a name that treadle_folder_create_beside gives beside a checkpoint, or that a file of the run has while it is written?
+ * global_step_K.PID-N.tmp, latest_checkpointed_iteration.txt.PID-N.tmp */
 static bool is_left_over(const char *name) {
-  char checkpoint[64], end[8];
+  char stem[64], end[8];
   unsigned number;
   long pid;
-  const char *dot = strchr(name, '.');
-  if (!dot || (size_t)(dot - name) >= sizeof checkpoint) return false;
-  snprintf(checkpoint, sizeof checkpoint, "%.*s", (int)(dot - name), name);
-  return treadle_train_checkpoint_step_of(checkpoint) >= 0 &&
-         sscanf(dot, ".%ld-%u.%7s", &pid, &number, end) == 3 && strcmp(end, "tmp") == 0;
+  size_t length = strlen(name);
+  const char *dot = length > 4 && strcmp(name + length - 4, ".tmp") == 0 ? name + length - 4 : NULL;
+  while (dot && dot > name && *--dot != '.') {
+  }
+  if (!dot || dot == name || (size_t)(dot - name) >= sizeof stem) return false;
+  snprintf(stem, sizeof stem, "%.*s", (int)(dot - name), name);
+  if (sscanf(dot, ".%ld-%u.%7s", &pid, &number, end) != 3 || strcmp(end, "tmp") != 0) return false;
+  return treadle_train_checkpoint_step_of(stem) >= 0 || strcmp(stem, LATEST) == 0 ||
+         strcmp(stem, "config.yaml") == 0;
 }
 
 static treadle_status remove_left_over(const char *run) {
@@ -54,7 +60,10 @@ static treadle_status remove_left_over(const char *run) {
   for (size_t i = 0; i < names.count; i++) {
     if (!is_left_over(names.items[i])) continue;
     snprintf(path, sizeof path, "%s/%s", run, names.items[i]);
-    TRY(treadle_folder_remove(path));
+    if (treadle_file_is_folder(path))
+      TRY(treadle_folder_remove(path));
+    else if (unlink(path) != 0 && errno != ENOENT)
+      TRY(system_says(path, "remove"));
   }
 out:
   treadle_array_release(&names);

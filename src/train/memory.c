@@ -98,6 +98,7 @@ typedef struct sizes {
   int64_t joined;  /* elements */
   int64_t columns; /* of what weights multiply */
   int64_t part;    /* of a norm or bias */
+  int64_t outer;   /* of a thread */
 } sizes;
 
 /* A product with leaves of `share` rows of a weight, so many of them here. */
@@ -106,6 +107,12 @@ static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share,
   int64_t leaf = treadle_back_leaf(share);
   treadle_gemm_inner inner = {t->pass->options.dtype, (int32_t)leaf, {0, (int32_t)leaves, (int32_t)leaves}};
   if (!leaves) return TREADLE_OK;
+  if (t->outer) {
+    treadle_outer_measure(t, share * leaves, columns, &s->turned, &s->outer);
+    s->columns = larger(s->columns, (columns + TREADLE_OUTER_COLUMNS_MOST - 1) /
+                                        TREADLE_OUTER_COLUMNS_MOST * TREADLE_OUTER_COLUMNS_MOST);
+    return TREADLE_OK;
+  }
   s->turned = larger(s->turned, columns * leaf * leaves);
   s->joined = larger(s->joined, rows * leaf * leaves);
   s->columns = larger(s->columns, columns);
@@ -130,7 +137,10 @@ static treadle_status measure_products(treadle_trainer *t, sizes *s) {
   if (w->vocabulary)
     TRY(measure_input(t, s, t->head_leaves > 1 ? TREADLE_HEAD_LEAF : d->vocabulary, head, d->hidden,
                       TREADLE_HEAD_ROWS));
-  TRY(treadle_back_measure(t, tokens, TREADLE_WEIGHT_ROWS, &s->packed));
+  if (t->outer)
+    s->outer = larger(s->outer, (int64_t)TREADLE_PRODUCT_LEAF * TREADLE_OUTER_ROWS_MOST);
+  else
+    TRY(treadle_back_measure(t, tokens, TREADLE_WEIGHT_ROWS, &s->packed));
 out:
   return status;
 }
@@ -174,8 +184,10 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   b->head_parts = treadle_train_norms_heads(t) ? take(&m, w->keys, sizeof(float)) : NULL;
   b->turned = take(&m, s->turned, each);
   b->turned_x = take(&m, s->columns * width, each);
-  b->turned_dy = take(&m, TREADLE_WEIGHT_ROWS * width, sizeof(float));
-  b->product = take(&m, TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
+  b->turned_dy = take(&m, t->outer ? 0 : TREADLE_WEIGHT_ROWS * width, sizeof(float));
+  b->product = take(&m, t->outer ? 0 : TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
+  b->outer_each = (s->outer + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  b->outer = take(&m, p->options.threads * b->outer_each, sizeof(float));
   b->packed = take(&m, (int64_t)s->packed, 1);
   b->scratch_bytes = (treadle_attention_back_bytes(rows, d->head_dim, d->value_dim) + ALIGNMENT - 1) /
                      ALIGNMENT * ALIGNMENT;

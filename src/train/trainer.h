@@ -14,7 +14,8 @@
  *   sequence.c       rows of the residual stream, divided among tensor parallel ranks
  *   back_layer.c     the adjoints of the parts of a layer
  *   back_head.c      loss, head, embedding
- *   back_product.c   the two transposed products
+ *   back_product.c   the two transposed products, by the kernels of forward
+ *   back_outer.c     the same in fp32, by outer products
  *   back_sum.c       sums over tokens: gradients of norms and biases
  *   optimizer.c      AdamW
  *   random_weights.c what a model without weights begins with
@@ -26,6 +27,7 @@
 #include "infer/pass_parts.h"
 #include "infer/token_rows.h"
 #include "nn/attention_back.h"
+#include "nn/outer.h"
 #include "nn/rows_back.h"
 #include "train/adam.h"
 #include "train/pipeline.h"
@@ -74,7 +76,9 @@ typedef struct treadle_train_buffers {
   char *turned_x;              /* [columns, tokens] */
   float *turned_dy, *product;  /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
   void *packed;
-  char *scratch; /* of attention, for each thread */
+  float *outer;       /* of back_outer.c, for each thread */
+  int64_t outer_each; /* values of a thread */
+  char *scratch;      /* of attention, for each thread */
   float *
       tied; /* the head's half of a tied gradient, [rows of the head here, hidden]; NULL: it is not tied, or
                   * another rank has it */
@@ -131,7 +135,8 @@ struct treadle_trainer {
   treadle_replica replica;
   treadle_pass *pass;
   const treadle_row_back_ops *back;
-  treadle_layer_weights *grads; /* [layers] where the gradients of each weight lie */
+  const treadle_outer_ops *outer; /* NULL: products are those of back_product.c */
+  treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_token_rows token_rows;
   treadle_train_columns width;
@@ -338,6 +343,21 @@ int64_t treadle_back_tokens(int64_t rows,
 
 /* A row of a weight's gradient. */
 float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad, int64_t row);
+
+/* Row `row` of those that are here. */
+const char *treadle_back_weight_row(const treadle_pass *pass, const treadle_weight *weight, int64_t row);
+
+/* ---- back_outer.c ---- */
+
+/* As treadle_back_input, _take_rows and _weight, where t->outer is there. */
+void treadle_outer_input(treadle_trainer *t, const treadle_back_inputs *inputs);
+void treadle_outer_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                             int64_t rows);
+void treadle_outer_weight(treadle_trainer *t, const treadle_back_term *term, const treadle_weight *grad,
+                          int64_t rows);
+/* Values for a product with this inner dimension: of packed weights, and of a thread's rows. Both become the larger. */
+void treadle_outer_measure(const treadle_trainer *t, int64_t inner, int64_t columns, int64_t *panels_p,
+                           int64_t *block_p);
 
 /* ---- back_sum.c ---- */
 

@@ -1,0 +1,210 @@
+/* The two transposed products in fp32, by outer products (nn/outer.h): what is multiplied lies row by row as it is, and nothing is turned.
+ *
+ * Order of additions. Input: within a leaf a chain over its rows of weights, term after term; leaves in their tree. Weight: the tokens of a micro
+ * batch are divided into leaves as in back_product.c; within a leaf a chain, and leaves are added onto the gradient one after the
+ * other. */
+#include "train/trainer.h"
+
+#include <string.h>
+
+enum { BLOCK_FLOATS = 1 << 18 /* of rows that stay in the second cache */ };
+
+static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+static int64_t rows_of_block(const treadle_trainer *t, int64_t inner) {
+  int64_t rows = BLOCK_FLOATS / (inner > 0 ? inner : 1) / t->outer->rows * t->outer->rows;
+  return rows < t->outer->rows ? t->outer->rows : rows;
+}
+
+void treadle_outer_measure(const treadle_trainer *t, int64_t inner, int64_t columns, int64_t *panels_p,
+                           int64_t *block_p) {
+  int64_t panels = round_up(columns, t->outer->columns) * inner, block = rows_of_block(t, inner) * inner;
+  if (panels > *panels_p) *panels_p = panels;
+  if (block > *block_p) *block_p = block;
+}
+
+/* ---- The gradient of what was multiplied ------------------------------------------------------------------ */
+
+typedef struct inputs {
+  treadle_trainer *t;
+  const treadle_back_inputs *in;
+  int64_t inner, columns; /* inner: of all leaves */
+} inputs;
+
+/* Rows of a term's weight in a leaf. */
+static int64_t rows_in(const treadle_back_term *term, int64_t leaf) {
+  int64_t rows = term->weight->row_count - leaf * term->share;
+  return rows < 0 ? 0 : rows < term->share ? rows : term->share;
+}
+
+static int64_t leaf_rows(const treadle_back_inputs *in, int64_t leaf) {
+  int64_t rows = 0;
+  for (int i = 0; i < in->count; i++) rows += rows_in(&in->terms[i], leaf);
+  return rows;
+}
+
+/* Columns of weights, a panel at a time: [panel][inner][columns of a tile]. */
+static void pack_weights(void *context, int32_t index, int32_t count) {
+  const inputs *w = context;
+  const int64_t width = w->t->outer->columns, panels = (w->columns + width - 1) / width;
+  int64_t end = panels * (index + 1) / count;
+  for (int64_t panel = panels * index / count; panel < end; panel++) {
+    float *to = (float *)(void *)w->t->buffers.turned + panel * w->inner * width;
+    int64_t first = panel * width, some = w->columns - first < width ? w->columns - first : width;
+    for (int64_t leaf = 0; leaf < w->in->leaves.leaves; leaf++)
+      for (int i = 0; i < w->in->count; i++) {
+        const treadle_back_term *term = &w->in->terms[i];
+        for (int64_t row = 0; row < rows_in(term, leaf); row++, to += width) {
+          const char *from = treadle_back_weight_row(w->t->pass, term->weight, leaf * term->share + row);
+          memcpy(to, (const float *)(const void *)from + first, (size_t)some * sizeof *to);
+          memset(to + some, 0, (size_t)(width - some) * sizeof *to);
+        }
+      }
+  }
+}
+
+/* Rows of dy in the order of leaves, a tile at a time: [tile][inner][rows of a tile]. */
+static void pack_rows(const inputs *w, int64_t first, int64_t rows, float *to) {
+  const int tile = w->t->outer->rows;
+  for (int64_t row = 0; row < rows; row += tile)
+    for (int64_t leaf = 0; leaf < w->in->leaves.leaves; leaf++)
+      for (int i = 0; i < w->in->count; i++) {
+        const treadle_back_term *term = &w->in->terms[i];
+        int64_t some = rows_in(term, leaf);
+        for (int r = 0; r < tile; r++) {
+          const float *from = term->dy + (first + row + r) * term->stride + leaf * term->share;
+          bool there = row + r < rows;
+          for (int64_t k = 0; k < some; k++) to[k * tile + r] = there ? from[k] : 0;
+        }
+        to += some * tile;
+      }
+}
+
+/* A tile of all nodes. */
+static void multiply_tile(const inputs *w, const float *a, const float *b, float *y, int64_t rows,
+                          int64_t columns) {
+  float sums[TREADLE_LEAF_HEIGHT_MAX + 1][TREADLE_OUTER_ROWS_MOST * TREADLE_OUTER_COLUMNS_MOST];
+  const treadle_outer_ops *ops = w->t->outer;
+  const treadle_row_ops *rows_ops = w->t->pass->row_ops;
+  const treadle_leaf_range range = w->in->leaves;
+  int64_t size = (int64_t)ops->rows * ops->columns, node = w->in->rows * w->in->stride;
+  int top = 0;
+  for (int32_t leaf = 0; leaf < range.leaves; leaf++) {
+    int64_t some = leaf_rows(w->in, leaf);
+    treadle_leaf_step step = treadle_leaf_step_of(range, range.first + leaf);
+    ops->tile(sums[top], a, b, some);
+    a += some * ops->rows;
+    b += some * ops->columns;
+    for (; step.merges > 0; step.merges--, top--)
+      rows_ops->add(sums[top - 1], sums[top], TREADLE_FP32, size);
+    if (!step.ends) {
+      top++;
+      continue;
+    }
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(y + r * w->in->stride, sums[top] + r * ops->columns, (size_t)columns * sizeof *y);
+    y += node;
+  }
+}
+
+/* Blocks of rows; each thread has some. */
+static void multiply_rows(void *context, int32_t index, int32_t count) {
+  const inputs *w = context;
+  const treadle_outer_ops *ops = w->t->outer;
+  const int64_t block = rows_of_block(w->t, w->inner), blocks = (w->in->rows + block - 1) / block;
+  float *packed = w->t->buffers.outer + (int64_t)index * w->t->buffers.outer_each;
+  const float *weights = (const float *)(const void *)w->t->buffers.turned;
+  for (int64_t number = index; number < blocks; number += count) {
+    int64_t first = number * block, rows = w->in->rows - first < block ? w->in->rows - first : block;
+    pack_rows(w, first, rows, packed);
+    for (int64_t column = 0; column < w->columns; column += ops->columns)
+      for (int64_t row = 0; row < rows; row += ops->rows)
+        multiply_tile(w, packed + row * w->inner, weights + column * w->inner,
+                      w->in->dx + (first + row) * w->in->stride + column,
+                      rows - row < ops->rows ? rows - row : ops->rows,
+                      w->columns - column < ops->columns ? w->columns - column : ops->columns);
+  }
+}
+
+void treadle_outer_input(treadle_trainer *t, const treadle_back_inputs *in) {
+  inputs w = {.t = t, .in = in, .columns = in->terms[0].weight->column_count};
+  for (int64_t leaf = 0; leaf < in->leaves.leaves; leaf++) w.inner += leaf_rows(in, leaf);
+  treadle_team_run(t->pass->team, pack_weights, &w);
+  treadle_team_run(t->pass->team, multiply_rows, &w);
+}
+
+/* ---- The gradient of a weight ----------------------------------------------------------------------------- */
+
+typedef struct weights {
+  treadle_trainer *t;
+  const float *x; /* [rows, columns] */
+  int64_t stride, columns, rows;
+  const treadle_back_term *term;
+  const treadle_weight *grad;
+} weights;
+
+static int64_t leaf_of(int64_t rows) {
+  int32_t leaf;
+  treadle_back_tokens(rows, &leaf);
+  return leaf;
+}
+
+/* Leaves of tokens, in panels: [leaf][panel][tokens][columns of a tile]. Each thread has some of the tokens. */
+static void pack_tokens(void *context, int32_t index, int32_t count) {
+  const weights *w = context;
+  const int64_t width = w->t->outer->columns, padded = round_up(w->columns, width), leaf = leaf_of(w->rows);
+  int64_t end = w->rows * (index + 1) / count;
+  float *all = (float *)(void *)w->t->buffers.turned_x;
+  for (int64_t row = w->rows * index / count; row < end; row++) {
+    int64_t begin = row / leaf * leaf, tokens = w->rows - begin < leaf ? w->rows - begin : leaf;
+    for (int64_t column = 0; column < w->columns; column += width) {
+      int64_t some = w->columns - column < width ? w->columns - column : width;
+      float *to = all + begin * padded + column * tokens + (row - begin) * width;
+      memcpy(to, w->x + row * w->stride + column, (size_t)some * sizeof *to);
+      memset(to + some, 0, (size_t)(width - some) * sizeof *to);
+    }
+  }
+}
+
+void treadle_outer_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                             int64_t rows) {
+  weights w = {.t = t, .x = x, .stride = stride, .columns = columns, .rows = rows};
+  treadle_team_run(t->pass->team, pack_tokens, &w);
+}
+
+/* A tile of rows of the gradient, over one leaf. */
+static void add_leaf(const weights *w, int64_t row, int64_t begin, int64_t tokens, float *packed) {
+  const treadle_outer_ops *ops = w->t->outer;
+  const int64_t width = ops->columns, padded = round_up(w->columns, width);
+  int64_t rows =
+      w->term->weight->row_count - row < ops->rows ? w->term->weight->row_count - row : ops->rows;
+  const float *from = w->term->dy + begin * w->term->stride + row;
+  float sums[TREADLE_OUTER_ROWS_MOST * TREADLE_OUTER_COLUMNS_MOST], *grad[TREADLE_OUTER_ROWS_MOST];
+  for (int64_t k = 0; k < tokens; k++, from += w->term->stride)
+    for (int r = 0; r < ops->rows; r++) packed[k * ops->rows + r] = r < rows ? from[r] : 0;
+  for (int64_t r = 0; r < rows; r++) grad[r] = treadle_trainer_grad(w->t, w->grad, row + r);
+  for (int64_t column = 0; column < w->columns; column += width) {
+    int64_t some = w->columns - column < width ? w->columns - column : width;
+    ops->tile(sums, packed,
+              (const float *)(const void *)w->t->buffers.turned_x + begin * padded + column * tokens,
+              tokens);
+    for (int64_t r = 0; r < rows; r++)
+      w->t->pass->row_ops->add(grad[r] + column, sums + r * width, TREADLE_FP32, some);
+  }
+}
+
+static void add_rows(void *context, int32_t index, int32_t count) {
+  const weights *w = context;
+  const int64_t tile = w->t->outer->rows, tiles = (w->term->weight->row_count + tile - 1) / tile;
+  const int64_t leaf = leaf_of(w->rows), end = tiles * (index + 1) / count;
+  float *packed = w->t->buffers.outer + (int64_t)index * w->t->buffers.outer_each;
+  for (int64_t begin = 0; begin < w->rows; begin += leaf)
+    for (int64_t number = tiles * index / count; number < end; number++)
+      add_leaf(w, number * tile, begin, w->rows - begin < leaf ? w->rows - begin : leaf, packed);
+}
+
+void treadle_outer_weight(treadle_trainer *t, const treadle_back_term *term, const treadle_weight *grad,
+                          int64_t rows) {
+  weights w = {.t = t, .columns = term->weight->column_count, .rows = rows, .term = term, .grad = grad};
+  treadle_team_run(t->pass->team, add_rows, &w);
+}
