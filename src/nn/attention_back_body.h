@@ -9,14 +9,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { BACK_VECTORS = 4 }; /* of 16 keys, or of 16 dimensions, that are taken together */
+/* Rows, and vectors of 16 keys or dimensions, that are taken together: as many sums as registers hold. */
+enum { BACK_ROWS = LANES_KEPT >= 16 ? 4 : 2, BACK_VECTORS = LANES_KEPT >= 16 ? 4 : 2 };
 
 typedef struct back_memory {
   float *keys, *values;               /* [rows, key_dim], [rows, value_dim], rounded */
   float *turned_keys, *turned_values; /* [key_dim, room], [value_dim, room] */
-  float *p, *ds;                      /* [room] */
+  float *p, *ds;                      /* [BACK_ROWS, room] */
+  float *zeros, *nothing;             /* rows that are not there: read, and written */
   int64_t room;                       /* rows, up to whole vectors; behind rows are zeros */
 } back_memory;
+
+/* A row of a block, of one query head. */
+typedef struct back_rows {
+  const float *q[BACK_ROWS], *dout[BACK_ROWS];
+  float *dq[BACK_ROWS];
+} back_rows;
 
 /* rounded [rows, dim], and turned. */
 LANES_PART void take_rows(const treadle_attention_back *a, const float *from, int64_t stride, int64_t dim,
@@ -42,34 +50,47 @@ LANES_PART void take_rows(const treadle_attention_back *a, const float *from, in
     }
 }
 
-/* to[key] = the chain over d of x[d] * turned[d][key], times scale, for keys below `end`, up to whole vectors. */
-LANES_PART void compare(float *to, const float *x, const float *turned, int64_t dim, int64_t room,
+/* to[row][key] = the chain over d of x[row][d] * turned[d][key], times scale, for keys below `end`, up to whole vectors. */
+LANES_PART void compare(float *to, const float *const *x, const float *turned, int64_t dim, int64_t room,
                         int64_t end, float scale) {
   lanes factor = lanes_all(scale);
   int64_t key = 0;
   for (; key + BACK_VECTORS * LANES <= room && key < end; key += BACK_VECTORS * LANES) {
-    lanes sum[BACK_VECTORS];
+    lanes sum[BACK_ROWS][BACK_VECTORS];
     LANES_UNROLLED
-    for (int v = 0; v < BACK_VECTORS; v++) sum[v] = lanes_all(0.0f);
-    for (int64_t d = 0; d < dim; d++) {
-      lanes value = lanes_all(x[d]);
+    for (int r = 0; r < BACK_ROWS; r++) {
       LANES_UNROLLED
-      for (int v = 0; v < BACK_VECTORS; v++)
-        sum[v] = lanes_fma(value, lanes_load(turned + d * room + key + v * LANES), sum[v]);
+      for (int v = 0; v < BACK_VECTORS; v++) sum[r][v] = lanes_all(0.0f);
+    }
+    for (int64_t d = 0; d < dim; d++) {
+      lanes keys[BACK_VECTORS];
+      LANES_UNROLLED
+      for (int v = 0; v < BACK_VECTORS; v++) keys[v] = lanes_load(turned + d * room + key + v * LANES);
+      LANES_UNROLLED
+      for (int r = 0; r < BACK_ROWS; r++) {
+        lanes value = lanes_all(x[r][d]);
+        LANES_UNROLLED
+        for (int v = 0; v < BACK_VECTORS; v++) sum[r][v] = lanes_fma(value, keys[v], sum[r][v]);
+      }
     }
     LANES_UNROLLED
-    for (int v = 0; v < BACK_VECTORS; v++) lanes_store(to + key + v * LANES, lanes_mul(sum[v], factor));
+    for (int r = 0; r < BACK_ROWS; r++) {
+      LANES_UNROLLED
+      for (int v = 0; v < BACK_VECTORS; v++)
+        lanes_store(to + r * room + key + v * LANES, lanes_mul(sum[r][v], factor));
+    }
   }
-  for (; key < end; key += LANES) {
-    lanes sum = lanes_all(0.0f);
-    for (int64_t d = 0; d < dim; d++)
-      sum = lanes_fma(lanes_all(x[d]), lanes_load(turned + d * room + key), sum);
-    lanes_store(to + key, lanes_mul(sum, factor));
-  }
+  for (; key < end; key += LANES)
+    for (int r = 0; r < BACK_ROWS; r++) {
+      lanes sum = lanes_all(0.0f);
+      for (int64_t d = 0; d < dim; d++)
+        sum = lanes_fma(lanes_all(x[r][d]), lanes_load(turned + d * room + key), sum);
+      lanes_store(to + r * room + key, lanes_mul(sum, factor));
+    }
 }
 
-/* Scores become p; keys from `end` on get 0. */
-LANES_PART void weigh(float *p, int64_t end) {
+/* Scores become p; keys from `end` on get 0, up to those of the block's last row. */
+LANES_PART void weigh(float *p, int64_t end, int64_t last) {
   lanes most = lanes_all(-INFINITY), sum = lanes_all(0.0f);
   for (int64_t key = 0; key < end; key += LANES) {
     lanes score = lanes_load(p + key);
@@ -85,6 +106,8 @@ LANES_PART void weigh(float *p, int64_t end) {
   }
   lanes all = lanes_all(lanes_sum(sum));
   for (int64_t key = 0; key < end; key += LANES) lanes_store(p + key, lanes_div(lanes_load(p + key), all));
+  for (int64_t key = (end + LANES - 1) / LANES * LANES; key < last; key += LANES)
+    lanes_store(p + key, lanes_all(0.0f));
 }
 
 LANES_PART float dot(const float *a, const float *b, int64_t count) {
@@ -94,67 +117,103 @@ LANES_PART float dot(const float *a, const float *b, int64_t count) {
   return lanes_sum(sum);
 }
 
-/* to = the chain over keys of weight[key] * rows[key]. */
-LANES_PART void gather(float *to, const float *weight, const float *rows, int64_t dim, int64_t keys) {
+/* to[row] = the chain over keys of weight[row][key] * rows[key]. Weights of keys that a row does not see are 0. */
+LANES_PART void gather(float *const *to, const float *weight, int64_t room, const float *rows, int64_t dim,
+                       int64_t keys) {
   int64_t i = 0;
   for (; i + BACK_VECTORS * LANES <= dim; i += BACK_VECTORS * LANES) {
-    lanes sum[BACK_VECTORS];
+    lanes sum[BACK_ROWS][BACK_VECTORS];
     LANES_UNROLLED
-    for (int v = 0; v < BACK_VECTORS; v++) sum[v] = lanes_all(0.0f);
-    for (int64_t key = 0; key < keys; key++) {
-      lanes factor = lanes_all(weight[key]);
+    for (int r = 0; r < BACK_ROWS; r++) {
       LANES_UNROLLED
-      for (int v = 0; v < BACK_VECTORS; v++)
-        sum[v] = lanes_fma(factor, lanes_load(rows + key * dim + i + v * LANES), sum[v]);
+      for (int v = 0; v < BACK_VECTORS; v++) sum[r][v] = lanes_all(0.0f);
+    }
+    for (int64_t key = 0; key < keys; key++) {
+      lanes value[BACK_VECTORS];
+      LANES_UNROLLED
+      for (int v = 0; v < BACK_VECTORS; v++) value[v] = lanes_load(rows + key * dim + i + v * LANES);
+      LANES_UNROLLED
+      for (int r = 0; r < BACK_ROWS; r++) {
+        lanes factor = lanes_all(weight[r * room + key]);
+        LANES_UNROLLED
+        for (int v = 0; v < BACK_VECTORS; v++) sum[r][v] = lanes_fma(factor, value[v], sum[r][v]);
+      }
     }
     LANES_UNROLLED
-    for (int v = 0; v < BACK_VECTORS; v++) lanes_store(to + i + v * LANES, sum[v]);
+    for (int r = 0; r < BACK_ROWS; r++) {
+      LANES_UNROLLED
+      for (int v = 0; v < BACK_VECTORS; v++) lanes_store(to[r] + i + v * LANES, sum[r][v]);
+    }
   }
-  for (; i < dim; i += LANES) {
-    lanes sum = lanes_all(0.0f);
-    for (int64_t key = 0; key < keys; key++)
-      sum = lanes_fma(lanes_all(weight[key]), load(rows + key * dim + i, dim - i), sum);
-    store(to + i, sum, dim - i);
-  }
+  for (; i < dim; i += LANES)
+    for (int r = 0; r < BACK_ROWS; r++) {
+      lanes sum = lanes_all(0.0f);
+      for (int64_t key = 0; key < keys; key++)
+        sum = lanes_fma(lanes_all(weight[r * room + key]), load(rows + key * dim + i, dim - i), sum);
+      store(to[r] + i, sum, dim - i);
+    }
 }
 
-/* rows[key] += weight[key] * x, for all keys. */
-LANES_PART void scatter(float *rows, int64_t stride, const float *weight, const float *x, int64_t dim,
-                        int64_t keys) {
+/* rows[key] += weight[row][key] * x[row], row after row, for all keys. */
+LANES_PART void scatter(float *rows, int64_t stride, const float *weight, int64_t room,
+                        const float *const *x, int64_t dim, int64_t keys) {
   for (int64_t i = 0; i < dim; i += LANES) {
-    lanes value = load(x + i, dim - i);
+    lanes value[BACK_ROWS];
+    LANES_UNROLLED
+    for (int r = 0; r < BACK_ROWS; r++) value[r] = load(x[r] + i, dim - i);
     for (int64_t key = 0; key < keys; key++) {
       float *row = rows + key * stride + i;
-      store(row, lanes_fma(lanes_all(weight[key]), value, load(row, dim - i)), dim - i);
+      lanes sum = load(row, dim - i);
+      LANES_UNROLLED
+      for (int r = 0; r < BACK_ROWS; r++) sum = lanes_fma(lanes_all(weight[r * room + key]), value[r], sum);
+      store(row, sum, dim - i);
     }
   }
 }
 
-LANES_PART void back_row(const treadle_attention_back *a, const back_memory *m, int64_t head, int64_t row) {
-  const float *q = a->q + row * a->q_stride + head * a->key_dim;
-  const float *dout = a->dout + row * a->dout_stride + head * a->value_dim;
-  const int64_t keys = row + 1;
-  compare(m->p, q, m->turned_keys, a->key_dim, m->room, keys, a->scale);
-  weigh(m->p, keys);
-  compare(m->ds, dout, m->turned_values, a->value_dim, m->room, keys, 1.0f);
-  lanes d = lanes_all(dot(dout, a->out + row * a->out_stride + head * a->value_dim, a->value_dim));
-  lanes scale = lanes_all(a->scale);
+/* The slopes of a row's scores, out of those of its p. */
+LANES_PART void slope(const treadle_attention_back *a, const float *p, float *ds, float d, int64_t keys) {
+  lanes sum = lanes_all(d), scale = lanes_all(a->scale);
   for (int64_t key = 0; key < keys; key += LANES) {
-    lanes slope = lanes_mul(lanes_load(m->p + key), lanes_sub(lanes_load(m->ds + key), d));
-    lanes_store(m->ds + key, lanes_mul(slope, scale));
+    lanes value = lanes_mul(lanes_load(p + key), lanes_sub(lanes_load(ds + key), sum));
+    lanes_store(ds + key, lanes_mul(value, scale));
   }
-  gather(a->dq + row * a->dq_stride + head * a->key_dim, m->ds, m->keys, a->key_dim, keys);
-  scatter(a->dk, a->dk_stride, m->ds, q, a->key_dim, keys);
-  scatter(a->dv, a->dv_stride, m->p, dout, a->value_dim, keys);
+}
+
+/* Rows [row, row + BACK_ROWS) of a query head; those from `rows` on are not there, and are zeros that go nowhere. */
+LANES_PART void back_block(const treadle_attention_back *a, const back_memory *m, int64_t head,
+                           int64_t row) {
+  int64_t some = a->rows - row < BACK_ROWS ? a->rows - row : BACK_ROWS, last = row + some;
+  back_rows b;
+  for (int r = 0; r < BACK_ROWS; r++) {
+    b.q[r] = r < some ? a->q + (row + r) * a->q_stride + head * a->key_dim : m->zeros;
+    b.dout[r] = r < some ? a->dout + (row + r) * a->dout_stride + head * a->value_dim : m->zeros;
+    b.dq[r] = r < some ? a->dq + (row + r) * a->dq_stride + head * a->key_dim : m->nothing;
+  }
+  compare(m->p, b.q, m->turned_keys, a->key_dim, m->room, last, a->scale);
+  compare(m->ds, b.dout, m->turned_values, a->value_dim, m->room, last, 1.0f);
+  for (int64_t r = 0; r < BACK_ROWS; r++) {
+    const float *out = a->out + (row + r) * a->out_stride + head * a->value_dim;
+    float *p = m->p + r * m->room, *ds = m->ds + r * m->room;
+    weigh(p, r < some ? row + r + 1 : last, last);
+    slope(a, p, ds, r < some ? dot(b.dout[r], out, a->value_dim) : 0, last);
+  }
+  gather(b.dq, m->ds, m->room, m->keys, a->key_dim, last);
+  scatter(a->dk, a->dk_stride, m->ds, m->room, b.q, a->key_dim, last);
+  scatter(a->dv, a->dv_stride, m->p, m->room, b.dout, a->value_dim, last);
 }
 
 LANES_CODE static void back_attention(const treadle_attention_back *a, void *scratch) {
+  int64_t widest = (a->key_dim > a->value_dim ? a->key_dim : a->value_dim) + LANES;
   back_memory m = {.keys = scratch, .room = (a->rows + LANES - 1) / LANES * LANES};
   m.turned_keys = m.keys + m.room * a->key_dim;
   m.values = m.turned_keys + m.room * a->key_dim;
   m.turned_values = m.values + m.room * a->value_dim;
   m.p = m.turned_values + m.room * a->value_dim;
-  m.ds = m.p + m.room;
+  m.ds = m.p + BACK_ROWS * m.room;
+  m.zeros = m.ds + BACK_ROWS * m.room;
+  m.nothing = m.zeros + widest;
+  memset(m.zeros, 0, (size_t)widest * sizeof *m.zeros);
   take_rows(a, a->k, a->k_stride, a->key_dim, m.keys, m.turned_keys, m.room);
   take_rows(a, a->v, a->v_stride, a->value_dim, m.values, m.turned_values, m.room);
   for (int64_t row = 0; row < a->rows; row++) {
@@ -162,7 +221,7 @@ LANES_CODE static void back_attention(const treadle_attention_back *a, void *scr
     memset(a->dv + row * a->dv_stride, 0, (size_t)a->value_dim * sizeof(float));
   }
   for (int64_t head = 0; head < a->queries_per_head; head++)
-    for (int64_t row = 0; row < a->rows; row++) back_row(a, &m, head, row);
+    for (int64_t row = 0; row < a->rows; row += BACK_ROWS) back_block(a, &m, head, row);
 }
 
 #endif

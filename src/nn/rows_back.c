@@ -32,8 +32,9 @@ const treadle_row_back_ops *treadle_row_back_ops_for(const char *kernels) { retu
 const treadle_outer_ops *treadle_outer_ops_for(const char *kernels) { return outer[choose(kernels)]; }
 
 size_t treadle_attention_back_bytes(int64_t rows, int64_t key_dim, int64_t value_dim) {
-  int64_t room = (rows + 15) / 16 * 16;
-  size_t bytes = (size_t)(room * (2 * key_dim + 2 * value_dim + 2)) * sizeof(float);
+  int64_t room = (rows + 15) / 16 * 16, widest = (key_dim > value_dim ? key_dim : value_dim) + 16;
+  int64_t block = 4; /* rows at a time, at most */
+  size_t bytes = (size_t)(room * (2 * key_dim + 2 * value_dim + 2 * block) + 2 * widest) * sizeof(float);
   return (bytes + ROUND_BYTES - 1) / ROUND_BYTES * ROUND_BYTES;
 }
 
