@@ -247,7 +247,7 @@ static treadle_status take_optimizer(treadle_trainer *t) {
   treadle_train_optimizer *o = &t->optimizer;
   const treadle_row_span share = treadle_train_share(t, t->replica.number);
   void *window = NULL;
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
   if (!o->wanted) return TREADLE_OK;
   if (!o->exp_avg) {
     TRY(allocate(t, o->bytes, "state of the optimizer", &window));

@@ -683,16 +683,14 @@ static void call_engines(caller *c) {
 }
 
 static void call_rows(caller *c) {
-  static const char *const lines[] = {
-      "{\"ids\": [1, 2], \"mask\": [0, 1]}\n",
-      "{\"text\": \"ab\"}",
-      "{\"ids\": [1, 99], \"mask\": [0, 1]}",
-      "{\"prompt\": \"a\", \"response\": \"b\"}",
-      "[{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
-      "\"assistant\", \"content\": \"b\"}]}]",
-      "{",
-      "",
-      "\xff"};
+  static const char *const lines[] = {"{\"ids\": [1, 2], \"mask\": [0, 1]}\n",
+                                      "{\"text\": \"ab\"}",
+                                      "{\"ids\": [1, 99], \"mask\": [0, 1]}",
+                                      "{\"prompt\": \"a\", \"response\": \"b\"}",
+                                      "[{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}]",
+                                      "{",
+                                      "",
+                                      "\xff"};
   const treadle_train_rows_spec spec = {.struct_size = struct_size(c, sizeof spec),
                                         .tokenizer = OR_NULL(c, c->o.tokenizer),
                                         .layout = OR_NULL(c, c->o.train),
