@@ -174,7 +174,7 @@ static treadle_status back_prepare(treadle_trainer *t, int32_t layer, attention 
   treadle_status status = TREADLE_OK;
   k.norm = &weight[TREADLE_ROLE_K_NORM];
   k.grad = &grad[TREADLE_ROLE_K_NORM];
-  k.x = w->kept->raw + t->width.keys;
+  if (k.x) k.x += t->width.keys;
   k.dy = dqkv + t->width.keys;
   k.heads = heads->kv_count;
   k.first = heads->kv_first;
