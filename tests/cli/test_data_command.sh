@@ -13,7 +13,8 @@ lines() { wc -l <"$folder/$1"; }
 [ "$(value json train) $(value json test) $(value json sft)" = "720 180 40000" ] || fail "$(cat "$folder/json")"
 [ "$(lines rows/train.jsonl) $(lines rows/test.jsonl) $(lines rows/sft.jsonl)" = "720 180 40000" ] || fail "other numbers of lines"
 [ "$(ls "$folder/rows" | tr '\n' ' ')" = "sft.jsonl test.jsonl train.jsonl " ] || fail "other files: $(ls "$folder/rows")"
-"$TREADLE" data sequence --out="$folder/again" --noise=0.3 --seed=3 | grep -q '720 prompts.*180 prompts.*40000 rows' || fail "no line for people"
+"$TREADLE" data sequence --out="$folder/again" --noise=0.3 --seed=3 >"$folder/line"
+grep -q '720 prompts.*180 prompts.*40000 rows' "$folder/line" || fail "no line for people"
 diff -r "$folder/rows" "$folder/again" || fail "the same options give other bytes"
 "$TREADLE" data sequence --out "$folder/again" --seed 3 >/dev/null || fail "what is there already is refused"
 
@@ -69,4 +70,5 @@ refused 2 'not/there' sequence --out "$folder/not/there"
 if [ -e /dev/full ]; then
   "$TREADLE" data sequence --out "$folder/full" >/dev/full 2>"$folder/err" && fail "a full disk is not seen"
 fi
-"$TREADLE" help data | grep -q 'noise Q' || fail "no help"
+"$TREADLE" help data >"$folder/line"
+grep -q 'noise Q' "$folder/line" || fail "no help"

@@ -10,7 +10,7 @@ trap 'cat "$folder/err" 2>/dev/null' ERR
 fail() { echo "$1"; [ ! -s "$folder/err" ] || cat "$folder/err"; exit 1; }
 value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
 launch=("$MPIEXEC")
-if "$MPIEXEC" --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then launch+=(--oversubscribe); fi
+case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
 
 "$TREADLE" data sequence --out "$folder/data" --json >"$folder/out"
 [ "$(value out sft)" = 40000 ] || fail "no 40000 rows"
@@ -159,6 +159,7 @@ if "$TREADLE" sft "$folder/config.yaml" "actor_config.save=$folder/run-broken" -
   fail "a checkpoint without a part is not refused"
 fi
 grep -q 'exp_avg' "$folder/err" || fail "the part that is missing is not named"
-"$TREADLE" sft --help-config | grep -q 'num_layers_per_virtual_pipeline_stage' || fail "--help-config lacks a key"
+"$TREADLE" sft --help-config >"$folder/out"
+grep -q 'num_layers_per_virtual_pipeline_stage' "$folder/out" || fail "--help-config lacks a key"
 "$TREADLE" sft --plan "$folder/config.yaml" --ranks 4 $tp=2 --json >"$folder/out"
 [ "$(grep -c '"rank":' "$folder/out")" = 4 ] || fail "--plan has not four ranks"

@@ -4,6 +4,8 @@
 /* ctest: label=threads timeout=300 */
 #include "test.h"
 
+#include "seeds.h"
+
 #include "base/alloc.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -182,7 +184,8 @@ static const subject subjects[] = {
 static void test_same_bits(void **state) {
   (void)state;
   bool all_ways = getenv("TREADLE_EXACT") != NULL;
-  for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+  size_t count = (size_t)test_seeds(sizeof subjects / sizeof *subjects);
+  for (size_t i = 0; i < count; i++) {
     if (i == 0 || all_ways) check_subject(&subjects[i], "fp32", "plain", all_ways);
     if (i % 2 == 0 || all_ways) check_subject(&subjects[i], "fp32", "auto", all_ways);
     if (i % 2 == 1 || all_ways) check_subject(&subjects[i], "bf16", "auto", all_ways);
