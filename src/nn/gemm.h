@@ -38,6 +38,9 @@ typedef struct treadle_gemm_source {
   treadle_gemm_inner inner;
   const float *x; /* [rows, leaves * leaf], `stride` elements from a row to the next */
   int64_t rows, stride;
+  /* In place of x, for a kernel that can turn: x turned, [leaves * leaf] pointers to [rows] elements of this type. NULL: zeros. */
+  const void *const *turned;
+  treadle_dtype turned_dtype; /* TREADLE_BF16 or TREADLE_FP32 */
 } treadle_gemm_source;
 
 /* Segments do not share columns. In a gated product, of one leaf, y is silu(g) * u as nn/rows.h has it, where g is the product with the
@@ -50,13 +53,16 @@ typedef struct treadle_gemm_product {
   int32_t count; /* of segments */
   float *y;      /* [nodes, rows, columns], `stride` elements from a row to the next */
   int64_t stride, node_stride;
-  bool gated; /* only where the kernel can */
+  bool gated;  /* only where the kernel can */
+  bool turned; /* y is [nodes, columns, rows]; only where the kernel can turn */
+  bool adds;   /* with turned: sums are added to y */
 } treadle_gemm_product;
 
 typedef struct treadle_gemm_kernel {
   const char *name;
   const char *about; /* what it needs of a processor, in a few words */
   bool gates;        /* can it do gated products? */
+  bool turns;        /* can it take x turned, and give y turned? */
   /* NULL where this machine can run it, else why not. */
   const char *(*lacks)(void);
   /* Has it a form for leaves of this type and size? */

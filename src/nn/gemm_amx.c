@@ -84,7 +84,8 @@ typedef struct pending {
   float *y;
   int64_t rows, columns; /* of y, up to 32 each */
   int done, parts;       /* of the work: parts of the tiles */
-  bool gated; /* then tiles 0 and 1 are multiplied by the gates 2 and 3, and there are no others */
+  bool gated;        /* then tiles 0 and 1 are multiplied by the gates 2 and 3, and there are no others */
+  bool turned, adds; /* y lies as tiles do; sums are added to it */
 } pending;
 
 typedef sums stack[TREADLE_LEAF_HEIGHT_MAX];
@@ -120,6 +121,21 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
     if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
 }
 
+/* A tile as it is, to `rows` rows of weights and `columns` rows of x. */
+AMX_CODE static void write_straight(const pending *w, int64_t stride, int tile) {
+  int64_t first = tile / 2 * SIDE, column = tile % 2 * SIDE;
+  int64_t rows = treadle_gemm_least(w->columns - first, SIDE),
+          columns = treadle_gemm_least(w->rows - column, SIDE);
+  if (rows <= 0 || columns <= 0) return;
+  __mmask16 written = (__mmask16)((1u << columns) - 1);
+  for (int64_t i = 0; i < rows; i++) {
+    float *y = w->y + (first + i) * stride + column;
+    __m512 sum = _mm512_load_ps(w->sums->of[tile][i]);
+    if (w->adds) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(written, y), sum);
+    _mm512_mask_storeu_ps(y, written, sum);
+  }
+}
+
 /* Half of a tile is multiplied by the silu of its gates. */
 AMX_CODE static void gate_half(float tile[SIDE][SIDE], float gates[SIDE][SIDE], int half) {
   for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++)
@@ -129,6 +145,10 @@ AMX_CODE static void gate_half(float tile[SIDE][SIDE], float gates[SIDE][SIDE], 
 /* One part of what is pending: a tile is written; where it is gated, it is multiplied by its gates in two parts before. */
 static void write_pending(pending *w, int64_t stride) {
   int part = w->done++, tile = w->gated ? part / GATED_PARTS : part;
+  if (w->turned) {
+    write_straight(w, stride, tile);
+    return;
+  }
   int64_t row = tile % 2 * SIDE, column = tile / 2 * SIDE;
   int64_t rows = treadle_gemm_least(w->rows - row, SIDE);
   int64_t columns = treadle_gemm_least(w->columns - column, SIDE);
@@ -231,7 +251,8 @@ static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   j->ahead_rows = next * (turn + 1) / turns - from;
   j->ahead_gates = p->gated ? j->ahead_rows : 0;
   j->block = begin + 2 * turn;
-  j->y = p->y + j->block * j->f.width * p->stride + j->panel.column;
+  j->y = p->turned ? p->y + j->panel.column * p->stride + j->block * j->f.width
+                   : p->y + j->block * j->f.width * p->stride + j->panel.column;
   j->rows = treadle_gemm_least(p->rows - j->block * j->f.width, 2 * j->f.width);
   j->two_tiles = p->gated || j->panel.rows > SIDE;
   j->two_blocks = j->rows > j->f.width;
@@ -245,7 +266,9 @@ static void end_node(job *j, sums *top) {
                          .rows = j->rows,
                          .columns = j->panel.rows,
                          .parts = j->p->gated ? 2 * GATED_PARTS : 4,
-                         .gated = j->p->gated};
+                         .gated = j->p->gated,
+                         .turned = j->p->turned,
+                         .adds = j->p->adds};
   j->which = !j->which;
   j->y += j->p->node_stride;
 }
@@ -325,6 +348,7 @@ const treadle_gemm_kernel treadle_gemm_amx = {
     .name = "amx",
     .about = "AMX with bf16",
     .gates = true,
+    .turns = true,
     .lacks = lacks,
     .takes = takes,
     .packed_bytes = packed_bytes,

@@ -75,11 +75,56 @@ AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t
     _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written, row[pair]);
 }
 
+/* 16 elements in the upper half of each word, whose lower half is 0. */
+AMX_PART __m512i upper_halves(const void *row, treadle_dtype dtype, int64_t column, __mmask16 there) {
+  if (!row) return _mm512_setzero_si512();
+  if (dtype == TREADLE_BF16)
+    return _mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, (const uint16_t *)row + column)), 16);
+  __m512i bits = treadle_gemm_round(_mm512_maskz_loadu_ps(there, (const float *)row + column));
+  return _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
+}
+
+/* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. */
+AMX_PART void pack_turned_tile(char *to, const treadle_gemm_source *source, int64_t at, int64_t column,
+                               int64_t width, int64_t skipped) {
+  int64_t columns = treadle_gemm_least(source->rows - column, width);
+  __mmask16 there = (__mmask16)((1u << columns) - 1), written = (__mmask16)((1u << width) - 1);
+  const void *const *rows = source->turned + at;
+  for (int64_t pair = 0; pair < SIDE; pair++) {
+    const void *even = 2 * pair < skipped ? NULL : rows[2 * pair];
+    const void *odd = 2 * pair + 1 < skipped ? NULL : rows[2 * pair + 1];
+    __m512i low = upper_halves(even, source->turned_dtype, column, there);
+    __m512i high = upper_halves(odd, source->turned_dtype, column, there);
+    _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written,
+                             _mm512_or_si512(_mm512_srli_epi32(low, 16), high));
+  }
+}
+
+AMX_CODE static void pack_turned(const treadle_gemm_source *source, void *packed, int32_t index,
+                                 int32_t count) {
+  form f = form_of(source->inner, source->rows);
+  int64_t leaves = source->inner.range.leaves, unit;
+  int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
+  for (; unit < end; unit++) {
+    int64_t begin = unit % leaves * source->inner.leaf;
+    char *to = (char *)packed + unit * f.leaf_bytes;
+    for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
+      int64_t at = step_at(source->inner, step);
+      pack_turned_tile(to, source, begin + at, unit / leaves * f.width, f.width, step * STEP - at);
+    }
+  }
+}
+
 /* Parts are cut between leaves of blocks. */
 AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32_t index, int32_t count) {
   form f = form_of(source->inner, source->rows);
   int64_t leaves = source->inner.range.leaves, unit;
   int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
+  if (source->turned) {
+    pack_turned(source, packed, index, count);
+    return;
+  }
   for (; unit < end; unit++) {
     int64_t row = unit / leaves * f.width, rows = treadle_gemm_least(source->rows - row, f.width);
     const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;

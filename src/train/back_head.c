@@ -127,7 +127,7 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
     TRY(find_logits(t, x, batch->which + first, rows));
     TRY(take_loss(t, &w, nll_p));
     treadle_team_run(t->pass->team, back_loss, &w);
-    treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows);
+    TRY(treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows));
     TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
     TRY(back_logits(t, &head, rows));
     TRY(treadle_back_norm(t, &norm));

@@ -69,12 +69,12 @@ static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
                                        .dx = own->dx,
                                        .rows = rows};
   treadle_status status;
-  treadle_back_take_rows(t, own->middle, inner, inner, rows);
+  TRY(treadle_back_take_rows(t, own->middle, inner, inner, rows));
   TRY(treadle_back_weight(t, &down, &grad[TREADLE_ROLE_DOWN], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
   TRY(back_through(t, &down, rows, own->dmiddle, inner));
   treadle_team_run(t->pass->team, back_activation, &a);
-  treadle_back_take_rows(t, own->normed2, hidden, hidden, rows);
+  TRY(treadle_back_take_rows(t, own->normed2, hidden, hidden, rows));
   TRY(treadle_back_weight(t, &both[0], &grad[TREADLE_ROLE_GATE], rows));
   TRY(treadle_back_weight(t, &both[1], &grad[TREADLE_ROLE_UP], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
@@ -212,12 +212,12 @@ static treadle_status back_attention(treadle_trainer *t, int32_t layer, const tr
                                        .rows = rows};
   attention w = {.t = t, .step = step, .kept = kept};
   treadle_status status;
-  treadle_back_take_rows(t, kept->found, t->width.found, t->width.found, rows);
+  TRY(treadle_back_take_rows(t, kept->found, t->width.found, t->width.found, rows));
   TRY(treadle_back_weight(t, &o, &grad[TREADLE_ROLE_O], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
   TRY(back_through(t, &o, rows, own->dmiddle, t->width.found));
   TRY(back_prepare(t, layer, &w));
-  treadle_back_take_rows(t, own->normed, hidden, hidden, rows);
+  TRY(treadle_back_take_rows(t, own->normed, hidden, hidden, rows));
   for (int i = 0; i < 3; i++) TRY(treadle_back_weight(t, &all[i], &grad[roles[i]], rows));
   TRY(back_input(t, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
   TRY(treadle_back_norm(t, &norm));

@@ -25,6 +25,19 @@ float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad
   return NULL;
 }
 
+float *treadle_trainer_grad_run(const treadle_trainer *t, const treadle_weight *grad, int64_t row,
+                                int64_t *rows_p, int64_t *stride_p) {
+  int64_t at = row;
+  for (int32_t s = 0; s < grad->segment_count; at -= grad->segments[s++].rows) {
+    if (at >= grad->segments[s].rows) continue;
+    *rows_p = grad->segments[s].rows - at;
+    *stride_p = grad->segments[s].stride;
+    return treadle_trainer_grad(t, grad, row);
+  }
+  *rows_p = *stride_p = 0;
+  return NULL;
+}
+
 /* Row `row` of those that are here. */
 const char *treadle_back_weight_row(const treadle_pass *p, const treadle_weight *weight, int64_t row) {
   for (int32_t s = 0; s < weight->segment_count; s++) {
@@ -179,6 +192,7 @@ treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs 
     treadle_outer_input(t, inputs);
     return TREADLE_OK;
   }
+  if (t->pairs) return treadle_paired_input(t, inputs);
   turning w = {.t = t,
                .terms = inputs->terms,
                .count = inputs->count,
@@ -232,13 +246,14 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
     memset(w->to + (column * w->width + w->rows) * each, 0, (size_t)((w->width - w->rows) * each));
 }
 
-void treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
-                            int64_t rows) {
+treadle_status treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                                      int64_t rows) {
   int32_t leaf;
   if (t->outer) {
     treadle_outer_take_rows(t, x, stride, columns, rows);
-    return;
+    return TREADLE_OK;
   }
+  if (t->pairs) return treadle_paired_take_rows(t, x, stride, columns, rows);
   rows_turning w = {.t = t,
                     .x = x,
                     .stride = stride,
@@ -248,6 +263,7 @@ void treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, 
                     .to = t->buffers.turned_x,
                     .dtype = t->pass->options.dtype};
   treadle_team_run(t->pass->team, turn_tokens, &w);
+  return TREADLE_OK;
 }
 
 typedef struct adding {
@@ -274,6 +290,7 @@ treadle_status treadle_back_weight(treadle_trainer *t, const treadle_back_term *
     treadle_outer_weight(t, term, grad, rows);
     return TREADLE_OK;
   }
+  if (t->pairs) return treadle_paired_weight(t, term, grad, rows);
   product.width = product.stride = treadle_back_tokens(rows, &leaf);
   product.inner = (treadle_gemm_inner){t->pass->options.dtype, leaf, {0, 0, 0}};
   product.inner.range.leaves = product.inner.range.all = (int32_t)(product.width / leaf);

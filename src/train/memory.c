@@ -99,7 +99,30 @@ typedef struct sizes {
   int64_t columns; /* of what weights multiply */
   int64_t part;    /* of a norm or bias */
   int64_t outer;   /* of a thread */
+  size_t packed_x; /* bytes: rows in pairs, in place of turned ones */
+  int64_t pointers;
 } sizes;
+
+/* Tokens of a micro batch as leaves, of which there are as many as can be. */
+static treadle_gemm_inner most_tokens(const treadle_trainer *t) {
+  int64_t products = (t->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
+  return (treadle_gemm_inner){
+      t->pass->options.dtype, TREADLE_PRODUCT_LEAF, {0, (int32_t)products, (int32_t)products}};
+}
+
+static treadle_status measure_paired(treadle_trainer *t, sizes *s, treadle_gemm_inner inner,
+                                     int64_t columns, int64_t rows) {
+  const treadle_gemm_inner tokens = most_tokens(t);
+  int64_t width = (int64_t)inner.leaf * inner.range.leaves;
+  treadle_status status;
+  s->joined = larger(s->joined, (rows * width + 1) / 2);
+  s->columns = larger(s->columns, columns);
+  s->pointers = larger(larger(s->pointers, width), (int64_t)tokens.leaf * tokens.range.leaves);
+  TRY(treadle_paired_measure(t, inner, columns, &s->packed));
+  TRY(treadle_paired_measure(t, tokens, columns, &s->packed_x));
+out:
+  return status;
+}
 
 /* A product with leaves of `share` rows of a weight, so many of them here. */
 static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share, int64_t leaves,
@@ -113,6 +136,7 @@ static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share,
                                         TREADLE_OUTER_COLUMNS_MOST * TREADLE_OUTER_COLUMNS_MOST);
     return TREADLE_OK;
   }
+  if (t->pairs) return measure_paired(t, s, inner, columns, rows);
   s->turned = larger(s->turned, columns * leaf * leaves);
   s->joined = larger(s->joined, rows * leaf * leaves);
   s->columns = larger(s->columns, columns);
@@ -122,12 +146,9 @@ static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share,
 static treadle_status measure_products(treadle_trainer *t, sizes *s) {
   const treadle_transformer *d = t->transformer;
   const treadle_train_columns *w = &t->width;
-  int64_t products = (t->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
   int64_t keys = t->pass->heads.kv_count * t->key_leaves / d->kv_heads;
   int64_t inner = w->inner * t->pass->mlp_leaves / d->intermediate;
   int64_t head = t->head_leaves > 1 ? (w->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF : 1;
-  treadle_gemm_inner tokens = {
-      t->pass->options.dtype, TREADLE_PRODUCT_LEAF, {0, (int32_t)products, (int32_t)products}};
   treadle_status status;
   *s = (sizes){.part = larger(larger(d->hidden, w->inner), w->qkv)};
   TRY(measure_input(t, s, d->hidden, 1, w->inner, t->rows));
@@ -139,8 +160,8 @@ static treadle_status measure_products(treadle_trainer *t, sizes *s) {
                       TREADLE_HEAD_ROWS));
   if (t->outer)
     s->outer = larger(s->outer, (int64_t)TREADLE_PRODUCT_LEAF * TREADLE_OUTER_ROWS_MOST);
-  else
-    TRY(treadle_back_measure(t, tokens, TREADLE_WEIGHT_ROWS, &s->packed));
+  else if (!t->pairs)
+    TRY(treadle_back_measure(t, most_tokens(t), TREADLE_WEIGHT_ROWS, &s->packed));
 out:
   return status;
 }
@@ -183,9 +204,10 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   b->parts = take(&m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
   b->head_parts = treadle_train_norms_heads(t) ? take(&m, w->keys, sizeof(float)) : NULL;
   b->turned = take(&m, s->turned, each);
-  b->turned_x = take(&m, s->columns * width, each);
+  b->turned_x = t->pairs ? take(&m, (int64_t)s->packed_x, 1) : take(&m, s->columns * width, each);
+  b->pointers = take(&m, s->pointers, sizeof *b->pointers);
   b->turned_dy = take(&m, t->outer ? 0 : TREADLE_WEIGHT_ROWS * width, sizeof(float));
-  b->product = take(&m, t->outer ? 0 : TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
+  b->product = take(&m, t->outer || t->pairs ? 0 : TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
   b->outer_each = (s->outer + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   b->outer = take(&m, p->options.threads * b->outer_each, sizeof(float));
   b->packed = take(&m, (int64_t)s->packed, 1);

@@ -173,6 +173,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   for (int64_t l = 0; l < t->transformer->layers; l++) t->pass->cache_place[l] = 0;
   t->pass->cache_layers = 1; /* keys and values are of no use behind their layer */
   t->back = treadle_row_back_ops_for(pass.kernels);
+  t->pairs = treadle_paired_can(t);
   t->outer = pass.dtype == TREADLE_FP32 ? treadle_outer_ops_for(pass.kernels) : NULL;
   t->optimizer = (treadle_train_optimizer){.exp_avg = o->optimizer_window,
                                            .ops = treadle_adam_ops_for(pass.kernels),

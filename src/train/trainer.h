@@ -16,6 +16,7 @@
  *   back_head.c      loss, head, embedding
  *   back_product.c   the two transposed products, by the kernels of forward
  *   back_outer.c     the same in fp32, by outer products
+ *   back_paired.c    the same in bf16, by kernels that take pairs of rows
  *   back_sum.c       sums over tokens: gradients of norms and biases
  *   optimizer.c      AdamW
  *   random_weights.c what a model without weights begins with
@@ -76,9 +77,10 @@ typedef struct treadle_train_buffers {
   char *turned_x;              /* [columns, tokens] */
   float *turned_dy, *product;  /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
   void *packed;
-  float *outer;       /* of back_outer.c, for each thread */
-  int64_t outer_each; /* values of a thread */
-  char *scratch;      /* of attention, for each thread */
+  const void **pointers; /* to rows that are packed */
+  float *outer;          /* of back_outer.c, for each thread */
+  int64_t outer_each;    /* values of a thread */
+  char *scratch;         /* of attention, for each thread */
   float *
       tied; /* the head's half of a tied gradient, [rows of the head here, hidden]; NULL: it is not tied, or
                   * another rank has it */
@@ -136,6 +138,7 @@ struct treadle_trainer {
   treadle_pass *pass;
   const treadle_row_back_ops *back;
   const treadle_outer_ops *outer; /* NULL: products are those of back_product.c */
+  bool pairs;                     /* or those of back_paired.c */
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_token_rows token_rows;
@@ -328,8 +331,8 @@ typedef struct treadle_back_inputs {
 } treadle_back_inputs;
 treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs *inputs);
 /* Brings x [rows, columns] into the form that the next gradients of weights need. */
-void treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
-                            int64_t rows);
+treadle_status treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                                      int64_t rows);
 /* The gradient of a weight that multiplied these rows: grad += dy^T x. */
 treadle_status treadle_back_weight(treadle_trainer *t, const treadle_back_term *term,
                                    const treadle_weight *grad, int64_t rows);
@@ -346,6 +349,24 @@ float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad
 
 /* Row `row` of those that are here. */
 const char *treadle_back_weight_row(const treadle_pass *pass, const treadle_weight *weight, int64_t row);
+
+/* The rows of a gradient from `row` on that follow each other: how many, and how far apart. */
+float *treadle_trainer_grad_run(const treadle_trainer *t, const treadle_weight *grad, int64_t row,
+                                int64_t *rows_p, int64_t *stride_p);
+
+/* ---- back_paired.c ---- */
+
+/* As treadle_back_input, _take_rows and _weight, where t->pairs. */
+treadle_status treadle_paired_input(treadle_trainer *t, const treadle_back_inputs *inputs);
+treadle_status treadle_paired_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                                        int64_t rows);
+treadle_status treadle_paired_weight(treadle_trainer *t, const treadle_back_term *term,
+                                     const treadle_weight *grad, int64_t rows);
+/* Is there a kernel for it? */
+bool treadle_paired_can(const treadle_trainer *t);
+/* Bytes of what is packed, `columns` of it: *packed_p becomes the larger of both. */
+treadle_status treadle_paired_measure(const treadle_trainer *t, treadle_gemm_inner inner, int64_t columns,
+                                      size_t *packed_p);
 
 /* ---- back_outer.c ---- */
 
