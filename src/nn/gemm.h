@@ -55,7 +55,7 @@ typedef struct treadle_gemm_product {
   int64_t stride, node_stride;
   bool gated;  /* only where the kernel can */
   bool turned; /* y is [nodes, columns, rows]; only where the kernel can turn */
-  bool adds;   /* with turned: sums are added to y */
+  bool adds;   /* sums are added to y; only where the kernel can turn */
 } treadle_gemm_product;
 
 typedef struct treadle_gemm_kernel {

@@ -110,7 +110,7 @@ typedef struct job {
 
 /* A tile of y, turned, to `rows` rows and `columns` columns. */
 AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE], int64_t rows,
-                                int64_t columns) {
+                                int64_t columns, bool adds) {
   __m512i row[SIDE];
   __mmask16 written = (__mmask16)((1u << columns) - 1);
 #pragma GCC unroll 16
@@ -118,7 +118,11 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
   treadle_gemm_turn(row);
 #pragma GCC unroll 16
   for (int i = 0; i < SIDE; i++)
-    if (i < rows) _mm512_mask_storeu_epi32(y + i * stride, written, row[i]);
+    if (i < rows) {
+      __m512 sum = _mm512_castsi512_ps(row[i]);
+      if (adds) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(written, y + i * stride), sum);
+      _mm512_mask_storeu_ps(y + i * stride, written, sum);
+    }
 }
 
 /* A tile as it is, to `rows` rows of weights and `columns` rows of x. */
@@ -156,7 +160,7 @@ static void write_pending(pending *w, int64_t stride) {
   if (w->gated && part % GATED_PARTS < 2)
     gate_half(w->sums->of[tile], w->sums->of[tile + 2], part % GATED_PARTS);
   else
-    write_tile(w->y + row * stride + column, stride, w->sums->of[tile], rows, columns);
+    write_tile(w->y + row * stride + column, stride, w->sums->of[tile], rows, columns, w->adds);
 }
 
 static void write_all_pending(job *j) {

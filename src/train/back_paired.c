@@ -14,6 +14,7 @@ typedef struct work {
   const treadle_gemm_kernel *kernel;
   treadle_gemm_source source;
   treadle_gemm_product product;
+  treadle_gemm_segment segment; /* of the product */
   void *packed;
 } work;
 
@@ -87,7 +88,7 @@ treadle_status treadle_paired_input(treadle_trainer *t, const treadle_back_input
   j.leaf = treadle_back_leaf(j.leaf);
   j.width = j.leaf * in->leaves.leaves;
   const treadle_gemm_inner inner = {TREADLE_BF16, (int32_t)j.leaf, in->leaves};
-  const treadle_gemm_segment segment = {.weights = t->buffers.joined, .rows = in->rows, .stride = j.width};
+  w.segment = (treadle_gemm_segment){.weights = t->buffers.joined, .rows = in->rows, .stride = j.width};
   TRY(choose(t, inner, &w));
   list_rows(&j, t->buffers.pointers);
   w.source = (treadle_gemm_source){
@@ -95,7 +96,7 @@ treadle_status treadle_paired_input(treadle_trainer *t, const treadle_back_input
   w.product = (treadle_gemm_product){.inner = inner,
                                      .packed = w.packed,
                                      .rows = columns,
-                                     .segments = &segment,
+                                     .segments = &w.segment,
                                      .count = 1,
                                      .y = in->dx,
                                      .stride = in->stride,
@@ -116,89 +117,141 @@ static treadle_gemm_inner tokens_of(int64_t rows) {
   return (treadle_gemm_inner){TREADLE_BF16, leaf, {0, (int32_t)(width / leaf), (int32_t)(width / leaf)}};
 }
 
-treadle_status treadle_paired_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
-                                        int64_t rows) {
-  const treadle_gemm_inner inner = tokens_of(rows);
-  work w = {.packed = t->buffers.turned_x};
-  treadle_status status;
-  TRY(choose(t, inner, &w));
-  for (int64_t row = 0; row < (int64_t)inner.leaf * inner.range.leaves; row++)
-    t->buffers.pointers[row] = row < rows ? x + row * stride : NULL;
-  w.source = (treadle_gemm_source){
-      .inner = inner, .rows = columns, .turned = t->buffers.pointers, .turned_dtype = TREADLE_FP32};
-  treadle_team_run(t->pass->team, pack, &w);
-out:
-  return status;
-}
+/* Rows of the narrower operand are turned, those of the other one packed in pairs. x is turned where it has no more columns than the residual
+ * stream: then it serves several weights. */
+static bool turns_x(const treadle_trainer *t, int64_t columns) { return columns <= t->transformer->hidden; }
 
 typedef struct turning {
   treadle_trainer *t;
-  const float *dy;
+  const float *from; /* [rows, columns] */
+  uint16_t *to;      /* [columns, width] */
   int64_t stride, columns, rows, width;
 } turning;
 
-/* Columns of dy as rows, in bf16, with zeros behind. Each thread has some of the tokens. */
+/* In bf16, with zeros behind. Each thread has some of the tokens. */
 static void turn_rows(void *context, int32_t index, int32_t count) {
   const turning *w = context;
-  uint16_t *to = (uint16_t *)(void *)w->t->buffers.turned_dy;
   const int64_t units = (w->rows + TURN_ROWS - 1) / TURN_ROWS;
   int64_t end = units * (index + 1) / count * TURN_ROWS;
   for (int64_t column = 0; column < w->columns; column += TURN_COLUMNS) {
     int64_t columns = w->columns - column < TURN_COLUMNS ? w->columns - column : TURN_COLUMNS;
     for (int64_t row = units * index / count * TURN_ROWS; row < end && row < w->rows; row += TURN_ROWS) {
       int64_t some = w->rows - row < TURN_ROWS ? w->rows - row : TURN_ROWS;
-      w->t->pass->row_ops->turn(to + column * w->width + row, TREADLE_BF16, w->width,
-                                w->dy + row * w->stride + column, w->stride, some, columns);
+      w->t->pass->row_ops->turn(w->to + column * w->width + row, TREADLE_BF16, w->width,
+                                w->from + row * w->stride + column, w->stride, some, columns);
     }
   }
   int64_t last = w->columns * (index + 1) / count;
   for (int64_t column = w->columns * index / count; column < last; column++)
-    memset(to + column * w->width + w->rows, 0, (size_t)(w->width - w->rows) * sizeof *to);
+    memset(w->to + column * w->width + w->rows, 0, (size_t)(w->width - w->rows) * sizeof *w->to);
 }
 
-/* Rows [first, first + rows) of a gradient, as far as they follow each other: grad += dy^T x. */
-static void add_run(treadle_trainer *t, work *w, const treadle_weight *grad, int64_t first, int64_t rows) {
-  for (int64_t row = first; row < first + rows;) {
-    int64_t some;
-    int64_t stride;
-    float *y = treadle_trainer_grad_run(t, grad, row, &some, &stride);
-    if (some > first + rows - row) some = first + rows - row;
+/* Packs rows [rows, columns] in pairs. */
+static void pack_pairs(treadle_trainer *t, work *w, const float *from, int64_t stride, int64_t rows,
+                       int64_t columns) {
+  const treadle_gemm_inner inner = w->product.inner;
+  for (int64_t row = 0; row < (int64_t)inner.leaf * inner.range.leaves; row++)
+    t->buffers.pointers[row] = row < rows ? from + row * stride : NULL;
+  w->source = (treadle_gemm_source){
+      .inner = inner, .rows = columns, .turned = t->buffers.pointers, .turned_dtype = TREADLE_FP32};
+  treadle_team_run(t->pass->team, pack, w);
+}
+
+treadle_status treadle_paired_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
+                                        int64_t rows) {
+  const treadle_gemm_inner inner = tokens_of(rows);
+  work w = {.packed = t->buffers.turned_x, .product = {.inner = inner}};
+  turning turn = {.t = t,
+                  .from = x,
+                  .to = (uint16_t *)(void *)t->buffers.turned_x,
+                  .stride = stride,
+                  .columns = columns,
+                  .rows = rows,
+                  .width = (int64_t)inner.leaf * inner.range.leaves};
+  treadle_status status;
+  TRY(choose(t, inner, &w));
+  if (turns_x(t, columns))
+    treadle_team_run(t->pass->team, turn_rows, &turn);
+  else
+    pack_pairs(t, &w, x, stride, rows, columns);
+out:
+  return status;
+}
+
+/* Rows [first, first + rows) of a gradient, as far as they follow each other. */
+typedef struct grad_rows {
+  int64_t first, rows;
+  const treadle_weight *grad;
+} grad_rows;
+
+/* dy is turned, in turned_dy from `first` on; x is packed. */
+static void add_turned(treadle_trainer *t, work *w, const grad_rows *g, int64_t width) {
+  for (int64_t row = g->first, some, stride; row < g->first + g->rows; row += some) {
+    w->product.y = treadle_trainer_grad_run(t, g->grad, row, &some, &stride);
+    if (some > g->first + g->rows - row) some = g->first + g->rows - row;
     const treadle_gemm_segment segment = {.weights = (const uint16_t *)(void *)t->buffers.turned_dy +
-                                                     (row - first) * w->source.stride,
+                                                     (row - g->first) * width,
                                           .rows = some,
-                                          .stride = w->source.stride};
+                                          .stride = width};
     w->product.segments = &segment;
-    w->product.y = y;
     w->product.stride = stride;
     treadle_team_run(t->pass->team, multiply, w);
-    row += some;
+  }
+}
+
+static void add_turned_rows(treadle_trainer *t, work *w, const treadle_back_term *term,
+                            const treadle_weight *grad, int64_t rows) {
+  const int64_t width = (int64_t)w->product.inner.leaf * w->product.inner.range.leaves;
+  w->product.packed = t->buffers.turned_x;
+  w->product.rows = term->weight->column_count;
+  w->product.turned = true;
+  for (int64_t first = 0; first < term->weight->row_count; first += TREADLE_WEIGHT_ROWS) {
+    int64_t some = term->weight->row_count - first;
+    if (some > TREADLE_WEIGHT_ROWS) some = TREADLE_WEIGHT_ROWS;
+    turning turn = {.t = t,
+                    .from = term->dy + first,
+                    .to = (uint16_t *)(void *)t->buffers.turned_dy,
+                    .stride = term->stride,
+                    .columns = some,
+                    .rows = rows,
+                    .width = width};
+    const grad_rows g = {first, some, grad};
+    treadle_team_run(t->pass->team, turn_rows, &turn);
+    add_turned(t, w, &g, width);
+  }
+}
+
+/* x is turned; dy is packed, some rows of the gradient at a time. */
+static void add_packed_rows(treadle_trainer *t, work *w, const treadle_back_term *term,
+                            const treadle_weight *grad, int64_t rows) {
+  w->segment =
+      (treadle_gemm_segment){.weights = t->buffers.turned_x,
+                             .rows = term->weight->column_count,
+                             .stride = (int64_t)w->product.inner.leaf * w->product.inner.range.leaves};
+  w->packed = t->buffers.turned_dy;
+  w->product.packed = w->packed;
+  for (int64_t row = 0, some, stride; row < term->weight->row_count; row += some) {
+    w->product.y = treadle_trainer_grad_run(t, grad, row, &some, &stride);
+    if (some > TREADLE_WEIGHT_ROWS) some = TREADLE_WEIGHT_ROWS;
+    if (some > term->weight->row_count - row) some = term->weight->row_count - row;
+    w->product.stride = stride;
+    w->product.rows = some;
+    pack_pairs(t, w, term->dy + row, term->stride, rows, some);
+    treadle_team_run(t->pass->team, multiply, w);
   }
 }
 
 treadle_status treadle_paired_weight(treadle_trainer *t, const treadle_back_term *term,
                                      const treadle_weight *grad, int64_t rows) {
   const treadle_gemm_inner inner = tokens_of(rows);
-  work w = {.source = {.stride = (int64_t)inner.leaf * inner.range.leaves}};
+  work w = {.product = {.inner = inner, .count = 1, .adds = true}};
   treadle_status status;
+  w.product.segments = &w.segment;
   TRY(choose(t, inner, &w));
-  w.product = (treadle_gemm_product){.inner = inner,
-                                     .packed = t->buffers.turned_x,
-                                     .rows = term->weight->column_count,
-                                     .count = 1,
-                                     .turned = true,
-                                     .adds = true};
-  for (int64_t first = 0; first < term->weight->row_count; first += TREADLE_WEIGHT_ROWS) {
-    int64_t some = term->weight->row_count - first;
-    if (some > TREADLE_WEIGHT_ROWS) some = TREADLE_WEIGHT_ROWS;
-    turning turn = {.t = t,
-                    .dy = term->dy + first,
-                    .stride = term->stride,
-                    .columns = some,
-                    .rows = rows,
-                    .width = w.source.stride};
-    treadle_team_run(t->pass->team, turn_rows, &turn);
-    add_run(t, &w, grad, first, some);
-  }
+  if (turns_x(t, term->weight->column_count))
+    add_packed_rows(t, &w, term, grad, rows);
+  else
+    add_turned_rows(t, &w, term, grad, rows);
 out:
   return status;
 }
