@@ -151,9 +151,9 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   }
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
-  treadle_json_out_real(&out, "loss", loss);
+  treadle_json_out_exact(&out, "loss", loss);
   treadle_json_out_int(&out, "tokens", job->loss.tokens);
-  treadle_json_out_real(&out, "grad_norm", job->norm);
+  treadle_json_out_exact(&out, "grad_norm", job->norm);
   treadle_json_out_text(&out, "digest", digest);
   treadle_json_out_int(&out, "peak_bytes", (int64_t)job->peak);
   treadle_json_out_int(&out, "peak_predicted_bytes", (int64_t)job->predicted);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Bytes of the character at `text`, of which `room` are there; 0: none that is whole. */
@@ -111,6 +112,20 @@ void treadle_json_out_real(treadle_json_out *out, const char *key, double value)
     fprintf(out->file, "%.9g", value);
   else
     fputs("null", out->file);
+}
+
+void treadle_json_out_exact(treadle_json_out *out, const char *key, double value) {
+  char text[32];
+  if (!isfinite(value)) {
+    treadle_json_out_real(out, key, value);
+    return;
+  }
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) break;
+  }
+  begin_value(out, key, false);
+  fputs(text, out->file);
 }
 
 void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value) {

@@ -30,6 +30,8 @@ void treadle_json_out_bytes(treadle_json_out *out, const char *key, const char *
 void treadle_json_out_lines(treadle_json_out *out, const char *key, const char *lines);
 void treadle_json_out_int(treadle_json_out *out, const char *key, int64_t value);
 void treadle_json_out_real(treadle_json_out *out, const char *key, double value); /* NaN, infinity: null */
+void treadle_json_out_exact(treadle_json_out *out, const char *key,
+                            double value); /* the same, with all digits it needs */
 void treadle_json_out_bool(treadle_json_out *out, const char *key, bool value);
 
 #endif

@@ -235,13 +235,17 @@ static treadle_status set_value(const option_row *row, const char *text, treadle
   return TREADLE_OK;
 }
 
-/* Of a TEXT that may stand bare: is the next text its value? One of its words is, and a folder of a checkpoint. */
-static bool is_value(const option_row *row, const char *next) {
-  const char *slash = strrchr(next, '/');
+/* Of a TEXT that may stand bare: is the next text its value? One of its words is, and a folder global_step_K. Behind the configuration, all
+ * that is neither an option nor key=value. */
+static bool is_value(const option_row *row, const char *next, const treadle_arguments *arguments) {
+  size_t length = strlen(next);
   if (row->type != TEXT) return false;
   for (int i = 0; row->words[i]; i++)
     if (strcmp(row->words[i], next) == 0) return true;
-  return treadle_text_starts(slash ? slash + 1 : next, "global_step_");
+  if (arguments->word_count) return next[0] != '-' && !strchr(next, '=');
+  while (length && next[length - 1] == '/') length--;
+  while (length && next[length - 1] != '/') length--;
+  return treadle_text_starts(next + length, "global_step_");
 }
 
 /* Parses one option at texts[*at_p]; a value may be the next text, which is then consumed too. */
@@ -263,7 +267,7 @@ static treadle_status parse_option(const treadle_command *command, int count, ch
   bool wants_value = row->type != FLAG && !row->bare;
   if (equals && row->type == FLAG) return treadle_fail(TREADLE_REFUSED, "--%s takes no value", name);
   if (equals) return set_value(row, equals + 1, arguments);
-  if (!wants_value && *at_p + 1 < count && is_value(row, texts[*at_p + 1])) wants_value = true;
+  if (!wants_value && *at_p + 1 < count && is_value(row, texts[*at_p + 1], arguments)) wants_value = true;
   if (!wants_value) return set_value(row, row->bare, arguments);
   if (*at_p + 1 >= count) return treadle_fail(TREADLE_REFUSED, "--%s needs a value: %s", name, row->value);
   return set_value(row, texts[++*at_p], arguments);

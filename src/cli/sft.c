@@ -13,7 +13,8 @@ enum { EXIT_STOPPED = 130 };
 
 static volatile sig_atomic_t asked;
 
-/* Once: the run saves and ends. The second time the signal does what it always does. */
+/* Once: the run saves and ends. The second time the signal does what it always does. SIGUSR1 is what launchers pass on to all ranks: at Ctrl-C
+ * they give them a second or two. */
 static void ask(int number) {
   asked = 1;
   signal(number, SIG_DFL);
@@ -40,6 +41,11 @@ static void print(const treadle_sft_figures *r, bool json) {
   char weights[32], losses[32];
   snprintf(weights, sizeof weights, "%016llx", (unsigned long long)r->weights_digest);
   snprintf(losses, sizeof losses, "%016llx", (unsigned long long)r->losses_digest);
+  if (!json && !r->steps) {
+    printf("no step to take: the run is at step %lld; digest of the weights %s\n", (long long)r->last_step,
+           weights);
+    return;
+  }
   if (!json) {
     printf("%s%lld steps, loss %.5f to %.5f, %lld tokens in %.1f s, digest of the weights %s\n",
            r->stopped ? "stopped: " : "", (long long)r->steps, r->loss_first, r->loss_last,
@@ -50,8 +56,8 @@ static void print(const treadle_sft_figures *r, bool json) {
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "steps", r->steps);
-  treadle_json_out_real(&out, "loss_first", r->loss_first);
-  treadle_json_out_real(&out, "loss_last", r->loss_last);
+  treadle_json_out_exact(&out, "loss_first", r->loss_first);
+  treadle_json_out_exact(&out, "loss_last", r->loss_last);
   treadle_json_out_int(&out, "tokens", r->tokens);
   treadle_json_out_real(&out, "seconds", r->seconds);
   treadle_json_out_real(&out, "tokens_per_second", r->seconds > 0 ? (double)r->tokens / r->seconds : 0);
@@ -184,6 +190,7 @@ int treadle_command_sft(const treadle_arguments *a) {
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
   signal(SIGINT, ask);
   signal(SIGTERM, ask);
+  signal(SIGUSR1, ask);
   TRY(treadle_session_agree(&session, treadle_sft_run(session.group, config, &options, &result)));
   if (session.rank == 0) print(&result, a->json);
 out:

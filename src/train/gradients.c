@@ -118,9 +118,6 @@ static treadle_status take_share(work *w) {
   int64_t rank = w->t->data_rank, ranks = w->t->data_ranks, batches = count_batches(w);
   int64_t first = batches * rank / ranks, end = batches * (rank + 1) / ranks;
   size_t from = first_of(w, first), to = first_of(w, end);
-  if (batches < ranks && w->backward)
-    REFUSE("%lld micro batches for %lld data parallel ranks: each takes one at least", (long long)batches,
-           (long long)ranks);
   w->most_batches = (int32_t)((batches + ranks - 1) / ranks);
   w->rows += from;
   w->count = (to < w->count ? to : w->count) - from;

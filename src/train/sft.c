@@ -9,6 +9,7 @@
 #include "transport/group.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,14 +54,14 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
   const treadle_train_settings *s = sft->settings;
   char data[512], rng[128];
   treadle_status status;
-  snprintf(data, sizeof data,
-           "{\"step\": %lld, \"optimizer_steps\": %lld, \"rows\": %zu, \"seed\": %lld, "
-           "\"global_batch_size\": %lld, \"epoch\": %lld, "
-           "\"losses_digest\": \"%016llx\"}\n",
-           (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count, (long long)s->seed,
-           (long long)s->global_batch_size,
-           (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
-           (unsigned long long)sft->losses_digest);
+  snprintf(
+      data, sizeof data,
+      "{\"step\": %lld, \"optimizer_steps\": %lld, \"rows\": %zu, \"rows_digest\": \"%016llx\", "
+      "\"seed\": %lld, \"global_batch_size\": %lld, \"epoch\": %lld, \"losses_digest\": \"%016llx\"}\n",
+      (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count,
+      (unsigned long long)sft->rows_digest, (long long)s->seed, (long long)s->global_batch_size,
+      (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
+      (unsigned long long)sft->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"rows_taken\": %lld}\n", (long long)s->seed,
            (long long)(sft->step * s->global_batch_size));
   const treadle_train_checkpoint checkpoint = {.run = s->save,
@@ -203,6 +204,8 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   while (sft->step < sft->settings->train_iters && !result->stopped) TRY(run_step(sft, result));
   result->seconds = treadle_clock_seconds() - begin;
   result->last_step = sft->step;
+  if (!result->steps) result->loss_first = result->loss_last = NAN;
+  if (!result->steps) result->peak_bytes = sft->engine.bytes(sft->engine.engine);
   result->losses_digest = sft->losses_digest;
   result->peak_predicted_bytes = sft->predicted;
   TRY(sft->engine.weights_digest(sft->engine.engine, &result->weights_digest));

@@ -1,5 +1,6 @@
 /* Supervised training: what its files share.
  *
+ *   sft_start.c  where a run goes on
  *   sft_open.c   what a configuration names: model, layout, rows, trainer
  *   sft.c        the steps, tests, checkpoints and the end */
 #ifndef TREADLE_TRAIN_SFT_H
@@ -13,6 +14,9 @@
 #include "treadle_engine.h"
 
 #include <limits.h>
+
+/* "actor_config.lr (line 9)" */
+#define TREADLE_SFT_PLACE(sft, member) treadle_train_config_place((sft)->config, TREADLE_KEY_OF(member))
 
 typedef struct treadle_sft {
   treadle_group *group;
@@ -37,7 +41,7 @@ typedef struct treadle_sft {
   int64_t step;             /* taken so far, by the run */
   int64_t optimizer_steps;  /* without those that were skipped */
   int64_t saved;            /* step of the newest checkpoint; -1: none */
-  uint64_t losses_digest;
+  uint64_t rows_digest, losses_digest;
   bool plans;                /* only memory is wanted */
   char companions[PATH_MAX]; /* where the tokenizer is */
   char from[1024];           /* the checkpoint that the run goes on from; "": it begins */
@@ -47,6 +51,10 @@ typedef struct treadle_sft {
 treadle_status treadle_sft_open(treadle_sft *sft);
 void treadle_sft_close(treadle_sft *sft);
 
+/* Finds the checkpoint that the run goes on from: from[], which stays "" where it begins. */
+treadle_status treadle_sft_find_start(treadle_sft *sft);
+/* Takes steps and digests from its data.json, which must be of a run with the same rows. */
+treadle_status treadle_sft_read_start(treadle_sft *sft);
 /* The options of its trainer, by what the configuration names. */
 treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *options);
 /* How a batch is divided. */

@@ -2,94 +2,20 @@
 #include "train/sft.h"
 
 #include "base/alloc.h"
+#include "base/hash.h"
+#include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
-#include "io/json.h"
 #include "layout/layout.h"
 #include "transport/group.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCE_MOST = 4096, FILE_MOST = 1 << 30, RUN_MOST = 960 };
+enum { SEQUENCE_MOST = 4096, FILE_MOST = 1 << 30 };
 
 treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status) {
   return sft->group ? treadle_group_agree(sft->group, status) : status;
-}
-
-/* "actor_config.lr (line 9)" */
-#define PLACE(sft, member) treadle_train_config_place((sft)->config, TREADLE_KEY_OF(member))
-
-/* ---- Where the run goes on ------------------------------------------------------------------------------ */
-
-static treadle_status find_start(treadle_sft *sft) {
-  const char *run = sft->settings->save, *from = sft->options->from;
-  int64_t step = -1;
-  treadle_steps steps = {0};
-  treadle_status status = TREADLE_OK;
-  if (strlen(run) > RUN_MOST)
-    return treadle_fail(TREADLE_REFUSED, "%s: a path of %zu bytes; at most %d", PLACE(sft, save),
-                        strlen(run), RUN_MOST);
-  if (sft->options->resume == TREADLE_RESUME_FROM) {
-    if (!from || treadle_train_checkpoint_step_of(from) < 0)
-      return treadle_fail(TREADLE_REFUSED, "--resume %s: it is no folder of a checkpoint, global_step_K",
-                          from ? from : "");
-    if (strlen(from) >= sizeof sft->from)
-      return treadle_fail(TREADLE_REFUSED, "--resume: a path of %zu bytes; at most %zu", strlen(from),
-                          sizeof sft->from - 1);
-    TRY(treadle_train_checkpoint_check(from));
-    snprintf(sft->from, sizeof sft->from, "%s", from);
-    goto out;
-  }
-  TRY(treadle_train_checkpoint_list(run, &steps));
-  if (sft->options->resume == TREADLE_RESUME_NEVER && steps.count)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or "
-                     "another folder",
-                     PLACE(sft, save), run, (long long)steps.items[steps.count - 1]));
-  if (sft->options->resume == TREADLE_RESUME_NEVER) goto out;
-  TRY(treadle_train_checkpoint_find(run, &step));
-  if (step >= 0) snprintf(sft->from, sizeof sft->from, "%s/global_step_%lld", run, (long long)step);
-out:
-  treadle_array_release(&steps);
-  return status;
-}
-
-/* A number that data.json must have as the configuration has it. */
-static treadle_status check_same(const json_t *root, const char *path, const char *name, int64_t now) {
-  const json_t *value = json_object_get(root, name);
-  if (!json_is_integer(value))
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no whole number", path, name);
-  if (json_integer_value(value) == now) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED,
-                      "%s: the checkpoint has %s %lld, this run %lld: its rows would come in another order",
-                      path, name, (long long)json_integer_value(value), (long long)now);
-}
-
-static treadle_status read_start(treadle_sft *sft) {
-  char path[PATH_MAX + 16];
-  json_t *root = NULL;
-  const char *digest;
-  treadle_status status;
-  snprintf(path, sizeof path, "%s/data.json", sft->from);
-  TRY(treadle_json_load(path, &root));
-  TRY(check_same(root, path, "rows", (int64_t)sft->train_count));
-  TRY(check_same(root, path, "seed", sft->settings->seed));
-  TRY(check_same(root, path, "global_batch_size", sft->settings->global_batch_size));
-  sft->optimizer_steps = json_integer_value(json_object_get(root, "optimizer_steps"));
-  digest = json_string_value(json_object_get(root, "losses_digest"));
-  sft->step = json_integer_value(json_object_get(root, "step"));
-  if (!digest || sft->step < 0 || sft->optimizer_steps < 0 ||
-      sft->step != treadle_train_checkpoint_step_of(sft->from))
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: 'step' or 'losses_digest' is not what a checkpoint of step %lld has", path,
-                     (long long)treadle_train_checkpoint_step_of(sft->from)));
-  sft->losses_digest = strtoull(digest, NULL, 16);
-  sft->saved = sft->step;
-out:
-  json_decref(root);
-  return status;
 }
 
 /* ---- The model ------------------------------------------------------------------------------------------ */
@@ -136,12 +62,14 @@ static treadle_status check_model(treadle_sft *sft) {
   treadle_status status;
   TRY(treadle_transformer_create(sft->model, &d));
   if (s->seq_length && d->most_positions && s->seq_length > d->most_positions)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld", PLACE(sft, seq_length),
-                     (long long)s->seq_length, (long long)d->most_positions));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
+                     TREADLE_SFT_PLACE(sft, seq_length), (long long)s->seq_length,
+                     (long long)d->most_positions));
   if (sft->tokenizer && treadle_tokenizer_count(sft->tokenizer) > d->vocabulary)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "the tokenizer has %d ids, the model a vocabulary of %lld: it is another model's",
-                     treadle_tokenizer_count(sft->tokenizer), (long long)d->vocabulary));
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
+        sft->companions, treadle_tokenizer_count(sft->tokenizer), s->model, (long long)d->vocabulary));
   sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
   if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
     sft->seq_length = d->most_positions;
@@ -178,10 +106,11 @@ static int longer(const void *a, const void *b) {
 }
 
 /* Tokens of the fullest micro batch that any order of rows may make, and of the longest row. */
-static treadle_status measure(const treadle_sft *sft, const treadle_train_row *rows, size_t count,
-                              treadle_trainer_options *options) {
+static treadle_status measure(const treadle_sft *sft, const char *path, const treadle_train_row *rows,
+                              size_t count, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
   int64_t *lengths = treadle_alloc_array(count, sizeof *lengths), sum = 0;
+  treadle_status status = TREADLE_OK;
   if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count);
   for (size_t i = 0; i < count; i++) lengths[i] = (int64_t)rows[i].count;
   qsort(lengths, count, sizeof *lengths, longer);
@@ -189,26 +118,42 @@ static treadle_status measure(const treadle_sft *sft, const treadle_train_row *r
   if (s->max_tokens_per_micro) sum = s->max_tokens_per_micro;
   if (sum > options->most_rows) options->most_rows = sum;
   if (lengths[0] > options->most_tokens) options->most_tokens = lengths[0];
+  if (s->max_tokens_per_micro && lengths[0] > s->max_tokens_per_micro)
+    status = treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the longest row of %s has %lld",
+                          TREADLE_SFT_PLACE(sft, max_tokens_per_micro), (long long)s->max_tokens_per_micro,
+                          path, (long long)lengths[0]);
   treadle_free(lengths);
-  return TREADLE_OK;
+  return status;
 }
 
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status = TREADLE_OK;
-  if (s->data_path) TRY(read_rows(sft, s->data_path, PLACE(sft, data_path), &sft->train_rows));
+  if (s->data_path) TRY(read_rows(sft, s->data_path, TREADLE_SFT_PLACE(sft, data_path), &sft->train_rows));
   if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
   if (s->val_path) {
-    TRY(read_rows(sft, s->val_path, PLACE(sft, val_path), &sft->val_rows));
+    TRY(read_rows(sft, s->val_path, TREADLE_SFT_PLACE(sft, val_path), &sft->val_rows));
     sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
   }
 out:
   return status;
 }
 
+/* Of all tokens, and which of them count. */
+static uint64_t digest_of(const treadle_train_row *rows, size_t count) {
+  uint64_t digest = 0;
+  for (size_t r = 0; r < count; r++) {
+    digest = treadle_hash_more(digest, rows[r].count);
+    for (size_t i = 0; i < rows[r].count; i++)
+      digest = treadle_hash_more(digest, (uint64_t)rows[r].ids[i] << 1 | (rows[r].mask[i] != 0));
+  }
+  return digest;
+}
+
 static treadle_status take_order(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status;
+  sft->rows_digest = digest_of(sft->train, sft->train_count);
   TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
   sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
   if (!sft->batch)
@@ -236,10 +181,47 @@ static void measure_longest(const treadle_sft *sft, treadle_trainer_options *opt
       s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * sft->seq_length;
 }
 
+/* How many replicas divide a step, and into how many stages each is divided. */
+static treadle_status find_replicas(const treadle_sft *sft, int64_t *dp_p, int64_t *pp_p) {
+  treadle_arena arena = {0};
+  treadle_transformer *d = NULL;
+  treadle_replica replica;
+  treadle_status status = TREADLE_OK;
+  *dp_p = sft->ranks;
+  *pp_p = 1;
+  if (sft->settings->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
+  TRY(treadle_transformer_create(sft->model, &d));
+  TRY(treadle_replica_find(d, sft->layout, 0, &arena, &replica));
+  *dp_p = replica.count;
+  *pp_p = sft->settings->pipeline_model_parallel_size;
+out:
+  treadle_transformer_destroy(d);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* Micro batches of a replica, at most. */
+static treadle_status count_batches(const treadle_sft *sft, int32_t *most_p) {
+  enum { BATCHES_MOST = 1 << 20 };
+  int64_t dp, pp, count;
+  treadle_status status;
+  TRY(find_replicas(sft, &dp, &pp));
+  TRY(treadle_train_config_micro_batches(sft->config, dp, pp, &count));
+  if (!count) count = sft->settings->global_batch_size / dp; /* one row in each */
+  if (count > BATCHES_MOST)
+    TRY(treadle_fail(
+        TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
+        TREADLE_SFT_PLACE(sft, global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
+  *most_p = (int32_t)count;
+out:
+  return status;
+}
+
 static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
-  int64_t rows = s->micro_batch_size ? s->micro_batch_size : 1;
+  int32_t most_micro_batches;
   treadle_status status;
+  TRY(count_batches(sft, &most_micro_batches));
   *options = (treadle_trainer_options){
       .struct_size = sizeof *options,
       .kernels = sft->options->kernels,
@@ -254,12 +236,12 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .adam_beta1 = s->adam_beta1,
       .adam_beta2 = s->adam_beta2,
       .adam_eps = s->adam_eps,
-      .most_micro_batches = (int32_t)((s->global_batch_size + rows - 1) / rows)};
+      .most_micro_batches = most_micro_batches};
   if (sft->train)
-    TRY(measure(sft, sft->train, sft->train_count, options));
+    TRY(measure(sft, s->data_path, sft->train, sft->train_count, options));
   else
     measure_longest(sft, options);
-  if (sft->val) TRY(measure(sft, sft->val, sft->val_count, options));
+  if (sft->val) TRY(measure(sft, s->val_path, sft->val, sft->val_count, options));
 out:
   return status;
 }
@@ -279,10 +261,10 @@ out:
 static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *options) {
   treadle_status status;
   TRY(treadle_train_config_need(sft->config, false));
-  TRY(find_start(sft));
+  TRY(treadle_sft_find_start(sft));
   TRY(treadle_sft_measure(sft, options));
   TRY(take_order(sft));
-  if (sft->from[0]) TRY(read_start(sft));
+  if (sft->from[0]) TRY(treadle_sft_read_start(sft));
 out:
   return status;
 }

@@ -169,6 +169,7 @@ static treadle_status resume(treadle_trainer *t, const char *folder) {
   char path[PATH_MAX];
   treadle_status status;
   TRY(load_folder(t, t->layout, folder, "huggingface", t->weights));
+  TRY(treadle_train_check_weights(t));
   TRY(join_path(path, folder, "optimizer"));
   if (t->optimizer.exp_avg) TRY(load_optimizer(t, path));
   TRY(treadle_train_bind(t));

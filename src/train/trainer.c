@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/dtype.h"
 #include "base/sized.h"
 #include "infer/engine.h"
 #include "transport/group.h"
@@ -248,6 +249,32 @@ treadle_status treadle_train_bind(treadle_trainer *t) {
   return treadle_pass_bind(t->pass, &windows);
 }
 
+/* ---- What it begins with ---------------------------------------------------------------------------------- */
+
+/* The first of `count` values that is infinite or no number; -1: none. */
+static int64_t first_odd(const char *values, int64_t count, treadle_dtype dtype) {
+  const uint16_t *narrow = (const uint16_t *)(const void *)values,
+                 most = dtype == TREADLE_BF16 ? 0x7f80 : 0x7c00; /* the exponent */
+  const uint32_t *wide = (const uint32_t *)(const void *)values;
+  for (int64_t i = 0; i < count; i++)
+    if (dtype == TREADLE_FP32 ? (wide[i] & 0x7f800000) == 0x7f800000 : (narrow[i] & most) == most) return i;
+  return -1;
+}
+
+treadle_status treadle_train_check_weights(const treadle_trainer *t) {
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+  treadle_status status = TREADLE_OK;
+  for (int32_t s = 0, count = treadle_layout_storage_count(t->layout, t->rank); s < count; s++) {
+    TRY(treadle_layout_storage(t->layout, t->rank, s, &info));
+    int64_t odd = first_odd(t->weights + info.offset_bytes,
+                            (int64_t)(info.bytes / (size_t)treadle_dtype_bytes(info.dtype)), info.dtype);
+    if (odd >= 0)
+      REFUSE("weights: element %lld of '%s' is infinite or no number", (long long)odd, info.name);
+  }
+out:
+  return status;
+}
+
 /* Weights are there; masters, in the window of gradients. */
 static treadle_status begin(treadle_trainer *t) {
   treadle_train_take_master(t);
@@ -258,6 +285,7 @@ static treadle_status begin(treadle_trainer *t) {
 static treadle_status load(treadle_trainer *t) {
   treadle_status status;
   TRY(treadle_layout_load(t->layout, t->rank, t->weights));
+  TRY(treadle_train_check_weights(t));
   if (t->optimizer.master) TRY(treadle_layout_load(t->grad_layout, t->rank, t->grad_window));
   TRY(begin(t));
 out:

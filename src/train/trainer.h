@@ -190,6 +190,8 @@ bool treadle_train_norms_heads(const treadle_trainer *t);
 
 /* Weights are there, or have become others. */
 treadle_status treadle_train_bind(treadle_trainer *t);
+/* Refused: an element of this rank's weights that is infinite or no number, by its tensor. */
+treadle_status treadle_train_check_weights(const treadle_trainer *t);
 
 /* All of a trainer that needs neither other ranks nor memory of its size. */
 treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_options *options, int64_t rank,
