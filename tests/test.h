@@ -84,7 +84,7 @@ static inline void test_copy_family(const char *folder, const char *family) {
 
 /* Removes a folder of test_folder() with all that is in it. */
 static inline void test_remove(const char *folder) {
-  char command[128];
+  char command[300];
   assert_true(strncmp(folder, "/tmp/treadle-test-", 18) == 0);
   snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", folder, folder);
   assert_int_equal(system(command), 0);
