@@ -14,7 +14,7 @@
 #define DOT_CODE __attribute__((target("avx2,fma")))
 #define DOT_PART DOT_CODE __attribute__((always_inline)) static inline
 
-enum { DOT_LANES = 8, DOT_COLUMNS = 4 };
+enum { DOT_LANES = 8, DOT_COLUMNS = 4, DOT_NEAR = 192 << 10 };
 
 typedef __m256 dot_vec;
 
@@ -23,8 +23,14 @@ DOT_PART dot_vec dot_load(const float *from) { return _mm256_loadu_ps(from); }
 DOT_PART void dot_store(float *to, dot_vec value) { _mm256_storeu_ps(to, value); }
 DOT_PART dot_vec dot_add_product(dot_vec w, dot_vec x, dot_vec sum) { return _mm256_fmadd_ps(w, x, sum); }
 
-DOT_PART __m128 dot_reduce(dot_vec a, dot_vec b, dot_vec c, dot_vec d) {
-  __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+typedef __m128 dot_out;
+
+DOT_PART dot_out dot_out_load(const float *from) { return _mm_loadu_ps(from); }
+DOT_PART void dot_out_store(float *to, dot_out value) { _mm_storeu_ps(to, value); }
+DOT_PART dot_out dot_out_add(dot_out a, dot_out b) { return _mm_add_ps(a, b); }
+
+DOT_PART dot_out dot_reduce(const dot_vec v[DOT_COLUMNS]) {
+  __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
   return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
 }
 

@@ -19,7 +19,7 @@
 #define DOT_CODE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define DOT_PART DOT_CODE __attribute__((always_inline)) static inline
 
-enum { DOT_LANES = 16, DOT_COLUMNS = 8 };
+enum { DOT_LANES = 16, DOT_COLUMNS = 8, DOT_NEAR = 640 << 10 };
 
 typedef __m512 dot_vec;
 
@@ -28,14 +28,28 @@ DOT_PART dot_vec dot_load(const float *from) { return _mm512_loadu_ps(from); }
 DOT_PART void dot_store(float *to, dot_vec value) { _mm512_storeu_ps(to, value); }
 DOT_PART dot_vec dot_add_product(dot_vec w, dot_vec x, dot_vec sum) { return _mm512_fmadd_ps(w, x, sum); }
 
-DOT_PART __m256 half_of(dot_vec a) {
-  return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+typedef __m256 dot_out;
+
+DOT_PART dot_out dot_out_load(const float *from) { return _mm256_loadu_ps(from); }
+DOT_PART void dot_out_store(float *to, dot_out value) { _mm256_storeu_ps(to, value); }
+DOT_PART dot_out dot_out_add(dot_out a, dot_out b) { return _mm256_add_ps(a, b); }
+
+/* Lanes j + (j + 8): those of a, then those of b. */
+DOT_PART dot_vec add_halves(dot_vec a, dot_vec b) {
+  return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
 }
 
-DOT_PART __m128 dot_reduce(dot_vec a, dot_vec b, dot_vec c, dot_vec d) {
-  __m256 ab = _mm256_hadd_ps(half_of(a), half_of(b)), cd = _mm256_hadd_ps(half_of(c), half_of(d));
-  __m256 sums = _mm256_hadd_ps(ab, cd);
-  return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
+/* Of each four lanes 0 + 1, 2 + 3: those of a, then those of b. */
+DOT_PART dot_vec add_neighbours(dot_vec a, dot_vec b) {
+  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+DOT_PART dot_out dot_reduce(const dot_vec v[DOT_COLUMNS]) {
+  dot_vec low = add_neighbours(add_halves(v[0], v[4]), add_halves(v[1], v[5]));
+  dot_vec high = add_neighbours(add_halves(v[2], v[6]), add_halves(v[3], v[7]));
+  dot_vec fours = add_neighbours(low, high); /* columns 0 to 3: two fours of lanes; columns 4 to 7 */
+  return _mm256_add_ps(_mm512_castps512_ps256(_mm512_shuffle_f32x4(fours, fours, 0x08)),
+                       _mm512_castps512_ps256(_mm512_shuffle_f32x4(fours, fours, 0x0d)));
 }
 
 static inline int dot_vectors(treadle_dtype dtype) { return dtype == TREADLE_BF16 ? 2 : 1; }

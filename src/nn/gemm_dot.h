@@ -5,9 +5,10 @@
  *   DOT_CODE, DOT_PART      attributes of functions, and of those that are made part of their callers
  *   dot_vec                 a register of DOT_LANES fp32; dot_zero, dot_load, dot_store, dot_add_product(w, x, sum)
  *   DOT_COLUMNS             rows of weights that are taken together: a panel, 4 or 8
+ *   DOT_NEAR                bytes of packed x that are to stay in the second-level cache while panels go by
  *   dot_widen(v, from, dtype)       the weights of one step as vectors; how many: dot_vectors(dtype)
  *   dot_pack_step(to, from, dtype)  the x of one step, rounded, in the same order of elements
- *   dot_reduce(a, b, c, d)          the sums over lanes of four vectors, as one __m128
+ *   dot_reduce(v[DOT_COLUMNS])      the sums over lanes of as many vectors, as one dot_out; dot_out_load, dot_out_store, dot_out_add
  *
  * A leaf is cut into steps of dot_vectors * DOT_LANES elements. Where that does not divide it, the last step is the last elements of the
  * leaf, of which those that an earlier step had are 0 in packed x; a leaf shorter than a step is followed by zeros. So every
@@ -23,9 +24,7 @@ enum {
   DOT_ROWS = 3,                 /* rows of x together */
   DOT_FEW = 12,                 /* rows of x, from which on weights are widened in memory */
   DOT_MANY = 96,                /* rows of x at most, before the next panel */
-  DOT_NEAR = 192 << 10,         /* bytes of packed x that are to stay in the second-level cache meanwhile */
   DOT_RUN = 4096 / DOT_COLUMNS, /* elements of a row of weights that are widened at a time: 16 KiB in all */
-  DOT_QUADS = DOT_COLUMNS / 4,
 };
 
 /* ---- Packed x: [row][leaf][step][lanes of its vectors], rows a little apart from powers of two ---- */
@@ -163,43 +162,40 @@ typedef struct dot_stack {
   int32_t height;
 } dot_stack;
 
-DOT_PART void dot_write(const dot_job *j, int64_t row, __m128 value[DOT_QUADS]) {
+DOT_PART void dot_write(const dot_job *j, int64_t row, dot_out value) {
   float *y = j->y + row * j->p->stride, all[DOT_COLUMNS];
   if (j->panel.rows == DOT_COLUMNS) {
-    for (int quad = 0; quad < DOT_QUADS; quad++) _mm_storeu_ps(y + 4 * quad, value[quad]);
+    dot_out_store(y, value);
     return;
   }
-  for (int quad = 0; quad < DOT_QUADS; quad++) _mm_storeu_ps(all + 4 * quad, value[quad]);
+  dot_out_store(all, value);
   memcpy(y, all, (size_t)j->panel.rows * sizeof *y);
 }
 
 /* The sums of a leaf go where the tree wants them. */
 DOT_PART void dot_finish(const dot_job *j, dot_stack *stack, const dot_sums *s, int64_t first, int rows) {
-  __m128 value[DOT_ROWS][DOT_QUADS];
+  dot_out value[DOT_ROWS];
   int32_t height = stack->height;
-#pragma GCC unroll 6
-  for (int i = 0; i < rows * DOT_QUADS; i++) {
-    const int row = i / DOT_QUADS, column = i % DOT_QUADS * 4;
-    value[row][i % DOT_QUADS] = dot_reduce(s->of[column][row], s->of[column + 1][row],
-                                           s->of[column + 2][row], s->of[column + 3][row]);
+#pragma GCC unroll 3
+  for (int row = 0; row < rows; row++) {
+    dot_vec v[DOT_COLUMNS];
+#pragma GCC unroll 8
+    for (int column = 0; column < DOT_COLUMNS; column++) v[column] = s->of[column][row];
+    value[row] = dot_reduce(v);
   }
   for (int32_t merge = 0; merge < j->step.merges; merge++) {
-    const float *waiting = stack->waiting[--height][first];
-#pragma GCC unroll 6
-    for (int i = 0; i < rows * DOT_QUADS; i++) {
-      __m128 *sum = &value[i / DOT_QUADS][i % DOT_QUADS];
-      *sum = _mm_add_ps(_mm_loadu_ps(waiting + 4 * i), *sum);
-    }
-  }
-  if (j->step.ends) {
+    height--;
 #pragma GCC unroll 3
-    for (int row = 0; row < rows; row++) dot_write(j, first + row, value[row]);
-    return;
+    for (int row = 0; row < rows; row++)
+      value[row] = dot_out_add(dot_out_load(stack->waiting[height][first + row]), value[row]);
   }
-  float *waiting = stack->waiting[height][first];
-#pragma GCC unroll 6
-  for (int i = 0; i < rows * DOT_QUADS; i++)
-    _mm_storeu_ps(waiting + 4 * i, value[i / DOT_QUADS][i % DOT_QUADS]);
+#pragma GCC unroll 3
+  for (int row = 0; row < rows; row++) {
+    if (j->step.ends)
+      dot_write(j, first + row, value[row]);
+    else
+      dot_out_store(stack->waiting[height][first + row], value[row]);
+  }
 }
 
 /* ---- A panel, few rows ---- */
