@@ -6,11 +6,11 @@
 
 enum { SFT_SCENE_ROWS = 60 };
 
-/* A new folder with config.json, rows.jsonl and sft.yaml; its run is FOLDER/run. sft_scene_remove() removes it and frees the name. */
+/* A new folder with a model, rows and a configuration; its run is FOLDER/run. sft_scene_remove() removes it and frees the name. */
 char *sft_scene_make(void);
 void sft_scene_remove(char *folder);
 
-/* Trains as FOLDER/sft.yaml says, with overrides (NULL behind the last one; NULL: none). */
+/* Trains as its configuration says, with overrides (NULL behind the last one; NULL: none). */
 typedef struct sft_scene_run {
   const char *folder;
   const char *const *overrides;
