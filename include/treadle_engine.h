@@ -264,6 +264,8 @@ typedef struct treadle_sft_options {
   void *context;
   treadle_train_engine_open open_engine; /* NULL: the built-in one */
   void *engine_context;                  /* of open_engine */
+  size_t
+      budget_bytes; /* what no rank may exceed: a run or a plan that does is refused, with what would fit; 0: no limit */
 } treadle_sft_options;
 
 typedef struct treadle_sft_figures {
@@ -285,7 +287,7 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
                                const treadle_sft_options *options, treadle_sft_figures *result_p);
 
 /* What each of `ranks` ranks would hold, by_rank [ranks]. Where the configuration names no data, rows are as long as seq_length lets them be.
- * Local. */
+ * by_rank is filled even where the budget is too small, which is refused. Local. */
 treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_sft_options *options, treadle_trainer_memory *by_rank);
 

@@ -188,6 +188,7 @@ static const treadle_command commands[] = {
         .examples = "  mpirun -n 8 treadle sft sft.yaml\n"
                     "  treadle sft sft.yaml actor_config.lr=1e-4 actor_config.save=runs/2 --json\n"
                     "  mpirun -n 4 treadle sft sft.yaml --resume\n"
+                    "  treadle sft sft.yaml --plan --ranks 64 --budget 80GiB\n"
                     "  treadle sft --help-config\n",
         .run = treadle_command_sft,
     },

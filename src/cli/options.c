@@ -57,7 +57,7 @@ static const option_row rows[] = {
   {"cap", "SIZE", "memory that a switch may use beyond the larger window (default: 256MiB, or the least possible if that is more)",
    SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
   {"page-size", "SIZE", "size of a page, a power of two from 4KiB to 1TiB (default: 2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
-  {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
+  {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES | TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
   {"alias", "on|off", "share pages that hold the same bytes in both layouts, instead of copying them (default: on)",
    WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL, 0},
   {"offload", "LIST", "what leaves the device during inference: params, grads (dropped) or grads=keep (to the host), optimizer; or none",

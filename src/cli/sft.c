@@ -149,15 +149,19 @@ static int plan(const treadle_arguments *a, const treadle_sft_options *options) 
   treadle_train_config *config = NULL;
   int64_t ranks = a->ranks ? a->ranks : 1;
   treadle_trainer_memory *memory = calloc((size_t)ranks, sizeof *memory);
+  bool misfit = false;
   treadle_status status;
   if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
-  TRY(treadle_sft_plan(config, ranks, options, memory));
-  print_plan(memory, ranks, a->json);
+  status = treadle_sft_plan(config, ranks, options, memory);
+  misfit = status && memory[0].peak; /* more than the budget: the plan is there */
+  if (!status || misfit) print_plan(memory, ranks, a->json);
 out:
   treadle_train_config_destroy(config);
   free(memory);
-  return status ? treadle_report_refusal("sft", status) : treadle_finish_output("sft", TREADLE_EXIT_OK);
+  if (!status) return treadle_finish_output("sft", TREADLE_EXIT_OK);
+  int exit_status = treadle_report_refusal("sft", status);
+  return misfit ? TREADLE_EXIT_FAILED : exit_status;
 }
 
 static treadle_sft_options options_of(const treadle_arguments *a) {
@@ -167,7 +171,8 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
                                  .stops = stops,
-                                 .context = a->json ? stderr : stdout};
+                                 .context = a->json ? stderr : stdout,
+                                 .budget_bytes = a->budget_bytes};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;
   options.resume = strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
   options.from = a->resume;

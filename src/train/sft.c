@@ -247,7 +247,7 @@ treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t rank
   if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
   sft.settings = treadle_train_config_settings(config);
   status = treadle_sft_measure(&sft, &of_trainer);
-  if (!status) status = treadle_trainer_plan(sft.layout, &of_trainer, by_rank);
+  if (!status) status = treadle_sft_predict(&sft, &of_trainer, by_rank);
   treadle_sft_close(&sft);
 out:
   return status;

@@ -2,6 +2,7 @@
  *
  *   sft_start.c  where a run goes on
  *   sft_open.c   what a configuration names: model, layout, rows, trainer
+ *   sft_memory.c what ranks will hold, and whether a budget allows it
  *   sft.c        the steps, tests, checkpoints and the end */
 #ifndef TREADLE_TRAIN_SFT_H
 #define TREADLE_TRAIN_SFT_H
@@ -57,6 +58,10 @@ treadle_status treadle_sft_find_start(treadle_sft *sft);
 treadle_status treadle_sft_read_start(treadle_sft *sft);
 /* The options of its trainer, by what the configuration names. */
 treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *options);
+/* Bytes of each rank, by shapes alone, to by_rank where that is given, and of the fullest one to predicted. Refused: more than the budget; then
+ * they are there, too. */
+treadle_status treadle_sft_predict(treadle_sft *sft, const treadle_trainer_options *options,
+                                   treadle_trainer_memory *by_rank);
 /* How a batch is divided. */
 treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count);
 treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status);

@@ -269,19 +269,6 @@ out:
   return status;
 }
 
-/* The fullest rank's bytes, by shapes alone. */
-static treadle_status predict(treadle_sft *sft, const treadle_trainer_options *options) {
-  treadle_trainer_memory *by_rank = treadle_alloc_array((size_t)sft->ranks, sizeof *by_rank);
-  treadle_status status = TREADLE_OK;
-  if (!by_rank) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", sft->ranks);
-  TRY(treadle_trainer_plan(sft->layout, options, by_rank));
-  for (int rank = 0; rank < sft->ranks; rank++)
-    if (by_rank[rank].peak > sft->predicted) sft->predicted = by_rank[rank].peak;
-out:
-  treadle_free(by_rank);
-  return status;
-}
-
 treadle_status treadle_sft_open(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_trainer_options options;
@@ -296,7 +283,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .warmup_fraction = s->lr_warmup_fraction,
                                         .steps = s->train_iters};
   TRY(treadle_sft_agree(sft, open_inputs(sft, &options)));
-  TRY(treadle_sft_agree(sft, sft->rank == 0 ? predict(sft, &options) : TREADLE_OK));
+  TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
   sft->engine.struct_size = sizeof sft->engine;
   TRY(treadle_sft_agree(
       sft, open(sft->options->engine_context, sft->group, sft->layout, &options, &sft->engine)));

@@ -159,6 +159,38 @@ if "$TREADLE" sft "$folder/config.yaml" "actor_config.save=$folder/run-broken" -
   fail "a checkpoint without a part is not refused"
 fi
 grep -q 'exp_avg' "$folder/err" || fail "the part that is missing is not named"
+# broken WORDS COMMAND...: a copy of a run in whose newest checkpoint the command does something; its going on is refused.
+broken() {
+  local words=$1 at=$folder/run-broken/global_step_8
+  shift
+  rm -rf "$folder/run-broken" && cp -r "$folder/run-one" "$folder/run-broken"
+  (cd "$at" && "$@")
+  (cd "$folder/run-broken" && find . -type f -exec sha256sum {} + | LC_ALL=C sort) >"$folder/before"
+  if "$TREADLE" sft "$folder/config.yaml" "actor_config.save=$folder/run-broken" megatron_training.train_iters=9 --resume "$at" 2>"$folder/err"; then
+    fail "not refused: $*"
+  fi
+  grep -q -- "$words" "$folder/err" || fail "no '$words' for: $*"
+  (cd "$folder/run-broken" && find . -type f -exec sha256sum {} + | LC_ALL=C sort) | cmp - "$folder/before" || fail "something was changed by: $*"
+}
+broken 'exp_avg_sq.*model.safetensors' truncate -s 5000 actor/optimizer/exp_avg_sq/model.safetensors
+broken 'model.norm.weight' sed -i 's/"model.norm.weight"/"model.morn.weight"/' actor/optimizer/master/model.safetensors
+broken 'model.norm.weight' sed -i 's/"model.norm.weight"/"model.morn.weight"/' actor/huggingface/model.safetensors
+broken 'data.json' rm data.json
+broken 'data.json' sh -c 'echo "{\"step\": 8" >data.json'
+broken "'step' is 7" sed -i 's/"step": 8/"step": 7/' data.json
+
+# Weights of another shape: those of a model with another vocabulary.
+cp -r "$TREADLE_SOURCE/examples/sequence" "$folder/small"
+sed -i 's/"vocab_size": [0-9]*/"vocab_size": 8/' "$folder/small/config.json"
+refused 'ids, the model of .* a vocabulary of 8' 1 "actor_config.model=$folder/small/config.json"
+refused 'the budget of 262144 bytes is [0-9]* too small: rank 0 needs [0-9]*, which are .* of work; .* bytes still' 1 --budget 256KiB
+refused 'the budget of 23068672 bytes is [0-9]* too small.* would fit: [0-9]* bytes' 1 actor_config.micro_batch_size=8 --budget 22MiB
+remedy=$(sed -n 's/.*of work[^;]*; \(.*\) would fit: \([0-9]*\) bytes/\2 \1/p' "$folder/err")
+status=0
+"$TREADLE" sft "$folder/config.yaml" --plan --ranks 2 --budget 256KiB >"$folder/out" 2>"$folder/err" || status=$?
+[ $status = 1 ] || fail "a plan that does not fit ends with $status"
+grep -q 'ranks 0 to 1 .*peak' "$folder/out" || fail "a plan that does not fit is not shown"
+train fits 1 ${remedy#* } --budget "${remedy%% *}" 2>/dev/null || fail "what would fit does not: $remedy"
 "$TREADLE" sft --help-config >"$folder/out"
 grep -q 'num_layers_per_virtual_pipeline_stage' "$folder/out" || fail "--help-config lacks a key"
 "$TREADLE" sft --plan "$folder/config.yaml" --ranks 4 $tp=2 --json >"$folder/out"
