@@ -4,6 +4,7 @@
 #include "test.h"
 #include "transport/ranks.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,9 +42,13 @@ typedef struct buffer {
 
 enum { BUFFERS = 5 }; /* a stretch of params, one tensor, gradients, optimizer state twice */
 
+/* Far from where memory is taken by itself, so that nobody takes what is freed early. */
+static _Atomic(uintptr_t) place = (uintptr_t)0x7e9000000000;
+
 static bool buffer_init(buffer *b, treadle_class which, size_t offset, size_t bytes) {
+  void *hint = (void *)atomic_fetch_add(&place, (uintptr_t)1 << 20);
   *b = (buffer){.which = which, .offset = offset, .bytes = bytes, .wanted = calloc(bytes, 1)};
-  b->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  b->memory = mmap(hint, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return b->wanted && b->memory != MAP_FAILED;
 }
 
