@@ -25,4 +25,9 @@ void fuzz_make_generate(fuzz_making *m);
 void fuzz_make_score(fuzz_making *m);
 void fuzz_make_tokenize(fuzz_making *m);
 
+/* make_train.c: commands around the trainer. */
+void fuzz_make_grad(fuzz_making *m);
+void fuzz_make_sft(fuzz_making *m);
+void fuzz_make_data(fuzz_making *m);
+
 #endif
