@@ -20,13 +20,10 @@ static void take_rows(fuzz_making *m) {
   static const char *const lines[] = {
       "{\"ids\": [1, 5, 9, 7, 8], \"mask\": [0, 1, 1, 0, 1]}",
       "{\"ids\": [4, 4], \"mask\": [0, 1]}",
-      "{\"ids\": [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], \"mask\": [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, "
-      "1, 1, "
-      "1, 1, 1]}",
+      "{\"ids\": [3, 1, 4, 1, 5, 9, 2, 6], \"mask\": [0, 0, 0, 0, 1, 1, 1, 1]}",
       "{\"text\": \"Hello, you\"}",
       "{\"prompt\": \"a\", \"response\": \"bc\", \"data_source\": 3}",
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
-      "\"b\"}]}"};
+      "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}"};
   fuzz_bytes text = {0};
   bool spoils = fuzz_draw(m, 3);
   for (int64_t many = treadle_random_between(&m->random, 1, 6); many > 0; many--) {
