@@ -262,9 +262,19 @@ static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   j->two_blocks = j->rows > j->f.width;
 }
 
+/* What sums will be added to. */
+static void fetch_sums(const job *j) {
+  int64_t rows = j->p->turned ? j->panel.rows : j->rows;
+  for (int64_t row = 0; row < rows; row++) {
+    _mm_prefetch((const char *)(j->y + row * j->p->stride), _MM_HINT_T0);
+    _mm_prefetch((const char *)(j->y + row * j->p->stride + SIDE), _MM_HINT_T0);
+  }
+}
+
 /* Sums of a node are there. */
 static void end_node(job *j, sums *top) {
   write_all_pending(j);
+  if (j->p->adds) fetch_sums(j);
   j->pending = (pending){.sums = top,
                          .y = j->y,
                          .rows = j->rows,

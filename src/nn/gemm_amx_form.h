@@ -16,6 +16,7 @@ enum {
   LONG = 12,        /* steps of a leaf that is taken in halves */
   GATED_PARTS = 3,  /* of the work at a gated tile that is done */
   MANY_TURNS = 2,   /* pairs of blocks of x, from which on it is */
+  AHEAD = 4 * SIDE, /* columns */
   NEAR = 768 << 10, /* bytes of packed x that are to stay in the second-level cache */
 };
 
@@ -65,6 +66,10 @@ AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t
     _mm512_storeu_si512(to, pairs_of(x, skipped));
     return;
   }
+  for (int64_t i = 0; i < rows; i++) {
+    _mm_prefetch((const char *)(x + i * stride + AHEAD), _MM_HINT_T0);
+    _mm_prefetch((const char *)(x + i * stride + AHEAD + SIDE), _MM_HINT_T0);
+  }
 #pragma GCC unroll 16
   for (int i = 0; i < SIDE; i++)
     row[i] = i < rows ? pairs_of(x + i * stride, skipped) : _mm512_setzero_si512();
@@ -85,15 +90,19 @@ AMX_PART __m512i upper_halves(const void *row, treadle_dtype dtype, int64_t colu
   return _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
 }
 
-/* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. */
+/* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. What comes behind the tile is
+ * fetched meanwhile. */
 AMX_PART void pack_turned_tile(char *to, const treadle_gemm_source *source, int64_t at, int64_t column,
                                int64_t width, int64_t skipped) {
   int64_t columns = treadle_gemm_least(source->rows - column, width);
+  int64_t ahead = (column + AHEAD) * (source->turned_dtype == TREADLE_BF16 ? 2 : 4);
   __mmask16 there = (__mmask16)((1u << columns) - 1), written = (__mmask16)((1u << width) - 1);
   const void *const *rows = source->turned + at;
   for (int64_t pair = 0; pair < SIDE; pair++) {
     const void *even = 2 * pair < skipped ? NULL : rows[2 * pair];
     const void *odd = 2 * pair + 1 < skipped ? NULL : rows[2 * pair + 1];
+    _mm_prefetch((const char *)even + ahead, _MM_HINT_T0);
+    _mm_prefetch((const char *)odd + ahead, _MM_HINT_T0);
     __m512i low = upper_halves(even, source->turned_dtype, column, there);
     __m512i high = upper_halves(odd, source->turned_dtype, column, there);
     _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written,
@@ -101,18 +110,17 @@ AMX_PART void pack_turned_tile(char *to, const treadle_gemm_source *source, int6
   }
 }
 
+/* Steps one after the other, each for all blocks: so rows are read from one end to the other. Parts are cut between steps. */
 AMX_CODE static void pack_turned(const treadle_gemm_source *source, void *packed, int32_t index,
                                  int32_t count) {
   form f = form_of(source->inner, source->rows);
-  int64_t leaves = source->inner.range.leaves, unit;
-  int64_t end = treadle_gemm_part(f.blocks * leaves, index, count, &unit);
+  int64_t unit, end = treadle_gemm_part(f.steps * source->inner.range.leaves, index, count, &unit);
   for (; unit < end; unit++) {
-    int64_t begin = unit % leaves * source->inner.leaf;
-    char *to = (char *)packed + unit * f.leaf_bytes;
-    for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
-      int64_t at = step_at(source->inner, step);
-      pack_turned_tile(to, source, begin + at, unit / leaves * f.width, f.width, step * STEP - at);
-    }
+    int64_t leaf = unit / f.steps, step = unit % f.steps, at = step_at(source->inner, step);
+    char *to = (char *)packed + leaf * f.leaf_bytes + step * f.tile_bytes;
+    for (int64_t block = 0; block < f.blocks; block++, to += f.block_bytes)
+      pack_turned_tile(to, source, leaf * source->inner.leaf + at, block * f.width, f.width,
+                       step * STEP - at);
   }
 }
 

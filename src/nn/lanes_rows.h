@@ -15,6 +15,12 @@ LANES_PART void store(float *to, lanes x, int64_t left) {
     lanes_store_part(to, x, (int)left);
 }
 
+/* What comes some lines later, since not every processor fetches ahead by itself. */
+LANES_PART void fetch(const float *at) {
+  enum { AHEAD = 256 };
+  __builtin_prefetch(at + AHEAD);
+}
+
 /* dtype is a constant where this is called, fp32 or bf16. */
 LANES_PART lanes load_as(treadle_dtype dtype, const void *from, int64_t at, int64_t left) {
   if (dtype == TREADLE_FP32) return load((const float *)from + at, left);

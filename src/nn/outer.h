@@ -15,8 +15,10 @@ typedef struct treadle_outer_ops {
   const char *name;
   bool (*supported)(void);
   int rows, columns; /* of a tile */
-  /* tile [rows, columns], of a [count, rows] and b [count, columns]. */
-  void (*tile)(float *tile, const float *a, const float *b, int64_t count);
+  /* Into y, rows `stride` apart, of a [count, rows] and b [count, columns]; the product is added onto what y had, or takes its place. */
+  void (*tile)(float *y, int64_t stride, bool adds, const float *a, const float *b, int64_t count);
+  /* a [count, rows] from rows `stride` apart. */
+  void (*take)(float *a, const float *from, int64_t stride, int64_t count);
 } treadle_outer_ops;
 
 /* As for treadle_row_ops. */

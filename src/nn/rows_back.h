@@ -25,8 +25,8 @@ typedef struct treadle_row_back_ops {
    * dx, dweight and dy: [count]; dweight is of all rows, or of those that the caller adds up together. */
   void (*norm)(float *dx, float *dweight, const float *dy, const treadle_normed_row *row);
   /* Of y = gate * s * up, s = 1 / (1 + e^-gate), and dy: dgate = dy * up * (s * (1 + gate * (1 - s))), dup = dy * (gate * s). They may be
-   * gate and up. */
-  void (*silu)(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
+   * gate and up. And y once more, with the bits of treadle_row_ops' silu. */
+  void (*silu)(float *dgate, float *dup, float *y, const float *dy, const float *gate, const float *up,
                int64_t count);
   /* to += x */
   void (*add)(float *to, const float *x, int64_t count);

@@ -13,6 +13,7 @@ LANES_PART void norm_as(treadle_dtype dtype, float *dx, float *dweight, const fl
   const int64_t count = row->count;
   lanes squares = lanes_all(0.0f), products = lanes_all(0.0f);
   for (int64_t i = 0; i < count; i += LANES) {
+    fetch(x + i), fetch(dy + i), fetch(dx + i);
     lanes value = load(x + i, count - i);
     lanes given = lanes_mul(load(dy + i, count - i), load_as(dtype, row->weight, i, count - i));
     squares = lanes_add(squares, lanes_mul(value, value));
@@ -37,15 +38,17 @@ LANES_CODE static void norm(float *dx, float *dweight, const float *dy, const tr
     norm_as(TREADLE_BF16, dx, dweight, dy, row);
 }
 
-LANES_CODE static void silu(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
-                            int64_t count) {
+LANES_CODE static void silu(float *dgate, float *dup, float *y, const float *dy, const float *gate,
+                            const float *up, int64_t count) {
   lanes one = lanes_all(1.0f);
   for (int64_t i = 0; i < count; i += LANES) {
-    lanes g = load(gate + i, count - i), u = load(up + i, count - i), y = load(dy + i, count - i);
-    lanes s = lanes_div(one, lanes_add(one, lanes_exp(lanes_sub(lanes_all(-0.0f), g))));
+    fetch(gate + i), fetch(up + i), fetch(dy + i);
+    lanes g = load(gate + i, count - i), u = load(up + i, count - i), given = load(dy + i, count - i);
+    lanes below = lanes_add(one, lanes_exp(lanes_sub(lanes_all(-0.0f), g))), s = lanes_div(one, below);
     lanes slope = lanes_mul(s, lanes_add(one, lanes_mul(g, lanes_sub(one, s))));
-    store(dgate + i, lanes_mul(lanes_mul(y, u), slope), count - i);
-    store(dup + i, lanes_mul(y, lanes_mul(g, s)), count - i);
+    store(dgate + i, lanes_mul(lanes_mul(given, u), slope), count - i);
+    store(dup + i, lanes_mul(given, lanes_mul(g, s)), count - i);
+    store(y + i, lanes_mul(lanes_div(g, below), u), count - i);
   }
 }
 

@@ -14,6 +14,7 @@ LANES_PART void norm_as(treadle_dtype dtype, float *to, const float *x, const vo
                         float eps) {
   lanes squares = lanes_all(0.0f);
   for (int64_t i = 0; i < count; i += LANES) {
+    fetch(x + i);
     lanes values = load(x + i, count - i);
     squares = lanes_add(squares, lanes_mul(values, values));
   }
@@ -75,6 +76,7 @@ LANES_CODE static void narrow(void *to, treadle_dtype dtype, const float *from, 
   }
   uint16_t *bf16 = to;
   for (int64_t i = 0; i < count; i += LANES) {
+    fetch(from + i);
     if (count - i >= LANES)
       lanes_store_bf16(bf16 + i, lanes_load(from + i));
     else

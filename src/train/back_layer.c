@@ -43,12 +43,14 @@ typedef struct activation {
   int64_t rows;
 } activation;
 
+/* gate_up becomes its gradient; buffers.middle is what down multiplied. */
 static void back_activation(void *context, int32_t index, int32_t count) {
   const activation *w = context;
   int64_t inner = w->t->width.inner, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
     float *gate = w->gate_up + r * 2 * inner;
-    w->t->back->silu(gate, gate + inner, w->t->buffers.dmiddle + r * inner, gate, gate + inner, inner);
+    w->t->back->silu(gate, gate + inner, w->t->buffers.middle + r * inner,
+                     w->t->buffers.dmiddle + r * inner, gate, gate + inner, inner);
   }
 }
 
@@ -69,11 +71,11 @@ static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
                                        .dx = own->dx,
                                        .rows = rows};
   treadle_status status;
+  TRY(back_through(t, &down, rows, own->dmiddle, inner));
+  treadle_team_run(t->pass->team, back_activation, &a);
   TRY(treadle_back_take_rows(t, own->middle, inner, inner, rows));
   TRY(treadle_back_weight(t, &down, &grad[TREADLE_ROLE_DOWN], rows));
   treadle_back_bias(t, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
-  TRY(back_through(t, &down, rows, own->dmiddle, inner));
-  treadle_team_run(t->pass->team, back_activation, &a);
   TRY(treadle_back_take_rows(t, own->normed2, hidden, hidden, rows));
   TRY(treadle_back_weight(t, &both[0], &grad[TREADLE_ROLE_GATE], rows));
   TRY(treadle_back_weight(t, &both[1], &grad[TREADLE_ROLE_UP], rows));

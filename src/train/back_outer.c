@@ -7,7 +7,16 @@
 
 #include <string.h>
 
-enum { BLOCK_FLOATS = 1 << 18 /* of rows that stay in the second cache */ };
+enum {
+  BLOCK_FLOATS = 1 << 18, /* of rows that stay in the second cache */
+  AHEAD = 256,            /* elements that are fetched while others are copied */
+  LINE = 16
+};
+
+/* What comes a little behind `count` elements. */
+static void fetch_ahead(const float *from, int64_t count) {
+  for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(from + i + AHEAD);
+}
 
 static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -43,41 +52,57 @@ static int64_t leaf_rows(const treadle_back_inputs *in, int64_t leaf) {
   return rows;
 }
 
-/* Columns of weights, a panel at a time: [panel][inner][columns of a tile]. */
+/* A row of weights, number `row` of the inner dimension, into all panels: [panel][inner][columns of a tile]. */
+static void pack_row(const inputs *w, const float *from, int64_t row) {
+  const int64_t width = w->t->outer->columns;
+  float *to = (float *)(void *)w->t->buffers.turned + row * width;
+  for (int64_t first = 0; first < w->columns; first += width, to += w->inner * width) {
+    int64_t some = w->columns - first < width ? w->columns - first : width;
+    fetch_ahead(from + first, some);
+    memcpy(to, from + first, (size_t)some * sizeof *to);
+    if (some < width) memset(to + some, 0, (size_t)(width - some) * sizeof *to);
+  }
+}
+
+/* Each thread has some of the rows of each term in each leaf. */
 static void pack_weights(void *context, int32_t index, int32_t count) {
   const inputs *w = context;
-  const int64_t width = w->t->outer->columns, panels = (w->columns + width - 1) / width;
-  int64_t end = panels * (index + 1) / count;
-  for (int64_t panel = panels * index / count; panel < end; panel++) {
-    float *to = (float *)(void *)w->t->buffers.turned + panel * w->inner * width;
-    int64_t first = panel * width, some = w->columns - first < width ? w->columns - first : width;
-    for (int64_t leaf = 0; leaf < w->in->leaves.leaves; leaf++)
-      for (int i = 0; i < w->in->count; i++) {
-        const treadle_back_term *term = &w->in->terms[i];
-        for (int64_t row = 0; row < rows_in(term, leaf); row++, to += width) {
-          const char *from = treadle_back_weight_row(w->t->pass, term->weight, leaf * term->share + row);
-          memcpy(to, (const float *)(const void *)from + first, (size_t)some * sizeof *to);
-          memset(to + some, 0, (size_t)(width - some) * sizeof *to);
-        }
+  int64_t at = 0;
+  for (int64_t leaf = 0; leaf < w->in->leaves.leaves; leaf++)
+    for (int i = 0; i < w->in->count; i++) {
+      const treadle_back_term *term = &w->in->terms[i];
+      int64_t rows = rows_in(term, leaf);
+      for (int64_t row = rows * index / count; row < rows * (index + 1) / count; row++) {
+        const void *from = treadle_back_weight_row(w->t->pass, term->weight, leaf * term->share + row);
+        pack_row(w, from, at + row);
       }
-  }
+      at += rows;
+    }
 }
 
 /* Rows of dy in the order of leaves, a tile at a time: [tile][inner][rows of a tile]. */
 static void pack_rows(const inputs *w, int64_t first, int64_t rows, float *to) {
   const int tile = w->t->outer->rows;
-  for (int64_t row = 0; row < rows; row += tile)
+  for (int64_t row = 0; row < rows; row += tile) {
+    int64_t there = rows - row < tile ? rows - row : tile;
+    if (there < tile) memset(to, 0, (size_t)(w->inner * tile) * sizeof *to);
     for (int64_t leaf = 0; leaf < w->in->leaves.leaves; leaf++)
       for (int i = 0; i < w->in->count; i++) {
         const treadle_back_term *term = &w->in->terms[i];
         int64_t some = rows_in(term, leaf);
-        for (int r = 0; r < tile; r++) {
-          const float *from = term->dy + (first + row + r) * term->stride + leaf * term->share;
-          bool there = row + r < rows;
-          for (int64_t k = 0; k < some; k++) to[k * tile + r] = there ? from[k] : 0;
-        }
+        w->t->pass->row_ops->turn(to, TREADLE_FP32, tile,
+                                  term->dy + (first + row) * term->stride + leaf * term->share,
+                                  term->stride, there, some);
         to += some * tile;
       }
+  }
+}
+
+/* A tile that is whole goes where it is wanted; another one by `sums`. */
+static void end_tile(const inputs *w, float *y, const float *sums, int64_t rows, int64_t columns) {
+  if (sums == y) return;
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(y + r * w->in->stride, sums + r * w->t->outer->columns, (size_t)columns * sizeof *y);
 }
 
 /* A tile of all nodes. */
@@ -87,22 +112,24 @@ static void multiply_tile(const inputs *w, const float *a, const float *b, float
   const treadle_outer_ops *ops = w->t->outer;
   const treadle_row_ops *rows_ops = w->t->pass->row_ops;
   const treadle_leaf_range range = w->in->leaves;
+  const bool whole = rows == ops->rows && columns == ops->columns;
   int64_t size = (int64_t)ops->rows * ops->columns, node = w->in->rows * w->in->stride;
   int top = 0;
   for (int32_t leaf = 0; leaf < range.leaves; leaf++) {
     int64_t some = leaf_rows(w->in, leaf);
     treadle_leaf_step step = treadle_leaf_step_of(range, range.first + leaf);
-    ops->tile(sums[top], a, b, some);
+    const bool straight = whole && step.ends && step.merges == 0;
+    float *to = straight ? y : sums[top];
+    ops->tile(to, straight ? w->in->stride : ops->columns, false, a, b, some);
     a += some * ops->rows;
     b += some * ops->columns;
-    for (; step.merges > 0; step.merges--, top--)
+    for (; step.merges > 0; step.merges--, top--, to = sums[top])
       rows_ops->add(sums[top - 1], sums[top], TREADLE_FP32, size);
     if (!step.ends) {
       top++;
       continue;
     }
-    for (int64_t r = 0; r < rows; r++)
-      memcpy(y + r * w->in->stride, sums[top] + r * ops->columns, (size_t)columns * sizeof *y);
+    end_tile(w, y, to, rows, columns);
     y += node;
   }
 }
@@ -160,8 +187,9 @@ static void pack_tokens(void *context, int32_t index, int32_t count) {
     for (int64_t column = 0; column < w->columns; column += width) {
       int64_t some = w->columns - column < width ? w->columns - column : width;
       float *to = all + begin * padded + column * tokens + (row - begin) * width;
+      fetch_ahead(w->x + row * w->stride + column, some);
       memcpy(to, w->x + row * w->stride + column, (size_t)some * sizeof *to);
-      memset(to + some, 0, (size_t)(width - some) * sizeof *to);
+      if (some < width) memset(to + some, 0, (size_t)(width - some) * sizeof *to);
     }
   }
 }
@@ -172,24 +200,41 @@ void treadle_outer_take_rows(treadle_trainer *t, const float *x, int64_t stride,
   treadle_team_run(t->pass->team, pack_tokens, &w);
 }
 
+/* Rows [row, row + rows) of the gradient, added up in `sums`, columns from `column` on. */
+static void add_sums(const weights *w, const float *sums, int64_t row, int64_t rows, int64_t column) {
+  const int64_t width = w->t->outer->columns, left = w->columns - column;
+  for (int64_t r = 0; r < rows; r++)
+    w->t->pass->row_ops->add(treadle_trainer_grad(w->t, w->grad, row + r) + column, sums + r * width,
+                             TREADLE_FP32, left < width ? left : width);
+}
+
+/* dy of a tile of rows, with zeros for those that are not there. */
+static void take_rows(const weights *w, int64_t row, int64_t rows, int64_t begin, int64_t tokens,
+                      float *packed) {
+  const treadle_outer_ops *ops = w->t->outer;
+  const float *from = w->term->dy + begin * w->term->stride + row;
+  if (rows == ops->rows) {
+    ops->take(packed, from, w->term->stride, tokens);
+    return;
+  }
+  for (int64_t k = 0; k < tokens; k++, from += w->term->stride)
+    for (int r = 0; r < ops->rows; r++) packed[k * ops->rows + r] = r < rows ? from[r] : 0;
+}
+
 /* A tile of rows of the gradient, over one leaf. */
 static void add_leaf(const weights *w, int64_t row, int64_t begin, int64_t tokens, float *packed) {
   const treadle_outer_ops *ops = w->t->outer;
   const int64_t width = ops->columns, padded = round_up(w->columns, width);
-  int64_t rows =
-      w->term->weight->row_count - row < ops->rows ? w->term->weight->row_count - row : ops->rows;
-  const float *from = w->term->dy + begin * w->term->stride + row;
-  float sums[TREADLE_OUTER_ROWS_MOST * TREADLE_OUTER_COLUMNS_MOST], *grad[TREADLE_OUTER_ROWS_MOST];
-  for (int64_t k = 0; k < tokens; k++, from += w->term->stride)
-    for (int r = 0; r < ops->rows; r++) packed[k * ops->rows + r] = r < rows ? from[r] : 0;
-  for (int64_t r = 0; r < rows; r++) grad[r] = treadle_trainer_grad(w->t, w->grad, row + r);
+  int64_t left = w->term->weight->row_count - row, rows = left < ops->rows ? left : ops->rows;
+  float sums[TREADLE_OUTER_ROWS_MOST * TREADLE_OUTER_COLUMNS_MOST];
+  int64_t run, stride;
+  float *grad = treadle_trainer_grad_run(w->t, w->grad, row, &run, &stride);
+  take_rows(w, row, rows, begin, tokens, packed);
   for (int64_t column = 0; column < w->columns; column += width) {
-    int64_t some = w->columns - column < width ? w->columns - column : width;
-    ops->tile(sums, packed,
-              (const float *)(const void *)w->t->buffers.turned_x + begin * padded + column * tokens,
-              tokens);
-    for (int64_t r = 0; r < rows; r++)
-      w->t->pass->row_ops->add(grad[r] + column, sums + r * width, TREADLE_FP32, some);
+    const bool whole = rows == ops->rows && run >= rows && w->columns - column >= width;
+    const float *x = (const float *)(const void *)w->t->buffers.turned_x + begin * padded + column * tokens;
+    ops->tile(whole ? grad + column : sums, whole ? stride : width, whole, packed, x, tokens);
+    if (!whole) add_sums(w, sums, row, rows, column);
   }
 }
 

@@ -137,6 +137,10 @@ static void turn_rows(void *context, int32_t index, int32_t count) {
     int64_t columns = w->columns - column < TURN_COLUMNS ? w->columns - column : TURN_COLUMNS;
     for (int64_t row = units * index / count * TURN_ROWS; row < end && row < w->rows; row += TURN_ROWS) {
       int64_t some = w->rows - row < TURN_ROWS ? w->rows - row : TURN_ROWS;
+      for (int64_t r = row + TURN_ROWS; r < w->rows && r < row + 2 * TURN_ROWS; r++) {
+        __builtin_prefetch(w->from + r * w->stride + column);
+        __builtin_prefetch(w->from + r * w->stride + column + TURN_COLUMNS / 2);
+      }
       w->t->pass->row_ops->turn(w->to + column * w->width + row, TREADLE_BF16, w->width,
                                 w->from + row * w->stride + column, w->stride, some, columns);
     }

@@ -59,21 +59,6 @@ treadle_status treadle_train_forward(treadle_trainer *t, int32_t layer, const tr
 
 /* ---- Before backward ---------------------------------------------------------------------------------- */
 
-typedef struct middles {
-  treadle_trainer *t;
-  const float *gate_up;
-  int64_t rows;
-} middles;
-
-static void activate(void *context, int32_t index, int32_t count) {
-  const middles *w = context;
-  int64_t inner = w->t->width.inner, end = w->rows * (index + 1) / count;
-  for (int64_t r = w->rows * index / count; r < end; r++) {
-    const float *gate = w->gate_up + r * 2 * inner;
-    w->t->pass->row_ops->silu(w->t->buffers.middle + r * inner, gate, gate + inner, inner);
-  }
-}
-
 /* normed, of all rows, from the own rows of x. */
 static treadle_status norm(treadle_trainer *t, const treadle_weight *weight, float *x, float *normed,
                            int64_t rows) {
@@ -112,10 +97,8 @@ treadle_status treadle_train_prepare(treadle_trainer *t, int32_t layer, const tr
   const treadle_train_buffers *own = &t->buffers;
   treadle_status status;
   if (!t->keeps_all) return run_again(t, layer, step, kept_p);
-  middles w = {.t = t, .gate_up = kept_p->gate_up, .rows = step->rows};
   TRY(norm(t, &weight[TREADLE_ROLE_ATTENTION_NORM], kept_p->x, own->normed, step->rows));
   TRY(norm(t, &weight[TREADLE_ROLE_MLP_NORM], kept_p->middle_x, own->normed2, step->rows));
-  treadle_team_run(t->pass->team, activate, &w);
 out:
   return status;
 }

@@ -329,23 +329,24 @@ typedef struct looking {
   void *context;
 } looking;
 
-/* Of ranks with the same part of a tensor, the first one of the first replica answers for it. */
+/* Of ranks with the same part of a tensor, the first one of each replica answers for a share of it. */
 static treadle_status look_at(const looking *w, int32_t tensor, const treadle_weight *weight,
                               const treadle_weight *grad) {
   treadle_trainer *t = w->t;
   bool first = treadle_is_there(weight);
   treadle_status status = TREADLE_OK;
-  if (!first || t->replica.number > 0) return TREADLE_OK;
+  if (!first) return TREADLE_OK;
   if (t->pass->ranks.stage) TRY(treadle_pass_is_first(t->pass, tensor, weight, &first));
   for (int32_t s = 0; first && s < grad->segment_count; s++) {
     const treadle_segment *segment = &grad->segments[s];
     const float *at = (const float *)(const void *)(t->window + segment->at);
+    int64_t row = segment->rows * t->replica.number / t->replica.count;
+    int64_t end = segment->rows * (t->replica.number + 1) / t->replica.count;
     if (segment->stride == grad->column_count) {
-      w->look(w->context, at, segment->rows * segment->stride);
+      w->look(w->context, at + row * segment->stride, (end - row) * segment->stride);
       continue;
     }
-    for (int64_t row = 0; row < segment->rows; row++)
-      w->look(w->context, at + row * segment->stride, grad->column_count);
+    for (; row < end; row++) w->look(w->context, at + row * segment->stride, grad->column_count);
   }
 out:
   return status;

@@ -307,7 +307,7 @@ treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed);
 /* buffers.x of the pass, through a layer; what backward needs is kept. */
 treadle_status treadle_train_forward(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
                                      const treadle_train_activations *kept);
-/* What backward needs beside: *kept_p is whole, and buffers.normed, normed2 and middle are as they were. */
+/* What backward needs beside: *kept_p is whole, and buffers.normed and normed2 are as they were. */
 treadle_status treadle_train_prepare(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
                                      treadle_train_activations *kept_p);
 

@@ -1,4 +1,5 @@
-/* Tiles of outer products: each result is a chain of fused multiply-adds over the inner dimension, with every set of instructions. */
+/* Tiles of outer products: each result is a chain of fused multiply-adds over the inner dimension, which takes the place of what was there or is
+ * added onto it, with every set of instructions. */
 #include "test.h"
 
 #include "base/random.h"
@@ -6,27 +7,41 @@
 
 #include <math.h>
 
-enum { INNER = 131 };
+enum { INNER = 131, APART = TREADLE_OUTER_COLUMNS_MOST + 5, ROW = TREADLE_OUTER_ROWS_MOST + 3 };
 
 static float number(treadle_random *random) {
   return (float)treadle_random_between(random, -1000000, 1000000) / 524288.0f;
 }
 
+typedef struct operands {
+  float rows[INNER * ROW], a[INNER * TREADLE_OUTER_ROWS_MOST], b[INNER * TREADLE_OUTER_COLUMNS_MOST];
+} operands;
+
+/* What lies between the rows of y stays. */
+static void check_tile(const treadle_outer_ops *ops, treadle_random *random, const operands *o,
+                       int64_t inner, bool adds) {
+  float y[TREADLE_OUTER_ROWS_MOST * APART], before[TREADLE_OUTER_ROWS_MOST * APART];
+  for (int i = 0; i < TREADLE_OUTER_ROWS_MOST * APART; i++) y[i] = before[i] = number(random);
+  ops->tile(y, APART, adds, o->a, o->b, inner);
+  for (int r = 0; r < TREADLE_OUTER_ROWS_MOST; r++)
+    for (int c = 0; c < APART; c++) {
+      float wanted = 0, was = before[r * APART + c];
+      bool inside = r < ops->rows && c < ops->columns;
+      for (int64_t k = 0; inside && k < inner; k++)
+        wanted = fmaf(o->rows[k * ROW + r], o->b[k * ops->columns + c], wanted);
+      assert_true(y[r * APART + c] == (!inside ? was : adds ? was + wanted : wanted));
+    }
+}
+
 static void check(const treadle_outer_ops *ops, treadle_random *random, int64_t inner) {
-  float a[INNER * TREADLE_OUTER_ROWS_MOST], b[INNER * TREADLE_OUTER_COLUMNS_MOST];
-  float tile[TREADLE_OUTER_ROWS_MOST * TREADLE_OUTER_COLUMNS_MOST];
+  operands o;
   assert_in_range(ops->rows, 1, TREADLE_OUTER_ROWS_MOST);
   assert_in_range(ops->columns, 1, TREADLE_OUTER_COLUMNS_MOST);
-  for (int64_t i = 0; i < inner * ops->rows; i++) a[i] = number(random);
-  for (int64_t i = 0; i < inner * ops->columns; i++) b[i] = number(random);
-  ops->tile(tile, a, b, inner);
-  for (int r = 0; r < ops->rows; r++)
-    for (int c = 0; c < ops->columns; c++) {
-      float wanted = 0;
-      for (int64_t k = 0; k < inner; k++)
-        wanted = fmaf(a[k * ops->rows + r], b[k * ops->columns + c], wanted);
-      assert_true(tile[r * ops->columns + c] == wanted);
-    }
+  for (int64_t i = 0; i < inner * ROW; i++) o.rows[i] = number(random);
+  for (int64_t i = 0; i < inner * ops->columns; i++) o.b[i] = number(random);
+  ops->take(o.a, o.rows, ROW, inner);
+  check_tile(ops, random, &o, inner, false);
+  check_tile(ops, random, &o, inner, true);
 }
 
 static void test_chains(void **state) {

@@ -77,7 +77,8 @@ static void test_differences(void **state) {
   sample *r = malloc(sizeof *r);
   assert_non_null(r);
   for (size_t c = 0; c < TEST_COUNT(counts); c++) {
-    float x[MOST], y[MOST], weight[MOST], dy[MOST], dx[MOST] = {0}, dweight[MOST] = {0}, sum = 0;
+    float x[MOST], y[MOST], weight[MOST], dy[MOST], dx[MOST] = {0}, dweight[MOST] = {0}, again[MOST],
+                                                    sum = 0;
     int64_t count = r->count = counts[c];
     fill(x, count), fill(y, count), fill(weight, count), fill(dy, count);
     widen(r->x, x, count), widen(r->y, y, count), widen(r->weight, weight, count), widen(r->dy, dy, count);
@@ -88,8 +89,9 @@ static void test_differences(void **state) {
       assert_true(is_close(dx[i], slope(norm_of, r, &r->x[i]), 1));
       assert_true(is_close(dweight[i], slope(norm_of, r, &r->weight[i]), 1));
     }
-    ops->silu(dx, dweight, dy, x, y, count);
+    ops->silu(dx, dweight, again, dy, x, y, count);
     for (int64_t i = 0; i < count; i++) {
+      assert_true(fabs(again[i] - x[i] / (1 + exp(-x[i])) * y[i]) < 1e-5);
       assert_true(is_close(dx[i], slope(silu_of, r, &r->x[i]), 1));
       assert_true(is_close(dweight[i], slope(silu_of, r, &r->y[i]), 1));
     }
@@ -289,7 +291,7 @@ static void test_kinds(void **state) {
       continue;
     }
     for (int64_t count = 1; count <= MOST; count += count < 40 ? 1 : 37) {
-      float x[MOST], y[MOST], dy[MOST], to[2][2][MOST] = {0};
+      float x[MOST], y[MOST], dy[MOST], to[2][2][MOST] = {0}, again[2][MOST];
       uint16_t weight[MOST];
       fill(x, count), fill(y, count), fill(dy, count), fill(to[0][0], count);
       memcpy(to[1], to[0], sizeof to[0]);
@@ -305,10 +307,12 @@ static void test_kinds(void **state) {
       assert_memory_equal(to[0], to[1], sizeof to[0]);
       for (int both = 0; both < 2; both++) {
         const treadle_row_back_ops *ops = list[both ? k : 0];
-        ops->silu(to[both][0], to[both][1], dy, x, y, count);
+        ops->silu(to[both][0], to[both][1], again[both], dy, x, y, count);
         ops->loss(to[both][1], count, 0.5f, count - 1, 0.125f);
       }
       assert_memory_equal(to[0], to[1], sizeof to[0]);
+      treadle_row_ops_for(list[k]->name)->silu(again[0], x, y, count);
+      assert_memory_equal(again[0], again[1], (size_t)count * sizeof again[0][0]);
     }
   }
 }
