@@ -80,9 +80,10 @@ AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t
     _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written, row[pair]);
 }
 
-/* 16 elements in the upper half of each word, whose lower half is 0. */
+/* 16 elements in the upper half of each word, whose lower half is 0. What comes behind them is fetched meanwhile. */
 AMX_PART __m512i upper_halves(const void *row, treadle_dtype dtype, int64_t column, __mmask16 there) {
   if (!row) return _mm512_setzero_si512();
+  _mm_prefetch((const char *)row + (column + AHEAD) * (dtype == TREADLE_BF16 ? 2 : 4), _MM_HINT_T0);
   if (dtype == TREADLE_BF16)
     return _mm512_slli_epi32(
         _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, (const uint16_t *)row + column)), 16);
@@ -90,19 +91,15 @@ AMX_PART __m512i upper_halves(const void *row, treadle_dtype dtype, int64_t colu
   return _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
 }
 
-/* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. What comes behind the tile is
- * fetched meanwhile. */
+/* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. */
 AMX_PART void pack_turned_tile(char *to, const treadle_gemm_source *source, int64_t at, int64_t column,
                                int64_t width, int64_t skipped) {
   int64_t columns = treadle_gemm_least(source->rows - column, width);
-  int64_t ahead = (column + AHEAD) * (source->turned_dtype == TREADLE_BF16 ? 2 : 4);
   __mmask16 there = (__mmask16)((1u << columns) - 1), written = (__mmask16)((1u << width) - 1);
   const void *const *rows = source->turned + at;
   for (int64_t pair = 0; pair < SIDE; pair++) {
     const void *even = 2 * pair < skipped ? NULL : rows[2 * pair];
     const void *odd = 2 * pair + 1 < skipped ? NULL : rows[2 * pair + 1];
-    _mm_prefetch((const char *)even + ahead, _MM_HINT_T0);
-    _mm_prefetch((const char *)odd + ahead, _MM_HINT_T0);
     __m512i low = upper_halves(even, source->turned_dtype, column, there);
     __m512i high = upper_halves(odd, source->turned_dtype, column, there);
     _mm512_mask_storeu_epi32(to + pair * width * (int64_t)sizeof(float), written,
