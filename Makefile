@@ -1,7 +1,8 @@
 # The front door. The build itself is CMakeLists.txt; packages are tools/install-deps.
 #
 #   make            build/treadle and the libraries
-#   make demo       a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
+#   make demo       GRPO on eight ranks: a small policy's reward rises; SEEDS= LR= STEPS=
+#   make demo-switch   a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
 #   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
 #   make test       all tests              make bench      the measurements of docs/speed.md
@@ -11,7 +12,7 @@
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-generate demo-train test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-generate demo-train test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -41,6 +42,9 @@ configure: deps
 
 demo: all
 	tools/demo
+
+demo-switch: all
+	tools/demo-switch
 
 demo-generate: all
 	tools/demo-generate

@@ -473,14 +473,17 @@ typedef enum treadle_class {
   TREADLE_OPTIMIZER,    /* master weights and moments */
   TREADLE_INFER_PARAMS, /* parameters in the inference layout */
   TREADLE_KV,           /* KV cache */
-  TREADLE_WORK,         /* what an engine computes in: activations, packed copies of weights */
-  TREADLE_CLASSES       /* more may follow in later versions */
+  TREADLE_WORK,         /* what an inference engine computes in: activations, packed copies of weights */
+  TREADLE_TRAIN_WORK,   /* the same of a training engine */
+  TREADLE_REFERENCE, /* parameters of another model in the training layout, such as the reference of a KL */
+  TREADLE_CLASSES    /* more may follow in later versions */
 } treadle_class;
 
 /* What lies on the device in each mode; "kept" is what the offload flags do not send away.
  *
- *   TRAIN    params, gradients, optimizer state
- *   FORWARD  params (for log-probabilities), kept gradients and optimizer state
+ *   TRAIN    params, gradients, optimizer state, the trainer's work memory
+ *   FORWARD  params (for log-probabilities), the work memory that this takes, kept gradients and optimizer state; or, while it is
+ *            shown (treadle_switch_show_reference), the reference in place of these two
  *   INFER    infer params, the engine's work memory, KV cache, kept params, gradients and optimizer state
  *   HOST     nothing
  *   LOST     nothing that can be used: a failure lost the weights
@@ -582,6 +585,9 @@ typedef struct treadle_switch_options {
   /* The KV cache has at least as many whole blocks as these bytes hold: the pool gets pages for them, and a budget that is too small for
    * them is refused. Of this rank alone. 0: what is free. */
   size_t kv_bytes;
+  /* Work memory of the training engine in mode TRAIN, and how much of it, from its begin, mode FORWARD has; what is in it is lost by each
+   * arrow. And parameters of another model. 0: none. Of this rank alone. */
+  size_t train_work_bytes, forward_work_bytes, reference_bytes;
 } treadle_switch_options;
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it creates the pool
@@ -618,6 +624,14 @@ treadle_mode treadle_switch_mode(const treadle_switch *sw);
 uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
 /* The plan that the switch runs. It lives until the switch is destroyed, or until treadle_switch_rejoin replaces it. Else NULL. */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
+
+/* The reference: parameters that never change, in host memory, which the caller fills once. Else NULL and 0. */
+void *treadle_switch_reference_twin(const treadle_switch *sw, size_t *bytes_p);
+/* In mode FORWARD: the reference's window holds them until it is hidden, or the mode is left. Gradients and optimizer state that are on the
+ * device leave it before, the latter to host memory; the way to TRAIN brings it back, and leaves gradients undefined. Twice is nothing.
+ * TREADLE_STATE in another mode, or without a reference. Local. */
+treadle_status treadle_switch_show_reference(treadle_switch *sw);
+treadle_status treadle_switch_hide_reference(treadle_switch *sw);
 
 /* Device bytes that a class holds now, counted in pages of the pool. A page that two windows share counts once: for the infer
  * params, or for params where these stay on the device. Else, also for a number that is not a class: 0. */

@@ -26,6 +26,8 @@ typedef struct treadle_trainer_options {
   /* Windows, such as those of a switch, of the sizes that treadle_trainer_plan says, at multiples of 64 bytes; they outlive the trainer. NULL: it
    * takes memory of its own. */
   void *params_window, *grads_window, *optimizer_window;
+  void *
+      work_window; /* activations and the like; with the others, or NULL. What is in it is of no use between two calls */
   const char
       *companions; /* a folder whose tokenizer is saved with the weights, as treadle_save_options has it */
   bool recompute;  /* backward runs each layer again, so that less is kept */
@@ -37,6 +39,7 @@ typedef struct treadle_trainer_options {
   int32_t
       most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
                                  stage */
+  int64_t most_sequences; /* rows of a micro batch, at most; 0: as many as there are tokens in it */
 } treadle_trainer_options;
 
 /* A row: ids [count] of tokens, and mask [count]: does -log p of ids[i] behind those before it count? mask[0] is 0. An element of an
@@ -102,6 +105,9 @@ typedef struct treadle_train_batch {
   const treadle_train_row *rows; /* [count] */
   size_t count, micro_batch_size;
   int64_t max_tokens_per_micro;
+  /* [count] so many tokens at its begin, none of which counts, a row has in common with the row before it: a prompt, which goes through the
+   * layers once for all rows of a micro batch that follow each other and have it. NULL: none. */
+  const int32_t *shared;
 } treadle_train_batch;
 
 /* Gradients of the mean of -log p over all tokens that count, in all rows; rows know nothing of each other. All ranks give the same
@@ -112,6 +118,33 @@ treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle
 /* The loss alone. */
 treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_train_batch *batch,
                                     treadle_loss *loss_p);
+
+/* ---- Policies: training by rewards ---- */
+
+/* What is asked of the tokens that count (mask), in the rows of a batch. A row may have none of them. */
+typedef struct treadle_policy {
+  size_t struct_size;
+  double temperature; /* logits are divided by it; 0: 1 */
+  bool entropy;       /* entropies of softmax(logits / temperature) are wanted, too */
+  /* For gradients: the derivatives of the loss by the log-probability, and by the entropy, of token `token` of row `row` of the batch. Called in the
+   * caller's thread, with the same arguments on every rank that has the token's logits; entropy is 0 where it is not wanted. */
+  treadle_status (*differentiate)(void *context, size_t row, size_t token, float logprob, float entropy,
+                                  double *by_logprob_p, double *by_entropy_p);
+  void *context;
+} treadle_policy;
+
+/* Gradients of a loss that is a function of log-probabilities and entropies. These go to logprobs and entropies, [counted tokens] in the order
+ * of rows, on all ranks: the bits of treadle_engine_score at that temperature, in exact mode. Both may be NULL. */
+treadle_status treadle_trainer_policy_gradients(treadle_trainer *trainer, const treadle_train_batch *batch,
+                                                const treadle_policy *policy, float *logprobs,
+                                                float *entropies);
+/* Log-probabilities alone; entropies may be NULL. weights: NULL, or a window of another model's weights, in the trainer's layout, to compute
+ * with. */
+treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_train_batch *batch,
+                                        const treadle_policy *policy, const void *weights, float *logprobs,
+                                        float *entropies);
+/* The windows were elsewhere, or the weights in them have changed: what was made of them is made anew. Local. */
+treadle_status treadle_trainer_rebind(treadle_trainer *trainer);
 
 typedef struct treadle_optimizer_step {
   size_t struct_size;
@@ -150,9 +183,10 @@ float *treadle_trainer_grad_window(const treadle_trainer *trainer, size_t *bytes
 /* Bytes of device memory that the trainer holds: weights, gradients, the optimizer's state, activations. Else 0. */
 size_t treadle_trainer_bytes(const treadle_trainer *trainer);
 
-/* Bytes that a rank's trainer will hold. work: activations, and what ranks exchange. An element of an array: this struct is frozen. */
+/* Bytes that a rank's trainer will hold. work: activations; forward: of them, from the begin of the window on, for passes without backward;
+ * board: what ranks exchange, which lies in no window. An element of an array: this struct is frozen. */
 typedef struct treadle_trainer_memory {
-  size_t params, grads, optimizer, work;
+  size_t params, grads, optimizer, work, forward, board;
   size_t peak; /* all of them, but what offload_policy leaves in host memory */
 } treadle_trainer_memory;
 
@@ -197,6 +231,12 @@ typedef struct treadle_train_engine {
   treadle_status (*resume)(void *engine, const char *folder);
   size_t (*bytes)(const void *engine); /* of device memory, on this rank */
   void (*close)(void *engine);
+  /* For a worker that trains by rewards (treadle_control.h). */
+  treadle_status (*policy_gradients)(void *engine, const treadle_train_batch *batch,
+                                     const treadle_policy *policy, float *logprobs, float *entropies);
+  treadle_status (*logprobs)(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
+                             const void *weights, float *logprobs, float *entropies);
+  treadle_status (*rebind)(void *engine);
 } treadle_train_engine;
 
 /* Opens an engine on the ranks of a group, for a layout: fills *engine_p, whose struct_size is set. `context` is the caller's. Collective. */
@@ -290,6 +330,51 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
  * by_rank is filled even where the budget is too small, which is refused. Local. */
 treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_sft_options *options, treadle_trainer_memory *by_rank);
+
+/* ---- Rewards ------------------------------------------------------------------------------------------ */
+
+/* A function from a completion to a number. One thread at a time. */
+typedef struct treadle_reward treadle_reward;
+
+/* A completion to be judged. What a reward does not look at may be NULL or 0. An element of an array: this struct is frozen. */
+typedef struct treadle_reward_sample {
+  const char *id; /* for "command": its own among the samples of a call */
+  const char *data_source, *prompt;
+  const char *completion; /* [completion_bytes] any bytes; NULL where they are none */
+  size_t completion_bytes;
+  const char *answer; /* what the data say */
+  int64_t tokens;     /* of the completion */
+} treadle_reward_sample;
+
+typedef struct treadle_reward_options {
+  size_t struct_size;
+  const char *name;       /* a row of treadle_reward_help: "sequence", "gsm8k", "math", "regex:P",
+                       "length:target=T", "command" */
+  const char *command;    /* of "command": what /bin/sh -c runs */
+  double timeout_seconds; /* of "command": how long a process may take for its next answer; 0: 60 */
+  int32_t parallel;       /* of "command": so many processes divide the samples, at most 256; 0: 1 */
+} treadle_reward_options;
+
+/* Refused: what is no reward (with the nearest), what it needs and has not, a pattern that does not compile, with the place. The processes
+ * of "command" are started. On failure *reward_p is NULL. */
+treadle_status treadle_reward_create(const treadle_reward_options *options, treadle_reward **reward_p);
+/* scores [count]; preds: NULL, or [count]: what was taken for the answer, which the caller frees with free(), or NULL where there was none.
+ * A 0 byte of a completion ends such a text. Refused, by number: a sample without what the reward needs, a pattern that takes too many
+ * steps; docs/rewards.md has what is refused of a command. On failure all preds are NULL, and scores are not to be used; the reward may
+ * be used again. TREADLE_TIMEOUT: a process of the command was silent for too long. */
+treadle_status treadle_reward_score(treadle_reward *reward, const treadle_reward_sample *samples,
+                                    size_t count, double *scores, char **preds);
+/* The same in a thread of its own, while the caller does other things: samples and their texts stay as they are until
+ * treadle_reward_wait, whose scores and preds have the count of the start. TREADLE_STATE: a second start, a score between start and
+ * wait, a wait without a start. */
+treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward_sample *samples,
+                                    size_t count);
+treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds);
+/* Ends what was started and not waited for, and the processes: their standard input is closed, and what has not ended a second later is
+ * killed with its process group. */
+void treadle_reward_destroy(treadle_reward *reward);
+/* The table of rewards for a person: a line each, its name and what it gives. The caller frees *text_p with free(); on failure it is NULL. */
+treadle_status treadle_reward_help(char **text_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

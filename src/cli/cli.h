@@ -51,9 +51,10 @@ typedef struct treadle_arguments {
   int64_t micro_batch; /* of grad; 0: not given */
   int64_t recompute;   /* of grad: 1: full */
   bool sequence_parallel;
-  const char *resume;      /* of sft: auto, never, a folder; NULL: not given */
+  const char *resume;     /* of sft: auto, never, a folder; NULL: not given */
   bool help_config, plan; /* of sft */
   const char *noise;      /* of data */
+  const char *reward, *reward_command, *data, *prompt_key, *answer_key; /* of eval */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */
@@ -97,7 +98,10 @@ enum {
   TREADLE_IN_TOKENIZE = 1 << 10,
   TREADLE_IN_GRAD = 1 << 11,
   TREADLE_IN_SFT = 1 << 12,
-  TREADLE_IN_DATA = 1 << 13
+  TREADLE_IN_DATA = 1 << 13,
+  TREADLE_IN_TRAIN = 1 << 14,
+  TREADLE_IN_EVAL = 1 << 15,
+  TREADLE_IN_REPORT = 1 << 16
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -119,6 +123,8 @@ int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);
 int treadle_command_grad(const treadle_arguments *arguments);
 int treadle_command_sft(const treadle_arguments *arguments);
+int treadle_command_train(const treadle_arguments *arguments);
+int treadle_command_eval(const treadle_arguments *arguments);
 int treadle_command_data(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,

@@ -193,6 +193,53 @@ static const treadle_command commands[] = {
         .run = treadle_command_sft,
     },
     {
+        .name = "train",
+        .bit = TREADLE_IN_TRAIN,
+        .words = "CONFIG.yaml [section.key=value ...]",
+        .words_max = 65,
+        .summary = "reinforcement learning from a configuration: GRPO and its kin",
+        .text =
+            "Trains a policy by rewards. One copy of it trains in one layout and generates in another,\n"
+            "on the same devices. All that a run is stands in CONFIG.yaml, with the keys of MindSpeed-RL\n"
+            "or verl; what follows it changes single keys. --help-config prints them all.\n"
+            "\n"
+            "The ranks are those of mpirun, else one. In exact mode, the default, log-probabilities are\n"
+            "the same bits in both layouts, and every step is checked: one that differs ends the run (1).\n"
+            "\n"
+            "The folder of the run gets config.yaml, metrics.jsonl, samples.jsonl, events for "
+            "TensorBoard,\n"
+            "and checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
+            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.",
+        .examples = "  mpirun -n 8 treadle train grpo.yaml\n"
+                    "  treadle train grpo.yaml actor_config.lr=1e-5 actor_config.save=runs/2 --json\n"
+                    "  mpirun -n 4 treadle train grpo.yaml --resume\n"
+                    "  treadle train grpo.yaml --plan --ranks 64 --json\n"
+                    "  treadle train --help-config\n",
+        .run = treadle_command_train,
+    },
+    {
+        .name = "eval",
+        .bit = TREADLE_IN_EVAL,
+        .words = "MODEL",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "what a model's answers are worth: samples of prompts, scored",
+        .text =
+            "Draws --n samples of each prompt of --data and scores them with --reward: sequence, gsm8k,\n"
+            "math, regex:P, length:target=T, or command with --reward-command. The data are lines of "
+            "JSON,\n"
+            "or one list, with a prompt and an answer; --prompt-key and --answer-key name other keys.\n"
+            "\n"
+            "mean@N is the mean score, best@N/mean what the best of N draws with replacement scores,\n"
+            "maj@N/mean what the answer that most of N draws give scores.",
+        .examples = "  treadle eval DIR --data test.jsonl --reward sequence --n 8\n"
+                    "  treadle eval DIR --data gsm8k/test.jsonl --reward gsm8k --prompt-key question "
+                    "--temperature 0\n"
+                    "  mpirun -n 2 treadle eval DIR --data math.json --reward math --prompt-key problem "
+                    "--n 4 --json\n",
+        .run = treadle_command_eval,
+    },
+    {
         .name = "data",
         .bit = TREADLE_IN_DATA,
         .words = "sequence",

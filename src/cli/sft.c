@@ -112,7 +112,7 @@ static void print_table(const treadle_trainer_memory *m, int64_t ranks) {
     print_mib("params", m[first].params);
     print_mib("grads", m[first].grads);
     print_mib("optimizer", m[first].optimizer);
-    print_mib("work", m[first].work);
+    print_mib("work", m[first].work + m[first].board);
     print_mib("peak", m[first].peak);
     printf("\n");
   }
@@ -136,7 +136,7 @@ static void print_plan(const treadle_trainer_memory *m, int64_t ranks, bool json
     treadle_json_out_int(&out, "params", (int64_t)m[rank].params);
     treadle_json_out_int(&out, "grads", (int64_t)m[rank].grads);
     treadle_json_out_int(&out, "optimizer", (int64_t)m[rank].optimizer);
-    treadle_json_out_int(&out, "work", (int64_t)m[rank].work);
+    treadle_json_out_int(&out, "work", (int64_t)(m[rank].work + m[rank].board));
     treadle_json_out_int(&out, "peak_bytes", (int64_t)m[rank].peak);
     treadle_json_out_close(&out, '}');
   }

@@ -134,13 +134,14 @@ void treadle_switch_report_text(const treadle_switch_report *report) {
 }
 
 static void write_rows(treadle_json_out *out, const treadle_switch_report *report) {
-  static const char *const keys[TREADLE_CLASSES] = {"params", "grads", "optimizer", "infer", "kv", "work"};
+  static const char *const keys[TREADLE_CLASSES] = {"params", "grads", "optimizer",  "infer",
+                                                    "kv",     "work",  "train_work", "reference"};
   treadle_json_out_open(out, "residency", '[');
   for (int i = 0; i < report->row_count; i++) {
     treadle_json_out_open(out, NULL, '{');
     treadle_json_out_text(out, "after", treadle_mode_text(report->rows[i].after));
-    for (int c = 0; c < TREADLE_CLASSES; c++) /* work memory: only where an engine has some */
-      if (c != TREADLE_WORK || report->rows[i].bytes[c])
+    for (int c = 0; c < TREADLE_CLASSES; c++) /* work memory, a reference: only where there is some */
+      if (c < TREADLE_WORK || report->rows[i].bytes[c])
         treadle_json_out_int(out, keys[c], (int64_t)report->rows[i].bytes[c]);
     treadle_json_out_close(out, '}');
   }

@@ -25,7 +25,8 @@ static const struct {
   const char *name, *colour;
 } classes[TREADLE_CLASSES] = {{"params", "#3b6fb6"},          {"gradients", "#9ab8dd"},
                               {"optimizer state", "#6a9a5b"}, {"infer params", "#d98032"},
-                              {"KV cache", "#f2c28b"},        {"work memory", "#8f6bb0"}};
+                              {"KV cache", "#f2c28b"},        {"work memory", "#8f6bb0"},
+                              {"training work", "#b79acb"},   {"reference", "#5f9ea0"}};
 
 /* ---- From seconds and bytes to places ---- */
 
@@ -257,8 +258,8 @@ static void draw(FILE *file, const treadle_timeline *t, const char *title, tread
   draw_bounds(file, t, &f, bounds);
   draw_names(file, &f);
   draw_scale(file, &f);
-  for (int c = 0; c < TREADLE_CLASSES; c++) /* work memory: only where an engine has some */
-    if (c != TREADLE_WORK || has_class(t, c))
+  for (int c = 0; c < TREADLE_CLASSES; c++) /* work memory, a reference: only where there is some */
+    if (c < TREADLE_WORK || has_class(t, c))
       fprintf(file,
               "<rect x=\"%d\" y=\"36\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%d\" "
               "y=\"46\">%s</text>\n",

@@ -2,7 +2,7 @@
 #include "infer/answers.h"
 
 #include "base/hash.h"
-#include "base/utf8.h"
+#include "io/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,41 +33,10 @@ static void add_float(treadle_builder *builder, float value) {
   treadle_builder_add(builder, "%s", text);
 }
 
-/* Bytes of characters that may stand in JSON as they are. What is no part of a character does not. */
-static size_t plain_bytes(const char *text, size_t count) {
-  size_t length = 0;
-  while (length < count && text[length] != '"' && text[length] != '\\') {
-    uint32_t code = 0;
-    int bytes = treadle_utf8_read(text + length, &code);
-    if (bytes == 0 || length + (size_t)bytes > count || !treadle_utf8_is_plain(code)) break;
-    length += (size_t)bytes;
-  }
-  return length;
-}
-
-/* text[count] is readable: texts end with 0. */
-static void add_text(treadle_builder *builder, const char *text, size_t count) {
-  treadle_builder_add(builder, "\"");
-  for (size_t at = 0; at < count;) {
-    size_t length = plain_bytes(text + at, count - at);
-    if (length > 0) treadle_builder_add_bytes(builder, text + at, length);
-    at += length;
-    if (at == count) break;
-    uint32_t code = 0;
-    int bytes = treadle_utf8_read(text + at, &code);
-    if (text[at] == '"' || text[at] == '\\')
-      treadle_builder_add(builder, "\\%c", text[at]);
-    else /* all that are not plain have four digits */
-      treadle_builder_add(builder, "\\u%04x", bytes > 0 ? code : 0xfffdu);
-    at += bytes > 0 ? (size_t)bytes : 1;
-  }
-  treadle_builder_add(builder, "\"");
-}
-
 static void add_id(treadle_builder *builder, const treadle_request_id *id) {
   treadle_builder_add(builder, "{\"id\": ");
   if (id->text.bytes)
-    add_text(builder, id->text.bytes, id->text.count);
+    treadle_json_add_text(builder, id->text.bytes, id->text.count);
   else
     treadle_builder_add(builder, "%" PRId64, id->number);
 }
@@ -106,7 +75,7 @@ static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
                       : sample->finish == TREADLE_FINISH_LENGTH ? "\"length\""
                                                                 : "null");
   if (sample->stop_text >= 0)
-    add_text(builder, s->stop[sample->stop_text].bytes, s->stop[sample->stop_text].count);
+    treadle_json_add_text(builder, s->stop[sample->stop_text].bytes, s->stop[sample->stop_text].count);
   else if (sample->stop_id >= 0)
     treadle_builder_add(builder, "%d", sample->stop_id);
   else
@@ -121,7 +90,7 @@ void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
   add_tokens(builder, "prompt_token_ids", spec->prompt, spec->prompt_count);
   add_tokens(builder, "token_ids", sample->tokens.items, (int64_t)sample->tokens.count);
   treadle_builder_add(builder, ", \"text\": ");
-  add_text(builder, sample->text.text, sample->text.length);
+  treadle_json_add_text(builder, sample->text.text, sample->text.length);
   treadle_builder_add(builder, ", \"logprobs\": [");
   for (size_t i = 0; i < sample->logprobs.count; i++) {
     if (i) treadle_builder_add(builder, ", ");

@@ -76,14 +76,17 @@ static treadle_status make_cache(treadle_engine *e, const treadle_engine_options
   return count_blocks(e);
 }
 
-static treadle_status fill(treadle_engine *e, const treadle_engine_options *o) {
-  int ranks = e->group ? treadle_group_size(e->group) : 1,
-      rank = e->group ? treadle_group_rank(e->group) : 0;
+static treadle_status check_group(const treadle_engine *e) {
+  int ranks = e->group ? treadle_group_size(e->group) : 1;
+  if (e->layout->ranks == ranks) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
+                      (long long)e->layout->ranks, ranks);
+}
+
+static treadle_status fill(treadle_engine *e, const treadle_engine_options *o, int rank) {
+  int ranks = (int)e->layout->ranks;
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
   treadle_status status;
-  if (e->layout->ranks != ranks)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
-                        (long long)e->layout->ranks, ranks);
   TRY(check_options(o));
   TRY(treadle_engine_check_layout(e->layout));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
@@ -121,7 +124,8 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   e->group = group;
   e->layout = layout;
   treadle_gate_init(&e->gate);
-  status = fill(e, &o);
+  status = check_group(e);
+  if (!status) status = fill(e, &o, group ? treadle_group_rank(group) : 0);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
   if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
@@ -144,6 +148,29 @@ void treadle_engine_destroy(treadle_engine *engine) {
   free(engine->own_kv);
   free(engine->own_work);
   treadle_free(engine);
+}
+
+size_t treadle_engine_outside_bytes(const treadle_engine *engine) {
+  if (!engine->board) return 0;
+  return treadle_board_memory(treadle_board_bytes(engine->board, treadle_group_rank(engine->group)));
+}
+
+treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
+                                      int rank, treadle_engine_memory *memory_p,
+                                      treadle_pass_board *room_p) {
+  treadle_engine *e = treadle_alloc(sizeof *e);
+  treadle_status status;
+  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the plan of an engine");
+  e->layout = layout;
+  treadle_gate_init(&e->gate);
+  TRY(fill(e, options, rank));
+  treadle_pass_measure_board(e->pass, room_p);
+  *memory_p =
+      (treadle_engine_memory){.work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass),
+                              .kv_block = treadle_pass_block_bytes(e->pass)};
+out:
+  treadle_engine_destroy(e);
+  return status;
 }
 
 /* Of an engine without a switch. The memory of the cache is never less than what its blocks take. */

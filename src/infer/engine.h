@@ -7,6 +7,7 @@
 #include "infer/pass.h"
 #include "infer/sampling.h"
 #include "infer/token_rows.h"
+#include "treadle_control.h"
 
 struct treadle_engine {
   treadle_group *group;
@@ -33,6 +34,14 @@ struct treadle_engine {
   treadle_dtype dtype;
   treadle_arena arena;
 };
+
+/* Device memory of this rank that lies in no window: what ranks exchange. */
+size_t treadle_engine_outside_bytes(const treadle_engine *engine);
+/* What the engine of a rank takes, without making it; *room_p: of its board. */
+
+treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
+                                      int rank, treadle_engine_memory *memory_p,
+                                      treadle_pass_board *room_p);
 
 /* What the cache has is nobody's any more. */
 void treadle_engine_forget(treadle_engine *engine);

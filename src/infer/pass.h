@@ -33,6 +33,9 @@ typedef struct treadle_pass_options {
 typedef struct treadle_pass_span {
   int64_t rows, position;
   const int32_t *table;
+  /* So many positions before its first one lie in a block of its own, though rows of another stretch of this step, from tail_row on, have
+   * them: their keys and values are written there, too. */
+  int64_t tail_row, tail_count;
 } treadle_pass_span;
 
 typedef struct treadle_pass_step {

@@ -69,6 +69,24 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
   }
 }
 
+/* Stretches that go on from others' rows. */
+static void copy_tails(const treadle_pass *p, const treadle_pass_step *step, int32_t layer) {
+  places at = places_of(p);
+  for (int32_t s = 0; s < step->stretch_count; s++) {
+    const treadle_pass_span *stretch = &step->stretches[s];
+    if (!stretch->tail_count) continue;
+    const float *wide = p->buffers.wide + stretch->tail_row * p->buffers.wide_columns;
+    treadle_kv_blocks blocks = treadle_pass_blocks(p, layer, stretch);
+    treadle_kv_rows rows = {.keys = wide + at.k,
+                            .values = wide + at.v,
+                            .key_stride = p->buffers.wide_columns,
+                            .value_stride = p->buffers.wide_columns,
+                            .position = stretch->position - stretch->tail_count,
+                            .count = stretch->tail_count};
+    treadle_kv_write(&p->kv, &blocks, &rows);
+  }
+}
+
 treadle_status treadle_pass_project(treadle_pass *pass, int32_t layer, int64_t rows) {
   const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
@@ -107,6 +125,7 @@ treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const
                                  .out_stride = b->middle_columns};
   treadle_status status;
   treadle_pass_share(pass, prepare_rows, &w, step->rows * b->wide_columns);
+  copy_tails(pass, step, layer);
   treadle_pass_attend(pass, layer, step, &view);
   TRY(treadle_pass_product(pass, &out));
   TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,

@@ -14,7 +14,9 @@
 
 #include <stddef.h>
 
-/* Strides are values from row to row; rows are positions 0, 1, ... of the sequence. */
+/* Strides are values from row to row; rows are positions before, before + 1, ... of the sequence. Keys and values of the `before` positions in
+ * front of them lie elsewhere (0: there are none), since other sequences have them, too; what these rows add to their gradients is added to
+ * what is there. */
 typedef struct treadle_attention_back {
   int64_t rows, queries_per_head, key_dim, value_dim;
   float scale;         /* of scores */
@@ -26,9 +28,12 @@ typedef struct treadle_attention_back {
   int64_t out_stride, dout_stride;
   float *dq, *dk, *dv; /* as q, k, v; written */
   int64_t dq_stride, dk_stride, dv_stride;
+  int64_t before;
+  const float *before_k, *before_v; /* strides as k, v */
+  float *before_dk, *before_dv;     /* added to; strides as dk, dv */
 } treadle_attention_back;
 
-/* Of one thread, a multiple of 64. */
+/* Of one thread, a multiple of 64; rows: those before, too. */
 size_t treadle_attention_back_bytes(int64_t rows, int64_t key_dim, int64_t value_dim);
 /* By the instructions of these kernels of products (treadle_row_back_ops_for); no bit depends on them. scratch is a multiple of 64. */
 void treadle_attention_back_run(const treadle_attention_back *attention, const char *kernels,

@@ -26,12 +26,21 @@ typedef struct back_rows {
   float *dq[BACK_ROWS];
 } back_rows;
 
-/* rounded [rows, dim], and turned. */
-LANES_PART void take_rows(const treadle_attention_back *a, const float *from, int64_t stride, int64_t dim,
-                          float *rounded, float *turned, int64_t room) {
-  for (int64_t row = 0; row < a->rows; row++)
+/* Keys or values, and where they lie. */
+typedef struct back_source {
+  const float *before, *own;
+  int64_t stride, dim;
+} back_source;
+
+/* rounded [before + rows, dim], and turned. */
+LANES_PART void take_rows(const treadle_attention_back *a, const back_source *source, float *rounded,
+                          float *turned, int64_t room) {
+  const int64_t dim = source->dim, all = a->before + a->rows;
+  for (int64_t row = 0; row < all; row++) {
+    const float *from = row < a->before ? source->before + row * source->stride
+                                        : source->own + (row - a->before) * source->stride;
     for (int64_t i = 0; i < dim; i += LANES) {
-      lanes value = load(from + row * stride + i, dim - i);
+      lanes value = load(from + i, dim - i);
       if (a->dtype == TREADLE_BF16) {
         uint16_t narrow[LANES];
         lanes_store_bf16(narrow, value);
@@ -39,11 +48,12 @@ LANES_PART void take_rows(const treadle_attention_back *a, const float *from, in
       }
       store(rounded + row * dim + i, value, dim - i);
     }
+  }
   for (int64_t row = 0; row < room; row += LANES)
     for (int64_t i = 0; i < dim; i += LANES) {
       lanes square[LANES];
       for (int64_t r = 0; r < LANES; r++)
-        square[r] = row + r < a->rows ? load(rounded + (row + r) * dim + i, dim - i) : lanes_all(0.0f);
+        square[r] = row + r < all ? load(rounded + (row + r) * dim + i, dim - i) : lanes_all(0.0f);
       lanes_transpose(square);
       for (int64_t d = 0; d < LANES && i + d < dim; d++)
         lanes_store(turned + (i + d) * room + row, square[d]);
@@ -154,7 +164,7 @@ LANES_PART void gather(float *const *to, const float *weight, int64_t room, cons
     }
 }
 
-/* rows[key] += weight[row][key] * x[row], row after row, for all keys. */
+/* rows[key] += weight[row][key] * x[row], row after row, for `keys` keys. */
 LANES_PART void scatter(float *rows, int64_t stride, const float *weight, int64_t room,
                         const float *const *x, int64_t dim, int64_t keys) {
   for (int64_t i = 0; i < dim; i += LANES) {
@@ -183,7 +193,7 @@ LANES_PART void slope(const treadle_attention_back *a, const float *p, float *ds
 /* Rows [row, row + BACK_ROWS) of a query head; those from `rows` on are not there, and are zeros that go nowhere. */
 LANES_PART void back_block(const treadle_attention_back *a, const back_memory *m, int64_t head,
                            int64_t row) {
-  int64_t some = a->rows - row < BACK_ROWS ? a->rows - row : BACK_ROWS, last = row + some;
+  int64_t some = a->rows - row < BACK_ROWS ? a->rows - row : BACK_ROWS, last = a->before + row + some;
   back_rows b;
   for (int r = 0; r < BACK_ROWS; r++) {
     b.q[r] = r < some ? a->q + (row + r) * a->q_stride + head * a->key_dim : m->zeros;
@@ -195,17 +205,23 @@ LANES_PART void back_block(const treadle_attention_back *a, const back_memory *m
   for (int64_t r = 0; r < BACK_ROWS; r++) {
     const float *out = a->out + (row + r) * a->out_stride + head * a->value_dim;
     float *p = m->p + r * m->room, *ds = m->ds + r * m->room;
-    weigh(p, r < some ? row + r + 1 : last, last);
+    weigh(p, r < some ? a->before + row + r + 1 : last, last);
     slope(a, p, ds, r < some ? dot(b.dout[r], out, a->value_dim) : 0, last);
   }
   gather(b.dq, m->ds, m->room, m->keys, a->key_dim, last);
-  scatter(a->dk, a->dk_stride, m->ds, m->room, b.q, a->key_dim, last);
-  scatter(a->dv, a->dv_stride, m->p, m->room, b.dout, a->value_dim, last);
+  if (a->before) {
+    scatter(a->before_dk, a->dk_stride, m->ds, m->room, b.q, a->key_dim, a->before);
+    scatter(a->before_dv, a->dv_stride, m->p, m->room, b.dout, a->value_dim, a->before);
+  }
+  scatter(a->dk, a->dk_stride, m->ds + a->before, m->room, b.q, a->key_dim, last - a->before);
+  scatter(a->dv, a->dv_stride, m->p + a->before, m->room, b.dout, a->value_dim, last - a->before);
 }
 
 LANES_CODE static void back_attention(const treadle_attention_back *a, void *scratch) {
   int64_t widest = (a->key_dim > a->value_dim ? a->key_dim : a->value_dim) + LANES;
-  back_memory m = {.keys = scratch, .room = (a->rows + LANES - 1) / LANES * LANES};
+  back_memory m = {.keys = scratch, .room = (a->before + a->rows + LANES - 1) / LANES * LANES};
+  const back_source keys = {a->before_k, a->k, a->k_stride, a->key_dim},
+                    values = {a->before_v, a->v, a->v_stride, a->value_dim};
   m.turned_keys = m.keys + m.room * a->key_dim;
   m.values = m.turned_keys + m.room * a->key_dim;
   m.turned_values = m.values + m.room * a->value_dim;
@@ -214,8 +230,8 @@ LANES_CODE static void back_attention(const treadle_attention_back *a, void *scr
   m.zeros = m.ds + BACK_ROWS * m.room;
   m.nothing = m.zeros + widest;
   memset(m.zeros, 0, (size_t)widest * sizeof *m.zeros);
-  take_rows(a, a->k, a->k_stride, a->key_dim, m.keys, m.turned_keys, m.room);
-  take_rows(a, a->v, a->v_stride, a->value_dim, m.values, m.turned_values, m.room);
+  take_rows(a, &keys, m.keys, m.turned_keys, m.room);
+  take_rows(a, &values, m.values, m.turned_values, m.room);
   for (int64_t row = 0; row < a->rows; row++) {
     memset(a->dk + row * a->dk_stride, 0, (size_t)a->key_dim * sizeof(float));
     memset(a->dv + row * a->dv_stride, 0, (size_t)a->value_dim * sizeof(float));

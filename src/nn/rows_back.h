@@ -15,6 +15,12 @@ typedef struct treadle_normed_row {
   float eps;
 } treadle_normed_row;
 
+/* A row of logits, and the slopes of a loss. */
+typedef struct treadle_policy_row {
+  float lse, temperature, entropy, by_logprob, by_entropy;
+  int64_t target; /* below count; -1: it is not of these */
+} treadle_policy_row;
+
 typedef struct treadle_row_back_ops {
   const char *name;
   bool (*supported)(void);
@@ -33,6 +39,11 @@ typedef struct treadle_row_back_ops {
   /* Of -log p[target], p = e^(logit - lse): each logit becomes (p - 1 where it is the target's) * scale. target is below count; -1: it is
    * not of these. */
   void (*loss)(float *logits, int64_t count, float lse, int64_t target, float scale);
+  /* Of a policy: x = logit / temperature, p = e^(x - lse), h the entropy of all p: each logit becomes
+   * p * (-by_logprob - by_entropy * (x - lse + h)) / temperature, and the target's by_logprob / temperature more. */
+  void (*policy)(float *logits, int64_t count, const treadle_policy_row *row);
+  /* h: the sum of p * (lse - x), by lanes as in nn/rows.h. */
+  double (*entropy)(const float *logits, int64_t count, float lse, float temperature);
 } treadle_row_back_ops;
 
 /* As for treadle_row_ops. */

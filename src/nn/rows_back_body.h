@@ -65,7 +65,33 @@ LANES_CODE static void loss(float *logits, int64_t count, float lse, int64_t tar
   if (target >= 0) logits[target] = (p - 1.0f) * scale;
 }
 
+LANES_CODE static void policy(float *logits, int64_t count, const treadle_policy_row *row) {
+  const lanes lse = lanes_all(row->lse), temperature = lanes_all(row->temperature),
+              h = lanes_all(row->entropy);
+  const lanes by_logprob = lanes_all(-row->by_logprob), by_entropy = lanes_all(-row->by_entropy);
+  for (int64_t i = 0; i < count; i += LANES) {
+    lanes x = lanes_sub(lanes_div(load(logits + i, count - i), temperature), lse);
+    lanes slope = by_logprob;
+    if (row->by_entropy != 0) slope = lanes_fma(by_entropy, lanes_add(x, h), slope);
+    lanes value = lanes_div(lanes_mul(lanes_exp(x), slope), temperature);
+    store(logits + i, value, count - i);
+  }
+  if (row->target >= 0) logits[row->target] += row->by_logprob / row->temperature;
+}
+
+LANES_CODE static double entropy(const float *logits, int64_t count, float lse, float temperature) {
+  const lanes all = lanes_all(lse), divisor = lanes_all(temperature);
+  lanes sum = lanes_all(0.0f);
+  for (int64_t i = 0; i < count; i += LANES) {
+    lanes x = lanes_sub(all, lanes_div(load(logits + i, count - i), divisor));
+    lanes term = lanes_mul(lanes_exp(lanes_sub(lanes_all(0.0f), x)), x);
+    if (count - i < LANES) term = lanes_within(term, 0, (int)(count - i), 0.0f);
+    sum = lanes_add(sum, term);
+  }
+  return (double)lanes_sum(sum);
+}
+
 #define ROW_BACK_OPS(text, supported)                                                                      \
-  { text, supported, norm, silu, add, loss }
+  { text, supported, norm, silu, add, loss, policy, entropy }
 
 #endif

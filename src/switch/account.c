@@ -140,6 +140,19 @@ void treadle_account_leave(treadle_switch *sw, treadle_class which) {
   }
 }
 
+size_t treadle_account_train_work_of(const treadle_switch *sw, treadle_mode mode) {
+  const treadle_switch_options *o = &sw->terms.options;
+  return mode == TREADLE_TRAIN ? o->train_work_bytes : mode == TREADLE_FORWARD ? o->forward_work_bytes : 0;
+}
+
+void treadle_account_train_work(treadle_switch *sw, size_t bytes) {
+  const treadle_page_tables *place = &sw->space.tables;
+  const int64_t pages = ((int64_t)bytes + sw->plan->page_bytes - 1) / sw->plan->page_bytes;
+  treadle_account_leave(sw, TREADLE_TRAIN_WORK);
+  for (int64_t i = 0; i < pages && i < place->pages[TREADLE_TRAIN_WORK]; i++)
+    treadle_account_set(sw, place->page[TREADLE_TRAIN_WORK][i], TREADLE_TRAIN_WORK);
+}
+
 void treadle_account_tell(treadle_switch *sw) {
   size_t bytes[TREADLE_CLASSES];
   if (!sw->terms.options.watch) return;

@@ -24,6 +24,7 @@
 
 typedef struct figures {     /* what a rank says of itself */
   int64_t bytes[TREADLE_KV]; /* windows in whole pages, by class */
+  int64_t train_work;        /* in whole pages */
   int64_t cap_min;
   uint64_t page_bytes, cap_bytes, budget_bytes; /* options */
   uint64_t one_way, leaves, copied, host, alias;
@@ -49,13 +50,21 @@ static treadle_status check_options(const treadle_switch_options *options, size_
     return treadle_fail(TREADLE_REFUSED, "switch: a cap of %zu and a budget of %zu bytes: 2^60 at the most",
                         options->cap_bytes, options->budget_bytes);
   if (options->grads_bytes > MOST_BYTES || options->optimizer_bytes > MOST_BYTES ||
-      options->kv_block_bytes > MOST_BYTES || options->kv_bytes > MOST_BYTES || work_bytes > MOST_BYTES)
+      options->train_work_bytes > MOST_BYTES || options->forward_work_bytes > MOST_BYTES ||
+      options->reference_bytes > MOST_BYTES || options->kv_block_bytes > MOST_BYTES ||
+      options->kv_bytes > MOST_BYTES || work_bytes > MOST_BYTES)
     return treadle_fail(
         TREADLE_REFUSED,
         "switch: gradients of %zu, optimizer state of %zu, KV blocks of %zu, a KV cache of %zu "
         "and work memory of %zu bytes: 2^60 at the most",
         options->grads_bytes, options->optimizer_bytes, options->kv_block_bytes, options->kv_bytes,
         work_bytes);
+  if (options->forward_work_bytes > options->train_work_bytes)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: mode forward has %zu bytes of the trainer's work memory, which has %zu in mode train: "
+        "no more than that",
+        options->forward_work_bytes, options->train_work_bytes);
   if (options->keep_grads && options->offload_train_grad != TREADLE_ON)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: keep_grads copies gradients that leave the device, and without "
@@ -112,6 +121,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
                               options->grads_bytes, options->optimizer_bytes,
                               treadle_layout_window_bytes(sw->layouts[1], sw->group->rank)};
   for (int c = 0; c < TREADLE_KV; c++) mine->bytes[c] = ((int64_t)bytes[c] + page - 1) / page * page;
+  mine->train_work = ((int64_t)options->train_work_bytes + page - 1) / page * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     mine->leaves |= (uint64_t)sw->terms.leaves[c] << c;
     mine->copied |= (uint64_t)sw->terms.copied[c] << c;
@@ -186,7 +196,7 @@ static int64_t base_of(const figures *f, uint64_t leaves) {
 }
 
 static int64_t training_of(const figures *f) {
-  return f->bytes[TREADLE_PARAMS] + f->bytes[TREADLE_GRADS] + f->bytes[TREADLE_OPTIMIZER];
+  return f->bytes[TREADLE_PARAMS] + f->bytes[TREADLE_GRADS] + f->bytes[TREADLE_OPTIMIZER] + f->train_work;
 }
 
 /* The largest of all ranks; leaves: as in base_of. */
@@ -232,12 +242,11 @@ static treadle_status check_budget(const treadle_group *group, const figures *mi
     if (training_of(f) > training) training = training_of(f), fullest = rank;
   }
   if (budget < training)
-    return treadle_fail(
-        TREADLE_REFUSED,
-        "switch: the budget of %" PRId64 " bytes is too small: rank %d trains with %" PRId64
-        " bytes (params, gradients, optimizer state), whatever is offloaded; give at least %" PRId64
-        " bytes",
-        budget, fullest, training, larger(training, base + wanted));
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: the budget of %" PRId64 " bytes is too small: rank %d trains with %" PRId64
+                        " bytes (params, gradients, optimizer state, work memory), whatever is offloaded; "
+                        "give at least %" PRId64 " bytes",
+                        budget, fullest, training, larger(training, base + wanted));
   if (budget >= base + wanted) return TREADLE_OK;
   char remedy[200];
   find_remedy(group, mine, wanted, cap_min, remedy, sizeof remedy);
@@ -367,5 +376,43 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   sw->agreed.pool_bound_bytes = (size_t)larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
   if (mine.budget_bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = mine.budget_bytes;
 out:
+  return status;
+}
+
+/* ---- All ranks by one ---- */
+
+/* Says it where others would find it. */
+static void say_alone(treadle_group *group, const void *mine, size_t bytes) {
+  memcpy(group->control->lines[group->rank].payload[group->barriers & 1], mine, bytes);
+}
+
+static treadle_status plan_each(treadle_switch *all, int ranks, int64_t cap, int32_t waves) {
+  treadle_status status = TREADLE_OK;
+  for (int rank = 0; rank < ranks; rank++) {
+    proposal own = {0};
+    TRY(make_plan(&all[rank], cap, waves, &own));
+    say_alone(all[rank].group, &own, sizeof own);
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
+  treadle_status status = TREADLE_OK;
+  figures *mine = treadle_alloc_array((size_t)ranks, sizeof *mine);
+  int64_t cap = 0;
+  if (!mine) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int rank = 0; rank < ranks; rank++) {
+    mine[rank] = (figures){0};
+    TRY(check(&all[rank]));
+    TRY(measure(&all[rank], &mine[rank]));
+    say_alone(all[rank].group, &mine[rank], sizeof *mine);
+  }
+  for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
+  int32_t waves = treadle_plan_waves(all->layouts[0], all->layouts[1], (int64_t)mine->page_bytes, cap);
+  TRY(plan_each(all, ranks, cap, waves));
+  if (anyone_over(all->group)) TRY(plan_each(all, ranks, cap, TREADLE_MAX_WAVES));
+out:
+  treadle_free(mine);
   return status;
 }

@@ -70,6 +70,7 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
     treadle_load(sw, TREADLE_PARAMS);
     treadle_account_leave(sw, TREADLE_INFER_PARAMS);
     come(sw, true, false);
+    treadle_account_train_work(sw, treadle_account_train_work_of(sw, old));
   }
   sw->mode = old;
   return say(status, stands, old);
@@ -90,6 +91,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
   treadle_status status = TREADLE_OK, ready = make_ready(sw);
   TRY(treadle_epoch_enter(sw, TREADLE_INFER));
   TRY(ready);
+  treadle_account_leave(sw, TREADLE_TRAIN_WORK);
   TRY(treadle_switch_point(sw, TREADLE_AT_OFFLOAD, -1));
   if (sw->mode == TREADLE_HOST) {
     come(sw, false, true);
@@ -208,6 +210,7 @@ static void arrive(treadle_switch *sw, treadle_mode aim) {
   treadle_account_leave(sw, TREADLE_INFER_PARAMS);
   treadle_caller_memory_back(sw, TREADLE_PARAMS);
   if (aim == TREADLE_TRAIN) come(sw, true, false);
+  treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
 }
 
 treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
@@ -258,6 +261,7 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   double begin = treadle_clock_seconds();
   treadle_mode old = sw->mode;
   TRY(treadle_caller_memory_check(sw));
+  treadle_reference_leave(sw);
   if (aim == TREADLE_HOST) {
     TRY(leave_for_host(sw, old));
   } else {
@@ -267,6 +271,7 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
     }
     come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST);
   }
+  treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
   sw->mode = aim;
   sw->stats.seconds = treadle_clock_seconds() - begin;
 out:

@@ -78,6 +78,7 @@ static treadle_status arrange(treadle_switch *sw) {
   treadle_place_bound(sw);
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
+  treadle_account_train_work(sw, sw->terms.options.train_work_bytes);
   memset(sw->work.written, 0,
          ((forward > back ? forward : back) + 1) * sizeof *sw->work.written); /* touched */
 out:
@@ -96,6 +97,7 @@ static treadle_status build(treadle_switch *sw) {
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
   TRY(treadle_twins_create(sw));
+  TRY(treadle_reference_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
 out:
@@ -198,8 +200,8 @@ void treadle_switch_unshare(treadle_switch *sw) {
 /* ---- All of it ---- */
 
 /* From what is given to what it means. */
-static void resolve(treadle_switch *sw, const treadle_switch_options *o,
-                    const treadle_engine_hooks *engine) {
+void treadle_switch_resolve(treadle_switch *sw, const treadle_switch_options *o,
+                            const treadle_engine_hooks *engine) {
   sw->terms.options = *o;
   sw->terms.leaves[TREADLE_PARAMS] = o->offload_train_param != TREADLE_OFF;
   sw->terms.leaves[TREADLE_GRADS] = o->offload_train_grad == TREADLE_ON;
@@ -232,7 +234,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                          .layouts = {train, infer},
                          .terms.timeout_seconds = group->timeout_seconds,
                          .helm = helm};
-  resolve(sw, &o, &engine);
+  treadle_switch_resolve(sw, &o, &engine);
   TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_group_agree(group, arrange(sw)));

@@ -24,12 +24,16 @@ treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) 
   const bool trains = (int)which < TREADLE_TRAIN_CLASSES;
   /* Of a class without bytes nothing leaves. */
   const bool leaves = trains && sw->terms.leaves[which] && sw->space.tables.bytes[which] > 0;
+  const bool computes = which == TREADLE_TRAIN_WORK;
   switch (mode) {
-  case TREADLE_TRAIN: return trains ? both : none;
+  case TREADLE_TRAIN: return trains || computes ? both : none;
   case TREADLE_FORWARD:
+    if (which == TREADLE_REFERENCE) return sw->shown ? TREADLE_ACCESS_READ : none;
+    if (computes) return both;
+    if (sw->shown && which != TREADLE_PARAMS) return none;
     if (which == TREADLE_PARAMS) return TREADLE_ACCESS_READ;
     return trains && !leaves ? both : none;
-  case TREADLE_INFER: return leaves ? none : both;
+  case TREADLE_INFER: return leaves || computes || which == TREADLE_REFERENCE ? none : both;
   case TREADLE_LOST:
   case TREADLE_HOST: break;
   }

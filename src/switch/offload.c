@@ -25,7 +25,7 @@ bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which) {
     return sw->terms.options.host ||
            (sw->terms.leaves[which] && sw->terms.options.keep == TREADLE_KEEP_HOST);
   if (sw->terms.leaves[which]) return sw->terms.copied[which];
-  return sw->terms.options.host;
+  return sw->terms.options.host || (which == TREADLE_OPTIMIZER && sw->terms.options.reference_bytes);
 }
 
 static char *reserve(size_t bytes, const char *what) {

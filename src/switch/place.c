@@ -6,6 +6,8 @@
  * Params, gradients and optimizer state have pages of their own. Pages of the infer window lie where the plan's
  * waves allow: on pages of params that are free by then, or on fresh ones. Fresh pages are first those of gradients and
  * optimizer state that leave the device before the first wave, then further pages.
+ * Work memory of training lies behind the pages of training, and the reference on those of gradients and optimizer state, which are away
+ * while it is there, and then behind the part of that work memory which mode FORWARD has.
  * Pages that neither the infer window nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
 #include "switch/switch.h"
@@ -63,6 +65,28 @@ static treadle_status mark_aliased(treadle_switch *sw) {
   return TREADLE_OK;
 }
 
+/* Behind the pages of params, gradients and optimizer state. */
+static treadle_status place_training(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_page_tables *place = &sw->space.tables;
+  const treadle_switch_options *o = &sw->terms.options;
+  const int64_t page = sw->plan->page_bytes, begin = place->physical, params = place->pages[TREADLE_PARAMS];
+  const int64_t forward = pages_of(o->forward_work_bytes, page);
+  size_t work = o->train_work_bytes > o->forward_work_bytes ? o->train_work_bytes : o->forward_work_bytes;
+  place->bytes[TREADLE_TRAIN_WORK] = work;
+  place->bytes[TREADLE_REFERENCE] = o->reference_bytes;
+  TRY(make_table(place, TREADLE_TRAIN_WORK, pages_of(work, page)));
+  TRY(make_table(place, TREADLE_REFERENCE, pages_of(o->reference_bytes, page)));
+  put_in_line(place, TREADLE_TRAIN_WORK);
+  for (int64_t i = 0; i < place->pages[TREADLE_REFERENCE]; i++) {
+    int64_t at = params + i < begin ? params + i : params + i + forward;
+    place->page[TREADLE_REFERENCE][i] = (int32_t)at;
+    if (at >= place->physical) place->physical = at + 1;
+  }
+out:
+  return status;
+}
+
 /* Which pages the engine cannot have: those of the infer window and of classes that stay. */
 static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
   const treadle_page_tables *place = &sw->space.tables;
@@ -100,6 +124,22 @@ static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64
       " of work memory (activations and packed weights) and %" PRId64
       " for the KV cache; give at least %" PRId64 " bytes",
       budget, sw->group->rank, held * page, work * page, kv * page, (held + work + kv) * page);
+}
+
+/* With a budget, the reference fits into it beside what computes with it. */
+static treadle_status check_training(const treadle_switch *sw) {
+  const treadle_switch_options *o = &sw->terms.options;
+  const treadle_page_tables *place = &sw->space.tables;
+  const size_t page = (size_t)sw->plan->page_bytes,
+               forward = (size_t)pages_of(o->forward_work_bytes, (int64_t)page) * page;
+  const size_t params = (size_t)place->pages[TREADLE_PARAMS] * page,
+               reference = (size_t)place->pages[TREADLE_REFERENCE] * page;
+  if (!o->budget_bytes || !reference || params + forward + reference <= o->budget_bytes) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: the budget of %zu bytes is too small: in mode forward rank %d holds %zu bytes of params, "
+      "%zu of the reference and %zu of work memory; give at least %zu bytes",
+      o->budget_bytes, sw->group->rank, params, reference, forward, params + forward + reference);
 }
 
 static treadle_status check_count(const treadle_switch *sw) {
@@ -149,7 +189,13 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(make_table(place, TREADLE_GRADS, pages_of(sw->terms.options.grads_bytes, plan->page_bytes)));
   TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) put_in_line(place, (treadle_class)c);
+  int64_t training = place->physical, infer;
   TRY(place_infer(sw));
+  infer = place->physical;
+  place->physical = training;
+  TRY(place_training(sw));
+  if (place->physical < infer) place->physical = infer;
+  TRY(check_training(sw));
   TRY(check_count(sw));
   TRY(place_engine(sw, least));
   TRY(mark_aliased(sw)); /* a mark for each page of the pool */

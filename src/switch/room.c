@@ -184,6 +184,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   }
   if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
     kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
+  training = plus(training, whole_pages(o->train_work_bytes, page));
+  d.host = plus(d.host, o->reference_bytes);
   uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
                          o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
   d.pool = larger(training, plus(plus(kept, infer), engine));
@@ -207,6 +209,8 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
       twins += (uint64_t)place->pages[c] * page;
       d.host += (uint64_t)treadle_twin_pages(sw, (treadle_class)c) * page;
     }
+  d.host += whole_pages(sw->terms.options.reference_bytes, page);
+  twins += whole_pages(sw->terms.options.reference_bytes, page);
   d.tables = treadle_switch_tables_bytes(sw);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;

@@ -211,6 +211,7 @@ void treadle_switch_release(treadle_switch *sw) {
   for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.paged[mode]);
   treadle_account_release(sw);
   treadle_twins_release(sw);
+  treadle_reference_release(sw);
   treadle_caller_memory_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_free(sw->work.written);

@@ -9,6 +9,8 @@
  *   run_block_rows.c its fp8 blocks: quantised and dequantised
  *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
+ *   reference.c parameters of another model
+ *   foresee.c   what all ranks will hold, before any of it is there
  *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
  *   guard.c     protected pages, and pages overwritten for debugging
@@ -204,6 +206,9 @@ struct treadle_switch {
   treadle_binding engine;
   treadle_faults faults;
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
+  char *reference;                  /* host memory of reference_bytes; NULL: none */
+  bool shown;                       /* the reference is on the device */
+  bool away[TREADLE_TRAIN_CLASSES]; /* left for it, though they stay otherwise */
   TREADLE_ARRAY(treadle_caller_memory) foreign;
 
   /* The state machine (switch.c, arrows.c). */
@@ -231,8 +236,9 @@ static inline treadle_class treadle_class_opposite(treadle_class which) {
 
 /* "parameters", "gradients", "optimizer state": of training; "infer parameters", "KV cache", "work memory". */
 static inline const char *treadle_class_text(treadle_class which) {
-  static const char *const names[TREADLE_CLASSES] = {"parameters",       "gradients", "optimizer state",
-                                                     "infer parameters", "KV cache",  "work memory"};
+  static const char *const names[TREADLE_CLASSES] = {
+      "parameters", "gradients",   "optimizer state",         "infer parameters",
+      "KV cache",   "work memory", "work memory of training", "reference"};
   return names[which];
 }
 
@@ -301,6 +307,13 @@ treadle_status treadle_ready_plan_check(const treadle_switch *sw);
  * Collective; one rank's refusal is everybody's. */
 treadle_status treadle_switch_plan_together(treadle_switch *sw);
 
+/* What options and hooks mean: sw->terms, and sw->engine.hooks. */
+void treadle_switch_resolve(treadle_switch *sw, const treadle_switch_options *options,
+                            const treadle_engine_hooks *engine);
+
+/* As treadle_switch_plan_together, of all ranks [ranks] by one that meets nobody. Each has a group of its own, with one control block. */
+treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks);
+
 /* The page size that the options give. */
 size_t treadle_switch_page_bytes(const treadle_switch_options *options);
 
@@ -368,6 +381,10 @@ treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t
 void treadle_account_take(treadle_switch *sw, treadle_class which);
 void treadle_account_leave(treadle_switch *sw, treadle_class which);
 void treadle_account_set(treadle_switch *sw, int32_t physical, int owner);
+/* The same of the first `bytes` bytes of the trainer's work memory; what it has beyond them goes. */
+void treadle_account_train_work(treadle_switch *sw, size_t bytes);
+/* Bytes of it that a mode has. */
+size_t treadle_account_train_work_of(const treadle_switch *sw, treadle_mode mode);
 /* Tells who watches. */
 void treadle_account_tell(treadle_switch *sw);
 
@@ -389,6 +406,13 @@ void treadle_load(treadle_switch *sw, treadle_class which);
  * not. */
 void treadle_twin_begin(treadle_switch *sw);
 treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
+
+/* ---- reference.c ---- */
+
+treadle_status treadle_reference_create(treadle_switch *sw);
+void treadle_reference_release(treadle_switch *sw);
+/* Before mode FORWARD is left: it is hidden, and what left for it is back. */
+void treadle_reference_leave(treadle_switch *sw);
 
 /* ---- register.c ---- */
 

@@ -5,6 +5,8 @@
  * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
 #include "train/trainer.h"
 
+#include "infer/logprob.h"
+
 #include <string.h>
 
 typedef struct loss_rows {
@@ -25,6 +27,73 @@ static void back_loss(void *context, int32_t index, int32_t count) {
                   (float)t->token_rows.items[i].lse, target < head->row_count ? target : -1,
                   w->batch->scale);
   }
+}
+
+/* ---- Of a policy ---- */
+
+static float temperature_of(const treadle_policy *policy) {
+  return policy && policy->temperature > 0 ? (float)policy->temperature : 1;
+}
+
+static void find_entropies(void *context, int32_t index, int32_t count) {
+  const loss_rows *w = context;
+  const treadle_trainer *t = w->t;
+  const int64_t vocabulary = t->transformer->vocabulary, end = w->count * (index + 1) / count;
+  for (int64_t i = w->count * index / count; i < end; i++)
+    w->t->slopes[i].entropy =
+        t->back->entropy(w->logits + i * vocabulary, vocabulary, (float)t->token_rows.items[i].lse,
+                         temperature_of(w->batch->policy));
+}
+
+static void back_policy(void *context, int32_t index, int32_t count) {
+  const loss_rows *w = context;
+  const treadle_trainer *t = w->t;
+  const treadle_weight *head = &t->pass->head;
+  int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
+  for (int64_t i = w->count * index / count; i < end; i++) {
+    const int64_t target = w->batch->targets[w->first + i] - head->first_row;
+    const treadle_policy_row row = {.lse = (float)t->token_rows.items[i].lse,
+                                    .temperature = temperature_of(w->batch->policy),
+                                    .entropy = (float)t->slopes[i].entropy,
+                                    .by_logprob = (float)t->slopes[i].by_logprob,
+                                    .by_entropy = (float)t->slopes[i].by_entropy,
+                                    .target = target < head->row_count ? target : -1};
+    t->back->policy(w->logits + i * vocabulary + head->first_row, head->row_count, &row);
+  }
+}
+
+/* Log-probabilities and entropies of these tokens; and, for gradients, what the loss says of them. */
+static treadle_status take_policy(treadle_trainer *t, loss_rows *w, bool backward) {
+  const treadle_policy *policy = w->batch->policy;
+  const int64_t vocabulary = t->transformer->vocabulary;
+  const float temperature = temperature_of(policy);
+  treadle_status status;
+  for (int64_t i = 0; i < w->count; i++)
+    t->token_rows.items[i] =
+        (treadle_token_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
+  TRY(treadle_token_rows_run(&t->token_rows, w->count));
+  if (policy->entropy) treadle_team_run(t->pass->team, find_entropies, w);
+  for (int64_t i = 0; i < w->count; i++) {
+    const treadle_train_place *place = &w->batch->places[w->first + i];
+    int32_t target = w->batch->targets[w->first + i];
+    float logprob =
+        treadle_logprob(w->logits[i * vocabulary + target], temperature, t->token_rows.items[i].lse);
+    treadle_train_slopes *slopes = &t->slopes[i];
+    if (!(logprob > -1e30f))
+      return treadle_fail(TREADLE_REFUSED,
+                          "the log-probability of token %zu of row %zu is not finite: weights or "
+                          "activations are not",
+                          place->token, place->row);
+    if (!policy->entropy) slopes->entropy = 0;
+    w->batch->logprobs[place->number] = logprob;
+    if (w->batch->entropies) w->batch->entropies[place->number] = (float)slopes->entropy;
+    slopes->by_logprob = slopes->by_entropy = 0;
+    if (backward)
+      TRY(policy->differentiate(policy->context, place->row, place->token, logprob, (float)slopes->entropy,
+                                &slopes->by_logprob, &slopes->by_entropy));
+  }
+out:
+  return status;
 }
 
 /* -log p of these tokens. */
@@ -125,8 +194,11 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
                                          .which = batch->which + first,
                                          .rows = rows};
     TRY(find_logits(t, x, batch->which + first, rows));
-    TRY(take_loss(t, &w, nll_p));
-    treadle_team_run(t->pass->team, back_loss, &w);
+    if (batch->policy)
+      TRY(take_policy(t, &w, true));
+    else
+      TRY(take_loss(t, &w, nll_p));
+    treadle_team_run(t->pass->team, batch->policy ? back_policy : back_loss, &w);
     TRY(treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows));
     TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
     TRY(back_logits(t, &head, rows));
@@ -145,7 +217,10 @@ treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *b
     loss_rows w = {
         .t = t, .batch = batch, .logits = t->pass->buffers.logits, .first = first, .count = rows};
     TRY(find_logits(t, x, batch->which + first, rows));
-    TRY(take_loss(t, &w, nll_p));
+    if (batch->policy)
+      TRY(take_policy(t, &w, false));
+    else
+      TRY(take_loss(t, &w, nll_p));
   }
 out:
   return status;

@@ -89,13 +89,19 @@ out:
 
 /* ---- Attention --------------------------------------------------------------------------------------- */
 
+/* Where the positions lie that come before a stretch and are another one's, of which rows[first] is the first; count 0: it begins alone. */
+typedef struct prefix {
+  int64_t first, count;
+} prefix;
+
 typedef struct attention {
   treadle_trainer *t;
   const treadle_pass_step *step;
   const treadle_train_activations *kept;
 } attention;
 
-static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, void *scratch) {
+static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, prefix before,
+                       void *scratch) {
   const treadle_trainer *t = w->t;
   const treadle_transformer *d = t->transformer;
   const treadle_train_columns *at = &t->width;
@@ -127,18 +133,32 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .dq_stride = at->qkv,
       .dk_stride = at->qkv,
       .dv_stride = at->qkv,
+      .before = before.count,
+      .before_k = w->kept->qkv + before.first * at->qkv + k,
+      .before_v = w->kept->qkv + before.first * at->qkv + v,
+      .before_dk = t->buffers.dqkv + before.first * at->qkv + k,
+      .before_dv = t->buffers.dqkv + before.first * at->qkv + v,
   };
   treadle_attention_back_run(&one, t->pass->options.kernels, scratch);
 }
 
-/* An item is a sequence and a key and value head; threads take them in turn. */
+/* Sequences that follow stretch `s`, which begins at row `first`, and go on from it: their positions before are its rows. */
+static void back_family(const attention *w, int32_t s, int64_t first, int64_t head, void *scratch) {
+  const treadle_pass_span *spans = w->step->stretches;
+  const prefix shared = {first, spans[s].rows};
+  back_heads(w, first, spans[s].rows, head, (prefix){first, 0}, scratch);
+  for (first += spans[s++].rows; s < w->step->stretch_count && spans[s].position; first += spans[s++].rows)
+    back_heads(w, first, spans[s].rows, head, shared, scratch);
+}
+
+/* An item is a sequence, with those that go on from it, and a key and value head; threads take them in turn. */
 static void back_attend(void *context, int32_t index, int32_t count) {
   const attention *w = context;
   char *scratch = w->t->buffers.scratch + (size_t)index * w->t->buffers.scratch_bytes;
   int64_t first = 0, item = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
-    for (int64_t head = 0; head < w->t->pass->heads.kv_count; head++)
-      if (item++ % count == index) back_heads(w, first, w->step->stretches[s].rows, head, scratch);
+    for (int64_t head = 0; head < w->t->pass->heads.kv_count && !w->step->stretches[s].position; head++)
+      if (item++ % count == index) back_family(w, s, first, head, scratch);
 }
 
 static void back_rope(void *context, int32_t index, int32_t count) {
@@ -151,8 +171,9 @@ static void back_rope(void *context, int32_t index, int32_t count) {
     for (int64_t r = 0; r < w->step->stretches[s].rows; r++) {
       if (first + r < begin || first + r >= end) continue;
       float *row = t->buffers.dqkv + (first + r) * t->width.qkv;
-      treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, r);
-      treadle_rope_undo(&p->rope, p->row_ops, row + t->width.keys, dim, p->heads.kv_count, r);
+      const int64_t position = w->step->stretches[s].position + r;
+      treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, position);
+      treadle_rope_undo(&p->rope, p->row_ops, row + t->width.keys, dim, p->heads.kv_count, position);
     }
 }
 

@@ -24,6 +24,14 @@ enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
 enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
 enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
 
+enum { TREADLE_TOO_LONG_ERROR, TREADLE_TOO_LONG_LEAVE_OUT };
+
+/* Texts of a list, of the arena of the configuration. */
+typedef struct treadle_train_list {
+  const char *const *items;
+  size_t count;
+} treadle_train_list;
+
 /* Values by name; the table has their meaning. Texts that are not given are NULL; sizes and steps that are not given and have no
  * default are 0. */
 typedef struct treadle_train_settings {
@@ -42,6 +50,46 @@ typedef struct treadle_train_settings {
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
   const char *layout;     /* NULL: it follows from the sizes */
+
+  /* Of reinforcement learning: generate_config, */
+  int64_t infer_tensor_parallel_size, infer_pipeline_parallel_size, infer_expert_parallel_size;
+  bool offload_train_param, offload_train_grad, offload_train_optimizer;
+  const char *infer_layout; /* NULL: it follows from the sizes */
+  size_t device_memory, kv_memory;
+  double gpu_memory_utilization;
+  int64_t max_num_seqs, max_model_len, max_num_batched_tokens, block_size;
+  int64_t max_tokens, max_prompt_length, top_k, sampling_seed;
+  double temperature, top_p, min_p;
+  bool ignore_eos;
+  /* and rl_config. */
+  int64_t n_samples_per_prompt, mini_batch_size, epochs;
+  bool shuffle_mini_batch;
+  int32_t adv_estimator; /* treadle_rl_estimator */
+  bool norm_adv_by_std;
+  double gamma, clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c;
+  int32_t loss_agg_mode; /* treadle_rl_aggregation */
+  bool token_level_loss;
+  double entropy_coeff;
+  bool use_kl_loss, use_kl_in_reward;
+  int32_t kl_penalty; /* treadle_rl_kl_kind */
+  double init_kl_coef;
+  int32_t kl_ctrl_type; /* 0: fixed, 1: adaptive */
+  double kl_target, kl_horizon;
+  const char *ref_model;
+  bool use_dynamic_bsz;
+  int64_t rollout_max_tokens, overlong_buffer;
+  bool overlong_buffer_enable;
+  double overlong_buffer_penalty_factor;
+  bool filter_groups_enable;
+  int64_t filter_groups_max_batches, filter_groups_train_batch_size;
+  treadle_train_list verifier_function, verifier_weight;
+  const char *verifier_command;
+  double verifier_timeout;
+  int64_t verifier_parallel, val_n;
+  bool val_before_train;
+  int64_t exact_check, log_val_generations;
+  const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
+  int32_t too_long; /* TREADLE_TOO_LONG_.. */
 } treadle_train_settings;
 
 /* ---- The table ------------------------------------------------------------------------------------ */
@@ -51,7 +99,9 @@ typedef enum treadle_train_key_type {
   TREADLE_KEY_INTEGER, /* int64_t, `least` to `most` */
   TREADLE_KEY_REAL,    /* double, the same */
   TREADLE_KEY_TEXT,    /* const char * */
-  TREADLE_KEY_CHOICE   /* int32_t, the place in `words` */
+  TREADLE_KEY_CHOICE,  /* int32_t, the place in `words` */
+  TREADLE_KEY_SIZE,    /* size_t, bytes, with a unit or without */
+  TREADLE_KEY_LIST     /* treadle_train_list */
 } treadle_train_key_type;
 
 enum { TREADLE_NEED_NOT, TREADLE_NEED_TO_PLAN, TREADLE_NEED_TO_RUN };
@@ -65,33 +115,42 @@ typedef struct treadle_train_key {
   size_t at;                /* in treadle_train_settings */
   double least, most;
   bool below;           /* `most` itself is too much */
-  const char *words[4]; /* of a CHOICE */
+  const char *words[8]; /* of a CHOICE */
   int need;             /* TREADLE_NEED_.. */
   bool alone;           /* does not stand in the other section of MindSpeed-RL, too */
-  const char *also[2];  /* other names: whole paths of verl's */
+  const char *also[3];  /* other names: whole paths of verl's */
+  bool rl;              /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 35, TREADLE_KEY_TEXT_BYTES = 128 };
+enum { TREADLE_TRAIN_KEYS = 35 + 66, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
 int treadle_train_key_at(size_t at);
 #define TREADLE_KEY_OF(member) treadle_train_key_at(offsetof(treadle_train_settings, member))
 
+/* Which runs a configuration is for: supervised training, or reinforcement learning, which has all keys. */
+typedef enum treadle_train_run { TREADLE_RUN_SFT, TREADLE_RUN_RL } treadle_train_run;
+bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run);
+
 /* The names of a path as the table has them: - is _, as MindSpeed-RL reads it. -1: no such key. */
-int treadle_train_key_find(const char *path);
+int treadle_train_key_find(const char *path, treadle_train_run run);
 /* Is it a path under which keys stand? */
-bool treadle_train_key_is_section(const char *path);
+bool treadle_train_key_is_section(const char *path, treadle_train_run run);
 /* "bool", "integer", .. */
 const char *treadle_train_key_type_text(const treadle_train_key *key);
 /* Which values it takes: "0 to 1", "none|full"; "" for texts. */
 void treadle_train_key_allowed(char to[TREADLE_KEY_TEXT_BYTES], const treadle_train_key *key);
-/* Reads a value; `where` begins the refusal: file, line and key. NULL: the key's own value. Texts stay the caller's. */
+/* Reads a value; `where` begins the refusal: file, line and key. NULL: the key's own value. Texts stay the caller's; lists are of the
+ * arena. */
 treadle_status treadle_train_key_read(const treadle_train_key *key, const char *where, const char *text,
-                                      treadle_train_settings *settings);
+                                      treadle_arena *arena, treadle_train_settings *settings);
 /* Its value as YAML: what is read again as the same. */
 void treadle_train_key_write(treadle_builder *text, const treadle_train_key *key,
                              const treadle_train_settings *settings);
+
+/* An item of a list, in quotes. */
+void treadle_train_write_item(treadle_builder *text, const char *item);
 
 /* ---- Names that are known and do nothing here ------------------------------------------------------- */
 
@@ -102,11 +161,12 @@ typedef enum treadle_train_name_type {
 } treadle_train_name_type;
 
 /* Of a path as treadle_train_key_find() has it. *only_p: the value of TREADLE_KNOWN_ONLY; NULL: it may not be given. */
-treadle_train_name_type treadle_train_known_key(const char *path, const char **only_p);
+treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
+                                                const char **only_p);
 /* Of the first part of a path: is all in this section ignored that is no key? */
-bool treadle_train_known_section(const char *name);
+bool treadle_train_known_section(const char *name, treadle_train_run run);
 /* The nearest name of a key, and of a section; NULL when none is near. */
-const char *treadle_train_key_nearest(const char *name);
+const char *treadle_train_key_nearest(const char *name, treadle_train_run run);
 const char *treadle_train_section_nearest(const char *name);
 
 /* ---- Names in values (config_names.c) ----------------------------------------------------------------- */
@@ -147,6 +207,7 @@ typedef struct treadle_train_source {
 struct treadle_train_config {
   treadle_arena arena;
   const char *file; /* how messages call it */
+  treadle_train_run run;
   treadle_train_settings settings;
   treadle_train_source sources[TREADLE_TRAIN_KEYS];
   TREADLE_ARRAY(const char *) warnings;
@@ -154,7 +215,7 @@ struct treadle_train_config {
 
 /* As treadle_train_config_read() of a text. */
 treadle_status treadle_train_config_parse(const char *file, const char *text, size_t bytes,
-                                          const char *const *overrides, size_t count,
+                                          const char *const *overrides, size_t count, treadle_train_run run,
                                           treadle_train_config **config_p);
 const treadle_train_settings *treadle_train_config_settings(const treadle_train_config *config);
 bool treadle_train_config_is_given(const treadle_train_config *config, int key);
@@ -164,6 +225,10 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
 treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text);
 /* Checks what keys say together, and settles those that follow from others. */
 treadle_status treadle_train_config_settle(treadle_train_config *config);
+/* config_rules_rl.c: the same of what reinforcement learning adds. */
+treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* The key has its value by a rule; `why` stands behind it in the resolved text. */
+void treadle_train_config_follow(treadle_train_config *config, int key, const char *why);
 
 /* Refuses where keys are not given that a run needs (plan: that its plan needs), with the names of all. */
 treadle_status treadle_train_config_need(const treadle_train_config *config, bool plan);

@@ -2,6 +2,7 @@
 #include "train/config.h"
 
 #include "base/argument.h"
+#include "treadle_control.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +20,19 @@ static void columns_of(const treadle_train_key *key, char allowed[TREADLE_KEY_TE
   cells[4] = key->whose;
 }
 
-static void add_table(treadle_builder *text) {
+static void add_table(treadle_builder *text, treadle_train_run run) {
   char allowed[TREADLE_KEY_TEXT_BYTES];
   const char *cells[COLUMNS];
   size_t widths[COLUMNS] = {0};
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    if (!treadle_train_key_is_of(&treadle_train_keys[i], run)) continue;
     columns_of(&treadle_train_keys[i], allowed, cells);
     for (int c = 0; c < COLUMNS; c++)
       if (strlen(cells[c]) > widths[c]) widths[c] = strlen(cells[c]);
   }
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
     bool number = row->type == TREADLE_KEY_INTEGER || row->type == TREADLE_KEY_REAL;
     columns_of(row, allowed, cells);
     if (!i || strcmp(treadle_train_keys[i - 1].section, row->section) != 0)
@@ -48,13 +51,14 @@ static void add_member(treadle_builder *text, const char *name, const char *valu
     treadle_builder_add(text, "\"%s\": null, ", name);
 }
 
-static void add_json(treadle_builder *text) {
+static void add_json(treadle_builder *text, treadle_train_run run) {
   char allowed[TREADLE_KEY_TEXT_BYTES];
   treadle_builder_add(text, "{\"keys\": [\n");
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
     treadle_train_key_allowed(allowed, row);
-    treadle_builder_add(text, "  {");
+    treadle_builder_add(text, "%s  {", i ? ",\n" : "");
     add_member(text, "section", row->section);
     add_member(text, "key", row->key);
     add_member(text, "type", treadle_train_key_type_text(row));
@@ -64,21 +68,30 @@ static void add_json(treadle_builder *text) {
     add_member(text, "unit", *row->unit ? row->unit : NULL);
     add_member(text, "whose", row->whose);
     treadle_builder_add(text, "\"also\": [");
-    for (int j = 0; j < 2 && row->also[j]; j++)
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       treadle_builder_add(text, "%s\"%s\"", j ? ", " : "", row->also[j]);
-    treadle_builder_add(text, "], \"help\": \"%s\"}%s\n", row->help, i + 1 < TREADLE_TRAIN_KEYS ? "," : "");
+    treadle_builder_add(text, "], \"help\": \"%s\"}", row->help);
   }
-  treadle_builder_add(text, "]}\n");
+  treadle_builder_add(text, "\n]}\n");
 }
 
-treadle_status treadle_train_config_help(bool json, char **text_p) {
+static treadle_status help(treadle_train_run run, bool json, char **text_p) {
   treadle_builder text = {0};
-  TREADLE_NEED(text_p);
   if (json)
-    add_json(&text);
+    add_json(&text, run);
   else
-    add_table(&text);
+    add_table(&text, run);
   *text_p = text.failed ? NULL : strdup(text.text);
   treadle_builder_release(&text);
   return *text_p ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for the table of keys");
+}
+
+treadle_status treadle_train_config_help(bool json, char **text_p) {
+  TREADLE_NEED(text_p);
+  return help(TREADLE_RUN_SFT, json, text_p);
+}
+
+treadle_status treadle_rl_config_help(bool json, char **text_p) {
+  TREADLE_NEED(text_p);
+  return help(TREADLE_RUN_RL, json, text_p);
 }

@@ -4,13 +4,19 @@
 
 #include <string.h>
 
-#define TRAINING    "megatron_training"
-#define ACTOR       "actor_config"
-#define MINDSPEED   "MindSpeed-RL"
-#define VERL        "verl"
-#define OWN         "treadle"
-#define VERLS_ACTOR "actor_rollout_ref.actor."
-#define AT(member)  .at = offsetof(treadle_train_settings, member)
+#define TRAINING      "megatron_training"
+#define ACTOR         "actor_config"
+#define MINDSPEED     "MindSpeed-RL"
+#define VERL          "verl"
+#define OWN           "treadle"
+#define VERLS_ACTOR   "actor_rollout_ref.actor."
+#define VERLS_ROLLOUT "actor_rollout_ref.rollout."
+#define GENERATE      "generate_config"
+#define SAMPLING      "generate_config.sampling_config"
+#define RLS           "rl_config"
+#define REF           "ref_config"
+#define RL            .rl = true, .alone = true
+#define AT(member)    .at = offsetof(treadle_train_settings, member)
 
 /* Limits that no run of today comes near: sums and products of values stay whole. */
 #define STEPS  ((double)(INT64_C(1) << 40))
@@ -18,6 +24,7 @@
 #define ROWS   ((double)(1 << 24))
 #define RANKS  ((double)(1 << 20))
 #define SEEDS  ((double)(INT64_C(1) << 53))
+#define BYTES  ((double)(INT64_C(1) << 50))
 
 /* clang-format off */
 const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
@@ -57,6 +64,73 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {ACTOR, "adam_eps", TREADLE_KEY_REAL, "1e-8", "", MINDSPEED, "AdamW's", AT(adam_eps), 1e-30, 1},
   {ACTOR, "clip_grad", TREADLE_KEY_REAL, "1", "", MINDSPEED, "gradients are scaled down to this norm; 0: never", AT(clip_grad), 0, 1e30, .also = {VERLS_ACTOR "grad_clip"}},
   {ACTOR, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "text of a layout (docs/layouts.md), in place of the sizes above", AT(layout)},
+  {GENERATE, "infer_tensor_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of tensor parallelism while it generates", AT(infer_tensor_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "tensor_model_parallel_size"}},
+  {GENERATE, "infer_pipeline_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "stages of the pipeline while it generates", AT(infer_pipeline_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "pipeline_model_parallel_size"}},
+  {GENERATE, "infer_expert_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of expert parallelism while it generates", AT(infer_expert_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "expert_parallel_size"}},
+  {GENERATE, "offload_train_param", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "weights of training leave the device while it generates", AT(offload_train_param), RL, .also = {VERLS_ACTOR "fsdp_config.param_offload", VERLS_ACTOR "megatron.param_offload"}},
+  {GENERATE, "offload_train_grad", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "gradients do", AT(offload_train_grad), RL, .also = {VERLS_ACTOR "megatron.grad_offload"}},
+  {GENERATE, "offload_train_optimizer", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "the optimizer's state does", AT(offload_train_optimizer), RL, .also = {VERLS_ACTOR "fsdp_config.optimizer_offload", VERLS_ACTOR "megatron.optimizer_offload"}},
+  {GENERATE, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "text of the layout that it generates in, in place of the sizes above", AT(infer_layout), RL},
+  {GENERATE, "device_memory", TREADLE_KEY_SIZE, "0", "bytes", OWN, "that a rank has; 0: as much as is needed", AT(device_memory), 0, BYTES, RL},
+  {GENERATE, "gpu_memory_utilization", TREADLE_KEY_REAL, "0.9", "share", MINDSPEED, "of device_memory that may be used", AT(gpu_memory_utilization), 0.001, 1, RL, .also = {VERLS_ROLLOUT "gpu_memory_utilization"}},
+  {GENERATE, "kv_memory", TREADLE_KEY_SIZE, "16MiB", "bytes", OWN, "of the KV cache, at least; with device_memory it gets what is left", AT(kv_memory), 1, BYTES, RL},
+  {GENERATE, "block_size", TREADLE_KEY_INTEGER, "16", "tokens", "vLLM", "of a block of the KV cache", AT(block_size), 1, 4096, RL},
+  {GENERATE, "max_num_seqs", TREADLE_KEY_INTEGER, "64", "sequences", MINDSPEED, "that are generated at once", AT(max_num_seqs), 1, 65536, RL, .also = {VERLS_ROLLOUT "max_num_seqs"}},
+  {GENERATE, "max_model_len", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of a sequence; 0: prompt and response", AT(max_model_len), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "max_model_len"}},
+  {GENERATE, "max_num_batched_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of prompts that are read at once; 0: 512", AT(max_num_batched_tokens), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "max_num_batched_tokens"}},
+  {SAMPLING, "max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of a response; 0: what seq_length leaves behind the longest prompt", AT(max_tokens), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "response_length", "data.max_response_length"}},
+  {SAMPLING, "temperature", TREADLE_KEY_REAL, "1", "", MINDSPEED, "logits are divided by it, in training, too", AT(temperature), 0, 1000, RL, .also = {VERLS_ROLLOUT "temperature"}},
+  {SAMPLING, "top_p", TREADLE_KEY_REAL, "1", "", MINDSPEED, "as vLLM has it; log-probabilities are never of a cut distribution", AT(top_p), 0.000001, 1, RL, .also = {VERLS_ROLLOUT "top_p"}},
+  {SAMPLING, "top_k", TREADLE_KEY_INTEGER, "-1", "tokens", MINDSPEED, "the same; below 1: all", AT(top_k), -1, TOKENS, RL, .also = {VERLS_ROLLOUT "top_k"}},
+  {SAMPLING, "min_p", TREADLE_KEY_REAL, "0", "", MINDSPEED, "the same", AT(min_p), 0, 1, RL},
+  {SAMPLING, "seed", TREADLE_KEY_INTEGER, NULL, "", MINDSPEED, "of the samples; without it, megatron_training.seed", AT(sampling_seed), 0, SEEDS, RL},
+  {SAMPLING, "ignore_eos", TREADLE_KEY_BOOL, "false", "", "vLLM", "every response has max_tokens", AT(ignore_eos), RL, .also = {VERLS_ROLLOUT "ignore_eos"}},
+
+  {RLS, "n_samples_per_prompt", TREADLE_KEY_INTEGER, "1", "samples", MINDSPEED, "of each prompt", AT(n_samples_per_prompt), 1, ROWS, RL, .also = {VERLS_ROLLOUT "n"}},
+  {RLS, "mini_batch_size", TREADLE_KEY_INTEGER, "0", "samples", MINDSPEED, "of a step of the optimizer; 0: all of the step; verl's counts prompts", AT(mini_batch_size), 0, ROWS, RL, .also = {VERLS_ACTOR "ppo_mini_batch_size"}},
+  {RLS, "max_prompt_length", TREADLE_KEY_INTEGER, "0", "tokens", VERL, "of a prompt; 0: what the response leaves of seq_length", AT(max_prompt_length), 0, TOKENS, RL, .also = {"data.max_prompt_length", VERLS_ROLLOUT "prompt_length"}},
+  {RLS, "epochs", TREADLE_KEY_INTEGER, "1", "", MINDSPEED, "how often each sample is trained on", AT(epochs), 1, ROWS, RL, .also = {VERLS_ACTOR "ppo_epochs"}},
+  {RLS, "shuffle_mini_batch", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "mini batches take samples in another order in each epoch", AT(shuffle_mini_batch), RL, .also = {VERLS_ACTOR "shuffle"}},
+  {RLS, "adv_estimator", TREADLE_KEY_CHOICE, "group_norm", "", MINDSPEED, "how rewards become advantages", AT(adv_estimator), RL, .words = {"group_norm", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}, .also = {"algorithm.adv_estimator"}},
+  {RLS, "norm_adv_by_std", TREADLE_KEY_BOOL, "true", "", OWN, "of group_norm: divided by the group's deviation", AT(norm_adv_by_std), RL, .also = {"algorithm.norm_adv_by_std_in_grpo"}},
+  {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "of reinforce_plus_plus: rewards are discounted by it", AT(gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
+  {RLS, "clip_ratio", TREADLE_KEY_REAL, "0.2", "", MINDSPEED, "the ratio of probabilities is clipped to 1 - and 1 + this", AT(clip_ratio), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio"}},
+  {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "the lower one; without it, clip_ratio", AT(clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
+  {RLS, "clip_ratio_high", TREADLE_KEY_REAL, NULL, "", VERL, "the upper one; without it, clip_ratio", AT(clip_ratio_high), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio_high", RLS ".clip_higher_high"}},
+  {RLS, "clip_ratio_c", TREADLE_KEY_REAL, "3", "", VERL, "where the advantage is negative, the loss is at most this times it", AT(clip_ratio_c), 1, 1e30, RL, .also = {VERLS_ACTOR "clip_ratio_c"}},
+  {RLS, "loss_agg_mode", TREADLE_KEY_CHOICE, "token-mean", "", VERL, "how the losses of tokens are added up, over the whole mini batch", AT(loss_agg_mode), RL, .words = {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}, .also = {VERLS_ACTOR "loss_agg_mode"}},
+  {RLS, "token_level_loss", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "false: loss_agg_mode is seq-mean-token-mean", AT(token_level_loss), RL},
+  {RLS, "entropy_coeff", TREADLE_KEY_REAL, "0", "", MINDSPEED, "so much of the entropy is taken from the loss", AT(entropy_coeff), -1000, 1000, RL, .also = {VERLS_ACTOR "entropy_coeff"}},
+  {RLS, "use_kl_loss", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is added to the loss", AT(use_kl_loss), RL, .also = {VERLS_ACTOR "use_kl_loss"}},
+  {RLS, "use_kl_in_reward", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is taken from the rewards of tokens", AT(use_kl_in_reward), RL, .also = {"algorithm.use_kl_in_reward"}},
+  {RLS, "kl_penalty", TREADLE_KEY_CHOICE, "low_var_kl", "", MINDSPEED, "which KL", AT(kl_penalty), RL, .words = {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"}, .also = {VERLS_ACTOR "kl_loss_type", "algorithm.kl_penalty"}},
+  {RLS, "init_kl_coef", TREADLE_KEY_REAL, "0.001", "", MINDSPEED, "what it is multiplied by, at first", AT(init_kl_coef), 0, 1000, RL, .also = {VERLS_ACTOR "kl_loss_coef", "algorithm.kl_ctrl.kl_coef"}},
+  {RLS, "kl_ctrl_type", TREADLE_KEY_CHOICE, "fixed", "", MINDSPEED, "whether that changes from step to step", AT(kl_ctrl_type), RL, .words = {"fixed", "adaptive"}, .also = {"algorithm.kl_ctrl.type"}},
+  {RLS, "kl_target", TREADLE_KEY_REAL, "0.1", "", OWN, "of adaptive: the KL that it aims at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
+  {RLS, "kl_horizon", TREADLE_KEY_REAL, "10000", "samples", MINDSPEED, "of adaptive: in which it comes there", AT(kl_horizon), 1, 1e30, RL, .also = {"algorithm.kl_ctrl.horizon"}},
+  {RLS, "use_dynamic_bsz", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "micro batches of max_tokens_per_micro tokens, which must be given", AT(use_dynamic_bsz), RL, .also = {VERLS_ACTOR "use_dynamic_bsz"}},
+  {RLS, "rollout_max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of DAPO: the longest response; 0: max_tokens", AT(rollout_max_tokens), 0, TOKENS, RL},
+  {RLS, "overlong_buffer", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of DAPO: in which the penalty rises", AT(overlong_buffer), 0, TOKENS, RL, .also = {"reward_model.overlong_buffer.len"}},
+  {RLS, "overlong_buffer_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "of DAPO: long responses are punished", AT(overlong_buffer_enable), RL, .also = {"reward_model.overlong_buffer.enable"}},
+  {RLS, "overlong_buffer_penalty_factor", TREADLE_KEY_REAL, "1", "", MINDSPEED, "of DAPO: by so much at most", AT(overlong_buffer_penalty_factor), 0, 1000, RL, .also = {"reward_model.overlong_buffer.penalty_factor"}},
+  {RLS, "filter_groups_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "of DAPO: groups whose samples score alike are left out, and others drawn", AT(filter_groups_enable), RL, .also = {"algorithm.filter_groups.enable"}},
+  {RLS, "filter_groups_max_batches", TREADLE_KEY_INTEGER, "10", "batches", MINDSPEED, "that are drawn for a step; below 1: as many as it takes", AT(filter_groups_max_batches), -1, ROWS, RL, .also = {"algorithm.filter_groups.max_num_gen_batches"}},
+  {RLS, "filter_groups_train_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", MINDSPEED, "of such a batch; 0: global_batch_size", AT(filter_groups_train_batch_size), 0, ROWS, RL, .also = {"data.gen_batch_size"}},
+  {RLS, "verifier_function", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "rewards, whose weighted sum is the score: docs/rewards.md", AT(verifier_function), .need = TREADLE_NEED_TO_RUN, RL},
+  {RLS, "verifier_weight", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "of each reward; without it 1", AT(verifier_weight), RL},
+  {RLS, "verifier_command", TREADLE_KEY_TEXT, NULL, "", OWN, "of the reward `command`: what is run", AT(verifier_command), RL},
+  {RLS, "verifier_timeout", TREADLE_KEY_REAL, "30", "seconds", MINDSPEED, "for the scores of a step", AT(verifier_timeout), 0.001, 86400, RL},
+  {RLS, "verifier_parallel", TREADLE_KEY_INTEGER, "1", "processes", MINDSPEED, "of the command", AT(verifier_parallel), 1, 1024, RL},
+  {RLS, "val_n", TREADLE_KEY_INTEGER, "1", "samples", VERL, "of each prompt of a test", AT(val_n), 1, ROWS, RL, .also = {VERLS_ROLLOUT "val_kwargs.n"}},
+  {RLS, "val_before_train", TREADLE_KEY_BOOL, "true", "", VERL, "a test before the first step, where there is val_path", AT(val_before_train), RL, .also = {"trainer.val_before_train"}},
+  {RLS, "exact_check", TREADLE_KEY_INTEGER, "1", "steps", OWN, "every so many steps the trainer computes the log-probabilities of the samples again; 0: never", AT(exact_check), 0, STEPS, RL},
+  {RLS, "log_val_generations", TREADLE_KEY_INTEGER, "0", "samples", VERL, "of a test that are written", AT(log_val_generations), 0, ROWS, RL, .also = {"trainer.log_val_generations"}},
+  {RLS, "dump_rollouts", TREADLE_KEY_TEXT, NULL, "path", OWN, "folder for all samples of all steps", AT(dump_rollouts), RL, .also = {"trainer.rollout_data_dir"}},
+  {RLS, "prompt_key", TREADLE_KEY_TEXT, "prompt", "", VERL, "of the data: what is asked", AT(prompt_key), RL, .also = {"data.prompt_key"}},
+  {RLS, "answer_key", TREADLE_KEY_TEXT, "answer", "", OWN, "of the data: what is right", AT(answer_key), RL},
+  {RLS, "data_source_key", TREADLE_KEY_TEXT, "data_source", "", VERL, "of the data: what it is from", AT(data_source_key), RL, .also = {"data.reward_fn_key"}},
+  {RLS, "too_long", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt that is too long", AT(too_long), RL, .words = {"error", "leave_out"}},
+  {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference; without it, the weights that the policy begins with", AT(ref_model), RL},
 };
 /* clang-format on */
 
@@ -80,23 +154,30 @@ static const char *key_of_mindspeed(const char *path) {
   return key ? key : key_in(path, ACTOR);
 }
 
-int treadle_train_key_find(const char *path) {
+bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run) {
+  return run == TREADLE_RUN_RL || !key->rl;
+}
+
+int treadle_train_key_find(const char *path, treadle_train_run run) {
   const char *shared = key_of_mindspeed(path);
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
     const char *key = row->alone ? key_in(path, row->section) : shared;
     if (key && strcmp(key, row->key) == 0) return i;
-    for (int j = 0; j < 2 && row->also[j]; j++)
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (strcmp(path, row->also[j]) == 0) return i;
   }
   return -1;
 }
 
-bool treadle_train_key_is_section(const char *path) {
+bool treadle_train_key_is_section(const char *path, treadle_train_run run) {
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
+    if (key_in(row->section, path)) return true;
     if (strcmp(path, row->section) == 0) return true;
-    for (int j = 0; j < 2 && row->also[j]; j++)
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (key_in(row->also[j], path)) return true;
   }
   return false;

@@ -159,6 +159,71 @@ static const char *const ignored[] = {
 };
 enum { IGNORED = sizeof ignored / sizeof *ignored };
 
+/* MindSpeed-RL's and verl's in generate_config and rl_config, of reinforcement learning. */
+static const char *const ignored_rl[] = {
+    "actor_forward_micro_batch_size",
+    "actor_resource",
+    "actor_rollout_dispatch_size",
+    "actor_update_dispatch_size",
+    "adv_dispatch_size",
+    "advantage_whiten",
+    "async_engine",
+    "balance_batch",
+    "blocking",
+    "bucket_size",
+    "cliprange_value",
+    "colocate_actor_ref",
+    "critic_resource",
+    "dataset_additional_keys",
+    "detokenize",
+    "distributed_executor_backend",
+    "dtype",
+    "enable_expert_parallel",
+    "enable_prefix_caching",
+    "enable_sleep_mode",
+    "enforce_eager",
+    "guarantee_order",
+    "infer_data_parallel_size",
+    "integrated_mode_config",
+    "is_multimodal",
+    "kl_horizon_steps",
+    "lam",
+    "load_format",
+    "log_max_throughput",
+    "logprobs",
+    "max_packing_token_size",
+    "multi_turn_enable",
+    "n",
+    "num_cpus_for_local_task",
+    "num_cpus_for_placement_group",
+    "num_scheduler_steps",
+    "numeral_format",
+    "offload_infer_param",
+    "partial_rollout_max_split",
+    "prefetch",
+    "ref_dispatch_size",
+    "ref_forward_micro_batch_size",
+    "reference_resource",
+    "reuse_image_embeds",
+    "reward_dispatch_size",
+    "reward_resource",
+    "rule_reward",
+    "spawn",
+    "torchair_graph",
+    "trust_remote_code",
+    "use_integrated_worker",
+    "use_remove_padding",
+    "use_tensorboard",
+    "use_tqdm",
+    "use_wandb",
+    "vllm_config",
+    "wandb_exp_name",
+    "wandb_project",
+    "wandb_save_dir",
+    "zmq_communication",
+};
+enum { IGNORED_RL = sizeof ignored_rl / sizeof *ignored_rl };
+
 /* What would change the result if it were ignored. */
 static const struct {
   const char *key, *only; /* NULL: it is not given at all */
@@ -220,12 +285,24 @@ enum { SECTIONS = sizeof sections / sizeof *sections };
 
 static int by_name(const void *name, const void *row) { return strcmp(name, *(const char *const *)row); }
 
-treadle_train_name_type treadle_train_known_key(const char *path, const char **only_p) {
+/* In a section that is wholly known: what is no key of it must be one of others'. */
+static treadle_train_name_type known_in_rl(const char *path) {
+  const char *key = strrchr(path, '.');
+  if (!key || (strncmp(path, "generate_config.", 16) != 0 && strncmp(path, "rl_config.", 10) != 0))
+    return TREADLE_KNOWN_NOT;
+  return bsearch(key + 1, ignored_rl, IGNORED_RL, sizeof *ignored_rl, by_name) ? TREADLE_KNOWN_IGNORED
+                                                                               : TREADLE_KNOWN_NOT;
+}
+
+treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
+                                                const char **only_p) {
   const char *dot = strchr(path, '.'), *key = dot ? dot + 1 : path;
   bool training = strncmp(path, "megatron_training.", 18) == 0;
   *only_p = NULL;
   if (strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
     return TREADLE_KNOWN_IGNORED;
+  if (run == TREADLE_RUN_RL && !training && strncmp(path, "actor_config.", 13) != 0)
+    return known_in_rl(path);
   if (!training && strncmp(path, "actor_config.", 13) != 0) return TREADLE_KNOWN_NOT;
   for (int i = 0; i < LIMITED; i++)
     if (strcmp(key, limited[i].key) == 0) {
@@ -237,16 +314,19 @@ treadle_train_name_type treadle_train_known_key(const char *path, const char **o
                                                                   : TREADLE_KNOWN_NOT;
 }
 
-bool treadle_train_known_section(const char *name) {
+bool treadle_train_known_section(const char *name, treadle_train_run run) {
+  if (run == TREADLE_RUN_RL && (strcmp(name, "generate_config") == 0 || strcmp(name, "rl_config") == 0))
+    return false;
   for (int i = 0; i < SECTIONS; i++)
     if (strcmp(name, sections[i]) == 0) return true;
   return false;
 }
 
-const char *treadle_train_key_nearest(const char *name) {
+const char *treadle_train_key_nearest(const char *name, treadle_train_run run) {
   const char *names[TREADLE_TRAIN_KEYS + LIMITED + IGNORED + 1];
   int count = 0;
-  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) names[count++] = treadle_train_keys[i].key;
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
+    if (treadle_train_key_is_of(&treadle_train_keys[i], run)) names[count++] = treadle_train_keys[i].key;
   for (int i = 0; i < LIMITED; i++) names[count++] = limited[i].key;
   for (int i = 0; i < IGNORED; i++) names[count++] = ignored[i];
   names[count] = NULL;

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "treadle_control.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,8 +72,37 @@ static treadle_status give_again(config_reader *reader, int key, const given_val
   return status;
 }
 
+static treadle_status give(config_reader *reader, int key, const given_value *given);
+
+/* A list of the file, as text. */
+static treadle_status give_list(config_reader *reader, int key, const given_value *given) {
+  treadle_builder text = {0};
+  given_value whole = *given;
+  treadle_status status = TREADLE_OK;
+  treadle_builder_add(&text, "[");
+  for (size_t i = 0; i < given->node->count; i++) {
+    const char *item = given->node->items[i]->text;
+    if (given->node->items[i]->type != TREADLE_YAML_SCALAR) {
+      status = treadle_fail(TREADLE_REFUSED, "%s: item %zu is no single value", head_of(reader, given), i);
+      goto out;
+    }
+    TRY(treadle_train_expand(&reader->names, head_of(reader, given), item, &item));
+    if (i) treadle_builder_add(&text, ", ");
+    treadle_train_write_item(&text, item);
+  }
+  treadle_builder_add(&text, "]");
+  whole.text = text.failed ? NULL : treadle_arena_copy_text(&reader->config->arena, text.text);
+  status = whole.text ? give(reader, key, &whole) : no_memory(reader->config);
+out:
+  treadle_builder_release(&text);
+  return status;
+}
+
 static treadle_status give(config_reader *reader, int key, const given_value *given) {
   treadle_train_source *source = &reader->config->sources[key];
+  if (!given->text && treadle_train_keys[key].type == TREADLE_KEY_LIST &&
+      given->node->type == TREADLE_YAML_LIST)
+    return give_list(reader, key, given);
   if (!given->text)
     REFUSE("%s is a %s, and must be %s%s", head_of(reader, given),
            given->node->type == TREADLE_YAML_LIST ? "list" : "map",
@@ -113,14 +143,21 @@ static treadle_status check_only(const config_reader *reader, const given_value 
 
 static treadle_status refuse_unknown(const config_reader *reader, const given_value *given) {
   const char *key = strchr(given->path, '.'), *nearest;
-  if (key && (treadle_text_starts(given->path, "megatron_training.") ||
-              treadle_text_starts(given->path, "actor_config."))) {
-    nearest = treadle_train_key_nearest(key + 1);
-    REFUSE("%s: there is no such key%s%s%s; treadle sft --help-config has all", head_of(reader, given),
-           nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  const treadle_train_run run = reader->config->run;
+  bool ours = treadle_text_starts(given->path, "megatron_training.") ||
+              treadle_text_starts(given->path, "actor_config.");
+  if (run == TREADLE_RUN_RL && key)
+    ours = ours || treadle_text_starts(given->path, "rl_config.") ||
+           treadle_text_starts(given->path, "generate_config.");
+  if (key && ours) {
+    nearest = treadle_train_key_nearest(strrchr(given->path, '.') + 1, run);
+    REFUSE("%s: there is no such key%s%s%s; treadle %s --help-config has all", head_of(reader, given),
+           nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
+           run == TREADLE_RUN_RL ? "train" : "sft");
   }
   for (int i = 0; i < TREADLE_TRAIN_KEYS && !key; i++)
-    if (strcmp(treadle_train_keys[i].key, given->path) == 0)
+    if (treadle_train_key_is_of(&treadle_train_keys[i], run) &&
+        strcmp(treadle_train_keys[i].key, given->path) == 0)
       REFUSE("%s: there is no such section; did you mean %s.%s?", head_of(reader, given),
              treadle_train_keys[i].section, given->path);
   nearest = treadle_train_section_nearest(given->path);
@@ -133,13 +170,13 @@ static treadle_status refuse_unknown(const config_reader *reader, const given_va
 static treadle_status walk(config_reader *reader, const char *section, const treadle_yaml *map);
 
 /* Is the first part of the path a section of which the rest is ignored? */
-static bool in_known_section(const char *path) {
+static bool in_known_section(const char *path, treadle_train_run run) {
   char name[64];
   size_t length = strcspn(path, ".");
   if (length >= sizeof name) return false;
   memcpy(name, path, length);
   name[length] = 0;
-  return treadle_train_known_section(name);
+  return treadle_train_known_section(name, run);
 }
 
 /* What has a value here: a key, or a name that has one value alone. */
@@ -156,15 +193,17 @@ static treadle_status take_value(config_reader *reader, const given_value *given
 
 static treadle_status place(config_reader *reader, const given_value *given) {
   const char *only;
-  int key = treadle_train_key_find(given->path);
-  treadle_train_name_type known = treadle_train_known_key(given->path, &only);
+  int key = treadle_train_key_find(given->path, reader->config->run);
+  treadle_train_name_type known = treadle_train_known_key(given->path, reader->config->run, &only);
   if (key >= 0 || known == TREADLE_KNOWN_ONLY) return take_value(reader, given, key, only);
-  if (known == TREADLE_KNOWN_NOT && given->node && treadle_train_key_is_section(given->path)) {
+  if (known == TREADLE_KNOWN_NOT && given->node &&
+      treadle_train_key_is_section(given->path, reader->config->run)) {
     if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
     if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
     REFUSE("%s is a section: it must be a map of keys", head_of(reader, given));
   }
-  if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path)) return refuse_unknown(reader, given);
+  if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path, reader->config->run))
+    return refuse_unknown(reader, given);
   note_ignored(reader, given);
   return TREADLE_OK;
 }
@@ -214,9 +253,11 @@ static treadle_status read_values(treadle_train_config *config) {
   treadle_status status = TREADLE_OK;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     treadle_train_source *source = &config->sources[i];
+    if (!treadle_train_key_is_of(&treadle_train_keys[i], config->run)) continue;
     if (source->from == TREADLE_FROM_OVERRIDE && treadle_train_is_null(source->text)) source->text = NULL;
     const char *where = source->name ? head(config, source->name, source->line) : treadle_train_keys[i].key;
-    TRY(treadle_train_key_read(&treadle_train_keys[i], where, source->text, &config->settings));
+    TRY(treadle_train_key_read(&treadle_train_keys[i], where, source->text, &config->arena,
+                               &config->settings));
   }
 out:
   return status;
@@ -253,12 +294,13 @@ out:
 }
 
 treadle_status treadle_train_config_parse(const char *file, const char *text, size_t bytes,
-                                          const char *const *overrides, size_t count,
+                                          const char *const *overrides, size_t count, treadle_train_run run,
                                           treadle_train_config **config_p) {
   treadle_train_config *config = treadle_alloc(sizeof *config);
   config_reader reader = {.config = config};
   *config_p = NULL;
   if (!config) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
+  config->run = run;
   config->file = treadle_arena_copy_text(&config->arena, file);
   treadle_status status = config->file
                               ? read_all(&reader, text, bytes, overrides, count)
@@ -271,20 +313,34 @@ treadle_status treadle_train_config_parse(const char *file, const char *text, si
   return status;
 }
 
-treadle_status treadle_train_config_read(const char *path, const char *const *overrides, size_t count,
-                                         treadle_train_config **config_p) {
+static treadle_status read_file(const char *path, const char *const *overrides, size_t count,
+                                treadle_train_run run, treadle_train_config **config_p) {
   char *text = NULL;
   size_t bytes = 0;
   treadle_status status;
+  TRY(treadle_file_read(path, LARGEST_FILE, &text, &bytes));
+  TRY(treadle_train_config_parse(path, text, bytes, overrides, count, run, config_p));
+out:
+  treadle_free(text);
+  return status;
+}
+
+treadle_status treadle_train_config_read(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_config **config_p) {
   TREADLE_NEED(config_p);
   *config_p = NULL;
   TREADLE_NEED(path);
   if (count) TREADLE_NEED(overrides);
-  TRY(treadle_file_read(path, LARGEST_FILE, &text, &bytes));
-  TRY(treadle_train_config_parse(path, text, bytes, overrides, count, config_p));
-out:
-  treadle_free(text);
-  return status;
+  return read_file(path, overrides, count, TREADLE_RUN_SFT, config_p);
+}
+
+treadle_status treadle_rl_config_read(const char *path, const char *const *overrides, size_t count,
+                                      treadle_train_config **config_p) {
+  TREADLE_NEED(config_p);
+  *config_p = NULL;
+  TREADLE_NEED(path);
+  if (count) TREADLE_NEED(overrides);
+  return read_file(path, overrides, count, TREADLE_RUN_RL, config_p);
 }
 
 void treadle_train_config_destroy(treadle_train_config *config) {

@@ -35,14 +35,13 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
 #define PLACE(member) treadle_train_config_place(config, KEY(member))
 #define GIVEN(member) treadle_train_config_is_given(config, KEY(member))
 
-/* The key has its value by a rule; the words stand behind it in the resolved text. */
-static void follow(treadle_train_config *config, int key, const char *why) {
+void treadle_train_config_follow(treadle_train_config *config, int key, const char *why) {
   config->sources[key] = (treadle_train_source){.from = TREADLE_FROM_RULE, .why = why};
 }
 
 /* The key has no value. */
 static void leave_out(treadle_train_config *config, int key, const char *why) {
-  follow(config, key, why);
+  treadle_train_config_follow(config, key, why);
   config->sources[key].left_out = true;
 }
 
@@ -51,7 +50,7 @@ static void leave_out(treadle_train_config *config, int key, const char *why) {
 static treadle_status settle_micro_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
   if (!GIVEN(max_tokens_per_micro)) {
-    if (s->global_batch_size % s->micro_batch_size != 0)
+    if (config->run == TREADLE_RUN_SFT && s->global_batch_size % s->micro_batch_size != 0)
       REFUSE("%s: %s is %lld, which %s, %lld, does not divide", config->file, PLACE(global_batch_size),
              (long long)s->global_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
     return TREADLE_OK;
@@ -106,7 +105,7 @@ static treadle_status settle_type(treadle_train_config *config, treadle_settings
     REFUSE("%s: %s is %s, and %s is '%s'", config->file, PLACE(strategy),
            treadle_train_keys[KEY(strategy)].words[s->strategy], PLACE(layout),
            treadle_text_shown(s->layout));
-  if (!GIVEN(strategy)) follow(config, KEY(strategy), "by layout");
+  if (!GIVEN(strategy)) treadle_train_config_follow(config, KEY(strategy), "by layout");
   s->strategy = strategy;
   if (!dtype) return TREADLE_OK;
   bool bf16 = strcmp(dtype, "bf16") == 0;
@@ -116,7 +115,7 @@ static treadle_status settle_type(treadle_train_config *config, treadle_settings
   if (GIVEN(bf16) && s->bf16 != bf16)
     REFUSE("%s: %s is %s, and %s has dtype=%s", config->file, PLACE(bf16), s->bf16 ? "true" : "false",
            PLACE(layout), dtype);
-  if (!GIVEN(bf16)) follow(config, KEY(bf16), "by layout");
+  if (!GIVEN(bf16)) treadle_train_config_follow(config, KEY(bf16), "by layout");
   s->bf16 = bf16;
   return TREADLE_OK;
 }
@@ -153,7 +152,7 @@ static treadle_status settle_sequence(treadle_train_config *config, int64_t tp) 
       config, treadle_arena_format(&config->arena, "%s: %s has no effect without tensor parallelism",
                                    config->file, PLACE(sequence_parallel)));
   s->sequence_parallel = false;
-  follow(config, KEY(sequence_parallel), "without tensor parallelism");
+  treadle_train_config_follow(config, KEY(sequence_parallel), "without tensor parallelism");
   return status;
 }
 
@@ -183,6 +182,7 @@ treadle_status treadle_train_config_settle(treadle_train_config *config) {
   TRY(settle_micro_batch(config));
   TRY(check_schedule(config));
   TRY(settle_layout(config));
+  if (config->run == TREADLE_RUN_RL) TRY(treadle_train_config_settle_rl(config));
 out:
   return status;
 }
@@ -193,6 +193,7 @@ treadle_status treadle_train_config_need(const treadle_train_config *config, boo
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
     bool needed = row->need == TREADLE_NEED_TO_PLAN || (row->need == TREADLE_NEED_TO_RUN && !plan);
+    needed = needed && treadle_train_key_is_of(row, config->run);
     if (needed && !treadle_train_config_is_given(config, i))
       treadle_builder_add(&missing, "%s%s.%s", missing.length ? ", " : "", row->section, row->key);
   }

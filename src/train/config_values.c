@@ -12,11 +12,10 @@ static const char *const truths[] = {"false", "true", "False", "True", "FALSE", 
 enum { TRUTHS = sizeof truths / sizeof *truths };
 
 const char *treadle_train_key_type_text(const treadle_train_key *key) {
-  static const char *const names[] = {[TREADLE_KEY_BOOL] = "bool",
-                                      [TREADLE_KEY_INTEGER] = "integer",
-                                      [TREADLE_KEY_REAL] = "real",
-                                      [TREADLE_KEY_TEXT] = "text",
-                                      [TREADLE_KEY_CHOICE] = "choice"};
+  static const char *const names[] = {
+      [TREADLE_KEY_BOOL] = "bool", [TREADLE_KEY_INTEGER] = "integer", [TREADLE_KEY_REAL] = "real",
+      [TREADLE_KEY_TEXT] = "text", [TREADLE_KEY_CHOICE] = "choice",   [TREADLE_KEY_SIZE] = "size",
+      [TREADLE_KEY_LIST] = "list"};
   return names[key->type];
 }
 
@@ -54,6 +53,7 @@ static treadle_status refuse_value(const treadle_train_key *key, const char *whe
   treadle_train_key_allowed(allowed, key);
   const char *what = key->type == TREADLE_KEY_INTEGER ? "a whole number, "
                      : key->type == TREADLE_KEY_REAL  ? "a number, "
+                     : key->type == TREADLE_KEY_SIZE  ? "bytes, or a size as 512MiB"
                                                       : "one of ";
   const char *nearest = key->type == TREADLE_KEY_CHOICE ? treadle_nearest_name(text, key->words) : NULL;
   REFUSE("%s is '%s', and must be %s%s%s%s%s", where, treadle_text_shown(text), what, allowed,
@@ -82,8 +82,42 @@ static bool read_truth(const char *text, bool *value_p) {
   return false;
 }
 
+/* "4096", "64MiB", "0". */
+static bool read_size(const treadle_train_key *key, const char *text, size_t *bytes_p) {
+  int64_t whole;
+  size_t bytes = 0;
+  if (treadle_text_to_int64(text, &whole)) {
+    if (whole < 0) return false;
+    bytes = (size_t)whole;
+  } else if (treadle_text_to_size("size", text, &bytes) != TREADLE_OK) {
+    return false;
+  }
+  *bytes_p = bytes;
+  return in_range(key, (double)bytes);
+}
+
+/* A text that begins with [ is a list of YAML; another one is its only item. */
+static treadle_status read_list(const char *where, const char *text, treadle_arena *arena,
+                                treadle_train_list *list) {
+  const treadle_yaml *root = NULL;
+  treadle_status status = TREADLE_OK;
+  if (*text == '[') TRY(treadle_yaml_parse(where, text, strlen(text), arena, &root));
+  if (root && root->type != TREADLE_YAML_LIST)
+    REFUSE("%s: '%s' is no list", where, treadle_text_shown(text));
+  const char **items = treadle_arena_alloc_array(arena, root ? root->count + 1 : 1, sizeof *items);
+  if (!items) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its value", where);
+  *list = (treadle_train_list){items, root ? root->count : 1};
+  if (!root) items[0] = text;
+  for (size_t i = 0; root && i < root->count; i++) {
+    if (root->items[i]->type != TREADLE_YAML_SCALAR) REFUSE("%s: item %zu is no single value", where, i);
+    items[i] = root->items[i]->text;
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_train_key_read(const treadle_train_key *key, const char *where, const char *text,
-                                      treadle_train_settings *settings) {
+                                      treadle_arena *arena, treadle_train_settings *settings) {
   void *to = (char *)settings + key->at;
   int64_t whole = 0;
   double real = 0;
@@ -107,11 +141,29 @@ treadle_status treadle_train_key_read(const treadle_train_key *key, const char *
     *(const char **)to = text;
     break;
   case TREADLE_KEY_CHOICE: good = read_word(key, text, to); break;
+  case TREADLE_KEY_SIZE: good = read_size(key, text, to); break;
+  case TREADLE_KEY_LIST: return read_list(where, text, arena, to);
   }
   return good ? TREADLE_OK : refuse_value(key, where, text);
 }
 
 /* ---- Writing ---------------------------------------------------------------------------------------- */
+
+/* In quotes: an item may have commas and brackets. */
+void treadle_train_write_item(treadle_builder *text, const char *item) {
+  treadle_builder_add(text, "\"");
+  for (; *item; item++) treadle_builder_add(text, *item == '"' || *item == '\\' ? "\\%c" : "%c", *item);
+  treadle_builder_add(text, "\"");
+}
+
+static void write_list(treadle_builder *text, const treadle_train_list *list) {
+  treadle_builder_add(text, "[");
+  for (size_t i = 0; i < list->count; i++) {
+    if (i) treadle_builder_add(text, ", ");
+    treadle_train_write_item(text, list->items[i]);
+  }
+  treadle_builder_add(text, "]");
+}
 
 void treadle_train_key_write(treadle_builder *text, const treadle_train_key *key,
                              const treadle_train_settings *settings) {
@@ -136,5 +188,12 @@ void treadle_train_key_write(treadle_builder *text, const treadle_train_key *key
       treadle_builder_add(text, "null");
     break;
   case TREADLE_KEY_CHOICE: treadle_builder_add(text, "%s", key->words[*(const int32_t *)from]); break;
+  case TREADLE_KEY_SIZE: treadle_builder_add(text, "%zu", *(const size_t *)from); break;
+  case TREADLE_KEY_LIST:
+    if (((const treadle_train_list *)from)->count)
+      write_list(text, from);
+    else
+      treadle_builder_add(text, "null");
+    break;
   }
 }

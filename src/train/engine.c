@@ -37,6 +37,18 @@ static treadle_status resume(void *engine, const char *folder) {
   return treadle_trainer_resume(engine, folder);
 }
 
+static treadle_status policy_gradients(void *engine, const treadle_train_batch *batch,
+                                       const treadle_policy *policy, float *logprobs, float *entropies) {
+  return treadle_trainer_policy_gradients(engine, batch, policy, logprobs, entropies);
+}
+
+static treadle_status logprobs(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
+                               const void *weights, float *values, float *entropies) {
+  return treadle_trainer_logprobs(engine, batch, policy, weights, values, entropies);
+}
+
+static treadle_status rebind(void *engine) { return treadle_trainer_rebind(engine); }
+
 static size_t bytes(const void *engine) { return treadle_trainer_bytes(engine); }
 
 static void close_engine(void *engine) { treadle_trainer_destroy(engine); }
@@ -50,8 +62,8 @@ treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
   treadle_status status;
   (void)context;
   TREADLE_NEED_SIZED(engine_p);
-  if (engine_p->struct_size < offsetof(treadle_train_engine, close) + sizeof engine.close)
-    REFUSE("treadle_trainer_open_engine: a table of %zu bytes has no room for close",
+  if (engine_p->struct_size < offsetof(treadle_train_engine, rebind) + sizeof engine.rebind)
+    REFUSE("treadle_trainer_open_engine: a table of %zu bytes has no room for rebind",
            engine_p->struct_size);
   TRY(treadle_trainer_create(group, layout, options, &trainer));
   engine.engine = trainer;
@@ -65,6 +77,9 @@ treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
   engine.resume = resume;
   engine.bytes = bytes;
   engine.close = close_engine;
+  engine.policy_gradients = policy_gradients;
+  engine.logprobs = logprobs;
+  engine.rebind = rebind;
   TREADLE_GIVE(engine_p, &engine);
 out:
   return status;

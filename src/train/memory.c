@@ -182,6 +182,24 @@ static void place_kept(treadle_trainer *t, memory *m) {
   b->x = t->keeps_all ? NULL : take(m, t->rows * t->transformer->hidden, sizeof(float));
 }
 
+/* What a pass forward needs, if nothing is kept. */
+static void place_forward(treadle_trainer *t, memory *m) {
+  const treadle_pass *p = t->pass;
+  treadle_train_buffers *b = &t->buffers;
+  t->pass_work = take(m, (int64_t)(treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p)), 1);
+  t->cache = take(m, t->blocks, treadle_pass_block_bytes(p));
+  if (t->shards) {
+    char *gathered = take(m, treadle_train_unit_bytes(t, p->options.dtype), 1);
+    treadle_train_place_gathered(t, gathered, take(m, treadle_train_shard_block(), sizeof(float)));
+  }
+  b->tokens = take(m, t->rows, sizeof *b->tokens);
+  b->targets = take(m, t->rows, sizeof *b->targets);
+  b->which = take(m, t->rows, sizeof *b->which);
+  b->places = take(m, t->rows, sizeof *b->places);
+  b->spans = take(m, t->rows, sizeof *b->spans);
+  b->table = take(m, 2 * (t->blocks + t->rows / 64), sizeof *b->table);
+}
+
 static void place(treadle_trainer *t, const sizes *s, void *at) {
   const treadle_transformer *d = t->transformer;
   const treadle_pass *p = t->pass;
@@ -192,6 +210,8 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   int64_t width = (rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF * TREADLE_PRODUCT_LEAF;
   bool ties = d->head == d->embed && t->pipeline.stages == 1 && !t->shards;
   memory m = {.base = at};
+  place_forward(t, &m);
+  t->forward_bytes = m.used;
   place_kept(t, &m);
   b->normed = take(&m, stream, sizeof(float));
   b->normed2 = take(&m, stream, sizeof(float));
@@ -215,15 +235,6 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
                      ALIGNMENT * ALIGNMENT;
   b->scratch = take(&m, p->options.threads, b->scratch_bytes);
   b->tied = ties ? take(&m, w->vocabulary * d->hidden, sizeof(float)) : NULL;
-  if (t->shards) {
-    char *gathered = take(&m, treadle_train_unit_bytes(t, p->options.dtype), 1);
-    treadle_train_place_gathered(t, gathered, take(&m, treadle_train_shard_block(), sizeof(float)));
-  }
-  b->tokens = take(&m, rows, sizeof *b->tokens);
-  b->targets = take(&m, rows, sizeof *b->targets);
-  b->which = take(&m, rows, sizeof *b->which);
-  b->spans = take(&m, rows, sizeof *b->spans);
-  b->table = take(&m, t->blocks, sizeof *b->table);
   t->work_bytes = m.used;
 }
 
@@ -336,16 +347,12 @@ out:
 }
 
 treadle_status treadle_train_allocate(treadle_trainer *t) {
-  treadle_pass *p = t->pass;
   sizes s;
   treadle_status status;
   TRY(measure_products(t, &s));
-  TRY(allocate(t, t->work_bytes, "activations", &t->work));
+  if (!t->work) TRY(allocate(t, t->work_bytes, "activations", &t->work));
   place(t, &s, t->work);
   TRY(take_windows(t));
-  TRY(allocate(t, treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p), "activations", &t->pass_work));
-  TRY(allocate(t, (size_t)t->blocks * treadle_pass_block_bytes(p), "keys and values", &t->cache));
-  for (int64_t b = 0; b < t->blocks; b++) t->buffers.table[b] = (int32_t)b;
   TRY(part_tied(t));
   TRY(take_optimizer(t));
 out:

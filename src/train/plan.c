@@ -10,14 +10,14 @@ treadle_trainer_memory treadle_train_memory(const treadle_trainer *t, const trea
   treadle_trainer_memory m = {.params = t->weight_bytes,
                               .grads = t->grad_bytes,
                               .optimizer = t->optimizer.bytes,
-                              .work = t->work_bytes + treadle_pass_work_bytes(t->pass) +
-                                      treadle_pass_packed_bytes(t->pass) +
-                                      (size_t)t->blocks * treadle_pass_block_bytes(t->pass) + board};
-  if (t->shards && board && !t->given) m.work -= t->weight_bytes; /* the board has them */
-  if (t->shards && !board) m.work += (size_t)treadle_train_unit_bytes(t, TREADLE_FP32);
+                              .work = t->work_bytes,
+                              .forward = t->forward_bytes,
+                              .board = board};
+  if (t->shards && board && !t->given) m.board -= t->weight_bytes; /* it has them */
+  if (t->shards && !board) m.board += (size_t)treadle_train_unit_bytes(t, TREADLE_FP32);
   if (t->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
   windows = m.params + m.grads + m.optimizer;
-  m.peak = m.work + (t->offloads ? 0 : windows);
+  m.peak = m.work + m.board + (t->offloads ? 0 : windows);
   return m;
 }
 

@@ -98,8 +98,8 @@ static treadle_status refuse(const treadle_sft *sft, const treadle_trainer_optio
       "the budget of %zu bytes is %zu too small: rank %d needs %zu, which are %zu of params, "
       "%zu of grads, %zu of optimizer and %zu of work%s; %s",
       sft->options->budget_bytes, m.peak - sft->options->budget_bytes, found->rank, m.peak, m.params,
-      m.grads, m.optimizer, m.work, options->offload_policy ? " (all but work in host memory)" : "",
-      remedy);
+      m.grads, m.optimizer, m.work + m.board,
+      options->offload_policy ? " (all but work in host memory)" : "", remedy);
 }
 
 treadle_status treadle_sft_predict(treadle_sft *sft, const treadle_trainer_options *options,

@@ -41,6 +41,7 @@ struct treadle_train_shards {
   unit *units;            /* [layers + 2] */
   int32_t count, present; /* present: the unit that is gathered; -1: none */
   int64_t most;           /* elements of a unit */
+  const char *shown;      /* weights that are gathered, of this rank */
   char *gathered;
   float *sum; /* [BLOCK] */
   treadle_board_set *all;
@@ -261,7 +262,7 @@ treadle_status treadle_train_join_shards(treadle_trainer *t) {
 }
 
 static const char *weights_of(const treadle_trainer *t, int rank) {
-  return t->ranks.board ? treadle_board_part(t->ranks.board, rank) : t->weights;
+  return t->ranks.board ? treadle_board_part(t->ranks.board, rank) : t->shards->shown;
 }
 
 static const float *gradients_of(const treadle_trainer *t, int rank) {
@@ -299,11 +300,15 @@ void treadle_train_need(treadle_trainer *t, int32_t number) {
   s->present = number;
 }
 
-void treadle_train_forget_unit(treadle_trainer *t) {
+void treadle_train_show_shards(treadle_trainer *t, const void *weights) {
   if (!t->shards) return;
   t->shards->present = -1;
-  if (t->given && t->ranks.board) memcpy(treadle_board_own(t->ranks.board), t->weights, t->weight_bytes);
+  t->shards->shown = weights;
+  if (t->ranks.board && weights != treadle_board_own(t->ranks.board))
+    memcpy(treadle_board_own(t->ranks.board), weights, t->weight_bytes);
 }
+
+void treadle_train_forget_unit(treadle_trainer *t) { treadle_train_show_shards(t, t->weights); }
 
 /* ---- Gradients -------------------------------------------------------------------------------------------- */
 

@@ -75,6 +75,8 @@ static treadle_status check_options(const treadle_trainer_options *o) {
         o->adam_eps >= 0 && o->adam_eps < 1))
     REFUSE("adam_beta1 %g, adam_beta2 %g, adam_eps %g: from 0 on and below 1", o->adam_beta1, o->adam_beta2,
            o->adam_eps);
+  if (o->most_sequences < 0 || o->most_sequences > ROWS_LIMIT)
+    REFUSE("most_sequences %lld: 1 to %d, or 0", (long long)o->most_sequences, ROWS_LIMIT);
   if (o->most_micro_batches < 0 || o->most_micro_batches > ROWS_LIMIT)
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
   return TREADLE_OK;
@@ -129,11 +131,12 @@ out:
 
 /* The caller's: all of them, or none. */
 static treadle_status take_windows(treadle_trainer *t, const treadle_trainer_options *o) {
-  if (!o->params_window && !o->grads_window && !o->optimizer_window) return TREADLE_OK;
+  if (!o->params_window && !o->grads_window && !o->optimizer_window && !o->work_window) return TREADLE_OK;
   if (!o->params_window || !o->grads_window || !o->optimizer_window != !o->optimizer)
     REFUSE("params_window, grads_window and, with an optimizer, optimizer_window: all of them, or none");
   t->weights = o->params_window;
   t->grad_window = o->grads_window;
+  t->work = o->work_window;
   t->given = true;
   return TREADLE_OK;
 }
@@ -157,7 +160,10 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   t->data_rank = sharded ? rank : t->replica.number;
   t->data_ranks = sharded ? t->layout->ranks : t->replica.count;
   t->rows = o->most_rows ? o->most_rows : MOST_ROWS;
-  t->blocks = t->rows + t->rows / BLOCK_TOKENS; /* each row may be a sequence of its own */
+  t->most_sequences = o->most_sequences ? o->most_sequences : t->rows;
+  t->blocks = o->most_sequences
+                  ? t->rows / BLOCK_TOKENS + 2 * t->most_sequences + 1 /* prompts may lie apart */
+                  : t->rows + t->rows / BLOCK_TOKENS; /* each row may be a sequence of its own */
   t->keeps_all = !o->recompute;
   t->sequence_parallel = o->sequence_parallel;
   t->offloads = o->offload_policy;
@@ -241,12 +247,20 @@ void treadle_trainer_destroy(treadle_trainer *t) {
   treadle_free(t);
 }
 
-treadle_status treadle_train_bind(treadle_trainer *t) {
-  const treadle_pass_windows windows = {.weights = t->shards ? treadle_train_gathered(t) : t->weights,
+treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weights) {
+  const treadle_pass_windows windows = {.weights =
+                                            t->shards ? treadle_train_gathered(t) : (const char *)weights,
                                         .cache = t->cache,
                                         .work = t->pass_work};
-  treadle_train_forget_unit(t);
+  treadle_train_show_shards(t, weights);
   return treadle_pass_bind(t->pass, &windows);
+}
+
+treadle_status treadle_train_bind(treadle_trainer *t) { return treadle_train_bind_weights(t, t->weights); }
+
+treadle_status treadle_trainer_rebind(treadle_trainer *t) {
+  TREADLE_NEED(t);
+  return treadle_train_bind(t);
 }
 
 /* ---- What it begins with ---------------------------------------------------------------------------------- */

@@ -60,6 +60,16 @@ typedef struct treadle_train_activations {
   float *gate_up;   /* [rows, 2 * inner] */
 } treadle_train_activations;
 
+/* A token that counts: its row in the batch, its place in that, and its number among all that count. */
+typedef struct treadle_train_place {
+  size_t row, token, number;
+} treadle_train_place;
+
+/* A row of logits while its loss is worked out. */
+typedef struct treadle_train_slopes {
+  double by_logprob, by_entropy, entropy;
+} treadle_train_slopes;
+
 /* Memory of a step, for `rows` tokens. */
 typedef struct treadle_train_buffers {
   float *kept; /* [layers of this rank, kept micro batches] of kept_each values */
@@ -85,6 +95,7 @@ typedef struct treadle_train_buffers {
       tied; /* the head's half of a tied gradient, [rows of the head here, hidden]; NULL: it is not tied, or
                   * another rank has it */
   int32_t *tokens, *targets, *which;
+  treadle_train_place *places; /* of a policy's tokens */
   treadle_pass_span *spans;
   int32_t *table;
   size_t scratch_bytes; /* of a thread */
@@ -151,6 +162,7 @@ struct treadle_trainer {
   int32_t stage, chunk_count; /* of the pipeline; of this rank */
   int32_t stage_ranks;        /* that share this rank's layers */
   int64_t rows;               /* of a micro batch, at most */
+  int64_t most_sequences;     /* of a micro batch */
   int64_t blocks;             /* of keys and values, for that many rows */
   int64_t key_leaves,
       head_leaves; /* of inner dimensions: keys and values together with their queries; the vocabulary */
@@ -169,7 +181,9 @@ struct treadle_trainer {
   size_t taken_bytes, host_bytes; /* host_bytes: of them, not of the device */
   bool offloads, given;           /* given: windows are the caller's */
   const char *companions;         /* of what is saved */
-  size_t weight_bytes, grad_bytes, work_bytes;
+  size_t weight_bytes, grad_bytes, work_bytes,
+      forward_bytes; /* forward_bytes: of work, for a pass that keeps nothing */
+  treadle_train_slopes slopes[TREADLE_HEAD_ROWS];
   treadle_arena arena;
 };
 
@@ -180,6 +194,10 @@ typedef struct treadle_train_step {
   const int32_t *which;   /* [counted] their rows: of the token before */
   const int32_t *targets; /* [counted] */
   float scale;            /* of the loss: 1 over the counted tokens of all rows */
+  /* Of a policy; NULL: the loss is the mean of -log p. */
+  const treadle_policy *policy;
+  const treadle_train_place *places; /* [counted] */
+  float *logprobs, *entropies;       /* by their numbers; entropies: NULL: not wanted */
 } treadle_train_step;
 
 static inline bool treadle_is_there(const treadle_weight *weight) { return weight->segment_count > 0; }
@@ -190,6 +208,8 @@ bool treadle_train_norms_heads(const treadle_trainer *t);
 
 /* Weights are there, or have become others. */
 treadle_status treadle_train_bind(treadle_trainer *t);
+/* Passes compute with these weights, of this layout, until the next bind. */
+treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weights);
 /* Refused: an element of this rank's weights that is infinite or no number, by its tensor. */
 treadle_status treadle_train_check_weights(const treadle_trainer *t);
 
@@ -280,6 +300,8 @@ int32_t treadle_train_unit_head(const treadle_trainer *t);
 /* Its weights are gathered. Nothing to do, as for all that follows, where nothing is sharded. */
 void treadle_train_need(treadle_trainer *t, int32_t unit);
 void treadle_train_forget_unit(treadle_trainer *t); /* weights have changed */
+/* All ranks gather out of these from now on, once all have shown theirs. */
+void treadle_train_show_shards(treadle_trainer *t, const void *weights);
 /* Around its backward: gradients begin at 0; then all ranks add up their shards. */
 void treadle_train_begin_unit(treadle_trainer *t, int32_t unit);
 treadle_status treadle_train_end_unit(treadle_trainer *t, int32_t unit);

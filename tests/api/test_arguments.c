@@ -3,6 +3,7 @@
 #include "api/objects.h"
 #include "base/status.h"
 #include "test.h"
+#include "treadle_control.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -819,6 +820,160 @@ static void configurations(objects *o) {
   unlink(path);
 }
 
+/* ---- Policies, rewards, workers, runs ---- */
+
+static treadle_status no_slope(void *context, size_t row, size_t token, float logprob, float entropy,
+                               double *by_logprob_p, double *by_entropy_p) {
+  (void)context;
+  (void)row;
+  (void)token;
+  (void)logprob;
+  (void)entropy;
+  *by_logprob_p = *by_entropy_p = 0;
+  return TREADLE_OK;
+}
+
+static void policies(objects *o) {
+  static const int32_t ids[] = {1, 2, 3};
+  static const uint8_t mask[] = {0, 1, 1};
+  const treadle_train_row row = {ids, mask, 3};
+  treadle_train_batch batch = {
+      .struct_size = sizeof batch, .rows = &row, .count = 1, .micro_batch_size = 1};
+  treadle_policy policy = {.struct_size = sizeof policy, .differentiate = no_slope};
+  const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 4};
+  treadle_trainer *trainer;
+  float values[2], entropies[2];
+  assert_ok(treadle_trainer_create(NULL, o->train, &options, &trainer));
+  GIVES(TREADLE_STATE, treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  assert_ok(treadle_trainer_randomise(trainer, 1));
+  REFUSED(treadle_trainer_logprobs(NULL, &batch, &policy, NULL, values, NULL));
+  REFUSED(treadle_trainer_logprobs(trainer, NULL, &policy, NULL, values, NULL));
+  REFUSED(treadle_trainer_logprobs(trainer, &batch, NULL, NULL, values, NULL));
+  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, NULL, NULL));
+  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, entropies));
+  REFUSED_SIZES(batch, treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  REFUSED_SIZES(policy, treadle_trainer_policy_gradients(trainer, &batch, &policy, values, NULL));
+  REFUSED(treadle_trainer_policy_gradients(NULL, &batch, &policy, values, NULL));
+  REFUSED(treadle_trainer_policy_gradients(trainer, NULL, &policy, values, NULL));
+  REFUSED(treadle_trainer_policy_gradients(trainer, &batch, NULL, values, NULL));
+  policy.differentiate = NULL;
+  REFUSED(treadle_trainer_policy_gradients(trainer, &batch, &policy, values, NULL));
+  policy.temperature = -1;
+  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  policy.temperature = 0;
+  assert_ok(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  REFUSED(treadle_trainer_rebind(NULL));
+  treadle_trainer_destroy(trainer);
+  GIVES(NULL, treadle_switch_reference_twin(NULL, NULL));
+  REFUSED(treadle_switch_show_reference(NULL));
+  REFUSED(treadle_switch_hide_reference(NULL));
+  GIVES(TREADLE_STATE, treadle_switch_show_reference(o->sw));
+  GIVES(TREADLE_STATE, treadle_switch_hide_reference(o->sw));
+}
+
+static void rewards(objects *o) {
+  treadle_reward_options options = {.struct_size = sizeof options, .name = "length:target=4"};
+  const treadle_reward_sample sample = {.id = "a", .completion = "", .tokens = 2};
+  treadle_reward *reward = (void *)o;
+  char *text = (void *)o;
+  double score;
+  REFUSED(treadle_reward_create(NULL, &reward));
+  assert_null(reward);
+  REFUSED(treadle_reward_create(&options, NULL));
+  REFUSED_SIZES(options, treadle_reward_create(&options, &reward));
+  options.name = NULL;
+  REFUSED(treadle_reward_create(&options, &reward));
+  options.name = "lenght:target=4";
+  REFUSED(treadle_reward_create(&options, &reward));
+  options.name = "length:target=4";
+  assert_ok(treadle_reward_create(&options, &reward));
+  REFUSED(treadle_reward_score(NULL, &sample, 1, &score, NULL));
+  REFUSED(treadle_reward_score(reward, NULL, 1, &score, NULL));
+  REFUSED(treadle_reward_score(reward, &sample, 1, NULL, NULL));
+  assert_ok(treadle_reward_score(reward, &sample, 1, &score, NULL));
+  REFUSED(treadle_reward_start(NULL, &sample, 1));
+  REFUSED(treadle_reward_start(reward, NULL, 1));
+  REFUSED(treadle_reward_wait(NULL, &score, NULL));
+  GIVES(TREADLE_STATE, treadle_reward_wait(reward, &score, NULL));
+  REFUSED(treadle_reward_help(NULL));
+  assert_ok(treadle_reward_help(&text));
+  free(text);
+  WORKS(treadle_reward_destroy(NULL));
+  treadle_reward_destroy(reward);
+}
+
+static void workers(objects *o) {
+  treadle_actor_options options = {.struct_size = sizeof options};
+  treadle_infer_engine engine = TREADLE_INIT(treadle_infer_engine);
+  treadle_engine_options of_engine = TREADLE_INIT(treadle_engine_options);
+  treadle_engine_memory memory;
+  treadle_actor_memory many;
+  treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
+  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+  treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
+  const treadle_train_batch batch = TREADLE_INIT(treadle_train_batch);
+  const treadle_policy policy = TREADLE_INIT(treadle_policy);
+  const treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
+  treadle_actor *actor = (void *)o;
+  uint64_t digest;
+  float value;
+  REFUSED(treadle_actor_create(NULL, NULL, o->infer, &options, &actor));
+  assert_null(actor);
+  REFUSED(treadle_actor_create(NULL, o->train, NULL, &options, &actor));
+  REFUSED(treadle_actor_create(NULL, o->train, o->infer, &options, NULL));
+  REFUSED_SIZES(options, treadle_actor_create(NULL, o->train, o->infer, &options, &actor));
+  WORKS(treadle_actor_destroy(NULL));
+  REFUSED(treadle_actor_load(NULL));
+  REFUSED(treadle_actor_randomise(NULL, 1));
+  REFUSED(treadle_actor_resume(NULL, "x"));
+  REFUSED(treadle_actor_save(NULL, "x"));
+  REFUSED(treadle_actor_load_reference(NULL));
+  REFUSED(treadle_actor_enter(NULL, TREADLE_TRAIN));
+  REFUSED(treadle_actor_exit(NULL, TREADLE_TRAIN));
+  REFUSED(treadle_actor_generate_sequences(NULL, "", 0, NULL, &figures));
+  REFUSED(treadle_actor_compute_log_prob(NULL, &batch, &policy, &value, NULL));
+  REFUSED(treadle_actor_compute_ref_log_prob(NULL, &batch, &policy, &value, NULL));
+  REFUSED(treadle_actor_update(NULL, &batch, &policy, &step, &value, NULL, &result));
+  REFUSED(treadle_actor_weights_digest(NULL, &digest));
+  REFUSED(treadle_actor_get_info(NULL, &info));
+  GIVES(NULL, treadle_actor_switch(NULL));
+  REFUSED(treadle_actor_plan(NULL, o->infer, &options, &many));
+  REFUSED(treadle_actor_plan(o->train, NULL, &options, &many));
+  REFUSED(treadle_actor_plan(o->train, o->infer, &options, NULL));
+  REFUSED_SIZES(options, treadle_actor_plan(o->train, o->infer, &options, &many));
+  REFUSED(treadle_engine_plan(NULL, &of_engine, &memory));
+  REFUSED(treadle_engine_plan(o->infer, &of_engine, NULL));
+  REFUSED_SIZES(of_engine, treadle_engine_plan(o->infer, &of_engine, &memory));
+  REFUSED(treadle_engine_open_infer(NULL, NULL, NULL, NULL, &engine));
+  REFUSED(treadle_engine_open_infer(NULL, NULL, o->infer, NULL, NULL));
+}
+
+static void runs(objects *o) {
+  static const char *const bad[] = {"actor_config.lr=x"};
+  treadle_train_config *config = (void *)o;
+  treadle_rl_figures figures = TREADLE_INIT(treadle_rl_figures);
+  treadle_eval_figures found = TREADLE_INIT(treadle_eval_figures);
+  treadle_eval_options options = {.struct_size = sizeof options, .model = "/nothing", .data = "/nothing"};
+  treadle_actor_memory memory;
+  REFUSED(treadle_rl_config_read(NULL, NULL, 0, &config));
+  assert_null(config);
+  REFUSED(treadle_rl_config_read("/nothing", NULL, 1, &config));
+  REFUSED(treadle_rl_config_read("/nothing", NULL, 0, NULL));
+  GIVES(TREADLE_SYSTEM, treadle_rl_config_read("/nothing/at/all", bad, 1, &config));
+  REFUSED(treadle_rl_config_help(true, NULL));
+  REFUSED(treadle_rl_run(NULL, NULL, NULL, &figures));
+  REFUSED(treadle_rl_plan(NULL, 1, NULL, &memory));
+  REFUSED(treadle_eval(NULL, NULL, &found));
+  REFUSED(treadle_eval(NULL, &options, &found)); /* no reward */
+  options.reward = "sequence";
+  options.samples = -1;
+  REFUSED(treadle_eval(NULL, &options, &found));
+  options.samples = 0;
+  options.temperature = -1;
+  REFUSED(treadle_eval(NULL, &options, &found));
+  REFUSED(treadle_eval(NULL, &options, NULL));
+}
+
 /* ---- treadle_tools.h ---- */
 
 static const int32_t no_numbers[] = {-1, INT32_MIN, 1 << 20, INT32_MAX};
@@ -1122,9 +1277,10 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,    models,      layouts,     pieces,   plans,          reports, groups,      switch_options,
-      switches, conversions, families,    drafts,   inspection,     made,    machine,     planted,
-      chats,    engines,     engine_work, training, configurations, tokens,  text_streams};
+      texts,          models,       layouts,     pieces,   plans,       reports,    groups,
+      switch_options, switches,     conversions, families, drafts,      inspection, made,
+      machine,        planted,      chats,       engines,  engine_work, training,   configurations,
+      tokens,         text_streams, policies,    rewards,  workers,     runs};
   objects o;
   int count = 0;
   objects_init(&o);

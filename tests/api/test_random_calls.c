@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "test.h"
+#include "treadle_control.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -785,6 +786,114 @@ static void call_configurations(caller *c) {
   CALL(treadle_train_config_destroy(config));
 }
 
+/* ---- Policies, rewards, workers, runs ---- */
+
+static treadle_status slope(void *context, size_t row, size_t token, float logprob, float entropy,
+                            double *by_logprob_p, double *by_entropy_p) {
+  (void)context;
+  (void)row;
+  (void)token;
+  *by_logprob_p = (double)logprob;
+  *by_entropy_p = (double)entropy;
+  return TREADLE_OK;
+}
+
+static void call_policies(caller *c) {
+  static const uint8_t mask[3] = {0, 1, 1};
+  const int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), (int32_t)below(c, 24)};
+  const treadle_train_row row = {ids, mask, often(c) ? 3 : below(c, 3)};
+  const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 8};
+  const treadle_train_batch batch = {.struct_size = struct_size(c, sizeof batch),
+                                     .rows = OR_NULL(c, &row),
+                                     .count = below(c, 2),
+                                     .micro_batch_size = below(c, 3)};
+  const treadle_policy policy = {.struct_size = struct_size(c, sizeof policy),
+                                 .temperature = often(c) ? 1 : -2.5,
+                                 .entropy = below(c, 2),
+                                 .differentiate = often(c) ? slope : NULL};
+  treadle_trainer *trainer = NULL;
+  float values[3], entropies[3];
+  SAID(treadle_trainer_create(NULL, c->o.train, &options, &trainer));
+  if (often(c)) SAID(treadle_trainer_randomise(trainer, 3));
+  SAID(treadle_trainer_logprobs(trainer, OR_NULL(c, &batch), OR_NULL(c, &policy), NULL, OR_NULL(c, values),
+                                policy.entropy ? OR_NULL(c, entropies) : NULL));
+  SAID(treadle_trainer_policy_gradients(trainer, OR_NULL(c, &batch), OR_NULL(c, &policy),
+                                        OR_NULL(c, values), OR_NULL(c, entropies)));
+  if (often(c)) SAID(treadle_trainer_rebind(NULL));
+  CALL(treadle_trainer_destroy(trainer));
+  CALL(treadle_switch_reference_twin(c->o.sw, NULL));
+  SAID(treadle_switch_show_reference(OR_NULL(c, c->o.sw)));
+  SAID(treadle_switch_hide_reference(OR_NULL(c, c->o.sw)));
+}
+
+static void call_rewards(caller *c) {
+  static const char *const names[] = {"length:target=4", "sequence", "gsm8k", "math",
+                                      "regex:a+",        "regex:(",  "",      "x"};
+  const treadle_reward_options options = {.struct_size = struct_size(c, sizeof options),
+                                          .name = ONE_OF(c, names)};
+  const treadle_reward_sample sample = {.id = "a",
+                                        .completion = often(c) ? "a" : NULL,
+                                        .completion_bytes = often(c) ? 1 : 0,
+                                        .answer = often(c) ? "1" : NULL,
+                                        .tokens = number(c)};
+  treadle_reward *reward = NULL;
+  char *text = NULL, *pred = NULL;
+  double score;
+  SAID(treadle_reward_create(OR_NULL(c, &options), OR_NULL(c, &reward)));
+  SAID(treadle_reward_score(reward, sample.completion ? OR_NULL(c, &sample) : NULL, 1, OR_NULL(c, &score),
+                            &pred));
+  free(pred);
+  if (sample.completion) SAID(treadle_reward_start(reward, &sample, 1));
+  SAID(treadle_reward_wait(reward, &score, NULL));
+  SAID(treadle_reward_help(OR_NULL(c, &text)));
+  free(text);
+  CALL(treadle_reward_destroy(reward));
+}
+
+static void call_workers(caller *c) {
+  const treadle_actor_options options = {.struct_size = struct_size(c, sizeof options)};
+  const treadle_engine_options engine = {.struct_size = struct_size(c, sizeof engine)};
+  treadle_infer_engine table = {.struct_size = struct_size(c, sizeof table)};
+  treadle_engine_memory memory[64];
+  treadle_actor_memory many[64];
+  treadle_actor_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_rl_figures figures = {.struct_size = struct_size(c, sizeof figures)};
+  treadle_eval_figures found = {.struct_size = struct_size(c, sizeof found)};
+  const treadle_eval_options eval = {
+      .struct_size = struct_size(c, sizeof eval), .model = "/nothing", .data = "x", .reward = "math"};
+  treadle_actor *actor = NULL;
+  treadle_train_config *config = NULL;
+  char *text = NULL;
+  uint64_t digest;
+  SAID(treadle_actor_create(NULL, often(c) ? NULL : c->o.train, NULL, &options, OR_NULL(c, &actor)));
+  SAID(treadle_actor_load(actor));
+  SAID(treadle_actor_randomise(actor, 1));
+  SAID(treadle_actor_resume(actor, "/nothing"));
+  SAID(treadle_actor_save(actor, "/nothing"));
+  SAID(treadle_actor_load_reference(actor));
+  SAID(treadle_actor_enter(actor, (treadle_mode)below(c, 9)));
+  SAID(treadle_actor_exit(actor, (treadle_mode)below(c, 9)));
+  SAID(treadle_actor_generate_sequences(actor, "", 0, NULL, NULL));
+  SAID(treadle_actor_compute_log_prob(actor, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_compute_ref_log_prob(actor, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_update(actor, NULL, NULL, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_weights_digest(actor, &digest));
+  SAID(treadle_actor_get_info(actor, &info));
+  CALL(treadle_actor_switch(actor));
+  CALL(treadle_actor_destroy(actor));
+  SAID(treadle_actor_plan(NULL, c->o.infer, &options, many));
+  SAID(treadle_engine_plan(OR_NULL(c, c->o.infer), &engine, OR_NULL(c, memory)));
+  SAID(treadle_engine_open_infer(NULL, NULL, NULL, &engine, &table));
+  SAID(treadle_rl_config_read(often(c) ? TREADLE_SOURCE_DIR "/examples/grpo-demo.yaml" : "/nothing", NULL,
+                              0, OR_NULL(c, &config)));
+  CALL(treadle_train_config_destroy(config));
+  SAID(treadle_rl_config_help(below(c, 2), OR_NULL(c, &text)));
+  free(text);
+  SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
+  SAID(treadle_rl_plan(NULL, 1, NULL, many));
+  SAID(treadle_eval(NULL, OR_NULL(c, &eval), OR_NULL(c, &found)));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -796,9 +905,10 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words, call_models,  call_layouts,     call_plans,    call_reports,       call_tools,
-      call_files, call_testing, call_conversions, call_groups,   call_switches,      call_switches,
-      call_chats, call_engines, call_texts,       call_training, call_configurations};
+      call_words,    call_models,         call_layouts,  call_plans,       call_reports,
+      call_tools,    call_files,          call_testing,  call_conversions, call_groups,
+      call_switches, call_switches,       call_chats,    call_engines,     call_texts,
+      call_training, call_configurations, call_policies, call_rewards,     call_workers};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -13,10 +13,10 @@ static void need(bool holds) {
   if (!holds) __builtin_trap();
 }
 
-static void check_values(const treadle_train_settings *s) {
+static void check_values(const treadle_train_settings *s, treadle_train_run run) {
   need(s->global_batch_size >= 1 && s->micro_batch_size >= 0 && s->max_tokens_per_micro >= 0);
   need(!s->micro_batch_size != !s->max_tokens_per_micro);
-  need(!s->micro_batch_size || s->global_batch_size % s->micro_batch_size == 0);
+  need(run == TREADLE_RUN_RL || !s->micro_batch_size || s->global_batch_size % s->micro_batch_size == 0);
   need(isfinite(s->lr) && s->min_lr >= 0 && s->min_lr <= s->lr && s->adam_beta1 < 1 && s->adam_beta2 < 1);
   need(s->tensor_model_parallel_size >= 1 && s->pipeline_model_parallel_size >= 1);
   need(!(s->strategy == TREADLE_STRATEGY_FSDP2 && s->use_distributed_optimizer));
@@ -24,17 +24,28 @@ static void check_values(const treadle_train_settings *s) {
 
 static bool same_text(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
 
+static bool same_list(const treadle_train_list *a, const treadle_train_list *b) {
+  bool same = a->count == b->count;
+  for (size_t i = 0; same && i < a->count; i++) same = same_text(a->items[i], b->items[i]);
+  return same;
+}
+
 static void check_written(const treadle_train_config *config) {
   treadle_train_config *again = NULL;
   char *first = NULL, *second = NULL;
   need(treadle_train_config_text(config, &first) == TREADLE_OK);
-  need(treadle_train_config_parse("again", first, strlen(first), NULL, 0, &again) == TREADLE_OK);
+  need(treadle_train_config_parse("again", first, strlen(first), NULL, 0, config->run, &again) ==
+       TREADLE_OK);
   need(treadle_train_config_text(again, &second) == TREADLE_OK);
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *key = &treadle_train_keys[i];
     const char *a = (const char *)&config->settings + key->at,
                *b = (const char *)&again->settings + key->at;
-    if (key->type == TREADLE_KEY_TEXT)
+    if (!treadle_train_key_is_of(key, config->run)) continue;
+    if (key->type == TREADLE_KEY_LIST)
+      need(same_list((const treadle_train_list *)(const void *)a,
+                     (const treadle_train_list *)(const void *)b));
+    else if (key->type == TREADLE_KEY_TEXT)
       need(same_text(*(const char *const *)a, *(const char *const *)b));
     else
       need(memcmp(a, b, key->type == TREADLE_KEY_BOOL ? 1 : key->type == TREADLE_KEY_CHOICE ? 4 : 8) == 0);
@@ -69,8 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     text = end + 1;
   }
   treadle_train_config *config;
-  if (treadle_train_config_parse("input", text, count, &override, has, &config) == TREADLE_OK) {
-    check_values(treadle_train_config_settings(config));
+  const treadle_train_run run = count && text[0] == '#' ? TREADLE_RUN_RL : TREADLE_RUN_SFT;
+  if (treadle_train_config_parse("input", text, count, &override, has, run, &config) == TREADLE_OK) {
+    check_values(treadle_train_config_settings(config), run);
     check_written(config);
     check_layout(config);
     treadle_train_config_destroy(config);

@@ -10,7 +10,8 @@
 
 static treadle_status parse(const char *text, const char *const *overrides, size_t count,
                             treadle_train_config **config_p) {
-  return treadle_train_config_parse("sft.yaml", text, strlen(text), overrides, count, config_p);
+  return treadle_train_config_parse("sft.yaml", text, strlen(text), overrides, count, TREADLE_RUN_SFT,
+                                    config_p);
 }
 
 static treadle_train_config *read_ok(const char *text) {
@@ -485,7 +486,8 @@ static void written_and_read(const char *text, const char *const *overrides, siz
   assert_same_settings(treadle_train_config_settings(config), treadle_train_config_settings(again));
   assert_int_equal(again->warnings.count, 0);
   assert_ok(treadle_train_config_text(again, &second));
-  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) assert_non_null(strstr(whole, treadle_train_keys[i].key));
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
+    if (!treadle_train_keys[i].rl) assert_non_null(strstr(whole, treadle_train_keys[i].key));
   treadle_train_config_destroy(config);
   treadle_train_config_destroy(again);
   free(whole);
@@ -611,18 +613,21 @@ static void micro_batches(void **state) {
 static void table_is_sound(void **state) {
   (void)state;
   treadle_train_settings s;
+  treadle_arena arena = {0};
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *key = &treadle_train_keys[i];
     const char *only;
     char path[128];
-    assert_ok(treadle_train_key_read(key, key->key, NULL, &s));
+    assert_ok(treadle_train_key_read(key, key->key, NULL, &arena, &s));
     assert_int_equal(treadle_train_key_at(key->at), i);
     snprintf(path, sizeof path, "%s.%s", key->section, key->key);
-    assert_int_equal(treadle_train_key_find(path), i);
-    assert_true(key->alone || treadle_train_known_key(path, &only) == TREADLE_KNOWN_NOT);
-    for (int j = 0; j < 2 && key->also[j]; j++) assert_int_equal(treadle_train_key_find(key->also[j]), i);
+    assert_int_equal(treadle_train_key_find(path, TREADLE_RUN_RL), i);
+    assert_true(key->alone || treadle_train_known_key(path, TREADLE_RUN_RL, &only) == TREADLE_KNOWN_NOT);
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && key->also[j]; j++)
+      assert_int_equal(treadle_train_key_find(key->also[j], TREADLE_RUN_RL), i);
     assert_true(*key->help && !strpbrk(key->help, "\"\\|") && key->unit && key->whose);
   }
+  treadle_arena_release(&arena);
 }
 
 static void help(void **state) {
@@ -633,8 +638,10 @@ static void help(void **state) {
   assert_ok(treadle_train_config_help(true, &json));
   assert_ok(treadle_json_parse("help", json, strlen(json), &root));
   json_t *keys = json_object_get(root, "keys");
-  assert_int_equal(json_array_size(keys), TREADLE_TRAIN_KEYS);
+  size_t count = 0;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    if (!treadle_train_key_is_of(&treadle_train_keys[i], TREADLE_RUN_SFT)) continue;
+    count++;
     char begin[64];
     snprintf(begin, sizeof begin, "\n  %s ", treadle_train_keys[i].key);
     assert_non_null(strstr(text, begin));
@@ -666,23 +673,30 @@ static void document_row(char *to, size_t room, const treadle_train_key *key) {
            key->unit, key->whose, key->help);
 }
 
-static void as_documented(void **state) {
-  (void)state;
+static void check_document(const char *path, bool rl) {
   char text[1 << 16], row[512];
-  FILE *file = fopen(TREADLE_SOURCE_DIR "/docs/training.md", "r");
+  FILE *file = fopen(path, "r");
   assert_non_null(file);
-  size_t bytes = fread(text, 1, sizeof text - 1, file), rows = 0, missing = 0;
+  size_t bytes = fread(text, 1, sizeof text - 1, file), rows = 0, missing = 0, keys = 0;
   fclose(file);
   text[bytes] = 0;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    if (treadle_train_keys[i].rl != rl) continue;
+    keys++;
     document_row(row, sizeof row, &treadle_train_keys[i]);
     if (strstr(text, row)) continue;
-    printf("docs/training.md lacks: %s", row);
+    printf("%s lacks: %s", path, row);
     missing++;
   }
   for (const char *at = text; (at = strstr(at, "\n| `")); at++) rows++;
   assert_int_equal(missing, 0);
-  assert_int_equal(rows, TREADLE_TRAIN_KEYS);
+  assert_int_equal(rows, keys);
+}
+
+static void as_documented(void **state) {
+  (void)state;
+  check_document(TREADLE_SOURCE_DIR "/docs/training.md", false);
+  check_document(TREADLE_SOURCE_DIR "/docs/grpo-keys.md", true);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */

@@ -1,0 +1,73 @@
+/* treadle eval: what a model's answers are worth. */
+#include "cli/cli.h"
+#include "cli/json_out.h"
+#include "cli/session.h"
+
+#include "base/real.h"
+#include "treadle_control.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static treadle_status options_of(const treadle_arguments *a, treadle_eval_options *o) {
+  *o = (treadle_eval_options){.struct_size = sizeof *o,
+                              .model = a->words[0],
+                              .data = a->data,
+                              .reward = a->reward,
+                              .reward_command = a->reward_command,
+                              .tokenizer = a->tokenizer,
+                              .prompt_key = a->prompt_key,
+                              .answer_key = a->answer_key,
+                              .families = a->families,
+                              .layout = a->layout,
+                              .kernels = a->kernels,
+                              .threads = (int32_t)a->threads,
+                              .samples = a->samples > 0 ? a->samples : 1,
+                              .temperature = 1,
+                              .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
+                              .seed = a->seed >= 0 ? a->seed : 0};
+  if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
+    REFUSE("--temperature %s: not a number", a->temperature);
+  return TREADLE_OK;
+}
+
+static void print(const treadle_eval_figures *f, bool json) {
+  treadle_json_out out = {.file = stdout};
+  char name[64];
+  const long long n = (long long)f->samples;
+  if (!json) {
+    printf("%lld prompts, %lld sample%s of each: mean@%lld %.4f, best@%lld/mean %.4f", (long long)f->rows,
+           n, n == 1 ? "" : "s", n, f->mean, n, f->best);
+    if (!isnan(f->majority)) printf(", maj@%lld/mean %.4f", n, f->majority);
+    printf("; %.1f tokens a response, %.1f s\n", f->response_length, f->seconds);
+    return;
+  }
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "rows", f->rows);
+  treadle_json_out_int(&out, "n", f->samples);
+  snprintf(name, sizeof name, "mean@%lld", n);
+  treadle_json_out_exact(&out, name, f->mean);
+  snprintf(name, sizeof name, "best@%lld/mean", n);
+  treadle_json_out_exact(&out, name, f->best);
+  snprintf(name, sizeof name, "maj@%lld/mean", n);
+  treadle_json_out_exact(&out, name, f->majority);
+  treadle_json_out_exact(&out, "response_length", f->response_length);
+  treadle_json_out_real(&out, "seconds", f->seconds);
+  treadle_json_out_close(&out, '}');
+}
+
+int treadle_command_eval(const treadle_arguments *a) {
+  treadle_session session = {0};
+  treadle_eval_options options;
+  treadle_eval_figures figures = TREADLE_INIT(treadle_eval_figures);
+  treadle_status status;
+  TRY(treadle_session_start_if_launched(&session, "eval", 600));
+  TRY(treadle_session_agree(&session, options_of(a, &options)));
+  TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
+  if (session.rank == 0) print(&figures, a->json);
+out:
+  if (status && !session.said) treadle_session_abandon(&session, status);
+  int exit_status = treadle_finish_output("eval", treadle_exit_status(status));
+  treadle_session_end(&session);
+  return exit_status;
+}

@@ -1,0 +1,263 @@
+/* treadle train: reinforcement learning. */
+#include "cli/cli.h"
+#include "cli/json_out.h"
+#include "cli/session.h"
+
+#include "treadle_control.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_STOPPED = 130 };
+
+static volatile sig_atomic_t asked;
+
+/* As in sft.c: once, the run saves and ends; the second time the signal does what it always does. */
+static void ask(int number) {
+  asked = 1;
+  signal(number, SIG_DFL);
+}
+
+static bool stops(void *context) {
+  (void)context;
+  return asked != 0;
+}
+
+static void progress(void *context, const treadle_rl_step *s) {
+  FILE *file = context;
+  if (!s->step) {
+    fprintf(file, "before the first step: test reward %.4f\n", s->val_reward);
+    fflush(file);
+    return;
+  }
+  fprintf(file, "step %lld of %lld  reward %.4f", (long long)s->step, (long long)s->steps, s->reward);
+  if (!isnan(s->kl)) fprintf(file, "  kl %.3g", s->kl);
+  if (!isnan(s->entropy)) fprintf(file, "  entropy %.3f", s->entropy);
+  fprintf(file, "  length %.1f  norm %.3g  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB",
+          s->response_length, s->grad_norm, s->seconds, s->gen_seconds, s->switch_seconds,
+          (double)s->peak_bytes / (1 << 20));
+  if (s->logprob_differing)
+    fprintf(file, "  %lld log-probabilities differ", (long long)s->logprob_differing);
+  if (s->skipped) fprintf(file, "  skipped: the norm is not finite");
+  if (s->tested) fprintf(file, "  test reward %.4f", s->val_reward);
+  if (s->checkpoint) fprintf(file, "  saved %s", s->checkpoint);
+  fprintf(file, "\n");
+  fflush(file);
+}
+
+static void print_text(const treadle_rl_figures *r, const char *weights) {
+  if (!r->steps) {
+    printf("no step to take: the run is at step %lld; digest of the weights %s\n", (long long)r->last_step,
+           weights);
+    return;
+  }
+  printf("%s%lld steps, reward %.4f to %.4f", r->stopped ? "stopped: " : "", (long long)r->steps,
+         r->reward_first, r->reward_last);
+  if (!isnan(r->val_first)) printf(", test %.4f to %.4f", r->val_first, r->val_last);
+  printf(", %.2f s a step, %.0f tokens/s\n", r->step_seconds, r->tokens_per_second);
+  printf("%lld of %lld log-probabilities differ; peak %zu bytes, foreseen %zu; digest of the weights %s\n",
+         (long long)r->logprob_differing, (long long)r->logprob_tokens, r->peak_bytes,
+         r->peak_predicted_bytes, weights);
+  if (r->checkpoint[0]) printf("newest checkpoint: %s\n", r->checkpoint);
+}
+
+static void print(const treadle_rl_figures *r, bool json) {
+  char weights[32], losses[32];
+  treadle_json_out out = {.file = stdout};
+  snprintf(weights, sizeof weights, "%016llx", (unsigned long long)r->weights_digest);
+  snprintf(losses, sizeof losses, "%016llx", (unsigned long long)r->losses_digest);
+  if (!json) {
+    print_text(r, weights);
+    return;
+  }
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "steps", r->steps);
+  treadle_json_out_exact(&out, "reward_first", r->reward_first);
+  treadle_json_out_exact(&out, "reward_last", r->reward_last);
+  treadle_json_out_exact(&out, "val_first", r->val_first);
+  treadle_json_out_exact(&out, "val_last", r->val_last);
+  treadle_json_out_int(&out, "logprob_tokens", r->logprob_tokens);
+  treadle_json_out_int(&out, "logprob_differing", r->logprob_differing);
+  treadle_json_out_exact(&out, "logprob_max_diff", r->logprob_max_diff);
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)r->peak_bytes);
+  treadle_json_out_int(&out, "peak_predicted_bytes", (int64_t)r->peak_predicted_bytes);
+  treadle_json_out_int(&out, "kv_blocks", r->kv_blocks);
+  treadle_json_out_real(&out, "step_seconds", r->step_seconds);
+  treadle_json_out_real(&out, "tokens_per_second", r->tokens_per_second);
+  treadle_json_out_text(&out, "weights_digest", weights);
+  treadle_json_out_text(&out, "losses_digest", losses);
+  treadle_json_out_text(&out, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
+  treadle_json_out_close(&out, '}');
+}
+
+static int help_config(bool json) {
+  char *text = NULL;
+  treadle_status status = treadle_rl_config_help(json, &text);
+  if (status) return treadle_report_refusal("train", status);
+  fputs(text, stdout);
+  free(text);
+  return treadle_finish_output("train", TREADLE_EXIT_OK);
+}
+
+/* The configuration; rank 0 says what there is to say about it. */
+static treadle_status read_config(const treadle_session *session, const treadle_arguments *a,
+                                  treadle_train_config **config_p) {
+  size_t count;
+  treadle_status status;
+  TRY(treadle_rl_config_read(a->words[0], a->words + 1, (size_t)a->word_count - 1, config_p));
+  const char *const *warnings = treadle_train_config_warnings(*config_p, &count);
+  for (size_t i = 0; i < count && session->rank == 0; i++)
+    fprintf(stderr, "treadle train: warning: %s\n", warnings[i]);
+out:
+  return status;
+}
+
+/* ---- --plan ---- */
+
+static const struct {
+  const char *name;
+  treadle_class which[2];
+} classes[] = {{"params", {TREADLE_PARAMS, TREADLE_PARAMS}},
+               {"grads", {TREADLE_GRADS, TREADLE_GRADS}},
+               {"optimizer", {TREADLE_OPTIMIZER, TREADLE_OPTIMIZER}},
+               {"infer", {TREADLE_INFER_PARAMS, TREADLE_INFER_PARAMS}},
+               {"kv", {TREADLE_KV, TREADLE_KV}},
+               {"work", {TREADLE_WORK, TREADLE_TRAIN_WORK}},
+               {"reference", {TREADLE_REFERENCE, TREADLE_REFERENCE}}};
+enum { CLASSES = sizeof classes / sizeof *classes };
+
+static const struct {
+  const char *name;
+  treadle_mode mode;
+} modes[] = {{"train", TREADLE_TRAIN},
+             {"forward", TREADLE_FORWARD},
+             {"infer", TREADLE_INFER},
+             {"host", TREADLE_HOST}};
+enum { MODES = sizeof modes / sizeof *modes };
+
+/* Of a class, in a mode; in FORWARD, while the reference is there where there is one. */
+static size_t bytes_of(const treadle_actor_memory *m, int mode, int c) {
+  const size_t *bytes = m->by_mode[modes[mode].mode];
+  if (modes[mode].mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE])
+    bytes = m->with_reference;
+  size_t sum = bytes[classes[c].which[0]];
+  return classes[c].which[1] == classes[c].which[0] ? sum : sum + bytes[classes[c].which[1]];
+}
+
+static void print_table(const treadle_actor_memory *m, int64_t ranks) {
+  for (int64_t first = 0, end; first < ranks; first = end) {
+    for (end = first + 1; end < ranks && memcmp(&m[end], &m[first], sizeof *m) == 0;) end++;
+    printf("%s%lld", end - first > 1 ? "ranks " : "rank ", (long long)first);
+    if (end - first > 1) printf(" to %lld", (long long)end - 1);
+    printf(": peak %.1f MiB, %lld KV blocks\n", (double)m[first].peak_bytes / (1 << 20),
+           (long long)m[first].kv_blocks);
+    printf("  %-8s", "MiB");
+    for (int c = 0; c < CLASSES; c++) printf(" %10s", classes[c].name);
+    printf("\n");
+    for (int mode = 0; mode < MODES; mode++) {
+      printf("  %-8s", modes[mode].name);
+      for (int c = 0; c < CLASSES; c++) printf(" %10.2f", (double)bytes_of(&m[first], mode, c) / (1 << 20));
+      printf("\n");
+    }
+  }
+}
+
+static void print_rank(treadle_json_out *out, const treadle_actor_memory *m, int64_t rank) {
+  treadle_json_out_open(out, NULL, '{');
+  treadle_json_out_int(out, "rank", rank);
+  treadle_json_out_open(out, "modes", '{');
+  for (int mode = 0; mode < MODES; mode++) {
+    treadle_json_out_open(out, modes[mode].name, '{');
+    for (int c = 0; c < CLASSES; c++)
+      treadle_json_out_int(out, classes[c].name, (int64_t)bytes_of(m, mode, c));
+    treadle_json_out_close(out, '}');
+  }
+  treadle_json_out_close(out, '}');
+  treadle_json_out_int(out, "peak_bytes", (int64_t)m->peak_bytes);
+  treadle_json_out_close(out, '}');
+}
+
+static void print_plan(const treadle_actor_memory *m, int64_t ranks, bool fits, bool json) {
+  treadle_json_out out = {.file = stdout};
+  size_t peak = 0;
+  int64_t blocks = m->kv_blocks;
+  if (!json) {
+    print_table(m, ranks);
+    return;
+  }
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    if (m[rank].peak_bytes > peak) peak = m[rank].peak_bytes;
+    if (m[rank].kv_blocks < blocks) blocks = m[rank].kv_blocks;
+  }
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)peak);
+  treadle_json_out_int(&out, "kv_blocks", blocks);
+  treadle_json_out_bool(&out, "fits", fits);
+  treadle_json_out_open(&out, "by_rank", '[');
+  for (int64_t rank = 0; rank < ranks; rank++) print_rank(&out, &m[rank], rank);
+  treadle_json_out_close(&out, ']');
+  treadle_json_out_close(&out, '}');
+}
+
+static int plan(const treadle_arguments *a, const treadle_rl_options *options) {
+  const treadle_session alone = {.command = "train", .size = 1};
+  treadle_train_config *config = NULL;
+  int64_t ranks = a->ranks ? a->ranks : 1;
+  treadle_actor_memory *memory = calloc((size_t)ranks, sizeof *memory);
+  bool misfit = false;
+  treadle_status status;
+  if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)ranks));
+  TRY(read_config(&alone, a, &config));
+  status = treadle_rl_plan(config, ranks, options, memory);
+  misfit = status && memory[0].peak_bytes; /* more than there is: the plan is there */
+  if (!status || misfit) print_plan(memory, ranks, !misfit, a->json);
+out:
+  treadle_train_config_destroy(config);
+  free(memory);
+  if (!status) return treadle_finish_output("train", TREADLE_EXIT_OK);
+  int exit_status = treadle_report_refusal("train", status);
+  return misfit ? TREADLE_EXIT_FAILED : exit_status;
+}
+
+static treadle_rl_options options_of(const treadle_arguments *a) {
+  treadle_rl_options options = {.struct_size = sizeof options,
+                                .families = a->families,
+                                .kernels = a->kernels,
+                                .threads = (int32_t)a->threads,
+                                .progress = progress,
+                                .stops = stops,
+                                .context = a->json ? stderr : stdout};
+  if (!a->resume || strcmp(a->resume, "never") == 0) return options;
+  options.resume = strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
+  options.from = a->resume;
+  return options;
+}
+
+int treadle_command_train(const treadle_arguments *a) {
+  treadle_session session = {0};
+  treadle_train_config *config = NULL;
+  treadle_rl_options options = options_of(a);
+  treadle_rl_figures result = TREADLE_INIT(treadle_rl_figures);
+  treadle_status status;
+  if (a->help_config) return help_config(a->json);
+  if (!a->word_count) {
+    status = treadle_fail(TREADLE_REFUSED, "needs CONFIG.yaml; see treadle train --help");
+    return treadle_report_refusal("train", status);
+  }
+  if (a->plan) return plan(a, &options);
+  TRY(treadle_session_start_if_launched(&session, "train", 600));
+  TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
+  signal(SIGINT, ask);
+  signal(SIGTERM, ask);
+  signal(SIGUSR1, ask);
+  TRY(treadle_session_agree(&session, treadle_rl_run(session.group, config, &options, &result)));
+  if (session.rank == 0) print(&result, a->json);
+out:
+  if (status && !session.said) treadle_session_abandon(&session, status);
+  treadle_train_config_destroy(config);
+  int exit_status = treadle_finish_output("train", treadle_exit_status(status));
+  treadle_session_end(&session);
+  return exit_status == TREADLE_EXIT_OK && result.stopped ? EXIT_STOPPED : exit_status;
+}

@@ -1,0 +1,364 @@
+/* The hybrid actor worker of a rank. */
+#include "control/actor.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/sized.h"
+#include "control/actor_switch.h"
+#include "layout/layout.h"
+#include "transport/group.h"
+
+#include <string.h>
+
+/* ---- Making it ------------------------------------------------------------------------------------------- */
+
+static treadle_status check_infer(const treadle_infer_engine *e) {
+  if (!e->hooks || !e->generate || !e->close)
+    return treadle_fail(TREADLE_REFUSED, "the infer engine's table lacks %s",
+                        !e->hooks      ? "hooks"
+                        : !e->generate ? "generate"
+                                       : "close");
+  return TREADLE_OK;
+}
+
+static treadle_status check_train(const treadle_train_engine *e) {
+  const char *lacks = !e->load               ? "load"
+                      : !e->randomise        ? "randomise"
+                      : !e->policy_gradients ? "policy_gradients"
+                      : !e->logprobs         ? "logprobs"
+                      : !e->step             ? "step"
+                      : !e->save             ? "save"
+                      : !e->resume           ? "resume"
+                      : !e->weights_digest   ? "weights_digest"
+                      : !e->close            ? "close"
+                                             : NULL;
+  if (lacks) return treadle_fail(TREADLE_REFUSED, "the train engine's table lacks %s", lacks);
+  return TREADLE_OK;
+}
+
+static treadle_status open_infer(treadle_actor *a, const treadle_actor_options *o) {
+  treadle_infer_engine_open open = o->open_infer ? o->open_infer : treadle_engine_open_infer;
+  treadle_status status;
+  a->infer.struct_size = sizeof a->infer;
+  TRY(treadle_actor_agree(a, open(o->infer_context, a->group, a->infer_layout, o->engine, &a->infer)));
+  TRY(treadle_actor_agree(a, check_infer(&a->infer)));
+out:
+  return status;
+}
+
+static treadle_status open_switch(treadle_actor *a, const treadle_actor_options *o,
+                                  const treadle_trainer_memory *memory) {
+  treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
+  treadle_switch_options options;
+  treadle_status status;
+  size_t outside = a->infer.bytes ? a->infer.bytes(a->infer.engine) : 0;
+  status = a->infer.hooks(a->infer.engine, &hooks);
+  if (!status) {
+    a->kv_block = hooks.kv_block_bytes;
+    status = treadle_actor_switch_options(o, memory, outside, &options);
+  }
+  TRY(treadle_actor_agree(a, status));
+  a->books.outside = outside + memory->board;
+  options.engine = &hooks;
+  options.watch = treadle_actor_book;
+  options.watch_context = &a->books;
+  TRY(treadle_switch_create(a->group ? a->group : a->own, a->train_layout, a->infer_layout, &options,
+                            &a->sw));
+out:
+  return status;
+}
+
+static void *window(const treadle_actor *a, treadle_class which) {
+  return treadle_switch_window(a->sw, which, NULL);
+}
+
+static treadle_status open_train(treadle_actor *a, const treadle_actor_options *o,
+                                 const treadle_trainer_options *trainer) {
+  treadle_train_engine_open open = o->open_train ? o->open_train : treadle_trainer_open_engine;
+  treadle_trainer_options with = *trainer;
+  treadle_status status;
+  with.params_window = window(a, TREADLE_PARAMS);
+  with.grads_window = window(a, TREADLE_GRADS);
+  with.optimizer_window = window(a, TREADLE_OPTIMIZER);
+  with.work_window = window(a, TREADLE_TRAIN_WORK);
+  a->train.struct_size = sizeof a->train;
+  TRY(treadle_actor_agree(a, open(o->train_context, a->group, a->train_layout, &with, &a->train)));
+  TRY(treadle_actor_agree(a, check_train(&a->train)));
+out:
+  return status;
+}
+
+/* What the trainer of this rank will hold. */
+static treadle_status plan_train(const treadle_actor *a, const treadle_trainer_options *trainer,
+                                 treadle_trainer_memory *memory_p) {
+  int rank = a->group ? treadle_group_rank(a->group) : 0;
+  treadle_trainer_memory *by_rank = treadle_alloc_array((size_t)a->train_layout->ranks, sizeof *by_rank);
+  treadle_status status;
+  if (!by_rank) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of the worker");
+  TRY(treadle_actor_train_memory(a->train_layout, trainer, by_rank));
+  *memory_p = by_rank[rank];
+out:
+  treadle_free(by_rank);
+  return status;
+}
+
+static treadle_status check_layouts(const treadle_actor *a) {
+  int ranks = a->group ? treadle_group_size(a->group) : 1;
+  const treadle_layout *layouts[] = {a->train_layout, a->infer_layout, a->reference_layout};
+  for (int i = 0; i < 3; i++)
+    if (layouts[i] && layouts[i]->ranks != ranks)
+      return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d",
+                          layouts[i]->text, (long long)layouts[i]->ranks, ranks);
+  if (a->reference_layout && strcmp(a->reference_layout->text, a->train_layout->text) != 0)
+    return treadle_fail(TREADLE_REFUSED,
+                        "the reference has layout '%s', training '%s': they must be the same",
+                        a->reference_layout->text, a->train_layout->text);
+  return TREADLE_OK;
+}
+
+static treadle_status build(treadle_actor *a, const treadle_actor_options *o) {
+  treadle_trainer_options trainer;
+  treadle_trainer_memory memory;
+  treadle_status status;
+  if (!a->group) TRY(treadle_group_self(&a->own));
+  status = check_layouts(a);
+  if (!status) status = TREADLE_TAKE(o->trainer, &trainer);
+  if (!status) status = treadle_actor_check_reference(a->train_layout, a->reference_layout);
+  if (!status) status = plan_train(a, &trainer, &memory);
+  TRY(treadle_actor_agree(a, status));
+  TRY(open_infer(a, o));
+  TRY(open_switch(a, o, &memory));
+  TRY(open_train(a, o, &trainer));
+  treadle_actor_count(a);
+out:
+  return status;
+}
+
+treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *train,
+                                    const treadle_layout *infer, const treadle_actor_options *options,
+                                    treadle_actor **actor_p) {
+  treadle_actor_options o;
+  treadle_actor *a = NULL;
+  treadle_status status;
+  TREADLE_NEED(actor_p);
+  *actor_p = NULL;
+  TREADLE_NEED(train);
+  TREADLE_NEED(infer);
+  TRY(TREADLE_TAKE(options, &o));
+  a = treadle_alloc(sizeof *a);
+  if (!a) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
+  a->group = group && treadle_group_size(group) > 1 ? group : NULL;
+  if (group && !a->group) a->own = NULL;
+  a->train_layout = train;
+  a->infer_layout = infer;
+  a->reference_layout = o.reference;
+  a->books.watch = o.watch;
+  a->books.watch_context = o.watch_context;
+  TRY(build(a, &o));
+  *actor_p = a;
+  a = NULL;
+out:
+  treadle_actor_destroy(a);
+  return status;
+}
+
+/* The switch goes last but one: the engine outlives it. */
+void treadle_actor_destroy(treadle_actor *actor) {
+  if (!actor) return;
+  if (actor->train.close) actor->train.close(actor->train.engine);
+  treadle_switch_destroy(actor->sw);
+  if (actor->infer.close) actor->infer.close(actor->infer.engine);
+  treadle_group_close(actor->own);
+  treadle_free(actor);
+}
+
+/* ---- Weights --------------------------------------------------------------------------------------------- */
+
+treadle_status treadle_actor_load(treadle_actor *actor) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load"));
+  actor->has_weights = false;
+  TRY(treadle_actor_agree(actor, actor->train.load(actor->train.engine)));
+  actor->has_weights = true;
+out:
+  return status;
+}
+
+treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise"));
+  actor->has_weights = false;
+  TRY(treadle_actor_agree(actor, actor->train.randomise(actor->train.engine, seed)));
+  actor->has_weights = true;
+out:
+  return status;
+}
+
+treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(folder);
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume"));
+  actor->has_weights = false;
+  TRY(treadle_actor_agree(actor, actor->train.resume(actor->train.engine, folder)));
+  actor->has_weights = true;
+out:
+  return status;
+}
+
+static treadle_status need_weights(const treadle_actor *a, const char *what) {
+  if (a->has_weights) return TREADLE_OK;
+  return treadle_fail(TREADLE_STATE, "%s: the worker has no weights: load, randomise or resume them first",
+                      what);
+}
+
+treadle_status treadle_actor_save(treadle_actor *actor, const char *folder) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(folder);
+  TRY(need_weights(actor, "save"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "save"));
+  TRY(actor->train.save(actor->train.engine, folder));
+out:
+  return status;
+}
+
+/* Where there is no checkpoint, the policy's weights of now. */
+static treadle_status load_reference(treadle_actor *a) {
+  const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
+  size_t bytes = 0;
+  void *twin = treadle_switch_reference_twin(a->sw, &bytes);
+  if (a->reference_layout->model->checkpoint) return treadle_layout_load(a->reference_layout, rank, twin);
+  if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_actor_load_reference(treadle_actor *actor) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  if (!actor->reference_layout)
+    return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
+  if (!actor->reference_layout->model->checkpoint && !actor->has_weights)
+    return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
+                        actor->reference_layout->model->path);
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load_reference"));
+  TRY(treadle_actor_agree(actor, load_reference(actor)));
+  actor->has_reference = true;
+out:
+  return status;
+}
+
+treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *digest_p) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(digest_p);
+  TRY(need_weights(actor, "weights_digest"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "weights_digest"));
+  TRY(actor->train.weights_digest(actor->train.engine, digest_p));
+out:
+  return status;
+}
+
+/* ---- The three roles --------------------------------------------------------------------------------------- */
+
+treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const char *lines, size_t bytes,
+                                                const treadle_generate_options *options,
+                                                treadle_generate_figures *figures_p) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(lines);
+  TREADLE_NEED(figures_p);
+  TRY(need_weights(actor, "generate_sequences"));
+  TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences"));
+  TRY(treadle_actor_agree(actor,
+                          actor->infer.generate(actor->infer.engine, lines, bytes, options, figures_p)));
+out:
+  return status;
+}
+
+treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
+                                              const treadle_policy *policy, float *logprobs,
+                                              float *entropies) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(policy);
+  TRY(need_weights(actor, "compute_log_prob"));
+  TRY(treadle_actor_need_params(actor, "compute_log_prob"));
+  TRY(treadle_actor_agree(
+      actor, actor->train.logprobs(actor->train.engine, batch, policy, NULL, logprobs, entropies)));
+out:
+  return status;
+}
+
+treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
+                                                  const treadle_policy *policy, float *logprobs,
+                                                  float *entropies) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(policy);
+  TRY(need_weights(actor, "compute_ref_log_prob"));
+  if (!actor->has_reference)
+    return treadle_fail(TREADLE_STATE,
+                        "compute_ref_log_prob: the worker has no reference, or its weights were "
+                        "not loaded");
+  TRY(treadle_actor_need(actor, TREADLE_FORWARD, "compute_ref_log_prob"));
+  status = treadle_actor_agree(actor, treadle_switch_show_reference(actor->sw));
+  if (!status)
+    status = treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, policy,
+                                                              window(actor, TREADLE_REFERENCE), logprobs,
+                                                              entropies));
+  (void)treadle_switch_hide_reference(actor->sw);
+out:
+  return status;
+}
+
+treadle_status treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
+                                    const treadle_policy *policy, const treadle_optimizer_step *step,
+                                    float *logprobs, float *entropies,
+                                    treadle_optimizer_figures *figures_p) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(policy);
+  TREADLE_NEED(step);
+  TREADLE_NEED(figures_p);
+  TRY(need_weights(actor, "update"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update"));
+  TRY(treadle_actor_agree(
+      actor, actor->train.policy_gradients(actor->train.engine, batch, policy, logprobs, entropies)));
+  TRY(treadle_actor_agree(actor, actor->train.step(actor->train.engine, step, figures_p)));
+out:
+  return status;
+}
+
+/* ---- What there is to know ---------------------------------------------------------------------------------- */
+
+const treadle_switch *treadle_actor_switch(const treadle_actor *actor) {
+  TREADLE_NEED_OR(actor, NULL);
+  return actor->sw;
+}
+
+treadle_status treadle_actor_get_info(const treadle_actor *actor, treadle_actor_info *info_p) {
+  treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  size_t kv = 0;
+  TREADLE_NEED(actor);
+  TREADLE_NEED_SIZED(info_p);
+  treadle_switch_get_stats(actor->sw, &stats);
+  (void)treadle_switch_window(actor->sw, TREADLE_KV, &kv);
+  info.mode = treadle_switch_mode(actor->sw);
+  info.version = treadle_switch_version(actor->sw);
+  info.kv_blocks = actor->kv_block ? (int64_t)(kv / actor->kv_block) : 0;
+  memcpy(info.bytes, actor->books.now, sizeof info.bytes);
+  memcpy(info.peaks, actor->books.peaks, sizeof info.peaks);
+  info.peak_bytes = actor->books.peak;
+  info.to_infer = actor->to_infer;
+  info.to_train = actor->to_train;
+  info.pulled_bytes = stats.pulled_bytes;
+  TREADLE_GIVE(info_p, &info);
+  return TREADLE_OK;
+}

@@ -1,0 +1,58 @@
+/* The hybrid actor worker: what its files share.
+ *
+ *   actor.c          making it, and what a loop calls
+ *   actor_modes.c    the sharding manager: which mode it is in, which one it stays in, and the arrows between them
+ *   actor_books.c    device bytes by class, now and at most
+ *   actor_plan.c     the same beforehand
+ *
+ *             generate                compute_log_prob, compute_ref_log_prob
+ *      TRAIN ----------> INFER -----------> FORWARD
+ *        ^                 |                   |
+ *        +-----------------+-------------------+   update, load, save */
+#ifndef TREADLE_CONTROL_ACTOR_H
+#define TREADLE_CONTROL_ACTOR_H
+
+#include "treadle_control.h"
+
+#include "base/status.h"
+
+/* Device bytes by class. What lies in no window is of TREADLE_WORK. */
+typedef struct treadle_actor_books {
+  size_t now[TREADLE_CLASSES], peaks[TREADLE_CLASSES];
+  size_t peak, outside;
+  void (*watch)(void *context, const size_t *bytes, int classes);
+  void *watch_context;
+} treadle_actor_books;
+
+struct treadle_actor {
+  treadle_group *group; /* NULL: one rank */
+  treadle_group *own;   /* then: its own group */
+  const treadle_layout *train_layout, *infer_layout, *reference_layout;
+  treadle_train_engine train;
+  treadle_infer_engine infer;
+  treadle_switch *sw;
+  treadle_actor_books books;
+  bool stays, has_weights, has_reference; /* stays: between enter and exit */
+  treadle_mode entered;
+  double to_infer, to_train;
+  size_t kv_block;
+};
+
+/* All ranks fared well, or all fail. */
+treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status status);
+
+/* ---- actor_modes.c ---- */
+
+/* The worker is in that mode, or goes there. `what` names the call. Collective. */
+treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what);
+/* What computes log-probabilities where it is: TRAIN or FORWARD. */
+treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what);
+
+/* ---- actor_books.c ---- */
+
+/* What a switch tells; context is the actor's books. */
+void treadle_actor_book(void *context, const size_t *bytes, int classes);
+/* What the switch holds now. */
+void treadle_actor_count(treadle_actor *actor);
+
+#endif

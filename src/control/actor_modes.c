@@ -1,0 +1,98 @@
+/* The sharding manager: enter and exit of modes, over the switch, lazily.
+ *
+ * Not all modes have an arrow from each to each. From FORWARD to INFER the way goes through TRAIN, and from TRAIN to FORWARD through INFER: the
+ * weights are the same everywhere, so that is only longer. */
+#include "control/actor.h"
+
+#include "base/argument.h"
+#include "base/clock.h"
+#include "transport/group.h"
+
+treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status status) {
+  return actor->group ? treadle_group_agree(actor->group, status) : status;
+}
+
+/* Windows of the trainer are others than they were. */
+static treadle_status rebind(treadle_actor *a) {
+  return a->train.rebind && a->has_weights ? a->train.rebind(a->train.engine) : TREADLE_OK;
+}
+
+static treadle_status take_arrow(treadle_actor *a, treadle_mode to) {
+  const double begin = treadle_clock_seconds();
+  treadle_status status;
+  if (to == TREADLE_INFER)
+    status = treadle_switch_to_infer(a->sw);
+  else
+    status = to == TREADLE_FORWARD ? treadle_switch_to_forward(a->sw) : treadle_switch_to_train(a->sw);
+  if (!status && to != TREADLE_INFER) status = rebind(a);
+  *(to == TREADLE_INFER ? &a->to_infer : &a->to_train) += treadle_clock_seconds() - begin;
+  return treadle_actor_agree(a, status);
+}
+
+/* The mode next to `from` on the way to `to`. */
+static treadle_mode next_of(treadle_mode from, treadle_mode to) {
+  if (from == TREADLE_TRAIN) return TREADLE_INFER;
+  if (from == TREADLE_FORWARD) return TREADLE_TRAIN;
+  return to;
+}
+
+static treadle_status go(treadle_actor *a, treadle_mode to) {
+  treadle_status status = TREADLE_OK;
+  treadle_mode mode;
+  while ((mode = treadle_switch_mode(a->sw)) != to) {
+    if (mode == TREADLE_LOST)
+      return treadle_fail(TREADLE_STATE, "the worker has lost its weights: a switch has failed before");
+    TRY(take_arrow(a, next_of(mode, to)));
+  }
+out:
+  return status;
+}
+
+static bool is_worker_mode(treadle_mode mode) {
+  return mode == TREADLE_TRAIN || mode == TREADLE_FORWARD || mode == TREADLE_INFER;
+}
+
+treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what) {
+  if (actor->stays && actor->entered != mode)
+    return treadle_fail(TREADLE_STATE, "%s needs %s mode, and the worker stays in %s mode: exit that first",
+                        what, treadle_mode_text(mode), treadle_mode_text(actor->entered));
+  return go(actor, mode);
+}
+
+treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what) {
+  const treadle_mode mode = actor->stays ? actor->entered : treadle_switch_mode(actor->sw);
+  return treadle_actor_need(actor, mode == TREADLE_TRAIN ? TREADLE_TRAIN : TREADLE_FORWARD, what);
+}
+
+treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode) {
+  treadle_status status;
+  TREADLE_NEED(actor);
+  if (!is_worker_mode(mode))
+    REFUSE("treadle_actor_enter: %s mode is not one to enter: train, forward and infer are",
+           treadle_mode_text(mode));
+  if (!actor->has_weights)
+    return treadle_fail(TREADLE_STATE, "the worker has no weights: load, randomise or resume them first");
+  if (actor->stays && actor->entered != mode)
+    return treadle_fail(TREADLE_STATE, "to enter %s mode, the worker must first exit %s mode",
+                        treadle_mode_text(mode), treadle_mode_text(actor->entered));
+  TRY(go(actor, mode));
+  actor->stays = true;
+  actor->entered = mode;
+out:
+  return status;
+}
+
+treadle_status treadle_actor_exit(treadle_actor *actor, treadle_mode mode) {
+  TREADLE_NEED(actor);
+  if (!actor->stays)
+    return treadle_fail(TREADLE_STATE,
+                        "to exit %s mode, the worker must have entered it: it stays in none, and "
+                        "is in %s mode",
+                        treadle_mode_text(mode), treadle_mode_text(treadle_switch_mode(actor->sw)));
+  if (actor->entered != mode)
+    return treadle_fail(TREADLE_STATE,
+                        "to exit %s mode, the worker must have entered it: it stays in %s mode",
+                        treadle_mode_text(mode), treadle_mode_text(actor->entered));
+  actor->stays = false;
+  return TREADLE_OK;
+}

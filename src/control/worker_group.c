@@ -1,0 +1,138 @@
+/* Calls go from rank 0 to all in pieces, as the group's payload allows: first a head, then the message. */
+#include "control/worker_group.h"
+
+#include "base/alloc.h"
+#include "transport/group.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { PIECE = TREADLE_GROUP_PAYLOAD, NAME = 48 };
+
+typedef enum call_type { CALL, END } call_type;
+
+typedef struct head {
+  int32_t type;
+  int32_t status; /* of END, with its message in place of a name */
+  uint64_t bytes;
+  char name[NAME];
+  char message[2000];
+} head;
+
+static const treadle_worker_method *find(const treadle_worker_group *g, const char *name) {
+  const treadle_worker_method *m = g->methods;
+  while (m->name && strcmp(m->name, name) != 0) m++;
+  return m->name ? m : NULL;
+}
+
+static treadle_status run(treadle_worker_group *g, const treadle_worker_method *m, treadle_message *in,
+                          treadle_message *out) {
+  treadle_status status;
+  in->at = 0;
+  treadle_message_clear(out);
+  status = m->run(g->worker, in, out);
+  if (!status && out->failed)
+    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its result", m->name);
+  return g->group ? treadle_group_agree(g->group, status) : status;
+}
+
+/* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
+
+static treadle_status send(treadle_worker_group *g, const treadle_message *in) {
+  char piece[PIECE] = {0};
+  treadle_status status = TREADLE_OK;
+  for (size_t at = 0; at < in->length; at += PIECE) {
+    size_t some = in->length - at < PIECE ? in->length - at : PIECE;
+    memcpy(piece, in->bytes + at, some);
+    TRY(treadle_group_say(g->group, piece, PIECE));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
+                                         treadle_message *out) {
+  const treadle_worker_method *method = find(group, name);
+  head h = {.type = CALL, .bytes = in->length};
+  treadle_status status = TREADLE_OK;
+  assert(method && strlen(name) < NAME);
+  if (in->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name);
+  if (group->group) {
+    strcpy(h.name, name);
+    TRY(treadle_group_say(group->group, &h, sizeof h));
+    TRY(send(group, in));
+  }
+  TRY(run(group, method, in, out));
+out:
+  return status;
+}
+
+treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_status status) {
+  head h = {.type = END, .status = status};
+  if (!group->group) return status;
+  if (status) snprintf(h.message, sizeof h.message, "%s", treadle_error_message());
+  treadle_status said = treadle_group_say(group->group, &h, sizeof h);
+  if (status) return treadle_fail(status, "%s", h.message);
+  return said;
+}
+
+/* ---- The others -------------------------------------------------------------------------------------------- */
+
+static treadle_status receive(treadle_worker_group *g, uint64_t bytes) {
+  treadle_message *m = &g->received;
+  treadle_status status = TREADLE_OK;
+  treadle_message_clear(m);
+  char *to = treadle_message_grow(m, (size_t)bytes);
+  for (uint64_t at = 0; at < bytes; at += PIECE) { /* also without memory: rank 0 goes on */
+    char nothing[1] = {0};
+    TRY(treadle_group_say(g->group, nothing, sizeof nothing));
+    if (to)
+      memcpy(to + at, treadle_group_said(g->group, 0), (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
+  }
+  if (!to && bytes) {
+    m->failed = false;
+    status =
+        treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %llu bytes", (unsigned long long)bytes);
+  }
+out:
+  return status;
+}
+
+static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle_message *out) {
+  const treadle_worker_method *method = find(g, h->name);
+  treadle_status status = receive(g, h->bytes);
+  if (status == TREADLE_NO_MEMORY || (!status && !method)) {
+    if (!status) status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is no method", h->name);
+    return treadle_group_agree(g->group, status);
+  }
+  if (status) return status;
+  return run(g, method, &g->received, out);
+}
+
+treadle_status treadle_worker_group_serve(treadle_worker_group *group) {
+  treadle_message out = {0};
+  treadle_status status;
+  for (;;) {
+    char nothing[1] = {0};
+    head h;
+    TRY(treadle_group_say(group->group, nothing, sizeof nothing));
+    memcpy(&h, treadle_group_said(group->group, 0), sizeof h);
+    h.name[NAME - 1] = h.message[sizeof h.message - 1] = 0;
+    if (h.type == END) {
+      if (h.status) status = treadle_fail((treadle_status)h.status, "%s", h.message);
+      break;
+    }
+    (void)serve_call(group, &h, &out); /* rank 0 decides what becomes of a failure */
+    if (treadle_group_check_rank(group->group, treadle_group_rank(group->group), "calls")) {
+      status = TREADLE_PEER;
+      break;
+    }
+  }
+out:
+  treadle_message_release(&out);
+  return status;
+}
+
+void treadle_worker_group_release(treadle_worker_group *group) {
+  treadle_message_release(&group->received);
+}

@@ -1,0 +1,39 @@
+/* A worker group: one program on many ranks. Rank 0 calls methods of the workers by name, with a message; the other ranks wait for calls.
+ *
+ *   rank 0                                        the others
+ *   treadle_worker_group_call("update", &in)      treadle_worker_group_serve(): receive, run, receive, ...
+ *   ...
+ *   treadle_worker_group_end(status)              serve returns
+ *
+ * A method runs on all ranks with the same message (one to all), and rank 0 gets what it answered itself: engines divide rows by their
+ * data parallel coordinate, and give what they found to all ranks. A method that fails on one rank fails on all, with that rank's message, and
+ * the group goes on. What rank 0 knows alone (data, rewards, metrics) no other rank needs. */
+#ifndef TREADLE_CONTROL_WORKER_GROUP_H
+#define TREADLE_CONTROL_WORKER_GROUP_H
+
+#include "control/message.h"
+#include "treadle.h"
+
+typedef struct treadle_worker_method {
+  const char *name;
+  /* `out` is rank 0's result; elsewhere nobody reads it. */
+  treadle_status (*run)(void *worker, treadle_message *in, treadle_message *out);
+} treadle_worker_method;
+
+typedef struct treadle_worker_group {
+  treadle_group *group;                 /* NULL: one rank */
+  const treadle_worker_method *methods; /* ended by a row without a name */
+  void *worker;
+  treadle_message received;
+} treadle_worker_group;
+
+/* Rank 0 alone. An unknown name is a mistake of the program (assert). Rewinds `in`, clears `out` first. */
+treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
+                                         treadle_message *out);
+/* The other ranks: until rank 0 ends it, with its status and message, or the group has failed. */
+treadle_status treadle_worker_group_serve(treadle_worker_group *group);
+/* Rank 0: no more calls. */
+treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_status status);
+void treadle_worker_group_release(treadle_worker_group *group);
+
+#endif

@@ -1,0 +1,168 @@
+#include "rl/dump.h"
+
+#include "base/alloc.h"
+#include "infer/answers.h"
+#include "infer/json_values.h"
+#include "infer/request_lines.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const size_t FILE_MOST = (size_t)1 << 30;
+
+/* ---- Writing -------------------------------------------------------------------------------------------------- */
+
+static void add_ids(treadle_builder *line, const char *key, const int32_t *ids, int64_t count) {
+  treadle_builder_add(line, ", \"%s\": [", key);
+  for (int64_t i = 0; i < count; i++) treadle_builder_add(line, i ? ", %d" : "%d", ids[i]);
+  treadle_builder_add(line, "]");
+}
+
+static void add_floats(treadle_builder *line, const char *key, const float *values, int64_t count) {
+  char text[TREADLE_FLOAT_TEXT];
+  if (!values) {
+    treadle_builder_add(line, ", \"%s\": null", key);
+    return;
+  }
+  treadle_builder_add(line, ", \"%s\": [", key);
+  for (int64_t i = 0; i < count; i++) {
+    treadle_float_text(values[i], text);
+    treadle_builder_add(line, i ? ", %s" : "%s", text);
+  }
+  treadle_builder_add(line, "]");
+}
+
+static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
+  treadle_builder_add(line, "{\"uid\": \"%s\", \"prompt\": ", s->uid);
+  treadle_json_add_text(line, s->prompt->text, strlen(s->prompt->text));
+  treadle_builder_add(line, ", \"completion\": ");
+  treadle_json_add_text(line, s->completion, s->completion_bytes);
+  treadle_builder_add(line, ", \"answer\": ");
+  treadle_json_add_text(line, s->prompt->answer, strlen(s->prompt->answer));
+  add_ids(line, "prompt_ids", s->prompt->ids, s->prompt->count);
+  add_ids(line, "ids", s->ids, s->count);
+  add_floats(line, "rollout_log_probs", s->rollout, s->count);
+  add_floats(line, "old_log_probs", s->old, s->count);
+  add_floats(line, "ref_log_probs", s->ref, s->count);
+  treadle_builder_add(line, ", \"score\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld", s->score,
+                      s->advantage, (long long)s->mini_batch);
+  add_floats(line, "entropies", s->entropies, s->count);
+  treadle_builder_add(line, "}\n");
+}
+
+treadle_status treadle_rl_dump_write(const char *folder, int64_t step, const treadle_rl_sample *samples,
+                                     size_t count) {
+  treadle_file_writer *writer = NULL;
+  treadle_builder line = {0};
+  char path[PATH_MAX];
+  treadle_status status;
+  if (snprintf(path, sizeof path, "%s/%lld.jsonl", folder, (long long)step) >= (int)sizeof path)
+    REFUSE("%s: too long for a path", folder);
+  TRY(treadle_file_writer_create(path, &writer));
+  for (size_t i = 0; i < count; i++) {
+    line.length = 0;
+    add_line(&line, &samples[i]);
+    if (line.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a line", path));
+    TRY(treadle_file_writer_append(writer, line.text, line.length));
+  }
+  TRY(treadle_file_writer_commit(writer));
+out:
+  treadle_file_writer_destroy(writer);
+  treadle_builder_release(&line);
+  return status;
+}
+
+/* ---- Reading -------------------------------------------------------------------------------------------------- */
+
+static treadle_status read_floats(const treadle_request_reader *r, const char *key, int64_t count,
+                                  treadle_arena *arena, const float **values_p) {
+  const json_t *list = json_object_get(r->object, key);
+  float *values;
+  *values_p = NULL;
+  if (!list || json_is_null(list)) return TREADLE_OK;
+  if (!json_is_array(list) || (int64_t)json_array_size(list) != count)
+    REFUSE("%s: %s must be a list of %lld numbers, as ids", r->name, key, (long long)count);
+  values = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *values);
+  if (!values)
+    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)count);
+  for (int64_t i = 0; i < count; i++) {
+    const json_t *value = json_array_get(list, (size_t)i);
+    values[i] = (float)json_number_value(value);
+    if (!json_is_number(value) || !isfinite(values[i]))
+      REFUSE("%s: %s[%lld] is no number", r->name, key, (long long)i);
+  }
+  *values_p = values;
+  return TREADLE_OK;
+}
+
+static treadle_status read_ids(const treadle_request_reader *r, const char *key, int64_t vocabulary,
+                               bool empty, treadle_arena *arena, const int32_t **ids_p, int64_t *count_p) {
+  const json_t *list = json_object_get(r->object, key);
+  int32_t *ids = NULL;
+  treadle_status status;
+  *count_p = 0;
+  if (empty && json_is_array(list) && !json_array_size(list)) return TREADLE_OK;
+  TRY(treadle_json_tokens(r->name, key, list, arena, &ids, count_p));
+  TRY(treadle_request_check_ids(r->name, key, ids, *count_p, vocabulary));
+  *ids_p = ids;
+out:
+  return status;
+}
+
+static treadle_status read_line(const treadle_request_reader *r, int64_t vocabulary,
+                                treadle_rl_dumped *dumped) {
+  treadle_rl_sample s = {0};
+  treadle_rl_prompt *p = treadle_arena_alloc(&dumped->arena, sizeof *p);
+  const json_t *uid = json_object_get(r->object, "uid"), *mini = json_object_get(r->object, "mini_batch"),
+               *advantage = json_object_get(r->object, "advantage");
+  treadle_status status;
+  if (!p) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
+  *p = (treadle_rl_prompt){.text = "", .answer = "", .data_source = "", .line = r->line};
+  s.prompt = p;
+  TRY(read_ids(r, "prompt_ids", vocabulary, false, &dumped->arena, &p->ids, &p->count));
+  TRY(read_ids(r, "ids", vocabulary, true, &dumped->arena, &s.ids, &s.count));
+  TRY(read_floats(r, "rollout_log_probs", s.count, &dumped->arena, &s.rollout));
+  TRY(read_floats(r, "old_log_probs", s.count, &dumped->arena, &s.old));
+  TRY(read_floats(r, "ref_log_probs", s.count, &dumped->arena, &s.ref));
+  if (!s.old) REFUSE("%s: has no old_log_probs", r->name);
+  if (!json_is_number(advantage)) REFUSE("%s: advantage is no number", r->name);
+  if (mini && !json_is_integer(mini)) REFUSE("%s: mini_batch is no whole number", r->name);
+  s.uid = treadle_arena_copy_text(&dumped->arena, json_is_string(uid) ? json_string_value(uid) : "");
+  if (!s.uid) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
+  s.score = json_number_value(json_object_get(r->object, "score"));
+  s.advantage = json_number_value(advantage);
+  s.mini_batch = json_integer_value(mini);
+  if (!s.rollout) s.rollout = s.old;
+  TRY(treadle_array_push(&dumped->items, s));
+out:
+  return status;
+}
+
+treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p) {
+  treadle_request_reader r = {.what = path};
+  char *text = NULL;
+  bool more = false;
+  treadle_status status;
+  *dumped_p = (treadle_rl_dumped){0};
+  TRY(treadle_file_read(path, FILE_MOST, &text, &r.count));
+  r.text = text;
+  for (;;) {
+    TRY(treadle_request_reader_next(&r, &more));
+    if (!more) break;
+    TRY(read_line(&r, vocabulary, dumped_p));
+  }
+  if (!dumped_p->items.count) status = treadle_fail(TREADLE_REFUSED, "%s: has no samples", path);
+out:
+  treadle_request_reader_release(&r);
+  treadle_free(text);
+  return status;
+}
+
+void treadle_rl_dumped_release(treadle_rl_dumped *dumped) {
+  treadle_array_release(&dumped->items);
+  treadle_arena_release(&dumped->arena);
+}

@@ -1,0 +1,29 @@
+/* Samples of a step in a file, FOLDER/STEP.jsonl, whole or not at all: a line a sample,
+ *
+ *   {"uid", "prompt", "completion", "answer", "prompt_ids", "ids", "rollout_log_probs", "old_log_probs", "ref_log_probs", "score", "advantage",
+ *    "mini_batch", "entropies"}
+ *
+ * Log-probabilities have 9 digits, which name their bits; scores and advantages 17. ref_log_probs and entropies are null where there are none.
+ * Bytes of a completion that are no UTF-8 are U+FFFD. */
+#ifndef TREADLE_RL_DUMP_H
+#define TREADLE_RL_DUMP_H
+
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/text.h"
+#include "rl/sample.h"
+
+treadle_status treadle_rl_dump_write(const char *folder, int64_t step, const treadle_rl_sample *samples,
+                                     size_t count);
+
+/* What was read back. Texts but uid are not kept; prompts have ids alone. */
+typedef struct treadle_rl_dumped {
+  TREADLE_ARRAY(treadle_rl_sample) items;
+  treadle_arena arena;
+} treadle_rl_dumped;
+
+/* Refused, by line: other types, lists of different lengths, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
+treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p);
+void treadle_rl_dumped_release(treadle_rl_dumped *dumped);
+
+#endif

@@ -1,0 +1,253 @@
+/* What a model's answers are worth: the test of a run (loop_test.c), by an engine that has no trainer beside it. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/clock.h"
+#include "base/sized.h"
+#include "infer/transformer.h"
+#include "rl/validate.h"
+#include "transport/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEST_KEY = -1, RESPONSE_MOST = 1024, SAMPLES_MOST = 1 << 20 };
+
+typedef struct evaluation {
+  treadle_rl rl; /* of a run without steps */
+  const treadle_eval_options *options;
+  treadle_train_settings settings;
+  treadle_engine *engine;
+  void *window;
+} evaluation;
+
+/* ---- The engine -------------------------------------------------------------------------------------------- */
+
+static treadle_status take_answer(void *context, const char *line, size_t bytes) {
+  treadle_message *out = context;
+  int64_t length = (int64_t)bytes;
+  char *to = treadle_message_grow(out, bytes + sizeof length);
+  if (!to) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers");
+  memcpy(to, &length, sizeof length);
+  memcpy(to + sizeof length, line, bytes);
+  return TREADLE_OK;
+}
+
+static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
+  const evaluation *e = context;
+  if (e->options->doing && e->rl.rank == 0) e->options->doing(e->options->context, doing, done, total);
+  return true;
+}
+
+static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
+  evaluation *e = worker;
+  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+  treadle_generate_options options = {.struct_size = sizeof options,
+                                      .what = "prompts",
+                                      .scaled = true,
+                                      .answer = take_answer,
+                                      .context = out,
+                                      .watch = watch,
+                                      .watch_context = e};
+  const void *lines, *sampling;
+  size_t bytes, length;
+  treadle_status status;
+  TRY(treadle_message_bytes(in, "lines", &lines, &bytes));
+  TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
+  options.sampling = sampling;
+  TRY(treadle_engine_generate(e->engine, lines, bytes, &options, &figures));
+out:
+  return status;
+}
+
+static const treadle_worker_method methods[] = {{"generate_sequences", generate}, {NULL, NULL}};
+
+static treadle_status open_model(evaluation *e) {
+  const treadle_eval_options *o = e->options;
+  const treadle_model_options model = {.struct_size = sizeof model, .families = o->families};
+  treadle_rl *rl = &e->rl;
+  treadle_transformer *d = NULL;
+  treadle_status status;
+  TRY(treadle_model_open(o->model, &model, &rl->model));
+  if (!treadle_model_has_weights(rl->model))
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: has no weights", o->model));
+  TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
+  TRY(treadle_transformer_create(rl->model, &d));
+  rl->vocabulary = d->vocabulary;
+  int64_t all = d->most_positions ? d->most_positions : 2 * RESPONSE_MOST;
+  rl->response_most = o->max_tokens ? o->max_tokens : all / 2 < RESPONSE_MOST ? all / 2 : RESPONSE_MOST;
+  rl->prompt_most = all - rl->response_most;
+  if (rl->prompt_most < 1)
+    TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %lld tokens",
+                     (long long)rl->response_most, o->model, (long long)all));
+  TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
+  TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
+out:
+  treadle_transformer_destroy(d);
+  return status;
+}
+
+static treadle_status load_weights(evaluation *e) {
+  const treadle_rl *rl = &e->rl;
+  size_t bytes = treadle_layout_window_bytes(rl->infer, rl->rank);
+  if (posix_memalign(&e->window, 64, bytes + 64) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", bytes);
+  return treadle_layout_load(rl->infer, rl->rank, e->window);
+}
+
+static treadle_status open_engine(evaluation *e) {
+  treadle_rl *rl = &e->rl;
+  const treadle_engine_options options = {.struct_size = sizeof options,
+                                          .kernels = e->options->kernels,
+                                          .threads = e->options->threads,
+                                          .max_len = rl->prompt_most + rl->response_most};
+  treadle_group *group = rl->ranks > 1 ? rl->group : NULL;
+  treadle_status status;
+  TRY(treadle_engine_create(group, rl->infer, &options, &e->engine));
+  TRY(treadle_rl_agree(rl, load_weights(e)));
+  TRY(treadle_engine_bind(e->engine, e->window, treadle_layout_window_bytes(rl->infer, rl->rank)));
+  rl->workers = (treadle_worker_group){.group = group, .methods = methods, .worker = e};
+out:
+  return status;
+}
+
+/* ---- Prompts and rewards, of rank 0 ------------------------------------------------------------------------- */
+
+static treadle_status open_data(evaluation *e) {
+  const treadle_eval_options *o = e->options;
+  treadle_rl *rl = &e->rl;
+  const treadle_reward_options reward = {
+      .struct_size = sizeof reward, .name = o->reward, .command = o->reward_command, .timeout_seconds = 60};
+  const treadle_rl_prompts_spec spec = {.path = o->data,
+                                        .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
+                                        .answer_key = o->answer_key ? o->answer_key : "answer",
+                                        .data_source_key = "data_source",
+                                        .tokenizer = rl->tokenizer,
+                                        .chat = rl->chat,
+                                        .vocabulary = rl->vocabulary,
+                                        .most_tokens = rl->prompt_most,
+                                        .need_answer = strncmp(o->reward, "length", 6) != 0};
+  treadle_status status = TREADLE_OK;
+  if (rl->rank > 0) return TREADLE_OK;
+  TRY(treadle_reward_create(&reward, &rl->rewards[0]));
+  rl->weights[0] = 1;
+  rl->reward_count = 1;
+  TRY(treadle_rl_prompts_read(&spec, &rl->tests));
+out:
+  return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------------------------ */
+
+static treadle_status judge(evaluation *e, const treadle_rl_batch *b, char *const *preds,
+                            treadle_eval_figures *f) {
+  treadle_rl_verdicts verdicts = {0};
+  treadle_rl_judged *judged = treadle_alloc_array(b->samples.count + 1, sizeof *judged);
+  treadle_status status;
+  if (!judged) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
+  for (size_t i = 0; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    judged[i] = (treadle_rl_judged){s->prompt->data_source, s->group, s->score, preds[i]};
+    f->tokens += (int64_t)s->count;
+  }
+  TRY(treadle_rl_validate(judged, b->samples.count, e->settings.val_n, &verdicts));
+  f->rows = b->groups;
+  f->samples = e->settings.val_n;
+  f->mean = verdicts.mean;
+  f->best = verdicts.best;
+  f->majority = verdicts.majority;
+  f->response_length = b->samples.count ? (double)f->tokens / (double)b->samples.count : 0;
+out:
+  treadle_rl_verdicts_release(&verdicts);
+  treadle_free(judged);
+  return status;
+}
+
+static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
+  treadle_rl *rl = &e->rl;
+  const treadle_rl_sampling sampling = {
+      .n = e->settings.val_n, .key = TEST_KEY, .temperature = e->options->temperature};
+  treadle_rl_batch b = {0};
+  size_t count;
+  char **preds = NULL;
+  const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->tests, &count), **prompts;
+  treadle_status status = TREADLE_OK;
+  prompts = treadle_alloc_array(count, sizeof *prompts);
+  if (!prompts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu prompts", count);
+  for (size_t i = 0; i < count; i++) prompts[i] = &items[i];
+  TRY(treadle_rl_draw(rl, prompts, (int64_t)count, &sampling, &b));
+  preds = treadle_alloc_array(b.samples.count + 1, sizeof *preds);
+  if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b.samples.count));
+  memset(preds, 0, (b.samples.count + 1) * sizeof *preds);
+  TRY(treadle_rl_score_start(rl, &b, 0));
+  TRY(treadle_rl_score_wait(rl, &b, 0, preds));
+  TRY(judge(e, &b, preds, f));
+out:
+  for (size_t i = 0; preds && i < b.samples.count; i++) free(preds[i]);
+  treadle_free(preds);
+  treadle_free(prompts);
+  treadle_rl_batch_release(&b);
+  return status;
+}
+
+static treadle_status run(evaluation *e, treadle_eval_figures *f) {
+  treadle_rl *rl = &e->rl;
+  treadle_status status;
+  TRY(treadle_rl_agree(rl, open_model(e)));
+  TRY(treadle_rl_agree(rl, open_data(e)));
+  TRY(open_engine(e));
+  if (rl->rank > 0) return treadle_worker_group_serve(&rl->workers);
+  status = lead(e, f);
+  return treadle_worker_group_end(&rl->workers, status);
+out:
+  return status;
+}
+
+static treadle_status check(const treadle_eval_options *o) {
+  TREADLE_NEED(o->model);
+  TREADLE_NEED(o->data);
+  TREADLE_NEED(o->reward);
+  if (o->samples < 0 || o->samples > SAMPLES_MOST)
+    REFUSE("%lld samples of each prompt: 1 to %d, or 0", (long long)o->samples, SAMPLES_MOST);
+  if (!(o->temperature >= 0) || o->temperature > 1000)
+    REFUSE("temperature %g: from 0 to 1000", o->temperature);
+  if (o->max_tokens < 0 || o->max_tokens > 1 << 24)
+    REFUSE("max_tokens %lld: 1 to %d, or 0", (long long)o->max_tokens, 1 << 24);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *options,
+                            treadle_eval_figures *figures_p) {
+  const treadle_rl_options nothing = TREADLE_INIT(treadle_rl_options);
+  treadle_eval_figures f = {.struct_size = sizeof f, .majority = NAN};
+  treadle_eval_options o;
+  evaluation *e;
+  double begin = treadle_clock_seconds();
+  treadle_status status;
+  TREADLE_NEED(options);
+  TREADLE_NEED_SIZED(figures_p);
+  TRY(TREADLE_TAKE(options, &o));
+  TRY(check(&o));
+  e = treadle_alloc(sizeof *e);
+  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an evaluation");
+  e->options = &o;
+  e->settings = (treadle_train_settings){
+      .val_n = o.samples ? o.samples : 1, .top_p = 1, .top_k = -1, .sampling_seed = o.seed};
+  e->rl.settings = &e->settings;
+  e->rl.options = &nothing;
+  e->rl.group = group;
+  e->rl.rank = group ? treadle_group_rank(group) : 0;
+  e->rl.ranks = group ? treadle_group_size(group) : 1;
+  status = run(e, &f);
+  treadle_engine_destroy(e->engine);
+  treadle_rl_close(&e->rl);
+  free(e->window);
+  treadle_free(e);
+  if (status) goto out;
+  f.seconds = treadle_clock_seconds() - begin;
+  TREADLE_GIVE(figures_p, &f);
+out:
+  return status;
+}

@@ -1,0 +1,245 @@
+/* The loop of reinforcement learning: what its files share.
+ *
+ *   loop.c             a run: steps one after the other, until the last
+ *   loop_open.c        what a configuration names, opened: model, layouts, prompts, rewards, the worker
+ *   loop_start.c       where a run goes on, and what a checkpoint has of it
+ *   loop_worker.c      the methods that rank 0 calls on all ranks
+ *   loop_calls.c       the calls, as rank 0 makes them
+ *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
+ *   loop_advantages.c  scores, KL in the reward, advantages
+ *   loop_update.c      mini batches
+ *   loop_figures.c     what metrics.jsonl gets
+ *   loop_test.c        prompts that are not trained on
+ *
+ * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
+ *
+ *   draw        prompts of the step, n samples of each          generate_sequences       INFER
+ *   rewards     begin, beside what follows
+ *   old         the trainer's log-probabilities                 compute_log_prob         FORWARD
+ *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
+ *   advantages
+ *   update      mini batch by mini batch                        update                   TRAIN
+ *   test, save  every so many steps
+ *
+ * All sums over samples and tokens are taken by rank 0, in the order of samples: no figure depends on a layout. */
+#ifndef TREADLE_RL_LOOP_H
+#define TREADLE_RL_LOOP_H
+
+#include "base/arena.h"
+#include "base/array.h"
+#include "control/worker_group.h"
+#include "rl/advantages.h"
+#include "rl/dump.h"
+#include "rl/kl.h"
+#include "rl/loss.h"
+#include "rl/prompts.h"
+#include "rl/sample_log.h"
+#include "train/checkpoint.h"
+#include "train/config.h"
+#include "train/metrics.h"
+#include "train/order.h"
+#include "train/schedule.h"
+#include "treadle_control.h"
+
+#include <limits.h>
+
+enum { TREADLE_RL_REWARDS = 8, TREADLE_RL_METRICS = 96, TREADLE_RL_RECENT = 20 };
+
+/* "rl_config.epochs (line 9)" */
+#define TREADLE_RL_PLACE(rl, member) treadle_train_config_place((rl)->config, TREADLE_KEY_OF(member))
+
+/* A completion of a prompt. Tokens are in the arrays of the batch, from `first` on. */
+typedef struct treadle_rl_made {
+  const treadle_rl_prompt *prompt;
+  int64_t group;       /* number of its prompt in the step */
+  int64_t index;       /* of the sample */
+  size_t first, count; /* of its tokens */
+  char *text;          /* [bytes] and a 0 */
+  size_t bytes;
+  bool cut;             /* at the largest length */
+  double score, reward; /* reward: with penalties of the length and the KL */
+  double advantage;
+  int64_t mini_batch;
+} treadle_rl_made;
+
+/* The samples of a step. */
+typedef struct treadle_rl_batch {
+  TREADLE_ARRAY(treadle_rl_made) samples; /* groups one behind the other */
+  int64_t groups;
+  TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
+  TREADLE_ARRAY(float) rollout;
+  float *old, *ref, *entropies; /* NULL: not computed */
+  double *rewards, *advantages, *returns;
+} treadle_rl_batch;
+
+typedef struct treadle_rl_mini_figures {
+  double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl, grad_norm, lr;
+} treadle_rl_mini_figures;
+
+/* Seconds of the stages of a step. */
+typedef struct treadle_rl_times {
+  double gen, reward, old_log_prob, ref, adv, update_actor, testing, save_checkpoint, step;
+  double to_infer, to_train;
+} treadle_rl_times;
+
+/* What steps have come to, for the end of the run. */
+typedef struct treadle_rl_totals {
+  TREADLE_ARRAY(double) seconds, rewards; /* of each step */
+  int64_t tokens, compared, differing;
+  double most_difference, all_seconds;
+} treadle_rl_totals;
+
+typedef struct treadle_rl {
+  treadle_group *group;
+  const treadle_train_config *config;
+  const treadle_train_settings *settings;
+  const treadle_rl_options *options;
+  int rank, ranks;
+  bool plans; /* only memory is wanted */
+  /* Of all ranks. */
+  treadle_model *model, *reference_model; /* reference_model: NULL: the policy's own */
+  treadle_layout *train, *infer, *reference;
+  treadle_actor *actor;
+  treadle_worker_group workers;
+  char model_path[PATH_MAX], companions[PATH_MAX];
+  char from[1024]; /* the checkpoint that the run goes on from; "": it begins */
+  /* Of rank 0. */
+  treadle_tokenizer *tokenizer;
+  treadle_chat *chat;
+  treadle_rl_prompts *prompts, *tests; /* tests: NULL: there are none */
+  treadle_reward *rewards[TREADLE_RL_REWARDS];
+  double weights[TREADLE_RL_REWARDS];
+  int reward_count;
+  TREADLE_ARRAY(treadle_reward_sample) judged; /* what the rewards see now */
+  treadle_arena judged_texts;
+  treadle_train_order order;
+  treadle_lr_schedule schedule;
+  treadle_metrics *metrics;
+  treadle_rl_sample_log *sample_log;
+  treadle_rl_batch batch;
+  treadle_message in, out;
+  int64_t prompt_most, response_most; /* tokens */
+  int64_t vocabulary;
+  bool needs_answers; /* a reward looks at them */
+  double kl_coef;
+  int64_t step, optimizer_steps, drawn, saved; /* drawn: prompts so far */
+  uint64_t losses_digest;
+  size_t predicted;
+  treadle_rl_mini_figures first; /* of the step's first mini batch */
+  treadle_rl_times times;
+  treadle_rl_totals totals;
+  double val_first, val_last;
+  int64_t left_out;                          /* groups of this step whose samples score alike */
+  treadle_metric values[TREADLE_RL_METRICS]; /* of this step */
+  size_t value_count;
+  treadle_arena names; /* of metrics whose names follow from data */
+} treadle_rl;
+
+treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status);
+static inline bool treadle_rl_uses_kl(const treadle_train_settings *s) {
+  return s->use_kl_loss || s->use_kl_in_reward;
+}
+/* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
+static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
+  const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
+  const int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples;
+  return s->train_iters * s->epochs * ((samples + mini - 1) / mini);
+}
+/* Tells who asks what takes long now. */
+void treadle_rl_doing(const treadle_rl *rl, const char *what);
+
+/* ---- loop_open.c ---- */
+
+/* All but the worker. */
+treadle_status treadle_rl_open_inputs(treadle_rl *rl);
+treadle_status treadle_rl_open(treadle_rl *rl);
+void treadle_rl_close(treadle_rl *rl);
+/* The options of its worker, which are good while `trainer` and `engine` are. */
+treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
+                                        treadle_engine_options *engine, treadle_actor_options *to);
+/* What ranks will hold: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
+treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
+
+/* ---- loop_start.c ---- */
+
+treadle_status treadle_rl_find_start(treadle_rl *rl);
+treadle_status treadle_rl_read_start(treadle_rl *rl);
+/* Saves a checkpoint of the present step; its path. Rank 0. */
+treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room);
+
+/* ---- loop_calls.c; rank 0 ---- */
+
+extern const treadle_worker_method treadle_rl_methods[];
+
+typedef struct treadle_rl_rows {
+  const treadle_rl_batch *batch;
+  const int64_t *samples; /* [count] which ones; those without tokens go nowhere */
+  size_t count;
+} treadle_rl_rows;
+
+typedef struct treadle_rl_gauges {
+  treadle_actor_info fullest; /* the largest of all ranks, field by field; kv_blocks: the smallest */
+  bool stops;                 /* a rank wants to */
+} treadle_rl_gauges;
+
+/* Lines of requests to lines of answers, which live until the next call. */
+treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes, double temperature,
+                                        const char **answers_p, size_t *bytes_p);
+/* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
+treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
+                                        float *logprobs, float *entropies);
+typedef struct treadle_rl_update {
+  treadle_rl_rows rows;
+  treadle_rl_loss loss;
+  const double *weights; /* of tokens, at their places in the batch */
+  treadle_optimizer_step step;
+  float *logprobs, *entropies; /* what they were before the step; entropies: NULL: not wanted */
+} treadle_rl_update;
+treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
+                                      treadle_optimizer_figures *figures_p);
+treadle_status treadle_rl_call_save(treadle_rl *rl, const treadle_train_checkpoint *checkpoint);
+treadle_status treadle_rl_call_digest(treadle_rl *rl, uint64_t *digest_p);
+/* Of all ranks, the largest. */
+treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_p);
+
+/* ---- loop_draw.c; rank 0 ---- */
+
+void treadle_rl_batch_clear(treadle_rl_batch *batch);
+void treadle_rl_batch_release(treadle_rl_batch *batch);
+/* How prompts are sampled. */
+typedef struct treadle_rl_sampling {
+  int64_t n, key; /* key: with the place of a prompt it makes the seed of its samples */
+  double temperature;
+} treadle_rl_sampling;
+/* Samples of `count` prompts, into the batch, behind those that are there. */
+treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
+                               const treadle_rl_sampling *sampling, treadle_rl_batch *batch);
+/* Begins to score what is in the batch from sample `from` on, and waits for it. preds: NULL, or what samples were taken to answer, by
+ * sample. */
+treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from);
+treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds);
+/* The samples of the next step, with scores under way from sample *from_p on: groups that score alike are drawn anew, where that is asked. */
+treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p);
+
+/* ---- loop_advantages.c, loop_update.c, loop_figures.c, loop_test.c; rank 0 ---- */
+
+treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl);
+/* Old log-probabilities: the pass of the trainer, compared with those of the generator. */
+treadle_status treadle_rl_old_logprobs(treadle_rl *rl);
+treadle_status treadle_rl_ref_logprobs(treadle_rl *rl);
+treadle_status treadle_rl_find_advantages(treadle_rl *rl);
+treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_figures *last_p, bool *skipped_p);
+void treadle_rl_value(treadle_rl *rl, const char *name, double value);
+void treadle_rl_count(treadle_rl *rl, const char *name, int64_t value);
+/* What is known of the batch. */
+void treadle_rl_batch_values(treadle_rl *rl);
+treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p);
+/* Writes FOLDER/K.jsonl. */
+treadle_status treadle_rl_dump_step(treadle_rl *rl);
+/* The first samples, in samples.jsonl; of a test, in RUN/validation/STEP.jsonl. */
+treadle_status treadle_rl_log_samples(treadle_rl *rl);
+treadle_status treadle_rl_write_test(treadle_rl *rl, const treadle_rl_batch *batch);
+/* loop_report.c: RUN/switch.json and memory.json, for `treadle report`. */
+treadle_status treadle_rl_report(treadle_rl *rl);
+
+#endif

@@ -1,0 +1,280 @@
+/* Samples of prompts: requests for the engine, and what becomes of its answers. A prompt is one request with n samples, so that it is computed
+ * once. The seed of a request follows from the run's seed, the step and the prompt's place in it; the engine adds the number of the
+ * sample: samples depend on no layout. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/hash.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEED_BITS = 53 };
+
+void treadle_rl_batch_clear(treadle_rl_batch *b) {
+  for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
+  b->samples.count = b->ids.count = b->rollout.count = 0;
+  b->groups = 0;
+  treadle_free(b->old);
+  treadle_free(b->ref);
+  treadle_free(b->entropies);
+  treadle_free(b->rewards);
+  treadle_free(b->advantages);
+  treadle_free(b->returns);
+  b->old = b->ref = b->entropies = NULL;
+  b->rewards = b->advantages = b->returns = NULL;
+}
+
+void treadle_rl_batch_release(treadle_rl_batch *b) {
+  treadle_rl_batch_clear(b);
+  treadle_array_release(&b->samples);
+  treadle_array_release(&b->ids);
+  treadle_array_release(&b->rollout);
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------- */
+
+static uint64_t seed_of(const treadle_rl *rl, int64_t key, int64_t place) {
+  uint64_t h = treadle_hash_more(0, (uint64_t)rl->settings->sampling_seed);
+  h = treadle_hash_more(treadle_hash_more(h, (uint64_t)key), (uint64_t)place);
+  return h >> (64 - SEED_BITS);
+}
+
+static void add_request(const treadle_rl *rl, const treadle_rl_prompt *prompt, int64_t place,
+                        const treadle_rl_sampling *sampling, treadle_builder *lines) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_builder_add(lines, "{\"prompt_token_ids\": [");
+  for (int64_t i = 0; i < prompt->count; i++) treadle_builder_add(lines, i ? ",%d" : "%d", prompt->ids[i]);
+  treadle_builder_add(lines, "], \"n\": %lld, \"seed\": %llu, \"max_tokens\": %lld", (long long)sampling->n,
+                      (unsigned long long)seed_of(rl, sampling->key, place), (long long)rl->response_most);
+  if (s->ignore_eos) treadle_builder_add(lines, ", \"min_tokens\": %lld", (long long)rl->response_most);
+  treadle_builder_add(lines, "}\n");
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------- */
+
+static treadle_status no_answer(const char *what) {
+  return treadle_fail(TREADLE_REFUSED, "the infer engine's answer has no %s", what);
+}
+
+static treadle_status take_tokens(treadle_rl_batch *b, const json_t *answer, treadle_rl_made *made) {
+  const json_t *ids = json_object_get(answer, "token_ids"), *logprobs = json_object_get(answer, "logprobs");
+  treadle_status status = TREADLE_OK;
+  if (!json_is_array(ids)) return no_answer("token_ids");
+  if (!json_is_array(logprobs) || json_array_size(logprobs) != json_array_size(ids))
+    return no_answer("logprobs of all token_ids");
+  made->first = b->ids.count;
+  made->count = json_array_size(ids);
+  for (size_t i = 0; i < made->count; i++) {
+    double logprob = json_number_value(json_array_get(logprobs, i));
+    TRY(treadle_array_push(&b->ids, (int32_t)json_integer_value(json_array_get(ids, i))));
+    TRY(treadle_array_push(&b->rollout, (float)logprob));
+  }
+out:
+  return status;
+}
+
+static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, treadle_rl_made *made) {
+  if (rl->tokenizer)
+    return treadle_tokenizer_decode(rl->tokenizer, b->ids.items + made->first, made->count, false,
+                                    &made->text, &made->bytes);
+  made->text = strdup("");
+  return made->text ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a completion");
+}
+
+static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, const char *line, size_t bytes,
+                                  treadle_rl_made made) {
+  json_t *answer = json_loadb(line, bytes, 0, NULL);
+  treadle_status status;
+  if (!json_is_object(answer)) TRY(no_answer("JSON object"));
+  TRY(take_tokens(b, answer, &made));
+  const char *finish = json_string_value(json_object_get(answer, "finish_reason"));
+  made.cut = finish && strcmp(finish, "length") == 0;
+  TRY(decode(rl, b, &made));
+  status = treadle_array_push(&b->samples, made);
+  if (status) free(made.text);
+out:
+  json_decref(answer);
+  return status;
+}
+
+static treadle_status take_answers(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
+                                   int64_t n, treadle_rl_batch *b, const char *answers, size_t bytes) {
+  treadle_status status = TREADLE_OK;
+  size_t at = 0;
+  for (int64_t i = 0; i < count * n; i++) {
+    int64_t length;
+    if (bytes - at < sizeof length) TRY(no_answer("line for each sample"));
+    memcpy(&length, answers + at, sizeof length);
+    const treadle_rl_made made = {.prompt = prompts[i / n], .group = b->groups + i / n, .index = i % n};
+    TRY(take_answer(rl, b, answers + at + sizeof length, (size_t)length, made));
+    at += (sizeof length + (size_t)length + 7) / 8 * 8;
+  }
+  b->groups += count;
+out:
+  return status;
+}
+
+treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
+                               const treadle_rl_sampling *sampling, treadle_rl_batch *batch) {
+  treadle_builder lines = {0};
+  const char *answers;
+  size_t bytes;
+  treadle_status status;
+  for (int64_t i = 0; i < count; i++) add_request(rl, prompts[i], batch->groups + i, sampling, &lines);
+  if (lines.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld requests", (long long)count));
+  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling->temperature, &answers, &bytes));
+  TRY(take_answers(rl, prompts, count, sampling->n, batch, answers, bytes));
+out:
+  treadle_builder_release(&lines);
+  return status;
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------------------ */
+
+/* What the rewards see of the samples; it lives in the run until the wait. */
+static treadle_status show_samples(treadle_rl *rl, const treadle_rl_batch *b, size_t from) {
+  treadle_status status = TREADLE_OK;
+  treadle_arena_release(&rl->judged_texts);
+  rl->judged.count = 0;
+  for (size_t i = from; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    const treadle_reward_sample sample = {
+        .id = treadle_arena_format(&rl->judged_texts, "%lld-%lld-%lld", (long long)rl->step + 1,
+                                   (long long)s->group, (long long)s->index),
+        .data_source = s->prompt->data_source,
+        .prompt = s->prompt->text,
+        .completion = s->text,
+        .completion_bytes = s->bytes,
+        .answer = s->prompt->answer,
+        .tokens = (int64_t)s->count};
+    if (!sample.id) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the samples of a step");
+    TRY(treadle_array_push(&rl->judged, sample));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from) {
+  treadle_status status;
+  TRY(show_samples(rl, batch, from));
+  for (int i = 0; i < rl->reward_count; i++)
+    TRY(treadle_reward_start(rl->rewards[i], rl->judged.items, rl->judged.count));
+out:
+  return status;
+}
+
+treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds) {
+  const size_t count = batch->samples.count - from;
+  double *scores = treadle_alloc_array(count + 1, sizeof *scores);
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
+  for (int i = 0; i < rl->reward_count; i++) { /* all are waited for, also when one has failed */
+    treadle_status one =
+        scores ? treadle_reward_wait(rl->rewards[i], scores, i == 0 ? preds : NULL) : TREADLE_NO_MEMORY;
+    if (one && !status) status = one;
+    for (size_t k = 0; !status && k < count; k++)
+      batch->samples.items[from + k].score += rl->weights[i] * scores[k];
+  }
+  if (!scores) status = treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu scores", count);
+  for (size_t i = 0; i < count; i++)
+    batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
+  treadle_free(scores);
+  return status;
+}
+
+/* ---- A step ------------------------------------------------------------------------------------------------- */
+
+/* `count` prompts on from those that were drawn so far. */
+static treadle_status draw_more(treadle_rl *rl, int64_t count) {
+  const treadle_rl_sampling sampling = {
+      .n = rl->settings->n_samples_per_prompt, .key = rl->step, .temperature = rl->settings->temperature};
+  const treadle_rl_prompt **prompts = treadle_alloc_array((size_t)count, sizeof *prompts);
+  size_t all;
+  const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->prompts, &all);
+  treadle_status status;
+  if (!prompts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld prompts", (long long)count);
+  for (int64_t i = 0; i < count; i++)
+    prompts[i] = &items[treadle_train_order_at(&rl->order, rl->drawn + i)];
+  rl->drawn += count;
+  TRY(treadle_rl_draw(rl, prompts, count, &sampling, &rl->batch));
+out:
+  treadle_free(prompts);
+  return status;
+}
+
+static bool scores_differ(const treadle_rl_batch *b, size_t first, size_t n) {
+  for (size_t i = 1; i < n; i++)
+    if (b->samples.items[first + i].score != b->samples.items[first].score) return true;
+  return false;
+}
+
+/* Groups from sample `from` on that score alike go; their tokens stay, unused. *kept_p: groups that are left. */
+static void leave_out_equal(treadle_rl *rl, size_t from) {
+  treadle_rl_batch *b = &rl->batch;
+  const size_t n = (size_t)rl->settings->n_samples_per_prompt;
+  size_t to = from;
+  for (size_t first = from; first < b->samples.count; first += n) {
+    bool stays = scores_differ(b, first, n);
+    for (size_t i = 0; i < n; i++) {
+      if (stays)
+        b->samples.items[to++] = b->samples.items[first + i];
+      else
+        free(b->samples.items[first + i].text);
+    }
+    rl->left_out += !stays;
+  }
+  b->samples.count = to;
+}
+
+/* More than the step takes: those behind go. And groups are numbered anew. */
+static void settle_groups(treadle_rl *rl) {
+  treadle_rl_batch *b = &rl->batch;
+  const size_t n = (size_t)rl->settings->n_samples_per_prompt;
+  size_t most = (size_t)rl->settings->global_batch_size * n;
+  for (size_t i = most; i < b->samples.count; i++) free(b->samples.items[i].text);
+  if (b->samples.count > most) b->samples.count = most;
+  for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].group = (int64_t)(i / n);
+}
+
+static treadle_status draw_filtered(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  const int64_t each = s->filter_groups_train_batch_size > 0 ? s->filter_groups_train_batch_size
+                                                             : s->global_batch_size,
+                n = s->n_samples_per_prompt;
+  treadle_status status = TREADLE_OK;
+  for (int64_t turn = 0; (int64_t)rl->batch.samples.count < s->global_batch_size * n; turn++) {
+    const size_t from = rl->batch.samples.count;
+    if (s->filter_groups_max_batches > 0 && turn == s->filter_groups_max_batches)
+      TRY(treadle_fail(
+          TREADLE_REFUSED,
+          "step %lld: after %s, %lld, batches of %lld prompts, %zu groups of the %lld that it needs have "
+          "samples with different scores",
+          (long long)rl->step + 1, TREADLE_RL_PLACE(rl, filter_groups_max_batches), (long long)turn,
+          (long long)each, rl->batch.samples.count / (size_t)n, (long long)s->global_batch_size));
+    TRY(draw_more(rl, each));
+    TRY(treadle_rl_score_start(rl, &rl->batch, from));
+    TRY(treadle_rl_score_wait(rl, &rl->batch, from, NULL));
+    leave_out_equal(rl, from);
+  }
+  settle_groups(rl);
+out:
+  return status;
+}
+
+treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p) {
+  treadle_status status;
+  *from_p = 0;
+  rl->left_out = 0;
+  treadle_rl_batch_clear(&rl->batch);
+  if (rl->settings->filter_groups_enable) {
+    TRY(draw_filtered(rl));
+    *from_p = rl->batch.samples.count;
+    return TREADLE_OK;
+  }
+  TRY(draw_more(rl, rl->settings->global_batch_size));
+  TRY(treadle_rl_score_start(rl, &rl->batch, 0));
+out:
+  return status;
+}

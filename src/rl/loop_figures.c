@@ -1,0 +1,155 @@
+/* What metrics.jsonl gets of a step, and what is written beside it. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+
+#include <math.h>
+#include <string.h>
+
+static void add(treadle_rl *rl, const char *name, double value, bool whole) {
+  const char *kept = treadle_arena_copy_text(&rl->names, name);
+  if (kept && rl->value_count < TREADLE_RL_METRICS)
+    rl->values[rl->value_count++] = (treadle_metric){kept, value, whole};
+}
+
+void treadle_rl_value(treadle_rl *rl, const char *name, double value) { add(rl, name, value, false); }
+void treadle_rl_count(treadle_rl *rl, const char *name, int64_t value) {
+  add(rl, name, (double)value, true);
+}
+
+/* ---- Means, largest, smallest -------------------------------------------------------------------------------- */
+
+typedef struct spread {
+  double sum, most, least;
+  int64_t count;
+} spread;
+
+static void take(spread *s, double value) {
+  s->sum += value;
+  s->most = s->count && s->most > value ? s->most : value;
+  s->least = s->count && s->least < value ? s->least : value;
+  s->count++;
+}
+
+static void put(treadle_rl *rl, const char *name, const spread *s) {
+  char text[96];
+  if (!s->count) return;
+  snprintf(text, sizeof text, "%s/mean", name);
+  treadle_rl_value(rl, text, s->sum / (double)s->count);
+  snprintf(text, sizeof text, "%s/max", name);
+  treadle_rl_value(rl, text, s->most);
+  snprintf(text, sizeof text, "%s/min", name);
+  treadle_rl_value(rl, text, s->least);
+}
+
+void treadle_rl_batch_values(treadle_rl *rl) {
+  const treadle_rl_batch *b = &rl->batch;
+  spread score = {0}, reward = {0}, advantage = {0}, ret = {0}, response = {0}, prompt = {0};
+  int64_t cut = 0, long_prompts = 0, tokens = 0;
+  for (size_t i = 0; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    take(&score, s->score);
+    take(&reward, s->reward);
+    take(&response, (double)s->count);
+    take(&prompt, (double)s->prompt->count);
+    cut += s->cut;
+    long_prompts += s->prompt->count >= rl->prompt_most;
+    tokens += s->prompt->count + (int64_t)s->count;
+    for (size_t t = s->first; t < s->first + s->count; t++) {
+      take(&advantage, b->advantages[t]);
+      take(&ret, b->returns[t]);
+    }
+  }
+  put(rl, "critic/score", &score);
+  put(rl, "critic/rewards", &reward);
+  put(rl, "critic/advantages", &advantage);
+  put(rl, "critic/returns", &ret);
+  put(rl, "response_length", &response);
+  treadle_rl_value(rl, "response_length/clip_ratio",
+                   (double)cut / (double)(response.count ? response.count : 1));
+  put(rl, "prompt_length", &prompt);
+  treadle_rl_value(rl, "prompt_length/clip_ratio",
+                   (double)long_prompts / (double)(prompt.count ? prompt.count : 1));
+  treadle_rl_count(rl, "perf/total_num_tokens", tokens);
+  if (rl->settings->filter_groups_enable) treadle_rl_count(rl, "training/groups_left_out", rl->left_out);
+}
+
+/* ---- Samples in files ------------------------------------------------------------------------------------------ */
+
+enum { LOGGED = 4 }; /* samples of a step in samples.jsonl */
+
+static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch *b,
+                                   const treadle_rl_made *s, char uid[64]) {
+  snprintf(uid, 64, "%lld-%lld-%lld", (long long)rl->step, (long long)s->group, (long long)s->index);
+  return (treadle_rl_sample){.uid = uid,
+                             .prompt = s->prompt,
+                             .ids = b->ids.items + s->first,
+                             .count = (int64_t)s->count,
+                             .completion = s->text,
+                             .completion_bytes = s->bytes,
+                             .rollout = b->rollout.items + s->first,
+                             .old = b->old ? b->old + s->first : b->rollout.items + s->first,
+                             .ref = b->ref ? b->ref + s->first : NULL,
+                             .entropies = b->entropies ? b->entropies + s->first : NULL,
+                             .score = s->score,
+                             .advantage = s->advantage,
+                             .mini_batch = s->mini_batch};
+}
+
+/* Samples [first, end) as files have them. The caller frees both. */
+typedef struct shown_samples {
+  treadle_rl_sample *items;
+  char (*uids)[64];
+} shown_samples;
+
+static treadle_status show(const treadle_rl *rl, const treadle_rl_batch *b, size_t count,
+                           shown_samples *s) {
+  s->items = treadle_alloc_array(count + 1, sizeof *s->items);
+  s->uids = treadle_alloc_array(count + 1, sizeof *s->uids);
+  if (!s->items || !s->uids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", count);
+  for (size_t i = 0; i < count; i++) s->items[i] = sample_of(rl, b, &b->samples.items[i], s->uids[i]);
+  return TREADLE_OK;
+}
+
+static void release(shown_samples *s) {
+  treadle_free(s->items);
+  treadle_free(s->uids);
+}
+
+treadle_status treadle_rl_dump_step(treadle_rl *rl) {
+  const char *folder = rl->settings->dump_rollouts;
+  shown_samples s = {0};
+  treadle_status status = TREADLE_OK;
+  if (!folder) return TREADLE_OK;
+  TRY(show(rl, &rl->batch, rl->batch.samples.count, &s));
+  TRY(treadle_rl_dump_write(folder, rl->step, s.items, rl->batch.samples.count));
+out:
+  release(&s);
+  return status;
+}
+
+treadle_status treadle_rl_log_samples(treadle_rl *rl) {
+  const size_t all = rl->batch.samples.count, count = all < LOGGED ? all : LOGGED;
+  shown_samples s = {0};
+  treadle_status status;
+  TRY(show(rl, &rl->batch, count, &s));
+  TRY(treadle_rl_sample_log_put(rl->sample_log, rl->step, s.items, count));
+out:
+  release(&s);
+  return status;
+}
+
+treadle_status treadle_rl_write_test(treadle_rl *rl, const treadle_rl_batch *b) {
+  const int64_t most = rl->settings->log_val_generations;
+  const size_t count = b->samples.count < (size_t)most ? b->samples.count : (size_t)most;
+  char folder[PATH_MAX];
+  shown_samples s = {0};
+  treadle_status status = TREADLE_OK;
+  if (most < 1) return TREADLE_OK;
+  snprintf(folder, sizeof folder, "%s/validation", rl->settings->save);
+  TRY(show(rl, b, count, &s));
+  TRY(treadle_rl_samples_write(folder, rl->step, s.items, count));
+out:
+  release(&s);
+  return status;
+}

@@ -1,0 +1,380 @@
+/* What a configuration names, opened: models, layouts, prompts, rewards, the worker. Nothing is written here. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "infer/replica.h"
+#include "infer/transformer.h"
+#include "io/file.h"
+#include "layout/layout.h"
+#include "transport/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCE_MOST = 4096, BATCHES_MOST = 1 << 20, SMALL_PAGE = 1 << 16, LARGE_PAGE = 1 << 21 };
+static const size_t small_model = (size_t)64 << 20;
+
+treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status) {
+  return rl->group && rl->ranks > 1 ? treadle_group_agree(rl->group, status) : status;
+}
+
+void treadle_rl_doing(const treadle_rl *rl, const char *what) {
+  if (rl->rank == 0 && rl->options->doing) rl->options->doing(rl->options->context, what);
+}
+
+/* ---- Models and layouts ---------------------------------------------------------------------------------------- */
+
+/* "vllm:tp=2,pp=2" where no layout is given. */
+static void infer_text(const treadle_rl *rl, char *text, size_t room) {
+  const treadle_train_settings *s = rl->settings;
+  if (s->infer_layout)
+    snprintf(text, room, "%s", s->infer_layout);
+  else
+    snprintf(text, room, "vllm:tp=%lld%s", (long long)s->infer_tensor_parallel_size,
+             s->infer_pipeline_parallel_size > 1 ? "" : "");
+  if (!s->infer_layout && s->infer_pipeline_parallel_size > 1)
+    snprintf(text + strlen(text), room - strlen(text), ",pp=%lld",
+             (long long)s->infer_pipeline_parallel_size);
+  if (!strstr(text, "dtype="))
+    snprintf(text + strlen(text), room - strlen(text), "%sdtype=%s", strchr(text, ':') ? "," : ":",
+             s->bf16 ? "bf16" : "fp32");
+}
+
+static treadle_status open_layouts(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  char text[1024];
+  treadle_status status;
+  TRY(treadle_train_config_layout(rl->config, TREADLE_PART_PARAMS, rl->model->layers, rl->ranks, text,
+                                  sizeof text));
+  TRY(treadle_layout_create(rl->model, text, rl->ranks, NULL, &rl->train));
+  if (treadle_rl_uses_kl(s))
+    TRY(treadle_layout_create(rl->reference_model ? rl->reference_model : rl->model, text, rl->ranks, NULL,
+                              &rl->reference));
+  infer_text(rl, text, sizeof text);
+  TRY(treadle_layout_create(rl->model, text, rl->ranks, NULL, &rl->infer));
+out:
+  return status;
+}
+
+/* A mere name of a model, as MindSpeed-RL's files have it, stands for the folder of the tokenizer. */
+static const char *path_of_model(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  bool is_name =
+      !strchr(s->model, '/') && !treadle_file_exists(s->model) && !treadle_file_is_folder(s->model);
+  return is_name && s->tokenizer_name_or_path ? s->tokenizer_name_or_path : s->model;
+}
+
+static treadle_status open_models(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  const treadle_model_options options = {.struct_size = sizeof options, .families = rl->options->families};
+  treadle_status status;
+  if (!rl->model_path[0]) snprintf(rl->model_path, sizeof rl->model_path, "%s", path_of_model(rl));
+  TRY(treadle_model_open(rl->model_path, &options, &rl->model));
+  if (s->ref_model && treadle_rl_uses_kl(s))
+    TRY(treadle_model_open(s->ref_model, &options, &rl->reference_model));
+  TRY(open_layouts(rl));
+out:
+  return status;
+}
+
+/* The tokenizer and the chat template, where there are any. */
+static treadle_status open_text(treadle_rl *rl) {
+  const char *path = rl->settings->tokenizer_name_or_path;
+  bool must = path != NULL;
+  char folder[PATH_MAX];
+  treadle_status status;
+  snprintf(folder, sizeof folder, "%s", must ? path : rl->model_path);
+  char *slash = strrchr(folder, '/');
+  size_t length = strlen(folder);
+  if (!must && length > 5 && strcmp(folder + length - 5, ".json") == 0) {
+    if (slash)
+      *slash = 0;
+    else
+      strcpy(folder, ".");
+  }
+  snprintf(rl->companions, sizeof rl->companions, "%s", folder);
+  status = treadle_tokenizer_open(folder, &rl->tokenizer);
+  if (status && (must || status == TREADLE_NO_MEMORY)) return status;
+  if (status) return TREADLE_OK;
+  return treadle_chat_find(folder, &rl->chat);
+}
+
+/* ---- Lengths ----------------------------------------------------------------------------------------------------- */
+
+/* Tokens of prompts and responses, at most. */
+static treadle_status find_lengths(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_transformer *d = NULL;
+  treadle_status status;
+  TRY(treadle_transformer_create(rl->model, &d));
+  int64_t all = s->seq_length;
+  rl->vocabulary = d->vocabulary;
+  if (all && d->most_positions && all > d->most_positions)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
+                     TREADLE_RL_PLACE(rl, seq_length), (long long)all, (long long)d->most_positions));
+  if (!all)
+    all = d->most_positions && d->most_positions < SEQUENCE_MOST ? d->most_positions : SEQUENCE_MOST;
+  rl->response_most = s->max_tokens          ? s->max_tokens
+                      : s->max_prompt_length ? all - s->max_prompt_length
+                                             : all / 2;
+  rl->prompt_most = s->max_prompt_length ? s->max_prompt_length : all - rl->response_most;
+  if (!s->seq_length) all = rl->prompt_most + rl->response_most;
+  if (rl->response_most < 1 || rl->prompt_most < 1 || rl->prompt_most + rl->response_most > all ||
+      (d->most_positions && all > d->most_positions))
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "prompts of %lld and responses of %lld tokens (%s) are more than the %lld of a sequence (%s)",
+        (long long)rl->prompt_most, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
+        (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
+        TREADLE_RL_PLACE(rl, seq_length)));
+  if (rl->tokenizer && treadle_tokenizer_count(rl->tokenizer) > d->vocabulary)
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
+        rl->companions, treadle_tokenizer_count(rl->tokenizer), rl->model_path, (long long)d->vocabulary));
+out:
+  treadle_transformer_destroy(d);
+  return status;
+}
+
+/* ---- Prompts, rewards -------------------------------------------------------------------------------------------- */
+
+static treadle_status read_prompts(const treadle_rl *rl, const char *path, const char *place,
+                                   treadle_rl_prompts **prompts_p) {
+  const treadle_train_settings *s = rl->settings;
+  const treadle_rl_prompts_spec spec = {.path = path,
+                                        .prompt_key = s->prompt_key,
+                                        .answer_key = s->answer_key,
+                                        .data_source_key = s->data_source_key,
+                                        .tokenizer = rl->tokenizer,
+                                        .chat = rl->chat,
+                                        .vocabulary = rl->vocabulary,
+                                        .most_tokens = rl->prompt_most,
+                                        .leave_out = s->too_long == 1,
+                                        .need_answer = rl->needs_answers};
+  treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
+  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
+  return status;
+}
+
+static treadle_status open_rewards(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_status status = TREADLE_OK;
+  if (!s->verifier_function.count)
+    return treadle_fail(TREADLE_REFUSED,
+                        "rl_config.verifier_function is needed, and not given: how answers are scored");
+  if (s->verifier_function.count > TREADLE_RL_REWARDS)
+    return treadle_fail(TREADLE_REFUSED, "%s: %zu rewards; at most %d",
+                        TREADLE_RL_PLACE(rl, verifier_function), s->verifier_function.count,
+                        TREADLE_RL_REWARDS);
+  for (size_t i = 0; i < s->verifier_function.count; i++) {
+    const char *name = s->verifier_function.items[i];
+    const treadle_reward_options options = {.struct_size = sizeof options,
+                                            .name = name,
+                                            .command = s->verifier_command,
+                                            .timeout_seconds = s->verifier_timeout,
+                                            .parallel = (int32_t)s->verifier_parallel};
+    status = treadle_reward_create(&options, &rl->rewards[i]);
+    if (status) return treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, verifier_function));
+    rl->weights[i] = i < s->verifier_weight.count ? atof(s->verifier_weight.items[i]) : 1;
+    rl->reward_count++;
+    rl->needs_answers = rl->needs_answers || strncmp(name, "length", 6) != 0;
+  }
+  return status;
+}
+
+static treadle_status open_data(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_status status;
+  size_t count;
+  if (rl->rank > 0) return TREADLE_OK;
+  TRY(open_rewards(rl));
+  TRY(read_prompts(rl, s->data_path, TREADLE_RL_PLACE(rl, data_path), &rl->prompts));
+  if (s->val_path) TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), &rl->tests));
+  (void)treadle_rl_prompts_items(rl->prompts, &count);
+  TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
+out:
+  return status;
+}
+
+/* ---- The worker -------------------------------------------------------------------------------------------------- */
+
+static treadle_status find_replicas(const treadle_rl *rl, int64_t *dp_p) {
+  treadle_arena arena = {0};
+  treadle_transformer *d = NULL;
+  treadle_replica replica;
+  treadle_status status = TREADLE_OK;
+  *dp_p = rl->ranks;
+  if (rl->settings->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
+  TRY(treadle_transformer_create(rl->model, &d));
+  TRY(treadle_replica_find(d, rl->train, 0, &arena, &replica));
+  *dp_p = replica.count;
+out:
+  treadle_transformer_destroy(d);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
+static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p) {
+  const treadle_train_settings *s = rl->settings;
+  int64_t dp, samples = s->global_batch_size * s->n_samples_per_prompt;
+  int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples, count;
+  treadle_status status;
+  TRY(find_replicas(rl, &dp));
+  count = s->micro_batch_size ? (mini + s->micro_batch_size - 1) / s->micro_batch_size : mini;
+  count = (count + dp - 1) / dp;
+  if (count > BATCHES_MOST)
+    TRY(treadle_fail(
+        TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
+        TREADLE_RL_PLACE(rl, global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
+  *most_p = (int32_t)count;
+out:
+  return status;
+}
+
+static treadle_choice choice(bool on) { return on ? TREADLE_ON : TREADLE_OFF; }
+
+treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
+                                        treadle_engine_options *engine, treadle_actor_options *to) {
+  const treadle_train_settings *s = rl->settings;
+  const int64_t length = rl->prompt_most + rl->response_most;
+  int32_t most_micro_batches;
+  treadle_status status;
+  TRY(count_batches(rl, &most_micro_batches));
+  *trainer = (treadle_trainer_options){
+      .struct_size = sizeof *trainer,
+      .kernels = rl->options->kernels,
+      .threads = rl->options->threads,
+      .fast = !s->exact,
+      .most_tokens = length,
+      .most_rows = s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * length,
+      .companions = rl->tokenizer && treadle_file_is_folder(rl->companions) ? rl->companions : NULL,
+      .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
+      .sequence_parallel = s->sequence_parallel,
+      .optimizer = true,
+      .distributed_optimizer = s->use_distributed_optimizer,
+      .offload_policy = s->offload_policy,
+      .adam_beta1 = s->adam_beta1,
+      .adam_beta2 = s->adam_beta2,
+      .adam_eps = s->adam_eps,
+      .most_sequences = s->micro_batch_size,
+      .most_micro_batches = most_micro_batches};
+  *engine = (treadle_engine_options){
+      .struct_size = sizeof *engine,
+      .kernels = rl->options->kernels,
+      .threads = rl->options->threads,
+      .fast = !s->exact,
+      .max_batch = (int32_t)s->max_num_seqs,
+      .prefill_chunk = s->max_num_batched_tokens > 0 ? (int32_t)s->max_num_batched_tokens : 0,
+      .block_tokens = (int32_t)s->block_size,
+      .max_len = s->max_model_len > 0 ? s->max_model_len : length};
+  *to = (treadle_actor_options){.struct_size = sizeof *to,
+                                .trainer = trainer,
+                                .engine = engine,
+                                .reference = rl->reference,
+                                .offload_train_param = choice(s->offload_train_param),
+                                .offload_train_grad = choice(s->offload_train_grad),
+                                .offload_train_optimizer = choice(s->offload_train_optimizer),
+                                .keep = TREADLE_KEEP_HOST,
+                                .page_bytes = rl->options->page_bytes,
+                                .cap_bytes = 0,
+                                .kv_bytes = s->kv_memory,
+                                .budget_bytes =
+                                    (size_t)((double)s->device_memory * s->gpu_memory_utilization),
+                                .timeout_seconds = 600,
+                                .open_train = rl->options->open_train,
+                                .train_context = rl->options->train_context,
+                                .open_infer = rl->options->open_infer,
+                                .infer_context = rl->options->infer_context};
+  if (!to->page_bytes)
+    to->page_bytes = (size_t)treadle_model_bytes(rl->model) < small_model ? SMALL_PAGE : LARGE_PAGE;
+out:
+  return status;
+}
+
+/* ---- The whole ---------------------------------------------------------------------------------------------------- */
+
+treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
+  treadle_status status;
+  TRY(treadle_train_config_need(rl->config, rl->plans));
+  rl->kl_coef = rl->settings->init_kl_coef;
+  if (!rl->plans) TRY(treadle_rl_find_start(rl));
+  TRY(open_models(rl));
+  TRY(open_text(rl));
+  TRY(find_lengths(rl));
+  if (rl->plans) return TREADLE_OK;
+  TRY(open_data(rl));
+  if (rl->from[0] && rl->rank == 0) TRY(treadle_rl_read_start(rl));
+out:
+  return status;
+}
+
+static treadle_status fill_weights(treadle_rl *rl) {
+  char actor[PATH_MAX + 8];
+  treadle_status status;
+  treadle_rl_doing(rl, "the weights");
+  bool random = !rl->model->checkpoint, copies = rl->reference && !rl->reference->model->checkpoint;
+  if (!random && !rl->from[0]) TRY(treadle_actor_load(rl->actor));
+  if (random && (!rl->from[0] || copies))
+    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->seed));
+  if (rl->reference) TRY(treadle_actor_load_reference(rl->actor));
+  if (rl->from[0]) {
+    snprintf(actor, sizeof actor, "%s/actor", rl->from);
+    TRY(treadle_actor_resume(rl->actor, actor));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_rl_open(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_trainer_options trainer;
+  treadle_engine_options engine;
+  treadle_actor_options options;
+  treadle_status status;
+  rl->saved = -1;
+  rl->val_first = rl->val_last = NAN;
+  rl->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->lr_decay_style,
+                                       .lr = s->lr,
+                                       .min_lr = s->min_lr,
+                                       .warmup_fraction = s->lr_warmup_fraction,
+                                       .steps = treadle_rl_optimizer_steps(s)};
+  TRY(treadle_rl_agree(rl, treadle_rl_open_inputs(rl)));
+  treadle_rl_doing(rl, "the plan");
+  TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
+  TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
+  TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
+  TRY(fill_weights(rl));
+  rl->workers = (treadle_worker_group){
+      .group = rl->ranks > 1 ? rl->group : NULL, .methods = treadle_rl_methods, .worker = rl};
+out:
+  return status;
+}
+
+void treadle_rl_close(treadle_rl *rl) {
+  treadle_metrics_close(rl->metrics);
+  treadle_rl_sample_log_close(rl->sample_log);
+  for (int i = 0; i < rl->reward_count; i++) treadle_reward_destroy(rl->rewards[i]);
+  treadle_rl_batch_release(&rl->batch);
+  treadle_message_release(&rl->in);
+  treadle_message_release(&rl->out);
+  treadle_worker_group_release(&rl->workers);
+  treadle_array_release(&rl->judged);
+  treadle_arena_release(&rl->judged_texts);
+  treadle_array_release(&rl->totals.seconds);
+  treadle_array_release(&rl->totals.rewards);
+  treadle_arena_release(&rl->names);
+  treadle_actor_destroy(rl->actor);
+  treadle_train_order_release(&rl->order);
+  treadle_rl_prompts_destroy(rl->prompts);
+  treadle_rl_prompts_destroy(rl->tests);
+  treadle_chat_close(rl->chat);
+  treadle_tokenizer_close(rl->tokenizer);
+  treadle_layout_destroy(rl->train);
+  treadle_layout_destroy(rl->infer);
+  treadle_layout_destroy(rl->reference);
+  treadle_model_close(rl->model);
+  treadle_model_close(rl->reference_model);
+}

@@ -1,0 +1,148 @@
+/* Where a run goes on: which checkpoint, whether the run is the one that saved it; and what a checkpoint has of the run. */
+#include "rl/loop.h"
+
+#include "io/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN_MOST = 960 };
+
+static treadle_status take_start(treadle_rl *rl, const char *from) {
+  size_t length = strlen(from);
+  treadle_status status;
+  while (length > 1 && from[length - 1] == '/') length--;
+  if (length >= sizeof rl->from)
+    REFUSE("--resume: a path of %zu bytes; at most %zu", length, sizeof rl->from - 1);
+  snprintf(rl->from, sizeof rl->from, "%.*s", (int)length, from);
+  if (treadle_train_checkpoint_step_of(rl->from) < 0)
+    REFUSE("--resume %s: it is no folder of a checkpoint, global_step_K", from);
+  TRY(treadle_train_checkpoint_check(rl->from));
+out:
+  return status;
+}
+
+treadle_status treadle_rl_find_start(treadle_rl *rl) {
+  const char *run = rl->settings->save, *from = rl->options->from;
+  int64_t step = -1;
+  treadle_steps steps = {0};
+  treadle_status status = TREADLE_OK;
+  if (strlen(run) > RUN_MOST)
+    REFUSE("%s: a path of %zu bytes; at most %d", TREADLE_RL_PLACE(rl, save), strlen(run), RUN_MOST);
+  if (rl->options->resume == TREADLE_RESUME_FROM) return take_start(rl, from ? from : "");
+  TRY(treadle_train_checkpoint_list(run, &steps));
+  if (rl->options->resume == TREADLE_RESUME_NEVER && steps.count)
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or another "
+        "folder",
+        TREADLE_RL_PLACE(rl, save), run, (long long)steps.items[steps.count - 1]));
+  if (rl->options->resume == TREADLE_RESUME_NEVER) goto out;
+  TRY(treadle_train_checkpoint_find(run, &step));
+  if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
+out:
+  treadle_array_release(&steps);
+  return status;
+}
+
+static treadle_status read_number(const json_t *root, const char *path, const char *name,
+                                  int64_t *number_p) {
+  const json_t *value = json_object_get(root, name);
+  *number_p = json_integer_value(value);
+  if (json_is_integer(value) && *number_p >= 0) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no whole number from 0 on", path, name);
+}
+
+static treadle_status read_real(const json_t *root, const char *path, const char *name, double *value_p) {
+  const json_t *value = json_object_get(root, name);
+  *value_p = json_number_value(value);
+  if (json_is_number(value)) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no number", path, name);
+}
+
+static treadle_status read_digest(const json_t *root, const char *path, const char *name,
+                                  uint64_t *digest_p) {
+  const char *text = json_string_value(json_object_get(root, name));
+  if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no digest", path, name);
+  *digest_p = strtoull(text, NULL, 16);
+  return TREADLE_OK;
+}
+
+static treadle_status check_same(const json_t *root, const char *path, const char *name, int64_t now) {
+  int64_t then;
+  treadle_status status = read_number(root, path, name, &then);
+  if (status || then == now) return status;
+  return treadle_fail(TREADLE_REFUSED,
+                      "%s: the checkpoint has %s %lld, this run %lld: its samples would be others", path,
+                      name, (long long)then, (long long)now);
+}
+
+static treadle_status check_run(const treadle_rl *rl, const json_t *root, const char *path) {
+  const treadle_train_settings *s = rl->settings;
+  uint64_t digest, now = treadle_rl_prompts_digest(rl->prompts);
+  treadle_status status;
+  TRY(check_same(root, path, "seed", s->seed));
+  TRY(check_same(root, path, "sampling_seed", s->sampling_seed));
+  TRY(check_same(root, path, "global_batch_size", s->global_batch_size));
+  TRY(check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt));
+  TRY(read_digest(root, path, "prompts_digest", &digest));
+  if (digest != now)
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "%s: the checkpoint has prompts_digest %016llx, this run %016llx: the prompts of %s, or their "
+        "tokens, have changed",
+        path, (unsigned long long)digest, (unsigned long long)now, TREADLE_RL_PLACE(rl, data_path)));
+out:
+  return status;
+}
+
+treadle_status treadle_rl_read_start(treadle_rl *rl) {
+  const int64_t step = treadle_train_checkpoint_step_of(rl->from);
+  char path[PATH_MAX + 16];
+  json_t *root = NULL;
+  treadle_status status;
+  snprintf(path, sizeof path, "%s/data.json", rl->from);
+  TRY(treadle_json_load(path, &root));
+  if (!json_object_get(root, "drawn"))
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: 'drawn' is missing: it is the checkpoint of another kind of run",
+                     path));
+  TRY(check_run(rl, root, path));
+  TRY(read_number(root, path, "step", &rl->step));
+  if (rl->step != step)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
+                     (long long)rl->step, (long long)step));
+  TRY(read_number(root, path, "optimizer_steps", &rl->optimizer_steps));
+  TRY(read_number(root, path, "drawn", &rl->drawn));
+  TRY(read_real(root, path, "kl_coef", &rl->kl_coef));
+  TRY(read_digest(root, path, "losses_digest", &rl->losses_digest));
+  rl->saved = rl->step;
+out:
+  json_decref(root);
+  return status;
+}
+
+treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
+  const treadle_train_settings *s = rl->settings;
+  char data[700], rng[128];
+  treadle_status status;
+  snprintf(data, sizeof data,
+           "{\"step\": %lld, \"optimizer_steps\": %lld, \"drawn\": %lld, \"prompts_digest\": \"%016llx\", "
+           "\"seed\": %lld, "
+           "\"sampling_seed\": %lld, \"global_batch_size\": %lld, \"n_samples_per_prompt\": %lld, "
+           "\"kl_coef\": %.17g, "
+           "\"losses_digest\": \"%016llx\"}\n",
+           (long long)rl->step, (long long)rl->optimizer_steps, (long long)rl->drawn,
+           (unsigned long long)treadle_rl_prompts_digest(rl->prompts), (long long)s->seed,
+           (long long)s->sampling_seed, (long long)s->global_batch_size, (long long)s->n_samples_per_prompt,
+           rl->kl_coef, (unsigned long long)rl->losses_digest);
+  snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
+           (long long)s->seed, (long long)s->sampling_seed, (long long)rl->step);
+  const treadle_train_checkpoint checkpoint = {
+      .run = s->save, .step = rl->step, .max_to_keep = s->max_ckpt_to_keep, .data = data, .rng = rng};
+  TRY(treadle_rl_call_save(rl, &checkpoint));
+  rl->saved = rl->step;
+  snprintf(path, room, "%s/global_step_%lld", s->save, (long long)rl->step);
+out:
+  return status;
+}

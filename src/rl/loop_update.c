@@ -1,0 +1,197 @@
+/* Mini batches: which samples they have, what each token weighs in their loss, and what that comes to. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "rl/mini_batches.h"
+
+#include <math.h>
+#include <string.h>
+
+treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  return (treadle_rl_loss){.clip_low = s->clip_ratio_low,
+                           .clip_high = s->clip_ratio_high,
+                           .clip_c = s->clip_ratio_c,
+                           .aggregation = (treadle_rl_aggregation)s->loss_agg_mode,
+                           .norm_length = (double)rl->response_most,
+                           .entropy_coeff = s->entropy_coeff,
+                           .use_kl = s->use_kl_loss,
+                           .kl_kind = (treadle_rl_kl_kind)s->kl_penalty,
+                           .kl_coef = rl->kl_coef,
+                           .importance_cap = s->exact ? 0 : 2};
+}
+
+/* A mini batch on its way. */
+typedef struct mini {
+  treadle_rl *rl;
+  treadle_rl_update update;
+  double *weights; /* of tokens, at their places in the batch */
+  float *logprobs, *entropies;
+  treadle_rl_token *tokens; /* [of the mini batch] */
+  size_t token_count, samples_with;
+} mini;
+
+static void measure(mini *m) {
+  const treadle_rl_batch *b = &m->rl->batch;
+  m->token_count = m->samples_with = 0;
+  for (size_t i = 0; i < m->update.rows.count; i++) {
+    size_t count = b->samples.items[m->update.rows.samples[i]].count;
+    m->token_count += count;
+    m->samples_with += count > 0;
+  }
+}
+
+static void weigh(mini *m) {
+  const treadle_rl_batch *b = &m->rl->batch;
+  for (size_t i = 0; i < m->update.rows.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
+    double weight = s->count ? treadle_rl_token_weight(&m->update.loss, (int64_t)s->count,
+                                                       (int64_t)m->token_count, (int64_t)m->samples_with)
+                             : 0;
+    for (size_t t = s->first; t < s->first + s->count; t++) m->weights[t] = weight;
+  }
+}
+
+/* What the loss was, by the log-probabilities that the update has found. */
+static void sum_up(mini *m, treadle_rl_batch_figures *figures) {
+  const treadle_rl_batch *b = &m->rl->batch;
+  size_t at = 0;
+  for (size_t i = 0; i < m->update.rows.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
+    for (size_t t = s->first; t < s->first + s->count; t++)
+      m->tokens[at++] = (treadle_rl_token){.logprob = (double)m->logprobs[t],
+                                           .entropy = m->update.entropies ? (double)m->entropies[t] : 0,
+                                           .old = (double)(b->old ? b->old[t] : b->rollout.items[t]),
+                                           .ref = b->ref ? (double)b->ref[t] : 0,
+                                           .rollout = (double)b->rollout.items[t],
+                                           .advantage = b->advantages[t],
+                                           .weight = m->weights[t]};
+  }
+  treadle_rl_batch_loss(&m->update.loss, m->tokens, at, figures);
+}
+
+static treadle_status take_mini_batch(mini *m, treadle_rl_mini_figures *sums,
+                                      treadle_rl_mini_figures *last_p, bool *skipped_p) {
+  treadle_rl *rl = m->rl;
+  treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
+  treadle_rl_batch_figures f;
+  uint64_t bits;
+  treadle_status status;
+  measure(m);
+  if (!m->token_count) return TREADLE_OK; /* empty responses alone */
+  weigh(m);
+  m->update.step.lr = treadle_schedule_lr(&rl->schedule, rl->optimizer_steps);
+  TRY(treadle_rl_call_update(rl, &m->update, &result));
+  sum_up(m, &f);
+  if (!isfinite(f.loss))
+    TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of a mini batch is not finite: %g",
+                     (long long)rl->step + 1, f.loss));
+  memcpy(&bits, &f.loss, sizeof bits);
+  rl->losses_digest = treadle_hash_more(rl->losses_digest, bits);
+  rl->optimizer_steps = result.steps;
+  *skipped_p = *skipped_p || result.skipped;
+  *last_p =
+      (treadle_rl_mini_figures){f.loss,           f.pg_loss, f.kl_loss,        f.entropy,        f.clipfrac,
+                                f.clipfrac_lower, f.ppo_kl,  result.grad_norm, m->update.step.lr};
+  sums->loss += f.loss;
+  sums->pg_loss += f.pg_loss;
+  sums->kl_loss += f.kl_loss;
+  sums->entropy += f.entropy;
+  sums->clipfrac += f.clipfrac;
+  sums->clipfrac_lower += f.clipfrac_lower;
+  sums->ppo_kl += f.ppo_kl;
+  sums->grad_norm += result.grad_norm;
+  sums->lr = m->update.step.lr;
+out:
+  return status;
+}
+
+static void note(treadle_rl *rl, const treadle_rl_mini_figures *sums, double count, bool entropy) {
+  treadle_rl_value(rl, "actor/loss", sums->loss / count);
+  treadle_rl_value(rl, "actor/pg_loss", sums->pg_loss / count);
+  treadle_rl_value(rl, "actor/pg_clipfrac", sums->clipfrac / count);
+  treadle_rl_value(rl, "actor/pg_clipfrac_lower", sums->clipfrac_lower / count);
+  treadle_rl_value(rl, "actor/ppo_kl", sums->ppo_kl / count);
+  if (rl->settings->use_kl_loss) {
+    treadle_rl_value(rl, "actor/kl_loss", sums->kl_loss / count);
+    treadle_rl_value(rl, "actor/kl_coef", rl->kl_coef);
+  }
+  if (entropy) treadle_rl_value(rl, "actor/entropy", sums->entropy / count);
+  treadle_rl_value(rl, "actor/grad_norm", sums->grad_norm / count);
+  treadle_rl_value(rl, "actor/lr", sums->lr);
+}
+
+static treadle_status take_memory(mini *m, size_t tokens) {
+  m->weights = treadle_alloc_array(tokens + 1, sizeof *m->weights);
+  m->logprobs = treadle_alloc_array(tokens + 1, sizeof *m->logprobs);
+  m->entropies = treadle_alloc_array(tokens + 1, sizeof *m->entropies);
+  m->tokens = treadle_alloc_array(tokens + 1, sizeof *m->tokens);
+  if (m->weights && m->logprobs && m->entropies && m->tokens) return TREADLE_OK;
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches of %zu tokens", tokens);
+}
+
+static treadle_status run_all(mini *m, treadle_rl_mini_figures *last_p, bool *skipped_p) {
+  treadle_rl *rl = m->rl;
+  treadle_rl_batch *b = &rl->batch;
+  const treadle_train_settings *s = rl->settings;
+  const int64_t size = s->mini_batch_size > 0 ? s->mini_batch_size : (int64_t)b->samples.count;
+  treadle_rl_mini_figures sums = {0};
+  int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
+  treadle_status status;
+  if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");
+  for (int64_t epoch = 0; epoch < s->epochs; epoch++) {
+    TRY(treadle_rl_mini_order(b->samples.count, s->shuffle_mini_batch, (uint64_t)s->seed, rl->step, epoch,
+                              places));
+    for (size_t first = 0; first < b->samples.count; first += (size_t)size, number++) {
+      size_t count = b->samples.count - first < (size_t)size ? b->samples.count - first : (size_t)size;
+      m->update.rows = (treadle_rl_rows){.batch = b, .samples = places + first, .count = count};
+      for (size_t i = 0; epoch == 0 && i < count; i++)
+        b->samples.items[places[first + i]].mini_batch = number;
+      TRY(take_mini_batch(m, &sums, last_p, skipped_p));
+      if (number == 0) rl->first = *last_p;
+    }
+  }
+  note(rl, &sums, (double)number, m->update.entropies != NULL);
+  if (s->use_kl_loss) {
+    const treadle_rl_kl_controller controller = {s->kl_ctrl_type != 0, s->kl_target, s->kl_horizon};
+    rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, sums.kl_loss / (double)number,
+                                        (int64_t)b->samples.count);
+  }
+out:
+  treadle_free(places);
+  return status;
+}
+
+treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_figures *last_p, bool *skipped_p) {
+  const treadle_train_settings *s = rl->settings;
+  mini m = {.rl = rl};
+  treadle_status status;
+  *skipped_p = false;
+  *last_p = (treadle_rl_mini_figures){.grad_norm = NAN};
+  TRY(take_memory(&m, rl->batch.ids.count));
+  m.update.loss = treadle_rl_loss_of(rl);
+  m.update.weights = m.weights;
+  m.update.logprobs = m.logprobs;
+  m.update.entropies = s->entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;
+  m.update.step = (treadle_optimizer_step){
+      .struct_size = sizeof m.update.step, .weight_decay = s->weight_decay, .clip_grad = s->clip_grad};
+  TRY(run_all(&m, last_p, skipped_p));
+  if (!m.update.entropies) { /* those of the pass before, which are the same policy's */
+    double sum = 0;
+    int64_t count = 0;
+    for (size_t i = 0; i < rl->batch.samples.count; i++) {
+      const treadle_rl_made *one = &rl->batch.samples.items[i];
+      for (size_t t = one->first; t < one->first + one->count; t++, count++)
+        sum += (double)rl->batch.entropies[t];
+    }
+    last_p->entropy = count ? sum / (double)count : 0;
+    treadle_rl_value(rl, "actor/entropy", last_p->entropy);
+  }
+out:
+  treadle_free(m.weights);
+  treadle_free(m.logprobs);
+  treadle_free(m.entropies);
+  treadle_free(m.tokens);
+  return status;
+}

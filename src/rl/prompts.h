@@ -1,0 +1,42 @@
+/* Prompts of a run, with what the rewards compare answers with: lines of JSON, or one JSON list, of one file or several ("a.jsonl,b.json").
+ *
+ *   prompt   a text, which is a message of the user where there is a chat template; a list of messages; or prompt_token_ids
+ *   answer   a text or a number. Where there is none, reward_model.ground_truth, as verl's data has it
+ *
+ * The keys' names are the run's (prompt_key: GSM8K has question, MATH problem). Other keys are not looked at. */
+#ifndef TREADLE_RL_PROMPTS_H
+#define TREADLE_RL_PROMPTS_H
+
+#include "treadle_engine.h"
+
+typedef struct treadle_rl_prompt {
+  const int32_t *ids; /* [count] with the chat template's own */
+  int64_t count;
+  const char *text;        /* as the data has it; of messages, the last one's */
+  const char *answer;      /* "": there is none */
+  const char *data_source; /* of the line; else the name of the file, without folder and ending */
+  int64_t line;            /* of the file */
+} treadle_rl_prompt;
+
+typedef struct treadle_rl_prompts treadle_rl_prompts;
+
+typedef struct treadle_rl_prompts_spec {
+  const char *path;
+  const char *prompt_key, *answer_key, *data_source_key;
+  const treadle_tokenizer *tokenizer; /* NULL: prompts are token ids */
+  const treadle_chat *chat;           /* NULL: there is no template */
+  int64_t vocabulary, most_tokens;
+  bool leave_out;   /* prompts that are longer go, and are counted; else one is refused */
+  bool need_answer; /* a line without one is refused */
+} treadle_rl_prompts_spec;
+
+/* Refused, by file and line: what is no JSON, a line without prompt or answer, with values of another type, with ids beyond the vocabulary, too
+ * long; files without a prompt. On failure *prompts_p is NULL. */
+treadle_status treadle_rl_prompts_read(const treadle_rl_prompts_spec *spec, treadle_rl_prompts **prompts_p);
+void treadle_rl_prompts_destroy(treadle_rl_prompts *prompts);
+const treadle_rl_prompt *treadle_rl_prompts_items(const treadle_rl_prompts *prompts, size_t *count_p);
+int64_t treadle_rl_prompts_left_out(const treadle_rl_prompts *prompts);
+/* Of all tokens, answers and sources. */
+uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts);
+
+#endif

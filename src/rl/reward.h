@@ -1,0 +1,39 @@
+/* Rewards: functions from completions to numbers, each a file reward_<name>.c and a row in the table of reward.c.
+ *
+ * A row judges one sample at a time (judge), or a whole batch (score). What it keeps from create on is its own: `state`. */
+#ifndef TREADLE_RL_REWARD_H
+#define TREADLE_RL_REWARD_H
+
+#include "base/status.h"
+#include "treadle_engine.h"
+
+#include <stdatomic.h>
+
+/* What is to be judged, and where results go: scores [count], preds [count], which begin as 0 and NULL. */
+typedef struct treadle_reward_batch {
+  const treadle_reward_sample *samples;
+  size_t count;
+  double *scores;
+  char **preds;             /* NULL: nobody wants them */
+  const atomic_bool *stops; /* the reward is being destroyed: TREADLE_CANCELLED as soon as may be */
+} treadle_reward_batch;
+
+typedef struct treadle_reward_rule {
+  const char *name, *argument; /* "regex", "P": what stands behind the colon; NULL: nothing may */
+  const char *help;
+  bool answer; /* samples need one */
+  /* *state_p stays NULL where nothing is kept. May be NULL; also release. */
+  treadle_status (*create)(const treadle_reward_options *options, const char *argument, void **state_p);
+  void (*release)(void *state);
+  /* pred_p may be NULL; what it is given comes from treadle_alloc. One of the two is there. */
+  treadle_status (*judge)(void *state, const treadle_reward_sample *sample, double *score_p, char **pred_p);
+  treadle_status (*score)(void *state, const treadle_reward_batch *batch);
+} treadle_reward_rule;
+
+extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, treadle_reward_math,
+    treadle_reward_regex, treadle_reward_length, treadle_reward_command;
+
+/* *pred_p = a copy of `count` bytes; nothing where pred_p is NULL. */
+treadle_status treadle_reward_keep(const char *bytes, size_t count, char **pred_p);
+
+#endif

@@ -1,0 +1,335 @@
+/* The reward `command`: processes that read samples as lines of JSON and write scores, in any order.
+ *
+ *   in    {"id": "..", "data_source": "..", "prompt": "..", "completion": "..", "answer": ".."}
+ *   out   {"id": "..", "score": 0.5, "pred": ".."}         pred may be left out
+ *
+ * Each process has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Samples of a batch
+ * are divided among the processes; all of them are written to and read from as they are ready, so that nobody waits for a full pipe. A batch
+ * ends when each sample has its score. A process that fails, is silent for too long, or writes what it should not, fails the batch: all
+ * processes are ended then, and started again by the next one. */
+#include "rl/reward.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "io/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_PROCESSES = 256, LINE_MOST = 1 << 20, PIECE = 1 << 16, TURN_MS = 50 };
+
+typedef struct process {
+  pid_t pid; /* 0: it does not run */
+  int fd;
+  char *in; /* what is still to be written, from `written` on */
+  size_t in_bytes, written;
+  treadle_builder out; /* of a line that is not whole */
+  size_t waiting;      /* samples that it has not answered */
+  double heard;        /* when it wrote something */
+} process;
+
+typedef struct command {
+  char *text;
+  double timeout;
+  int count;
+  process processes[MOST_PROCESSES];
+} command;
+
+/* ---- Processes --------------------------------------------------------------------------------------------- */
+
+static treadle_status start(const command *c, process *p) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets: %s", strerror(errno));
+  pid_t pid = fork();
+  if (pid < 0) {
+    close(pair[0]);
+    close(pair[1]);
+    return treadle_fail(TREADLE_SYSTEM, "command: no process: %s", strerror(errno));
+  }
+  if (pid == 0) {
+    setpgid(0, 0);
+    signal(SIGPIPE, SIG_DFL);
+    if (dup2(pair[1], 0) >= 0 && dup2(pair[1], 1) >= 0) execl("/bin/sh", "sh", "-c", c->text, (char *)NULL);
+    _exit(127);
+  }
+  setpgid(pid, pid);
+  close(pair[1]);
+  fcntl(pair[0], F_SETFL, O_NONBLOCK);
+  *p = (process){.pid = pid, .fd = pair[0]};
+  return TREADLE_OK;
+}
+
+/* Its input ends; a second later it is killed with its group. */
+static void end(process *p, bool at_once) {
+  int state;
+  if (!p->pid) return;
+  shutdown(p->fd, SHUT_WR);
+  for (int turn = 0; !at_once && turn < 20; turn++) {
+    if (waitpid(p->pid, &state, WNOHANG) == p->pid) {
+      at_once = true;
+      p->pid = 0;
+    } else {
+      poll(NULL, 0, TURN_MS);
+    }
+  }
+  if (p->pid) {
+    kill(-p->pid, SIGKILL);
+    while (waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
+    }
+  }
+  close(p->fd);
+  treadle_free(p->in);
+  treadle_builder_release(&p->out);
+  *p = (process){0};
+}
+
+static void end_all(command *c, bool at_once) {
+  for (int i = 0; i < c->count; i++) end(&c->processes[i], at_once);
+}
+
+/* It has ended by itself. */
+static treadle_status say_end(const command *c, process *p) {
+  int state = 0;
+  for (int turn = 0; turn < 20 && waitpid(p->pid, &state, WNOHANG) == 0; turn++) poll(NULL, 0, TURN_MS);
+  p->pid = 0;
+  close(p->fd);
+  p->fd = -1;
+  if (WIFSIGNALED(state))
+    return treadle_fail(TREADLE_REFUSED, "command '%s': ended by signal %d, with %zu samples to answer",
+                        treadle_text_shown(c->text), WTERMSIG(state), p->waiting);
+  return treadle_fail(TREADLE_REFUSED, "command '%s': ended with status %d, with %zu samples to answer",
+                      treadle_text_shown(c->text), WEXITSTATUS(state), p->waiting);
+}
+
+/* ---- A batch ------------------------------------------------------------------------------------------------ */
+
+typedef struct asking {
+  command *c;
+  const treadle_reward_batch *batch;
+  bool *answered; /* [count] */
+  size_t left;
+} asking;
+
+static void add_field(treadle_builder *line, const char *key, const char *text, size_t bytes) {
+  treadle_builder_add(line, ", \"%s\": ", key);
+  treadle_json_add_text(line, text ? text : "", text ? bytes : 0);
+}
+
+static void add_sample(treadle_builder *lines, const treadle_reward_sample *s) {
+  treadle_builder_add(lines, "{\"id\": ");
+  treadle_json_add_text(lines, s->id, strlen(s->id));
+  add_field(lines, "data_source", s->data_source, s->data_source ? strlen(s->data_source) : 0);
+  add_field(lines, "prompt", s->prompt, s->prompt ? strlen(s->prompt) : 0);
+  add_field(lines, "completion", s->completion, s->completion_bytes);
+  add_field(lines, "answer", s->answer, s->answer ? strlen(s->answer) : 0);
+  treadle_builder_add(lines, "}\n");
+}
+
+/* Samples i, i + count, ... go to process i. */
+static treadle_status give_out(asking *a, int number) {
+  process *p = &a->c->processes[number];
+  treadle_builder lines = {0};
+  treadle_status status = TREADLE_OK;
+  if (!p->pid) TRY(start(a->c, p));
+  p->waiting = 0;
+  for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->count, p->waiting++)
+    add_sample(&lines, &a->batch->samples[i]);
+  if (lines.failed) {
+    treadle_builder_release(&lines);
+    return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its samples");
+  }
+  treadle_free(p->in);
+  p->in = lines.text;
+  p->in_bytes = lines.length;
+  p->written = 0;
+  p->heard = treadle_clock_seconds();
+out:
+  return status;
+}
+
+static treadle_status refuse_line(const asking *a, const char *line, size_t bytes, const char *why) {
+  char shown[160];
+  snprintf(shown, sizeof shown, "%.*s", bytes < 120 ? (int)bytes : 120, line);
+  return treadle_fail(TREADLE_REFUSED, "command '%s': wrote '%s': %s", treadle_text_shown(a->c->text),
+                      treadle_text_shown(shown), why);
+}
+
+static size_t find(const asking *a, const char *id) {
+  size_t i = 0;
+  while (i < a->batch->count && strcmp(a->batch->samples[i].id, id) != 0) i++;
+  return i;
+}
+
+static treadle_status take_line(asking *a, process *p, const char *line, size_t bytes) {
+  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
+  const char *id = json_string_value(json_object_get(root, "id")), *why = NULL;
+  const json_t *score = json_object_get(root, "score"), *pred = json_object_get(root, "pred");
+  size_t i = id ? find(a, id) : 0;
+  treadle_status status = TREADLE_OK;
+  if (!json_is_object(root))
+    why = "it is no JSON object";
+  else if (!id)
+    why = "it has no text id";
+  else if (i == a->batch->count)
+    why = "there is no sample with this id";
+  else if (a->answered[i])
+    why = "this sample has its score already";
+  else if (!json_is_number(score) || !isfinite(json_number_value(score)))
+    why = "its score is no finite number";
+  else if (pred && !json_is_string(pred) && !json_is_null(pred))
+    why = "its pred is no text";
+  if (why) {
+    status = refuse_line(a, line, bytes, why);
+    goto out;
+  }
+  a->answered[i] = true;
+  a->left--;
+  if (p->waiting) p->waiting--;
+  a->batch->scores[i] = json_number_value(score);
+  if (json_is_string(pred))
+    TRY(treadle_reward_keep(json_string_value(pred), json_string_length(pred),
+                            a->batch->preds ? &a->batch->preds[i] : NULL));
+out:
+  json_decref(root);
+  return status;
+}
+
+/* Whole lines of what it has written so far. */
+static treadle_status take_lines(asking *a, process *p) {
+  size_t at = 0;
+  const char *close;
+  treadle_status status = TREADLE_OK;
+  while (p->out.length > at && (close = memchr(p->out.text + at, '\n', p->out.length - at))) {
+    const char *line = p->out.text + at;
+    size_t bytes = (size_t)(close - line);
+    at += bytes + 1;
+    if (bytes) TRY(take_line(a, p, line, bytes));
+  }
+  if (p->out.length - at > LINE_MOST)
+    TRY(treadle_fail(TREADLE_REFUSED, "command '%s': wrote a line of more than %d bytes",
+                     treadle_text_shown(a->c->text), LINE_MOST));
+  memmove(p->out.text, p->out.text + at, p->out.length - at);
+  p->out.length -= at;
+out:
+  return status;
+}
+
+static treadle_status read_some(asking *a, process *p) {
+  char piece[PIECE];
+  ssize_t got = recv(p->fd, piece, sizeof piece, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TREADLE_OK;
+  if (got <= 0) return p->waiting ? say_end(a->c, p) : TREADLE_OK;
+  p->heard = treadle_clock_seconds();
+  treadle_builder_add_bytes(&p->out, piece, (size_t)got);
+  if (p->out.failed) return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its answers");
+  return take_lines(a, p);
+}
+
+static treadle_status write_some(process *p) {
+  ssize_t put = send(p->fd, p->in + p->written, p->in_bytes - p->written, MSG_NOSIGNAL);
+  if (put > 0) p->written += (size_t)put;
+  return TREADLE_OK; /* who has ended says so when it is read */
+}
+
+static treadle_status check_time(const asking *a, const process *p) {
+  if (!p->waiting || treadle_clock_seconds() - p->heard < a->c->timeout) return TREADLE_OK;
+  return treadle_fail(TREADLE_TIMEOUT, "command '%s': wrote nothing for %g s, with %zu samples to answer",
+                      treadle_text_shown(a->c->text), a->c->timeout, p->waiting);
+}
+
+static treadle_status turn(asking *a) {
+  struct pollfd fds[MOST_PROCESSES];
+  treadle_status status = TREADLE_OK;
+  for (int i = 0; i < a->c->count; i++) {
+    const process *p = &a->c->processes[i];
+    fds[i] = (struct pollfd){.fd = p->fd, .events = POLLIN};
+    if (p->written < p->in_bytes) fds[i].events |= POLLOUT;
+  }
+  if (poll(fds, (nfds_t)a->c->count, TURN_MS) < 0 && errno != EINTR)
+    return treadle_fail(TREADLE_SYSTEM, "command: poll: %s", strerror(errno));
+  for (int i = 0; i < a->c->count; i++) {
+    process *p = &a->c->processes[i];
+    if (fds[i].revents & POLLOUT) TRY(write_some(p));
+    if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) TRY(read_some(a, p));
+    TRY(check_time(a, p));
+  }
+  if (a->batch->stops && atomic_load(a->batch->stops))
+    status = treadle_fail(TREADLE_CANCELLED, "command: the reward is being destroyed");
+out:
+  return status;
+}
+
+static treadle_status check_ids(const treadle_reward_batch *b) {
+  for (size_t i = 0; i < b->count; i++)
+    if (!b->samples[i].id) REFUSE("sample %zu: command needs its id", i);
+  return TREADLE_OK;
+}
+
+static treadle_status score(void *state, const treadle_reward_batch *batch) {
+  command *c = state;
+  asking a = {.c = c, .batch = batch, .left = batch->count};
+  treadle_status status;
+  TRY(check_ids(batch));
+  a.answered = treadle_alloc_array(batch->count + 1, sizeof *a.answered);
+  if (!a.answered) TRY(treadle_fail(TREADLE_NO_MEMORY, "command: no memory for %zu samples", batch->count));
+  memset(a.answered, 0, (batch->count + 1) * sizeof *a.answered);
+  for (int i = 0; i < c->count; i++) TRY(give_out(&a, i));
+  while (a.left) TRY(turn(&a));
+out:
+  treadle_free(a.answered);
+  if (status) end_all(c, true);
+  return status;
+}
+
+/* ---- Its life ------------------------------------------------------------------------------------------------ */
+
+static void release(void *state) {
+  command *c = state;
+  end_all(c, false);
+  treadle_free(c->text);
+  treadle_free(c);
+}
+
+static treadle_status create(const treadle_reward_options *options, const char *argument, void **state_p) {
+  command *c = NULL;
+  size_t length;
+  treadle_status status = TREADLE_OK;
+  (void)argument;
+  if (!options->command || !*options->command) REFUSE("reward 'command': there is no command to run");
+  if (options->parallel < 0 || options->parallel > MOST_PROCESSES)
+    REFUSE("reward 'command': %d processes: 1 to %d", options->parallel, MOST_PROCESSES);
+  c = treadle_alloc(sizeof *c);
+  length = strlen(options->command) + 1;
+  if (c) c->text = treadle_alloc_array(length, 1);
+  if (!c || !c->text) {
+    treadle_free(c);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a reward");
+  }
+  memcpy(c->text, options->command, length);
+  c->timeout = options->timeout_seconds > 0 ? options->timeout_seconds : 60;
+  c->count = options->parallel ? options->parallel : 1;
+  for (int i = 0; i < c->count; i++) TRY(start(c, &c->processes[i]));
+  *state_p = c;
+  c = NULL;
+out:
+  if (c) release(c);
+  return status;
+}
+
+const treadle_reward_rule treadle_reward_command = {
+    .name = "command",
+    .help = "what a process says that reads samples and writes scores (docs/rewards.md)",
+    .create = create,
+    .release = release,
+    .score = score};

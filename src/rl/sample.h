@@ -1,0 +1,19 @@
+/* A completion as files of samples have it. */
+#ifndef TREADLE_RL_SAMPLE_H
+#define TREADLE_RL_SAMPLE_H
+
+#include "rl/prompts.h"
+
+typedef struct treadle_rl_sample {
+  const char *uid; /* "STEP-PROMPT-SAMPLE" */
+  const treadle_rl_prompt *prompt;
+  const int32_t *ids; /* [count] */
+  int64_t count;
+  const char *completion; /* [completion_bytes] and a 0 */
+  size_t completion_bytes;
+  const float *rollout, *old, *ref, *entropies; /* [count]; ref, entropies: NULL: there are none */
+  double score, advantage;
+  int64_t mini_batch;
+} treadle_rl_sample;
+
+#endif

@@ -1,0 +1,178 @@
+/* What keys of reinforcement learning say together. */
+#include "train/config.h"
+
+#include "base/real.h"
+#include "base/utf8.h"
+
+#include <string.h>
+
+#define KEY(member)   TREADLE_KEY_OF(member)
+#define PLACE(member) treadle_train_config_place(config, KEY(member))
+#define GIVEN(member) treadle_train_config_is_given(config, KEY(member))
+
+enum { GROUP_NORM, GRPO, RLOO, PLUS_PLUS, PLUS_PLUS_BASELINE };
+enum { TOKEN_MEAN = 0, SEQ_MEAN_TOKEN_MEAN = 2 };
+
+static treadle_status warn(treadle_train_config *config, const char *place, const char *why) {
+  return treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena, "%s: %s %s", config->file, place, why));
+}
+
+/* The key has no value: the resolved text says null. */
+static void leave_out(treadle_train_config *config, int key, const char *why) {
+  treadle_train_config_follow(config, key, why);
+  config->sources[key].left_out = true;
+}
+
+/* ---- Batches ---- */
+
+/* Samples of the step of an optimizer; verl counts prompts. */
+static treadle_status settle_mini_batch(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  const treadle_train_source *source = &config->sources[KEY(mini_batch_size)];
+  const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
+  if (GIVEN(mini_batch_size) && strstr(source->name, "ppo_mini_batch_size") && s->mini_batch_size)
+    s->mini_batch_size *= s->n_samples_per_prompt;
+  if (!s->mini_batch_size) {
+    s->mini_batch_size = samples;
+    treadle_train_config_follow(config, KEY(mini_batch_size), "all samples of a step");
+  }
+  if (s->mini_batch_size > samples || samples % s->mini_batch_size != 0)
+    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
+           PLACE(global_batch_size), PLACE(n_samples_per_prompt), (long long)samples,
+           PLACE(mini_batch_size), (long long)s->mini_batch_size);
+  if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
+    REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
+           (long long)s->mini_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
+  if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
+    REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,
+           PLACE(use_dynamic_bsz));
+  return TREADLE_OK;
+}
+
+/* ---- The estimator ---- */
+
+static treadle_status check_groups(const treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  if (s->adv_estimator != PLUS_PLUS && s->n_samples_per_prompt < 2)
+    REFUSE("%s: %s is %lld, and %s, %s, compares the samples of a prompt: 2 at least", config->file,
+           PLACE(n_samples_per_prompt), (long long)s->n_samples_per_prompt, PLACE(adv_estimator),
+           treadle_train_keys[KEY(adv_estimator)].words[s->adv_estimator]);
+  if (s->temperature <= 0)
+    REFUSE("%s: %s is 0: all samples of a prompt would be the same", config->file, PLACE(temperature));
+  return TREADLE_OK;
+}
+
+/* ---- The loss ---- */
+
+static treadle_status settle_loss(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  if (!GIVEN(clip_ratio_low)) {
+    s->clip_ratio_low = s->clip_ratio;
+    treadle_train_config_follow(config, KEY(clip_ratio_low), "as clip_ratio");
+  }
+  if (!GIVEN(clip_ratio_high)) {
+    s->clip_ratio_high = s->clip_ratio;
+    treadle_train_config_follow(config, KEY(clip_ratio_high), "as clip_ratio");
+  }
+  if (s->clip_ratio_low > 1)
+    REFUSE("%s: %s is %g: a ratio is never below 0, so 1 at most", config->file, PLACE(clip_ratio_low),
+           s->clip_ratio_low);
+  if (GIVEN(token_level_loss) && GIVEN(loss_agg_mode))
+    REFUSE("%s: %s and %s exclude each other", config->file, PLACE(token_level_loss), PLACE(loss_agg_mode));
+  if (GIVEN(loss_agg_mode)) {
+    leave_out(config, KEY(token_level_loss), "by loss_agg_mode");
+    return TREADLE_OK;
+  }
+  s->loss_agg_mode = s->token_level_loss ? TOKEN_MEAN : SEQ_MEAN_TOKEN_MEAN;
+  leave_out(config, KEY(loss_agg_mode), "by token_level_loss");
+  return TREADLE_OK;
+}
+
+/* As the resolved text of a run has it. */
+static bool is_default(const treadle_train_config *config, int key) {
+  double a, b;
+  const char *text = config->sources[key].text, *otherwise = treadle_train_keys[key].otherwise;
+  if (!otherwise) return false;
+  return strcmp(text, otherwise) == 0 ||
+         (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
+}
+
+static treadle_status settle_kl(treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  const int keys[] = {KEY(kl_penalty), KEY(kl_ctrl_type), KEY(kl_target), KEY(kl_horizon), KEY(ref_model)};
+  treadle_status status = TREADLE_OK;
+  if (s->use_kl_loss && s->use_kl_in_reward)
+    REFUSE("%s: %s and %s: the KL would count twice", config->file, PLACE(use_kl_loss),
+           PLACE(use_kl_in_reward));
+  for (size_t i = 0; !s->use_kl_loss && !s->use_kl_in_reward && i < sizeof keys / sizeof *keys; i++)
+    if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
+      TRY(warn(config, treadle_train_config_place(config, keys[i]),
+               "has no effect without use_kl_loss or use_kl_in_reward"));
+out:
+  return status;
+}
+
+/* ---- Rewards ---- */
+
+static treadle_status check_rewards(const treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  double weight;
+  bool commands = false;
+  for (size_t i = 0; i < s->verifier_weight.count; i++)
+    if (!treadle_text_to_real(s->verifier_weight.items[i], &weight))
+      REFUSE("%s: %s: item %zu is '%s', and must be a number", config->file, PLACE(verifier_weight), i,
+             treadle_text_shown(s->verifier_weight.items[i]));
+  if (s->verifier_weight.count && s->verifier_weight.count != s->verifier_function.count)
+    REFUSE("%s: %s has %zu items, and %s %zu: as many must they be", config->file, PLACE(verifier_weight),
+           s->verifier_weight.count, PLACE(verifier_function), s->verifier_function.count);
+  for (size_t i = 0; i < s->verifier_function.count; i++)
+    commands = commands || strcmp(s->verifier_function.items[i], "command") == 0;
+  if (commands && !s->verifier_command)
+    REFUSE("%s: %s has `command`, and needs rl_config.verifier_command: what is run", config->file,
+           PLACE(verifier_function));
+  if (s->overlong_buffer_enable && s->overlong_buffer < 1)
+    REFUSE("%s: %s needs rl_config.overlong_buffer, 1 token at least", config->file,
+           PLACE(overlong_buffer_enable));
+  if (s->overlong_buffer_enable && s->rollout_max_tokens && s->overlong_buffer > s->rollout_max_tokens)
+    REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
+           (long long)s->overlong_buffer, PLACE(rollout_max_tokens), (long long)s->rollout_max_tokens);
+  return TREADLE_OK;
+}
+
+/* ---- The layout ---- */
+
+static treadle_status check_infer(treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  const int sizes[] = {KEY(infer_tensor_parallel_size), KEY(infer_pipeline_parallel_size),
+                       KEY(infer_expert_parallel_size)};
+  for (size_t i = 0; s->infer_layout && i < sizeof sizes / sizeof *sizes; i++) {
+    if (treadle_train_config_is_given(config, sizes[i]))
+      REFUSE("%s: %s and %s exclude each other", config->file, treadle_train_config_place(config, sizes[i]),
+             PLACE(infer_layout));
+    leave_out(config, sizes[i], "by generate_config.layout");
+  }
+  if (s->infer_expert_parallel_size > 1)
+    REFUSE("%s: %s is %lld: training takes no experts yet", config->file, PLACE(infer_expert_parallel_size),
+           (long long)s->infer_expert_parallel_size);
+  if (s->max_model_len && s->seq_length && s->max_model_len < s->seq_length)
+    REFUSE("%s: %s is %lld, less than %s, which is %lld", config->file, PLACE(max_model_len),
+           (long long)s->max_model_len, PLACE(seq_length), (long long)s->seq_length);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
+  treadle_status status;
+  if (!GIVEN(sampling_seed)) {
+    config->settings.sampling_seed = config->settings.seed;
+    treadle_train_config_follow(config, KEY(sampling_seed), "as megatron_training.seed");
+  }
+  TRY(settle_mini_batch(config));
+  TRY(check_groups(config));
+  TRY(settle_loss(config));
+  TRY(settle_kl(config));
+  TRY(check_rewards(config));
+  TRY(check_infer(config));
+out:
+  return status;
+}

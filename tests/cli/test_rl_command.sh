@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# treadle train and eval: the same losses, samples and weights in several layouts, on one rank and on four; a run that stops and goes on; the plan
+# and the peak; dumped samples; refusals by key and line.
+# ctest: label=mpi timeout=600
+set -euo pipefail
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "$1"; exit 1; }
+value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
+launch=("$MPIEXEC")
+case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+
+"$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
+cat >"$folder/grpo.yaml" <<END
+defaults: [x]
+trainer: {data_folder: $folder/data}
+megatron_training:
+  tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence
+  data_path: \${trainer.data_folder}/train.jsonl
+  val_path: \${trainer.data_folder}/test.jsonl
+  train_iters: 3
+  global_batch_size: 4
+  save_interval: 1
+actor_config:
+  model: $TREADLE_SOURCE/examples/sequence/policy
+  save: $folder/run
+  micro_batch_size: 4
+  lr: 1.0e-3
+generate_config:
+  sampling_config: {max_tokens: 12}
+rl_config:
+  n_samples_per_prompt: 4
+  max_prompt_length: 10
+  mini_batch_size: 8
+  use_kl_loss: true
+  init_kl_coef: 0.05
+  verifier_function: [sequence]
+  dump_rollouts: $folder/dump
+END
+
+# run NAME RANKS KEYS: its figures are NAME, its samples NAME.dump
+run() {
+  local name=$1 ranks=$2
+  shift 2
+  rm -rf "$folder/run" "$folder/dump"
+  "${launch[@]}" -n "$ranks" "$TREADLE" train "$folder/grpo.yaml" "$@" --threads 1 --json >"$folder/$name" 2>"$folder/$name.err" ||
+    { cat "$folder/$name.err"; fail "$name: failed"; }
+  mv "$folder/dump" "$folder/$name.dump"
+  [ "$(value "$name" logprob_differing)" = 0 ] || fail "$name: log-probabilities differ"
+  [ "$(value "$name" logprob_tokens)" -gt 100 ] || fail "$name: nothing was compared"
+  [ "$(value "$name" peak_bytes)" = "$(value "$name" peak_predicted_bytes)" ] || fail "$name: the peak is not what was foreseen"
+}
+run one 1
+for number in 1 2 3; do [ "$(wc -l <"$folder/one.dump/$number.jsonl")" = 16 ] || fail "step $number has not 16 samples"; done
+first=$(head -1 "$folder/run/metrics.jsonl")
+second=$(sed -n 2p "$folder/run/metrics.jsonl")
+[[ $first == *'"step":0'*'val-core/sequence/reward/mean@1'* ]] || fail "no test before the first step: $first"
+[[ $second == *'"actor/kl_loss":'*'"memory/reference_peak":'* ]] || fail "no figures: $second"
+[ -f "$folder/run/global_step_3/actor/huggingface/model.safetensors" ] || fail "no model"
+
+run tp2pp2 4 actor_config.tensor_model_parallel_size=2 actor_config.pipeline_model_parallel_size=2
+run tp4 4 actor_config.tensor_model_parallel_size=4 generate_config.infer_tensor_parallel_size=2 generate_config.offload_train_param=false
+for name in tp2pp2 tp4; do
+  for key in weights_digest losses_digest; do
+    [ "$(value one $key)" = "$(value $name $key)" ] || fail "$name has another $key than one rank"
+  done
+  diff -r "$folder/one.dump" "$folder/$name.dump" >/dev/null || fail "$name has other samples than one rank"
+done
+run other 1 megatron_training.seed=7
+[ "$(value one losses_digest)" != "$(value other losses_digest)" ] || fail "the seed changes nothing"
+
+# In the first mini batch of a run the policy is its reference, and nothing is clipped.
+run whole 1 rl_config.mini_batch_size=16 megatron_training.train_iters=1
+grep -q '"actor/ppo_kl":0.0,\|"actor/ppo_kl":-0.0,' "$folder/run/metrics.jsonl" || fail "ppo_kl is not 0"
+grep -q '"actor/kl_loss":0.0,' "$folder/run/metrics.jsonl" || fail "the KL of step 1 is not 0"
+grep -q '"actor/pg_clipfrac":0.0,' "$folder/run/metrics.jsonl" || fail "something is clipped"
+
+# A run goes on.
+run stopped 1 megatron_training.train_iters=3
+rm -r "$folder/run/global_step_3" "$folder/run/global_step_2"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 --resume --json >"$folder/resumed" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming"; }
+[ "$(value resumed steps)" = 2 ] || fail "resuming took $(value resumed steps) steps"
+[ "$(value resumed losses_digest)" = "$(value one losses_digest)" ] || fail "resumed, the losses are others"
+[ "$(value resumed weights_digest)" = "$(value one weights_digest)" ] || fail "resumed, the weights are others"
+
+# The plan, and a device that is too small.
+"$TREADLE" train --plan "$folder/grpo.yaml" --ranks 4 actor_config.tensor_model_parallel_size=4 --json >"$folder/plan"
+grep -q '"fits": true' "$folder/plan" || fail "it does not fit"
+status=0
+"$TREADLE" train --plan "$folder/grpo.yaml" --ranks 1 generate_config.device_memory=8MiB --json >"$folder/plan" 2>"$folder/err" || status=$?
+[ $status = 1 ] || fail "a plan that does not fit: status $status"
+grep -q '"fits": false' "$folder/plan" || fail "it fits"
+grep -q 'device_memory.*would do with' "$folder/err" || { cat "$folder/err"; fail "no advice"; }
+
+# refused WORDS KEYS...
+refused() {
+  local words=$1 status=0
+  shift
+  rm -rf "$folder/run"
+  "$TREADLE" train "$folder/grpo.yaml" "$@" >"$folder/out" 2>"$folder/err" || status=$?
+  [ $status = 2 ] || { cat "$folder/err"; fail "status $status for: $*"; }
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
+}
+refused 'mini_batch_size (override), 5, does not divide' rl_config.mini_batch_size=5
+refused 'n_samples_per_prompt (override) is 1.*2 at least' rl_config.n_samples_per_prompt=1 rl_config.mini_batch_size=4
+refused 'temperature (override) is 0' generate_config.sampling_config.temperature=0
+refused "did you mean 'clip_ratio'" rl_config.clip_ration=1
+refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
+refused 'all .* prompts have more than' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
+refused "has no 'question'" rl_config.prompt_key=question
+refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
+refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
+for command in 'exit 3' 'kill -9 $$' 'cat >/dev/null & sleep 1; echo nonsense; wait' 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done' \
+  "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"; do
+  refused "command '" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$command" 'megatron_training.val_path=null'
+done
+status=0
+"$TREADLE" train "$folder/grpo.yaml" 'rl_config.verifier_function=[command]' 'rl_config.verifier_command=sleep 100' rl_config.verifier_timeout=1 >/dev/null 2>"$folder/err" || status=$?
+[ $status != 0 ] || fail "a command that hangs is waited for"
+grep -q 'wrote nothing for 1 s' "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
+rm -rf "$folder/run"
+"$TREADLE" train "$folder/grpo.yaml" megatron_training.train_iters=1 'rl_config.verifier_function=[command, length:target=4]' 'rl_config.verifier_weight=[0.5, 1]' rl_config.verifier_parallel=2 \
+  "rl_config.verifier_command=sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 0.25, \"pred\": \"x\"}/'" \
+  >/dev/null 2>"$folder/err" || { cat "$folder/err"; fail "a command is not heard"; }
+
+# eval
+"$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward sequence --n 4 --max-new-tokens 20 --json >"$folder/eval"
+for key in rows n 'mean@4' 'best@4\/mean' 'maj@4\/mean' response_length; do [ -n "$(value eval "$key")" ] || fail "eval: no $key"; done
+[ "$(value eval rows)" = 180 ] || fail "eval: $(value eval rows) rows"

@@ -1,0 +1,301 @@
+/* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, other weights, rows without a
+ * token that counts, refusals. */
+#include "test.h"
+
+#include "base/random.h"
+#include "layout/layout.h"
+#include "treadle_engine.h"
+
+#include <math.h>
+
+enum { ROWS = 5, LENGTH = 9, COUNTED_MOST = ROWS * LENGTH };
+
+typedef struct scene {
+  treadle_model *model;
+  treadle_layout *layout;
+  treadle_trainer *trainer;
+  int32_t ids[ROWS][LENGTH];
+  uint8_t mask[ROWS][LENGTH];
+  treadle_train_row rows[ROWS];
+  int32_t shared[ROWS];
+  size_t counted;
+  float *window, *grads; /* the trainer's */
+} scene;
+
+/* Rows 0 to 2 share a prompt of 4 tokens; 3 has another one; 4 has nothing that counts. */
+static void make_rows(scene *s) {
+  static const int lengths[ROWS] = {9, 5, 7, 8, 4}, prompts[ROWS] = {4, 4, 4, 3, 4};
+  treadle_random random = {20261124};
+  for (int r = 0; r < ROWS; r++) {
+    for (int i = 0; i < lengths[r]; i++) {
+      s->ids[r][i] = (int32_t)treadle_random_below(&random, 16);
+      if (r && r < 3 && i < 4) s->ids[r][i] = s->ids[0][i];
+      s->mask[r][i] = i >= prompts[r];
+      s->counted += i >= prompts[r];
+    }
+    s->rows[r] = (treadle_train_row){s->ids[r], s->mask[r], (size_t)lengths[r]};
+    s->shared[r] = r == 1 || r == 2 ? 4 : 0;
+  }
+}
+
+static void open_scene(scene *s, const char *layout, bool recompute) {
+  treadle_trainer_options options = {
+      .struct_size = sizeof options, .threads = 2, .most_rows = 64, .recompute = recompute};
+  *s = (scene){0};
+  make_rows(s);
+  assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/config.json", NULL, &s->model));
+  assert_ok(treadle_layout_create(s->model, layout, 1, NULL, &s->layout));
+  size_t bytes = (treadle_layout_window_bytes(s->layout, 0) + 63) / 64 * 64;
+  options.params_window = s->window = aligned_alloc(64, bytes);
+  options.grads_window = s->grads = aligned_alloc(64, 2 * bytes);
+  assert_true(s->window && s->grads);
+  assert_ok(treadle_trainer_create(NULL, s->layout, &options, &s->trainer));
+  assert_ok(treadle_trainer_randomise(s->trainer, 5));
+}
+
+static void close_scene(scene *s) {
+  treadle_trainer_destroy(s->trainer);
+  treadle_layout_destroy(s->layout);
+  treadle_model_close(s->model);
+  free(s->window);
+  free(s->grads);
+}
+
+static treadle_train_batch batch_of(const scene *s, bool shares) {
+  return (treadle_train_batch){.struct_size = sizeof(treadle_train_batch),
+                               .rows = s->rows,
+                               .count = ROWS,
+                               .micro_batch_size = ROWS,
+                               .shared = shares ? s->shared : NULL};
+}
+
+/* ---- Scoring ---- */
+
+typedef struct scored {
+  const scene *s;
+  float *to;
+  size_t at;
+} scored;
+
+static treadle_status take_scores(void *context, size_t text, const float *logprobs) {
+  scored *d = context;
+  const treadle_train_row *row = &d->s->rows[text];
+  for (size_t i = 0; i < row->count; i++)
+    if (row->mask[i]) d->to[d->at++] = logprobs[i];
+  return TREADLE_OK;
+}
+
+/* The same weights in an engine that generates. */
+static void score(const scene *s, double temperature, float *to) {
+  treadle_engine *engine;
+  treadle_score_text texts[ROWS];
+  scored d = {s, to, 0};
+  const treadle_score_options options = {
+      .struct_size = sizeof options, .temperature = (float)temperature, .done = take_scores, .context = &d};
+  assert_ok(treadle_engine_create(NULL, s->layout, NULL, &engine));
+  assert_ok(treadle_engine_bind(engine, s->window, treadle_layout_window_bytes(s->layout, 0)));
+  for (int r = 0; r < ROWS; r++) texts[r] = (treadle_score_text){s->ids[r], s->rows[r].count};
+  assert_ok(treadle_engine_score(engine, texts, ROWS, &options));
+  treadle_engine_destroy(engine);
+}
+
+static void bits_of_scoring(void **state) {
+  (void)state;
+  static const char *const layouts[] = {"hf:dtype=fp32", "hf:dtype=bf16"};
+  for (int l = 0; l < 2; l++) {
+    scene s;
+    float wanted[COUNTED_MOST], got[COUNTED_MOST], shared[COUNTED_MOST], entropies[COUNTED_MOST];
+    open_scene(&s, layouts[l], false);
+    for (double temperature = 0.7; temperature < 1.2; temperature += 0.3) {
+      treadle_train_batch plain = batch_of(&s, false), shares = batch_of(&s, true);
+      const treadle_policy policy = {
+          .struct_size = sizeof policy, .temperature = temperature, .entropy = true};
+      score(&s, temperature, wanted);
+      assert_ok(treadle_trainer_logprobs(s.trainer, &plain, &policy, NULL, got, entropies));
+      assert_ok(treadle_trainer_logprobs(s.trainer, &shares, &policy, NULL, shared, NULL));
+      assert_memory_equal(got, wanted, s.counted * sizeof *got);
+      assert_memory_equal(shared, wanted, s.counted * sizeof *got);
+      for (size_t i = 0; i < s.counted; i++)
+        assert_true(entropies[i] > 0 && entropies[i] < 2.7726f); /* ln 16 */
+    }
+    close_scene(&s);
+  }
+}
+
+/* ---- Gradients ---- */
+
+/* A loss of log-probabilities and entropies that is nobody's: the sum of weights of each. */
+static double weight_of(size_t row, size_t token, bool entropy) {
+  return sin((double)(row * 31 + token * 7 + (entropy ? 3 : 0)));
+}
+
+static treadle_status differentiate(void *context, size_t row, size_t token, float logprob, float entropy,
+                                    double *by_logprob_p, double *by_entropy_p) {
+  (void)context;
+  (void)logprob;
+  (void)entropy;
+  *by_logprob_p = weight_of(row, token, false);
+  *by_entropy_p = weight_of(row, token, true);
+  return TREADLE_OK;
+}
+
+static double loss(const scene *s, const treadle_train_batch *batch, const treadle_policy *policy) {
+  float logprobs[COUNTED_MOST], entropies[COUNTED_MOST];
+  double sum = 0;
+  size_t at = 0;
+  assert_ok(treadle_trainer_logprobs(s->trainer, batch, policy, NULL, logprobs, entropies));
+  for (size_t r = 0; r < ROWS; r++)
+    for (size_t i = 0; i < s->rows[r].count; i++)
+      if (s->mask[r][i]) {
+        sum +=
+            weight_of(r, i, false) * (double)logprobs[at] + weight_of(r, i, true) * (double)entropies[at];
+        at++;
+      }
+  return sum;
+}
+
+static void differences(void **state) {
+  (void)state;
+  for (int way = 0; way < 4; way++) {
+    scene s;
+    const bool shares = way & 1;
+    open_scene(&s, "hf:dtype=fp32", way & 2);
+    const treadle_train_batch batch = batch_of(&s, shares);
+    const treadle_policy policy = {
+        .struct_size = sizeof policy, .temperature = 1.3, .entropy = true, .differentiate = differentiate};
+    size_t bytes, params = treadle_layout_window_bytes(s.layout, 0);
+    const float *grads = treadle_trainer_grad_window(s.trainer, &bytes);
+    assert_ok(treadle_trainer_policy_gradients(s.trainer, &batch, &policy, NULL, NULL));
+    assert_int_equal(bytes, params);
+    float *kept = malloc(bytes);
+    assert_non_null(kept);
+    memcpy(kept, grads, bytes);
+    treadle_random random = {3};
+    for (int i = 0; i < 40; i++) { /* along random directions of a tensor */
+      treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+      int32_t which = (int32_t)treadle_random_below(&random, treadle_layout_storage_count(s.layout, 0));
+      assert_ok(treadle_layout_storage(s.layout, 0, which, &info));
+      size_t first = info.offset_bytes / sizeof(float), count = info.bytes / sizeof(float);
+      double along = 0;
+      const float step = 2e-3f;
+      uint64_t seed = random.state;
+      treadle_random signs = {seed};
+      for (size_t k = 0; k < count; k++)
+        along += (treadle_random_next(&signs) & 1 ? 1 : -1) * (double)kept[first + k];
+      double value[2];
+      for (int side = 0; side < 2; side++) {
+        signs = (treadle_random){seed};
+        for (size_t k = 0; k < count; k++)
+          s.window[first + k] +=
+              (treadle_random_next(&signs) & 1 ? 1 : -1) * (side ? -2 : 1) * step / sqrtf((float)count);
+        assert_ok(treadle_trainer_rebind(s.trainer));
+        value[side] = loss(&s, &batch, &policy);
+      }
+      signs = (treadle_random){seed};
+      for (size_t k = 0; k < count; k++)
+        s.window[first + k] += (treadle_random_next(&signs) & 1 ? 1 : -1) * step / sqrtf((float)count);
+      assert_ok(treadle_trainer_rebind(s.trainer));
+      double by = (value[0] - value[1]) / (2 * (double)step), wanted = along / sqrt((double)count);
+      if (fabs(by - wanted) > 2e-2 * (fabs(wanted) + 0.2))
+        fail_msg("way %d, tensor %s: %g by differences, %g by gradients", way, info.name, by, wanted);
+    }
+    free(kept);
+    close_scene(&s);
+  }
+}
+
+/* The mean of -log p is a policy's loss, too. */
+static treadle_status mean_slope(void *context, size_t row, size_t token, float logprob, float entropy,
+                                 double *by_logprob_p, double *by_entropy_p) {
+  (void)row;
+  (void)token;
+  (void)logprob;
+  (void)entropy;
+  *by_logprob_p = -1 / *(const double *)context;
+  *by_entropy_p = 0;
+  return TREADLE_OK;
+}
+
+static void supervised(void **state) {
+  (void)state;
+  scene s;
+  open_scene(&s, "hf:dtype=fp32", false);
+  double counted = (double)s.counted, most = 0, norm = 0;
+  const treadle_train_batch plain = batch_of(&s, false), shares = batch_of(&s, true);
+  const treadle_policy policy = {
+      .struct_size = sizeof policy, .differentiate = mean_slope, .context = &counted};
+  treadle_loss loss_found = TREADLE_INIT(treadle_loss);
+  float logprobs[COUNTED_MOST];
+  size_t bytes;
+  float *grads = treadle_trainer_grad_window(s.trainer, &bytes), *wanted = malloc(bytes);
+  assert_non_null(wanted);
+  assert_ok(treadle_trainer_gradients(s.trainer, &plain, &loss_found));
+  memcpy(wanted, grads, bytes);
+  assert_ok(treadle_trainer_policy_gradients(s.trainer, &plain, &policy, logprobs, NULL));
+  double nll = 0;
+  for (size_t i = 0; i < s.counted; i++) nll -= (double)logprobs[i];
+  assert_true(fabs(nll - loss_found.nll) < 1e-4);
+  for (int way = 0; way < 2; way++) {
+    if (way) assert_ok(treadle_trainer_policy_gradients(s.trainer, &shares, &policy, NULL, NULL));
+    most = norm = 0;
+    for (size_t i = 0; i < bytes / sizeof *wanted; i++) {
+      most += ((double)grads[i] - (double)wanted[i]) * ((double)grads[i] - (double)wanted[i]);
+      norm += (double)wanted[i] * (double)wanted[i];
+    }
+    assert_true(norm > 0 && sqrt(most / norm) < 1e-5);
+  }
+  free(wanted);
+  close_scene(&s);
+}
+
+/* ---- Other weights, refusals ---- */
+
+static void other_weights(void **state) {
+  (void)state;
+  scene s, other;
+  float own[COUNTED_MOST], again[COUNTED_MOST], reference[COUNTED_MOST], wanted[COUNTED_MOST];
+  open_scene(&s, "hf:dtype=fp32", false);
+  open_scene(&other, "hf:dtype=fp32", false);
+  assert_ok(treadle_trainer_randomise(other.trainer, 6));
+  const treadle_train_batch batch = batch_of(&s, true);
+  const treadle_policy policy = {.struct_size = sizeof policy};
+  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, own, NULL));
+  assert_ok(treadle_trainer_logprobs(other.trainer, &batch, &policy, NULL, wanted, NULL));
+  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, other.window, reference, NULL));
+  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, again, NULL));
+  assert_memory_equal(reference, wanted, s.counted * sizeof *own);
+  assert_memory_equal(again, own, s.counted * sizeof *own);
+  assert_memory_not_equal(own, wanted, s.counted * sizeof *own);
+  close_scene(&s);
+  close_scene(&other);
+}
+
+static void refusals(void **state) {
+  (void)state;
+  scene s;
+  float logprobs[COUNTED_MOST];
+  open_scene(&s, "hf:dtype=fp32", false);
+  treadle_train_batch batch = batch_of(&s, true);
+  const treadle_policy policy = {.struct_size = sizeof policy};
+  s.shared[3] = 3;
+  assert_refused("row 3 shares 3 tokens with the row before it: 1 to what both have, and as many",
+                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
+  s.shared[3] = 0;
+  s.ids[1][2] ^= 1;
+  assert_refused("row 1 shares 4 tokens with the row before it, and they are others",
+                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
+  s.ids[1][2] ^= 1;
+  s.shared[1] = s.shared[2] = 5;
+  s.ids[1][4] = s.ids[2][4] = s.ids[0][4];
+  assert_refused("row 1 shares 5 tokens, and token 4 counts",
+                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
+  close_scene(&s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(bits_of_scoring), cmocka_unit_test(differences), cmocka_unit_test(supervised),
+      cmocka_unit_test(other_weights),   cmocka_unit_test(refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
