@@ -228,6 +228,31 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
 treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
                                const treadle_rl_options *options, treadle_actor_memory *by_rank);
 
+/* ---- A mini batch of dumped samples ----------------------------------------------------------------------- */
+
+/* Samples of one mini batch, as a run has dumped them (dump_rollouts), with the loss that a configuration describes. */
+typedef struct treadle_rl_mini_batch treadle_rl_mini_batch;
+
+/* Those of mini batch `number` of the file. The advantage of a sample is that of all its tokens. Refused, by line: what is no such sample, ids that
+ * the layout's model does not have; a number that no sample has. On failure *mini_p is NULL. Local. */
+treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, const treadle_layout *layout,
+                                          const char *path, int64_t number, treadle_rl_mini_batch **mini_p);
+void treadle_rl_mini_batch_destroy(treadle_rl_mini_batch *mini);
+/* most_rows, most_tokens and most_micro_batches that a trainer needs for it, micro batches of `micro` rows (0: the configuration's). */
+treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_t micro,
+                                             treadle_trainer_options *options);
+
+/* By the aggregation of the configuration; clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
+typedef struct treadle_rl_mini_figures {
+  size_t struct_size;
+  int64_t samples, tokens;
+  double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl;
+} treadle_rl_mini_figures;
+
+/* Gradients of its loss, as treadle_trainer_policy_gradients. Collective. */
+treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, treadle_trainer *trainer,
+                                               treadle_rl_mini_figures *figures_p);
+
 /* ---- Evaluation ------------------------------------------------------------------------------------------- */
 
 typedef struct treadle_eval_options {

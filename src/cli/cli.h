@@ -49,6 +49,9 @@ typedef struct treadle_arguments {
   const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
   int64_t top;         /* of score */
   int64_t micro_batch; /* of grad; 0: not given */
+  int64_t loss;        /* of grad: 1: grpo */
+  int64_t mini_batch;  /* of grad --loss grpo */
+  const char *config;
   int64_t recompute;   /* of grad: 1: full */
   bool sequence_parallel;
   const char *resume;     /* of sft: auto, never, a folder; NULL: not given */
@@ -122,6 +125,7 @@ int treadle_command_make_model(const treadle_arguments *arguments);
 int treadle_command_generate(const treadle_arguments *arguments);
 int treadle_command_score(const treadle_arguments *arguments);
 int treadle_command_grad(const treadle_arguments *arguments);
+int treadle_grad_policy(const treadle_arguments *arguments); /* grad --loss grpo */
 int treadle_command_sft(const treadle_arguments *arguments);
 int treadle_command_train(const treadle_arguments *arguments);
 int treadle_command_eval(const treadle_arguments *arguments);

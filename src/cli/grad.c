@@ -163,6 +163,7 @@ static void print(const grad_job *job, const treadle_arguments *a) {
 
 int treadle_command_grad(const treadle_arguments *a) {
   grad_job job = {.loss = TREADLE_INIT(treadle_loss)};
+  if (a->loss == 1) return treadle_grad_policy(a);
   treadle_status status = run(&job, a);
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);
   if (!status && job.session.rank == 0) print(&job, a);

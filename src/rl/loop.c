@@ -137,7 +137,7 @@ static double mean_reward(const treadle_rl *rl) {
 
 /* The step itself; `step` gets what it came to. */
 static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *before) {
-  treadle_rl_mini_figures last;
+  treadle_rl_mini_result last;
   treadle_rl_gauges after;
   double begin = treadle_clock_seconds(), at;
   const int64_t differing = rl->totals.differing;

@@ -3,6 +3,7 @@
  *   loop.c             a run: steps one after the other, until the last
  *   loop_open.c        what a configuration names, opened: model, layouts, prompts, rewards, the worker
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
+ *   loop_exact.c       what exact mode needs
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
@@ -72,9 +73,9 @@ typedef struct treadle_rl_batch {
   double *rewards, *advantages, *returns;
 } treadle_rl_batch;
 
-typedef struct treadle_rl_mini_figures {
+typedef struct treadle_rl_mini_result {
   double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl, grad_norm, lr;
-} treadle_rl_mini_figures;
+} treadle_rl_mini_result;
 
 /* Seconds of the stages of a step. */
 typedef struct treadle_rl_times {
@@ -125,7 +126,7 @@ typedef struct treadle_rl {
   int64_t step, optimizer_steps, drawn, saved; /* drawn: prompts so far */
   uint64_t losses_digest;
   size_t predicted;
-  treadle_rl_mini_figures first; /* of the step's first mini batch */
+  treadle_rl_mini_result first; /* of the step's first mini batch */
   treadle_rl_times times;
   treadle_rl_totals totals;
   double val_first, val_last;
@@ -159,6 +160,9 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
                                         treadle_engine_options *engine, treadle_actor_options *to);
 /* What ranks will hold: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
+
+/* loop_exact.c: refused, where both sides cannot have the same bits. */
+treadle_status treadle_rl_check_exact(const treadle_rl *rl);
 
 /* ---- loop_start.c ---- */
 
@@ -228,7 +232,7 @@ treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl);
 treadle_status treadle_rl_old_logprobs(treadle_rl *rl);
 treadle_status treadle_rl_ref_logprobs(treadle_rl *rl);
 treadle_status treadle_rl_find_advantages(treadle_rl *rl);
-treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_figures *last_p, bool *skipped_p);
+treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p);
 void treadle_rl_value(treadle_rl *rl, const char *name, double value);
 void treadle_rl_count(treadle_rl *rl, const char *name, int64_t value);
 /* What is known of the batch. */

@@ -302,6 +302,7 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   rl->kl_coef = rl->settings->init_kl_coef;
   if (!rl->plans) TRY(treadle_rl_find_start(rl));
   TRY(open_models(rl));
+  TRY(treadle_rl_check_exact(rl));
   TRY(open_text(rl));
   TRY(find_lengths(rl));
   if (rl->plans) return TREADLE_OK;

@@ -71,8 +71,8 @@ static void sum_up(mini *m, treadle_rl_batch_figures *figures) {
   treadle_rl_batch_loss(&m->update.loss, m->tokens, at, figures);
 }
 
-static treadle_status take_mini_batch(mini *m, treadle_rl_mini_figures *sums,
-                                      treadle_rl_mini_figures *last_p, bool *skipped_p) {
+static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *sums, treadle_rl_mini_result *last_p,
+                                      bool *skipped_p) {
   treadle_rl *rl = m->rl;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_rl_batch_figures f;
@@ -92,8 +92,8 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_figures *sums,
   rl->optimizer_steps = result.steps;
   *skipped_p = *skipped_p || result.skipped;
   *last_p =
-      (treadle_rl_mini_figures){f.loss,           f.pg_loss, f.kl_loss,        f.entropy,        f.clipfrac,
-                                f.clipfrac_lower, f.ppo_kl,  result.grad_norm, m->update.step.lr};
+      (treadle_rl_mini_result){f.loss,           f.pg_loss, f.kl_loss,        f.entropy,        f.clipfrac,
+                               f.clipfrac_lower, f.ppo_kl,  result.grad_norm, m->update.step.lr};
   sums->loss += f.loss;
   sums->pg_loss += f.pg_loss;
   sums->kl_loss += f.kl_loss;
@@ -107,7 +107,7 @@ out:
   return status;
 }
 
-static void note(treadle_rl *rl, const treadle_rl_mini_figures *sums, double count, bool entropy) {
+static void note(treadle_rl *rl, const treadle_rl_mini_result *sums, double count, bool entropy) {
   treadle_rl_value(rl, "actor/loss", sums->loss / count);
   treadle_rl_value(rl, "actor/pg_loss", sums->pg_loss / count);
   treadle_rl_value(rl, "actor/pg_clipfrac", sums->clipfrac / count);
@@ -131,12 +131,12 @@ static treadle_status take_memory(mini *m, size_t tokens) {
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches of %zu tokens", tokens);
 }
 
-static treadle_status run_all(mini *m, treadle_rl_mini_figures *last_p, bool *skipped_p) {
+static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *skipped_p) {
   treadle_rl *rl = m->rl;
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
   const int64_t size = s->mini_batch_size > 0 ? s->mini_batch_size : (int64_t)b->samples.count;
-  treadle_rl_mini_figures sums = {0};
+  treadle_rl_mini_result sums = {0};
   int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
   treadle_status status;
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");
@@ -163,12 +163,29 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_figures *last_p, bool *skipped_p) {
+/* Of all samples of the step, added up as their losses are. */
+static double mean_entropy(const treadle_rl *rl, const treadle_rl_loss *loss) {
+  const treadle_rl_batch *b = &rl->batch;
+  int64_t tokens = 0, samples = 0;
+  double sum = 0;
+  for (size_t i = 0; i < b->samples.count; i++) {
+    tokens += (int64_t)b->samples.items[i].count;
+    samples += b->samples.items[i].count > 0;
+  }
+  for (size_t i = 0; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    double weight = s->count ? treadle_rl_token_weight(loss, (int64_t)s->count, tokens, samples) : 0;
+    for (size_t t = s->first; t < s->first + s->count; t++) sum += weight * (double)b->entropies[t];
+  }
+  return sum;
+}
+
+treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p) {
   const treadle_train_settings *s = rl->settings;
   mini m = {.rl = rl};
   treadle_status status;
   *skipped_p = false;
-  *last_p = (treadle_rl_mini_figures){.grad_norm = NAN};
+  *last_p = (treadle_rl_mini_result){.grad_norm = NAN};
   TRY(take_memory(&m, rl->batch.ids.count));
   m.update.loss = treadle_rl_loss_of(rl);
   m.update.weights = m.weights;
@@ -178,14 +195,7 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_figures *
       .struct_size = sizeof m.update.step, .weight_decay = s->weight_decay, .clip_grad = s->clip_grad};
   TRY(run_all(&m, last_p, skipped_p));
   if (!m.update.entropies) { /* those of the pass before, which are the same policy's */
-    double sum = 0;
-    int64_t count = 0;
-    for (size_t i = 0; i < rl->batch.samples.count; i++) {
-      const treadle_rl_made *one = &rl->batch.samples.items[i];
-      for (size_t t = one->first; t < one->first + one->count; t++, count++)
-        sum += (double)rl->batch.entropies[t];
-    }
-    last_p->entropy = count ? sum / (double)count : 0;
+    last_p->entropy = mean_entropy(rl, &m.update.loss);
     treadle_rl_value(rl, "actor/entropy", last_p->entropy);
   }
 out:

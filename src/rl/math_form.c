@@ -197,7 +197,7 @@ bool treadle_math_form(const char *text, treadle_builder *form) {
 
 treadle_status treadle_math_same(const char *a, const char *b, bool *same_p) {
   treadle_builder one = {0}, other = {0};
-  bool formed = treadle_math_form(a, &one) & treadle_math_form(b, &other);
+  bool formed = treadle_math_form(a, &one) && treadle_math_form(b, &other);
   bool failed = one.failed || other.failed;
   *same_p = formed ? strcmp(text_of(&one), text_of(&other)) == 0 : strcmp(a, b) == 0;
   treadle_builder_release(&one);

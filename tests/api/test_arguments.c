@@ -963,6 +963,13 @@ static void runs(objects *o) {
   REFUSED(treadle_rl_config_help(true, NULL));
   REFUSED(treadle_rl_run(NULL, NULL, NULL, &figures));
   REFUSED(treadle_rl_plan(NULL, 1, NULL, &memory));
+  treadle_rl_mini_batch *mini = (void *)o;
+  treadle_rl_mini_figures of_mini = TREADLE_INIT(treadle_rl_mini_figures);
+  REFUSED(treadle_rl_mini_batch_read(NULL, o->train, "/nothing", 0, &mini));
+  assert_null(mini);
+  REFUSED(treadle_rl_mini_batch_measure(NULL, 1, NULL));
+  REFUSED(treadle_rl_mini_batch_gradients(NULL, NULL, &of_mini));
+  WORKS(treadle_rl_mini_batch_destroy(NULL));
   REFUSED(treadle_eval(NULL, NULL, &found));
   REFUSED(treadle_eval(NULL, &options, &found)); /* no reward */
   options.reward = "sequence";

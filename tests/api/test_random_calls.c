@@ -892,6 +892,11 @@ static void call_workers(caller *c) {
   SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
   SAID(treadle_rl_plan(NULL, 1, NULL, many));
   SAID(treadle_eval(NULL, OR_NULL(c, &eval), OR_NULL(c, &found)));
+  treadle_rl_mini_batch *mini = NULL;
+  SAID(treadle_rl_mini_batch_read(NULL, c->o.train, "/nothing", number(c), &mini));
+  SAID(treadle_rl_mini_batch_measure(mini, 1, NULL));
+  SAID(treadle_rl_mini_batch_gradients(mini, NULL, NULL));
+  CALL(treadle_rl_mini_batch_destroy(mini));
 }
 
 /* Called often enough, each function of the headers has been called. */

@@ -1,0 +1,212 @@
+/* A mini batch of dumped samples, and the gradients of its loss. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/sized.h"
+#include "infer/transformer.h"
+#include "layout/layout.h"
+
+#include <string.h>
+
+struct treadle_rl_mini_batch {
+  treadle_rl_dumped dumped;
+  treadle_rl_loss loss;
+  double temperature;
+  int64_t micro;
+  TREADLE_ARRAY(const treadle_rl_sample *) samples;
+  treadle_train_row *rows; /* [samples] */
+  int32_t *shared;
+  double *weights; /* [samples] of a token of each */
+  treadle_rl_token *tokens;
+  size_t *first; /* [samples + 1] of the tokens of each */
+  treadle_arena arena;
+};
+
+static treadle_status no_memory(void) {
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for a mini batch");
+}
+
+static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t number) {
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < m->dumped.items.count; i++) {
+    const treadle_rl_sample *s = &m->dumped.items.items[i];
+    if (s->mini_batch != number || !s->count) continue;
+    if (m->loss.use_kl && !s->ref)
+      REFUSE("%s: sample '%s' has no ref_log_probs, and the loss has a KL", path, s->uid);
+    TRY(treadle_array_push(&m->samples, s));
+  }
+  if (!m->samples.count) REFUSE("%s: no sample with tokens is of mini batch %lld", path, (long long)number);
+out:
+  return status;
+}
+
+static treadle_status make_row(treadle_rl_mini_batch *m, size_t i) {
+  const treadle_rl_sample *s = m->samples.items[i], *before = i ? m->samples.items[i - 1] : NULL;
+  const size_t prompt = (size_t)s->prompt->count, count = prompt + (size_t)s->count;
+  int32_t *ids = treadle_arena_alloc_array(&m->arena, count, sizeof *ids);
+  uint8_t *mask = treadle_arena_alloc_array(&m->arena, count, 1);
+  if (!ids || !mask) return no_memory();
+  memcpy(ids, s->prompt->ids, prompt * sizeof *ids);
+  memcpy(ids + prompt, s->ids, (size_t)s->count * sizeof *ids);
+  memset(mask, 0, prompt);
+  memset(mask + prompt, 1, (size_t)s->count);
+  m->rows[i] = (treadle_train_row){ids, mask, count};
+  bool same = before && before->prompt->count == s->prompt->count &&
+              memcmp(before->prompt->ids, ids, prompt * sizeof *ids) == 0;
+  m->shared[i] = same ? (int32_t)prompt : 0;
+  return TREADLE_OK;
+}
+
+static treadle_status make_rows(treadle_rl_mini_batch *m) {
+  const size_t count = m->samples.count;
+  treadle_status status = TREADLE_OK;
+  m->rows = treadle_arena_alloc_array(&m->arena, count, sizeof *m->rows);
+  m->shared = treadle_arena_alloc_array(&m->arena, count, sizeof *m->shared);
+  m->weights = treadle_arena_alloc_array(&m->arena, count, sizeof *m->weights);
+  m->first = treadle_arena_alloc_array(&m->arena, count + 1, sizeof *m->first);
+  if (!m->rows || !m->shared || !m->weights || !m->first) return no_memory();
+  m->first[0] = 0;
+  for (size_t i = 0; i < count; i++) {
+    TRY(make_row(m, i));
+    m->first[i + 1] = m->first[i] + (size_t)m->samples.items[i]->count;
+  }
+  m->tokens = treadle_arena_alloc_array(&m->arena, m->first[count], sizeof *m->tokens);
+  if (!m->tokens) return no_memory();
+  for (size_t i = 0; i < count; i++)
+    m->weights[i] = treadle_rl_token_weight(&m->loss, m->samples.items[i]->count, (int64_t)m->first[count],
+                                            (int64_t)count);
+out:
+  return status;
+}
+
+static treadle_rl_loss loss_of(const treadle_train_settings *s) {
+  treadle_rl rl = {.settings = s, .kl_coef = s->init_kl_coef};
+  rl.response_most = s->max_tokens ? s->max_tokens : 1;
+  return treadle_rl_loss_of(&rl);
+}
+
+treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, const treadle_layout *layout,
+                                          const char *path, int64_t number,
+                                          treadle_rl_mini_batch **mini_p) {
+  treadle_rl_mini_batch *m = NULL;
+  treadle_transformer *d = NULL;
+  treadle_status status;
+  TREADLE_NEED(mini_p);
+  *mini_p = NULL;
+  TREADLE_NEED(config);
+  TREADLE_NEED(layout);
+  TREADLE_NEED(path);
+  const treadle_train_settings *s = treadle_train_config_settings(config);
+  m = treadle_alloc(sizeof *m);
+  if (!m) return no_memory();
+  m->loss = loss_of(s);
+  m->temperature = s->temperature;
+  m->micro = s->micro_batch_size;
+  TRY(treadle_transformer_create(layout->model, &d));
+  TRY(treadle_rl_dump_read(path, d->vocabulary, &m->dumped));
+  TRY(choose(m, path, number));
+  TRY(make_rows(m));
+  *mini_p = m;
+  m = NULL;
+out:
+  treadle_transformer_destroy(d);
+  treadle_rl_mini_batch_destroy(m);
+  return status;
+}
+
+void treadle_rl_mini_batch_destroy(treadle_rl_mini_batch *mini) {
+  if (!mini) return;
+  treadle_rl_dumped_release(&mini->dumped);
+  treadle_array_release(&mini->samples);
+  treadle_arena_release(&mini->arena);
+  treadle_free(mini);
+}
+
+treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_t micro,
+                                             treadle_trainer_options *options) {
+  TREADLE_NEED(mini);
+  TREADLE_NEED(options);
+  if (micro < 0) REFUSE("micro batches of %lld rows: 1 at least, or 0", (long long)micro);
+  if (micro) mini->micro = micro;
+  if (!mini->micro) mini->micro = 1;
+  const size_t count = mini->samples.count, each = (size_t)mini->micro;
+  options->most_rows = options->most_tokens = 0;
+  for (size_t first = 0; first < count; first += each) {
+    int64_t tokens = 0;
+    for (size_t i = first; i < count && i < first + each; i++) {
+      tokens += (int64_t)mini->rows[i].count;
+      if ((int64_t)mini->rows[i].count > options->most_tokens)
+        options->most_tokens = (int64_t)mini->rows[i].count;
+    }
+    if (tokens > options->most_rows) options->most_rows = tokens;
+  }
+  options->most_sequences = mini->micro;
+  options->most_micro_batches = (int32_t)((count + each - 1) / each);
+  return TREADLE_OK;
+}
+
+static treadle_status differentiate(void *context, size_t row, size_t token, float logprob, float entropy,
+                                    double *by_logprob_p, double *by_entropy_p) {
+  treadle_rl_mini_batch *m = context;
+  const treadle_rl_sample *s = m->samples.items[row];
+  const size_t i = token - (size_t)s->prompt->count;
+  treadle_rl_token *one = &m->tokens[m->first[row] + i];
+  treadle_rl_token_loss result;
+  *one = (treadle_rl_token){.logprob = (double)logprob,
+                            .entropy = (double)entropy,
+                            .old = (double)s->old[i],
+                            .ref = s->ref ? (double)s->ref[i] : 0,
+                            .rollout = (double)s->rollout[i],
+                            .advantage = s->advantage,
+                            .weight = m->weights[row]};
+  treadle_rl_token_loss_of(&m->loss, one, &result);
+  *by_logprob_p = result.by_logprob;
+  *by_entropy_p = result.by_entropy;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, treadle_trainer *trainer,
+                                               treadle_rl_mini_figures *figures_p) {
+  treadle_rl_mini_figures f = TREADLE_INIT(treadle_rl_mini_figures);
+  treadle_rl_batch_figures sums;
+  float *values;
+  treadle_status status;
+  TREADLE_NEED(mini);
+  TREADLE_NEED(trainer);
+  TREADLE_NEED_SIZED(figures_p);
+  const size_t count = mini->samples.count, tokens = mini->first[count];
+  const treadle_train_batch batch = {.struct_size = sizeof batch,
+                                     .rows = mini->rows,
+                                     .count = count,
+                                     .micro_batch_size = (size_t)(mini->micro ? mini->micro : 1),
+                                     .shared = mini->shared};
+  const treadle_policy policy = {.struct_size = sizeof policy,
+                                 .temperature = mini->temperature,
+                                 .entropy = true,
+                                 .differentiate = differentiate,
+                                 .context = mini};
+  values = treadle_alloc_array(2 * tokens + 1, sizeof *values);
+  if (!values) return no_memory();
+  TRY(treadle_trainer_policy_gradients(trainer, &batch, &policy, values, values + tokens));
+  for (size_t i = 0; i < count; i++) /* also those that other ranks had */
+    for (size_t t = mini->first[i]; t < mini->first[i + 1]; t++) {
+      double by[2];
+      TRY(differentiate(mini, i, (size_t)mini->samples.items[i]->prompt->count + t - mini->first[i],
+                        values[t], values[tokens + t], &by[0], &by[1]));
+    }
+  treadle_rl_batch_loss(&mini->loss, mini->tokens, tokens, &sums);
+  f.samples = (int64_t)count;
+  f.tokens = (int64_t)tokens;
+  f.loss = sums.loss;
+  f.pg_loss = sums.pg_loss;
+  f.kl_loss = sums.kl_loss;
+  f.entropy = sums.entropy;
+  f.clipfrac = sums.clipfrac;
+  f.clipfrac_lower = sums.clipfrac_lower;
+  f.ppo_kl = sums.ppo_kl;
+  TREADLE_GIVE(figures_p, &f);
+out:
+  treadle_free(values);
+  return status;
+}

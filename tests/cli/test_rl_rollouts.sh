@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What a run says of its samples, computed again from the dump by tools/check-rollouts, for every estimator and aggregation, with 1, 2 and 4 data
+# parallel replicas; and the gradients of a dumped mini batch, which are those of the run.
+# ctest: label=mpi timeout=300
+set -euo pipefail
+command -v python3 >/dev/null || { echo "no python3 here: skipped"; exit 0; }
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "$1"; exit 1; }
+launch=("$MPIEXEC")
+case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+"$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null
+cat >"$folder/grpo.yaml" <<END
+megatron_training:
+  tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence
+  data_path: $folder/data/train.jsonl
+  train_iters: 2
+  global_batch_size: 4
+actor_config:
+  model: $TREADLE_SOURCE/examples/sequence/policy
+  save: $folder/run
+  micro_batch_size: 4
+  lr: 1.0e-3
+generate_config:
+  sampling_config: {max_tokens: 12}
+rl_config:
+  n_samples_per_prompt: 4
+  max_prompt_length: 10
+  verifier_function: [sequence]
+  dump_rollouts: $folder/dump
+END
+kl=0 ranks=1
+for estimator in group_norm rloo reinforce_plus_plus reinforce_plus_plus_baseline; do
+  for mode in token-mean seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm; do
+    rm -rf "$folder/run" "$folder/dump"
+    kl=$(((kl + 1) % 3)) ranks=$((ranks == 4 ? 1 : 2 * ranks))
+    "${launch[@]}" -n "$ranks" "$TREADLE" train "$folder/grpo.yaml" --threads 1 rl_config.adv_estimator=$estimator rl_config.loss_agg_mode=$mode \
+      rl_config.use_kl_loss="$([ $kl = 1 ] && echo true || echo false)" rl_config.use_kl_in_reward="$([ $kl = 2 ] && echo true || echo false)" \
+      rl_config.init_kl_coef=0.1 rl_config.entropy_coeff=0.01 >"$folder/out" 2>&1 || { cat "$folder/out"; fail "$estimator, $mode: failed"; }
+    "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" >"$folder/out" ||
+      { cat "$folder/out"; fail "$estimator, $mode, $ranks ranks: other numbers"; }
+  done
+done
+sed -i 's/"advantage": -\{0,1\}[0-9]/"advantage": 7/' "$folder/dump/1.jsonl"
+if "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" >/dev/null; then fail "a wrong advantage is not seen"; fi
+
+rm -rf "$folder/run" "$folder/dump"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 megatron_training.train_iters=1 >/dev/null 2>&1
+"$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/grpo.yaml" --file "$folder/dump/1.jsonl" --json >"$folder/grad"
+norm=$(sed -n 's/.*"grad_norm": \([^,]*\).*/\1/p' "$folder/grad")
+grep -q "\"actor/grad_norm\":$norm" "$folder/run/metrics.jsonl" || fail "the gradients of the dump have norm $norm, those of the run another one"
+"${launch[@]}" -n 4 "$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/grpo.yaml" --file "$folder/dump/1.jsonl" \
+  --layout megatron:tp=2,pp=2 --json >"$folder/grad4"
+for key in digest pg_loss entropy; do
+  [ "$(grep "\"$key\"" "$folder/grad")" = "$(grep "\"$key\"" "$folder/grad4")" ] || fail "tp=2,pp=2 has another $key"
+done
+status=0
+"$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/grpo.yaml" --file "$folder/dump/1.jsonl" --mini-batch 9 2>"$folder/err" || status=$?
+[ $status = 2 ] && grep -q 'no sample with tokens is of mini batch 9' "$folder/err" || fail "a mini batch that is not there"
