@@ -128,6 +128,7 @@ int treadle_command_grad(const treadle_arguments *arguments);
 int treadle_grad_policy(const treadle_arguments *arguments); /* grad --loss grpo */
 int treadle_command_sft(const treadle_arguments *arguments);
 int treadle_command_train(const treadle_arguments *arguments);
+int treadle_command_report(const treadle_arguments *arguments);
 int treadle_command_eval(const treadle_arguments *arguments);
 int treadle_command_data(const treadle_arguments *arguments);
 

@@ -240,6 +240,21 @@ static const treadle_command commands[] = {
         .run = treadle_command_eval,
     },
     {
+        .name = "report",
+        .bit = TREADLE_IN_REPORT,
+        .words = "RUN",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "a run of treadle train as one page",
+        .text = "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no other.\n"
+                "Reward, KL, entropy, lengths and the seconds of each stage by step; device bytes by class\n"
+                "through the last step with the bound that was foreseen; what the switch moves from rank to\n"
+                "rank; completions with their rewards. It may be made while the run goes on.",
+        .examples = "  treadle report runs/1\n"
+                    "  treadle report runs/1 --out page.html --json\n",
+        .run = treadle_command_report,
+    },
+    {
         .name = "data",
         .bit = TREADLE_IN_DATA,
         .words = "sequence",

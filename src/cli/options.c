@@ -77,6 +77,7 @@ static const option_row rows[] = {
   {"chat", "", "texts are messages of the user, to a model with a chat template", FLAG, AT(chat), GENERATE | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"prompt-ids", "1,2,...", "one prompt, as token ids", TEXT, AT(prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the answers to this file (default: standard output, without --json)", TEXT, AT(out), ENGINES, 0, 0, {0}, NULL, 0},
+  {"out", "F.html", "write the page to this file (default: RUN/report.html)", TEXT, AT(out), TREADLE_IN_REPORT, 0, 0, {0}, NULL, 0},
   {"out", "DIR", "write the files into this folder", TEXT, AT(out), TREADLE_IN_DATA, TREADLE_IN_DATA, 0, {0}, NULL, 0},
   {"noise", "Q", "probability that a number of sft.jsonl is a random digit (default: 0.3)", TEXT, AT(noise), TREADLE_IN_DATA, 0, 0, {0}, NULL, 0},
   {"out", "F.safetensors", "write the gradients to this file: fp32, under Hugging Face names", TEXT, AT(out), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
@@ -141,7 +142,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
    TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_REPORT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

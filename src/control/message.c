@@ -16,7 +16,7 @@ void treadle_message_clear(treadle_message *message) { message->length = message
 char *treadle_message_grow(treadle_message *message, size_t length) {
   const size_t padded = (length + UNIT - 1) / UNIT * UNIT;
   if (message->failed) return NULL;
-  if (message->room - message->length < padded) {
+  if (!message->bytes || message->room - message->length < padded) {
     size_t room = message->room ? message->room : LEAST;
     while (room - message->length < padded) room *= 2;
     char *bytes = treadle_alloc_array(room, 1);

@@ -76,7 +76,10 @@ static treadle_status prepare(treadle_rl *rl) {
   double at = treadle_clock_seconds();
   size_t scored;
   treadle_status status, waited;
+  treadle_rl_begin_moments(rl);
+  treadle_rl_stage(rl, "generate");
   TRY(treadle_rl_draw_step(rl, &scored));
+  treadle_rl_stage(rl, "old log-probabilities");
   t->gen = since(&at);
   status = treadle_rl_old_logprobs(rl);
   t->old_log_prob = since(&at);
@@ -85,6 +88,7 @@ static treadle_status prepare(treadle_rl *rl) {
   if (!status) status = waited;
   t->reward = since(&at);
   if (status) goto out;
+  if (treadle_rl_uses_kl(rl->settings)) treadle_rl_stage(rl, "reference");
   TRY(treadle_rl_ref_logprobs(rl));
   t->ref = since(&at);
   TRY(treadle_rl_find_advantages(rl));
@@ -144,7 +148,9 @@ static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_r
   treadle_status status;
   TRY(prepare(rl));
   at = treadle_clock_seconds();
+  treadle_rl_stage(rl, "update");
   TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
+  treadle_rl_stage(rl, NULL);
   rl->times.update_actor = since(&at);
   rl->step++;
   rl->times.step = treadle_clock_seconds() - begin;

@@ -10,6 +10,7 @@
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
  *   loop_figures.c     what metrics.jsonl gets
+ *   loop_report.c      what `treadle report` draws beside metrics.jsonl
  *   loop_test.c        prompts that are not trained on
  *
  * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
@@ -90,6 +91,13 @@ typedef struct treadle_rl_totals {
   double most_difference, all_seconds;
 } treadle_rl_totals;
 
+/* Device bytes of rank 0 at a moment of a step, by class. */
+typedef struct treadle_rl_moment {
+  double seconds;
+  const char *stage;
+  size_t bytes[TREADLE_CLASSES];
+} treadle_rl_moment;
+
 typedef struct treadle_rl {
   treadle_group *group;
   const treadle_train_config *config;
@@ -133,7 +141,10 @@ typedef struct treadle_rl {
   int64_t left_out;                          /* groups of this step whose samples score alike */
   treadle_metric values[TREADLE_RL_METRICS]; /* of this step */
   size_t value_count;
-  treadle_arena names; /* of metrics whose names follow from data */
+  const char *stage;                        /* of the step that is under way */
+  double begin;                             /* of that step */
+  TREADLE_ARRAY(treadle_rl_moment) moments; /* of the last step */
+  treadle_arena names;                      /* of metrics whose names follow from data */
 } treadle_rl;
 
 treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status);
@@ -243,7 +254,15 @@ treadle_status treadle_rl_dump_step(treadle_rl *rl);
 /* The first samples, in samples.jsonl; of a test, in RUN/validation/STEP.jsonl. */
 treadle_status treadle_rl_log_samples(treadle_rl *rl);
 treadle_status treadle_rl_write_test(treadle_rl *rl, const treadle_rl_batch *batch);
-/* loop_report.c: RUN/switch.json and memory.json, for `treadle report`. */
+
+/* ---- loop_report.c ---- */
+
+/* What the actor's books tell; context is the run. */
+void treadle_rl_note_moment(void *context, const size_t *bytes, int classes);
+/* A step begins; a stage of it does. Rank 0. */
+void treadle_rl_begin_moments(treadle_rl *rl);
+void treadle_rl_stage(treadle_rl *rl, const char *stage);
+/* RUN/switch.json and memory.json, for `treadle report`. */
 treadle_status treadle_rl_report(treadle_rl *rl);
 
 #endif

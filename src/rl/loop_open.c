@@ -346,6 +346,8 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   treadle_rl_doing(rl, "the plan");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
+  options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
+  options.watch_context = rl;
   TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
   TRY(fill_weights(rl));
   rl->workers = (treadle_worker_group){
@@ -366,6 +368,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_arena_release(&rl->judged_texts);
   treadle_array_release(&rl->totals.seconds);
   treadle_array_release(&rl->totals.rewards);
+  treadle_array_release(&rl->moments);
   treadle_arena_release(&rl->names);
   treadle_actor_destroy(rl->actor);
   treadle_train_order_release(&rl->order);

@@ -1,5 +1,132 @@
+/* What `treadle report` draws beside metrics.jsonl: memory.json, device bytes of rank 0 by class through the last step; switch.json, what each
+ * rank pulls from each other one on the way to INFER. Both are written at the end of a run. */
 #include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "io/file.h"
+#include "layout/layout.h"
+
+#include <string.h>
+
+enum { MOMENTS_MOST = 4096, SHOWN_CLASSES = 7, RANKS_MOST = 16 };
+
+static const struct {
+  const char *name;
+  int which[2];
+} shown[SHOWN_CLASSES] = {{"params", {TREADLE_PARAMS, TREADLE_PARAMS}},
+                          {"grads", {TREADLE_GRADS, TREADLE_GRADS}},
+                          {"optimizer", {TREADLE_OPTIMIZER, TREADLE_OPTIMIZER}},
+                          {"infer", {TREADLE_INFER_PARAMS, TREADLE_INFER_PARAMS}},
+                          {"kv", {TREADLE_KV, TREADLE_KV}},
+                          {"work", {TREADLE_WORK, TREADLE_TRAIN_WORK}},
+                          {"reference", {TREADLE_REFERENCE, TREADLE_REFERENCE}}};
+
+/* ---- Moments ------------------------------------------------------------------------------------------------- */
+
+static void add_moment(treadle_rl *rl, const size_t *bytes) {
+  treadle_rl_moment m = {.seconds = treadle_clock_seconds() - rl->begin, .stage = rl->stage};
+  if (!rl->stage || rl->moments.count >= MOMENTS_MOST) return;
+  memcpy(m.bytes, bytes, sizeof m.bytes);
+  (void)treadle_array_push(&rl->moments, m); /* a picture with a moment less */
+}
+
+void treadle_rl_note_moment(void *context, const size_t *bytes, int classes) {
+  if (classes == TREADLE_CLASSES) add_moment(context, bytes);
+}
+
+void treadle_rl_begin_moments(treadle_rl *rl) {
+  rl->moments.count = 0;
+  rl->begin = treadle_clock_seconds();
+}
+
+void treadle_rl_stage(treadle_rl *rl, const char *stage) {
+  treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
+  if (treadle_actor_get_info(rl->actor, &info)) return;
+  if (stage) rl->stage = stage;
+  add_moment(rl, info.bytes);
+  rl->stage = stage;
+}
+
+/* ---- Files ---------------------------------------------------------------------------------------------------- */
+
+static treadle_status write_text(const treadle_rl *rl, const char *name, const treadle_builder *text) {
+  char path[PATH_MAX];
+  if (text->failed) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", name);
+  snprintf(path, sizeof path, "%s/%s", rl->settings->save, name);
+  return treadle_file_write(path, text->text, text->length);
+}
+
+static treadle_status write_memory(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_builder text = {0};
+  treadle_builder_add(&text,
+                      "{\"rank\": 0, \"predicted_bytes\": %zu, \"budget_bytes\": %zu, \"classes\": [",
+                      rl->predicted, (size_t)((double)s->device_memory * s->gpu_memory_utilization));
+  for (int c = 0; c < SHOWN_CLASSES; c++)
+    treadle_builder_add(&text, "%s\"%s\"", c ? ", " : "", shown[c].name);
+  treadle_builder_add(&text, "],\n \"points\": [");
+  for (size_t i = 0; i < rl->moments.count; i++) {
+    const treadle_rl_moment *m = &rl->moments.items[i];
+    treadle_builder_add(&text, "%s\n  {\"seconds\": %.6f, \"stage\": \"%s\", \"bytes\": [", i ? "," : "",
+                        m->seconds, m->stage);
+    for (int c = 0; c < SHOWN_CLASSES; c++) {
+      size_t bytes = m->bytes[shown[c].which[0]];
+      if (shown[c].which[1] != shown[c].which[0]) bytes += m->bytes[shown[c].which[1]];
+      treadle_builder_add(&text, "%s%zu", c ? ", " : "", bytes);
+    }
+    treadle_builder_add(&text, "]}");
+  }
+  treadle_builder_add(&text, "\n]}\n");
+  treadle_status status = write_text(rl, "memory.json", &text);
+  treadle_builder_release(&text);
+  return status;
+}
+
+static treadle_status add_inbound(const treadle_rl *rl, const treadle_report *report,
+                                  treadle_builder *text) {
+  size_t bytes[RANKS_MOST];
+  treadle_status status = TREADLE_OK;
+  for (int rank = 0; rank < rl->ranks; rank++) {
+    TRY(treadle_report_inbound(report, rank, bytes));
+    treadle_builder_add(text, "%s\n  [", rank ? "," : "");
+    for (int from = 0; from < rl->ranks; from++)
+      treadle_builder_add(text, "%s%zu", from ? ", " : "", bytes[from]);
+    treadle_builder_add(text, "]");
+  }
+out:
+  return status;
+}
+
+static treadle_status write_switch(const treadle_rl *rl) {
+  const treadle_report_options options = {
+      .struct_size = sizeof options,
+      .page_bytes = (size_t)treadle_model_bytes(rl->model) < ((size_t)64 << 20) ? 1 << 16 : 0};
+  treadle_report_info info = TREADLE_INIT(treadle_report_info);
+  treadle_report *report = NULL;
+  treadle_builder text = {0};
+  treadle_status status;
+  TRY(treadle_report_create(rl->train, rl->infer, &options, &report));
+  treadle_report_get_info(report, &info);
+  treadle_builder_add(&text,
+                      "{\"train\": \"%s\", \"infer\": \"%s\", \"ranks\": %d, \"moved_bytes\": %zu, "
+                      "\"lower_bound_bytes\": %zu, "
+                      "\"inbound\": [",
+                      rl->train->text, rl->infer->text, rl->ranks, info.moved_bytes,
+                      info.lower_bound_bytes);
+  if (info.has_inbound && rl->ranks <= RANKS_MOST) TRY(add_inbound(rl, report, &text));
+  treadle_builder_add(&text, "]}\n");
+  TRY(write_text(rl, "switch.json", &text));
+out:
+  treadle_report_destroy(report);
+  treadle_builder_release(&text);
+  return status;
+}
+
 treadle_status treadle_rl_report(treadle_rl *rl) {
-  (void)rl;
-  return TREADLE_OK;
+  treadle_status status;
+  TRY(write_memory(rl));
+  TRY(write_switch(rl));
+out:
+  return status;
 }

@@ -17,12 +17,13 @@ treadle_status treadle_reference_create(treadle_switch *sw) {
   if (!bytes) return TREADLE_OK;
   sw->reference = treadle_twin_memory(bytes, treadle_class_text(TREADLE_REFERENCE));
   if (!sw->reference) return TREADLE_NO_MEMORY;
+  sw->reference_twin = bytes;
   sw->stats.host_bytes += bytes;
   return TREADLE_OK;
 }
 
 void treadle_reference_release(treadle_switch *sw) {
-  if (sw->reference) munmap(sw->reference, twin_bytes(sw));
+  if (sw->reference) munmap(sw->reference, sw->reference_twin);
   sw->reference = NULL;
 }
 

@@ -207,6 +207,7 @@ struct treadle_switch {
   treadle_faults faults;
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
   char *reference;                  /* host memory of reference_bytes; NULL: none */
+  size_t reference_twin;            /* bytes of it */
   bool shown;                       /* the reference is on the device */
   bool away[TREADLE_TRAIN_CLASSES]; /* left for it, though they stay otherwise */
   TREADLE_ARRAY(treadle_caller_memory) foreign;

@@ -1,0 +1,224 @@
+/* treadle report: reads what a run has left, and writes a page. */
+#include "cli/report.h"
+
+#include "base/alloc.h"
+#include "cli/cli.h"
+#include "cli/json_lines.h"
+#include "cli/json_out.h"
+#include "treadle_tools.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECENT = 20 };
+
+static bool has(const treadle_run_files *run, const char *name, char path[PATH_MAX]) {
+  return snprintf(path, PATH_MAX, "%s/%s", run->run, name) < PATH_MAX && access(path, R_OK) == 0;
+}
+
+/* ---- Lines --------------------------------------------------------------------------------------------------- */
+
+/* Objects of a file; a last line without an end, which a killed run leaves, is passed over. */
+static treadle_status read_lines(const char *path, json_t ***items_p, size_t *count_p) {
+  treadle_json_lines lines = {0};
+  size_t room = 0;
+  treadle_status status;
+  TRY(treadle_json_lines_open(&lines, path));
+  while (lines.bytes && lines.text[lines.bytes - 1] != '\n') lines.bytes--;
+  for (;;) {
+    json_t *object;
+    TRY(treadle_json_lines_next(&lines, &object));
+    if (!object) break;
+    if (*count_p == room) {
+      room = room ? 2 * room : 256;
+      json_t **more = treadle_realloc(*items_p, room * sizeof *more);
+      if (!more) {
+        json_decref(object);
+        TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its lines", path));
+      }
+      *items_p = more;
+    }
+    (*items_p)[(*count_p)++] = object;
+  }
+out:
+  treadle_json_lines_close(&lines);
+  return status;
+}
+
+static treadle_status read_object(const treadle_run_files *run, const char *name, json_t **root_p) {
+  char path[PATH_MAX];
+  json_error_t error;
+  if (!has(run, name, path)) return TREADLE_OK;
+  *root_p = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (!json_is_object(*root_p))
+    REFUSE("%s, line %d: %s", path, error.line, *root_p ? "is no object" : error.text);
+  return TREADLE_OK;
+}
+
+static treadle_status read_config(treadle_run_files *run) {
+  treadle_json_lines text = {0}; /* a whole file is all that is wanted of it */
+  char path[PATH_MAX];
+  treadle_status status = TREADLE_OK;
+  if (!has(run, "config.yaml", path)) return TREADLE_OK;
+  TRY(treadle_json_lines_open(&text, path));
+  run->config = treadle_alloc_array(text.bytes + 1, 1);
+  if (!run->config) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", path));
+  memcpy(run->config, text.text, text.bytes);
+  run->config[text.bytes] = 0;
+out:
+  treadle_json_lines_close(&text);
+  return status;
+}
+
+/* Steps are numbers, which later code takes for granted. */
+static treadle_status check_steps(const treadle_run_files *run, const char *path) {
+  for (size_t i = 0; i < run->count; i++)
+    if (!json_is_integer(json_object_get(run->lines[i], "step")))
+      REFUSE("%s: line %zu: step is no whole number", path, i + 1);
+  return TREADLE_OK;
+}
+
+static treadle_status read_run(treadle_run_files *run) {
+  char path[PATH_MAX];
+  treadle_status status;
+  if (!has(run, "metrics.jsonl", path))
+    REFUSE("%s: has no metrics.jsonl that can be read: it is no folder of a run", run->run);
+  TRY(read_lines(path, &run->lines, &run->count));
+  TRY(check_steps(run, path));
+  if (has(run, "samples.jsonl", path)) TRY(read_lines(path, &run->samples, &run->sample_count));
+  TRY(read_object(run, "memory.json", &run->memory));
+  TRY(read_object(run, "switch.json", &run->traffic));
+  TRY(read_config(run));
+out:
+  return status;
+}
+
+static void release(treadle_run_files *run) {
+  for (size_t i = 0; i < run->count; i++) json_decref(run->lines[i]);
+  for (size_t i = 0; i < run->sample_count; i++) json_decref(run->samples[i]);
+  treadle_free(run->lines);
+  treadle_free(run->samples);
+  treadle_free(run->config);
+  json_decref(run->memory);
+  json_decref(run->traffic);
+}
+
+/* ---- Figures --------------------------------------------------------------------------------------------------- */
+
+/* Of all sources of a test, the mean of mean@N. */
+static double test_of(json_t *line) {
+  const char *key;
+  json_t *value;
+  double sum = 0;
+  int count = 0;
+  json_object_foreach(line, key, value) {
+    if (strncmp(key, "val-core/", 9) != 0 || !strstr(key, "/reward/mean@") || !json_is_number(value))
+      continue;
+    sum += json_number_value(value);
+    count++;
+  }
+  return count ? sum / count : NAN;
+}
+
+double treadle_run_value(const treadle_run_files *run, size_t line, const char *name) {
+  if (strcmp(name, "val") == 0) return test_of(run->lines[line]);
+  const json_t *value = json_object_get(run->lines[line], name);
+  return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(const treadle_run_files *run, const char *name) {
+  double *values = treadle_alloc_array(run->count + 1, sizeof *values), found = NAN;
+  size_t count = 0;
+  for (size_t i = 0; values && i < run->count; i++) {
+    double value = treadle_run_value(run, i, name);
+    if (!isnan(value)) values[count++] = value;
+  }
+  if (count) {
+    qsort(values, count, sizeof *values, compare);
+    found = values[count / 2];
+  }
+  treadle_free(values);
+  return found;
+}
+
+/* The mean of the first or the last steps that have the figure. */
+static double mean_of(const treadle_run_files *run, const char *name, bool last) {
+  double sum = 0;
+  int count = 0;
+  for (size_t k = 0; k < run->count && count < RECENT; k++) {
+    double value = treadle_run_value(run, last ? run->count - 1 - k : k, name);
+    if (isnan(value)) continue;
+    sum += value;
+    count++;
+  }
+  return count ? sum / count : NAN;
+}
+
+void treadle_run_sum_up(const treadle_run_files *run, treadle_run_summary *summary_p) {
+  treadle_run_summary s = {.reward_first = mean_of(run, "critic/rewards/mean", false),
+                           .reward_last = mean_of(run, "critic/rewards/mean", true),
+                           .step_seconds = median(run, "timing_s/step"),
+                           .tokens_per_second = median(run, "perf/throughput")};
+  for (size_t i = 0; i < run->count; i++) {
+    double differing = treadle_run_value(run, i, "training/logprob_differing"),
+           compared = treadle_run_value(run, i, "training/logprob_tokens"),
+           peak = treadle_run_value(run, i, "perf/max_memory_allocated_gb") * (1 << 30);
+    s.steps += !isnan(treadle_run_value(run, i, "critic/rewards/mean"));
+    if (!isnan(differing)) s.differing += (int64_t)differing;
+    if (!isnan(compared)) s.compared += (int64_t)compared;
+    if (peak > s.peak_bytes) s.peak_bytes = peak;
+  }
+  const json_t *predicted = json_object_get(run->memory, "predicted_bytes");
+  s.predicted_bytes = json_is_number(predicted) ? json_number_value(predicted) : 0;
+  *summary_p = s;
+}
+
+static void print(const treadle_run_summary *s, const char *path, bool json) {
+  treadle_json_out out = {.file = stdout};
+  if (!json) {
+    printf("%lld steps, reward %.4f to %.4f: %s\n", (long long)s->steps, s->reward_first, s->reward_last,
+           path);
+    return;
+  }
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_int(&out, "steps", s->steps);
+  treadle_json_out_exact(&out, "reward_first", s->reward_first);
+  treadle_json_out_exact(&out, "reward_last", s->reward_last);
+  treadle_json_out_int(&out, "logprob_tokens", s->compared);
+  treadle_json_out_int(&out, "logprob_differing", s->differing);
+  treadle_json_out_int(&out, "peak_bytes", (int64_t)s->peak_bytes);
+  treadle_json_out_int(&out, "peak_predicted_bytes", (int64_t)s->predicted_bytes);
+  treadle_json_out_exact(&out, "step_seconds", s->step_seconds);
+  treadle_json_out_exact(&out, "tokens_per_second", s->tokens_per_second);
+  treadle_json_out_text(&out, "report", path);
+  treadle_json_out_close(&out, '}');
+}
+
+int treadle_command_report(const treadle_arguments *a) {
+  treadle_run_files run = {.run = a->words[0]};
+  treadle_run_summary summary;
+  treadle_builder page = {0};
+  char path[PATH_MAX];
+  treadle_status status;
+  snprintf(path, sizeof path, "%s/report.html", run.run);
+  if (a->out) snprintf(path, sizeof path, "%s", a->out);
+  TRY(read_run(&run));
+  treadle_run_sum_up(&run, &summary);
+  treadle_page_write(&page, &run, &summary);
+  if (page.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the page"));
+  TRY(treadle_output_write(path, page.text, page.length));
+  print(&summary, path, a->json);
+out:
+  treadle_builder_release(&page);
+  release(&run);
+  return status ? treadle_report_refusal("report", status)
+                : treadle_finish_output("report", TREADLE_EXIT_OK);
+}
