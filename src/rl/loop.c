@@ -278,8 +278,8 @@ static treadle_status finish(treadle_rl *rl, treadle_rl_figures *result, const t
   treadle_rl_totals *t = &rl->totals;
   const size_t steps = t->rewards.count, some = steps < TREADLE_RL_RECENT ? steps : TREADLE_RL_RECENT;
   treadle_status status;
-  result->reward_first = mean(t->rewards.items, some);
-  result->reward_last = mean(t->rewards.items + (steps - some), some);
+  result->reward_first = result->reward_last = mean(t->rewards.items, some);
+  if (steps) result->reward_last = mean(t->rewards.items + (steps - some), some);
   if (steps) qsort(t->seconds.items, steps, sizeof(double), compare);
   result->step_seconds = steps ? t->seconds.items[steps / 2] : NAN;
   result->tokens_per_second = t->all_seconds > 0 ? (double)t->tokens / t->all_seconds : 0;
