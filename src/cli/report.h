@@ -34,6 +34,8 @@ typedef struct treadle_chart {
 
 /* Text that is shown: what HTML obeys is escaped, what is not plain is \xNN. */
 void treadle_page_text(treadle_builder *page, const char *text);
+/* A number of bytes as a file has it, which may be any number. */
+const char *treadle_page_size(double bytes);
 /* An SVG, where at least one of its figures is there. */
 void treadle_chart_draw(treadle_builder *page, const treadle_run_files *run, const treadle_chart *chart);
 /* Device bytes through a step; bytes from rank to rank. */

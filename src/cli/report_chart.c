@@ -12,6 +12,10 @@ static const char *const colours[] = {"#3b6fb6", "#9ab8dd", "#6a9a5b", "#d98032"
                                       "#f2c28b", "#8f6bb0", "#5f9ea0", "#b05b6a"};
 enum { COLOURS = sizeof colours / sizeof *colours };
 
+const char *treadle_page_size(double bytes) {
+  return bytes >= 0 && bytes < 0x1p62 ? treadle_text_of_size((size_t)bytes) : "?";
+}
+
 void treadle_page_text(treadle_builder *page, const char *text) {
   while (*text) {
     uint32_t code = 0;
@@ -56,7 +60,7 @@ static double tick_of(double span) {
 
 static void put_number(treadle_builder *page, double value, const char *unit) {
   if (strcmp(unit, "bytes") == 0)
-    treadle_builder_add(page, "%s", value > 0 ? treadle_text_of_size((size_t)value) : "0");
+    treadle_builder_add(page, "%s", value > 0 ? treadle_page_size(value) : "0");
   else
     treadle_builder_add(page, "%.4g%s%s", fabs(value) < 1e-12 ? 0 : value, *unit ? " " : "", unit);
 }
@@ -224,7 +228,7 @@ static void draw_bound(treadle_builder *page, const axes *a, double bytes, const
   treadle_builder_add(
       page,
       "<line class=\"bound\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"><title>%s: %s</title></line>\n",
-      LEFT, WIDTH - RIGHT, y_of(a, bytes), y_of(a, bytes), what, treadle_text_of_size((size_t)bytes));
+      LEFT, WIDTH - RIGHT, y_of(a, bytes), y_of(a, bytes), what, treadle_page_size(bytes));
 }
 
 /* Where a stage begins. */
@@ -282,8 +286,8 @@ void treadle_chart_traffic(treadle_builder *page, const json_t *traffic) {
   treadle_builder_add(page, " to ");
   treadle_page_text(page, infer ? infer : "?");
   treadle_builder_add(page, "</figcaption><p>%s moved between ranks; %s is the least.</p>\n",
-                      treadle_text_of_size((size_t)number_in(traffic, "moved_bytes")),
-                      treadle_text_of_size((size_t)number_in(traffic, "lower_bound_bytes")));
+                      treadle_page_size(number_in(traffic, "moved_bytes")),
+                      treadle_page_size(number_in(traffic, "lower_bound_bytes")));
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < count; j++)
       most = fmax(most, json_number_value(json_array_get(json_array_get(rows, i), j)));
@@ -295,8 +299,7 @@ void treadle_chart_traffic(treadle_builder *page, const json_t *traffic) {
     for (size_t j = 0; j < count; j++) {
       double bytes = json_number_value(json_array_get(json_array_get(rows, i), j));
       treadle_builder_add(page, "<td style=\"background:rgba(59,111,182,%.2f)\">%s</td>",
-                          most > 0 ? 0.8 * bytes / most : 0,
-                          bytes > 0 ? treadle_text_of_size((size_t)bytes) : "");
+                          most > 0 ? 0.8 * bytes / most : 0, bytes > 0 ? treadle_page_size(bytes) : "");
     }
     treadle_builder_add(page, "</tr>\n");
   }

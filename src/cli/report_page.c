@@ -73,8 +73,8 @@ static void put_summary(treadle_builder *page, const treadle_run_summary *s) {
   snprintf(text, sizeof text, "%lld of %lld differ between generating and training",
            (long long)s->differing, (long long)s->compared);
   put_row(page, "log-probabilities", s->compared ? text : "were not compared");
-  snprintf(text, sizeof text, "%s at most, %s foreseen", treadle_text_of_size((size_t)s->peak_bytes),
-           s->predicted_bytes > 0 ? treadle_text_of_size((size_t)s->predicted_bytes) : "nothing");
+  snprintf(text, sizeof text, "%s at most, %s foreseen", treadle_page_size(s->peak_bytes),
+           s->predicted_bytes > 0 ? treadle_page_size(s->predicted_bytes) : "nothing");
   put_row(page, "device memory of the fullest rank", text);
   snprintf(text, sizeof text, "%.3g s, %.0f tokens/s a rank (medians)", s->step_seconds,
            s->tokens_per_second);

@@ -35,6 +35,7 @@ typedef struct process {
   size_t in_bytes, written;
   treadle_builder out; /* of a line that is not whole */
   size_t waiting;      /* samples that it has not answered */
+  size_t next;         /* the one whose answer comes next, if it keeps the order */
   double heard;        /* when it wrote something */
 } process;
 
@@ -70,6 +71,13 @@ static treadle_status start(const command *c, process *p) {
   return TREADLE_OK;
 }
 
+static void forget(process *p) {
+  close(p->fd);
+  treadle_free(p->in);
+  treadle_builder_release(&p->out);
+  *p = (process){.fd = -1};
+}
+
 /* Its input ends; a second later it is killed with its group. */
 static void end(process *p, bool at_once) {
   int state;
@@ -88,28 +96,31 @@ static void end(process *p, bool at_once) {
     while (waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
     }
   }
-  close(p->fd);
-  treadle_free(p->in);
-  treadle_builder_release(&p->out);
-  *p = (process){0};
+  forget(p);
 }
 
 static void end_all(command *c, bool at_once) {
   for (int i = 0; i < c->count; i++) end(&c->processes[i], at_once);
 }
 
-/* It has ended by itself. */
+/* There is nothing more to read from it. */
 static treadle_status say_end(const command *c, process *p) {
+  const size_t waiting = p->waiting;
   int state = 0;
-  for (int turn = 0; turn < 20 && waitpid(p->pid, &state, WNOHANG) == 0; turn++) poll(NULL, 0, TURN_MS);
-  p->pid = 0;
-  close(p->fd);
-  p->fd = -1;
+  pid_t ended = 0;
+  for (int turn = 0; turn < 20 && (ended = waitpid(p->pid, &state, WNOHANG)) == 0; turn++)
+    poll(NULL, 0, TURN_MS);
+  kill(-p->pid, SIGKILL); /* and what it has started */
+  if (!ended) waitpid(p->pid, NULL, 0);
+  forget(p);
+  if (!ended)
+    return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %zu samples to answer",
+                        treadle_text_shown(c->text), waiting);
   if (WIFSIGNALED(state))
     return treadle_fail(TREADLE_REFUSED, "command '%s': ended by signal %d, with %zu samples to answer",
-                        treadle_text_shown(c->text), WTERMSIG(state), p->waiting);
+                        treadle_text_shown(c->text), WTERMSIG(state), waiting);
   return treadle_fail(TREADLE_REFUSED, "command '%s': ended with status %d, with %zu samples to answer",
-                      treadle_text_shown(c->text), WEXITSTATUS(state), p->waiting);
+                      treadle_text_shown(c->text), WEXITSTATUS(state), waiting);
 }
 
 /* ---- A batch ------------------------------------------------------------------------------------------------ */
@@ -143,6 +154,7 @@ static treadle_status give_out(asking *a, int number) {
   treadle_status status = TREADLE_OK;
   if (!p->pid) TRY(start(a->c, p));
   p->waiting = 0;
+  p->next = (size_t)number;
   for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->count, p->waiting++)
     add_sample(&lines, &a->batch->samples[i]);
   if (lines.failed) {
@@ -165,17 +177,23 @@ static treadle_status refuse_line(const asking *a, const char *line, size_t byte
                       treadle_text_shown(shown), why);
 }
 
-static size_t find(const asking *a, const char *id) {
-  size_t i = 0;
-  while (i < a->batch->count && strcmp(a->batch->samples[i].id, id) != 0) i++;
-  return i;
+/* The sample with this id, or count. Most answer in the order in which they were asked: then it is the first one looked at. */
+static size_t find(const asking *a, process *p, const char *id) {
+  const size_t count = a->batch->count;
+  for (size_t k = 0; k < count; k++) {
+    size_t i = (p->next + k) % count;
+    if (strcmp(a->batch->samples[i].id, id) != 0) continue;
+    p->next = i + (size_t)a->c->count;
+    return i;
+  }
+  return count;
 }
 
 static treadle_status take_line(asking *a, process *p, const char *line, size_t bytes) {
   json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
   const char *id = json_string_value(json_object_get(root, "id")), *why = NULL;
   const json_t *score = json_object_get(root, "score"), *pred = json_object_get(root, "pred");
-  size_t i = id ? find(a, id) : 0;
+  size_t i = id ? find(a, p, id) : 0;
   treadle_status status = TREADLE_OK;
   if (!json_is_object(root))
     why = "it is no JSON object";

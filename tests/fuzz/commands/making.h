@@ -30,4 +30,9 @@ void fuzz_make_grad(fuzz_making *m);
 void fuzz_make_sft(fuzz_making *m);
 void fuzz_make_data(fuzz_making *m);
 
+/* make_rl.c: commands around the loop. */
+void fuzz_make_train(fuzz_making *m);
+void fuzz_make_eval(fuzz_making *m);
+void fuzz_make_report(fuzz_making *m);
+
 #endif
