@@ -15,9 +15,8 @@ static int compare(const void *a, const void *b) {
 }
 
 /* The k-th smallest is the best of n draws with probability (k/n)^n - ((k-1)/n)^n. */
-double treadle_rl_best(const treadle_rl_judged *judged, int64_t n) {
-  double *scores = treadle_alloc_array((size_t)n + 1, sizeof *scores), sum = 0, before = 0;
-  if (!scores) return NAN;
+double treadle_rl_best(const treadle_rl_judged *judged, int64_t n, double *scores) {
+  double sum = 0, before = 0;
   for (int64_t i = 0; i < n; i++) scores[i] = judged[i].score;
   qsort(scores, (size_t)n, sizeof *scores, compare);
   for (int64_t i = 0; i < n; i++) {
@@ -25,7 +24,6 @@ double treadle_rl_best(const treadle_rl_judged *judged, int64_t n) {
     sum += (up_to - before) * scores[i];
     before = up_to;
   }
-  treadle_free(scores);
   return sum;
 }
 
@@ -42,17 +40,15 @@ static double majority_of(const treadle_rl_judged *judged, const int64_t *drawn,
   return judged[best].score;
 }
 
-double treadle_rl_majority(const treadle_rl_judged *judged, int64_t n) {
-  int64_t *drawn = treadle_alloc_array((size_t)n + 1, sizeof *drawn);
+double treadle_rl_majority(const treadle_rl_judged *judged, int64_t n, int64_t *drawn) {
   double sum = 0;
-  bool there = drawn != NULL;
-  for (int64_t i = 0; i < n; i++) there = there && judged[i].pred;
-  for (int64_t d = 0; there && d < DRAWS; d++) {
+  for (int64_t i = 0; i < n; i++)
+    if (!judged[i].pred) return NAN;
+  for (int64_t d = 0; d < DRAWS; d++) {
     for (int64_t i = 0; i < n; i++) drawn[i] = (int64_t)(treadle_uniform(SEED, d, i) * (double)n);
     sum += majority_of(judged, drawn, n);
   }
-  treadle_free(drawn);
-  return there ? sum / DRAWS : NAN;
+  return sum / DRAWS;
 }
 
 /* Sums over the prompts of a source. */
@@ -95,11 +91,14 @@ treadle_status treadle_rl_validate(const treadle_rl_judged *judged, size_t count
                                    treadle_rl_verdicts *verdicts_p) {
   TREADLE_ARRAY(sums) sources = {0};
   sums all = {0};
+  double *scores = treadle_alloc_array((size_t)n, sizeof *scores);
+  int64_t *drawn = treadle_alloc_array((size_t)n, sizeof *drawn);
   treadle_status status = TREADLE_OK;
   *verdicts_p = (treadle_rl_verdicts){.mean = NAN, .best = NAN, .majority = NAN};
+  if (!scores || !drawn) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a test"));
   for (size_t first = 0; first + (size_t)n <= count; first += (size_t)n) {
-    double mean = 0, best = treadle_rl_best(judged + first, n),
-           majority = treadle_rl_majority(judged + first, n);
+    double mean = 0, best = treadle_rl_best(judged + first, n, scores),
+           majority = treadle_rl_majority(judged + first, n, drawn);
     size_t at = 0;
     for (int64_t i = 0; i < n; i++) mean += judged[first + (size_t)i].score;
     while (at < sources.count && strcmp(sources.items[at].source, judged[first].data_source) != 0) at++;
@@ -115,6 +114,8 @@ treadle_status treadle_rl_validate(const treadle_rl_judged *judged, size_t count
   if (verdicts_p->has_majority) verdicts_p->majority = all.majority / (double)all.prompts;
 out:
   treadle_array_release(&sources);
+  treadle_free(scores);
+  treadle_free(drawn);
   return status;
 }
 

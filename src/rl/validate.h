@@ -2,8 +2,8 @@
  *
  *   mean@N         mean of the scores
  *   best@N/mean    what the best of N draws with replacement from a prompt's samples scores; verl draws 1,000 times, here it is the expectation
- *   maj@N/mean     what the answer that most of N draws give scores, over 1,000 draws with a fixed seed; of prompts whose reward says what it took
- *                  for the answer
+ *   maj@N/mean     what the answer that most of N draws give scores, over 1,000 draws with a fixed seed; where the reward says of
+ *                  all samples what it took for the answer
  *
  * A prompt counts once, and a figure is the mean over prompts. */
 #ifndef TREADLE_RL_VALIDATE_H
@@ -27,7 +27,7 @@ typedef struct treadle_rl_verdict {
 
 typedef struct treadle_rl_verdicts {
   TREADLE_ARRAY(treadle_rl_verdict) items;
-  double mean, best, majority; /* over all prompts; majority: NaN: no prompt has one */
+  double mean, best, majority; /* over all prompts; majority: NaN: not every prompt has one */
   bool has_majority;
   treadle_arena arena;
 } treadle_rl_verdicts;
@@ -37,9 +37,9 @@ treadle_status treadle_rl_validate(const treadle_rl_judged *judged, size_t count
                                    treadle_rl_verdicts *verdicts_p);
 void treadle_rl_verdicts_release(treadle_rl_verdicts *verdicts);
 
-/* Of the samples of one prompt. */
-double treadle_rl_best(const treadle_rl_judged *judged, int64_t n);
+/* Of the n samples of one prompt. scores, drawn [n]: room for the computation. */
+double treadle_rl_best(const treadle_rl_judged *judged, int64_t n, double *scores);
 /* NaN: a sample has no pred. */
-double treadle_rl_majority(const treadle_rl_judged *judged, int64_t n);
+double treadle_rl_majority(const treadle_rl_judged *judged, int64_t n, int64_t *drawn);
 
 #endif

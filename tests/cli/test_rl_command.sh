@@ -69,6 +69,12 @@ done
 run other 1 megatron_training.seed=7
 [ "$(value one losses_digest)" != "$(value other losses_digest)" ] || fail "the seed changes nothing"
 
+# In fast mode both sides add as they like: it is seen, and is no error.
+rm -rf "$folder/run"
+"${launch[@]}" -n 2 "$TREADLE" train "$folder/grpo.yaml" actor_config.exact=false actor_config.tensor_model_parallel_size=2 --threads 1 --json \
+  >"$folder/fast" 2>"$folder/err" || { cat "$folder/err"; fail "fast mode: failed"; }
+[ "$(value fast logprob_differing)" -gt 0 ] || fail "fast mode has the same bits"
+
 # In the first mini batch of a run the policy is its reference, and nothing is clipped.
 run whole 1 rl_config.mini_batch_size=16 megatron_training.train_iters=1
 grep -q '"actor/ppo_kl":0.0,\|"actor/ppo_kl":-0.0,' "$folder/run/metrics.jsonl" || fail "ppo_kl is not 0"
@@ -114,6 +120,19 @@ for command in 'exit 3' 'kill -9 $$' 'cat >/dev/null & sleep 1; echo nonsense; w
   "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"; do
   refused "command '" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$command" 'megatron_training.val_path=null'
 done
+cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
+printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
+refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
+refused 'filter_groups_max_batches (default), 10, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
+  rl_config.filter_groups_enable=true megatron_training.val_path=null
+refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB
+refused "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \
+  "rl_config.verifier_command=sed -u '/\"2-/q3; s/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 1}/'"
+[ "$(cat "$folder/run/latest_checkpointed_iteration.txt")" = 1 ] || fail "the last checkpoint is not that of step 1"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 --resume megatron_training.val_path=null --json >"$folder/resumed" 2>"$folder/err" ||
+  { cat "$folder/err"; fail "a run whose rewards failed does not go on"; }
+[ "$(value resumed steps)" = 2 ] || fail "it goes on with $(value resumed steps) steps"
+rm -rf "$folder/run"
 status=0
 "$TREADLE" train "$folder/grpo.yaml" 'rl_config.verifier_function=[command]' 'rl_config.verifier_command=sleep 100' rl_config.verifier_timeout=1 >/dev/null 2>"$folder/err" || status=$?
 [ $status != 0 ] || fail "a command that hangs is waited for"

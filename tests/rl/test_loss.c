@@ -7,7 +7,6 @@
 #include "rl/loss.h"
 #include "rl/mini_batches.h"
 #include "rl/statistics.h"
-#include "rl/validate.h"
 
 #include <math.h>
 
@@ -213,28 +212,11 @@ static void orders(void **state) {
   assert_true(differ);
 }
 
-static void verdicts(void **state) {
-  (void)state;
-  const treadle_rl_judged judged[] = {{"x", 0, .9, "A"}, {"x", 0, .8, "B"}, {"x", 0, .7, "A"},
-                                      {"y", 1, 1, NULL}, {"y", 1, 0, NULL}, {"y", 1, 0, NULL}};
-  treadle_rl_verdicts v;
-  assert_ok(treadle_rl_validate(judged, 6, 3, &v));
-  NEAR(v.mean, (.8 + 1 / 3.) / 2);
-  NEAR(treadle_rl_best(judged + 3, 3), 1 - 8 / 27.); /* of three draws, one is the right one */
-  assert_true(isnan(treadle_rl_majority(judged + 3, 3)) && !v.has_majority);
-  double majority = treadle_rl_majority(judged, 3);
-  assert_true(majority > .75 && majority < .85);
-  assert_string_equal(v.items.items[0].name, "val-core/x/reward/mean@3");
-  NEAR(v.items.items[0].value, .8);
-  treadle_rl_verdicts_release(&v);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(groups),       cmocka_unit_test(plus_plus), cmocka_unit_test(statistics),
       cmocka_unit_test(kl),           cmocka_unit_test(clips),     cmocka_unit_test(slopes),
       cmocka_unit_test(aggregations), cmocka_unit_test(overlong),  cmocka_unit_test(orders),
-      cmocka_unit_test(verdicts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
