@@ -1,5 +1,5 @@
 """What benches against PyTorch share: an environment with torch and transformers under BUILD/peers, and a process that answers lines of
-JSON. Used by bench/engines and bench/training."""
+JSON. Used by bench/engines, bench/training and bench/grpo."""
 import json
 import os
 import subprocess
@@ -19,8 +19,8 @@ def quietly(*command):
         sys.exit(f'{" ".join(command)}:\n{result.stdout[-3000:]}')
 
 
-def install_torch(peers):
-    """The environment's python."""
+def install_torch(peers, *more):
+    """The environment's python; `more` are packages beside torch and transformers."""
     python = f'{peers}/venv/bin/python'
     os.makedirs(peers, exist_ok=True)
     if not os.path.exists(f'{peers}/venv/ready'):
@@ -28,6 +28,10 @@ def install_torch(peers):
         quietly(sys.executable, '-m', 'venv', f'{peers}/venv')
         quietly(python, '-m', 'pip', 'install', 'torch', 'transformers', 'sentencepiece')
         open(f'{peers}/venv/ready', 'w').close()
+    for package in more:
+        if subprocess.run([python, '-c', f'import {package}'], stderr=subprocess.DEVNULL).returncode:
+            say(f'installing {package}')
+            quietly(python, '-m', 'pip', 'install', package)
     return python
 
 
