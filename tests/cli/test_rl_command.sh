@@ -89,6 +89,19 @@ rm -r "$folder/run/global_step_3" "$folder/run/global_step_2"
 [ "$(value resumed losses_digest)" = "$(value one losses_digest)" ] || fail "resumed, the losses are others"
 [ "$(value resumed weights_digest)" = "$(value one weights_digest)" ] || fail "resumed, the weights are others"
 
+# Ctrl-C: the step at hand is finished and saved.
+rm -rf "$folder/run"
+touch "$folder/lines"
+status=0
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 megatron_training.train_iters=5000 megatron_training.save_interval=0 >"$folder/lines" 2>"$folder/err" &
+process=$!
+until grep -q '^step 2' "$folder/lines"; do kill -0 $process; done
+kill -INT $process
+wait $process || status=$?
+[ $status = 130 ] || fail "a run that was stopped ends with $status"
+last=$(sed -n 's/^step \([0-9]*\) of.*/\1/p' "$folder/lines" | tail -1)
+[ "$(cat "$folder/run/latest_checkpointed_iteration.txt")" = "$last" ] || fail "stopped behind step $last, and that is not what was saved"
+
 # The plan, and a device that is too small.
 "$TREADLE" train --plan "$folder/grpo.yaml" --ranks 4 actor_config.tensor_model_parallel_size=4 --json >"$folder/plan"
 grep -q '"fits": true' "$folder/plan" || fail "it does not fit"
