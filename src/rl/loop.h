@@ -3,7 +3,7 @@
  *   loop.c             a run: steps one after the other, until the last
  *   loop_open.c        what a configuration names, opened: model, layouts, prompts, rewards, the worker
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
- *   loop_exact.c       what exact mode needs
+ *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
@@ -17,7 +17,8 @@
  *
  *   draw        prompts of the step, n samples of each          generate_sequences       INFER
  *   rewards     begin, beside what follows
- *   old         the trainer's log-probabilities                 compute_log_prob         FORWARD
+ *   old         the trainer's log-probabilities, where          compute_log_prob         FORWARD
+ *               the update does not find them itself
  *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
  *   advantages
  *   update      mini batch by mini batch                        update                   TRAIN
@@ -172,8 +173,22 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
 /* What ranks will hold: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
 
-/* loop_exact.c: refused, where both sides cannot have the same bits. */
+/* ---- loop_exact.c ---- */
+
+/* Refused, where both sides cannot have the same bits. */
 treadle_status treadle_rl_check_exact(const treadle_rl *rl);
+/* Is it compared in this step? */
+bool treadle_rl_check_is_due(const treadle_rl *rl);
+/* Where the first mini batch has all samples, its own pass forward is the trainer's with the weights that generated: no other one is needed. */
+bool treadle_rl_update_checks(const treadle_rl *rl);
+/* A value of each token: zeros. NULL: there is no memory. */
+float *treadle_rl_values_of(const treadle_rl_batch *batch);
+/* Room for the trainer's log-probabilities and entropies. */
+treadle_status treadle_rl_take_old(treadle_rl_batch *batch);
+/* batch->old beside batch->rollout: figures, and in exact mode TREADLE_DIFFERENT for a bit that differs. */
+treadle_status treadle_rl_compare(treadle_rl *rl);
+/* The same, with what an update of all samples has found. */
+treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, const float *entropies);
 
 /* ---- loop_start.c ---- */
 
@@ -203,6 +218,8 @@ treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_
 /* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
 treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
                                         float *logprobs, float *entropies);
+/* All ranks go to a mode, ahead of who needs it. */
+treadle_status treadle_rl_call_enter(treadle_rl *rl, treadle_mode mode);
 typedef struct treadle_rl_update {
   treadle_rl_rows rows;
   treadle_rl_loss loss;

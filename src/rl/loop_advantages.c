@@ -17,86 +17,19 @@ static treadle_status all_rows(const treadle_rl_batch *b, int64_t **numbers_p, t
   return TREADLE_OK;
 }
 
-static float *values_of(const treadle_rl_batch *b) {
-  float *values = treadle_alloc_array(b->ids.count + 1, sizeof *values);
-  if (values) memset(values, 0, (b->ids.count + 1) * sizeof *values);
-  return values;
-}
-
 /* ---- Old log-probabilities ----------------------------------------------------------------------------------- */
-
-typedef struct comparison {
-  int64_t tokens, differing, sample, token; /* sample, token: where the first one is */
-  double most, sum;
-} comparison;
-
-static comparison compare(const treadle_rl_batch *b) {
-  comparison c = {0};
-  for (size_t i = 0; i < b->samples.count; i++) {
-    const treadle_rl_made *s = &b->samples.items[i];
-    for (size_t t = s->first; t < s->first + s->count; t++, c.tokens++) {
-      double difference = fabs(exp((double)b->old[t]) - exp((double)b->rollout.items[t]));
-      c.sum += difference;
-      if (difference > c.most) c.most = difference;
-      if (memcmp(&b->old[t], &b->rollout.items[t], sizeof(float)) == 0) continue;
-      if (!c.differing++) {
-        c.sample = (int64_t)i;
-        c.token = (int64_t)(t - s->first);
-      }
-    }
-  }
-  return c;
-}
-
-static double most_difference(const treadle_rl_batch *b) {
-  double most = 0;
-  for (size_t i = 0; i < b->samples.count; i++)
-    for (size_t t = b->samples.items[i].first; t < b->samples.items[i].first + b->samples.items[i].count;
-         t++)
-      if (fabs((double)b->old[t] - (double)b->rollout.items[t]) > most)
-        most = fabs((double)b->old[t] - (double)b->rollout.items[t]);
-  return most;
-}
-
-static void note(treadle_rl *rl, const comparison *c, double most) {
-  treadle_rl_value(rl, "training/rollout_probs_diff_max", c->most);
-  treadle_rl_value(rl, "training/rollout_probs_diff_mean", c->tokens ? c->sum / (double)c->tokens : 0);
-  treadle_rl_count(rl, "training/logprob_tokens", c->tokens);
-  treadle_rl_count(rl, "training/logprob_differing", c->differing);
-  rl->totals.compared += c->tokens;
-  rl->totals.differing += c->differing;
-  if (most > rl->totals.most_difference) rl->totals.most_difference = most;
-}
-
-/* Is the pass due in this step? */
-static bool is_due(const treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
-  return !s->exact || (s->exact_check > 0 && (rl->step + 1) % s->exact_check == 0);
-}
 
 treadle_status treadle_rl_old_logprobs(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
   treadle_rl_rows rows;
   int64_t *numbers = NULL;
-  treadle_status status = TREADLE_OK;
-  if (!is_due(rl)) return TREADLE_OK;
+  treadle_status status;
+  if (!treadle_rl_check_is_due(rl) || treadle_rl_update_checks(rl))
+    return treadle_rl_call_enter(rl, treadle_rl_uses_kl(rl->settings) ? TREADLE_FORWARD : TREADLE_TRAIN);
   TRY(all_rows(b, &numbers, &rows));
-  b->old = values_of(b);
-  b->entropies = values_of(b);
-  if (!b->old || !b->entropies) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for log-probabilities"));
+  TRY(treadle_rl_take_old(b));
   TRY(treadle_rl_call_logprobs(rl, &rows, false, b->old, b->entropies));
-  const comparison c = compare(b);
-  note(rl, &c, most_difference(b));
-  if (rl->settings->exact && c.differing) {
-    size_t at = b->samples.items[c.sample].first + (size_t)c.token;
-    TRY(treadle_fail(
-        TREADLE_DIFFERENT,
-        "step %lld: %lld of %lld log-probabilities are not the trainer's bits, the first of prompt %lld, "
-        "sample %lld, token %lld: generated with %.9g, computed again as %.9g",
-        (long long)rl->step + 1, (long long)c.differing, (long long)c.tokens,
-        (long long)b->samples.items[c.sample].group, (long long)b->samples.items[c.sample].index,
-        (long long)c.token, (double)b->rollout.items[at], (double)b->old[at]));
-  }
+  TRY(treadle_rl_compare(rl));
 out:
   treadle_free(numbers);
   return status;
@@ -109,7 +42,7 @@ treadle_status treadle_rl_ref_logprobs(treadle_rl *rl) {
   treadle_status status = TREADLE_OK;
   if (!treadle_rl_uses_kl(rl->settings)) return TREADLE_OK;
   TRY(all_rows(b, &numbers, &rows));
-  b->ref = values_of(b);
+  b->ref = treadle_rl_values_of(b);
   if (!b->ref) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for log-probabilities of the reference"));
   TRY(treadle_rl_call_logprobs(rl, &rows, true, b->ref, NULL));
 out:

@@ -139,6 +139,12 @@ out:
   return status;
 }
 
+treadle_status treadle_rl_call_enter(treadle_rl *rl, treadle_mode mode) {
+  treadle_message_clear(&rl->in);
+  treadle_message_put_int(&rl->in, mode);
+  return call(rl, "enter");
+}
+
 treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
   const treadle_rl_batch *b = update->rows.batch;

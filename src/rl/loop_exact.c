@@ -1,10 +1,15 @@
 /* What exact mode needs: that both layouts compute in one type, and with sums whose leaves both of them cut. Engines refuse cuts within a leaf
- * themselves; what they cannot see alone is looked at here. */
+ * themselves; what they cannot see alone is looked at here. And its check: the trainer's log-probabilities of what was generated beside the
+ * generator's, bit for bit. */
 #include "rl/loop.h"
 
+#include "base/alloc.h"
 #include "base/dtype.h"
 #include "infer/transformer.h"
 #include "layout/layout.h"
+
+#include <math.h>
+#include <string.h>
 
 static const char *name_of(treadle_dtype dtype) { return dtype == TREADLE_BF16 ? "bf16" : "fp32"; }
 
@@ -28,5 +33,103 @@ treadle_status treadle_rl_check_exact(const treadle_rl *rl) {
         TREADLE_RL_PLACE(rl, infer_layout));
 out:
   treadle_transformer_destroy(d);
+  return status;
+}
+
+/* ---- The check -------------------------------------------------------------------------------------------------- */
+
+bool treadle_rl_check_is_due(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  return !s->exact || (s->exact_check > 0 && (rl->step + 1) % s->exact_check == 0);
+}
+
+bool treadle_rl_update_checks(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  return s->exact && (s->mini_batch_size <= 0 || (size_t)s->mini_batch_size >= rl->batch.samples.count);
+}
+
+float *treadle_rl_values_of(const treadle_rl_batch *b) {
+  float *values = treadle_alloc_array(b->ids.count + 1, sizeof *values);
+  if (values) memset(values, 0, (b->ids.count + 1) * sizeof *values);
+  return values;
+}
+
+treadle_status treadle_rl_take_old(treadle_rl_batch *b) {
+  b->old = treadle_rl_values_of(b);
+  b->entropies = treadle_rl_values_of(b);
+  if (!b->old || !b->entropies) return treadle_fail(TREADLE_NO_MEMORY, "no memory for log-probabilities");
+  return TREADLE_OK;
+}
+
+typedef struct comparison {
+  int64_t tokens, differing, sample, token; /* sample, token: where the first one is */
+  double most, sum;
+} comparison;
+
+static comparison compare(const treadle_rl_batch *b) {
+  comparison c = {0};
+  for (size_t i = 0; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    for (size_t t = s->first; t < s->first + s->count; t++, c.tokens++) {
+      double difference = fabs(exp((double)b->old[t]) - exp((double)b->rollout.items[t]));
+      c.sum += difference;
+      if (difference > c.most) c.most = difference;
+      if (memcmp(&b->old[t], &b->rollout.items[t], sizeof(float)) == 0) continue;
+      if (!c.differing++) {
+        c.sample = (int64_t)i;
+        c.token = (int64_t)(t - s->first);
+      }
+    }
+  }
+  return c;
+}
+
+static double most_difference(const treadle_rl_batch *b) {
+  double most = 0;
+  for (size_t i = 0; i < b->samples.count; i++)
+    for (size_t t = b->samples.items[i].first; t < b->samples.items[i].first + b->samples.items[i].count;
+         t++)
+      if (fabs((double)b->old[t] - (double)b->rollout.items[t]) > most)
+        most = fabs((double)b->old[t] - (double)b->rollout.items[t]);
+  return most;
+}
+
+static void note(treadle_rl *rl, const comparison *c, double most) {
+  treadle_rl_value(rl, "training/rollout_probs_diff_max", c->most);
+  treadle_rl_value(rl, "training/rollout_probs_diff_mean", c->tokens ? c->sum / (double)c->tokens : 0);
+  treadle_rl_count(rl, "training/logprob_tokens", c->tokens);
+  treadle_rl_count(rl, "training/logprob_differing", c->differing);
+  rl->totals.compared += c->tokens;
+  rl->totals.differing += c->differing;
+  if (most > rl->totals.most_difference) rl->totals.most_difference = most;
+}
+
+treadle_status treadle_rl_compare(treadle_rl *rl) {
+  const treadle_rl_batch *b = &rl->batch;
+  const comparison c = compare(b);
+  note(rl, &c, most_difference(b));
+  if (!rl->settings->exact || !c.differing) return TREADLE_OK;
+  const treadle_rl_made *s = &b->samples.items[c.sample];
+  size_t at = s->first + (size_t)c.token;
+  return treadle_fail(
+      TREADLE_DIFFERENT,
+      "step %lld: %lld of %lld log-probabilities are not the trainer's bits, the first of prompt %lld, "
+      "sample %lld, token %lld: generated with %.9g, computed again as %.9g",
+      (long long)rl->step + 1, (long long)c.differing, (long long)c.tokens, (long long)s->group,
+      (long long)s->index, (long long)c.token, (double)b->rollout.items[at], (double)b->old[at]);
+}
+
+treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, const float *entropies) {
+  treadle_rl_batch *b = &rl->batch;
+  treadle_status status;
+  TRY(treadle_rl_take_old(b));
+  for (size_t i = 0; i < b->samples.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[i];
+    if (!s->count) continue;
+    memcpy(b->old + s->first, logprobs + s->first, s->count * sizeof *logprobs);
+    memcpy(b->entropies + s->first, entropies + s->first, s->count * sizeof *entropies);
+  }
+  TRY(treadle_rl_compare(rl));
+out:
   return status;
 }

@@ -131,6 +131,17 @@ static treadle_status take_memory(mini *m, size_t tokens) {
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches of %zu tokens", tokens);
 }
 
+/* Behind the first mini batch. From then on entropies are those that it has found. */
+static treadle_status check(mini *m) {
+  treadle_rl *rl = m->rl;
+  treadle_status status = TREADLE_OK;
+  if (!treadle_rl_check_is_due(rl) || !treadle_rl_update_checks(rl)) return TREADLE_OK;
+  TRY(treadle_rl_compare_update(rl, m->logprobs, m->entropies));
+  if (rl->settings->entropy_coeff == 0) m->update.entropies = NULL;
+out:
+  return status;
+}
+
 static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *skipped_p) {
   treadle_rl *rl = m->rl;
   treadle_rl_batch *b = &rl->batch;
@@ -149,7 +160,9 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
       for (size_t i = 0; epoch == 0 && i < count; i++)
         b->samples.items[places[first + i]].mini_batch = number;
       TRY(take_mini_batch(m, &sums, last_p, skipped_p));
-      if (number == 0) rl->first = *last_p;
+      if (number > 0) continue;
+      rl->first = *last_p;
+      TRY(check(m));
     }
   }
   note(rl, &sums, (double)number, m->update.entropies != NULL);

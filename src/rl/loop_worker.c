@@ -107,6 +107,20 @@ out:
   return status;
 }
 
+/* ---- enter ------------------------------------------------------------------------------------------------- */
+
+static treadle_status enter(void *worker, treadle_message *in, treadle_message *out) {
+  treadle_rl *rl = worker;
+  int64_t mode;
+  treadle_status status;
+  (void)out;
+  TRY(treadle_message_int(in, "mode", &mode));
+  TRY(treadle_actor_enter(rl->actor, (treadle_mode)mode));
+  TRY(treadle_actor_exit(rl->actor, (treadle_mode)mode));
+out:
+  return status;
+}
+
 /* ---- compute_log_prob, compute_ref_log_prob ----------------------------------------------------------------- */
 
 static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_message *out, bool reference) {
@@ -292,6 +306,7 @@ out:
 
 const treadle_worker_method treadle_rl_methods[] = {
     {"generate_sequences", generate},
+    {"enter", enter},
     {"compute_log_prob", compute_log_prob},
     {"compute_ref_log_prob", compute_ref_log_prob},
     {"update", update},
