@@ -66,6 +66,7 @@ typedef struct treadle_train_settings {
   bool shuffle_mini_batch;
   int32_t adv_estimator; /* treadle_rl_estimator */
   bool norm_adv_by_std;
+  bool clip_higher_enable;
   double gamma, clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c;
   int32_t loss_agg_mode; /* treadle_rl_aggregation */
   bool token_level_loss;
@@ -77,7 +78,7 @@ typedef struct treadle_train_settings {
   double kl_target, kl_horizon;
   const char *ref_model;
   bool use_dynamic_bsz;
-  int64_t rollout_max_tokens, overlong_buffer;
+  int64_t max_packing_token_size, rollout_max_tokens, overlong_buffer;
   bool overlong_buffer_enable;
   double overlong_buffer_penalty_factor;
   bool filter_groups_enable;
@@ -90,6 +91,10 @@ typedef struct treadle_train_settings {
   int64_t exact_check, log_val_generations;
   const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
   int32_t too_long; /* TREADLE_TOO_LONG_.. */
+  /* RLinf's sections actor and megatron. */
+  const char *checkpoint_load_path, *hf_model_path, *converted_path;
+  bool use_hf_ckpt;
+  int64_t converted_tp, converted_pp; /* 0: those of actor_config */
 } treadle_train_settings;
 
 /* ---- The table ------------------------------------------------------------------------------------ */
@@ -122,7 +127,7 @@ typedef struct treadle_train_key {
   bool rl;              /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 35 + 66, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 35 + 74, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -133,10 +138,14 @@ int treadle_train_key_at(size_t at);
 typedef enum treadle_train_run { TREADLE_RUN_SFT, TREADLE_RUN_RL } treadle_train_run;
 bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run);
 
+/* What RLinf has in its section actor may stand in a file by itself, as its documents show it: actor.megatron.x is megatron.x. */
+const char *treadle_train_short_path(const char *path);
 /* The names of a path as the table has them: - is _, as MindSpeed-RL reads it. -1: no such key. */
 int treadle_train_key_find(const char *path, treadle_train_run run);
 /* Is it a path under which keys stand? */
 bool treadle_train_key_is_section(const char *path, treadle_train_run run);
+/* Of a path in a section of others that is no key: the last name of the one that was probably meant; NULL: there is none. */
+const char *treadle_train_key_meant(const char *path, treadle_train_run run);
 /* "bool", "integer", .. */
 const char *treadle_train_key_type_text(const treadle_train_key *key);
 /* Which values it takes: "0 to 1", "none|full"; "" for texts. */
@@ -227,6 +236,8 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 treadle_status treadle_train_config_settle(treadle_train_config *config);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* config_rules_start.c: of what the weights begin with. */
+treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* The key has its value by a rule; `why` stands behind it in the resolved text. */
 void treadle_train_config_follow(treadle_train_config *config, int key, const char *why);
 

@@ -2,6 +2,9 @@
  * none, `help` says where they come from if they are not treadle's own. */
 #include "train/config.h"
 
+#include "base/text.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #define TRAINING      "megatron_training"
@@ -9,12 +12,16 @@
 #define MINDSPEED     "MindSpeed-RL"
 #define VERL          "verl"
 #define OWN           "treadle"
+#define RLINF         "RLinf"
 #define VERLS_ACTOR   "actor_rollout_ref.actor."
 #define VERLS_ROLLOUT "actor_rollout_ref.rollout."
+#define RLINFS_MODEL  "model." /* of its section actor */
 #define GENERATE      "generate_config"
 #define SAMPLING      "generate_config.sampling_config"
 #define RLS           "rl_config"
 #define REF           "ref_config"
+#define MEGATRON      "megatron"
+#define CONVERTOR     "megatron.ckpt_convertor"
 #define RL            .rl = true, .alone = true
 #define AT(member)    .at = offsetof(treadle_train_settings, member)
 
@@ -38,26 +45,26 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {TRAINING, "test_interval", TREADLE_KEY_INTEGER, "0", "steps", OWN, "from test to test, with the rows of val_path; below 1: none", AT(test_interval), -1, STEPS, .also = {"trainer.test_freq"}},
   {TRAINING, "seed", TREADLE_KEY_INTEGER, "1234", "", MINDSPEED, "of random weights and of the order of rows", AT(seed), 0, SEEDS},
   {TRAINING, "bf16", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "weights and products in bf16, else in fp32", AT(bf16)},
-  {TRAINING, "sequence_parallel", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "tensor parallel ranks have parts of a sequence between products", AT(sequence_parallel), .also = {VERLS_ACTOR "megatron.sequence_parallel"}},
+  {TRAINING, "sequence_parallel", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "tensor parallel ranks have parts of a sequence between products", AT(sequence_parallel), .also = {VERLS_ACTOR "megatron.sequence_parallel", RLINFS_MODEL "sequence_parallel"}},
   {TRAINING, "use_distributed_optimizer", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "data parallel ranks divide the optimizer's state, as Megatron does", AT(use_distributed_optimizer), .also = {VERLS_ACTOR "megatron.use_distributed_optimizer"}},
-  {TRAINING, "recompute_granularity", TREADLE_KEY_CHOICE, "none", "", MINDSPEED, "activations are kept, or computed again, a layer at a time, on the way back", AT(recompute_granularity), .words = {"none", "full"}},
+  {TRAINING, "recompute_granularity", TREADLE_KEY_CHOICE, "none", "", MINDSPEED, "activations are kept, or computed again, a layer at a time, on the way back", AT(recompute_granularity), .words = {"none", "full"}, .also = {RLINFS_MODEL "recompute_granularity"}},
   {TRAINING, "max_ckpt_to_keep", TREADLE_KEY_INTEGER, "0", "folders", VERL, "of checkpoints, the newest; 0: all", AT(max_ckpt_to_keep), 0, ROWS, .also = {"trainer.max_actor_ckpt_to_keep"}},
 
-  {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model, or a config.json, which begins with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path"}},
+  {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model, or a config.json, which begins with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path", "rollout.model_dir"}},
   {ACTOR, "save", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the run: metrics, checkpoints, this configuration", AT(save), .need = TREADLE_NEED_TO_RUN, .also = {"trainer.default_local_dir"}},
   {ACTOR, "strategy", TREADLE_KEY_CHOICE, "megatron", "", VERL, "how ranks divide the model, its gradients and its optimizer", AT(strategy), .words = {"megatron", "fsdp2"}, .also = {VERLS_ACTOR "strategy"}},
-  {ACTOR, "micro_batch_size", TREADLE_KEY_INTEGER, "1", "rows", MINDSPEED, "that go through the layers together; not with max_tokens_per_micro", AT(micro_batch_size), 1, ROWS},
+  {ACTOR, "micro_batch_size", TREADLE_KEY_INTEGER, "1", "rows", MINDSPEED, "that go through the layers together; not with max_tokens_per_micro", AT(micro_batch_size), 1, ROWS, .also = {VERLS_ACTOR "ppo_micro_batch_size_per_gpu"}},
   {ACTOR, "max_tokens_per_micro", TREADLE_KEY_INTEGER, NULL, "tokens", OWN, "of rows that go through the layers together, in place of a number of rows", AT(max_tokens_per_micro), 2, TOKENS},
-  {ACTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of tensor parallelism (tp)", AT(tensor_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.tensor_model_parallel_size", VERLS_ACTOR "megatron_config.tensor_parallel_size"}},
-  {ACTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "stages of the pipeline (pp)", AT(pipeline_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.pipeline_model_parallel_size", VERLS_ACTOR "megatron_config.pipeline_parallel_size"}},
+  {ACTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of tensor parallelism (tp)", AT(tensor_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.tensor_model_parallel_size", VERLS_ACTOR "megatron_config.tensor_parallel_size", RLINFS_MODEL "tensor_model_parallel_size"}},
+  {ACTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "stages of the pipeline (pp)", AT(pipeline_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.pipeline_model_parallel_size", VERLS_ACTOR "megatron_config.pipeline_parallel_size", RLINFS_MODEL "pipeline_model_parallel_size"}},
   {ACTOR, "num_layers_per_virtual_pipeline_stage", TREADLE_KEY_INTEGER, NULL, "layers", MINDSPEED, "of a chunk, for interleaved stages (vpp); needs pp above 1", AT(num_layers_per_virtual_pipeline_stage), 1, RANKS},
   {ACTOR, "fsdp_size", TREADLE_KEY_INTEGER, "-1", "ranks", VERL, "that share one copy of the model (fsdp2); below 1: all", AT(fsdp_size), -1, RANKS, .also = {VERLS_ACTOR "fsdp_config.fsdp_size"}},
   {ACTOR, "offload_policy", TREADLE_KEY_BOOL, "false", "", VERL, "shards lie in host memory while a layer does not use them (fsdp2)", AT(offload_policy), .also = {VERLS_ACTOR "fsdp_config.offload_policy"}},
   {ACTOR, "exact", TREADLE_KEY_BOOL, "true", "", OWN, "the same bits in every layout that has the same micro batches", AT(exact)},
   {ACTOR, "lr", TREADLE_KEY_REAL, "1e-6", "", MINDSPEED, "learning rate after the warm-up (default: verl's)", AT(lr), 0, 1000, .also = {VERLS_ACTOR "optim.lr"}},
   {ACTOR, "min_lr", TREADLE_KEY_REAL, "0", "", MINDSPEED, "where the decay ends", AT(min_lr), 0, 1000},
-  {ACTOR, "lr_decay_style", TREADLE_KEY_CHOICE, "linear", "", MINDSPEED, "from lr to min_lr at the last step", AT(lr_decay_style), .words = {"constant", "linear", "cosine"}},
-  {ACTOR, "lr_warmup_fraction", TREADLE_KEY_REAL, "0", "of the steps", MINDSPEED, "in which the learning rate rises from 0 to lr", AT(lr_warmup_fraction), 0, 1},
+  {ACTOR, "lr_decay_style", TREADLE_KEY_CHOICE, "linear", "", MINDSPEED, "from lr to min_lr at the last step", AT(lr_decay_style), .words = {"constant", "linear", "cosine"}, .also = {VERLS_ACTOR "optim.lr_scheduler_type", VERLS_ACTOR "optim.lr_decay_style"}},
+  {ACTOR, "lr_warmup_fraction", TREADLE_KEY_REAL, "0", "of the steps", MINDSPEED, "in which the learning rate rises from 0 to lr", AT(lr_warmup_fraction), 0, 1, .also = {VERLS_ACTOR "optim.lr_warmup_steps_ratio"}},
   {ACTOR, "weight_decay", TREADLE_KEY_REAL, "0.01", "", MINDSPEED, "AdamW's; not of tensors with one dimension", AT(weight_decay), 0, 1000, .also = {VERLS_ACTOR "optim.weight_decay"}},
   {ACTOR, "adam_beta1", TREADLE_KEY_REAL, "0.9", "", MINDSPEED, "AdamW's", AT(adam_beta1), 0, 1, .below = true},
   {ACTOR, "adam_beta2", TREADLE_KEY_REAL, "0.999", "", MINDSPEED, "AdamW's", AT(adam_beta2), 0, 1, .below = true},
@@ -95,6 +102,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "norm_adv_by_std", TREADLE_KEY_BOOL, "true", "", OWN, "of group_norm: divided by the group's deviation", AT(norm_adv_by_std), RL, .also = {"algorithm.norm_adv_by_std_in_grpo"}},
   {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "of reinforce_plus_plus: rewards are discounted by it", AT(gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
   {RLS, "clip_ratio", TREADLE_KEY_REAL, "0.2", "", MINDSPEED, "the ratio of probabilities is clipped to 1 - and 1 + this", AT(clip_ratio), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio"}},
+  {RLS, "clip_higher_enable", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "false: clip_ratio_low and clip_ratio_high are as clip_ratio", AT(clip_higher_enable), RL},
   {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "the lower one; without it, clip_ratio", AT(clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
   {RLS, "clip_ratio_high", TREADLE_KEY_REAL, NULL, "", VERL, "the upper one; without it, clip_ratio", AT(clip_ratio_high), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio_high", RLS ".clip_higher_high"}},
   {RLS, "clip_ratio_c", TREADLE_KEY_REAL, "3", "", VERL, "where the advantage is negative, the loss is at most this times it", AT(clip_ratio_c), 1, 1e30, RL, .also = {VERLS_ACTOR "clip_ratio_c"}},
@@ -109,6 +117,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "kl_target", TREADLE_KEY_REAL, "0.1", "", OWN, "of adaptive: the KL that it aims at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
   {RLS, "kl_horizon", TREADLE_KEY_REAL, "10000", "samples", MINDSPEED, "of adaptive: in which it comes there", AT(kl_horizon), 1, 1e30, RL, .also = {"algorithm.kl_ctrl.horizon"}},
   {RLS, "use_dynamic_bsz", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "micro batches of max_tokens_per_micro tokens, which must be given", AT(use_dynamic_bsz), RL, .also = {VERLS_ACTOR "use_dynamic_bsz"}},
+  {RLS, "max_packing_token_size", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "with use_dynamic_bsz: of a micro batch, where max_tokens_per_micro is not given", AT(max_packing_token_size), 0, TOKENS, RL, .also = {VERLS_ACTOR "ppo_max_token_len_per_gpu", RLS ".update_max_packing_token_size"}},
   {RLS, "rollout_max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of DAPO: the longest response; 0: max_tokens", AT(rollout_max_tokens), 0, TOKENS, RL},
   {RLS, "overlong_buffer", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of DAPO: in which the penalty rises", AT(overlong_buffer), 0, TOKENS, RL, .also = {"reward_model.overlong_buffer.len"}},
   {RLS, "overlong_buffer_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "of DAPO: long responses are punished", AT(overlong_buffer_enable), RL, .also = {"reward_model.overlong_buffer.enable"}},
@@ -131,6 +140,12 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "data_source_key", TREADLE_KEY_TEXT, "data_source", "", VERL, "of the data: what it is from", AT(data_source_key), RL, .also = {"data.reward_fn_key"}},
   {RLS, "too_long", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt that is too long", AT(too_long), RL, .words = {"error", "leave_out"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference; without it, the weights that the policy begins with", AT(ref_model), RL},
+  {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "checkpoint of Megatron whose weights the policy begins with, in place of the model's", AT(checkpoint_load_path), RL},
+  {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "the model is converted for Megatron at the first start, and found by the next ones", AT(use_hf_ckpt), RL},
+  {CONVERTOR, "hf_model_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "what is converted; without it, actor_config.model", AT(hf_model_path), RL},
+  {CONVERTOR, "save_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "folder of the result", AT(converted_path), RL},
+  {CONVERTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "of the result, or of checkpoint_load_path; 0: that of actor_config", AT(converted_tp), 0, RANKS, RL},
+  {CONVERTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "the same", AT(converted_pp), 0, RANKS, RL},
 };
 /* clang-format on */
 
@@ -158,7 +173,16 @@ bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run
   return run == TREADLE_RUN_RL || !key->rl;
 }
 
+const char *treadle_train_short_path(const char *path) {
+  static const char *const within[] = {"model", "megatron"};
+  const char *rest = key_in(path, "actor");
+  for (size_t i = 0; rest && i < sizeof within / sizeof *within; i++)
+    if (strcmp(rest, within[i]) == 0 || key_in(rest, within[i])) return rest;
+  return path;
+}
+
 int treadle_train_key_find(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
   const char *shared = key_of_mindspeed(path);
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
@@ -172,6 +196,8 @@ int treadle_train_key_find(const char *path, treadle_train_run run) {
 }
 
 bool treadle_train_key_is_section(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
+  if (strcmp(path, "actor") == 0) return true;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *row = &treadle_train_keys[i];
     if (!treadle_train_key_is_of(row, run)) continue;
@@ -181,4 +207,27 @@ bool treadle_train_key_is_section(const char *path, treadle_train_run run) {
       if (key_in(row->also[j], path)) return true;
   }
   return false;
+}
+
+/* Is `path` one that a typing error has made of `other`: in the same section, with two other characters at most? */
+static bool is_slip(const char *path, const char *other) {
+  enum { SHORT = 6, MOST = 2 };
+  const char *name = strrchr(path, '.'), *right = strrchr(other, '.');
+  if (!name || name - path != right - other || strncmp(path, other, (size_t)(name - path)) != 0)
+    return false;
+  return strlen(right + 1) >= SHORT && treadle_text_distance(name, right) <= MOST;
+}
+
+const char *treadle_train_key_meant(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    const treadle_train_key *row = &treadle_train_keys[i];
+    char own[128];
+    if (!treadle_train_key_is_of(row, run)) continue;
+    snprintf(own, sizeof own, "%s.%s", row->section, row->key);
+    if (is_slip(path, own)) return row->key;
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
+      if (is_slip(path, row->also[j])) return strrchr(row->also[j], '.') + 1;
+  }
+  return NULL;
 }

@@ -161,61 +161,106 @@ enum { IGNORED = sizeof ignored / sizeof *ignored };
 
 /* MindSpeed-RL's and verl's in generate_config and rl_config, of reinforcement learning. */
 static const char *const ignored_rl[] = {
+    "actor_dynamic_max_batch_size",
     "actor_forward_micro_batch_size",
+    "actor_image_embeds_dispatch_size",
+    "actor_logprob_dispatch_size",
+    "actor_max_packing_token_size",
     "actor_resource",
     "actor_rollout_dispatch_size",
     "actor_update_dispatch_size",
     "adv_dispatch_size",
     "advantage_whiten",
+    "ascend_scheduler_config_enabled",
     "async_engine",
     "balance_batch",
     "blocking",
     "bucket_size",
     "cliprange_value",
+    "colocate_actor_and_vit",
     "colocate_actor_ref",
     "critic_resource",
+    "critic_update_dispatch_size",
+    "critic_value_dispatch_size",
+    "data_parallel_size",
+    "data_strategy",
     "dataset_additional_keys",
     "detokenize",
     "distributed_executor_backend",
     "dtype",
+    "dynamic_max_batch_size",
+    "dynamic_sampling_dispatch_size",
     "enable_expert_parallel",
     "enable_prefix_caching",
     "enable_sleep_mode",
     "enforce_eager",
+    "eplb_token_collects",
+    "eplb_token_save_path",
+    "expert_map_path",
+    "filter_groups_metric",
     "guarantee_order",
+    "hccl_buffersize",
     "infer_data_parallel_size",
     "integrated_mode_config",
     "is_multimodal",
+    "kl_dispatch_size",
     "kl_horizon_steps",
     "lam",
+    "limit_mm_image_per_prompt",
+    "limit_mm_video_per_prompt",
     "load_format",
     "log_max_throughput",
     "logprobs",
-    "max_packing_token_size",
+    "max_parallel_calls",
+    "max_tool_calls",
+    "max_tool_response_length",
+    "max_total_response_length",
     "multi_turn_enable",
     "n",
     "num_cpus_for_local_task",
     "num_cpus_for_placement_group",
+    "num_samples_per_step",
     "num_scheduler_steps",
     "numeral_format",
     "offload_infer_param",
     "partial_rollout_max_split",
     "prefetch",
     "ref_dispatch_size",
+    "ref_dynamic_max_batch_size",
     "ref_forward_micro_batch_size",
+    "ref_max_packing_token_size",
     "reference_resource",
+    "require_max_age_all_finished",
     "reuse_image_embeds",
     "reward_dispatch_size",
     "reward_resource",
     "rule_reward",
+    "runtime_env_path",
+    "share_backbone",
     "spawn",
+    "swanlab_exp_name",
+    "swanlab_mode",
+    "swanlab_project",
+    "swanlab_save_dir",
+    "tokenizer_name_or_path",
+    "tool_config_path",
+    "tool_parser_format",
+    "tool_response_truncate_side",
     "torchair_graph",
+    "tp_split_expert",
+    "transfer_queue_data_shard_num",
+    "transfer_queue_data_shard_port_base",
     "trust_remote_code",
+    "update_dynamic_max_batch_size",
+    "use_dp_batch_balance",
     "use_integrated_worker",
     "use_remove_padding",
+    "use_swanlab",
     "use_tensorboard",
     "use_tqdm",
     "use_wandb",
+    "vit_forward_micro_batch_size",
+    "vit_resource",
     "vllm_config",
     "wandb_exp_name",
     "wandb_project",
@@ -243,6 +288,12 @@ static const struct {
 };
 enum { LIMITED = sizeof limited / sizeof *limited };
 
+/* The same in RLinf's section megatron. */
+static const struct {
+  const char *path, *only;
+} limited_start[] = {{"megatron.ckpt_format", "torch"}, {"megatron.use_dist_ckpt", "false"}};
+enum { LIMITED_START = sizeof limited_start / sizeof *limited_start };
+
 /* Sections of MindSpeed-RL, of verl (with Hydra's own) and of RLinf. */
 static const char *const sections[] = {
     "defaults",
@@ -262,6 +313,7 @@ static const char *const sections[] = {
     "critic",
     "custom_reward_function",
     "data",
+    "distillation",
     "global_profiler",
     "hydra",
     "ray_init",
@@ -269,6 +321,8 @@ static const char *const sections[] = {
     "reward",
     "reward_manager",
     "reward_model",
+    "sandbox_fusion",
+    "skip",
     "trainer",
     "transfer_queue",
 
@@ -301,6 +355,11 @@ treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_
   *only_p = NULL;
   if (strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
     return TREADLE_KNOWN_IGNORED;
+  for (int i = 0; run == TREADLE_RUN_RL && i < LIMITED_START; i++)
+    if (strcmp(treadle_train_short_path(path), limited_start[i].path) == 0) {
+      *only_p = limited_start[i].only;
+      return TREADLE_KNOWN_ONLY;
+    }
   if (run == TREADLE_RUN_RL && !training && strncmp(path, "actor_config.", 13) != 0)
     return known_in_rl(path);
   if (!training && strncmp(path, "actor_config.", 13) != 0) return TREADLE_KNOWN_NOT;

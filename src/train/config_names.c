@@ -43,6 +43,9 @@ static treadle_status look_up(const name_walk *walk, const char *path, const cha
       return TREADLE_OK;
     }
   const treadle_yaml *node = *path ? find_node(names->root, path) : NULL;
+  if (!node &&
+      treadle_text_starts(path, "actor.")) /* RLinf's documents show parts of actor by themselves */
+    node = find_node(names->root, path + strlen("actor."));
   if (node && node->type != TREADLE_YAML_SCALAR)
     REFUSE("%s: ${%s} is no single value", walk->where, treadle_text_shown(path));
   *text_p = node ? node->text : NULL;

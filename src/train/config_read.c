@@ -52,10 +52,49 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 
 /* ---- What is given ------------------------------------------------------------------------------------ */
 
-/* Of a file that says a key twice: MindSpeed-RL lets actor_config go before megatron_training. */
+static bool same_value(const char *a, const char *b) {
+  double x, y;
+  if (treadle_text_to_real(a, &x) && treadle_text_to_real(b, &y)) return x == y;
+  return strcasecmp(a, b) == 0;
+}
+
+static bool is_of_verl(const char *path) {
+  static const char *const sections[] = {"actor_rollout_ref.", "data.", "algorithm.", "trainer."};
+  bool is = false;
+  for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+    is = is || treadle_text_starts(path, sections[i]);
+  return is;
+}
+
+/* verl's files have two KLs, one of the loss and one of the reward. Is the new one that of the reward, which is used? */
+static treadle_status is_of_reward(const config_reader *reader, const given_value *given, bool *is_p) {
+  static const char *const switches[] = {"${oc.select:algorithm.use_kl_in_reward,false}",
+                                         "${oc.select:rl_config.use_kl_in_reward,false}"};
+  treadle_status status = TREADLE_OK;
+  *is_p = false;
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+    const char *text;
+    TRY(treadle_train_expand(&reader->names, head_of(reader, given), switches[i], &text));
+    *is_p = *is_p || strcasecmp(text, "true") == 0;
+  }
+  *is_p = *is_p == treadle_text_starts(given->path, "algorithm.");
+out:
+  return status;
+}
+
+/* Of a file that says a key twice: the same by two names; one of verl's two KLs; or MindSpeed-RL, which lets actor_config go before
+ * megatron_training. */
 static treadle_status give_again(config_reader *reader, int key, const given_value *given) {
   treadle_train_config *config = reader->config;
   treadle_train_source *old = &config->sources[key];
+  const treadle_train_source new = {TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
+  const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
+  if (strcmp(old->name, given->path) != 0 && is_of_verl(old->name) && is_of_verl(given->path)) {
+    bool counts = false;
+    treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
+    if (counts) *old = new;
+    if (status || is_kl || same_value(old->text, given->text)) return status;
+  }
   bool was = treadle_text_starts(old->name, "actor_config."),
        is = treadle_text_starts(given->path, "actor_config.");
   bool shared = (was && treadle_text_starts(given->path, "megatron_training.")) ||
@@ -67,8 +106,7 @@ static treadle_status give_again(config_reader *reader, int key, const given_val
       config, treadle_arena_format(&config->arena, "%s:%d: %s gives way to %s on line %d", config->file,
                                    is ? old->line : line, is ? old->name : given->path,
                                    is ? given->path : old->name, is ? line : old->line));
-  if (!status && is)
-    *old = (treadle_train_source){TREADLE_FROM_FILE, line, given->path, given->text, NULL, false};
+  if (!status && is) *old = new;
   return status;
 }
 
@@ -98,6 +136,17 @@ out:
   return status;
 }
 
+/* Is there an override of this very path? */
+static bool is_overridden(const config_reader *reader, const char *path) {
+  for (size_t i = 0; i < reader->names.count; i++) {
+    const char *other = reader->names.overrides[i];
+    size_t at = 0;
+    while (path[at] && path[at] == (other[at] == '-' ? '_' : other[at])) at++;
+    if (!path[at] && other[at] == '=') return true;
+  }
+  return false;
+}
+
 static treadle_status give(config_reader *reader, int key, const given_value *given) {
   treadle_train_source *source = &reader->config->sources[key];
   if (!given->text && treadle_train_keys[key].type == TREADLE_KEY_LIST &&
@@ -114,7 +163,7 @@ static treadle_status give(config_reader *reader, int key, const given_value *gi
     *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (treadle_train_is_null(given->text)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text) || is_overridden(reader, given->path)) return TREADLE_OK;
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
@@ -124,12 +173,6 @@ static void note_ignored(config_reader *reader, const given_value *given) {
   treadle_builder_add(&reader->ignored, "%s%s", reader->ignored.length ? ", " : "",
                       treadle_text_shown(given->path));
   if (given->node) treadle_builder_add(&reader->ignored, " (line %d)", given->line);
-}
-
-static bool same_value(const char *a, const char *b) {
-  double x, y;
-  if (treadle_text_to_real(a, &x) && treadle_text_to_real(b, &y)) return x == y;
-  return strcasecmp(a, b) == 0;
 }
 
 static treadle_status check_only(const config_reader *reader, const given_value *given, const char *only) {
@@ -179,6 +222,16 @@ static bool in_known_section(const char *path, treadle_train_run run) {
   return treadle_train_known_section(name, run);
 }
 
+/* verl's FSDP is done as FSDP2, which differs from it in how tensors are cut alone. */
+static treadle_status take_strategy(config_reader *reader, given_value *given) {
+  treadle_train_config *config = reader->config;
+  if (!given->text || strcmp(given->text, "fsdp") != 0 || !is_of_verl(given->path)) return TREADLE_OK;
+  given->text = "fsdp2";
+  return treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena, "%s is fsdp: taken as fsdp2, which has the same results",
+                                   head_of(reader, given)));
+}
+
 /* What has a value here: a key, or a name that has one value alone. */
 static treadle_status take_value(config_reader *reader, const given_value *given, int key,
                                  const char *only) {
@@ -186,6 +239,7 @@ static treadle_status take_value(config_reader *reader, const given_value *given
   if (given->text) {
     treadle_status status =
         treadle_train_expand(&reader->names, head_of(reader, given), given->text, &whole.text);
+    if (!status && key == TREADLE_KEY_OF(strategy)) status = take_strategy(reader, &whole);
     if (status) return status;
   }
   return key >= 0 ? give(reader, key, &whole) : check_only(reader, &whole, only);
@@ -200,10 +254,14 @@ static treadle_status place(config_reader *reader, const given_value *given) {
       treadle_train_key_is_section(given->path, reader->config->run)) {
     if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
     if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
-    REFUSE("%s is a section: it must be a map of keys", head_of(reader, given));
+    if (!in_known_section(given->path, reader->config->run))
+      REFUSE("%s is a section: it must be a map of keys", head_of(reader, given));
   }
   if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path, reader->config->run))
     return refuse_unknown(reader, given);
+  const char *meant =
+      known == TREADLE_KNOWN_NOT ? treadle_train_key_meant(given->path, reader->config->run) : NULL;
+  if (meant) REFUSE("%s: there is no such key; did you mean '%s'?", head_of(reader, given), meant);
   note_ignored(reader, given);
   return TREADLE_OK;
 }

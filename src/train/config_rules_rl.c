@@ -2,6 +2,7 @@
 #include "train/config.h"
 
 #include "base/real.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <string.h>
@@ -26,11 +27,22 @@ static void leave_out(treadle_train_config *config, int key, const char *why) {
 
 /* ---- Batches ---- */
 
+/* Of others' files, which have rows and tokens side by side: use_dynamic_bsz says which of them counts. */
+static void settle_packing(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  if (!s->use_dynamic_bsz || s->max_tokens_per_micro || !s->max_packing_token_size) return;
+  s->max_tokens_per_micro = s->max_packing_token_size;
+  treadle_train_config_follow(config, KEY(max_tokens_per_micro), "by use_dynamic_bsz");
+  s->micro_batch_size = 0;
+  leave_out(config, KEY(micro_batch_size), "by use_dynamic_bsz");
+}
+
 /* Samples of the step of an optimizer; verl counts prompts. */
 static treadle_status settle_mini_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
   const treadle_train_source *source = &config->sources[KEY(mini_batch_size)];
   const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
+  settle_packing(config);
   if (GIVEN(mini_batch_size) && strstr(source->name, "ppo_mini_batch_size") && s->mini_batch_size)
     s->mini_batch_size *= s->n_samples_per_prompt;
   if (!s->mini_batch_size) {
@@ -50,6 +62,23 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
   return TREADLE_OK;
 }
 
+/* MindSpeed-RL's files have a seq_length that says nothing of prompts and responses, which have lengths of their own. */
+static treadle_status settle_length(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  const int64_t most = s->max_prompt_length + s->max_tokens;
+  treadle_status status;
+  if (!s->seq_length || !s->max_prompt_length || !s->max_tokens || s->seq_length >= most) return TREADLE_OK;
+  status = treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena,
+                                   "%s: %s is %lld, and gives way to %s and %s, %lld "
+                                   "tokens together",
+                                   config->file, PLACE(seq_length), (long long)s->seq_length,
+                                   PLACE(max_prompt_length), PLACE(max_tokens), (long long)most));
+  s->seq_length = most;
+  treadle_train_config_follow(config, KEY(seq_length), "prompt and response");
+  return status;
+}
+
 /* ---- The estimator ---- */
 
 static treadle_status check_groups(const treadle_train_config *config) {
@@ -67,11 +96,11 @@ static treadle_status check_groups(const treadle_train_config *config) {
 
 static treadle_status settle_loss(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  if (!GIVEN(clip_ratio_low)) {
+  if (!s->clip_higher_enable || !GIVEN(clip_ratio_low)) {
     s->clip_ratio_low = s->clip_ratio;
     treadle_train_config_follow(config, KEY(clip_ratio_low), "as clip_ratio");
   }
-  if (!GIVEN(clip_ratio_high)) {
+  if (!s->clip_higher_enable || !GIVEN(clip_ratio_high)) {
     s->clip_ratio_high = s->clip_ratio;
     treadle_train_config_follow(config, KEY(clip_ratio_high), "as clip_ratio");
   }
@@ -98,10 +127,21 @@ static bool is_default(const treadle_train_config *config, int key) {
          (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
 }
 
+/* MindSpeed-RL's GRPO has no switch for the KL: the loss has it, with its coefficient. */
+static void settle_kl_loss(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  const treadle_train_source *coefficient = &config->sources[KEY(init_kl_coef)];
+  if (GIVEN(use_kl_loss) || GIVEN(use_kl_in_reward) || !GIVEN(init_kl_coef)) return;
+  if (!treadle_text_starts(coefficient->name, "rl_config.") || s->init_kl_coef == 0) return;
+  s->use_kl_loss = true;
+  treadle_train_config_follow(config, KEY(use_kl_loss), "by init_kl_coef");
+}
+
 static treadle_status settle_kl(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
   const int keys[] = {KEY(kl_penalty), KEY(kl_ctrl_type), KEY(kl_target), KEY(kl_horizon), KEY(ref_model)};
   treadle_status status = TREADLE_OK;
+  settle_kl_loss(config);
   if (s->use_kl_loss && s->use_kl_in_reward)
     REFUSE("%s: %s and %s: the KL would count twice", config->file, PLACE(use_kl_loss),
            PLACE(use_kl_in_reward));
@@ -168,11 +208,13 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
     treadle_train_config_follow(config, KEY(sampling_seed), "as megatron_training.seed");
   }
   TRY(settle_mini_batch(config));
+  TRY(settle_length(config));
   TRY(check_groups(config));
   TRY(settle_loss(config));
   TRY(settle_kl(config));
   TRY(check_rewards(config));
   TRY(check_infer(config));
+  TRY(treadle_train_config_settle_start(config));
 out:
   return status;
 }
