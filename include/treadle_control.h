@@ -193,6 +193,8 @@ typedef struct treadle_rl_options {
   treadle_infer_engine_open open_infer;
   void *infer_context;
   size_t page_bytes; /* of the switch's pool; 0: 64 KiB for a small model, else 2 MiB */
+  void (*note)(void *context,
+               const char *line); /* of rank 0: what a person should know; NULL: nobody does */
 } treadle_rl_options;
 
 typedef struct treadle_rl_figures {

@@ -47,6 +47,12 @@ static void progress(void *context, const treadle_rl_step *s) {
   fflush(file);
 }
 
+static void note(void *context, const char *line) {
+  FILE *file = context;
+  fprintf(file, "%s\n", line);
+  fflush(file);
+}
+
 static void print_text(const treadle_rl_figures *r, const char *weights) {
   if (!r->steps) {
     printf("no step to take: the run is at step %lld; digest of the weights %s\n", (long long)r->last_step,
@@ -227,6 +233,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .kernels = a->kernels,
                                 .threads = (int32_t)a->threads,
                                 .progress = progress,
+                                .note = note,
                                 .stops = stops,
                                 .context = a->json ? stderr : stdout};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;

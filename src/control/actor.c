@@ -225,12 +225,14 @@ out:
   return status;
 }
 
+static bool has_values(const treadle_model *model) { return model->checkpoint || model->values.read; }
+
 /* Where there is no checkpoint, the policy's weights of now. */
 static treadle_status load_reference(treadle_actor *a) {
   const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
   size_t bytes = 0;
   void *twin = treadle_switch_reference_twin(a->sw, &bytes);
-  if (a->reference_layout->model->checkpoint) return treadle_layout_load(a->reference_layout, rank, twin);
+  if (has_values(a->reference_layout->model)) return treadle_layout_load(a->reference_layout, rank, twin);
   if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
   return TREADLE_OK;
 }
@@ -240,7 +242,7 @@ treadle_status treadle_actor_load_reference(treadle_actor *actor) {
   TREADLE_NEED(actor);
   if (!actor->reference_layout)
     return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
-  if (!actor->reference_layout->model->checkpoint && !actor->has_weights)
+  if (!has_values(actor->reference_layout->model) && !actor->has_weights)
     return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
                         actor->reference_layout->model->path);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load_reference"));

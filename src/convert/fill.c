@@ -174,3 +174,11 @@ treadle_status treadle_fill(treadle_filler *f, const treadle_out_file *file,
 out:
   return status;
 }
+
+treadle_status treadle_fill_piece(treadle_filler *filler, const treadle_piece *piece, char *window) {
+  enum { NO_RUN = -1 }; /* what lies in the file in one run is copied, too */
+  treadle_strided whole = {.box = piece->box, .offset = piece->offset};
+  const char *bytes = window;
+  memcpy(whole.stride, piece->stride, sizeof whole.stride);
+  return fill_part(filler, piece, &whole, NO_RUN, window, &bytes);
+}

@@ -28,6 +28,9 @@ treadle_status treadle_fill(treadle_filler *filler, const treadle_out_file *file
                             const treadle_out_tensor *tensor, int64_t low, int64_t high, char *buffer,
                             const char **bytes_p);
 
+/* A piece of a window, at its place in it. */
+treadle_status treadle_fill_piece(treadle_filler *filler, const treadle_piece *piece, char *window);
+
 /* Of codes and scales (fill_blocks.c). */
 int64_t treadle_fill_blocks_end(const treadle_out_tensor *tensor, int64_t at);
 treadle_status treadle_fill_blocks(treadle_filler *filler, const treadle_out_file *file,

@@ -67,6 +67,14 @@ typedef struct treadle_part_shape {
   bool rows_only; /* heads are not to be seen in it: where they are cut, its rows are */
 } treadle_part_shape;
 
+/* Values of the model that come from elsewhere than its own files: a piece of a layout, at its place in `window`. */
+struct treadle_piece;
+typedef struct treadle_model_values {
+  treadle_status (*read)(void *context, const struct treadle_piece *piece,
+                         char *window); /* NULL: they do not */
+  void *context;
+} treadle_model_values;
+
 struct treadle_model {
   const char *path;   /* of its config.json */
   const char *folder; /* that was opened; NULL: it was a config.json alone */
@@ -97,6 +105,7 @@ struct treadle_model {
   int64_t elems;
   int64_t bytes;
   treadle_checkpoint *checkpoint; /* NULL without weights */
+  treadle_model_values values;    /* in place of the checkpoint's */
   struct treadle_files *files;    /* of the checkpoint: where tensors lie in it, and what else it holds */
   uint64_t digest;                /* of names, shapes, axes, dtypes and aliases */
   treadle_arena arena;

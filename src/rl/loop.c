@@ -16,8 +16,7 @@
 
 /* ---- The folder of the run -------------------------------------------------------------------------------------- */
 
-/* The folder and those above it. */
-static treadle_status make_folders(const char *path) {
+treadle_status treadle_rl_make_folders(const char *path) {
   char part[PATH_MAX];
   size_t length = strlen(path);
   if (length >= sizeof part) REFUSE("%s: too long for a path", path);
@@ -49,10 +48,10 @@ static treadle_status open_run(treadle_rl *rl) {
   char path[PATH_MAX];
   treadle_status status;
   if (rl->rank > 0) return TREADLE_OK;
-  TRY(make_folders(s->save));
-  if (s->dump_rollouts) TRY(make_folders(s->dump_rollouts));
+  TRY(treadle_rl_make_folders(s->save));
+  if (s->dump_rollouts) TRY(treadle_rl_make_folders(s->dump_rollouts));
   snprintf(path, sizeof path, "%s/validation", s->save);
-  if (s->log_val_generations > 0) TRY(make_folders(path));
+  if (s->log_val_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(write_config(rl));
   TRY(treadle_metrics_open(s->save, after, &rl->metrics));
   TRY(treadle_rl_sample_log_open(s->save, after, &rl->sample_log));

@@ -3,6 +3,7 @@
  *   loop.c             a run: steps one after the other, until the last
  *   loop_open.c        what a configuration names, opened: model, layouts, prompts, rewards, the worker
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
+ *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
  *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
@@ -108,6 +109,8 @@ typedef struct treadle_rl {
   bool plans; /* only memory is wanted */
   /* Of all ranks. */
   treadle_model *model, *reference_model; /* reference_model: NULL: the policy's own */
+  struct treadle_values
+      *start_values; /* of a checkpoint of Megatron, in place of the model's; NULL: none */
   treadle_layout *train, *infer, *reference;
   treadle_actor *actor;
   treadle_worker_group workers;
@@ -152,6 +155,10 @@ treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status);
 static inline bool treadle_rl_uses_kl(const treadle_train_settings *s) {
   return s->use_kl_loss || s->use_kl_in_reward;
 }
+/* Gives all ranks the number of rank 0. Collective. */
+treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number);
+/* loop.c: the folder and those above it. */
+treadle_status treadle_rl_make_folders(const char *path);
 /* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
 static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
   const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
@@ -172,6 +179,9 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
                                         treadle_engine_options *engine, treadle_actor_options *to);
 /* What ranks will hold: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
+
+/* loop_convert.c: the model's values are those of a checkpoint of Megatron, where the configuration says so. Collective. */
+treadle_status treadle_rl_open_values(treadle_rl *rl);
 
 /* ---- loop_exact.c ---- */
 

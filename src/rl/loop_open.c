@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "convert/values.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
@@ -17,6 +18,18 @@ static const size_t small_model = (size_t)64 << 20;
 
 treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status) {
   return rl->group && rl->ranks > 1 ? treadle_group_agree(rl->group, status) : status;
+}
+
+treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number) {
+  treadle_status status;
+  if (!rl->group || rl->ranks == 1) return TREADLE_OK;
+  int64_t *all = treadle_alloc_array((size_t)rl->ranks, sizeof *all);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", rl->ranks);
+  TRY(treadle_group_gather(rl->group, number, sizeof *number, all));
+  *number = all[0];
+out:
+  treadle_free(all);
+  return status;
 }
 
 void treadle_rl_doing(const treadle_rl *rl, const char *what) {
@@ -312,11 +325,13 @@ out:
   return status;
 }
 
+static bool has_values(const treadle_model *model) { return model->checkpoint || model->values.read; }
+
 static treadle_status fill_weights(treadle_rl *rl) {
   char actor[PATH_MAX + 8];
   treadle_status status;
   treadle_rl_doing(rl, "the weights");
-  bool random = !rl->model->checkpoint, copies = rl->reference && !rl->reference->model->checkpoint;
+  bool random = !has_values(rl->model), copies = rl->reference && !has_values(rl->reference->model);
   if (!random && !rl->from[0]) TRY(treadle_actor_load(rl->actor));
   if (random && (!rl->from[0] || copies))
     TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->seed));
@@ -346,6 +361,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   treadle_rl_doing(rl, "the plan");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
+  TRY(treadle_rl_open_values(rl));
   options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
   options.watch_context = rl;
   TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
@@ -379,6 +395,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_layout_destroy(rl->train);
   treadle_layout_destroy(rl->infer);
   treadle_layout_destroy(rl->reference);
+  treadle_values_close(rl->start_values);
   treadle_model_close(rl->model);
   treadle_model_close(rl->reference_model);
 }

@@ -102,6 +102,7 @@ static void fill_piece(const treadle_piece *piece, const treadle_device *device,
 
 treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece,
                                    const treadle_device *device, char *window) {
+  if (model->values.read) return model->values.read(model->values.context, piece, window);
   if (model->checkpoint) return load_piece(model, piece, device, window);
   generate_piece(model, piece, device, window);
   return TREADLE_OK;
@@ -121,7 +122,7 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
     char *base = (char *)window + (shift ? shift[piece->storage] : 0);
     if (piece->tensor < 0)
       fill_piece(piece, device, base);
-    else if (treadle_load_is_blocks(layout, source, piece))
+    else if (!layout->model->values.read && treadle_load_is_blocks(layout, source, piece))
       TRY(treadle_load_blocks(layout, piece, device, base));
     else
       TRY(treadle_load_values(layout->model, piece, device, base));

@@ -1,0 +1,151 @@
+/* A run that begins with a checkpoint of Megatron (RLinf's keys): one that is there, or one that the model is converted to at the first start.
+ *
+ * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it takes the name. So what has the
+ * name is whole. What a killed run leaves beside it is gone on with by the next one (convert/folder.h); a conversion that fails removes it. */
+#include "rl/loop.h"
+
+#include "convert/origin.h"
+#include "convert/values.h"
+#include "io/file.h"
+#include "io/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void note(const treadle_rl *rl, const char *what, const char *path) {
+  char line[PATH_MAX + 64];
+  if (rl->rank > 0 || !rl->options->note) return;
+  snprintf(line, sizeof line, what, path);
+  rl->options->note(rl->options->context, line);
+}
+
+/* "megatron:tp=2,pp=2" */
+static void layout_of(const treadle_rl *rl, char text[64]) {
+  const treadle_train_settings *s = rl->settings;
+  snprintf(text, 64, "megatron:tp=%lld,pp=%lld", (long long)s->converted_tp, (long long)s->converted_pp);
+}
+
+static treadle_status say_place(const treadle_rl *rl, treadle_status status) {
+  return status == TREADLE_OK ? status
+                              : treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+                                                "%s: ", TREADLE_RL_PLACE(rl, converted_path));
+}
+
+/* Of rank 0: is the folder there, and is it that of this run? */
+static treadle_status look(const treadle_rl *rl, const char *folder, const char *layout, int64_t *there_p) {
+  bool there = false;
+  treadle_status status = TREADLE_OK;
+  if (rl->rank == 0) status = treadle_origin_check(folder, rl->model, layout, &there);
+  *there_p = there;
+  return say_place(rl, status);
+}
+
+/* The steps, after each of which all ranks know how it went. */
+static treadle_status convert(const treadle_rl *rl, const treadle_convert_options *options) {
+  const bool first = rl->rank == 0;
+  treadle_convert *c = NULL;
+  treadle_status status = treadle_convert_open(options, &c);
+  const bool ours = first && c; /* else it may be that another run writes there */
+  TRY(treadle_rl_agree(rl, say_place(rl, status)));
+  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_begin(c) : TREADLE_OK)));
+  TRY(treadle_rl_agree(rl, say_place(rl, treadle_convert_write(c))));
+  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_finish(c) : TREADLE_OK)));
+out:
+  treadle_convert_close(c);
+  if (status && ours) {
+    char message[2048];
+    snprintf(message, sizeof message, "%s", treadle_error_message());
+    (void)treadle_folder_remove(options->out);
+    status = treadle_fail(status, "%s", message);
+  }
+  return status;
+}
+
+static treadle_status take_name(const treadle_rl *rl, const char *from, const char *to,
+                                const char *layout) {
+  treadle_status status = TREADLE_OK;
+  if (rl->rank > 0) return TREADLE_OK;
+  TRY(treadle_origin_write(from, rl->model, layout));
+  TRY(treadle_folder_commit(from, to));
+out:
+  return say_place(rl, status);
+}
+
+/* The path without slashes at its end, and that of the folder beside it. */
+static treadle_status name_folders(const treadle_rl *rl, char folder[PATH_MAX], char beside[PATH_MAX]) {
+  const char *given = rl->settings->converted_path;
+  size_t length = strlen(given);
+  while (length > 1 && given[length - 1] == '/') length--;
+  if (!length || length + 16 > PATH_MAX)
+    REFUSE("%s: a path of %zu bytes; 1 to %d", TREADLE_RL_PLACE(rl, converted_path), length, PATH_MAX - 16);
+  snprintf(folder, PATH_MAX, "%.*s", (int)length, given);
+  snprintf(beside, PATH_MAX, "%.*s.converting", (int)length, given);
+  return TREADLE_OK;
+}
+
+static treadle_status make_parent(const treadle_rl *rl, const char *folder) {
+  char parent[PATH_MAX];
+  char *slash;
+  snprintf(parent, sizeof parent, "%s", folder);
+  slash = strrchr(parent, '/');
+  if (rl->rank > 0 || !slash || slash == parent) return TREADLE_OK;
+  *slash = 0;
+  return say_place(rl, treadle_rl_make_folders(parent));
+}
+
+static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const char *layout) {
+  char beside[PATH_MAX];
+  int64_t there;
+  treadle_status status;
+  TRY(treadle_rl_agree(rl, name_folders(rl, folder, beside)));
+  if (!rl->model->checkpoint)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s has no weights to convert", TREADLE_RL_PLACE(rl, use_hf_ckpt),
+                     rl->model_path));
+  TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
+  TRY(treadle_rl_tell(rl, &there));
+  if (there) {
+    note(rl, "%s: converted by an earlier run, and taken as it is", folder);
+    goto out;
+  }
+  note(rl, "converting the model to %s", folder);
+  TRY(treadle_rl_agree(rl, make_parent(rl, folder)));
+  const treadle_convert_options options = {.struct_size = sizeof options,
+                                           .in = rl->model_path,
+                                           .out = beside,
+                                           .from = "hf",
+                                           .to = layout,
+                                           .families = rl->options->families,
+                                           .rank = rl->rank,
+                                           .ranks = rl->ranks};
+  TRY(convert(rl, &options));
+  TRY(treadle_rl_agree(rl, take_name(rl, beside, folder, layout)));
+out:
+  return status;
+}
+
+static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout) {
+  treadle_status status = treadle_values_open(rl->model, folder, layout, &rl->start_values);
+  if (!status) return status;
+  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ",
+                         rl->settings->use_hf_ckpt ? TREADLE_RL_PLACE(rl, converted_path)
+                                                   : TREADLE_RL_PLACE(rl, checkpoint_load_path));
+}
+
+treadle_status treadle_rl_open_values(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  char folder[PATH_MAX], layout[64], *said = NULL;
+  treadle_status status;
+  if (!s->use_hf_ckpt && !s->checkpoint_load_path) return TREADLE_OK;
+  layout_of(rl, layout);
+  if (s->use_hf_ckpt) {
+    TRY(convert_once(rl, folder, layout));
+    TRY(treadle_rl_agree(rl, open_values(rl, folder, layout)));
+  } else {
+    TRY(treadle_rl_agree(rl, treadle_origin_layout(s->checkpoint_load_path, &said)));
+    TRY(treadle_rl_agree(rl, open_values(rl, s->checkpoint_load_path, said ? said : layout)));
+  }
+out:
+  free(said);
+  return status;
+}
