@@ -1,0 +1,224 @@
+/* What keys of reinforcement learning say together: each rule once, with the keys, their lines and the numbers in its refusal; what follows from others;
+ * and the resolved text, which is read again to the same. */
+#include "test.h"
+
+#include "train/config.h"
+
+#include <math.h>
+
+static treadle_status parse(const char *text, treadle_train_config **config_p) {
+  return treadle_train_config_parse("rl.yaml", text, strlen(text), NULL, 0, TREADLE_RUN_RL, config_p);
+}
+
+/* Lines below are keys of rl_config unless they begin with a section; n is 4 and a step has 6 prompts unless they say otherwise. */
+static void complete(char *to, size_t room, const char *lines) {
+  const bool has_section =
+      strstr(lines, "_config:\n") || strstr(lines, "megatron:\n") || strstr(lines, "actor:\n");
+  snprintf(to, room, "megatron_training:\n  global_batch_size: 6\n%s%s%s",
+           has_section ? "" : "rl_config:\n  ", lines,
+           has_section                  ? ""
+           : strstr(lines, "n_samples") ? ""
+                                        : "  n_samples_per_prompt: 4\n");
+}
+
+#define N "rl_config:\n  n_samples_per_prompt: 4\n"
+
+static const struct {
+  const char *lines, *message;
+} wrong[] = {
+    /* mini batches */
+    {"mini_batch_size: 7\n", "rl.yaml: megatron_training.global_batch_size (line 2) times "
+                             "rl_config.n_samples_per_prompt (line 5) is 24 samples, which "
+                             "rl_config.mini_batch_size (line 4), 7, does not divide"},
+    {"mini_batch_size: 48\n",
+     "is 24 samples, which rl_config.mini_batch_size (line 4), 48, does not divide"},
+    {"actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 4\n" N,
+     "is 24 samples, which actor_rollout_ref.actor.ppo_mini_batch_size (line 5), 16, does not divide"},
+    {N "  mini_batch_size: 12\nactor_config:\n  micro_batch_size: 5\n",
+     "rl_config.mini_batch_size (line 5) is 12 samples, which actor_config.micro_batch_size (line 7), 5, "
+     "does not divide"},
+    {N "actor_config:\n  micro_batch_size: 5\n",
+     "rl_config.mini_batch_size (all samples of a step) is 24 samples, which actor_config.micro_batch_size "
+     "(line 6), 5"},
+    {"use_dynamic_bsz: true\n", "rl_config.use_dynamic_bsz (line 4) needs "
+                                "actor_config.max_tokens_per_micro, the tokens of a micro batch"},
+    {"mini_batch_size: -1\n",
+     "rl.yaml:4: rl_config.mini_batch_size is '-1', and must be a whole number, 0 to 16777216"},
+    /* estimators */
+    {"n_samples_per_prompt: 1\n",
+     "rl_config.n_samples_per_prompt (line 4) is 1, and rl_config.adv_estimator (default), group_norm, "
+     "compares the samples of a "
+     "prompt: 2 at least"},
+    {"n_samples_per_prompt: 1\n  adv_estimator: rloo\n",
+     "rl_config.adv_estimator (line 5), rloo, compares"},
+    {"n_samples_per_prompt: 1\n  adv_estimator: grpo\n",
+     "rl_config.adv_estimator (line 5), grpo, compares"},
+    {"n_samples_per_prompt: 1\n  adv_estimator: reinforce_plus_plus_baseline\n",
+     "reinforce_plus_plus_baseline, compares"},
+    {"n_samples_per_prompt: 0\n", "must be a whole number, 1 to 16777216"},
+    {"adv_estimator: group_nrm\n", "did you mean group_norm?"},
+    {N "generate_config:\n  sampling_config: {temperature: 0}\n",
+     "generate_config.sampling_config.temperature (line 6) is 0: all samples of a prompt would be the "
+     "same"},
+    {N "generate_config:\n  sampling_config: {temperature: -0.5}\n",
+     "temperature is '-0.5', and must be a number, 0 to 1000"},
+    /* losses */
+    {"clip_ratio: 1.5\n",
+     "rl_config.clip_ratio_low (as clip_ratio) is 1.5: a ratio is never below 0, so 1 at most"},
+    {"clip_ratio_low: 1.5\n", "rl_config.clip_ratio_low is '1.5', and must be a number, 0 to 1"},
+    {"clip_ratio_c: 0.5\n", "rl_config.clip_ratio_c is '0.5', and must be a number, 1 to"},
+    {"token_level_loss: true\n  loss_agg_mode: token-mean\n",
+     "rl_config.token_level_loss (line 4) and rl_config.loss_agg_mode (line 5) exclude each other"},
+    {"loss_agg_mode: token-men\n", "did you mean token-mean?"},
+    {"use_kl_loss: true\n  use_kl_in_reward: true\n",
+     "rl_config.use_kl_loss (line 4) and rl_config.use_kl_in_reward (line 5): the KL would count twice"},
+    {"kl_penalty: k4\n", "rl_config.kl_penalty is 'k4', and must be one of kl|k1|abs|mse|k2|low_var_kl|k3"},
+    /* rewards */
+    {"verifier_function: [math, gsm8k]\n  verifier_weight: [1]\n",
+     "rl_config.verifier_weight (line 5) has 1 items, and rl_config.verifier_function (line 4) 2: as many "
+     "must they be"},
+    {"verifier_function: [math]\n  verifier_weight: [much]\n",
+     "rl_config.verifier_weight (line 5): item 0 is 'much', and must be a number"},
+    {"verifier_function: [math, command]\n", "rl_config.verifier_function (line 4) has `command`, and "
+                                             "needs rl_config.verifier_command: what is run"},
+    {"overlong_buffer_enable: true\n",
+     "rl_config.overlong_buffer_enable (line 4) needs rl_config.overlong_buffer, 1 token at least"},
+    {"overlong_buffer_enable: true\n  overlong_buffer: 65\n  rollout_max_tokens: 64\n",
+     "rl_config.overlong_buffer (line 5) is 65, more than rl_config.rollout_max_tokens (line 6), which is "
+     "64"},
+    /* layouts and lengths */
+    {N "generate_config:\n  layout: vllm:tp=2\n  infer_tensor_parallel_size: 2\n",
+     "generate_config.infer_tensor_parallel_size (line 7) and generate_config.layout (line 6) exclude each "
+     "other"},
+    {N "generate_config:\n  infer_expert_parallel_size: 2\n",
+     "generate_config.infer_expert_parallel_size (line 6) is 2: training takes no experts yet"},
+    {N "actor_config:\n  seq_length: 128\ngenerate_config:\n  max_model_len: 64\n",
+     "generate_config.max_model_len (line 8) is 64, less than actor_config.seq_length (line 6), which is "
+     "128"},
+    {N "  max_prompt_length: 100\ngenerate_config:\n  max_model_len: 128\n  sampling_config: {max_tokens: "
+       "100}\nactor_config:\n"
+       "  seq_length: 100\n",
+     "generate_config.max_model_len (line 7) is 128, less than megatron_training.seq_length (prompt and "
+     "response), which is 200"},
+    /* what weights begin with */
+    {N "actor:\n  checkpoint_load_path: x\nmegatron:\n  use_hf_ckpt: true\n",
+     "megatron.use_hf_ckpt (line 8) and actor.checkpoint_load_path (line 6) exclude each other"},
+    {N "megatron:\n  use_hf_ckpt: true\n",
+     "megatron.use_hf_ckpt (line 6) needs megatron.ckpt_convertor.save_path, the folder of what is "
+     "converted"},
+    {N "megatron:\n  use_hf_ckpt: true\n  ckpt_convertor: {save_path: x, hf_model_path: "
+       "a}\nactor_config:\n  model: b\n",
+     "megatron.ckpt_convertor.hf_model_path (line 7) is 'a', and actor_config.model (line 9) 'b': the "
+     "model that is converted is"},
+    {N "megatron:\n  ckpt_format: torch_dist\n",
+     "rl.yaml:6: megatron.ckpt_format is 'torch_dist': here it can only be torch"},
+    {N "actor:\n  megatron:\n    use_dist_ckpt: True\n",
+     "actor.megatron.use_dist_ckpt is 'True': here it can only be false"},
+};
+
+static void refusals(void **state) {
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(wrong); i++) {
+    char text[512];
+    treadle_train_config *config;
+    complete(text, sizeof text, wrong[i].lines);
+    assert_refused(wrong[i].message, parse(text, &config));
+    assert_null(config);
+  }
+}
+
+/* ---- What follows ---- */
+
+static treadle_train_config *read_ok(const char *lines) {
+  treadle_train_config *config;
+  char text[512];
+  complete(text, sizeof text, lines);
+  assert_ok(parse(text, &config));
+  return config;
+}
+
+static void follows(void **state) {
+  (void)state;
+  treadle_train_config *config = read_ok("clip_ratio: 0.3\n");
+  const treadle_train_settings *s = treadle_train_config_settings(config);
+  assert_int_equal(s->mini_batch_size, 24);
+  assert_int_equal(s->sampling_seed, 1234);
+  assert_true(s->clip_ratio_low == 0.3 && s->clip_ratio_high == 0.3 && !s->use_kl_loss);
+  treadle_train_config_destroy(config);
+  config = read_ok("token_level_loss: false\n  init_kl_coef: 0.5\n");
+  s = treadle_train_config_settings(config);
+  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(loss_agg_mode)].words[s->loss_agg_mode],
+                      "seq-mean-token-mean");
+  assert_true(s->use_kl_loss && !s->use_kl_in_reward);
+  treadle_train_config_destroy(config);
+  config = read_ok("n_samples_per_prompt: 1\n  adv_estimator: reinforce_plus_plus\n  init_kl_coef: 0\n");
+  assert_false(treadle_train_config_settings(config)->use_kl_loss);
+  treadle_train_config_destroy(config);
+  config = read_ok("use_kl_in_reward: true\n  init_kl_coef: 0.5\n");
+  assert_false(treadle_train_config_settings(config)->use_kl_loss);
+  treadle_train_config_destroy(config);
+}
+
+static void warned(void **state) {
+  (void)state;
+  treadle_train_config *config = read_ok("kl_penalty: k1\n  kl_horizon: 10000.0\n");
+  assert_int_equal(config->warnings.count, 1);
+  assert_string_equal(
+      config->warnings.items[0],
+      "rl.yaml: rl_config.kl_penalty (line 4) has no effect without use_kl_loss or use_kl_in_reward");
+  treadle_train_config_destroy(config);
+}
+
+static void text_is_read_again(void **state) {
+  (void)state;
+  static const char *const files[] = {
+      "clip_higher_enable: false\n  clip_ratio_high: 0.5\n",
+      "use_dynamic_bsz: true\n  max_packing_token_size: 4096\n",
+      "init_kl_coef: 0.5\n  verifier_function: ['a,b', \"c\"]\n",
+      N "megatron:\n  use_hf_ckpt: true\n  ckpt_convertor: {save_path: x, hf_model_path: a}\n",
+      N "  max_prompt_length: 100\ngenerate_config:\n  sampling_config: {max_tokens: 100}\nactor_config:\n "
+        " seq_length: 100\n"};
+  for (size_t i = 0; i < TEST_COUNT(files); i++) {
+    treadle_train_config *config = read_ok(files[i]), *again;
+    char *text, *second;
+    assert_ok(treadle_train_config_text(config, &text));
+    assert_ok(parse(text, &again));
+    assert_int_equal(again->warnings.count, 0);
+    assert_ok(treadle_train_config_text(again, &second));
+    for (int k = 0; k < TREADLE_TRAIN_KEYS; k++) {
+      treadle_builder a = {0}, b = {0};
+      treadle_train_key_write(&a, &treadle_train_keys[k], treadle_train_config_settings(config));
+      treadle_train_key_write(&b, &treadle_train_keys[k], treadle_train_config_settings(again));
+      if (strcmp(a.text, b.text) != 0)
+        fail_msg("file %zu: %s: %s and %s", i, treadle_train_keys[k].key, a.text, b.text);
+      treadle_builder_release(&a);
+      treadle_builder_release(&b);
+    }
+    free(text);
+    free(second);
+    treadle_train_config_destroy(config);
+    treadle_train_config_destroy(again);
+  }
+}
+
+static treadle_status use(const char *text) {
+  treadle_train_config *config;
+  treadle_status status = parse(text, &config);
+  treadle_train_config_destroy(config);
+  return status;
+}
+
+static void each_allocation(void **state) {
+  (void)state;
+  TEST_EACH_ALLOCATION(use("megatron_training:\n  seq_length: 9\n" N
+                           "  max_prompt_length: 9\n  kl_penalty: k1\n"
+                           "generate_config:\n  sampling_config: {max_tokens: 9}\n"
+                           "actor_rollout_ref.actor.strategy: fsdp\ndata.max_prompt_length: null\n"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(follows),
+                                     cmocka_unit_test(warned), cmocka_unit_test(text_is_read_again),
+                                     cmocka_unit_test(each_allocation)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
