@@ -220,7 +220,7 @@ treadle_status treadle_actor_save(treadle_actor *actor, const char *folder) {
   TREADLE_NEED(folder);
   TRY(need_weights(actor, "save"));
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "save"));
-  TRY(actor->train.save(actor->train.engine, folder));
+  TRY(treadle_actor_agree(actor, actor->train.save(actor->train.engine, folder)));
 out:
   return status;
 }
@@ -258,7 +258,7 @@ treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *dige
   TREADLE_NEED(digest_p);
   TRY(need_weights(actor, "weights_digest"));
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "weights_digest"));
-  TRY(actor->train.weights_digest(actor->train.engine, digest_p));
+  TRY(treadle_actor_agree(actor, actor->train.weights_digest(actor->train.engine, digest_p)));
 out:
   return status;
 }

@@ -34,6 +34,7 @@ struct treadle_actor {
   treadle_actor_books books;
   bool stays, has_weights, has_reference; /* stays: between enter and exit */
   treadle_mode entered;
+  bool moved; /* windows of the trainer were, since it last bound them */
   double to_infer, to_train;
   size_t kv_block;
 };

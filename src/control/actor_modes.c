@@ -12,11 +12,6 @@ treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status st
   return actor->group ? treadle_group_agree(actor->group, status) : status;
 }
 
-/* Windows of the trainer are others than they were. */
-static treadle_status rebind(treadle_actor *a) {
-  return a->train.rebind && a->has_weights ? a->train.rebind(a->train.engine) : TREADLE_OK;
-}
-
 static treadle_status take_arrow(treadle_actor *a, treadle_mode to) {
   const double begin = treadle_clock_seconds();
   treadle_status status;
@@ -24,9 +19,23 @@ static treadle_status take_arrow(treadle_actor *a, treadle_mode to) {
     status = treadle_switch_to_infer(a->sw);
   else
     status = to == TREADLE_FORWARD ? treadle_switch_to_forward(a->sw) : treadle_switch_to_train(a->sw);
-  if (!status && to != TREADLE_INFER) status = rebind(a);
+  a->moved = true;
   *(to == TREADLE_INFER ? &a->to_infer : &a->to_train) += treadle_clock_seconds() - begin;
   return treadle_actor_agree(a, status);
+}
+
+/* The engine of a mode knows its windows: also where it has failed before to take them. */
+static treadle_status settle(treadle_actor *a, treadle_mode mode) {
+  const double begin = treadle_clock_seconds();
+  treadle_status status = TREADLE_OK;
+  if (mode == TREADLE_INFER) return treadle_switch_to_infer(a->sw); /* binds what is not bound */
+  if (!a->moved) return TREADLE_OK;
+  if (a->train.rebind && a->has_weights) status = a->train.rebind(a->train.engine);
+  TRY(treadle_actor_agree(a, status));
+  a->moved = false;
+  a->to_train += treadle_clock_seconds() - begin;
+out:
+  return status;
 }
 
 /* The mode next to `from` on the way to `to`. */
@@ -44,6 +53,7 @@ static treadle_status go(treadle_actor *a, treadle_mode to) {
       return treadle_fail(TREADLE_STATE, "the worker has lost its weights: a switch has failed before");
     TRY(take_arrow(a, next_of(mode, to)));
   }
+  TRY(settle(a, to));
 out:
   return status;
 }

@@ -1,0 +1,24 @@
+#include "control/tiny.h"
+
+#include "test.h"
+
+#include "io/file.h"
+
+static const char config[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,\n"
+    " \"intermediate_size\": 128, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
+    " \"num_key_value_heads\": 4, \"vocab_size\": 16, \"max_position_embeddings\": 512, \"hidden_act\": "
+    "\"silu\",\n"
+    " \"rms_norm_eps\": 1e-06, \"rope_theta\": 10000.0, \"initializer_range\": 0.2,\n"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"eos_token_id\": 1}\n";
+
+treadle_model *tiny_open(void) {
+  const char *folder = test_folder();
+  char path[128];
+  treadle_model *model;
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  assert_ok(treadle_file_write(path, config, sizeof config - 1));
+  assert_ok(treadle_model_open(path, NULL, &model));
+  test_remove(folder);
+  return model;
+}

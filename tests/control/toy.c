@@ -1,0 +1,245 @@
+#include "control/toy.h"
+
+#include "base/status.h"
+#include "transport/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+float toy_logprob(uint64_t sum) { return -(float)(sum % (1 << 20)); }
+
+static int rank_of(const toy *t) { return t->group ? treadle_group_rank(t->group) : 0; }
+
+/* Of all bytes of all tensors. */
+static uint64_t sum_of(const toy *t, const treadle_layout *layout, const unsigned char *window) {
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+  uint64_t sum = 0;
+  for (int32_t i = 0; treadle_layout_storage(layout, rank_of(t), i, &info) == TREADLE_OK; i++)
+    for (size_t at = 0; at < info.bytes; at++) sum += window[info.offset_bytes + at];
+  return sum;
+}
+
+static treadle_status called(toy *t, const char *name) {
+  size_t length = strlen(t->calls);
+  snprintf(t->calls + length, sizeof t->calls - length, " %s", name);
+  if (!t->fails || strcmp(t->fails, name) != 0) return TREADLE_OK;
+  t->fails = NULL;
+  return treadle_fail(TREADLE_SYSTEM, "the toy's %s does not want to", name);
+}
+
+/* ---- The engine that trains ---- */
+
+static unsigned char state_at(size_t at, int steps) { return (unsigned char)(at * 7 + (size_t)steps); }
+
+static void write_optimizer(toy *t) {
+  for (size_t i = 0; i < t->optimizer_bytes; i++) t->optimizer[i] = state_at(i, t->steps);
+}
+
+static bool optimizer_is_whole(const toy *t) {
+  for (size_t i = 0; i < t->optimizer_bytes; i++)
+    if (t->optimizer[i] != state_at(i, t->steps)) return false;
+  return true;
+}
+
+static treadle_status make_weights(toy *t, const char *name, unsigned seed) {
+  treadle_status status = called(t, name);
+  if (status) return status;
+  for (size_t i = 0, count = treadle_layout_window_bytes(t->train, rank_of(t)); i < count; i++)
+    t->params[i] = (unsigned char)(i * 31 + i / 256 + seed);
+  t->steps = 0;
+  t->stale = false;
+  t->sum = sum_of(t, t->train, t->params);
+  write_optimizer(t);
+  return TREADLE_OK;
+}
+
+static treadle_status load(void *engine) { return make_weights(engine, "load", 1); }
+
+static treadle_status randomise(void *engine, uint64_t seed) {
+  return make_weights(engine, "randomise", (unsigned)seed);
+}
+
+static treadle_status resume(void *engine, const char *folder) {
+  return make_weights(engine, "resume", (unsigned char)folder[0]);
+}
+
+/* Called, and with the weights that were there. */
+static treadle_status called_with_weights(toy *t, const char *name) {
+  treadle_status status = called(t, name);
+  if (status) return status;
+  if (t->stale) return treadle_fail(TREADLE_DIFFERENT, "the toy's %s was called before rebind", name);
+  if (sum_of(t, t->train, t->params) == t->sum) return TREADLE_OK;
+  return treadle_fail(TREADLE_DIFFERENT, "the toy's %s finds other weights than it has written", name);
+}
+
+static treadle_status policy_gradients(void *engine, const treadle_train_batch *batch,
+                                       const treadle_policy *policy, float *logprobs, float *entropies) {
+  (void)batch;
+  (void)policy;
+  (void)logprobs;
+  (void)entropies;
+  return called_with_weights(engine, "policy_gradients");
+}
+
+/* The sum of the weights is what the first token gets. */
+static treadle_status logprobs_of(void *engine, const treadle_train_batch *batch,
+                                  const treadle_policy *policy, const void *weights, float *logprobs,
+                                  float *entropies) {
+  toy *t = engine;
+  treadle_status status = called_with_weights(t, weights ? "logprobs(reference)" : "logprobs");
+  (void)batch;
+  (void)policy;
+  (void)entropies;
+  if (!status) *logprobs = toy_logprob(sum_of(t, t->train, weights ? weights : t->params));
+  return status;
+}
+
+/* Collective, as a step is: all ranks take it, or none. */
+static treadle_status step(void *engine, const treadle_optimizer_step *one,
+                           treadle_optimizer_figures *figures_p) {
+  toy *t = engine;
+  treadle_status status = called_with_weights(t, "step");
+  (void)one;
+  if (!status && !optimizer_is_whole(t))
+    status = treadle_fail(TREADLE_DIFFERENT, "the optimizer's state is not what it was");
+  if (t->group) status = treadle_group_agree(t->group, status);
+  if (status) return status;
+  figures_p->steps = ++t->steps;
+  write_optimizer(t);
+  t->params[0]++;
+  t->sum = sum_of(t, t->train, t->params);
+  return TREADLE_OK;
+}
+
+static treadle_status weights_digest(void *engine, uint64_t *digest_p) {
+  toy *t = engine;
+  *digest_p = t->sum;
+  return called_with_weights(t, "weights_digest");
+}
+
+static treadle_status save(void *engine, const char *folder) {
+  toy *t = engine;
+  snprintf(t->saved, sizeof t->saved, "%s", folder);
+  return called_with_weights(t, "save");
+}
+
+static treadle_status rebind(void *engine) {
+  toy *t = engine;
+  treadle_status status = called(t, "rebind");
+  if (!status) t->stale = false;
+  return status;
+}
+
+static void close_engine(void *engine) {
+  toy *t = engine;
+  t->open--;
+}
+
+treadle_status toy_open_train(void *context, treadle_group *group, const treadle_layout *layout,
+                              const treadle_trainer_options *options, treadle_train_engine *engine_p) {
+  toy *t = context;
+  treadle_status status = called(t, "open_train");
+  if (status) return status;
+  t->group = group;
+  t->params = options->params_window;
+  t->optimizer = options->optimizer_window;
+  t->train = layout;
+  (void)treadle_switch_window(t->sw, TREADLE_OPTIMIZER, &t->optimizer_bytes);
+  t->open++;
+  *engine_p = (treadle_train_engine){.struct_size = sizeof *engine_p,
+                                     .engine = t,
+                                     .load = load,
+                                     .randomise = randomise,
+                                     .step = t->lacks && !strcmp(t->lacks, "step") ? NULL : step,
+                                     .weights_digest = weights_digest,
+                                     .save = save,
+                                     .resume = resume,
+                                     .close = close_engine,
+                                     .policy_gradients = policy_gradients,
+                                     .logprobs = logprobs_of,
+                                     .rebind = rebind};
+  return TREADLE_OK;
+}
+
+/* ---- The engine that generates ---- */
+
+static void look_for_train(toy *t) {
+  static const treadle_class classes[] = {TREADLE_PARAMS, TREADLE_GRADS, TREADLE_OPTIMIZER,
+                                          TREADLE_TRAIN_WORK};
+  for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+    if (treadle_switch_resident(t->sw, classes[i])) t->train_was_there = true;
+}
+
+static treadle_status bind(void *context, void *window, size_t bytes) {
+  toy *t = context;
+  treadle_status status = called(t, "bind");
+  if (!status && bytes < treadle_layout_window_bytes(t->infer, rank_of(t)))
+    status = treadle_fail(TREADLE_DIFFERENT, "the toy is given %zu bytes of weights", bytes);
+  look_for_train(t);
+  if (status) return status;
+  t->bound = window;
+  return TREADLE_OK;
+}
+
+static treadle_status unbind(void *context) {
+  toy *t = context;
+  treadle_status status = called(t, "unbind");
+  if (status) return status;
+  t->bound = NULL;
+  t->stale = true; /* windows of training come back now */
+  return TREADLE_OK;
+}
+
+static void attach(void *context, const treadle_switch *sw) {
+  toy *t = context;
+  if (sw) (void)called(t, "attach");
+  t->sw = sw;
+}
+
+static treadle_status hooks(void *engine, treadle_engine_hooks *hooks_p) {
+  *hooks_p = (treadle_engine_hooks){.struct_size = sizeof *hooks_p,
+                                    .context = engine,
+                                    .bind = bind,
+                                    .unbind = unbind,
+                                    .attach = attach,
+                                    .work_bytes = TOY_WORK,
+                                    .kv_block_bytes = TOY_BLOCK};
+  return called(engine, "hooks");
+}
+
+/* The digest is the sum of the weights. */
+static treadle_status generate(void *engine, const char *lines, size_t bytes,
+                               const treadle_generate_options *options,
+                               treadle_generate_figures *figures_p) {
+  toy *t = engine;
+  treadle_status status = called(t, "generate");
+  (void)lines;
+  (void)options;
+  if (status) return status;
+  if (!t->bound) return treadle_fail(TREADLE_DIFFERENT, "the toy generates without weights");
+  look_for_train(t);
+  size_t kv_bytes = 0;
+  char *kv = treadle_switch_window(t->sw, TREADLE_KV, &kv_bytes);
+  memset(kv, 0xee, kv_bytes); /* all of it may be used */
+  figures_p->prompt_tokens = (int64_t)bytes;
+  figures_p->digest = sum_of(t, t->infer, t->bound);
+  return TREADLE_OK;
+}
+
+treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
+                              const treadle_engine_options *options, treadle_infer_engine *engine_p) {
+  toy *t = context;
+  treadle_status status = called(t, "open_infer");
+  (void)options;
+  if (status) return status;
+  t->group = group;
+  t->infer = layout;
+  t->open++;
+  *engine_p =
+      (treadle_infer_engine){.struct_size = sizeof *engine_p,
+                             .engine = t,
+                             .hooks = hooks,
+                             .generate = t->lacks && !strcmp(t->lacks, "generate") ? NULL : generate,
+                             .close = close_engine};
+  return TREADLE_OK;
+}

@@ -1,0 +1,40 @@
+/* Engines of a test, as the tables that a worker knows: they compute next to nothing, write down which of their functions were called, and fail
+ * where they are told to. They refuse what a worker must not do: to generate without weights, to compute with windows that have changed since
+ * rebind, to lose weights or the optimizer's state. */
+#ifndef TREADLE_TESTS_TOY_H
+#define TREADLE_TESTS_TOY_H
+
+#include "treadle_control.h"
+
+enum { TOY_WORK = 10000, TOY_BLOCK = 1000 };
+
+/* Of one rank: an engine that trains, and one that generates. */
+typedef struct toy {
+  treadle_group *group;
+  const char *fails; /* the function that fails once; NULL: none */
+  const char *lacks; /* the function that its table has not; NULL: none */
+  char calls[256];   /* names of functions, a blank before each */
+  int open;          /* engines */
+
+  const treadle_layout *train, *infer;
+  unsigned char *params, *optimizer;
+  size_t optimizer_bytes;
+  int steps;
+  uint64_t sum; /* of the weights, when this rank's trainer wrote them */
+  bool stale;   /* params are elsewhere, or others, and rebind was not called */
+
+  const treadle_switch *sw;
+  const unsigned char *bound; /* the infer window; NULL: no weights */
+  bool train_was_there;       /* state of training was on the device in bind, or in generate */
+  char saved[64];             /* the folder */
+} toy;
+
+treadle_status toy_open_train(void *context, treadle_group *group, const treadle_layout *layout,
+                              const treadle_trainer_options *options, treadle_train_engine *engine_p);
+treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
+                              const treadle_engine_options *options, treadle_infer_engine *engine_p);
+
+/* What it gives for the log-probability of a first token where the weights have that sum. */
+float toy_logprob(uint64_t sum);
+
+#endif
