@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # treadle train and eval: the same losses, samples and weights in several layouts, on one rank and on four; a run that stops and goes on; the plan
 # and the peak; dumped samples; refusals by key and line.
+# TREADLE_STEPS=N: in runs of N steps, too.
 # ctest: label=mpi timeout=600
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -58,14 +59,28 @@ second=$(sed -n 2p "$folder/run/metrics.jsonl")
 [[ $second == *'"actor/kl_loss":'*'"memory/reference_peak":'* ]] || fail "no figures: $second"
 [ -f "$folder/run/global_step_3/actor/huggingface/model.safetensors" ] || fail "no model"
 
-run tp2pp2 4 actor_config.tensor_model_parallel_size=2 actor_config.pipeline_model_parallel_size=2
-run tp4 4 actor_config.tensor_model_parallel_size=4 generate_config.infer_tensor_parallel_size=2 generate_config.offload_train_param=false
-for name in tp2pp2 tp4; do
+tp2pp2=(actor_config.tensor_model_parallel_size=2 actor_config.pipeline_model_parallel_size=2)
+tp4=(actor_config.tensor_model_parallel_size=4 generate_config.infer_tensor_parallel_size=2 generate_config.offload_train_param=false)
+# same ONE OTHER: one run as the other, to the bit
+same() {
   for key in weights_digest losses_digest; do
-    [ "$(value one $key)" = "$(value $name $key)" ] || fail "$name has another $key than one rank"
+    [ "$(value "$1" $key)" = "$(value "$2" $key)" ] || fail "$2 has another $key than $1"
   done
-  diff -r "$folder/one.dump" "$folder/$name.dump" >/dev/null || fail "$name has other samples than one rank"
-done
+  diff -r "$folder/$1.dump" "$folder/$2.dump" >/dev/null || fail "$2 has other samples than $1"
+}
+run tp2pp2 4 "${tp2pp2[@]}"
+run tp4 4 "${tp4[@]}"
+same one tp2pp2
+same one tp4
+if [ "${TREADLE_STEPS:-0}" -gt 0 ]; then # longer runs
+  long=("megatron_training.train_iters=$TREADLE_STEPS" megatron_training.save_interval=0)
+  run long_one 1 "${long[@]}"
+  run long_tp2pp2 4 "${long[@]}" "${tp2pp2[@]}"
+  run long_tp4 4 "${long[@]}" "${tp4[@]}"
+  same long_one long_tp2pp2
+  same long_one long_tp4
+  echo "$TREADLE_STEPS steps: weights $(value long_one weights_digest), losses $(value long_one losses_digest), in three layouts"
+fi
 run other 1 megatron_training.seed=7
 [ "$(value one losses_digest)" != "$(value other losses_digest)" ] || fail "the seed changes nothing"
 
