@@ -10,12 +10,13 @@ float toy_logprob(uint64_t sum) { return -(float)(sum % (1 << 20)); }
 
 static int rank_of(const toy *t) { return t->group ? treadle_group_rank(t->group) : 0; }
 
-/* Of all bytes of all tensors. */
-static uint64_t sum_of(const toy *t, const treadle_layout *layout, const unsigned char *window) {
+/* Of all words of all tensors: the same in layouts that divide none. */
+static uint64_t sum_of(const toy *t, const treadle_layout *layout, const uint64_t *window) {
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   uint64_t sum = 0;
   for (int32_t i = 0; treadle_layout_storage(layout, rank_of(t), i, &info) == TREADLE_OK; i++)
-    for (size_t at = 0; at < info.bytes; at++) sum += window[info.offset_bytes + at];
+    for (size_t at = 0; at < info.bytes / sizeof sum; at++)
+      sum += window[info.offset_bytes / sizeof sum + at];
   return sum;
 }
 
@@ -29,14 +30,14 @@ static treadle_status called(toy *t, const char *name) {
 
 /* ---- The engine that trains ---- */
 
-static unsigned char state_at(size_t at, int steps) { return (unsigned char)(at * 7 + (size_t)steps); }
+static uint64_t state_at(size_t at, int steps) { return at * 0x9e3779b97f4a7c15u + (uint64_t)steps; }
 
 static void write_optimizer(toy *t) {
-  for (size_t i = 0; i < t->optimizer_bytes; i++) t->optimizer[i] = state_at(i, t->steps);
+  for (size_t i = 0; i < t->optimizer_words; i++) t->optimizer[i] = state_at(i, t->steps);
 }
 
 static bool optimizer_is_whole(const toy *t) {
-  for (size_t i = 0; i < t->optimizer_bytes; i++)
+  for (size_t i = 0; i < t->optimizer_words; i++)
     if (t->optimizer[i] != state_at(i, t->steps)) return false;
   return true;
 }
@@ -44,8 +45,8 @@ static bool optimizer_is_whole(const toy *t) {
 static treadle_status make_weights(toy *t, const char *name, unsigned seed) {
   treadle_status status = called(t, name);
   if (status) return status;
-  for (size_t i = 0, count = treadle_layout_window_bytes(t->train, rank_of(t)); i < count; i++)
-    t->params[i] = (unsigned char)(i * 31 + i / 256 + seed);
+  const size_t words = treadle_layout_window_bytes(t->train, rank_of(t)) / sizeof *t->params;
+  for (size_t i = 0; i < words; i++) t->params[i] = (i + seed) * 0x9e3779b97f4a7c15u;
   t->steps = 0;
   t->stale = false;
   t->sum = sum_of(t, t->train, t->params);
@@ -144,7 +145,8 @@ treadle_status toy_open_train(void *context, treadle_group *group, const treadle
   t->params = options->params_window;
   t->optimizer = options->optimizer_window;
   t->train = layout;
-  (void)treadle_switch_window(t->sw, TREADLE_OPTIMIZER, &t->optimizer_bytes);
+  (void)treadle_switch_window(t->sw, TREADLE_OPTIMIZER, &t->optimizer_words);
+  t->optimizer_words /= sizeof *t->optimizer;
   t->open++;
   *engine_p = (treadle_train_engine){.struct_size = sizeof *engine_p,
                                      .engine = t,

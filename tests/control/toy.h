@@ -17,16 +17,16 @@ typedef struct toy {
   int open;          /* engines */
 
   const treadle_layout *train, *infer;
-  unsigned char *params, *optimizer;
-  size_t optimizer_bytes;
+  uint64_t *params, *optimizer;
+  size_t optimizer_words;
   int steps;
   uint64_t sum; /* of the weights, when this rank's trainer wrote them */
   bool stale;   /* params are elsewhere, or others, and rebind was not called */
 
   const treadle_switch *sw;
-  const unsigned char *bound; /* the infer window; NULL: no weights */
-  bool train_was_there;       /* state of training was on the device in bind, or in generate */
-  char saved[64];             /* the folder */
+  const uint64_t *bound; /* the infer window; NULL: no weights */
+  bool train_was_there;  /* state of training was on the device in bind, or in generate */
+  char saved[64];        /* the folder */
 } toy;
 
 treadle_status toy_open_train(void *context, treadle_group *group, const treadle_layout *layout,
