@@ -148,7 +148,6 @@ treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *
   a = treadle_alloc(sizeof *a);
   if (!a) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
   a->group = group && treadle_group_size(group) > 1 ? group : NULL;
-  if (group && !a->group) a->own = NULL;
   a->train_layout = train;
   a->infer_layout = infer;
   a->reference_layout = o.reference;
