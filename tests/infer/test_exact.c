@@ -280,7 +280,8 @@ static void test_routers(void **state) {
   treadle_builder_release(&lines);
 }
 
-/* Fast mode has an order of additions of its own. */
+/* Fast mode has an order of additions of its own. Of so small a model, kernels with wide lanes add in one order in both modes: not
+   the plain ones. */
 static void test_fast(void **state) {
   (void)state;
   treadle_builder lines = {0};
@@ -290,7 +291,7 @@ static void test_fast(void **state) {
     const cell c = {.folder = TREADLE_SOURCE_DIR "/tests/golden/models/llama-gqa-llama3rope",
                     .layout = "vllm:tp=1",
                     .ranks = 1,
-                    .options = {.threads = 1, .kv_bytes = 4 << 20, .fast = i > 0}};
+                    .options = {.threads = 1, .kv_bytes = 4 << 20, .kernels = "plain", .fast = i > 0}};
     cell_result r;
     if (!cell_generate(&c, lines.text, false, &r)) fail_msg("%s: %s", c.layout, r.message);
     assert_int_equal(r.info.exact, i == 0);
