@@ -122,13 +122,12 @@ static void test_files(void **state) {
 /* A run goes on only with the prompts that it had: the digest sees tokens, answers and sources. */
 static void test_digest(void **state) {
   (void)state;
-  static const char *const texts[] = {
-      "{\"prompt\": \"12\", \"answer\": \"3\", \"data_source\": \"a\"}\n",
-      "{\"prompt\": \"13\", \"answer\": \"3\", \"data_source\": \"a\"}\n",
-      "{\"prompt\": \"12\", \"answer\": \"4\", \"data_source\": \"a\"}\n",
-      "{\"prompt\": \"12\", \"answer\": \"3\", \"data_source\": \"b\"}\n",
-      "{\"prompt\": \"1\", \"answer\": \"3\", \"data_source\": \"a\"}\n{\"prompt\": \"2\", \"answer\": "
-      "\"3\", \"data_source\": \"a\"}\n"};
+  static const char *const texts[] = {"{\"prompt\": \"12\", \"answer\": \"3\", \"data_source\": \"a\"}\n",
+                                      "{\"prompt\": \"13\", \"answer\": \"3\", \"data_source\": \"a\"}\n",
+                                      "{\"prompt\": \"12\", \"answer\": \"4\", \"data_source\": \"a\"}\n",
+                                      "{\"prompt\": \"12\", \"answer\": \"3\", \"data_source\": \"b\"}\n",
+                                      ("{\"prompt\": \"1\", \"answer\": \"3\", \"data_source\": \"a\"}\n"
+                                       "{\"prompt\": \"2\", \"answer\": \"3\", \"data_source\": \"a\"}\n")};
   uint64_t digests[TEST_COUNT(texts)];
   opened o;
   open_all(&o);
