@@ -184,7 +184,8 @@ typedef struct treadle_rl_options {
   treadle_sft_start resume;
   const char *from;                                             /* a folder global_step_K */
   void (*progress)(void *context, const treadle_rl_step *step); /* of rank 0 alone */
-  void (*doing)(void *context, const char *what); /* of rank 0: what takes long now; NULL: nobody asks */
+  void (*doing)(void *context, const char *what, int64_t done,
+                int64_t total); /* of rank 0: what takes long now; total 0: unknown; NULL: nobody asks */
   bool (*stops)(
       void *context); /* asked after each step: if one rank says so, the run saves a checkpoint and ends */
   void *context;
@@ -192,7 +193,6 @@ typedef struct treadle_rl_options {
   void *train_context;
   treadle_infer_engine_open open_infer;
   void *infer_context;
-  size_t page_bytes; /* of the switch's pool; 0: 64 KiB for a small model, else 2 MiB */
   void (*note)(void *context,
                const char *line); /* of rank 0: what a person should know; NULL: nobody does */
 } treadle_rl_options;

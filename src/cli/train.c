@@ -25,8 +25,17 @@ static bool stops(void *context) {
   return asked != 0;
 }
 
+static void doing(void *context, const char *what, int64_t done, int64_t total) {
+  (void)context;
+  if (total)
+    treadle_progress("%s %lld of %lld", what, (long long)done, (long long)total);
+  else
+    treadle_progress("%s", what);
+}
+
 static void progress(void *context, const treadle_rl_step *s) {
   FILE *file = context;
+  treadle_progress_end();
   if (!s->step) {
     fprintf(file, "before the first step: test reward %.4f\n", s->val_reward);
     fflush(file);
@@ -49,6 +58,7 @@ static void progress(void *context, const treadle_rl_step *s) {
 
 static void note(void *context, const char *line) {
   FILE *file = context;
+  treadle_progress_end();
   fprintf(file, "%s\n", line);
   fflush(file);
 }
@@ -233,6 +243,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .kernels = a->kernels,
                                 .threads = (int32_t)a->threads,
                                 .progress = progress,
+                                .doing = doing,
                                 .note = note,
                                 .stops = stops,
                                 .context = a->json ? stderr : stdout};
@@ -260,6 +271,7 @@ int treadle_command_train(const treadle_arguments *a) {
   signal(SIGTERM, ask);
   signal(SIGUSR1, ask);
   TRY(treadle_session_agree(&session, treadle_rl_run(session.group, config, &options, &result)));
+  treadle_progress_end();
   if (session.rank == 0) print(&result, a->json);
 out:
   if (status && !session.said) treadle_session_abandon(&session, status);

@@ -36,6 +36,12 @@ static void add_floats(treadle_builder *line, const char *key, const float *valu
   treadle_builder_add(line, "]");
 }
 
+static void add_doubles(treadle_builder *line, const char *key, const double *values, int64_t count) {
+  treadle_builder_add(line, ", \"%s\": [", key);
+  for (int64_t i = 0; i < count; i++) treadle_builder_add(line, i ? ", %.17g" : "%.17g", values[i]);
+  treadle_builder_add(line, "]");
+}
+
 static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   treadle_builder_add(line, "{\"uid\": \"%s\", \"prompt\": ", s->uid);
   treadle_json_add_text(line, s->prompt->text, strlen(s->prompt->text));
@@ -51,6 +57,8 @@ static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   treadle_builder_add(line, ", \"score\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld", s->score,
                       s->advantage, (long long)s->mini_batch);
   add_floats(line, "entropies", s->entropies, s->count);
+  if (s->advantages) add_doubles(line, "advantages", s->advantages, s->count);
+  if (!isnan(s->kl_coef)) treadle_builder_add(line, ", \"kl_coef\": %.17g", s->kl_coef);
   treadle_builder_add(line, "}\n");
 }
 
@@ -78,10 +86,11 @@ out:
 
 /* ---- Reading -------------------------------------------------------------------------------------------------- */
 
-static treadle_status read_floats(const treadle_request_reader *r, const char *key, int64_t count,
-                                  treadle_arena *arena, const float **values_p) {
+/* A list of `count` numbers; *values_p is NULL where there is none. */
+static treadle_status read_doubles(const treadle_request_reader *r, const char *key, int64_t count,
+                                   treadle_arena *arena, const double **values_p) {
   const json_t *list = json_object_get(r->object, key);
-  float *values;
+  double *values;
   *values_p = NULL;
   if (!list || json_is_null(list)) return TREADLE_OK;
   if (!json_is_array(list) || (int64_t)json_array_size(list) != count)
@@ -91,12 +100,28 @@ static treadle_status read_floats(const treadle_request_reader *r, const char *k
     return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)count);
   for (int64_t i = 0; i < count; i++) {
     const json_t *value = json_array_get(list, (size_t)i);
-    values[i] = (float)json_number_value(value);
-    if (!json_is_number(value) || !isfinite(values[i]))
+    values[i] = json_number_value(value);
+    if (!json_is_number(value) || !isfinite((float)values[i]))
       REFUSE("%s: %s[%lld] is no number", r->name, key, (long long)i);
   }
   *values_p = values;
   return TREADLE_OK;
+}
+
+static treadle_status read_floats(const treadle_request_reader *r, const char *key, int64_t count,
+                                  treadle_arena *arena, const float **values_p) {
+  const double *read;
+  float *values = NULL;
+  treadle_status status;
+  *values_p = NULL;
+  TRY(read_doubles(r, key, count, arena, &read));
+  if (read) values = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *values);
+  if (read && !values)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)count));
+  for (int64_t i = 0; read && i < count; i++) values[i] = (float)read[i];
+  *values_p = values;
+out:
+  return status;
 }
 
 static treadle_status read_ids(const treadle_request_reader *r, const char *key, int64_t vocabulary,
@@ -118,7 +143,8 @@ static treadle_status read_line(const treadle_request_reader *r, int64_t vocabul
   treadle_rl_sample s = {0};
   treadle_rl_prompt *p = treadle_arena_alloc(&dumped->arena, sizeof *p);
   const json_t *uid = json_object_get(r->object, "uid"), *mini = json_object_get(r->object, "mini_batch"),
-               *advantage = json_object_get(r->object, "advantage");
+               *advantage = json_object_get(r->object, "advantage"),
+               *coefficient = json_object_get(r->object, "kl_coef");
   treadle_status status;
   if (!p) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
   *p = (treadle_rl_prompt){.text = "", .answer = "", .data_source = "", .line = r->line};
@@ -128,13 +154,16 @@ static treadle_status read_line(const treadle_request_reader *r, int64_t vocabul
   TRY(read_floats(r, "rollout_log_probs", s.count, &dumped->arena, &s.rollout));
   TRY(read_floats(r, "old_log_probs", s.count, &dumped->arena, &s.old));
   TRY(read_floats(r, "ref_log_probs", s.count, &dumped->arena, &s.ref));
+  TRY(read_doubles(r, "advantages", s.count, &dumped->arena, &s.advantages));
   if (!s.old) REFUSE("%s: has no old_log_probs", r->name);
+  if (coefficient && !json_is_number(coefficient)) REFUSE("%s: kl_coef is no number", r->name);
   if (!json_is_number(advantage)) REFUSE("%s: advantage is no number", r->name);
   if (mini && !json_is_integer(mini)) REFUSE("%s: mini_batch is no whole number", r->name);
   s.uid = treadle_arena_copy_text(&dumped->arena, json_is_string(uid) ? json_string_value(uid) : "");
   if (!s.uid) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
   s.score = json_number_value(json_object_get(r->object, "score"));
   s.advantage = json_number_value(advantage);
+  s.kl_coef = coefficient ? json_number_value(coefficient) : NAN;
   s.mini_batch = json_integer_value(mini);
   if (!s.rollout) s.rollout = s.old;
   TRY(treadle_array_push(&dumped->items, s));

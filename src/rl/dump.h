@@ -3,6 +3,9 @@
  *   {"uid", "prompt", "completion", "answer", "prompt_ids", "ids", "rollout_log_probs", "old_log_probs", "ref_log_probs", "score", "advantage",
  *    "mini_batch", "entropies"}
  *
+ * and "advantages", of each token, where an estimator gives them different ones (advantage is then their mean), and "kl_coef", what the KL of the
+ * loss is multiplied by in this step.
+ *
  * Log-probabilities have 9 digits, which name their bits; scores and advantages 17. ref_log_probs and entropies are null where there are none.
  * Bytes of a completion that are no UTF-8 are U+FFFD. */
 #ifndef TREADLE_RL_DUMP_H

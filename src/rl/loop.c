@@ -78,6 +78,7 @@ static treadle_status prepare(treadle_rl *rl) {
   treadle_rl_begin_moments(rl);
   treadle_rl_stage(rl, "generate");
   TRY(treadle_rl_draw_step(rl, &scored));
+  if (rl->stopped) return TREADLE_OK;
   treadle_rl_stage(rl, "old log-probabilities");
   t->gen = since(&at);
   status = treadle_rl_old_logprobs(rl);
@@ -146,6 +147,7 @@ static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_r
   const int64_t differing = rl->totals.differing;
   treadle_status status;
   TRY(prepare(rl));
+  if (rl->stopped) return TREADLE_OK;
   at = treadle_clock_seconds();
   treadle_rl_stage(rl, "update");
   TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
@@ -194,19 +196,47 @@ out:
   return status;
 }
 
+static treadle_status write_values(treadle_rl *rl) {
+  if (rl->values_lost) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the figures of a step");
+  return treadle_metrics_write(rl->metrics, rl->step, rl->values.items, rl->values.count);
+}
+
 static treadle_status write_step(treadle_rl *rl) {
   treadle_status status;
-  TRY(treadle_metrics_write(rl->metrics, rl->step, rl->values, rl->value_count));
+  if (rl->saving_since > 0)
+    treadle_rl_value(rl, "timing_s/save_checkpoint", treadle_clock_seconds() - rl->saving_since);
+  TRY(write_values(rl));
   TRY(treadle_rl_log_samples(rl));
   TRY(treadle_rl_dump_step(rl));
+  rl->written = rl->step;
 out:
   return status;
 }
 
+treadle_status treadle_rl_write_step(treadle_rl *rl) {
+  return treadle_rl_agree(rl, rl->rank == 0 && rl->written < rl->step ? write_step(rl) : TREADLE_OK);
+}
+
 static void begin_values(treadle_rl *rl) {
-  rl->value_count = 0;
+  rl->values.count = 0;
+  rl->values_lost = false;
   treadle_arena_release(&rl->names);
   rl->times = (treadle_rl_times){0};
+}
+
+static treadle_status save(treadle_rl *rl, treadle_rl_figures *result) {
+  treadle_status status;
+  rl->saving_since = treadle_clock_seconds();
+  TRY(treadle_rl_save(rl, result->checkpoint, sizeof result->checkpoint));
+out:
+  rl->saving_since = 0;
+  return status;
+}
+
+/* Asked to stop while samples were drawn: that step is not taken, and what was before it is kept. */
+static treadle_status stop_before(treadle_rl *rl, treadle_rl_figures *result) {
+  result->stopped = true;
+  return rl->step > 0 && rl->step != rl->saved ? save(rl, result) : TREADLE_OK;
 }
 
 static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, treadle_rl_gauges *gauges) {
@@ -215,6 +245,7 @@ static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, tread
   double at;
   treadle_status status;
   TRY(take_step(rl, &step, gauges));
+  if (rl->stopped) return stop_before(rl, result);
   TRY(note_step(rl, &step, gauges));
   bool last = rl->step == s->train_iters, stops = gauges->stops && !last;
   at = treadle_clock_seconds();
@@ -223,13 +254,11 @@ static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, tread
     step.tested = true;
     treadle_rl_value(rl, "timing_s/testing", since(&at));
   }
-  at = treadle_clock_seconds();
   if (is_due(rl->step, s->save_interval) || last || stops) {
-    TRY(treadle_rl_save(rl, result->checkpoint, sizeof result->checkpoint));
+    TRY(save(rl, result));
     step.checkpoint = result->checkpoint;
-    treadle_rl_value(rl, "timing_s/save_checkpoint", since(&at));
-  }
-  TRY(write_step(rl));
+  } else
+    TRY(write_step(rl));
   result->stopped = stops;
   result->steps++;
   if (rl->options->progress) rl->options->progress(rl->options->context, &step);
@@ -247,7 +276,7 @@ static treadle_status test_before(treadle_rl *rl) {
     return TREADLE_OK;
   begin_values(rl);
   TRY(treadle_rl_test(rl, &mean));
-  TRY(treadle_metrics_write(rl->metrics, rl->step, rl->values, rl->value_count));
+  TRY(write_values(rl));
   if (rl->options->progress) {
     const treadle_rl_step step = {.struct_size = sizeof step,
                                   .steps = rl->settings->train_iters,
@@ -307,7 +336,7 @@ static treadle_status lead(treadle_rl *rl, treadle_rl_figures *result) {
   begin_values(rl);
   while (rl->step < rl->settings->train_iters && !result->stopped) TRY(run_step(rl, result, &gauges));
   TRY(finish(rl, result, &gauges));
-  TRY(treadle_rl_report(rl));
+  if (result->steps) TRY(treadle_rl_report(rl)); /* else what an earlier start wrote is still true */
 out:
   return status;
 }

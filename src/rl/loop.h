@@ -47,7 +47,7 @@
 
 #include <limits.h>
 
-enum { TREADLE_RL_REWARDS = 8, TREADLE_RL_METRICS = 96, TREADLE_RL_RECENT = 20 };
+enum { TREADLE_RL_REWARDS = 8, TREADLE_RL_RECENT = 20 };
 
 /* "rl_config.epochs (line 9)" */
 #define TREADLE_RL_PLACE(rl, member) treadle_train_config_place((rl)->config, TREADLE_KEY_OF(member))
@@ -66,7 +66,7 @@ typedef struct treadle_rl_made {
   int64_t mini_batch;
 } treadle_rl_made;
 
-/* The samples of a step. */
+/* The samples of a step. Their tokens lie one behind the other. */
 typedef struct treadle_rl_batch {
   TREADLE_ARRAY(treadle_rl_made) samples; /* groups one behind the other */
   int64_t groups;
@@ -133,22 +133,25 @@ typedef struct treadle_rl {
   treadle_message in, out;
   int64_t prompt_most, response_most; /* tokens */
   int64_t vocabulary;
-  bool needs_answers; /* a reward looks at them */
-  double kl_coef;
-  int64_t step, optimizer_steps, drawn, saved; /* drawn: prompts so far */
+  bool needs_answers;                   /* a reward looks at them */
+  double kl_coef, loss_kl_coef;         /* of the next step; of the loss of this one */
+  int64_t step, optimizer_steps, drawn; /* drawn: prompts so far */
+  int64_t saved;                        /* the step of the newest checkpoint; -1: there is none */
+  int64_t written;                      /* of the newest line of metrics.jsonl */
+  double saving_since;                  /* 0: no checkpoint is under way */
   uint64_t losses_digest;
   size_t predicted;
-  treadle_rl_mini_result first; /* of the step's first mini batch */
   treadle_rl_times times;
   treadle_rl_totals totals;
   double val_first, val_last;
-  int64_t left_out;                          /* groups of this step whose samples score alike */
-  treadle_metric values[TREADLE_RL_METRICS]; /* of this step */
-  size_t value_count;
+  int64_t left_out;                         /* groups of this step whose samples score alike */
+  bool stopped;                             /* a rank was asked to, while samples of a step were drawn */
+  TREADLE_ARRAY(treadle_metric) values;     /* of this step */
+  bool values_lost;                         /* there was no memory for one */
   const char *stage;                        /* of the step that is under way */
   double begin;                             /* of that step */
   TREADLE_ARRAY(treadle_rl_moment) moments; /* of the last step */
-  treadle_arena names;                      /* of metrics whose names follow from data */
+  treadle_arena names;                      /* of the values */
 } treadle_rl;
 
 treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status);
@@ -161,18 +164,25 @@ treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number);
 treadle_status treadle_rl_make_folders(const char *path);
 /* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
 static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
-  const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
+  const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
   const int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples;
   return s->train_iters * s->epochs * ((samples + mini - 1) / mini);
 }
-/* Tells who asks what takes long now. */
+/* Tells who asks what takes long now; and what a person should know. Rank 0 does. */
 void treadle_rl_doing(const treadle_rl *rl, const char *what);
+void treadle_rl_note(const treadle_rl *rl, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- loop_open.c ---- */
 
+/* Of the pool of the switch. */
+static inline size_t treadle_rl_page_bytes(const treadle_model *model) {
+  return (size_t)treadle_model_bytes(model) < (size_t)64 << 20 ? (size_t)1 << 16 : (size_t)1 << 21;
+}
 /* All but the worker. */
 treadle_status treadle_rl_open_inputs(treadle_rl *rl);
 treadle_status treadle_rl_open(treadle_rl *rl);
+/* Tokens of prompts and responses, at most, and the vocabulary: of a model and what settings say. */
+treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *model);
 void treadle_rl_close(treadle_rl *rl);
 /* The options of its worker, which are good while `trainer` and `engine` are. */
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
@@ -204,8 +214,11 @@ treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, 
 
 treadle_status treadle_rl_find_start(treadle_rl *rl);
 treadle_status treadle_rl_read_start(treadle_rl *rl);
-/* Saves a checkpoint of the present step; its path. Rank 0. */
+/* Saves a checkpoint of the present step; its path. Rank 0. What the step has for files is written before the checkpoint gets its name, so
+ * that no run that goes on from it lacks them. */
 treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room);
+/* loop.c: those files, once the checkpoint's own are there. Collective. */
+treadle_status treadle_rl_write_step(treadle_rl *rl);
 
 /* ---- loop_calls.c; rank 0 ---- */
 
@@ -266,6 +279,8 @@ treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p);
 /* ---- loop_advantages.c, loop_update.c, loop_figures.c, loop_test.c; rank 0 ---- */
 
 treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl);
+/* The coefficient of the next step, by the mean KL of this one. */
+void treadle_rl_steer_kl(treadle_rl *rl, double kl);
 /* Old log-probabilities: the pass of the trainer, compared with those of the generator. */
 treadle_status treadle_rl_old_logprobs(treadle_rl *rl);
 treadle_status treadle_rl_ref_logprobs(treadle_rl *rl);

@@ -60,110 +60,101 @@ static void punish_length(const treadle_rl *rl, treadle_rl_made *s) {
                                            t->overlong_buffer_penalty_factor);
 }
 
-/* Token rewards: the score at the last token, and what the KL takes of each. */
+/* Token rewards: the score at the last token, and what the KL takes of each. The mean KL: as verl has it, that of the means of samples. */
 static double place_rewards(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *t = rl->settings;
-  double kl = 0;
-  int64_t tokens = 0;
+  double means = 0;
   for (size_t i = 0; i < b->samples.count; i++) {
     treadle_rl_made *s = &b->samples.items[i];
+    double sum = 0;
     punish_length(rl, s);
     if (s->count) b->rewards[s->first + s->count - 1] += s->reward;
-    for (size_t k = s->first; t->use_kl_in_reward && k < s->first + s->count; k++, tokens++) {
+    for (size_t k = s->first; t->use_kl_in_reward && k < s->first + s->count; k++) {
       const float old = b->old ? b->old[k] : b->rollout.items[k];
       double one = treadle_rl_kl_value((treadle_rl_kl_kind)t->kl_penalty, (double)old, (double)b->ref[k]);
       b->rewards[k] -= rl->kl_coef * one;
       s->reward -= rl->kl_coef * one;
-      kl += one;
+      sum += one;
     }
+    if (s->count) means += sum / (double)s->count;
   }
-  return tokens ? kl / (double)tokens : 0;
+  return b->samples.count ? means / (double)b->samples.count : 0;
 }
 
-/* The samples' tokens one behind the other, which those of the batch need not be: some were left out. */
-typedef struct packed {
+/* The coefficient of the next step, by the KL of this one. */
+void treadle_rl_steer_kl(treadle_rl *rl, double kl) {
+  const treadle_train_settings *s = rl->settings;
+  const treadle_rl_kl_controller controller = {s->kl_ctrl_type != 0, s->kl_target, s->kl_horizon};
+  rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, kl, (int64_t)rl->batch.samples.count);
+}
+
+/* What an estimator sees of the samples. */
+typedef struct seen {
   int64_t *group;
   size_t *first;
-  double *rewards, *scores, *advantages, *returns, *of_samples;
-} packed;
+  double *scores, *of_samples;
+} seen;
 
-static void release(packed *p) {
-  treadle_free(p->group);
-  treadle_free(p->first);
-  treadle_free(p->rewards);
-  treadle_free(p->scores);
-  treadle_free(p->advantages);
-  treadle_free(p->returns);
-  treadle_free(p->of_samples);
+static void release(seen *s) {
+  treadle_free(s->group);
+  treadle_free(s->first);
+  treadle_free(s->scores);
+  treadle_free(s->of_samples);
 }
 
-static treadle_status pack(const treadle_rl_batch *b, packed *p) {
-  const size_t samples = b->samples.count, tokens = b->ids.count;
-  size_t at = 0;
-  p->group = treadle_alloc_array(samples + 1, sizeof *p->group);
-  p->first = treadle_alloc_array(samples + 1, sizeof *p->first);
-  p->scores = treadle_alloc_array(samples + 1, sizeof *p->scores);
-  p->of_samples = treadle_alloc_array(samples + 1, sizeof *p->of_samples);
-  p->rewards = treadle_alloc_array(tokens + 1, sizeof *p->rewards);
-  p->advantages = treadle_alloc_array(tokens + 1, sizeof *p->advantages);
-  p->returns = treadle_alloc_array(tokens + 1, sizeof *p->returns);
-  if (!p->group || !p->first || !p->scores || !p->of_samples || !p->rewards || !p->advantages ||
-      !p->returns)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for advantages of %zu tokens", tokens);
+static treadle_status see(const treadle_rl_batch *b, seen *s) {
+  const size_t samples = b->samples.count;
+  s->group = treadle_alloc_array(samples + 1, sizeof *s->group);
+  s->first = treadle_alloc_array(samples + 1, sizeof *s->first);
+  s->scores = treadle_alloc_array(samples + 1, sizeof *s->scores);
+  s->of_samples = treadle_alloc_array(samples + 1, sizeof *s->of_samples);
+  if (!s->group || !s->first || !s->scores || !s->of_samples)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for advantages of %zu samples", samples);
   for (size_t i = 0; i < samples; i++) {
-    const treadle_rl_made *s = &b->samples.items[i];
-    p->group[i] = s->group;
-    p->first[i] = at;
-    p->scores[i] = s->reward;
-    if (s->count) memcpy(p->rewards + at, b->rewards + s->first, s->count * sizeof(double));
-    at += s->count;
+    s->group[i] = b->samples.items[i].group;
+    s->first[i] = b->samples.items[i].first;
+    s->scores[i] = b->samples.items[i].reward;
   }
-  p->first[samples] = at;
+  s->first[samples] = b->ids.count; /* the tokens of samples lie one behind the other */
   return TREADLE_OK;
 }
 
-static void unpack(treadle_rl_batch *b, const packed *p) {
-  for (size_t i = 0; i < b->samples.count; i++) {
-    treadle_rl_made *s = &b->samples.items[i];
-    s->advantage = p->of_samples[i];
-    if (!s->count) continue;
-    memcpy(b->advantages + s->first, p->advantages + p->first[i], s->count * sizeof(double));
-    memcpy(b->returns + s->first, p->returns + p->first[i], s->count * sizeof(double));
+static treadle_status take_values(treadle_rl_batch *b) {
+  double **const values[] = {&b->rewards, &b->advantages, &b->returns};
+  const size_t tokens = b->ids.count + 1;
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    *values[i] = treadle_alloc_array(tokens, sizeof **values[i]);
+    if (!*values[i])
+      return treadle_fail(TREADLE_NO_MEMORY, "no memory for advantages of %zu tokens", tokens);
+    memset(*values[i], 0, tokens * sizeof **values[i]);
   }
+  return TREADLE_OK;
 }
 
 treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
-  const size_t tokens = b->ids.count + 1;
-  packed p = {0};
+  seen v = {0};
+  double kl;
   treadle_status status;
-  b->rewards = treadle_alloc_array(tokens, sizeof *b->rewards);
-  b->advantages = treadle_alloc_array(tokens, sizeof *b->advantages);
-  b->returns = treadle_alloc_array(tokens, sizeof *b->returns);
-  if (!b->rewards || !b->advantages || !b->returns)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for advantages of %zu tokens", tokens);
-  memset(b->rewards, 0, tokens * sizeof *b->rewards);
-  memset(b->advantages, 0, tokens * sizeof *b->advantages);
-  memset(b->returns, 0, tokens * sizeof *b->returns);
-  double kl = place_rewards(rl);
-  TRY(pack(b, &p));
+  TRY(take_values(b));
+  kl = place_rewards(rl);
+  TRY(see(b, &v));
   const treadle_rl_scored scored = {.samples = b->samples.count,
-                                    .group = p.group,
-                                    .first = p.first,
-                                    .token_rewards = p.rewards,
-                                    .scores = p.scores};
+                                    .group = v.group,
+                                    .first = v.first,
+                                    .token_rewards = b->rewards,
+                                    .scores = v.scores};
   TRY(treadle_rl_advantages((treadle_rl_estimator)s->adv_estimator, s->norm_adv_by_std, s->gamma, &scored,
-                            p.advantages, p.returns, p.of_samples));
-  unpack(b, &p);
+                            b->advantages, b->returns, v.of_samples));
+  for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
   if (s->use_kl_in_reward) {
     treadle_rl_value(rl, "actor/reward_kl_penalty", kl);
     treadle_rl_value(rl, "actor/reward_kl_penalty_coeff", rl->kl_coef);
-    const treadle_rl_kl_controller controller = {s->kl_ctrl_type != 0, s->kl_target, s->kl_horizon};
-    rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, kl, (int64_t)b->samples.count);
+    treadle_rl_steer_kl(rl, kl);
   }
 out:
-  release(&p);
+  release(&v);
   return status;
 }

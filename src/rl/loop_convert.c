@@ -13,13 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void note(const treadle_rl *rl, const char *what, const char *path) {
-  char line[PATH_MAX + 64];
-  if (rl->rank > 0 || !rl->options->note) return;
-  snprintf(line, sizeof line, what, path);
-  rl->options->note(rl->options->context, line);
-}
-
 /* "megatron:tp=2,pp=2" */
 static void layout_of(const treadle_rl *rl, char text[64]) {
   const treadle_train_settings *s = rl->settings;
@@ -105,10 +98,10 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
   TRY(treadle_rl_tell(rl, &there));
   if (there) {
-    note(rl, "%s: converted by an earlier run, and taken as it is", folder);
+    treadle_rl_note(rl, "%s: converted by an earlier run, and taken as it is", folder);
     goto out;
   }
-  note(rl, "converting the model to %s", folder);
+  treadle_rl_note(rl, "converting the model to %s", folder);
   TRY(treadle_rl_agree(rl, make_parent(rl, folder)));
   const treadle_convert_options options = {.struct_size = sizeof options,
                                            .in = rl->model_path,

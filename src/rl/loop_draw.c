@@ -141,8 +141,9 @@ static treadle_status show_samples(treadle_rl *rl, const treadle_rl_batch *b, si
   for (size_t i = from; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
     const treadle_reward_sample sample = {
-        .id = treadle_arena_format(&rl->judged_texts, "%lld-%lld-%lld", (long long)rl->step + 1,
-                                   (long long)s->group, (long long)s->index),
+        .id = treadle_arena_format(&rl->judged_texts, "%s%lld-%lld-%lld", b == &rl->batch ? "" : "test-",
+                                   (long long)rl->step + (b == &rl->batch), (long long)s->group,
+                                   (long long)s->index),
         .data_source = s->prompt->data_source,
         .prompt = s->prompt->text,
         .completion = s->text,
@@ -204,59 +205,117 @@ out:
   return status;
 }
 
+/* Of one sample there is nothing to compare. */
 static bool scores_differ(const treadle_rl_batch *b, size_t first, size_t n) {
   for (size_t i = 1; i < n; i++)
     if (b->samples.items[first + i].score != b->samples.items[first].score) return true;
-  return false;
+  return n == 1;
 }
 
-/* Groups from sample `from` on that score alike go; their tokens stay, unused. *kept_p: groups that are left. */
+/* The sample is the batch's number `to`, and its tokens lie behind those of the sample before: none are left between them. */
+static void move_sample(treadle_rl_batch *b, size_t from, size_t to, size_t *tokens) {
+  treadle_rl_made s = b->samples.items[from];
+  if (s.count) {
+    memmove(b->ids.items + *tokens, b->ids.items + s.first, s.count * sizeof *b->ids.items);
+    memmove(b->rollout.items + *tokens, b->rollout.items + s.first, s.count * sizeof *b->rollout.items);
+  }
+  s.first = *tokens;
+  *tokens += s.count;
+  b->samples.items[to] = s;
+}
+
+/* Groups from sample `from` on that score alike go. */
 static void leave_out_equal(treadle_rl *rl, size_t from) {
   treadle_rl_batch *b = &rl->batch;
   const size_t n = (size_t)rl->settings->n_samples_per_prompt;
-  size_t to = from;
+  size_t to = from, tokens = from < b->samples.count ? b->samples.items[from].first : b->ids.count;
   for (size_t first = from; first < b->samples.count; first += n) {
     bool stays = scores_differ(b, first, n);
     for (size_t i = 0; i < n; i++) {
       if (stays)
-        b->samples.items[to++] = b->samples.items[first + i];
+        move_sample(b, first + i, to++, &tokens);
       else
         free(b->samples.items[first + i].text);
     }
     rl->left_out += !stays;
   }
   b->samples.count = to;
+  b->ids.count = b->rollout.count = tokens;
 }
 
 /* More than the step takes: those behind go. And groups are numbered anew. */
 static void settle_groups(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
   const size_t n = (size_t)rl->settings->n_samples_per_prompt;
-  size_t most = (size_t)rl->settings->global_batch_size * n;
+  size_t most = (size_t)treadle_train_step_prompts(rl->settings) * n;
   for (size_t i = most; i < b->samples.count; i++) free(b->samples.items[i].text);
-  if (b->samples.count > most) b->samples.count = most;
+  if (b->samples.count > most) {
+    b->ids.count = b->rollout.count = b->samples.items[most].first;
+    b->samples.count = most;
+  }
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].group = (int64_t)(i / n);
 }
 
+/* Batches of a step's filter, so far. */
+typedef struct filter {
+  int64_t batches, each; /* each: prompts of one */
+  int64_t barren;        /* prompts since one had samples with different scores */
+} filter;
+
+/* May one more batch be drawn? */
+static treadle_status check_filter(const treadle_rl *rl, const filter *f) {
+  const treadle_train_settings *s = rl->settings;
+  const size_t groups = rl->batch.samples.count / (size_t)s->n_samples_per_prompt;
+  const int64_t needed = treadle_train_step_prompts(s);
+  size_t all;
+  (void)treadle_rl_prompts_items(rl->prompts, &all);
+  if (s->filter_groups_max_batches > 0 && f->batches == s->filter_groups_max_batches)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "step %lld: after %s, %lld, batches of %lld prompts, %zu groups of the %lld that it needs have "
+        "samples with different scores",
+        (long long)rl->step + 1, TREADLE_RL_PLACE(rl, filter_groups_max_batches), (long long)f->batches,
+        (long long)f->each, groups, (long long)needed);
+  if (f->barren >= (int64_t)all && f->batches > 1)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "step %lld: %lld prompts one after the other, all of %s, have samples that score alike (%s): "
+        "%zu groups of the %lld that it needs are there",
+        (long long)rl->step + 1, (long long)f->barren, TREADLE_RL_PLACE(rl, data_path),
+        TREADLE_RL_PLACE(rl, filter_groups_enable), groups, (long long)needed);
+  return TREADLE_OK;
+}
+
+static treadle_status draw_batch(treadle_rl *rl, filter *f) {
+  const size_t from = rl->batch.samples.count;
+  treadle_status status;
+  TRY(draw_more(rl, f->each));
+  TRY(treadle_rl_score_start(rl, &rl->batch, from));
+  TRY(treadle_rl_score_wait(rl, &rl->batch, from, NULL));
+  leave_out_equal(rl, from);
+  f->barren = rl->batch.samples.count > from ? 0 : f->barren + f->each;
+  f->batches++;
+out:
+  return status;
+}
+
+/* Prompts are drawn until there are enough groups; where a rank is asked to stop before, the step is not taken: rl->stopped. */
 static treadle_status draw_filtered(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  const int64_t each = s->filter_groups_train_batch_size > 0 ? s->filter_groups_train_batch_size
-                                                             : s->global_batch_size,
-                n = s->n_samples_per_prompt;
+  const size_t needed = (size_t)(treadle_train_step_prompts(s) * s->n_samples_per_prompt);
+  const int64_t drawn = rl->drawn;
+  filter f = {.each = s->gen_batch_size > 0 ? s->gen_batch_size : s->global_batch_size};
+  treadle_rl_gauges gauges;
   treadle_status status = TREADLE_OK;
-  for (int64_t turn = 0; (int64_t)rl->batch.samples.count < s->global_batch_size * n; turn++) {
-    const size_t from = rl->batch.samples.count;
-    if (s->filter_groups_max_batches > 0 && turn == s->filter_groups_max_batches)
-      TRY(treadle_fail(
-          TREADLE_REFUSED,
-          "step %lld: after %s, %lld, batches of %lld prompts, %zu groups of the %lld that it needs have "
-          "samples with different scores",
-          (long long)rl->step + 1, TREADLE_RL_PLACE(rl, filter_groups_max_batches), (long long)turn,
-          (long long)each, rl->batch.samples.count / (size_t)n, (long long)s->global_batch_size));
-    TRY(draw_more(rl, each));
-    TRY(treadle_rl_score_start(rl, &rl->batch, from));
-    TRY(treadle_rl_score_wait(rl, &rl->batch, from, NULL));
-    leave_out_equal(rl, from);
+  while (rl->batch.samples.count < needed) {
+    TRY(check_filter(rl, &f));
+    if (f.batches) TRY(treadle_rl_call_gauges(rl, &gauges));
+    if (f.batches && gauges.stops) {
+      rl->stopped = true;
+      rl->drawn = drawn;
+      goto out;
+    }
+    TRY(draw_batch(rl, &f));
   }
   settle_groups(rl);
 out:

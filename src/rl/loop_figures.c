@@ -7,9 +7,8 @@
 #include <string.h>
 
 static void add(treadle_rl *rl, const char *name, double value, bool whole) {
-  const char *kept = treadle_arena_copy_text(&rl->names, name);
-  if (kept && rl->value_count < TREADLE_RL_METRICS)
-    rl->values[rl->value_count++] = (treadle_metric){kept, value, whole};
+  const treadle_metric metric = {treadle_arena_copy_text(&rl->names, name), value, whole};
+  if (!metric.name || treadle_array_push(&rl->values, metric)) rl->values_lost = true;
 }
 
 void treadle_rl_value(treadle_rl *rl, const char *name, double value) { add(rl, name, value, false); }
@@ -93,6 +92,11 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
                              .entropies = b->entropies ? b->entropies + s->first : NULL,
                              .score = s->score,
                              .advantage = s->advantage,
+                             .advantages = rl->settings->adv_estimator == TREADLE_RL_REINFORCE_PLUS_PLUS &&
+                                                   b->advantages
+                                               ? b->advantages + s->first
+                                               : NULL,
+                             .kl_coef = rl->settings->use_kl_loss ? rl->loss_kl_coef : NAN,
                              .mini_batch = s->mini_batch};
 }
 

@@ -10,11 +10,11 @@
 #include "transport/group.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCE_MOST = 4096, BATCHES_MOST = 1 << 20, SMALL_PAGE = 1 << 16, LARGE_PAGE = 1 << 21 };
-static const size_t small_model = (size_t)64 << 20;
+enum { SEQUENCE_MOST = 4096, BATCHES_MOST = 1 << 20 };
 
 treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status) {
   return rl->group && rl->ranks > 1 ? treadle_group_agree(rl->group, status) : status;
@@ -33,7 +33,17 @@ out:
 }
 
 void treadle_rl_doing(const treadle_rl *rl, const char *what) {
-  if (rl->rank == 0 && rl->options->doing) rl->options->doing(rl->options->context, what);
+  if (rl->rank == 0 && rl->options->doing) rl->options->doing(rl->options->context, what, 0, 0);
+}
+
+void treadle_rl_note(const treadle_rl *rl, const char *format, ...) {
+  char line[PATH_MAX + 200];
+  va_list values;
+  if (rl->rank > 0 || !rl->options->note) return;
+  va_start(values, format);
+  vsnprintf(line, sizeof line, format, values);
+  va_end(values);
+  rl->options->note(rl->options->context, line);
 }
 
 /* ---- Models and layouts ---------------------------------------------------------------------------------------- */
@@ -44,8 +54,7 @@ static void infer_text(const treadle_rl *rl, char *text, size_t room) {
   if (s->infer_layout)
     snprintf(text, room, "%s", s->infer_layout);
   else
-    snprintf(text, room, "vllm:tp=%lld%s", (long long)s->infer_tensor_parallel_size,
-             s->infer_pipeline_parallel_size > 1 ? "" : "");
+    snprintf(text, room, "vllm:tp=%lld", (long long)s->infer_tensor_parallel_size);
   if (!s->infer_layout && s->infer_pipeline_parallel_size > 1)
     snprintf(text + strlen(text), room - strlen(text), ",pp=%lld",
              (long long)s->infer_pipeline_parallel_size);
@@ -115,12 +124,11 @@ static treadle_status open_text(treadle_rl *rl) {
 
 /* ---- Lengths ----------------------------------------------------------------------------------------------------- */
 
-/* Tokens of prompts and responses, at most. */
-static treadle_status find_lengths(treadle_rl *rl) {
+treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *model) {
   const treadle_train_settings *s = rl->settings;
   treadle_transformer *d = NULL;
   treadle_status status;
-  TRY(treadle_transformer_create(rl->model, &d));
+  TRY(treadle_transformer_create(model, &d));
   int64_t all = s->seq_length;
   rl->vocabulary = d->vocabulary;
   if (all && d->most_positions && all > d->most_positions)
@@ -168,7 +176,15 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .need_answer = rl->needs_answers};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
   if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
-  return status;
+  if (status) return status;
+  const int64_t left_out = treadle_rl_prompts_left_out(*prompts_p);
+  size_t count;
+  (void)treadle_rl_prompts_items(*prompts_p, &count);
+  if (left_out)
+    treadle_rl_note(rl, "%s: %lld of %lld prompts have more than %lld tokens, and are left out (%s)", place,
+                    (long long)left_out, (long long)left_out + (long long)count, (long long)rl->prompt_most,
+                    TREADLE_RL_PLACE(rl, too_long));
+  return TREADLE_OK;
 }
 
 static treadle_status open_rewards(treadle_rl *rl) {
@@ -232,7 +248,7 @@ out:
 /* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
 static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p) {
   const treadle_train_settings *s = rl->settings;
-  int64_t dp, samples = s->global_batch_size * s->n_samples_per_prompt;
+  int64_t dp, samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
   int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples, count;
   treadle_status status;
   TRY(find_replicas(rl, &dp));
@@ -291,7 +307,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
                                 .offload_train_grad = choice(s->offload_train_grad),
                                 .offload_train_optimizer = choice(s->offload_train_optimizer),
                                 .keep = TREADLE_KEEP_HOST,
-                                .page_bytes = rl->options->page_bytes,
+                                .page_bytes = treadle_rl_page_bytes(rl->model),
                                 .cap_bytes = 0,
                                 .kv_bytes = s->kv_memory,
                                 .budget_bytes =
@@ -301,8 +317,6 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
                                 .train_context = rl->options->train_context,
                                 .open_infer = rl->options->open_infer,
                                 .infer_context = rl->options->infer_context};
-  if (!to->page_bytes)
-    to->page_bytes = (size_t)treadle_model_bytes(rl->model) < small_model ? SMALL_PAGE : LARGE_PAGE;
 out:
   return status;
 }
@@ -317,7 +331,7 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   TRY(open_models(rl));
   TRY(treadle_rl_check_exact(rl));
   TRY(open_text(rl));
-  TRY(find_lengths(rl));
+  TRY(treadle_rl_find_lengths(rl, rl->model));
   if (rl->plans) return TREADLE_OK;
   TRY(open_data(rl));
   if (rl->from[0] && rl->rank == 0) TRY(treadle_rl_read_start(rl));
@@ -385,6 +399,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_array_release(&rl->totals.seconds);
   treadle_array_release(&rl->totals.rewards);
   treadle_array_release(&rl->moments);
+  treadle_array_release(&rl->values);
   treadle_arena_release(&rl->names);
   treadle_actor_destroy(rl->actor);
   treadle_train_order_release(&rl->order);

@@ -99,9 +99,8 @@ out:
 }
 
 static treadle_status write_switch(const treadle_rl *rl) {
-  const treadle_report_options options = {
-      .struct_size = sizeof options,
-      .page_bytes = (size_t)treadle_model_bytes(rl->model) < ((size_t)64 << 20) ? 1 << 16 : 0};
+  const treadle_report_options options = {.struct_size = sizeof options,
+                                          .page_bytes = treadle_rl_page_bytes(rl->model)};
   treadle_report_info info = TREADLE_INIT(treadle_report_info);
   treadle_report *report = NULL;
   treadle_builder text = {0};

@@ -85,6 +85,7 @@ static treadle_status check_run(const treadle_rl *rl, const json_t *root, const 
   TRY(check_same(root, path, "seed", s->seed));
   TRY(check_same(root, path, "sampling_seed", s->sampling_seed));
   TRY(check_same(root, path, "global_batch_size", s->global_batch_size));
+  TRY(check_same(root, path, "step_prompts", treadle_train_step_prompts(s)));
   TRY(check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt));
   TRY(read_digest(root, path, "prompts_digest", &digest));
   if (digest != now)
@@ -116,7 +117,7 @@ treadle_status treadle_rl_read_start(treadle_rl *rl) {
   TRY(read_number(root, path, "drawn", &rl->drawn));
   TRY(read_real(root, path, "kl_coef", &rl->kl_coef));
   TRY(read_digest(root, path, "losses_digest", &rl->losses_digest));
-  rl->saved = rl->step;
+  rl->saved = rl->written = rl->step;
 out:
   json_decref(root);
   return status;
@@ -129,13 +130,15 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
   snprintf(data, sizeof data,
            "{\"step\": %lld, \"optimizer_steps\": %lld, \"drawn\": %lld, \"prompts_digest\": \"%016llx\", "
            "\"seed\": %lld, "
-           "\"sampling_seed\": %lld, \"global_batch_size\": %lld, \"n_samples_per_prompt\": %lld, "
+           "\"sampling_seed\": %lld, \"global_batch_size\": %lld, \"step_prompts\": %lld, "
+           "\"n_samples_per_prompt\": %lld, "
            "\"kl_coef\": %.17g, "
            "\"losses_digest\": \"%016llx\"}\n",
            (long long)rl->step, (long long)rl->optimizer_steps, (long long)rl->drawn,
            (unsigned long long)treadle_rl_prompts_digest(rl->prompts), (long long)s->seed,
-           (long long)s->sampling_seed, (long long)s->global_batch_size, (long long)s->n_samples_per_prompt,
-           rl->kl_coef, (unsigned long long)rl->losses_digest);
+           (long long)s->sampling_seed, (long long)s->global_batch_size,
+           (long long)treadle_train_step_prompts(s), (long long)s->n_samples_per_prompt, rl->kl_coef,
+           (unsigned long long)rl->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
            (long long)s->seed, (long long)s->sampling_seed, (long long)rl->step);
   const treadle_train_checkpoint checkpoint = {

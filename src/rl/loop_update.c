@@ -30,6 +30,9 @@ typedef struct mini {
   float *logprobs, *entropies;
   treadle_rl_token *tokens; /* [of the mini batch] */
   size_t token_count, samples_with;
+  treadle_rl_mini_result sums; /* of those that had tokens */
+  int64_t taken;               /* how many these are */
+  double kl;                   /* the sum of their mean KLs */
 } mini;
 
 static void measure(mini *m) {
@@ -71,8 +74,22 @@ static void sum_up(mini *m, treadle_rl_batch_figures *figures) {
   treadle_rl_batch_loss(&m->update.loss, m->tokens, at, figures);
 }
 
-static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *sums, treadle_rl_mini_result *last_p,
-                                      bool *skipped_p) {
+/* Of the means of samples, as the KL in rewards has it: it does not depend on how losses are added up. */
+static double mean_kl(const mini *m) {
+  const treadle_rl_batch *b = &m->rl->batch;
+  double means = 0;
+  for (size_t i = 0; i < m->update.rows.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
+    double sum = 0;
+    for (size_t t = s->first; t < s->first + s->count; t++)
+      sum += treadle_rl_kl_value(m->update.loss.kl_kind, (double)m->logprobs[t], (double)b->ref[t]);
+    if (s->count) means += sum / (double)s->count;
+  }
+  return means / (double)m->update.rows.count;
+}
+
+static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, bool *skipped_p) {
+  treadle_rl_mini_result *sums = &m->sums;
   treadle_rl *rl = m->rl;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_rl_batch_figures f;
@@ -103,11 +120,18 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *sums, tre
   sums->ppo_kl += f.ppo_kl;
   sums->grad_norm += result.grad_norm;
   sums->lr = m->update.step.lr;
+  if (rl->settings->use_kl_loss) m->kl += mean_kl(m);
+  m->taken++;
 out:
   return status;
 }
 
-static void note(treadle_rl *rl, const treadle_rl_mini_result *sums, double count, bool entropy) {
+/* Means over the mini batches. Where there was none, with empty responses alone, there is nothing to say. */
+static void note(const mini *m) {
+  treadle_rl *rl = m->rl;
+  const treadle_rl_mini_result *sums = &m->sums;
+  const double count = (double)m->taken;
+  if (!m->taken) return;
   treadle_rl_value(rl, "actor/loss", sums->loss / count);
   treadle_rl_value(rl, "actor/pg_loss", sums->pg_loss / count);
   treadle_rl_value(rl, "actor/pg_clipfrac", sums->clipfrac / count);
@@ -117,7 +141,7 @@ static void note(treadle_rl *rl, const treadle_rl_mini_result *sums, double coun
     treadle_rl_value(rl, "actor/kl_loss", sums->kl_loss / count);
     treadle_rl_value(rl, "actor/kl_coef", rl->kl_coef);
   }
-  if (entropy) treadle_rl_value(rl, "actor/entropy", sums->entropy / count);
+  if (m->update.entropies) treadle_rl_value(rl, "actor/entropy", sums->entropy / count);
   treadle_rl_value(rl, "actor/grad_norm", sums->grad_norm / count);
   treadle_rl_value(rl, "actor/lr", sums->lr);
 }
@@ -147,7 +171,6 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
   const int64_t size = s->mini_batch_size > 0 ? s->mini_batch_size : (int64_t)b->samples.count;
-  treadle_rl_mini_result sums = {0};
   int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
   treadle_status status;
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");
@@ -159,18 +182,12 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
       m->update.rows = (treadle_rl_rows){.batch = b, .samples = places + first, .count = count};
       for (size_t i = 0; epoch == 0 && i < count; i++)
         b->samples.items[places[first + i]].mini_batch = number;
-      TRY(take_mini_batch(m, &sums, last_p, skipped_p));
-      if (number > 0) continue;
-      rl->first = *last_p;
-      TRY(check(m));
+      TRY(take_mini_batch(m, last_p, skipped_p));
+      if (number == 0) TRY(check(m));
     }
   }
-  note(rl, &sums, (double)number, m->update.entropies != NULL);
-  if (s->use_kl_loss) {
-    const treadle_rl_kl_controller controller = {s->kl_ctrl_type != 0, s->kl_target, s->kl_horizon};
-    rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, sums.kl_loss / (double)number,
-                                        (int64_t)b->samples.count);
-  }
+  note(m);
+  if (s->use_kl_loss && m->taken) treadle_rl_steer_kl(rl, m->kl / (double)m->taken);
 out:
   treadle_free(places);
   return status;
@@ -201,6 +218,7 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
   *last_p = (treadle_rl_mini_result){.grad_norm = NAN};
   TRY(take_memory(&m, rl->batch.ids.count));
   m.update.loss = treadle_rl_loss_of(rl);
+  rl->loss_kl_coef = rl->kl_coef;
   m.update.weights = m.weights;
   m.update.logprobs = m.logprobs;
   m.update.entropies = s->entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;

@@ -240,7 +240,12 @@ out:
 /* ---- save, digest, gauges ---------------------------------------------------------------------------------- */
 
 static treadle_status save_actor(void *context, const char *folder) {
-  return treadle_actor_save(((treadle_rl *)context)->actor, folder);
+  treadle_rl *rl = context;
+  treadle_status status;
+  TRY(treadle_actor_save(rl->actor, folder));
+  TRY(treadle_rl_write_step(rl));
+out:
+  return status;
 }
 
 static treadle_status save(void *worker, treadle_message *in, treadle_message *out) {

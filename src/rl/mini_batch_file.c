@@ -4,16 +4,16 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
-#include "infer/transformer.h"
 #include "layout/layout.h"
 
+#include <math.h>
 #include <string.h>
 
 struct treadle_rl_mini_batch {
   treadle_rl_dumped dumped;
   treadle_rl_loss loss;
   double temperature;
-  int64_t micro;
+  int64_t micro, vocabulary;
   TREADLE_ARRAY(const treadle_rl_sample *) samples;
   treadle_train_row *rows; /* [samples] */
   int32_t *shared;
@@ -80,17 +80,29 @@ out:
   return status;
 }
 
-static treadle_rl_loss loss_of(const treadle_train_settings *s) {
-  treadle_rl rl = {.settings = s, .kl_coef = s->init_kl_coef};
-  rl.response_most = s->max_tokens ? s->max_tokens : 1;
-  return treadle_rl_loss_of(&rl);
+/* That of the run: its lengths follow from the configuration and the model. */
+static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_config *config,
+                                const treadle_model *model) {
+  treadle_rl rl = {.config = config, .settings = treadle_train_config_settings(config)};
+  treadle_status status;
+  TRY(treadle_rl_find_lengths(&rl, model));
+  rl.kl_coef = rl.settings->init_kl_coef;
+  m->vocabulary = rl.vocabulary;
+  m->loss = treadle_rl_loss_of(&rl);
+out:
+  return status;
+}
+
+/* A KL controller may have moved the coefficient since. */
+static void take_coefficient(treadle_rl_mini_batch *m) {
+  const double coefficient = m->samples.items[0]->kl_coef;
+  if (!isnan(coefficient)) m->loss.kl_coef = coefficient;
 }
 
 treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, const treadle_layout *layout,
                                           const char *path, int64_t number,
                                           treadle_rl_mini_batch **mini_p) {
   treadle_rl_mini_batch *m = NULL;
-  treadle_transformer *d = NULL;
   treadle_status status;
   TREADLE_NEED(mini_p);
   *mini_p = NULL;
@@ -100,17 +112,16 @@ treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, co
   const treadle_train_settings *s = treadle_train_config_settings(config);
   m = treadle_alloc(sizeof *m);
   if (!m) return no_memory();
-  m->loss = loss_of(s);
   m->temperature = s->temperature;
   m->micro = s->micro_batch_size;
-  TRY(treadle_transformer_create(layout->model, &d));
-  TRY(treadle_rl_dump_read(path, d->vocabulary, &m->dumped));
+  TRY(find_loss(m, config, layout->model));
+  TRY(treadle_rl_dump_read(path, m->vocabulary, &m->dumped));
   TRY(choose(m, path, number));
+  take_coefficient(m);
   TRY(make_rows(m));
   *mini_p = m;
   m = NULL;
 out:
-  treadle_transformer_destroy(d);
   treadle_rl_mini_batch_destroy(m);
   return status;
 }
@@ -158,7 +169,7 @@ static treadle_status differentiate(void *context, size_t row, size_t token, flo
                             .old = (double)s->old[i],
                             .ref = s->ref ? (double)s->ref[i] : 0,
                             .rollout = (double)s->rollout[i],
-                            .advantage = s->advantage,
+                            .advantage = s->advantages ? s->advantages[i] : s->advantage,
                             .weight = m->weights[row]};
   treadle_rl_token_loss_of(&m->loss, one, &result);
   *by_logprob_p = result.by_logprob;

@@ -13,6 +13,8 @@ typedef struct treadle_rl_sample {
   size_t completion_bytes;
   const float *rollout, *old, *ref, *entropies; /* [count]; ref, entropies: NULL: there are none */
   double score, advantage;
+  const double *advantages; /* [count]; NULL: each token's is `advantage` */
+  double kl_coef;           /* of the loss in this step; NaN: the loss has no KL */
   int64_t mini_batch;
 } treadle_rl_sample;
 

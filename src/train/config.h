@@ -82,7 +82,7 @@ typedef struct treadle_train_settings {
   bool overlong_buffer_enable;
   double overlong_buffer_penalty_factor;
   bool filter_groups_enable;
-  int64_t filter_groups_max_batches, filter_groups_train_batch_size;
+  int64_t filter_groups_max_batches, filter_groups_train_batch_size, gen_batch_size;
   treadle_train_list verifier_function, verifier_weight;
   const char *verifier_command;
   double verifier_timeout;
@@ -96,6 +96,13 @@ typedef struct treadle_train_settings {
   bool use_hf_ckpt;
   int64_t converted_tp, converted_pp; /* 0: those of actor_config */
 } treadle_train_settings;
+
+/* Groups of a step of reinforcement learning: its prompts, or so many of those that a filter leaves. */
+static inline int64_t treadle_train_step_prompts(const treadle_train_settings *s) {
+  return s->filter_groups_enable && s->filter_groups_train_batch_size > 0
+             ? s->filter_groups_train_batch_size
+             : s->global_batch_size;
+}
 
 /* ---- The table ------------------------------------------------------------------------------------ */
 
@@ -127,7 +134,7 @@ typedef struct treadle_train_key {
   bool rl;              /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 35 + 74, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 35 + 75, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */

@@ -25,6 +25,15 @@ static void leave_out(treadle_train_config *config, int key, const char *why) {
   config->sources[key].left_out = true;
 }
 
+/* As the resolved text of a run has it. */
+static bool is_default(const treadle_train_config *config, int key) {
+  double a, b;
+  const char *text = config->sources[key].text, *otherwise = treadle_train_keys[key].otherwise;
+  if (!otherwise) return false;
+  return strcmp(text, otherwise) == 0 ||
+         (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
+}
+
 /* ---- Batches ---- */
 
 /* Of others' files, which have rows and tokens side by side: use_dynamic_bsz says which of them counts. */
@@ -37,11 +46,31 @@ static void settle_packing(treadle_train_config *config) {
   leave_out(config, KEY(micro_batch_size), "by use_dynamic_bsz");
 }
 
+/* Steps of the optimizer can be counted. */
+static treadle_status check_steps(const treadle_train_config *config, int64_t mini_batches) {
+  const treadle_train_settings *s = &config->settings;
+  int64_t steps;
+  if (!__builtin_mul_overflow(s->train_iters, s->epochs, &steps) &&
+      !__builtin_mul_overflow(steps, mini_batches, &steps))
+    return TREADLE_OK;
+  REFUSE("%s: %s, %lld, times %s, %lld, times %lld mini batches (%s) are too many steps of the optimizer",
+         config->file, PLACE(train_iters), (long long)s->train_iters, PLACE(epochs), (long long)s->epochs,
+         (long long)mini_batches, PLACE(mini_batch_size));
+}
+
+/* Which key says how many prompts a step has. */
+static const char *place_of_prompts(const treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  return s->filter_groups_enable && s->filter_groups_train_batch_size > 0
+             ? PLACE(filter_groups_train_batch_size)
+             : PLACE(global_batch_size);
+}
+
 /* Samples of the step of an optimizer; verl counts prompts. */
 static treadle_status settle_mini_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
   const treadle_train_source *source = &config->sources[KEY(mini_batch_size)];
-  const int64_t samples = s->global_batch_size * s->n_samples_per_prompt;
+  const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
   settle_packing(config);
   if (GIVEN(mini_batch_size) && strstr(source->name, "ppo_mini_batch_size") && s->mini_batch_size)
     s->mini_batch_size *= s->n_samples_per_prompt;
@@ -51,7 +80,7 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
   }
   if (s->mini_batch_size > samples || samples % s->mini_batch_size != 0)
     REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
-           PLACE(global_batch_size), PLACE(n_samples_per_prompt), (long long)samples,
+           place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
            PLACE(mini_batch_size), (long long)s->mini_batch_size);
   if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
     REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
@@ -59,7 +88,19 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
   if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
     REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,
            PLACE(use_dynamic_bsz));
-  return TREADLE_OK;
+  return check_steps(config, samples / s->mini_batch_size);
+}
+
+static treadle_status check_filter(treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  const int keys[] = {KEY(filter_groups_train_batch_size), KEY(gen_batch_size)};
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; !s->filter_groups_enable && i < sizeof keys / sizeof *keys; i++)
+    if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
+      TRY(warn(config, treadle_train_config_place(config, keys[i]),
+               "has no effect without filter_groups_enable"));
+out:
+  return status;
 }
 
 /* MindSpeed-RL's files have a seq_length that says nothing of prompts and responses, which have lengths of their own. */
@@ -116,15 +157,6 @@ static treadle_status settle_loss(treadle_train_config *config) {
   s->loss_agg_mode = s->token_level_loss ? TOKEN_MEAN : SEQ_MEAN_TOKEN_MEAN;
   leave_out(config, KEY(loss_agg_mode), "by token_level_loss");
   return TREADLE_OK;
-}
-
-/* As the resolved text of a run has it. */
-static bool is_default(const treadle_train_config *config, int key) {
-  double a, b;
-  const char *text = config->sources[key].text, *otherwise = treadle_train_keys[key].otherwise;
-  if (!otherwise) return false;
-  return strcmp(text, otherwise) == 0 ||
-         (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
 }
 
 /* MindSpeed-RL's GRPO has no switch for the KL: the loss has it, with its coefficient. */
@@ -208,6 +240,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
     treadle_train_config_follow(config, KEY(sampling_seed), "as megatron_training.seed");
   }
   TRY(settle_mini_batch(config));
+  TRY(check_filter(config));
   TRY(settle_length(config));
   TRY(check_groups(config));
   TRY(settle_loss(config));

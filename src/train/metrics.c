@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include "base/alloc.h"
+#include "io/json.h"
 #include "train/growing.h"
 
 #include <errno.h>
@@ -28,9 +29,11 @@ static void make_line(treadle_builder *text, int64_t step, const treadle_metric 
   for (size_t i = 0; i < count; i++) {
     char number[40];
     snprintf(number, sizeof number, values[i].is_whole ? "%.0f" : "%.17g", values[i].value);
-    treadle_builder_add(text, ",\"%s\":%s%s", values[i].name, isfinite(values[i].value) ? number : "null",
-                        isfinite(values[i].value) && !values[i].is_whole && !strpbrk(number, ".e") ? ".0"
-                                                                                                   : "");
+    const bool is_number = isfinite(values[i].value);
+    treadle_builder_add(text, ",");
+    treadle_json_add_text(text, values[i].name, strlen(values[i].name)); /* some have names from data */
+    treadle_builder_add(text, ":%s%s", is_number ? number : "null",
+                        is_number && !values[i].is_whole && !strpbrk(number, ".e") ? ".0" : "");
   }
   treadle_builder_add(text, "}\n");
 }

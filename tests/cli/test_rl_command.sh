@@ -141,6 +141,10 @@ refused 'temperature (override) is 0' generate_config.sampling_config.temperatur
 refused "did you mean 'clip_ratio'" rl_config.clip_ration=1
 refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
 refused 'all .* prompts have more than' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
+rm -rf "$folder/run"
+{ head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2,3,4,5:9,6", "answer": "7"}'; } >"$folder/long.jsonl"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/long.jsonl" rl_config.too_long=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts that are left out"; }
+grep -q 'data_path (override): 1 of 21 prompts have more than 10 tokens, and are left out (rl_config.too_long (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts that are left out"; }
 refused "has no 'question'" rl_config.prompt_key=question
 refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'

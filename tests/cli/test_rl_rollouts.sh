@@ -36,11 +36,13 @@ for estimator in group_norm rloo reinforce_plus_plus reinforce_plus_plus_baselin
     kl=$(((kl + 1) % 3)) ranks=$((ranks == 4 ? 1 : 2 * ranks))
     "${launch[@]}" -n "$ranks" "$TREADLE" train "$folder/grpo.yaml" --threads 1 rl_config.adv_estimator=$estimator rl_config.loss_agg_mode=$mode \
       rl_config.use_kl_loss="$([ $kl = 1 ] && echo true || echo false)" rl_config.use_kl_in_reward="$([ $kl = 2 ] && echo true || echo false)" \
-      rl_config.init_kl_coef=0.1 rl_config.entropy_coeff=0.01 >"$folder/out" 2>&1 || { cat "$folder/out"; fail "$estimator, $mode: failed"; }
+      rl_config.init_kl_coef=0.1 rl_config.entropy_coeff=0.01 rl_config.kl_ctrl_type=adaptive rl_config.kl_target=0.001 rl_config.kl_horizon=100 >"$folder/out" 2>&1 || { cat "$folder/out"; fail "$estimator, $mode: failed"; }
     "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" >"$folder/out" ||
       { cat "$folder/out"; fail "$estimator, $mode, $ranks ranks: other numbers"; }
   done
 done
+# The controller has moved the coefficient: what the run says of it is not what it began with.
+grep -q '"actor/kl_coef":0.1,\|"actor/reward_kl_penalty_coeff":0.1,' <(tail -1 "$folder/run/metrics.jsonl") && fail "the KL's coefficient stays"
 sed -i 's/"advantage": -\{0,1\}[0-9]/"advantage": 7/' "$folder/dump/1.jsonl"
 if "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" >/dev/null; then fail "a wrong advantage is not seen"; fi
 
@@ -54,6 +56,33 @@ grep -q "\"actor/grad_norm\":$norm" "$folder/run/metrics.jsonl" || fail "the gra
 for key in digest pg_loss entropy; do
   [ "$(grep "\"$key\"" "$folder/grad")" = "$(grep "\"$key\"" "$folder/grad4")" ] || fail "tp=2,pp=2 has another $key"
 done
+# The gradients of a later step, of its own policy: advantages of each token, a length that no key names, a coefficient that a controller has moved.
+rm -rf "$folder/run" "$folder/dump"
+sed -e '/sampling_config/d; /generate_config/d' -e 's/global_batch_size/save_interval: 1\n  seq_length: 30\n  global_batch_size/' "$folder/grpo.yaml" >"$folder/later.yaml"
+cat >>"$folder/later.yaml" <<END
+  adv_estimator: reinforce_plus_plus
+  loss_agg_mode: seq-mean-token-sum-norm
+  gamma: 0.9
+  use_kl_loss: true
+  init_kl_coef: 0.5
+  kl_ctrl_type: adaptive
+  kl_target: 0.0001
+  kl_horizon: 20
+END
+"$TREADLE" train "$folder/later.yaml" --threads 1 >"$folder/out" 2>&1 || { cat "$folder/out"; fail "a run with a KL that is steered"; }
+"$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" || fail "steered: other numbers"
+for step in 1 2; do
+  model=$TREADLE_SOURCE/examples/sequence/policy
+  [ $step = 1 ] || model=$folder/run/global_step_1/actor/huggingface
+  "$TREADLE" grad "$model" --loss grpo --config "$folder/later.yaml" --file "$folder/dump/$step.jsonl" --json >"$folder/grad"
+  python3 - "$folder/grad" "$folder/run/metrics.jsonl" $step <<'END' || fail "step $step: the dump has other gradients than the run"
+import json, sys
+dump, run = json.load(open(sys.argv[1])), [json.loads(line) for line in open(sys.argv[2])][int(sys.argv[3]) - 1]
+for key in 'grad_norm', 'kl_loss', 'pg_loss', 'entropy':
+    assert abs(dump[key] - run['actor/' + key]) <= 1e-9, (key, dump[key], run['actor/' + key])
+END
+done
+
 status=0
 "$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/grpo.yaml" --file "$folder/dump/1.jsonl" --mini-batch 9 2>"$folder/err" || status=$?
 [ $status = 2 ] && grep -q 'no sample with tokens is of mini batch 9' "$folder/err" || fail "a mini batch that is not there"

@@ -27,9 +27,10 @@ static void die(int number) {
 }
 
 static treadle_status train(const killing *k, treadle_group *group, treadle_rl_figures *figures_p) {
-  char save[300], data[300];
+  char save[300], data[300], dump[300];
   const char *const overrides[] = {save,
                                    data,
+                                   dump,
                                    "actor_config.model=" TREADLE_SOURCE_DIR "/examples/sequence/policy",
                                    "megatron_training.tokenizer_name_or_path=" TREADLE_SOURCE_DIR
                                    "/examples/sequence",
@@ -47,6 +48,7 @@ static treadle_status train(const killing *k, treadle_group *group, treadle_rl_f
   treadle_status status;
   snprintf(save, sizeof save, "actor_config.save=%s/run", k->folder);
   snprintf(data, sizeof data, "megatron_training.data_path=%s/data/train.jsonl", k->folder);
+  snprintf(dump, sizeof dump, "rl_config.dump_rollouts=%s/run/dump", k->folder);
   TRY(treadle_rl_config_read(TREADLE_SOURCE_DIR "/examples/grpo-demo.yaml", overrides,
                              TEST_COUNT(overrides), &config));
   TRY(treadle_rl_run(group, config, &options, figures_p));
@@ -111,6 +113,17 @@ static void prepare(char *folder) {
   assert_ok(treadle_data_sequence(data, &task, &figures));
 }
 
+/* Whatever was killed, each step has a line of figures, and only one, and its samples are those of the run that nobody touched. */
+static void check_files(const char *folder, const char *whole) {
+  char command[1200];
+  snprintf(command, sizeof command,
+           "test \"$(sed 's/.*\"step\":\\([0-9]*\\).*/\\1/' '%s/run/metrics.jsonl' | tr '\\n' ' ')\" = '1 "
+           "2 3 4 5 6 7 8 ' && "
+           "diff -r '%s/run/dump' '%s/run/dump'",
+           folder, folder, whole);
+  assert_int_equal(system(command), 0);
+}
+
 static int64_t newest_of(const char *folder) {
   char run[300];
   int64_t step = -1;
@@ -139,6 +152,7 @@ static void test_kills(void **state) {
     const treadle_rl_figures got = go_on(folder);
     assert_true(got.losses_digest == wanted.losses_digest);
     assert_true(got.weights_digest == wanted.weights_digest);
+    check_files(folder, whole);
     snprintf(command, sizeof command, "rm -r '%s/run'", folder);
     assert_int_equal(system(command), 0);
   }
