@@ -216,7 +216,8 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   TREADLE_NEED(layout);
   TRY(TREADLE_TAKE(options, &o));
   t = treadle_alloc(sizeof *t);
-  if (!t) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  status = t ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  TRY(group ? treadle_group_agree(group, status) : status);
   t->layout = layout;
   t->ranks.group = group;
   if (layout->ranks != (group ? treadle_group_size(group) : 1))

@@ -9,7 +9,7 @@
  *   ranks.c          the ranks that compute together, and what each of them brings
  *   shards.c         FSDP2: shards, gathered a layer at a time
  *   pipeline.c       in which order a rank takes micro batches through its layers
- *   gradients.c      rows in micro batches, forward and backward
+ *   gradients*.c     rows in micro batches, forward and backward (gradients.h)
  *   layer.c          a layer forward, and what is kept of it
  *   sequence.c       rows of the residual stream, divided among tensor parallel ranks
  *   back_layer.c     the adjoints of the parts of a layer
