@@ -146,7 +146,8 @@ treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *
   TREADLE_NEED(infer);
   TRY(TREADLE_TAKE(options, &o));
   a = treadle_alloc(sizeof *a);
-  if (!a) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
+  status = a ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
+  TRY(group ? treadle_group_agree(group, status) : status);
   a->group = group && treadle_group_size(group) > 1 ? group : NULL;
   a->train_layout = train;
   a->infer_layout = infer;

@@ -5,30 +5,40 @@
 #include <string.h>
 
 enum { UNIT = 8, LEAST = 4096 };
+static const size_t MOST =
+    SIZE_MAX / 8; /* bytes of a message: twice that, and what pads it, are a size_t */
 
 void treadle_message_release(treadle_message *message) {
   treadle_free(message->bytes);
   *message = (treadle_message){0};
 }
 
-void treadle_message_clear(treadle_message *message) { message->length = message->at = 0; }
+void treadle_message_clear(treadle_message *message) {
+  message->length = message->at = 0;
+  message->failed = false;
+}
+
+/* Room for `more` bytes behind those that are there: twice as much as before, until it does. */
+static bool make_room(treadle_message *message, size_t more) {
+  size_t room = message->room ? message->room : LEAST;
+  while (room - message->length < more) room *= 2;
+  char *bytes = treadle_alloc_array(room, 1);
+  if (!bytes) return false;
+  if (message->length) memcpy(bytes, message->bytes, message->length);
+  treadle_free(message->bytes);
+  message->bytes = bytes;
+  message->room = room;
+  return true;
+}
 
 char *treadle_message_grow(treadle_message *message, size_t length) {
-  const size_t padded = (length + UNIT - 1) / UNIT * UNIT;
   if (message->failed) return NULL;
-  if (!message->bytes || message->room - message->length < padded) {
-    size_t room = message->room ? message->room : LEAST;
-    while (room - message->length < padded) room *= 2;
-    char *bytes = treadle_alloc_array(room, 1);
-    if (!bytes) {
-      message->failed = true;
-      return NULL;
-    }
-    if (message->length) memcpy(bytes, message->bytes, message->length);
-    treadle_free(message->bytes);
-    message->bytes = bytes;
-    message->room = room;
-  }
+  message->failed = length > MOST - message->length;
+  if (message->failed) return NULL;
+  const size_t padded = (length + UNIT - 1) / UNIT * UNIT;
+  if (!message->bytes || message->room - message->length < padded)
+    message->failed = !make_room(message, padded);
+  if (message->failed) return NULL;
   char *to = message->bytes + message->length;
   message->length += padded;
   return to;

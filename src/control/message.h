@@ -20,8 +20,9 @@ typedef struct treadle_message {
 } treadle_message;
 
 void treadle_message_release(treadle_message *message);
+/* As an empty one, also where memory was out. It keeps its room. */
 void treadle_message_clear(treadle_message *message);
-/* Room for `length` bytes, which the message then has. NULL: memory is out. */
+/* Room for `length` bytes, which the message then has. NULL: memory is out, now or before. */
 char *treadle_message_grow(treadle_message *message, size_t length);
 
 void treadle_message_put_int(treadle_message *message, int64_t value);

@@ -1,4 +1,5 @@
-/* Calls go from rank 0 to all in pieces, as the group's payload allows: first a head, then the message. */
+/* Calls go from rank 0 to all in pieces, as the group's payload allows: first a head, then the message. Ranks agree twice: all have received the
+ * call, or no rank runs it; and all have run it well. */
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
@@ -25,15 +26,23 @@ static const treadle_worker_method *find(const treadle_worker_group *g, const ch
   return m->name ? m : NULL;
 }
 
-static treadle_status run(treadle_worker_group *g, const treadle_worker_method *m, treadle_message *in,
-                          treadle_message *out) {
+static treadle_status agree(const treadle_worker_group *g, treadle_status mine) {
+  return g->group ? treadle_group_agree(g->group, mine) : mine;
+}
+
+/* received: what became of the call on this rank. */
+static treadle_status run(treadle_worker_group *g, const treadle_worker_method *m, treadle_status received,
+                          treadle_message *in, treadle_message *out) {
   treadle_status status;
+  TRY(agree(g, received));
   in->at = 0;
   treadle_message_clear(out);
   status = m->run(g->worker, in, out);
   if (!status && out->failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its result", m->name);
-  return g->group ? treadle_group_agree(g->group, status) : status;
+  TRY(agree(g, status));
+out:
+  return status;
 }
 
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
@@ -62,7 +71,7 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
     TRY(treadle_group_say(group->group, &h, sizeof h));
     TRY(send(group, in));
   }
-  TRY(run(group, method, in, out));
+  TRY(run(group, method, TREADLE_OK, in, out));
 out:
   return status;
 }
@@ -89,11 +98,9 @@ static treadle_status receive(treadle_worker_group *g, uint64_t bytes) {
     if (to)
       memcpy(to + at, treadle_group_said(g->group, 0), (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
   }
-  if (!to && bytes) {
-    m->failed = false;
+  if (!to)
     status =
         treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %llu bytes", (unsigned long long)bytes);
-  }
 out:
   return status;
 }
@@ -101,21 +108,17 @@ out:
 static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle_message *out) {
   const treadle_worker_method *method = find(g, h->name);
   treadle_status status = receive(g, h->bytes);
-  if (status == TREADLE_NO_MEMORY || (!status && !method)) {
-    if (!status) status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is no method", h->name);
-    return treadle_group_agree(g->group, status);
-  }
-  if (status) return status;
-  return run(g, method, &g->received, out);
+  if (!status && !method)
+    status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is no method", h->name);
+  return run(g, method, status, &g->received, out);
 }
 
 treadle_status treadle_worker_group_serve(treadle_worker_group *group) {
   treadle_message out = {0};
   treadle_status status;
   for (;;) {
-    char nothing[1] = {0};
     head h;
-    TRY(treadle_group_say(group->group, nothing, sizeof nothing));
+    TRY(treadle_group_listen(group->group, 0, "the next call")); /* rank 0 may be busy for days */
     memcpy(&h, treadle_group_said(group->group, 0), sizeof h);
     h.name[NAME - 1] = h.message[sizeof h.message - 1] = 0;
     if (h.type == END) {

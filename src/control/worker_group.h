@@ -7,7 +7,11 @@
  *
  * A method runs on all ranks with the same message (one to all), and rank 0 gets what it answered itself: engines divide rows by their
  * data parallel coordinate, and give what they found to all ranks. A method that fails on one rank fails on all, with that rank's message, and
- * the group goes on. What rank 0 knows alone (data, rewards, metrics) no other rank needs. */
+ * the group goes on. Between two calls rank 0 may take any time, as long as it lives. What rank 0 knows alone (data, rewards, metrics) no
+ * other rank needs.
+ *
+ * Inside a method ranks may meet. Then all must come: what can fail on one rank alone before they meet, such as taking memory, they agree
+ * on first (treadle_group_agree). The end of a method is agreed on here. */
 #ifndef TREADLE_CONTROL_WORKER_GROUP_H
 #define TREADLE_CONTROL_WORKER_GROUP_H
 

@@ -85,26 +85,30 @@ out:
   return status;
 }
 
-/* Everybody's records, one rank's behind the other's: in rounds of what the group takes at once. */
-static treadle_status gather(treadle_collect *collect, uint64_t *bytes_p) {
+/* How many bytes of records each rank brings: begin [ranks + 1]. */
+static treadle_status count_records(const treadle_collect *collect, uint64_t *begin, uint64_t *most_p) {
   treadle_group *group = collect->engine->group;
-  int size = treadle_group_size(group);
-  uint64_t mine = is_first(collect->engine) ? collect->mine.count : 0, most = 0, at = 0;
-  uint64_t *begin = treadle_alloc_array((size_t)size + 1, sizeof *begin);
+  uint64_t mine = is_first(collect->engine) ? collect->mine.count : 0;
   treadle_status status;
-  if (!begin) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", size);
+  *most_p = 0;
   TRY(treadle_group_say(group, &mine, sizeof mine));
-  for (int rank = 0; rank < size; rank++) {
+  for (int rank = 0; rank < treadle_group_size(group); rank++) {
     uint64_t theirs;
     memcpy(&theirs, treadle_group_said(group, rank), sizeof theirs);
     begin[rank + 1] = begin[rank] + theirs;
-    if (theirs > most) most = theirs;
+    if (theirs > *most_p) *most_p = theirs;
   }
-  collect->all = treadle_alloc_array((size_t)begin[size] + 1, 1);
-  TRY(treadle_group_agree(group, collect->all ? TREADLE_OK
-                                              : treadle_fail(TREADLE_NO_MEMORY, "no memory for %llu bytes",
-                                                             (unsigned long long)begin[size])));
-  for (; at < most; at += TREADLE_GROUP_PAYLOAD) {
+out:
+  return status;
+}
+
+/* Everybody's records, one rank's behind the other's: in rounds of what the group takes at once. */
+static treadle_status gather(treadle_collect *collect, uint64_t *begin, uint64_t most) {
+  treadle_group *group = collect->engine->group;
+  const int size = treadle_group_size(group), self = treadle_group_rank(group);
+  const uint64_t mine = begin[self + 1] - begin[self];
+  treadle_status status = TREADLE_OK;
+  for (uint64_t at = 0; at < most; at += TREADLE_GROUP_PAYLOAD) {
     uint64_t left = at < mine ? mine - at : 0;
     TRY(treadle_group_say(group, collect->mine.items ? collect->mine.items + (left ? at : 0) : "",
                           left < TREADLE_GROUP_PAYLOAD ? left : TREADLE_GROUP_PAYLOAD));
@@ -114,26 +118,42 @@ static treadle_status gather(treadle_collect *collect, uint64_t *bytes_p) {
       memcpy(collect->all + begin[rank] + at, treadle_group_said(group, rank), part);
     }
   }
-  *bytes_p = begin[size];
 out:
-  treadle_free(begin);
   return status;
 }
 
-treadle_status treadle_collect_meet(treadle_collect *collect) {
-  uint64_t bytes = 0;
-  treadle_status status;
-  TRY(wait_for_all(collect->engine));
-  TRY(gather(collect, &bytes));
-  collect->answer = treadle_alloc_array(collect->jobs + 1, sizeof(*collect->answer));
-  if (!collect->answer) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu jobs", collect->jobs);
+static void find_answers(treadle_collect *collect, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes;) {
     head h;
     memcpy(&h, collect->all + at, sizeof h);
     if (h.job < collect->jobs) collect->answer[h.job] = collect->all + at;
     at += sizeof h + h.bytes;
   }
+}
+
+/* A rank that has no memory for the others' answers tells them before they bring any. */
+static treadle_status has(const treadle_collect *collect, const void *memory, uint64_t bytes) {
+  return treadle_group_agree(collect->engine->group,
+                             memory ? TREADLE_OK
+                                    : treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %llu bytes",
+                                                   (unsigned long long)bytes));
+}
+
+treadle_status treadle_collect_meet(treadle_collect *collect) {
+  const size_t size = (size_t)treadle_group_size(collect->engine->group);
+  uint64_t most, *begin = NULL;
+  treadle_status status;
+  TRY(wait_for_all(collect->engine));
+  begin = treadle_alloc_array(size + 1, sizeof *begin);
+  collect->answer = treadle_alloc_array(collect->jobs + 1, sizeof(*collect->answer));
+  TRY(has(collect, begin ? collect->answer : NULL, (collect->jobs + 1) * sizeof(*collect->answer)));
+  TRY(count_records(collect, begin, &most));
+  collect->all = treadle_alloc_array((size_t)begin[size] + 1, 1);
+  TRY(has(collect, collect->all, begin[size]));
+  TRY(gather(collect, begin, most));
+  find_answers(collect, begin[size]);
 out:
+  treadle_free(begin);
   return status;
 }
 

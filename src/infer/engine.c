@@ -54,6 +54,7 @@ static treadle_status count_blocks(treadle_engine *e) {
   e->counted = true;
   pthread_mutex_unlock(&e->gate.lock);
   const treadle_cache old = e->cache;
+  treadle_cache next = {0};
   treadle_status status = TREADLE_OK;
   if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
   if (e->group) TRY(treadle_engine_least(e, &blocks));
@@ -63,8 +64,9 @@ static treadle_status count_blocks(treadle_engine *e) {
                         old.block_tokens, each);
   if (old.count == (int32_t)blocks) goto out;
   if (blocks > many_blocks) TRY(treadle_limits_ask(blocks * sizeof *old.blocks, "blocks of the KV cache"));
+  TRY(treadle_cache_init(&next, (int32_t)blocks, old.block_tokens, old.shares));
   treadle_cache_release(&e->cache);
-  TRY(treadle_cache_init(&e->cache, (int32_t)blocks, old.block_tokens, old.shares));
+  e->cache = next;
 out:
   return status;
 }
@@ -120,7 +122,8 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   TREADLE_NEED(layout);
   TRY(TREADLE_TAKE(options, &o));
   e = treadle_alloc(sizeof *e);
-  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
+  status = e ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
+  TRY(group ? treadle_group_agree(group, status) : status);
   e->group = group;
   e->layout = layout;
   treadle_gate_init(&e->gate);
@@ -129,7 +132,8 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
   if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
-  TRY(make_cache(e, &o));
+  status = make_cache(e, &o);
+  TRY(group ? treadle_group_agree(group, status) : status);
   *engine_p = e;
   e = NULL;
 out:
@@ -220,6 +224,16 @@ treadle_status treadle_engine_unbind(treadle_engine *engine) {
   return treadle_gate_close(&engine->gate, false);
 }
 
+/* All ranks have the same blocks, or count them again the next time. */
+static treadle_status count_together(treadle_engine *engine) {
+  treadle_status status = treadle_engine_agree(engine, count_blocks(engine));
+  if (!status) return TREADLE_OK;
+  pthread_mutex_lock(&engine->gate.lock);
+  engine->counted = false;
+  pthread_mutex_unlock(&engine->gate.lock);
+  return status;
+}
+
 /* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
 treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what) {
   enum { WITHOUT, UNCOUNTED };
@@ -235,7 +249,7 @@ treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *w
   if (least == WITHOUT)
     return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
                         mine == WITHOUT ? "the engine" : "the engine of another rank");
-  if (least == UNCOUNTED) TRY(count_blocks(engine));
+  if (least == UNCOUNTED) TRY(count_together(engine));
 out:
   return status;
 }

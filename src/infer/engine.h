@@ -84,6 +84,8 @@ treadle_status treadle_engine_check_layout(const treadle_layout *layout);
 treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
 /* TREADLE_PEER where a rank has failed in a call before. */
 treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
+/* All ranks fared well, or all fail. Collective. */
+treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status status);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 

@@ -122,6 +122,10 @@ treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const ch
   return treadle_board_wait(engine->board, treadle_group_rank(engine->group), 0, 0, what);
 }
 
+treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status status) {
+  return engine->board ? treadle_group_agree(engine->group, status) : status;
+}
+
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value) {
   size_t least = *value;
   treadle_status status;

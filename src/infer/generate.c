@@ -125,6 +125,14 @@ out:
   return status;
 }
 
+static treadle_status prepare(generating *g, const char *lines, size_t bytes) {
+  treadle_status status;
+  TRY(read_requests(g, lines, bytes));
+  TRY(take_memory(g));
+out:
+  return status;
+}
+
 /* ---- Sequences -------------------------------------------------------------------------------------- */
 
 static treadle_status begin_job(generating *g, job *j) {
@@ -355,8 +363,7 @@ treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines
   TRY(TREADLE_TAKE(options, &g.options));
   if (!g.options.what) g.options.what = "requests";
   TRY(treadle_engine_need_weights(engine, "treadle_engine_generate"));
-  TRY(read_requests(&g, lines, bytes));
-  TRY(take_memory(&g));
+  TRY(treadle_engine_agree(engine, prepare(&g, lines, bytes)));
   TRY(run(&g));
 out:
   g.figures.seconds = treadle_clock_seconds() - begin;

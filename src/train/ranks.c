@@ -192,26 +192,33 @@ static bool has_far_halves(const treadle_trainer *t) {
   return t->transformer->embed == t->transformer->head && t->pipeline.stages > 1;
 }
 
-static treadle_status make_exchanges(treadle_trainer *t) {
-  treadle_train_ranks *r = &t->ranks;
-  const treadle_board_set *stage = t->pass->ranks.stage;
-  places at = places_of(&r->room, &t->pipeline);
-  bool end = t->stage == 0 || t->stage == t->pipeline.stages - 1;
-  treadle_board_set *set;
+/* Ranks whose exchanges are made behind; NULL: this rank has none. All ranks split before any takes memory, which it may lack alone. */
+typedef struct ends_and_replicas {
+  treadle_board_set *replicas, *ends;
+} ends_and_replicas;
+
+static treadle_status split_ranks(treadle_trainer *t, ends_and_replicas *sets_p) {
+  const bool end = t->stage == 0 || t->stage == t->pipeline.stages - 1;
+  const int colour = (int)t->replica.number * TREADLE_REPLICA_RANKS + t->pass->ranks.stage->index;
   treadle_status status = TREADLE_OK;
-  if (stage->count > 1)
+  *sets_p = (ends_and_replicas){0};
+  if (t->replica.count > 1)
+    TRY(treadle_board_split(t->ranks.board, t->replica.position, &sets_p->replicas));
+  if (has_far_halves(t)) TRY(treadle_board_split(t->ranks.board, end ? colour : -1, &sets_p->ends));
+out:
+  return status;
+}
+
+static treadle_status make_exchanges(treadle_trainer *t, const ends_and_replicas *sets) {
+  treadle_train_ranks *r = &t->ranks;
+  places at = places_of(&r->room, &t->pipeline);
+  treadle_status status = TREADLE_OK;
+  if (t->pass->ranks.stage->count > 1)
     TRY(treadle_exchange_create(t->pass->ranks.stage, at.logits, r->room.logits, &r->logits));
-  if (t->replica.count > 1) {
-    TRY(treadle_board_split(r->board, t->replica.position, &set));
-    TRY(treadle_exchange_create(set, at.pieces, r->room.pieces, &r->replicas));
-  }
-  if (has_far_halves(t)) {
-    int colour = (int)t->replica.number * TREADLE_REPLICA_RANKS + stage->index;
-    TRY(treadle_board_split(r->board, end ? colour : -1, &set));
-    if (end)
-      TRY(treadle_exchange_create(set, at.pieces + treadle_exchange_memory(r->room.pieces), r->room.pieces,
-                                  &r->ends));
-  }
+  if (sets->replicas) TRY(treadle_exchange_create(sets->replicas, at.pieces, r->room.pieces, &r->replicas));
+  if (sets->ends)
+    TRY(treadle_exchange_create(sets->ends, at.pieces + treadle_exchange_memory(r->room.pieces),
+                                r->room.pieces, &r->ends));
 out:
   return status;
 }
@@ -229,6 +236,7 @@ out:
 
 treadle_status treadle_train_meet(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
+  ends_and_replicas sets;
   treadle_status status;
   if (!r->group || treadle_group_size(r->group) == 1) return TREADLE_OK;
   TRY(compare_settings(t));
@@ -244,7 +252,8 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
         "training does not take that",
         t->layout->text, (long long)t->transformer->kv_heads);
   TRY(treadle_group_agree(r->group, status));
-  TRY(treadle_group_agree(r->group, make_exchanges(t)));
+  TRY(split_ranks(t, &sets));
+  TRY(treadle_group_agree(r->group, make_exchanges(t, &sets)));
   TRY(treadle_group_agree(r->group, make_rings(t)));
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:

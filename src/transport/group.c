@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,15 +68,32 @@ void treadle_group_close(treadle_group *group) {
 
 /* ---- Barrier and gather ---- */
 
-treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *watch, const char *what) {
-  treadle_status status = TREADLE_OK;
-  TRY(treadle_group_check_rank(group, group->rank, what)); /* who left does not come back */
-  uint64_t barrier = ++group->barriers;
+static treadle_status arrive(treadle_group *group, const char *what) {
+  treadle_status status = treadle_group_check_rank(group, group->rank, what);
+  if (status != TREADLE_OK) return status; /* who left does not come back */
+  treadle_group_publish(group, &treadle_group_line(group)->arrived, ++group->barriers);
+  return TREADLE_OK;
+}
+
+/* At the barrier at which this rank has arrived. */
+static treadle_status wait_for(treadle_group *group, int rank, const treadle_watch *watch, double deadline,
+                               const char *what) {
+  return treadle_group_wait(group, rank, &group->control->lines[rank].arrived, group->barriers, watch,
+                            deadline, what);
+}
+
+static treadle_status wait_for_all(treadle_group *group, const treadle_watch *watch, const char *what) {
   double deadline = treadle_group_deadline(group);
-  treadle_group_publish(group, &treadle_group_line(group)->arrived, barrier);
-  for (int rank = 0; rank < group->size; rank++)
-    TRY(treadle_group_wait(group, rank, &group->control->lines[rank].arrived, barrier, watch, deadline,
-                           what));
+  treadle_status status = TREADLE_OK;
+  for (int rank = 0; rank < group->size; rank++) TRY(wait_for(group, rank, watch, deadline, what));
+out:
+  return status;
+}
+
+treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *watch, const char *what) {
+  treadle_status status;
+  TRY(arrive(group, what));
+  TRY(wait_for_all(group, watch, what));
 out:
   return status;
 }
@@ -96,6 +114,16 @@ treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t 
                         TREADLE_GROUP_PAYLOAD);
   if (bytes > 0) memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
   TRY(treadle_group_meet(group, NULL, "gather"));
+out:
+  if (status != TREADLE_OK) treadle_group_fail(group);
+  return status;
+}
+
+treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what) {
+  treadle_status status;
+  TRY(arrive(group, what));
+  TRY(wait_for(group, speaker, NULL, INFINITY, what));
+  TRY(wait_for_all(group, NULL, what));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;

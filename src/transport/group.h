@@ -116,6 +116,9 @@ treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *wat
  * rank has said can then be read in place until the next call that meets. Collective. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes);
 const void *treadle_group_said(const treadle_group *group, int rank);
+/* The other side of a treadle_group_say of `speaker`, which may come whenever it likes: says nothing, and waits for that rank as long as it
+ * lives and belongs to the group. The time limit is of the wait for the others, from then on. */
+treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what);
 
 /* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective. */
 treadle_status treadle_group_agree(treadle_group *group, treadle_status mine);

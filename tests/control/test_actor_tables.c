@@ -218,6 +218,34 @@ static int stay(treadle_group *group, void *context) {
   return 0;
 }
 
+/* ---- Memory ---- */
+
+/* The n-th allocation of all ranks fails while they make their workers, for each n: no worker is made on any rank, and the group goes on. */
+static int starve(treadle_group *group, void *context) {
+  const scene *s = context;
+  bool last = false;
+  for (long n = 1; !last; n += n < 40 ? 1 : n / 8) {
+    worker w = {0};
+    int made[RANKS] = {0}, mine;
+    RANK_OK(treadle_group_barrier(group));
+    const long before = treadle_alloc_count();
+    RANK_OK(treadle_group_barrier(group));
+    if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(n);
+    RANK_OK(treadle_group_barrier(group));
+    const treadle_status status = make(s, group, &w);
+    RANK_OK(treadle_group_barrier(group));
+    last = treadle_alloc_count() - before < n;
+    RANK_OK(treadle_group_barrier(group));
+    if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(0);
+    mine = w.actor != NULL;
+    RANK_OK(treadle_group_gather(group, &mine, sizeof mine, made));
+    for (int rank = 0; rank < treadle_group_size(group); rank++) RANK_TRUE(made[rank] == mine);
+    RANK_TRUE(mine == (status == TREADLE_OK) && (mine || !last));
+    treadle_actor_destroy(w.actor);
+  }
+  return 0;
+}
+
 /* ---- Functions that fail ---- */
 
 static treadle_status call_generate(treadle_actor *actor) {
@@ -380,8 +408,13 @@ static void test_failures(void **state) {
   run(fail_to_open);
 }
 
+static void test_no_memory(void **state) {
+  (void)state;
+  run(starve);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_stay),
-                                     cmocka_unit_test(test_failures)};
+                                     cmocka_unit_test(test_failures), cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

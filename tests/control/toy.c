@@ -215,9 +215,8 @@ static treadle_status generate(void *engine, const char *lines, size_t bytes,
                                treadle_generate_figures *figures_p) {
   toy *t = engine;
   treadle_status status = called(t, "generate");
-  (void)lines;
-  (void)options;
   if (status) return status;
+  if (t->given_up) return treadle_fail(TREADLE_DIFFERENT, "the toy has given up");
   if (!t->bound) return treadle_fail(TREADLE_DIFFERENT, "the toy generates without weights");
   look_for_train(t);
   size_t kv_bytes = 0;
@@ -225,7 +224,9 @@ static treadle_status generate(void *engine, const char *lines, size_t bytes,
   memset(kv, 0xee, kv_bytes); /* all of it may be used */
   figures_p->prompt_tokens = (int64_t)bytes;
   figures_p->digest = sum_of(t, t->infer, t->bound);
-  return TREADLE_OK;
+  if (options && options->answer) status = options->answer(options->context, lines, bytes);
+  t->given_up = status != TREADLE_OK;
+  return status;
 }
 
 treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,

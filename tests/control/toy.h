@@ -1,6 +1,7 @@
 /* Engines of a test, as the tables that a worker knows: they compute next to nothing, write down which of their functions were called, and fail
  * where they are told to. They refuse what a worker must not do: to generate without weights, to compute with windows that have changed since
- * rebind, to lose weights or the optimizer's state. */
+ * rebind, to lose weights or the optimizer's state. What generates answers with the lines that it was given, as one; like the built-in engine
+ * it is of no use any more when that was not taken. */
 #ifndef TREADLE_TESTS_TOY_H
 #define TREADLE_TESTS_TOY_H
 
@@ -15,6 +16,7 @@ typedef struct toy {
   const char *lacks; /* the function that its table has not; NULL: none */
   char calls[256];   /* names of functions, a blank before each */
   int open;          /* engines */
+  bool given_up;     /* an answer was not taken */
 
   const treadle_layout *train, *infer;
   uint64_t *params, *optimizer;

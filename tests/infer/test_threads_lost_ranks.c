@@ -10,7 +10,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define LINE "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 400, \"ignore_eos\": true}\n"
+#define LINE  "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 400, \"ignore_eos\": true}\n"
+#define SHORT "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 4, \"ignore_eos\": true}\n"
 
 static char folder[512];
 
@@ -130,9 +131,81 @@ static void test_killed(void **state) {
   }
 }
 
+/* ---- Memory ---- */
+
+static int begin_attempt(treadle_group *group, long n, long *before_p) {
+  RANK_OK(treadle_group_barrier(group));
+  *before_p = treadle_alloc_count();
+  RANK_OK(treadle_group_barrier(group));
+  if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(n);
+  RANK_OK(treadle_group_barrier(group));
+  return 0;
+}
+
+/* All ranks fared alike, and the group goes on. */
+static int end_attempt(treadle_group *group, long n, long before, treadle_status status, bool *last_p) {
+  int good[2], mine = status == TREADLE_OK;
+  RANK_OK(treadle_group_barrier(group));
+  *last_p = treadle_alloc_count() - before < n;
+  RANK_OK(treadle_group_barrier(group));
+  if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(0);
+  RANK_OK(treadle_group_gather(group, &mine, sizeof mine, good));
+  RANK_TRUE(good[0] == good[1] && (mine || !*last_p));
+  return 0;
+}
+
+static long next_of(long n) { return n < 40 ? n + 1 : n + n / 8; }
+
+/* The n-th allocation of both ranks fails while they make their engines, for each n. */
+static int starve_create(treadle_group *group, void *context) {
+  const plan *p = context;
+  const treadle_engine_options options = {
+      .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 21, .max_len = 1024};
+  machine m;
+  bool last = false;
+  RANK_OK(open_machine(&m, group, p->layout));
+  for (long n = 1, before; !last; n = next_of(n)) {
+    treadle_engine *engine = NULL;
+    if (begin_attempt(group, n, &before)) return 1;
+    treadle_status status = treadle_engine_create(group, m.layout, &options, &engine);
+    if (end_attempt(group, n, before, status, &last)) return 1;
+    treadle_engine_destroy(engine);
+  }
+  machine_close(&m);
+  return 0;
+}
+
+/* The same while they generate: whoever has no memory, all calls end, and none too late. */
+static int starve_generate(treadle_group *group, void *context) {
+  const plan *p = context;
+  bool last = false;
+  for (long n = 1, before; !last; n = next_of(n)) {
+    const treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
+    treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+    machine m;
+    RANK_OK(open_machine(&m, group, p->layout));
+    if (begin_attempt(group, n, &before)) return 1;
+    treadle_status status =
+        treadle_engine_generate(m.engine, SHORT SHORT SHORT, 3 * (sizeof SHORT - 1), &options, &figures);
+    if (end_attempt(group, n, before, status, &last)) return 1;
+    RANK_TRUE(figures.seconds < 5);
+    machine_close(&m);
+  }
+  return 0;
+}
+
+static void test_no_memory(void **state) {
+  (void)state;
+  static plan plans[] = {{"vllm:tp=2", 0, 0}, {"vllm:tp=1", 0, 0}};
+  for (size_t i = 0; i < TEST_COUNT(plans); i++) {
+    ranks_as_threads(2, 20, 0, starve_create, &plans[i]);
+    ranks_as_threads(2, 20, 0, starve_generate, &plans[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_cancelled), cmocka_unit_test(test_absent),
-                                     cmocka_unit_test(test_killed)};
+                                     cmocka_unit_test(test_killed), cmocka_unit_test(test_no_memory)};
   snprintf(folder, sizeof folder, "%s/tests/golden/models/qwen2-tied", TREADLE_SOURCE_DIR);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
