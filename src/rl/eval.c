@@ -6,14 +6,13 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "infer/transformer.h"
-#include "rl/validate.h"
 #include "transport/group.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEST_KEY = -1, RESPONSE_MOST = 1024, SAMPLES_MOST = 1 << 20 };
+enum { RESPONSE_MOST = 1024, SAMPLES_MOST = 1 << 20 };
 
 typedef struct evaluation {
   treadle_rl rl; /* of a run without steps */
@@ -25,16 +24,6 @@ typedef struct evaluation {
 
 /* ---- The engine -------------------------------------------------------------------------------------------- */
 
-static treadle_status take_answer(void *context, const char *line, size_t bytes) {
-  treadle_message *out = context;
-  int64_t length = (int64_t)bytes;
-  char *to = treadle_message_grow(out, bytes + sizeof length);
-  if (!to) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers");
-  memcpy(to, &length, sizeof length);
-  memcpy(to + sizeof length, line, bytes);
-  return TREADLE_OK;
-}
-
 static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
   const evaluation *e = context;
   if (e->options->doing && e->rl.rank == 0) e->options->doing(e->options->context, doing, done, total);
@@ -44,19 +33,13 @@ static bool watch(void *context, const char *doing, int64_t done, int64_t total)
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   evaluation *e = worker;
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_generate_options options = {.struct_size = sizeof options,
-                                      .what = "prompts",
-                                      .scaled = true,
-                                      .answer = take_answer,
-                                      .context = out,
-                                      .watch = watch,
-                                      .watch_context = e};
-  const void *lines, *sampling;
-  size_t bytes, length;
+  treadle_generate_options options;
+  const char *lines;
+  size_t bytes;
   treadle_status status;
-  TRY(treadle_message_bytes(in, "lines", &lines, &bytes));
-  TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
-  options.sampling = sampling;
+  TRY(treadle_rl_take_requests(in, out, &lines, &bytes, &options));
+  options.watch = watch;
+  options.watch_context = e;
   TRY(treadle_engine_generate(e->engine, lines, bytes, &options, &figures));
 out:
   return status;
@@ -141,53 +124,20 @@ out:
 
 /* ---- The whole ------------------------------------------------------------------------------------------------ */
 
-static treadle_status judge(evaluation *e, const treadle_rl_batch *b, char *const *preds,
-                            treadle_eval_figures *f) {
+static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
+  treadle_rl_batch b = {0};
   treadle_rl_verdicts verdicts = {0};
-  treadle_rl_judged *judged = treadle_alloc_array(b->samples.count + 1, sizeof *judged);
   treadle_status status;
-  if (!judged) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
-  for (size_t i = 0; i < b->samples.count; i++) {
-    const treadle_rl_made *s = &b->samples.items[i];
-    judged[i] = (treadle_rl_judged){s->prompt->data_source, s->group, s->score, preds[i]};
-    f->tokens += (int64_t)s->count;
-  }
-  TRY(treadle_rl_validate(judged, b->samples.count, e->settings.val_n, &verdicts));
-  f->rows = b->groups;
+  TRY(treadle_rl_judge_tests(&e->rl, &b, &verdicts));
+  for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;
+  f->rows = b.groups;
   f->samples = e->settings.val_n;
   f->mean = verdicts.mean;
   f->best = verdicts.best;
   f->majority = verdicts.majority;
-  f->response_length = b->samples.count ? (double)f->tokens / (double)b->samples.count : 0;
+  f->response_length = b.samples.count ? (double)f->tokens / (double)b.samples.count : 0;
 out:
   treadle_rl_verdicts_release(&verdicts);
-  treadle_free(judged);
-  return status;
-}
-
-static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
-  treadle_rl *rl = &e->rl;
-  const treadle_rl_sampling sampling = {
-      .n = e->settings.val_n, .key = TEST_KEY, .temperature = e->options->temperature};
-  treadle_rl_batch b = {0};
-  size_t count;
-  char **preds = NULL;
-  const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->tests, &count), **prompts;
-  treadle_status status = TREADLE_OK;
-  prompts = treadle_alloc_array(count, sizeof *prompts);
-  if (!prompts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu prompts", count);
-  for (size_t i = 0; i < count; i++) prompts[i] = &items[i];
-  TRY(treadle_rl_draw(rl, prompts, (int64_t)count, &sampling, &b));
-  preds = treadle_alloc_array(b.samples.count + 1, sizeof *preds);
-  if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b.samples.count));
-  memset(preds, 0, (b.samples.count + 1) * sizeof *preds);
-  TRY(treadle_rl_score_start(rl, &b, 0));
-  TRY(treadle_rl_score_wait(rl, &b, 0, preds));
-  TRY(judge(e, &b, preds, f));
-out:
-  for (size_t i = 0; preds && i < b.samples.count; i++) free(preds[i]);
-  treadle_free(preds);
-  treadle_free(prompts);
   treadle_rl_batch_release(&b);
   return status;
 }
@@ -233,8 +183,11 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
   e = treadle_alloc(sizeof *e);
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an evaluation");
   e->options = &o;
-  e->settings = (treadle_train_settings){
-      .val_n = o.samples ? o.samples : 1, .top_p = 1, .top_k = -1, .sampling_seed = o.seed};
+  e->settings = (treadle_train_settings){.val_n = o.samples ? o.samples : 1,
+                                         .temperature = o.temperature,
+                                         .top_p = 1,
+                                         .top_k = -1,
+                                         .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
   e->rl.options = &nothing;
   e->rl.group = group;

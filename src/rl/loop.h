@@ -38,6 +38,7 @@
 #include "rl/loss.h"
 #include "rl/prompts.h"
 #include "rl/sample_log.h"
+#include "rl/validate.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/metrics.h"
@@ -220,9 +221,14 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room);
 /* loop.c: those files, once the checkpoint's own are there. Collective. */
 treadle_status treadle_rl_write_step(treadle_rl *rl);
 
-/* ---- loop_calls.c; rank 0 ---- */
+/* ---- loop_worker.c ---- */
 
 extern const treadle_worker_method treadle_rl_methods[];
+/* What treadle_rl_call_generate asks for, and with which options: answers go to `out`. All of it lives as long as both messages. */
+treadle_status treadle_rl_take_requests(treadle_message *in, treadle_message *out, const char **lines_p,
+                                        size_t *bytes_p, treadle_generate_options *options_p);
+
+/* ---- loop_calls.c; rank 0 ---- */
 
 typedef struct treadle_rl_rows {
   const treadle_rl_batch *batch;
@@ -290,6 +296,10 @@ void treadle_rl_value(treadle_rl *rl, const char *name, double value);
 void treadle_rl_count(treadle_rl *rl, const char *name, int64_t value);
 /* What is known of the batch. */
 void treadle_rl_batch_values(treadle_rl *rl);
+/* val_n samples of each prompt of rl->tests, with their scores, in the batch, which is empty before; and what they come to. The caller
+ * releases both, whatever is returned. */
+treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
+                                      treadle_rl_verdicts *verdicts);
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p);
 /* Writes FOLDER/K.jsonl. */
 treadle_status treadle_rl_dump_step(treadle_rl *rl);

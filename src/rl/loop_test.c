@@ -1,12 +1,11 @@
-/* Prompts that are not trained on: val_n samples of each, drawn as in training, with seeds of their own that no step shares. */
+/* Prompts that are not trained on: val_n samples of each, drawn as in training, with seeds of their own that no step shares. In a run, and
+ * alone (eval.c). */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
-#include "rl/validate.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { TEST_KEY = -1, PROMPTS_AT_ONCE = 4096 };
 
@@ -28,44 +27,50 @@ out:
   return status;
 }
 
-static treadle_status note(treadle_rl *rl, const treadle_rl_batch *b, char *const *preds, double *mean_p) {
+static treadle_status judge(const treadle_rl *rl, const treadle_rl_batch *b, char *const *preds,
+                            treadle_rl_verdicts *verdicts) {
   treadle_rl_judged *judged = treadle_alloc_array(b->samples.count + 1, sizeof *judged);
-  treadle_rl_verdicts verdicts = {0};
-  treadle_status status = TREADLE_OK;
-  if (!judged)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a test of %zu samples", b->samples.count);
+  treadle_status status;
+  if (!judged) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
   for (size_t i = 0; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
     judged[i] = (treadle_rl_judged){s->prompt->data_source, s->group, s->score, preds[i]};
   }
-  TRY(treadle_rl_validate(judged, b->samples.count, rl->settings->val_n, &verdicts));
-  for (size_t i = 0; i < verdicts.items.count; i++)
-    treadle_rl_value(rl, verdicts.items.items[i].name, verdicts.items.items[i].value);
-  *mean_p = verdicts.mean;
-out:
-  treadle_rl_verdicts_release(&verdicts);
+  status = treadle_rl_validate(judged, b->samples.count, rl->settings->val_n, verdicts);
   treadle_free(judged);
+  return status;
+}
+
+treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
+                                      treadle_rl_verdicts *verdicts) {
+  char **preds = NULL;
+  treadle_status status;
+  TRY(take_prompts(rl, batch));
+  preds = treadle_alloc_array(batch->samples.count + 1, sizeof *preds);
+  if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", batch->samples.count));
+  TRY(treadle_rl_score_start(rl, batch, 0));
+  TRY(treadle_rl_score_wait(rl, batch, 0, preds));
+  TRY(judge(rl, batch, preds, verdicts));
+out:
+  for (size_t i = 0; preds && i < batch->samples.count; i++) free(preds[i]);
+  treadle_free(preds);
   return status;
 }
 
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {
   treadle_rl_batch b = {0};
-  char **preds = NULL;
+  treadle_rl_verdicts verdicts = {0};
   treadle_status status;
   treadle_rl_doing(rl, "the test");
-  TRY(take_prompts(rl, &b));
-  preds = treadle_alloc_array(b.samples.count + 1, sizeof *preds);
-  if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a test"));
-  memset(preds, 0, (b.samples.count + 1) * sizeof *preds);
-  TRY(treadle_rl_score_start(rl, &b, 0));
-  TRY(treadle_rl_score_wait(rl, &b, 0, preds));
-  TRY(note(rl, &b, preds, mean_p));
+  TRY(treadle_rl_judge_tests(rl, &b, &verdicts));
+  for (size_t i = 0; i < verdicts.items.count; i++)
+    treadle_rl_value(rl, verdicts.items.items[i].name, verdicts.items.items[i].value);
+  *mean_p = verdicts.mean;
   TRY(treadle_rl_write_test(rl, &b));
   if (isnan(rl->val_first)) rl->val_first = *mean_p;
   rl->val_last = *mean_p;
 out:
-  for (size_t i = 0; preds && i < b.samples.count; i++) free(preds[i]);
-  treadle_free(preds);
+  treadle_rl_verdicts_release(&verdicts);
   treadle_rl_batch_release(&b);
   return status;
 }

@@ -1,6 +1,7 @@
 /* The methods of a worker: what all ranks do when rank 0 calls. Each takes its arguments from the message in the order in which loop_calls.c puts
- * them there. */
+ * them there, and the memory that it needs; ranks agree that they have it before they compute together. */
 #include "rl/loop.h"
+#include "rl/mini_batches.h"
 
 #include "base/alloc.h"
 #include "transport/group.h"
@@ -42,9 +43,7 @@ static treadle_status fill_rows(rows_taken *r, const int32_t *ids, size_t tokens
     memset(r->mask + at, 0, prompt);
     memset(r->mask + at + prompt, 1, length - prompt);
     r->rows[i] = (treadle_train_row){.ids = ids + at, .mask = r->mask + at, .count = length};
-    bool same = i && prompts[i - 1] == prompts[i] &&
-                memcmp(r->rows[i - 1].ids, ids + at, prompt * sizeof *ids) == 0;
-    r->shared[i] = same ? (int32_t)prompt : 0;
+    r->shared[i] = treadle_rl_shared_tokens(i ? &r->rows[i - 1] : NULL, &r->rows[i]);
     r->first[i] = r->counted;
     r->counted += length - prompt;
     at += length;
@@ -77,31 +76,44 @@ out:
 
 /* ---- generate_sequences ------------------------------------------------------------------------------------ */
 
-/* On all ranks: those of other replicas have made the lines. */
+/* On all ranks: those of other replicas have made the lines. Where memory is out the message knows, and the method fails at its end: the
+ * engine's ranks go on together. */
 static treadle_status take_answer(void *context, const char *line, size_t bytes) {
   treadle_message *out = context;
   char *to = treadle_message_grow(out, bytes + 8); /* lines lie apart: each with its length */
   int64_t length = (int64_t)bytes;
-  if (!to) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers");
+  if (!to) return TREADLE_OK;
   memcpy(to, &length, sizeof length);
   memcpy(to + sizeof length, line, bytes);
   return TREADLE_OK;
 }
 
+treadle_status treadle_rl_take_requests(treadle_message *in, treadle_message *out, const char **lines_p,
+                                        size_t *bytes_p, treadle_generate_options *options_p) {
+  const void *lines, *sampling;
+  size_t length;
+  treadle_status status;
+  TRY(treadle_message_bytes(in, "lines", &lines, bytes_p));
+  TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
+  *lines_p = lines;
+  *options_p = (treadle_generate_options){.struct_size = sizeof *options_p,
+                                          .what = "prompts",
+                                          .sampling = sampling,
+                                          .scaled = true,
+                                          .answer = take_answer,
+                                          .context = out};
+out:
+  return status;
+}
+
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_generate_options options = {.struct_size = sizeof options,
-                                      .what = "prompts",
-                                      .scaled = true,
-                                      .answer = take_answer,
-                                      .context = out};
-  const void *lines, *sampling;
-  size_t bytes, length;
+  treadle_generate_options options;
+  const char *lines;
+  size_t bytes;
   treadle_status status;
-  TRY(treadle_message_bytes(in, "lines", &lines, &bytes));
-  TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
-  options.sampling = sampling;
+  TRY(treadle_rl_take_requests(in, out, &lines, &bytes, &options));
   TRY(treadle_actor_generate_sequences(rl->actor, lines, bytes, &options, &figures));
 out:
   return status;
@@ -123,25 +135,49 @@ out:
 
 /* ---- compute_log_prob, compute_ref_log_prob ----------------------------------------------------------------- */
 
-static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_message *out, bool reference) {
-  rows_taken r = {0};
+typedef struct passing {
+  rows_taken rows;
+  treadle_policy policy;
+  float *logprobs, *entropies; /* [counted], one behind the other; entropies: NULL: not wanted */
+} passing;
+
+static treadle_status take_values(rows_taken *rows, bool entropies, float **logprobs_p,
+                                  float **entropies_p) {
+  *logprobs_p = treadle_alloc_array(2 * rows->counted + 1, sizeof **logprobs_p);
+  if (!*logprobs_p)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", rows->counted);
+  *entropies_p = entropies ? *logprobs_p + rows->counted : NULL;
+  return TREADLE_OK;
+}
+
+static void put_values(treadle_message *out, const rows_taken *rows, const float *logprobs,
+                       const float *entropies) {
+  treadle_message_put_bytes(out, logprobs, rows->counted * sizeof *logprobs);
+  if (entropies) treadle_message_put_bytes(out, entropies, rows->counted * sizeof *entropies);
+}
+
+static treadle_status take_pass(treadle_message *in, passing *p) {
   int64_t entropies;
-  float *logprobs = NULL;
-  treadle_policy policy = TREADLE_INIT(treadle_policy);
   treadle_status status;
-  TRY(take_rows(in, &r));
-  TRY(treadle_message_real(in, "temperature", &policy.temperature));
+  TRY(take_rows(in, &p->rows));
+  TRY(treadle_message_real(in, "temperature", &p->policy.temperature));
   TRY(treadle_message_int(in, "entropies", &entropies));
-  logprobs = treadle_alloc_array(2 * r.counted + 1, sizeof *logprobs);
-  if (!logprobs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", r.counted));
-  policy.entropy = entropies != 0;
-  TRY((reference ? treadle_actor_compute_ref_log_prob : treadle_actor_compute_log_prob)(
-      rl->actor, &r.batch, &policy, logprobs, entropies ? logprobs + r.counted : NULL));
-  treadle_message_put_bytes(out, logprobs, r.counted * sizeof *logprobs);
-  if (entropies) treadle_message_put_bytes(out, logprobs + r.counted, r.counted * sizeof *logprobs);
+  p->policy.entropy = entropies != 0;
+  TRY(take_values(&p->rows, p->policy.entropy, &p->logprobs, &p->entropies));
 out:
-  treadle_free(logprobs);
-  release_rows(&r);
+  return status;
+}
+
+static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_message *out, bool reference) {
+  passing p = {.policy = TREADLE_INIT(treadle_policy)};
+  treadle_status status;
+  TRY(treadle_rl_agree(rl, take_pass(in, &p)));
+  TRY((reference ? treadle_actor_compute_ref_log_prob : treadle_actor_compute_log_prob)(
+      rl->actor, &p.rows.batch, &p.policy, p.logprobs, p.entropies));
+  put_values(out, &p.rows, p.logprobs, p.entropies);
+out:
+  treadle_free(p.logprobs);
+  release_rows(&p.rows);
   return status;
 }
 
@@ -160,15 +196,13 @@ typedef struct update_work {
   treadle_rl_loss loss;
   const float *old, *ref, *rollout; /* [counted] */
   const double *advantages, *weights;
+  float *logprobs, *entropies; /* as in a pass */
 } update_work;
 
 static treadle_status differentiate(void *context, size_t row, size_t token, float logprob, float entropy,
                                     double *by_logprob_p, double *by_entropy_p) {
   const update_work *w = context;
-  const treadle_train_row *r = &w->rows.rows[row];
-  size_t prompt = 0;
-  while (!r->mask[prompt]) prompt++;
-  const size_t at = w->rows.first[row] + token - prompt;
+  const size_t at = w->rows.first[row] + token - treadle_rl_prompt_tokens(&w->rows.rows[row]);
   const treadle_rl_token one = {.logprob = (double)logprob,
                                 .entropy = (double)entropy,
                                 .old = (double)w->old[at],
@@ -207,6 +241,7 @@ static treadle_status take_update(treadle_message *in, update_work *w, treadle_p
   TRY(treadle_message_real(in, "lr", &step->lr));
   TRY(treadle_message_real(in, "weight_decay", &step->weight_decay));
   TRY(treadle_message_real(in, "clip_grad", &step->clip_grad));
+  TRY(take_values(&w->rows, policy->entropy, &w->logprobs, &w->entropies));
 out:
   return status;
 }
@@ -217,22 +252,15 @@ static treadle_status update(void *worker, treadle_message *in, treadle_message 
   treadle_policy policy = {.struct_size = sizeof policy, .differentiate = differentiate, .context = &w};
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  float *logprobs = NULL;
   treadle_status status;
-  TRY(take_update(in, &w, &policy, &step));
-  logprobs = treadle_alloc_array(2 * w.rows.counted + 1, sizeof *logprobs);
-  if (!logprobs)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", w.rows.counted));
-  TRY(treadle_actor_update(rl->actor, &w.rows.batch, &policy, &step, logprobs,
-                           policy.entropy ? logprobs + w.rows.counted : NULL, &figures));
-  treadle_message_put_bytes(out, logprobs, w.rows.counted * sizeof *logprobs);
-  if (policy.entropy)
-    treadle_message_put_bytes(out, logprobs + w.rows.counted, w.rows.counted * sizeof *logprobs);
+  TRY(treadle_rl_agree(rl, take_update(in, &w, &policy, &step)));
+  TRY(treadle_actor_update(rl->actor, &w.rows.batch, &policy, &step, w.logprobs, w.entropies, &figures));
+  put_values(out, &w.rows, w.logprobs, w.entropies);
   treadle_message_put_real(out, figures.grad_norm);
   treadle_message_put_int(out, figures.skipped);
   treadle_message_put_int(out, figures.steps);
 out:
-  treadle_free(logprobs);
+  treadle_free(w.logprobs);
   release_rows(&w.rows);
   return status;
 }

@@ -1,5 +1,6 @@
 /* A mini batch of dumped samples, and the gradients of its loss. */
 #include "rl/loop.h"
+#include "rl/mini_batches.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -42,7 +43,7 @@ out:
 }
 
 static treadle_status make_row(treadle_rl_mini_batch *m, size_t i) {
-  const treadle_rl_sample *s = m->samples.items[i], *before = i ? m->samples.items[i - 1] : NULL;
+  const treadle_rl_sample *s = m->samples.items[i];
   const size_t prompt = (size_t)s->prompt->count, count = prompt + (size_t)s->count;
   int32_t *ids = treadle_arena_alloc_array(&m->arena, count, sizeof *ids);
   uint8_t *mask = treadle_arena_alloc_array(&m->arena, count, 1);
@@ -52,9 +53,7 @@ static treadle_status make_row(treadle_rl_mini_batch *m, size_t i) {
   memset(mask, 0, prompt);
   memset(mask + prompt, 1, (size_t)s->count);
   m->rows[i] = (treadle_train_row){ids, mask, count};
-  bool same = before && before->prompt->count == s->prompt->count &&
-              memcmp(before->prompt->ids, ids, prompt * sizeof *ids) == 0;
-  m->shared[i] = same ? (int32_t)prompt : 0;
+  m->shared[i] = treadle_rl_shared_tokens(i ? &m->rows[i - 1] : NULL, &m->rows[i]);
   return TREADLE_OK;
 }
 

@@ -178,3 +178,10 @@ rm -rf "$folder/run"
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward sequence --n 4 --max-new-tokens 20 --json >"$folder/eval"
 for key in rows n 'mean@4' 'best@4\/mean' 'maj@4\/mean' response_length; do [ -n "$(value eval "$key")" ] || fail "eval: no $key"; done
 [ "$(value eval rows)" = 180 ] || fail "eval: $(value eval rows) rows"
+# more prompts than are drawn at once: without chance each copy of the data has the same score
+for copy in {1..23}; do cat "$folder/data/test.jsonl"; done >"$folder/many.jsonl"
+for data in "$folder/data/test.jsonl" "$folder/many.jsonl"; do
+  "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$data" --reward sequence --temperature 0 --max-new-tokens 20 --json >"$folder/eval_$(basename "$data" .jsonl)"
+done
+[ "$(value eval_many rows)" = 4140 ] || fail "eval of many: $(value eval_many rows) rows"
+[ "$(value eval_many 'mean@1' | cut -c1-12)" = "$(value eval_test 'mean@1' | cut -c1-12)" ] || fail "eval of many: $(value eval_many 'mean@1'), of few: $(value eval_test 'mean@1')"

@@ -212,11 +212,26 @@ static void orders(void **state) {
   assert_true(differ);
 }
 
+/* Rows that follow each other and have one prompt share it, whatever comes behind it. */
+static void shared_prompts(void **state) {
+  static const int32_t a[] = {1, 2, 3, 4}, b[] = {1, 2, 5}, c[] = {1, 2, 3, 5}, d[] = {1, 9, 3};
+  static const uint8_t two[] = {0, 0, 1, 1}, three[] = {0, 0, 0, 1};
+  const treadle_train_row rows[] = {{a, two, 4},   {b, two, 3},   {b, two, 3},
+                                    {c, three, 4}, {a, three, 4}, {d, two, 3}};
+  const int32_t wanted[] = {0, 2, 2, 0, 3, 0};
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(rows); i++)
+    assert_int_equal(treadle_rl_shared_tokens(i ? &rows[i - 1] : NULL, &rows[i]), wanted[i]);
+  assert_int_equal(treadle_rl_prompt_tokens(&rows[3]), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(groups),       cmocka_unit_test(plus_plus), cmocka_unit_test(statistics),
-      cmocka_unit_test(kl),           cmocka_unit_test(clips),     cmocka_unit_test(slopes),
-      cmocka_unit_test(aggregations), cmocka_unit_test(overlong),  cmocka_unit_test(orders),
+      cmocka_unit_test(groups),       cmocka_unit_test(plus_plus),
+      cmocka_unit_test(statistics),   cmocka_unit_test(kl),
+      cmocka_unit_test(clips),        cmocka_unit_test(slopes),
+      cmocka_unit_test(aggregations), cmocka_unit_test(overlong),
+      cmocka_unit_test(orders),       cmocka_unit_test(shared_prompts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

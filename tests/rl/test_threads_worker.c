@@ -1,0 +1,219 @@
+/* The methods of a worker (loop_worker.c) over toys, on two ranks: whichever allocation of whichever rank fails, the call fails on all ranks, and
+ * the same call made again is as good as if nothing had been.
+ * ctest: label=threads */
+#include "control/tiny.h"
+#include "control/toy.h"
+#include "test.h"
+#include "transport/ranks.h"
+
+#include "rl/loop.h"
+
+enum { RANKS = 2, SAMPLES = 3, TOKENS = 4000, ATTEMPTS = 60 };
+
+typedef struct scene {
+  treadle_model *model;
+  treadle_layout *train, *infer;
+} scene;
+
+static void open_scene(scene *s) {
+  s->model = tiny_open();
+  assert_ok(treadle_layout_create(s->model, "megatron:tp=2,vocab_divisible_by=1", RANKS, NULL, &s->train));
+  assert_ok(treadle_layout_create(s->model, "vllm:tp=2", RANKS, NULL, &s->infer));
+}
+
+static void close_scene(scene *s) {
+  treadle_layout_destroy(s->train);
+  treadle_layout_destroy(s->infer);
+  treadle_model_close(s->model);
+}
+
+/* ---- A rank ---- */
+
+typedef struct rank {
+  toy toy;
+  treadle_rl rl;
+  treadle_train_settings settings;
+  treadle_rl_options options;
+} rank;
+
+static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
+  const treadle_trainer_options trainer = {
+      .struct_size = sizeof trainer, .threads = 1, .most_rows = 32, .optimizer = true};
+  const treadle_actor_options options = {.struct_size = sizeof options,
+                                         .trainer = &trainer,
+                                         .reference = s->train,
+                                         .page_bytes = 4096,
+                                         .kv_bytes = 10 * TOY_BLOCK,
+                                         .open_train = toy_open_train,
+                                         .train_context = &r->toy,
+                                         .open_infer = toy_open_infer,
+                                         .infer_context = &r->toy};
+  treadle_status status;
+  *r = (rank){.settings = {.micro_batch_size = 1, .temperature = 1, .top_p = 1, .top_k = -1}};
+  r->rl = (treadle_rl){.group = group,
+                       .rank = treadle_group_rank(group),
+                       .ranks = RANKS,
+                       .settings = &r->settings,
+                       .options = &r->options};
+  TRY(treadle_actor_create(group, s->train, s->infer, &options, &r->rl.actor));
+  TRY(treadle_actor_randomise(r->rl.actor, 1));
+  TRY(treadle_actor_load_reference(r->rl.actor));
+  r->rl.workers = (treadle_worker_group){.group = group, .methods = treadle_rl_methods, .worker = &r->rl};
+out:
+  return status;
+}
+
+static void close_rank(rank *r) {
+  treadle_actor_destroy(r->rl.actor);
+  treadle_worker_group_release(&r->rl.workers);
+  treadle_message_release(&r->rl.in);
+  treadle_message_release(&r->rl.out);
+}
+
+/* ---- Calls of rank 0, with samples whose tokens a message has no room for at first ---- */
+
+static int32_t prompt_ids[] = {3, 1, 4};
+static const treadle_rl_prompt prompt = {.ids = prompt_ids, .count = TEST_COUNT(prompt_ids)};
+static const int64_t all_samples[SAMPLES] = {0, 1, 2};
+
+typedef struct samples {
+  treadle_rl_made made[SAMPLES];
+  int32_t ids[SAMPLES * TOKENS];
+  float rollout[SAMPLES * TOKENS], logprobs[SAMPLES * TOKENS], entropies[SAMPLES * TOKENS];
+  double advantages[SAMPLES * TOKENS], weights[SAMPLES * TOKENS];
+  char lines[1 << 17];
+  treadle_rl_batch batch;
+} samples;
+
+static void fill(samples *s) {
+  memset(s, 0, sizeof *s);
+  memset(s->lines, 'x', sizeof s->lines);
+  for (size_t i = 0; i < SAMPLES; i++)
+    s->made[i] = (treadle_rl_made){.prompt = &prompt, .first = i * TOKENS, .count = TOKENS};
+  s->batch.samples.items = s->made;
+  s->batch.samples.count = SAMPLES;
+  s->batch.ids.items = s->ids;
+  s->batch.rollout.items = s->rollout;
+  s->batch.advantages = s->advantages;
+}
+
+static treadle_rl_rows rows_of(const samples *s) {
+  return (treadle_rl_rows){.batch = &s->batch, .samples = all_samples, .count = SAMPLES};
+}
+
+static treadle_status log_probs(treadle_rl *rl, samples *s) {
+  const treadle_rl_rows rows = rows_of(s);
+  return treadle_rl_call_logprobs(rl, &rows, false, s->logprobs, s->entropies);
+}
+
+static treadle_status ref_log_probs(treadle_rl *rl, samples *s) {
+  const treadle_rl_rows rows = rows_of(s);
+  return treadle_rl_call_logprobs(rl, &rows, true, s->logprobs, NULL);
+}
+
+static treadle_status update(treadle_rl *rl, samples *s) {
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  const treadle_rl_update u = {.rows = rows_of(s),
+                               .weights = s->weights,
+                               .step = {.struct_size = sizeof u.step, .lr = 1},
+                               .logprobs = s->logprobs,
+                               .entropies = s->entropies};
+  return treadle_rl_call_update(rl, &u, &figures);
+}
+
+/* An answer as long as all the lines; longer ones each time, so that memory is taken for it. */
+static treadle_status generate(treadle_rl *rl, samples *s) {
+  static size_t length;
+  const char *answers;
+  size_t bytes;
+  treadle_status status;
+  length = length < sizeof s->lines / 2 ? length + sizeof s->lines / 64 : length;
+  TRY(treadle_rl_call_generate(rl, s->lines, length, 1, &answers, &bytes));
+  if (bytes < length || memcmp(answers + 8, s->lines, length) != 0)
+    status = treadle_fail(TREADLE_DIFFERENT, "an answer of %zu bytes", bytes);
+out:
+  return status;
+}
+
+static treadle_status digest(treadle_rl *rl, samples *s) {
+  uint64_t value;
+  (void)s;
+  return treadle_rl_call_digest(rl, &value);
+}
+
+static treadle_status gauges(treadle_rl *rl, samples *s) {
+  treadle_rl_gauges value;
+  (void)s;
+  return treadle_rl_call_gauges(rl, &value);
+}
+
+typedef treadle_status (*call_of)(treadle_rl *rl, samples *s);
+static const struct {
+  const char *name;
+  call_of call;
+} calls[] = {{"generate", generate},           {"update", update}, {"log_probs", log_probs},
+             {"ref_log_probs", ref_log_probs}, {"digest", digest}, {"gauges", gauges}};
+
+/* Messages have room from one call to the next: this one makes all ranks take it anew. */
+static void forget_room(treadle_rl *rl) {
+  treadle_message_release(&rl->in);
+  treadle_message_release(&rl->out);
+}
+
+static int starve(treadle_rl *rl, samples *s, call_of call) {
+  for (long n = 1; n <= ATTEMPTS; n++) {
+    RANK_OK(call(rl, s)); /* and so it is in the mode that it needs */
+    forget_room(rl);
+    const long before = treadle_alloc_count();
+    treadle_alloc_fail_at(n);
+    const treadle_status status = call(rl, s);
+    const bool failed = treadle_alloc_count() - before >= n;
+    treadle_alloc_fail_at(0);
+    RANK_TRUE(status == (failed ? TREADLE_NO_MEMORY : TREADLE_OK));
+    RANK_OK(call(rl, s));
+    if (!failed) return 0;
+  }
+  return 1;
+}
+
+static int lead(rank *r, samples *s) {
+  for (size_t i = 0; i < TEST_COUNT(calls); i++)
+    if (starve(&r->rl, s, calls[i].call)) {
+      fprintf(stderr, "of %s\n", calls[i].name);
+      return 1;
+    }
+  RANK_OK(treadle_worker_group_end(&r->rl.workers, TREADLE_OK));
+  return 0;
+}
+
+static int work(treadle_group *group, void *context) {
+  samples *s = NULL;
+  rank r;
+  int result = 0;
+  RANK_OK(open_rank(context, group, &r));
+  if (r.rl.rank == 0) {
+    s = malloc(sizeof *s);
+    RANK_TRUE(s != NULL);
+    fill(s);
+    result = lead(&r, s);
+    if (result) treadle_group_fail(group); /* the others do not wait */
+  } else {
+    RANK_OK(treadle_worker_group_serve(&r.rl.workers));
+  }
+  close_rank(&r);
+  free(s);
+  return result;
+}
+
+static void test_no_memory(void **state) {
+  scene s = {0};
+  (void)state;
+  open_scene(&s);
+  ranks_as_threads(RANKS, 30, 0, work, &s);
+  close_scene(&s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
