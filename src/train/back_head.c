@@ -192,6 +192,7 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
                                          .dy = own->dnormed,
                                          .dx = own->dx,
                                          .which = batch->which + first,
+                                         .apart = own->normed, /* which only layers use */
                                          .rows = rows};
     TRY(find_logits(t, x, batch->which + first, rows));
     if (batch->policy)

@@ -66,7 +66,19 @@ static void add_norm(const leaves *w, int64_t row, float *part) {
                                  .dtype = n->norm->dtype,
                                  .count = hidden,
                                  .eps = w->t->transformer->eps};
-  w->t->back->norm(n->dx + at * hidden, part, n->dy + row * hidden, &of);
+  float *dx = n->which ? n->apart + row * hidden : n->dx + at * hidden;
+  if (n->which) memset(dx, 0, (size_t)hidden * sizeof *dx);
+  w->t->back->norm(dx, part, n->dy + row * hidden, &of);
+}
+
+/* Rows that share a prompt share a row of dx: to each they are added in their order, whichever leaves they are of. A thread has some columns. */
+static void spread_rows(void *context, int32_t index, int32_t count) {
+  const leaves *w = context;
+  const treadle_back_norm_rows *n = w->context;
+  const int64_t hidden = w->columns, first = hidden * index / count, end = hidden * (index + 1) / count;
+  for (int64_t row = 0; row < w->rows; row++)
+    w->t->pass->row_ops->add(n->dx + n->which[row] * hidden + first, n->apart + row * hidden + first,
+                             TREADLE_FP32, end - first);
 }
 
 treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
@@ -76,6 +88,7 @@ treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_row
   treadle_status status = TREADLE_OK;
   w.own = divided ? treadle_train_own_rows(t, rows->rows) : (treadle_row_span){0, rows->rows};
   treadle_team_run(t->pass->team, add_leaves, &w);
+  if (rows->which) treadle_team_run(t->pass->team, spread_rows, &w);
   if (divided) {
     TRY(treadle_train_gather_leaves(t, rows->rows, hidden));
     TRY(treadle_train_gather_rows(t, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,

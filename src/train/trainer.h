@@ -409,12 +409,14 @@ void treadle_outer_measure(const treadle_trainer *t, int64_t inner, int64_t colu
 /* grad [columns] += the sum of rows of dy. */
 void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const float *dy, int64_t stride,
                        int64_t rows);
-/* Of a norm over rows of hidden: dx of row which[i] (NULL: i) += what follows from row i of dy; and the norm's gradient. */
+/* Of a norm over rows of hidden: dx of row which[i] (NULL: i) += what follows from row i of dy; and the norm's gradient. which may have a
+ * row more than once. */
 typedef struct treadle_back_norm_rows {
   const treadle_weight *norm, *grad;
   const float *x, *dy;
   float *dx;
   const int32_t *which; /* NULL: x has this rank's own rows, dx all of them; else x has all */
+  float *apart;         /* of which: room for [rows, hidden] */
   int64_t rows;
 } treadle_back_norm_rows;
 treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows);

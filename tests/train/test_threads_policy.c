@@ -1,7 +1,9 @@
-/* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, other weights, rows without a
- * token that counts, refusals. */
+/* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, threads, other weights, rows without
+ * a token that counts, refusals.
+ * ctest: label=threads */
 #include "test.h"
 
+#include "base/hash.h"
 #include "base/random.h"
 #include "layout/layout.h"
 #include "treadle_engine.h"
@@ -38,9 +40,8 @@ static void make_rows(scene *s) {
   }
 }
 
-static void open_scene(scene *s, const char *layout, bool recompute) {
-  treadle_trainer_options options = {
-      .struct_size = sizeof options, .threads = 2, .most_rows = 64, .recompute = recompute};
+static void open_scene_of(scene *s, const char *layout, const treadle_trainer_options *chosen) {
+  treadle_trainer_options options = *chosen;
   *s = (scene){0};
   make_rows(s);
   assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/config.json", NULL, &s->model));
@@ -51,6 +52,12 @@ static void open_scene(scene *s, const char *layout, bool recompute) {
   assert_true(s->window && s->grads);
   assert_ok(treadle_trainer_create(NULL, s->layout, &options, &s->trainer));
   assert_ok(treadle_trainer_randomise(s->trainer, 5));
+}
+
+static void open_scene(scene *s, const char *layout, bool recompute) {
+  const treadle_trainer_options options = {
+      .struct_size = sizeof options, .threads = 2, .most_rows = 64, .recompute = recompute};
+  open_scene_of(s, layout, &options);
 }
 
 static void close_scene(scene *s) {
@@ -248,6 +255,57 @@ static void supervised(void **state) {
   close_scene(&s);
 }
 
+/* ---- Threads ---- */
+
+enum { GROUP = 34, GROUPS = 2, PROMPT = 70, ANSWER = 2, SAMPLES = GROUP * GROUPS };
+
+/* Samples of many groups in one micro batch: the last token of a prompt has the gradient of each sample's first token, from leaves of other
+ * threads, too. */
+static uint64_t shared_gradients(const char *layout, int32_t threads) {
+  enum { LONG = PROMPT + ANSWER };
+  static int32_t ids[SAMPLES][LONG], shared[SAMPLES];
+  static uint8_t mask[SAMPLES][LONG];
+  treadle_train_row rows[SAMPLES];
+  treadle_random random = {17};
+  scene s;
+  for (int r = 0; r < SAMPLES; r++) {
+    for (int i = 0; i < LONG; i++) {
+      ids[r][i] = (int32_t)treadle_random_below(&random, 16);
+      if (r % GROUP && i < PROMPT) ids[r][i] = ids[r - 1][i];
+      mask[r][i] = i >= PROMPT;
+    }
+    rows[r] = (treadle_train_row){ids[r], mask[r], LONG};
+    shared[r] = r % GROUP ? PROMPT : 0;
+  }
+  open_scene_of(&s, layout,
+                &(treadle_trainer_options){.struct_size = sizeof(treadle_trainer_options),
+                                           .threads = threads,
+                                           .most_rows = SAMPLES * LONG});
+  const treadle_train_batch batch = {.struct_size = sizeof batch,
+                                     .rows = rows,
+                                     .count = SAMPLES,
+                                     .micro_batch_size = SAMPLES,
+                                     .shared = shared};
+  const treadle_policy policy = {
+      .struct_size = sizeof policy, .temperature = 1, .entropy = true, .differentiate = differentiate};
+  size_t bytes;
+  const void *grads = treadle_trainer_grad_window(s.trainer, &bytes);
+  assert_ok(treadle_trainer_policy_gradients(s.trainer, &batch, &policy, NULL, NULL));
+  const uint64_t digest = treadle_hash_bytes(grads, bytes, 0);
+  close_scene(&s);
+  return digest;
+}
+
+static void threads_alike(void **state) {
+  (void)state;
+  static const char *const layouts[] = {"hf:dtype=fp32", "hf:dtype=bf16"};
+  for (int l = 0; l < 2; l++) {
+    const uint64_t wanted = shared_gradients(layouts[l], 1);
+    for (int32_t threads = 2; threads <= 4; threads++)
+      assert_true(shared_gradients(layouts[l], threads) == wanted);
+  }
+}
+
 /* ---- Other weights, refusals ---- */
 
 static void other_weights(void **state) {
@@ -294,8 +352,8 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bits_of_scoring), cmocka_unit_test(differences), cmocka_unit_test(supervised),
-      cmocka_unit_test(other_weights),   cmocka_unit_test(refusals),
+      cmocka_unit_test(bits_of_scoring), cmocka_unit_test(differences),   cmocka_unit_test(supervised),
+      cmocka_unit_test(threads_alike),   cmocka_unit_test(other_weights), cmocka_unit_test(refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
