@@ -16,7 +16,9 @@ static const char *name_of(const json_t *value) {
   }
 }
 
+/* value: NULL: the key is not there. */
 static treadle_status refuse(const char *what, const char *key, const char *wanted, const json_t *value) {
+  if (!value) REFUSE("%s: has no %s, which must be %s", what, key, wanted);
   REFUSE("%s: %s must be %s, not %s", what, key, wanted, name_of(value));
 }
 

@@ -1,4 +1,5 @@
-/* Values of JSON with their types checked: what readers of requests and configs share. Messages begin with "`what`: `key`". */
+/* Values of JSON with their types checked: what readers of requests and configs share. Messages begin with "`what`: `key`". A value may be
+ * NULL: the key is not there, and that is refused. */
 #ifndef TREADLE_INFER_JSON_VALUES_H
 #define TREADLE_INFER_JSON_VALUES_H
 

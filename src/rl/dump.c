@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -86,38 +87,46 @@ out:
 
 /* ---- Reading -------------------------------------------------------------------------------------------------- */
 
-/* A list of `count` numbers; *values_p is NULL where there is none. */
-static treadle_status read_doubles(const treadle_request_reader *r, const char *key, int64_t count,
-                                   treadle_arena *arena, const double **values_p) {
+/* Whether a line has to have a key. */
+typedef enum presence { NEEDED, NEEDED_OR_NULL, OPTIONAL } presence;
+
+static treadle_status no_memory(const treadle_request_reader *r, int64_t tokens) {
+  return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)tokens);
+}
+
+/* A list of `count` numbers that float32 can hold; *values_p is NULL where there is none. */
+static treadle_status read_doubles(const treadle_request_reader *r, const char *key, presence must,
+                                   int64_t count, treadle_arena *arena, const double **values_p) {
   const json_t *list = json_object_get(r->object, key);
   double *values;
   *values_p = NULL;
-  if (!list || json_is_null(list)) return TREADLE_OK;
+  if (!list && must == OPTIONAL) return TREADLE_OK;
+  if (!list) REFUSE("%s: has no %s, which must be a list of numbers, one of each of ids", r->name, key);
+  if (json_is_null(list) && must != NEEDED) return TREADLE_OK;
   if (!json_is_array(list) || (int64_t)json_array_size(list) != count)
-    REFUSE("%s: %s must be a list of %lld numbers, as ids", r->name, key, (long long)count);
+    REFUSE("%s: %s must be a list of %lld numbers, one of each of ids", r->name, key, (long long)count);
   values = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *values);
-  if (!values)
-    return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)count);
+  if (!values) return no_memory(r, count);
   for (int64_t i = 0; i < count; i++) {
     const json_t *value = json_array_get(list, (size_t)i);
     values[i] = json_number_value(value);
-    if (!json_is_number(value) || !isfinite((float)values[i]))
-      REFUSE("%s: %s[%lld] is no number", r->name, key, (long long)i);
+    if (!json_is_number(value)) REFUSE("%s: %s[%lld] is no number", r->name, key, (long long)i);
+    if (fabs(values[i]) > (double)FLT_MAX)
+      REFUSE("%s: %s[%lld], %g, is beyond what 32 bits hold", r->name, key, (long long)i, values[i]);
   }
   *values_p = values;
   return TREADLE_OK;
 }
 
-static treadle_status read_floats(const treadle_request_reader *r, const char *key, int64_t count,
-                                  treadle_arena *arena, const float **values_p) {
+static treadle_status read_floats(const treadle_request_reader *r, const char *key, presence must,
+                                  int64_t count, treadle_arena *arena, const float **values_p) {
   const double *read;
   float *values = NULL;
   treadle_status status;
   *values_p = NULL;
-  TRY(read_doubles(r, key, count, arena, &read));
+  TRY(read_doubles(r, key, must, count, arena, &read));
   if (read) values = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *values);
-  if (read && !values)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %lld tokens", r->name, (long long)count));
+  if (read && !values) TRY(no_memory(r, count));
   for (int64_t i = 0; read && i < count; i++) values[i] = (float)read[i];
   *values_p = values;
 out:
@@ -131,9 +140,57 @@ static treadle_status read_ids(const treadle_request_reader *r, const char *key,
   treadle_status status;
   *count_p = 0;
   if (empty && json_is_array(list) && !json_array_size(list)) return TREADLE_OK;
+  if (list && !json_is_array(list)) REFUSE("%s: %s must be a list of token ids", r->name, key);
   TRY(treadle_json_tokens(r->name, key, list, arena, &ids, count_p));
   TRY(treadle_request_check_ids(r->name, key, ids, *count_p, vocabulary));
   *ids_p = ids;
+out:
+  return status;
+}
+
+static treadle_status read_real(const treadle_request_reader *r, const char *key, double *value_p) {
+  return treadle_json_real(r->name, key, json_object_get(r->object, key), value_p);
+}
+
+/* uid is kept. */
+static treadle_status read_texts(const treadle_request_reader *r, treadle_arena *arena,
+                                 const char **uid_p) {
+  static const char *const others[] = {"prompt", "completion", "answer"};
+  treadle_text uid = {0};
+  treadle_status status;
+  TRY(treadle_json_text(r->name, "uid", json_object_get(r->object, "uid"), arena, &uid));
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    const json_t *text = json_object_get(r->object, others[i]);
+    if (!text) REFUSE("%s: has no %s, which must be a text", r->name, others[i]);
+    if (!json_is_string(text)) REFUSE("%s: %s must be a text", r->name, others[i]);
+  }
+  *uid_p = uid.bytes;
+out:
+  return status;
+}
+
+static treadle_status read_lists(const treadle_request_reader *r, int64_t vocabulary, treadle_arena *arena,
+                                 treadle_rl_prompt *p, treadle_rl_sample *s) {
+  treadle_status status;
+  TRY(read_ids(r, "prompt_ids", vocabulary, false, arena, &p->ids, &p->count));
+  TRY(read_ids(r, "ids", vocabulary, true, arena, &s->ids, &s->count));
+  TRY(read_floats(r, "rollout_log_probs", NEEDED, s->count, arena, &s->rollout));
+  TRY(read_floats(r, "old_log_probs", NEEDED, s->count, arena, &s->old));
+  TRY(read_floats(r, "ref_log_probs", NEEDED_OR_NULL, s->count, arena, &s->ref));
+  TRY(read_floats(r, "entropies", OPTIONAL, s->count, arena, &s->entropies));
+  TRY(read_doubles(r, "advantages", OPTIONAL, s->count, arena, &s->advantages));
+out:
+  return status;
+}
+
+static treadle_status read_numbers(const treadle_request_reader *r, treadle_rl_sample *s) {
+  treadle_status status;
+  TRY(read_real(r, "score", &s->score));
+  TRY(read_real(r, "advantage", &s->advantage));
+  TRY(treadle_json_whole(r->name, "mini_batch", json_object_get(r->object, "mini_batch"), &s->mini_batch));
+  if (s->mini_batch < 0) REFUSE("%s: mini_batch is %lld: 0 at least", r->name, (long long)s->mini_batch);
+  s->kl_coef = NAN;
+  if (json_object_get(r->object, "kl_coef")) TRY(read_real(r, "kl_coef", &s->kl_coef));
 out:
   return status;
 }
@@ -142,30 +199,13 @@ static treadle_status read_line(const treadle_request_reader *r, int64_t vocabul
                                 treadle_rl_dumped *dumped) {
   treadle_rl_sample s = {0};
   treadle_rl_prompt *p = treadle_arena_alloc(&dumped->arena, sizeof *p);
-  const json_t *uid = json_object_get(r->object, "uid"), *mini = json_object_get(r->object, "mini_batch"),
-               *advantage = json_object_get(r->object, "advantage"),
-               *coefficient = json_object_get(r->object, "kl_coef");
   treadle_status status;
   if (!p) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
   *p = (treadle_rl_prompt){.text = "", .answer = "", .data_source = "", .line = r->line};
   s.prompt = p;
-  TRY(read_ids(r, "prompt_ids", vocabulary, false, &dumped->arena, &p->ids, &p->count));
-  TRY(read_ids(r, "ids", vocabulary, true, &dumped->arena, &s.ids, &s.count));
-  TRY(read_floats(r, "rollout_log_probs", s.count, &dumped->arena, &s.rollout));
-  TRY(read_floats(r, "old_log_probs", s.count, &dumped->arena, &s.old));
-  TRY(read_floats(r, "ref_log_probs", s.count, &dumped->arena, &s.ref));
-  TRY(read_doubles(r, "advantages", s.count, &dumped->arena, &s.advantages));
-  if (!s.old) REFUSE("%s: has no old_log_probs", r->name);
-  if (coefficient && !json_is_number(coefficient)) REFUSE("%s: kl_coef is no number", r->name);
-  if (!json_is_number(advantage)) REFUSE("%s: advantage is no number", r->name);
-  if (mini && !json_is_integer(mini)) REFUSE("%s: mini_batch is no whole number", r->name);
-  s.uid = treadle_arena_copy_text(&dumped->arena, json_is_string(uid) ? json_string_value(uid) : "");
-  if (!s.uid) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a sample", r->name);
-  s.score = json_number_value(json_object_get(r->object, "score"));
-  s.advantage = json_number_value(advantage);
-  s.kl_coef = coefficient ? json_number_value(coefficient) : NAN;
-  s.mini_batch = json_integer_value(mini);
-  if (!s.rollout) s.rollout = s.old;
+  TRY(read_texts(r, &dumped->arena, &s.uid));
+  TRY(read_lists(r, vocabulary, &dumped->arena, p, &s));
+  TRY(read_numbers(r, &s));
   TRY(treadle_array_push(&dumped->items, s));
 out:
   return status;

@@ -25,7 +25,8 @@ typedef struct treadle_rl_dumped {
   treadle_arena arena;
 } treadle_rl_dumped;
 
-/* Refused, by line: other types, lists of different lengths, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
+/* Refused, by line and key: keys that are not there ("entropies", "advantages" and "kl_coef" need not be), other types, lists of other lengths than
+ * ids, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
 treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p);
 void treadle_rl_dumped_release(treadle_rl_dumped *dumped);
 

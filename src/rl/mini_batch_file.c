@@ -14,7 +14,7 @@ struct treadle_rl_mini_batch {
   treadle_rl_dumped dumped;
   treadle_rl_loss loss;
   double temperature;
-  int64_t micro, vocabulary;
+  int64_t micro, vocabulary, most_tokens; /* most_tokens: of a sequence */
   TREADLE_ARRAY(const treadle_rl_sample *) samples;
   treadle_train_row *rows; /* [samples] */
   int32_t *shared;
@@ -33,8 +33,14 @@ static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t
   for (size_t i = 0; i < m->dumped.items.count; i++) {
     const treadle_rl_sample *s = &m->dumped.items.items[i];
     if (s->mini_batch != number || !s->count) continue;
+    if (s->prompt->count + s->count > m->most_tokens)
+      REFUSE("%s: line %lld: prompt_ids and ids have %lld tokens, and a sequence has %lld at most by the "
+             "configuration",
+             path, (long long)s->prompt->line, (long long)(s->prompt->count + s->count),
+             (long long)m->most_tokens);
     if (m->loss.use_kl && !s->ref)
-      REFUSE("%s: sample '%s' has no ref_log_probs, and the loss has a KL", path, s->uid);
+      REFUSE("%s: line %lld: ref_log_probs is null, and the loss has a KL (rl_config.use_kl_loss)", path,
+             (long long)s->prompt->line);
     TRY(treadle_array_push(&m->samples, s));
   }
   if (!m->samples.count) REFUSE("%s: no sample with tokens is of mini batch %lld", path, (long long)number);
@@ -87,6 +93,7 @@ static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_co
   TRY(treadle_rl_find_lengths(&rl, model));
   rl.kl_coef = rl.settings->init_kl_coef;
   m->vocabulary = rl.vocabulary;
+  m->most_tokens = rl.prompt_most + rl.response_most;
   m->loss = treadle_rl_loss_of(&rl);
 out:
   return status;

@@ -86,3 +86,18 @@ done
 status=0
 "$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/grpo.yaml" --file "$folder/dump/1.jsonl" --mini-batch 9 2>"$folder/err" || status=$?
 [ $status = 2 ] && grep -q 'no sample with tokens is of mini batch 9' "$folder/err" || fail "a mini batch that is not there"
+
+# Lines that no run has written.
+refused() {
+  local status=0
+  sed -i "2 s/$2/$3/" "$folder/spoiled.jsonl"
+  "$TREADLE" grad "$TREADLE_SOURCE/examples/sequence/policy" --loss grpo --config "$folder/later.yaml" --file "$folder/spoiled.jsonl" >"$folder/out" 2>"$folder/err" || status=$?
+  [ $status = 2 ] && grep -q "spoiled.jsonl: line 2: $1" "$folder/err" || { cat "$folder/err"; fail "status $status, and no '$1'"; }
+  cp "$folder/dump/1.jsonl" "$folder/spoiled.jsonl"
+}
+cp "$folder/dump/1.jsonl" "$folder/spoiled.jsonl"
+refused 'has no prompt_ids, which must be token ids' '"prompt_ids"' '"other"'
+refused 'has no mini_batch, which must be a whole number' '"mini_batch"' '"other"'
+refused 'old_log_probs must be a list of' '"old_log_probs": \[' '&0, '
+refused 'ref_log_probs is null, and the loss has a KL' '"ref_log_probs": \[[^]]*\]' '"ref_log_probs": null'
+refused 'prompt_ids and ids have .* tokens, and a sequence has 30 at most' '"prompt_ids": \[' '&0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '
