@@ -55,8 +55,9 @@ static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   add_floats(line, "rollout_log_probs", s->rollout, s->count);
   add_floats(line, "old_log_probs", s->old, s->count);
   add_floats(line, "ref_log_probs", s->ref, s->count);
-  treadle_builder_add(line, ", \"score\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld", s->score,
-                      s->advantage, (long long)s->mini_batch);
+  treadle_builder_add(line,
+                      ", \"score\": %.17g, \"reward\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld",
+                      s->score, s->reward, s->advantage, (long long)s->mini_batch);
   add_floats(line, "entropies", s->entropies, s->count);
   if (s->advantages) add_doubles(line, "advantages", s->advantages, s->count);
   if (!isnan(s->kl_coef)) treadle_builder_add(line, ", \"kl_coef\": %.17g", s->kl_coef);
@@ -152,6 +153,12 @@ static treadle_status read_real(const treadle_request_reader *r, const char *key
   return treadle_json_real(r->name, key, json_object_get(r->object, key), value_p);
 }
 
+static treadle_status read_real_if_there(const treadle_request_reader *r, const char *key, double other,
+                                         double *value_p) {
+  *value_p = other;
+  return json_object_get(r->object, key) ? read_real(r, key, value_p) : TREADLE_OK;
+}
+
 /* uid is kept. */
 static treadle_status read_texts(const treadle_request_reader *r, treadle_arena *arena,
                                  const char **uid_p) {
@@ -189,8 +196,8 @@ static treadle_status read_numbers(const treadle_request_reader *r, treadle_rl_s
   TRY(read_real(r, "advantage", &s->advantage));
   TRY(treadle_json_whole(r->name, "mini_batch", json_object_get(r->object, "mini_batch"), &s->mini_batch));
   if (s->mini_batch < 0) REFUSE("%s: mini_batch is %lld: 0 at least", r->name, (long long)s->mini_batch);
-  s->kl_coef = NAN;
-  if (json_object_get(r->object, "kl_coef")) TRY(read_real(r, "kl_coef", &s->kl_coef));
+  TRY(read_real_if_there(r, "reward", s->score, &s->reward));
+  TRY(read_real_if_there(r, "kl_coef", NAN, &s->kl_coef));
 out:
   return status;
 }

@@ -1,13 +1,14 @@
 /* Samples of a step in a file, FOLDER/STEP.jsonl, whole or not at all: a line a sample,
  *
- *   {"uid", "prompt", "completion", "answer", "prompt_ids", "ids", "rollout_log_probs", "old_log_probs", "ref_log_probs", "score", "advantage",
- *    "mini_batch", "entropies"}
+ *   {"uid", "prompt", "completion", "answer", "prompt_ids", "ids", "rollout_log_probs", "old_log_probs", "ref_log_probs", "score", "reward",
+ *    "advantage", "mini_batch", "entropies"}
  *
- * and "advantages", of each token, where an estimator gives them different ones (advantage is then their mean), and "kl_coef", what the KL of the
- * loss is multiplied by in this step.
+ * reward is the score with what penalties of the length and the KL take of it: what advantages are made of. Beside them "advantages", of each
+ * token, where an estimator gives them different ones (advantage is then their mean), and "kl_coef", what the KL of the loss is multiplied by in
+ * this step.
  *
- * Log-probabilities have 9 digits, which name their bits; scores and advantages 17. ref_log_probs and entropies are null where there are none.
- * Bytes of a completion that are no UTF-8 are U+FFFD. */
+ * Log-probabilities have 9 digits, which name their bits; scores, rewards and advantages 17. ref_log_probs and entropies are null where there are
+ * none. Bytes of a completion that are no UTF-8 are U+FFFD. */
 #ifndef TREADLE_RL_DUMP_H
 #define TREADLE_RL_DUMP_H
 
@@ -25,7 +26,7 @@ typedef struct treadle_rl_dumped {
   treadle_arena arena;
 } treadle_rl_dumped;
 
-/* Refused, by line and key: keys that are not there ("entropies", "advantages" and "kl_coef" need not be), other types, lists of other lengths than
+/* Refused, by line and key: keys that are not there ("reward", "entropies", "advantages" and "kl_coef" need not be), other types, lists of other lengths than
  * ids, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
 treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p);
 void treadle_rl_dumped_release(treadle_rl_dumped *dumped);

@@ -91,6 +91,7 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
                              .ref = b->ref ? b->ref + s->first : NULL,
                              .entropies = b->entropies ? b->entropies + s->first : NULL,
                              .score = s->score,
+                             .reward = s->reward,
                              .advantage = s->advantage,
                              .advantages = rl->settings->adv_estimator == TREADLE_RL_REINFORCE_PLUS_PLUS &&
                                                    b->advantages

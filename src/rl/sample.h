@@ -12,7 +12,8 @@ typedef struct treadle_rl_sample {
   const char *completion; /* [completion_bytes] and a 0 */
   size_t completion_bytes;
   const float *rollout, *old, *ref, *entropies; /* [count]; ref, entropies: NULL: there are none */
-  double score, advantage;
+  double score, reward; /* reward: the score with penalties of the length and the KL */
+  double advantage;
   const double *advantages; /* [count]; NULL: each token's is `advantage` */
   double kl_coef;           /* of the loss in this step; NaN: the loss has no KL */
   int64_t mini_batch;

@@ -29,6 +29,13 @@ rl_config:
   verifier_function: [sequence]
   dump_rollouts: $folder/dump
 END
+# DAPO's penalty of long responses, which no score has.
+rm -rf "$folder/run" "$folder/dump"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 rl_config.overlong_buffer_enable=true rl_config.overlong_buffer=4 rl_config.overlong_buffer_penalty_factor=0.5 \
+  rl_config.rollout_max_tokens=10 >"$folder/out" 2>&1 || { cat "$folder/out"; fail "a penalty of long responses"; }
+"$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump" || fail "with a penalty of long responses: other numbers"
+grep -q '"score": \([^,]*\), "reward": -' "$folder/dump/1.jsonl" || fail "no response was long"
+
 kl=0 ranks=1
 for estimator in group_norm rloo reinforce_plus_plus reinforce_plus_plus_baseline; do
   for mode in token-mean seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm; do

@@ -17,7 +17,7 @@ static char path[64]; /* FOLDER/1.jsonl */
 static const char good[] = "{\"uid\": \"1-0-0\", \"prompt\": \"p\", \"completion\": \"c\", \"answer\": "
                            "\"a\", \"prompt_ids\": [1, 2], \"ids\": [3, 4], "
                            "\"rollout_log_probs\": [-1, -2], \"old_log_probs\": [-1, -2], "
-                           "\"ref_log_probs\": [-1, -3], \"score\": 1, "
+                           "\"ref_log_probs\": [-1, -3], \"score\": 1, \"reward\": 0.75, "
                            "\"advantage\": 0.5, \"mini_batch\": 0, \"entropies\": [1, 2], \"advantages\": "
                            "[0.25, 0.75], \"kl_coef\": 0.1}";
 
@@ -54,6 +54,7 @@ static const struct {
             {"mini_batch", WHOLE},
             {"entropies", MORE},
             {"advantages", MORE},
+            {"reward", MORE_REAL},
             {"kl_coef", MORE_REAL}};
 
 /* A value in place of the good one, NULL: the key goes; and for each kind the words of the refusal, NULL: it is taken. */
@@ -170,6 +171,7 @@ static void test_round_trip(void **state) {
                                         .ref = values[2],
                                         .entropies = values[3],
                                         .score = 0.1,
+                                        .reward = -1e-9,
                                         .advantage = -1.0 / 3,
                                         .advantages = advantages,
                                         .kl_coef = 0.1,
@@ -197,7 +199,8 @@ static void test_round_trip(void **state) {
     same_floats(a->old, b->old, a->count);
     same_floats(a->ref, b->ref, a->count);
     same_floats(a->entropies, b->entropies, a->count);
-    assert_true(a->score == b->score && a->advantage == b->advantage && a->mini_batch == b->mini_batch);
+    assert_true(a->score == b->score && a->reward == b->reward && a->advantage == b->advantage &&
+                a->mini_batch == b->mini_batch);
     assert_int_equal(a->advantages == NULL, b->advantages == NULL);
     assert_true(a->kl_coef == b->kl_coef || (isnan(a->kl_coef) && isnan(b->kl_coef)));
   }
