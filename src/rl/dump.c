@@ -55,6 +55,7 @@ static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   add_floats(line, "rollout_log_probs", s->rollout, s->count);
   add_floats(line, "old_log_probs", s->old, s->count);
   add_floats(line, "ref_log_probs", s->ref, s->count);
+  add_floats(line, "log_probs", s->updated, s->count);
   treadle_builder_add(line,
                       ", \"score\": %.17g, \"reward\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld",
                       s->score, s->reward, s->advantage, (long long)s->mini_batch);
@@ -184,6 +185,7 @@ static treadle_status read_lists(const treadle_request_reader *r, int64_t vocabu
   TRY(read_floats(r, "rollout_log_probs", NEEDED, s->count, arena, &s->rollout));
   TRY(read_floats(r, "old_log_probs", NEEDED, s->count, arena, &s->old));
   TRY(read_floats(r, "ref_log_probs", NEEDED_OR_NULL, s->count, arena, &s->ref));
+  TRY(read_floats(r, "log_probs", OPTIONAL, s->count, arena, &s->updated));
   TRY(read_floats(r, "entropies", OPTIONAL, s->count, arena, &s->entropies));
   TRY(read_doubles(r, "advantages", OPTIONAL, s->count, arena, &s->advantages));
 out:

@@ -73,7 +73,9 @@ typedef struct treadle_rl_batch {
   int64_t groups;
   TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
   TREADLE_ARRAY(float) rollout;
-  float *old, *ref, *entropies; /* NULL: not computed */
+  float *old, *ref; /* NULL: not computed; and so the next two */
+  float *updated;   /* log-probabilities as the last update of each sample has found them */
+  float *entropies; /* after the update: those that actor/entropy is made of */
   double *rewards, *advantages, *returns;
 } treadle_rl_batch;
 

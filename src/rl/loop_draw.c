@@ -18,11 +18,12 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   b->groups = 0;
   treadle_free(b->old);
   treadle_free(b->ref);
+  treadle_free(b->updated);
   treadle_free(b->entropies);
   treadle_free(b->rewards);
   treadle_free(b->advantages);
   treadle_free(b->returns);
-  b->old = b->ref = b->entropies = NULL;
+  b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
 }
 

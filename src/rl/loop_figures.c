@@ -89,6 +89,7 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
                              .rollout = b->rollout.items + s->first,
                              .old = b->old ? b->old + s->first : b->rollout.items + s->first,
                              .ref = b->ref ? b->ref + s->first : NULL,
+                             .updated = b->updated ? b->updated + s->first : NULL,
                              .entropies = b->entropies ? b->entropies + s->first : NULL,
                              .score = s->score,
                              .reward = s->reward,

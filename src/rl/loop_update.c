@@ -210,6 +210,17 @@ static double mean_entropy(const treadle_rl *rl, const treadle_rl_loss *loss) {
   return sum;
 }
 
+/* What the update has found stays with the batch, for its dump: log-probabilities, and entropies that actor/entropy is made of. */
+static void keep(mini *m) {
+  treadle_rl_batch *b = &m->rl->batch;
+  b->updated = m->logprobs;
+  m->logprobs = NULL;
+  if (!m->update.entropies) return;
+  treadle_free(b->entropies);
+  b->entropies = m->entropies;
+  m->entropies = NULL;
+}
+
 treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p) {
   const treadle_train_settings *s = rl->settings;
   mini m = {.rl = rl};
@@ -229,6 +240,7 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
     last_p->entropy = mean_entropy(rl, &m.update.loss);
     treadle_rl_value(rl, "actor/entropy", last_p->entropy);
   }
+  keep(&m);
 out:
   treadle_free(m.weights);
   treadle_free(m.logprobs);

@@ -11,8 +11,10 @@ typedef struct treadle_rl_sample {
   int64_t count;
   const char *completion; /* [completion_bytes] and a 0 */
   size_t completion_bytes;
-  const float *rollout, *old, *ref, *entropies; /* [count]; ref, entropies: NULL: there are none */
-  double score, reward; /* reward: the score with penalties of the length and the KL */
+  const float *rollout, *old, *ref; /* [count]; ref: NULL: there are none */
+  const float *updated; /* [count] log-probabilities as its last update found them; NULL: there are none */
+  const float *entropies; /* [count] NULL: there are none */
+  double score, reward;   /* reward: the score with penalties of the length and the KL */
   double advantage;
   const double *advantages; /* [count]; NULL: each token's is `advantage` */
   double kl_coef;           /* of the loss in this step; NaN: the loss has no KL */

@@ -18,7 +18,8 @@ static const char good[] = "{\"uid\": \"1-0-0\", \"prompt\": \"p\", \"completion
                            "\"a\", \"prompt_ids\": [1, 2], \"ids\": [3, 4], "
                            "\"rollout_log_probs\": [-1, -2], \"old_log_probs\": [-1, -2], "
                            "\"ref_log_probs\": [-1, -3], \"score\": 1, \"reward\": 0.75, "
-                           "\"advantage\": 0.5, \"mini_batch\": 0, \"entropies\": [1, 2], \"advantages\": "
+                           "\"advantage\": 0.5, \"mini_batch\": 0, \"log_probs\": [-1, -2], \"entropies\": "
+                           "[1, 2], \"advantages\": "
                            "[0.25, 0.75], \"kl_coef\": 0.1}";
 
 static treadle_status read_lines(const char *first, const char *second) {
@@ -52,6 +53,7 @@ static const struct {
             {"score", REAL},
             {"advantage", REAL},
             {"mini_batch", WHOLE},
+            {"log_probs", MORE},
             {"entropies", MORE},
             {"advantages", MORE},
             {"reward", MORE_REAL},
@@ -169,6 +171,7 @@ static void test_round_trip(void **state) {
                                         .rollout = values[0],
                                         .old = values[1],
                                         .ref = values[2],
+                                        .updated = values[0],
                                         .entropies = values[3],
                                         .score = 0.1,
                                         .reward = -1e-9,
@@ -198,6 +201,7 @@ static void test_round_trip(void **state) {
     same_floats(a->rollout, b->rollout, a->count);
     same_floats(a->old, b->old, a->count);
     same_floats(a->ref, b->ref, a->count);
+    same_floats(a->updated, b->updated, a->count);
     same_floats(a->entropies, b->entropies, a->count);
     assert_true(a->score == b->score && a->reward == b->reward && a->advantage == b->advantage &&
                 a->mini_batch == b->mini_batch);
