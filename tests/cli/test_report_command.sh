@@ -7,11 +7,12 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "$1"; exit 1; }
 run=$folder/run
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null
+head -4 "$folder/data/test.jsonl" >"$folder/few.jsonl"
 "$TREADLE" train "$TREADLE_SOURCE/examples/grpo-demo.yaml" "megatron_training.tokenizer_name_or_path=$TREADLE_SOURCE/examples/sequence" \
   "actor_config.model=$TREADLE_SOURCE/examples/sequence/policy" "megatron_training.data_path=$folder/data/train.jsonl" \
-  "megatron_training.val_path=$folder/data/test.jsonl" megatron_training.train_iters=3 megatron_training.test_interval=1 \
+  "megatron_training.val_path=$folder/few.jsonl" megatron_training.train_iters=3 megatron_training.test_interval=1 \
   megatron_training.global_batch_size=4 actor_config.tensor_model_parallel_size=1 actor_config.pipeline_model_parallel_size=1 \
-  rl_config.use_kl_loss=true "actor_config.save=$run" --json --threads 1 >"$folder/figures" 2>"$folder/err" || { cat "$folder/err"; fail "no run"; }
+  rl_config.n_samples_per_prompt=4 rl_config.val_n=2 rl_config.use_kl_loss=true "actor_config.save=$run" --json --threads 1 >"$folder/figures" 2>"$folder/err" || { cat "$folder/err"; fail "no run"; }
 "$TREADLE" report "$run" --json >"$folder/out"
 page=$run/report.html
 value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }

@@ -12,6 +12,10 @@ fail() { echo "$1"; exit 1; }
 launch=("$MPIEXEC")
 case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null
+# A small model of random weights, whose responses have all lengths.
+mkdir "$folder/model"
+sed -e 's/"hidden_size": [0-9]*/"hidden_size": 32/; s/"intermediate_size": [0-9]*/"intermediate_size": 64/; s/"num_hidden_layers": [0-9]*/"num_hidden_layers": 2/' \
+  "$TREADLE_SOURCE/examples/sequence/policy/config.json" >"$folder/model/config.json"
 cat >"$folder/grpo.yaml" <<END
 megatron_training:
   tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence
@@ -19,10 +23,10 @@ megatron_training:
   train_iters: 2
   global_batch_size: 4
 actor_config:
-  model: $TREADLE_SOURCE/examples/sequence/policy
+  model: $folder/model
   save: $folder/run
   micro_batch_size: 4
-  lr: 1.0e-2
+  lr: 0.1
 generate_config:
   sampling_config: {max_tokens: 12}
 rl_config:
@@ -32,7 +36,7 @@ rl_config:
   clip_ratio_low: 0.1
   clip_ratio_high: 0.3
   clip_ratio_c: 1.5
-  verifier_function: [sequence]
+  verifier_function: ["length:target=6"]
   dump_rollouts: $folder/dump
 END
 
