@@ -217,6 +217,8 @@ typedef struct treadle_rl_figures {
 /* As treadle_train_config_read, with the keys of docs/grpo-keys.md: those of a run of reinforcement learning. */
 treadle_status treadle_rl_config_read(const char *path, const char *const *overrides, size_t count,
                                       treadle_train_config **config_p);
+/* Where a run begins that the caller says nothing of: verl's resume_mode. *from_p: its folder, of TREADLE_RESUME_FROM; else NULL. */
+treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p);
 /* As treadle_train_config_help. */
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 

@@ -223,6 +223,7 @@ static treadle_status open_data(treadle_rl *rl) {
   if (s->val_path) TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), &rl->tests));
   (void)treadle_rl_prompts_items(rl->prompts, &count);
   TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
+  if (s->no_shuffle) treadle_train_order_keep(&rl->order);
 out:
   return status;
 }

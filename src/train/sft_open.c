@@ -155,6 +155,7 @@ static treadle_status take_order(treadle_sft *sft) {
   treadle_status status;
   sft->rows_digest = digest_of(sft->train, sft->train_count);
   TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
+  if (s->no_shuffle) treadle_train_order_keep(&sft->order);
   sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
   if (!sft->batch)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for a batch of %lld rows",
