@@ -223,7 +223,8 @@ treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, co
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 
 /* Trains a policy by rewards as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the
- * run: docs/grpo.md. TREADLE_DIFFERENT: exact mode, and a log-probability of the generator is not the trainer's. Collective. */
+ * run: docs/grpo.md. TREADLE_REFUSED: an input, before the run begins; TREADLE_DIFFERENT: exact mode, and a log-probability of the generator is not the trainer's;
+ * another status: a failure while running, as of a reward. Collective. */
 treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *config,
                               const treadle_rl_options *options, treadle_rl_figures *result_p);
 
