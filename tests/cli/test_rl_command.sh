@@ -137,6 +137,7 @@ ends() {
 }
 refused() { ends 2 "$@"; }
 fails() { ends 1 "$@"; }
+refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
 refused 'mini_batch_size (override), 5, does not divide' rl_config.mini_batch_size=5
 refused 'n_samples_per_prompt (override) is 1.*2 at least' rl_config.n_samples_per_prompt=1 rl_config.mini_batch_size=4
 refused 'temperature (override) is 0' generate_config.sampling_config.temperature=0
