@@ -149,6 +149,7 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
         (long long)rl->prompt_most, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
         (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
         TREADLE_RL_PLACE(rl, seq_length)));
+  if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
   if (rl->tokenizer && treadle_tokenizer_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,

@@ -270,6 +270,9 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 treadle_status treadle_train_config_settle(treadle_train_config *config);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* Of prompts and responses of so many tokens; 0: it is not known yet, as a model has a word in it. */
+treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
+                                                  int64_t response);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* The key has its value by a rule; `why` stands behind it in the resolved text. */

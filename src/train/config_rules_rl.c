@@ -172,6 +172,39 @@ out:
   return status;
 }
 
+/* A penalty for long responses, of which none is longer than `response`: it begins before that, and is the whole factor at most. */
+static treadle_status check_penalty(const treadle_train_config *config, int64_t response) {
+  const treadle_train_settings *s = &config->settings;
+  const int64_t longest = s->rollout_max_tokens ? s->rollout_max_tokens : response;
+  const int key = s->rollout_max_tokens ? KEY(rollout_max_tokens) : KEY(max_tokens);
+  if (!s->overlong_buffer_enable || !longest) return TREADLE_OK;
+  if (s->overlong_buffer > longest)
+    REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
+           (long long)s->overlong_buffer, treadle_train_config_place(config, key), (long long)longest);
+  if (response > longest)
+    REFUSE("%s: %s is %lld, and responses have up to %lld tokens, %s: those between would lose more than "
+           "%s, %g",
+           config->file, PLACE(rollout_max_tokens), (long long)longest, (long long)response,
+           PLACE(max_tokens), PLACE(overlong_buffer_penalty_factor), s->overlong_buffer_penalty_factor);
+  if (response && longest - s->overlong_buffer >= response)
+    REFUSE("%s: %s is %lld, and %s %lld: the penalty begins behind %lld tokens, and responses have %lld "
+           "at most, %s",
+           config->file, PLACE(rollout_max_tokens), (long long)longest, PLACE(overlong_buffer),
+           (long long)s->overlong_buffer, (long long)(longest - s->overlong_buffer), (long long)response,
+           PLACE(max_tokens));
+  return TREADLE_OK;
+}
+
+treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
+                                                  int64_t response) {
+  const treadle_train_settings *s = &config->settings;
+  if (s->max_model_len && prompt && response && s->max_model_len < prompt + response)
+    REFUSE("%s: %s is %lld, less than prompts of %lld tokens, %s, and responses of %lld, %s", config->file,
+           PLACE(max_model_len), (long long)s->max_model_len, (long long)prompt, PLACE(max_prompt_length),
+           (long long)response, PLACE(max_tokens));
+  return check_penalty(config, response);
+}
+
 /* ---- The estimator ---- */
 
 static treadle_status check_groups(const treadle_train_config *config) {
@@ -258,9 +291,6 @@ static treadle_status check_rewards(const treadle_train_config *config) {
   if (s->overlong_buffer_enable && s->overlong_buffer < 1)
     REFUSE("%s: %s needs rl_config.overlong_buffer, 1 token at least", config->file,
            PLACE(overlong_buffer_enable));
-  if (s->overlong_buffer_enable && s->rollout_max_tokens && s->overlong_buffer > s->rollout_max_tokens)
-    REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
-           (long long)s->overlong_buffer, PLACE(rollout_max_tokens), (long long)s->rollout_max_tokens);
   return TREADLE_OK;
 }
 
@@ -326,6 +356,8 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(settle_loss(config));
   TRY(settle_kl(config));
   TRY(check_rewards(config));
+  TRY(treadle_train_config_check_lengths(config, config->settings.max_prompt_length,
+                                         config->settings.max_tokens));
   TRY(settle_tests(config));
   TRY(check_infer(config));
   TRY(treadle_train_config_settle_start(config));

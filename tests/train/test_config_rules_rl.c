@@ -86,7 +86,25 @@ static const struct {
     {"overlong_buffer_enable: true\n  overlong_buffer: 65\n  rollout_max_tokens: 64\n",
      "rl_config.overlong_buffer (line 5) is 65, more than rl_config.rollout_max_tokens (line 6), which is "
      "64"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 65\n"
+       "generate_config:\n  sampling_config: "
+       "{max_tokens: 64}\n",
+     "rl_config.overlong_buffer (line 6) is 65, more than generate_config.sampling_config.max_tokens (line "
+     "8), which is 64"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 32\n"
+       "generate_config:\n  sampling_config: {max_tokens: 64}\n",
+     "rl_config.rollout_max_tokens (line 7) is 32, and responses have up to 64 tokens, "
+     "generate_config.sampling_config.max_tokens (line 9): those between would lose more than"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 72\n"
+       "generate_config:\n  sampling_config: {max_tokens: 64}\n",
+     "rl_config.rollout_max_tokens (line 7) is 72, and rl_config.overlong_buffer (line 6) 8: the penalty "
+     "begins behind 64 tokens, and responses have 64 at most"},
     /* layouts and lengths */
+    {N "  max_prompt_length: 100\ngenerate_config:\n  max_model_len: 128\n  sampling_config: {max_tokens: "
+       "100}\n",
+     "generate_config.max_model_len (line 7) is 128, less than prompts of 100 tokens, "
+     "rl_config.max_prompt_length (line 5), and responses of 100, "
+     "generate_config.sampling_config.max_tokens (line 8)"},
     {N "generate_config:\n  layout: vllm:tp=2\n  infer_tensor_parallel_size: 2\n",
      "generate_config.infer_tensor_parallel_size (line 7) and generate_config.layout (line 6) exclude each "
      "other"},
@@ -98,8 +116,7 @@ static const struct {
     {N "  max_prompt_length: 100\ngenerate_config:\n  max_model_len: 128\n  sampling_config: {max_tokens: "
        "100}\nactor_config:\n"
        "  seq_length: 100\n",
-     "generate_config.max_model_len (line 7) is 128, less than megatron_training.seq_length (prompt and "
-     "response), which is 200"},
+     "generate_config.max_model_len (line 7) is 128, less than prompts of 100 tokens"},
     /* tests */
     {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {temperature: 0, do_sample: true}\n",
      "actor_rollout_ref.rollout.val_kwargs.temperature (line 7) is 0, and by "
