@@ -125,6 +125,25 @@ status=0
 [ $status = 1 ] || fail "a plan that does not fit: status $status"
 grep -q '"fits": false' "$folder/plan" || fail "it fits"
 grep -q 'device_memory.*would do with' "$folder/err" || { cat "$folder/err"; fail "no advice"; }
+# advice WORDS NOT KEYS...: what is the most, what has no room, and what would help: only keys that are not so already
+advice() {
+  local words=$1 not=$2
+  shift 2
+  "$TREADLE" train --plan "$folder/grpo.yaml" "$@" >"$folder/plan" 2>"$folder/err" && fail "it fits: $*"
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
+  if grep -q -- "$not" "$folder/err"; then cat "$folder/err"; fail "'$not' for: $*"; fi
+}
+advice 'rank 0 needs [0-9]*: mode infer has [0-9]*: infer parameters [0-9]*, KV cache 16777216, .*; mode train has .*; [0-9]* KV blocks have room, and generate_config.kv_memory (default) wants 512; less would do with generate_config.kv_memory=65536 ([0-9]* less)' \
+  'offload_train\|recompute' generate_config.device_memory=8MiB
+advice 'not one KV block, 32768 bytes, has room beside the rest' 'offload_train' generate_config.device_memory=4MiB
+small=(generate_config.kv_memory=64KiB generate_config.max_num_seqs=1 generate_config.max_num_batched_tokens=16)
+advice 'mode train has .*work memory of training [0-9]*; a micro batch of 16 samples has no room .*recompute_granularity=full ([0-9]* less), actor_config.micro_batch_size=1 ([0-9]* less), more ranks' \
+  'mode infer' "${small[@]}" generate_config.device_memory=20MiB rl_config.mini_batch_size=16 actor_config.micro_batch_size=16
+advice 'it is too much without a micro batch' 'recompute_granularity' "${small[@]}" generate_config.device_memory=8MiB megatron_training.recompute_granularity=full
+# A flag that is off is named, by what it brings.
+big=(generate_config.offload_train_param=false generate_config.offload_train_optimizer=false)
+advice 'mode infer has .*offload_train_param=true (1[0-9]* less), generate_config.offload_train_optimizer=true (' 'offload_train_grad' generate_config.device_memory=24MiB "${big[@]}"
+grep -q 'rank 0: peak .*, most in mode infer; [0-9]* KV blocks' "$folder/plan" || { cat "$folder/plan"; fail "the plan does not say which mode has the most"; }
 
 # ends STATUS WORDS KEYS...: 2 is an input that is refused, 1 a failure while running
 ends() {
