@@ -139,12 +139,12 @@ typedef struct treadle_train_key {
   const char *whose, *help; /* whose name it is */
   size_t at;                /* in treadle_train_settings */
   double least, most;
-  bool below;           /* `most` itself is too much */
-  const char *words[8]; /* of a CHOICE */
-  int need;             /* TREADLE_NEED_.. */
-  bool alone;           /* does not stand in the other section of MindSpeed-RL, too */
-  const char *also[3];  /* other names: whole paths of verl's */
-  bool rl;              /* of runs of reinforcement learning alone */
+  bool below;            /* `most` itself is too much */
+  const char *words[16]; /* of a CHOICE, ended by NULL */
+  int need;              /* TREADLE_NEED_.. */
+  bool alone;            /* does not stand in the other section of MindSpeed-RL, too */
+  const char *also[3];   /* other names: whole paths of verl's */
+  bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
 enum { TREADLE_TRAIN_KEYS = 36 + 86, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };

@@ -114,7 +114,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "entropy_coeff", TREADLE_KEY_REAL, "0", "", MINDSPEED, "so much of the entropy is taken from the loss", AT(entropy_coeff), -1000, 1000, RL, .also = {VERLS_ACTOR "entropy_coeff"}},
   {RLS, "use_kl_loss", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is added to the loss", AT(use_kl_loss), RL, .also = {VERLS_ACTOR "use_kl_loss"}},
   {RLS, "use_kl_in_reward", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is taken from the rewards of tokens", AT(use_kl_in_reward), RL, .also = {"algorithm.use_kl_in_reward"}},
-  {RLS, "kl_penalty", TREADLE_KEY_CHOICE, "low_var_kl", "", MINDSPEED, "which KL", AT(kl_penalty), RL, .words = {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"}, .also = {VERLS_ACTOR "kl_loss_type", "algorithm.kl_penalty"}},
+  {RLS, "kl_penalty", TREADLE_KEY_CHOICE, "low_var_kl", "", MINDSPEED, "which KL; with a +, its gradient is that of k2", AT(kl_penalty), RL, .words = {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"}, .also = {VERLS_ACTOR "kl_loss_type", "algorithm.kl_penalty"}},
   {RLS, "init_kl_coef", TREADLE_KEY_REAL, "0.001", "", MINDSPEED, "what it is multiplied by, at first", AT(init_kl_coef), 0, 1000, RL, .also = {VERLS_ACTOR "kl_loss_coef", "algorithm.kl_ctrl.kl_coef"}},
   {RLS, "kl_ctrl_type", TREADLE_KEY_CHOICE, "fixed", "", MINDSPEED, "whether that changes from step to step", AT(kl_ctrl_type), RL, .words = {"fixed", "adaptive"}, .also = {"algorithm.kl_ctrl.type"}},
   {RLS, "kl_target", TREADLE_KEY_REAL, "0.1", "", OWN, "of adaptive: the KL that it aims at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
