@@ -345,7 +345,9 @@ bool treadle_train_known_section(const char *name, treadle_train_run run) {
 }
 
 const char *treadle_train_key_nearest(const char *name, treadle_train_run run) {
+  enum { SHORT = 6 };
   const char *names[TREADLE_TRAIN_KEYS + TREADLE_TRAIN_LIMITS + IGNORED + 1];
+  const size_t length = strlen(name);
   int count = 0;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
     if (treadle_train_key_is_of(&treadle_train_keys[i], run)) names[count++] = treadle_train_keys[i].key;
@@ -353,6 +355,8 @@ const char *treadle_train_key_nearest(const char *name, treadle_train_run run) {
     if (!strchr(treadle_train_limits[i].path, '.')) names[count++] = treadle_train_limits[i].path;
   for (int i = 0; i < IGNORED; i++) names[count++] = ignored[i];
   names[count] = NULL;
+  for (int i = 0; i < count && length >= SHORT; i++) /* a name that was cut short */
+    if (strncmp(names[i], name, length) == 0 && names[i][length] == '_') return names[i];
   return treadle_nearest_name(name, names);
 }
 

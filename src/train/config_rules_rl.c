@@ -82,6 +82,10 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
     REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
            place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
            PLACE(mini_batch_size), (long long)s->mini_batch_size);
+  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_size == samples)
+    REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
+           config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
+           PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
     REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
            (long long)s->mini_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);

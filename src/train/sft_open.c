@@ -92,8 +92,7 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, const char *
   size_t bytes;
   treadle_status status;
   status = treadle_file_read(path, FILE_MOST, &text, &bytes);
-  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
-  TRY(status);
+  if (status) TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place));
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
   treadle_free(text);

@@ -164,6 +164,9 @@ refused 'overlong_buffer (override) is 300, more than .*max_tokens (override), w
 refused 'n_samples_per_prompt (override) is 1.*2 at least' rl_config.n_samples_per_prompt=1 rl_config.mini_batch_size=4
 refused 'temperature (override) is 0' generate_config.sampling_config.temperature=0
 refused "did you mean 'clip_ratio'" rl_config.clip_ration=1
+refused "ref_config.model (override): $folder/nothing: there is no such" ref_config.model="$folder/nothing"
+refused "data_path (override): $folder/data.* is a folder" megatron_training.data_path="$folder/data"
+refused "val_path (override): $folder/data.* is a folder" megatron_training.val_path="$folder/data"
 refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
 refused 'all .* prompts have more than' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
 rm -rf "$folder/run"

@@ -2,6 +2,7 @@
  * and the resolved text, which is read again to the same. */
 #include "test.h"
 
+#include "rl/kl.h"
 #include "train/config.h"
 
 #include <math.h>
@@ -38,8 +39,8 @@ static const struct {
      "rl_config.mini_batch_size (line 5) is 12 samples, which actor_config.micro_batch_size (line 7), 5, "
      "does not divide"},
     {N "actor_config:\n  micro_batch_size: 5\n",
-     "rl_config.mini_batch_size (all samples of a step) is 24 samples, which actor_config.micro_batch_size "
-     "(line 6), 5"},
+     "megatron_training.global_batch_size (line 2) times rl_config.n_samples_per_prompt (line 4) is 24 "
+     "samples, the only mini batch, which actor_config.micro_batch_size (line 6), 5, does not divide"},
     {"use_dynamic_bsz: true\n", "rl_config.use_dynamic_bsz (line 4) needs "
                                 "actor_config.max_tokens_per_micro, the tokens of a micro batch"},
     {"mini_batch_size: -1\n",
@@ -72,7 +73,11 @@ static const struct {
     {"loss_agg_mode: token-men\n", "did you mean token-mean?"},
     {"use_kl_loss: true\n  use_kl_in_reward: true\n",
      "rl_config.use_kl_loss (line 4) and rl_config.use_kl_in_reward (line 5): the KL would count twice"},
-    {"kl_penalty: k4\n", "rl_config.kl_penalty is 'k4', and must be one of kl|k1|abs|mse|k2|low_var_kl|k3"},
+    {"kl_penalty: k4\n",
+     "rl_config.kl_penalty is 'k4', and must be one of kl|k1|abs|mse|k2|low_var_kl|k3|kl+|k1+"},
+    {"kl_penalty: full\n", "rl_config.kl_penalty is 'full', and must be one of kl|"},
+    {"n_samples: 4\n", "rl_config.n_samples: there is no such key; did you mean 'n_samples_per_prompt'?"},
+    {"mini_batch: 4\n", "did you mean 'mini_batch_size'?"},
     /* rewards */
     {"verifier_function: [math, gsm8k]\n  verifier_weight: [1]\n",
      "rl_config.verifier_weight (line 5) has 1 items, and rl_config.verifier_function (line 4) 2: as many "
@@ -261,6 +266,9 @@ static void follows(void **state) {
   s = treadle_train_config_settings(config);
   assert_true(s->adam_beta1 == 0.8 && s->adam_beta2 == 0.9 && s->rollout_is == 0);
   assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 1 && s->val_top_k == -1);
+  treadle_train_config_destroy(config);
+  config = read_ok("use_kl_loss: true\n  kl_penalty: k3+\n");
+  assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_RL_KL_PLUS + TREADLE_RL_K3);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_in_reward: true\n  init_kl_coef: 0.5\n");
   assert_false(treadle_train_config_settings(config)->use_kl_loss);
