@@ -217,11 +217,14 @@ typedef struct treadle_rl_figures {
 /* As treadle_train_config_read, with the keys of docs/grpo-keys.md: those of a run of reinforcement learning. */
 treadle_status treadle_rl_config_read(const char *path, const char *const *overrides, size_t count,
                                       treadle_train_config **config_p);
+/* Where a run begins that the caller says nothing of: verl's resume_mode. *from_p: its folder, of TREADLE_RESUME_FROM; else NULL. */
+treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p);
 /* As treadle_train_config_help. */
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 
 /* Trains a policy by rewards as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the
- * run: docs/grpo.md. TREADLE_DIFFERENT: exact mode, and a log-probability of the generator is not the trainer's. Collective. */
+ * run: docs/grpo.md. TREADLE_REFUSED: an input, before the run begins; TREADLE_DIFFERENT: exact mode, and a log-probability of the generator is not the trainer's;
+ * another status: a failure while running, as of a reward. Collective. */
 treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *config,
                               const treadle_rl_options *options, treadle_rl_figures *result_p);
 

@@ -52,7 +52,7 @@ typedef struct treadle_arguments {
   int64_t loss;        /* of grad: 1: grpo */
   int64_t mini_batch;  /* of grad --loss grpo */
   const char *config;
-  int64_t recompute;   /* of grad: 1: full */
+  int64_t recompute; /* of grad: 1: full */
   bool sequence_parallel;
   const char *resume;     /* of sft: auto, never, a folder; NULL: not given */
   bool help_config, plan; /* of sft */
@@ -173,6 +173,8 @@ int treadle_report_error(const char *command, treadle_status status);
 
 /* The same while input is read: a file that cannot be opened is refused input, too. */
 int treadle_report_refusal(const char *command, treadle_status status);
+/* Of --ranks without --plan: ranks are processes, which a launcher starts. */
+int treadle_refuse_ranks(const char *command, const treadle_arguments *a);
 
 /* Flushes standard output; a full disk or a closed pipe turns success into a failure. */
 int treadle_finish_output(const char *command, int exit_status);

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECENT = 20 };
@@ -81,12 +82,19 @@ static treadle_status check_steps(const treadle_run_files *run, const char *path
   return TREADLE_OK;
 }
 
+/* As before a run's first line. */
+static bool is_empty(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
 static treadle_status read_run(treadle_run_files *run) {
   char path[PATH_MAX];
   treadle_status status;
+  if (access(run->run, F_OK) != 0) REFUSE("%s: there is no such folder", run->run);
   if (!has(run, "metrics.jsonl", path))
     REFUSE("%s: has no metrics.jsonl that can be read: it is no folder of a run", run->run);
-  TRY(read_lines(path, &run->lines, &run->count));
+  if (!is_empty(path)) TRY(read_lines(path, &run->lines, &run->count));
   TRY(check_steps(run, path));
   if (has(run, "samples.jsonl", path)) TRY(read_lines(path, &run->samples, &run->sample_count));
   TRY(read_object(run, "memory.json", &run->memory));
@@ -183,6 +191,10 @@ void treadle_run_sum_up(const treadle_run_files *run, treadle_run_summary *summa
 
 static void print(const treadle_run_summary *s, const char *path, bool json) {
   treadle_json_out out = {.file = stdout};
+  if (!json && !s->steps) {
+    printf("no steps yet, and no rewards: %s\n", path);
+    return;
+  }
   if (!json) {
     printf("%lld steps, reward %.4f to %.4f: %s\n", (long long)s->steps, s->reward_first, s->reward_last,
            path);

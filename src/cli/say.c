@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -27,6 +28,15 @@ int treadle_report_error(const char *command, treadle_status status) {
 
 int treadle_report_refusal(const char *command, treadle_status status) {
   return treadle_report_error(command, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status);
+}
+
+int treadle_refuse_ranks(const char *command, const treadle_arguments *a) {
+  treadle_status status =
+      treadle_fail(TREADLE_REFUSED,
+                   "--ranks %lld is of --plan: say mpirun -n %lld treadle %s %s to train on so many, or "
+                   "add --plan to see what they would hold",
+                   (long long)a->ranks, (long long)a->ranks, command, treadle_text_shown(a->words[0]));
+  return treadle_report_refusal(command, status);
 }
 
 int treadle_finish_output(const char *command, int exit_status) {

@@ -162,13 +162,26 @@ static size_t bytes_of(const treadle_actor_memory *m, int mode, int c) {
   return classes[c].which[1] == classes[c].which[0] ? sum : sum + bytes[classes[c].which[1]];
 }
 
+/* "infer": the mode that holds the most. */
+static const char *fullest_mode(const treadle_actor_memory *m) {
+  size_t most = 0;
+  int found = 0;
+  for (int mode = 0; mode < MODES; mode++) {
+    size_t sum = 0;
+    for (int c = 0; c < CLASSES; c++) sum += bytes_of(m, mode, c);
+    if (sum > most) found = mode;
+    if (sum > most) most = sum;
+  }
+  return modes[found].name;
+}
+
 static void print_table(const treadle_actor_memory *m, int64_t ranks) {
   for (int64_t first = 0, end; first < ranks; first = end) {
     for (end = first + 1; end < ranks && memcmp(&m[end], &m[first], sizeof *m) == 0;) end++;
     printf("%s%lld", end - first > 1 ? "ranks " : "rank ", (long long)first);
     if (end - first > 1) printf(" to %lld", (long long)end - 1);
-    printf(": peak %.1f MiB, %lld KV blocks\n", (double)m[first].peak_bytes / (1 << 20),
-           (long long)m[first].kv_blocks);
+    printf(": peak %.1f MiB, most in mode %s; %lld KV blocks\n", (double)m[first].peak_bytes / (1 << 20),
+           fullest_mode(&m[first]), (long long)m[first].kv_blocks);
     printf("  %-8s", "MiB");
     for (int c = 0; c < CLASSES; c++) printf(" %10s", classes[c].name);
     printf("\n");
@@ -265,8 +278,10 @@ int treadle_command_train(const treadle_arguments *a) {
     return treadle_report_refusal("train", status);
   }
   if (a->plan) return plan(a, &options);
+  if (a->ranks) return treadle_refuse_ranks("train", a);
   TRY(treadle_session_start_if_launched(&session, "train", 600));
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
+  if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);
   signal(SIGINT, ask);
   signal(SIGTERM, ask);
   signal(SIGUSR1, ask);

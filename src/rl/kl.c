@@ -10,7 +10,7 @@ static double hold(double value, double most) {
 
 double treadle_rl_kl_value(treadle_rl_kl_kind kind, double logprob, double ref) {
   const double d = logprob - ref;
-  switch (kind) {
+  switch ((int)kind % TREADLE_RL_KL_KINDS) {
   case TREADLE_RL_KL:
   case TREADLE_RL_K1: return d;
   case TREADLE_RL_ABS: return fabs(d);
@@ -27,7 +27,7 @@ double treadle_rl_kl_value(treadle_rl_kl_kind kind, double logprob, double ref) 
 
 double treadle_rl_kl_slope(treadle_rl_kl_kind kind, double logprob, double ref) {
   const double d = logprob - ref;
-  switch (kind) {
+  switch (kind >= TREADLE_RL_KL_PLUS ? TREADLE_RL_K2 : kind) {
   case TREADLE_RL_KL:
   case TREADLE_RL_K1: return 1;
   case TREADLE_RL_ABS: return d > 0 ? 1 : d < 0 ? -1 : 0;
@@ -38,6 +38,7 @@ double treadle_rl_kl_slope(treadle_rl_kl_kind kind, double logprob, double ref) 
     double held = hold(-d, EXPONENT), value = exp(held) - held - 1;
     return held != -d || value > VALUE ? 0 : 1 - exp(-d);
   }
+  default: break;
   }
   return NAN;
 }

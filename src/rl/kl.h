@@ -14,7 +14,11 @@ typedef enum treadle_rl_kl_kind {
   TREADLE_RL_MSE,        /* d^2 / 2 */
   TREADLE_RL_K2,         /* d^2 / 2 */
   TREADLE_RL_LOW_VAR_KL, /* e^-d + d - 1, -d held within 20 and the value within 10 */
-  TREADLE_RL_K3          /* the same */
+  TREADLE_RL_K3,         /* the same */
+  TREADLE_RL_KL_KINDS,
+  /* The same again with a + behind the name: the slope is that of k2, whose expectation is the gradient of the KL. */
+  TREADLE_RL_KL_PLUS = TREADLE_RL_KL_KINDS,
+  TREADLE_RL_KL_END = 2 * TREADLE_RL_KL_KINDS
 } treadle_rl_kl_kind;
 
 double treadle_rl_kl_value(treadle_rl_kl_kind kind, double logprob, double ref);

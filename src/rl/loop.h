@@ -190,7 +190,11 @@ void treadle_rl_close(treadle_rl *rl);
 /* The options of its worker, which are good while `trainer` and `engine` are. */
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
                                         treadle_engine_options *engine, treadle_actor_options *to);
-/* What ranks will hold: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
+/* What ranks will hold, whatever a device has: by_rank [ranks]. */
+treadle_status treadle_rl_plan_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank);
+/* plan_room.c: refused, with what would help, where a device has less than a rank needs. */
+treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank);
+/* The same of both: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
 
 /* loop_convert.c: the model's values are those of a checkpoint of Megatron, where the configuration says so. Collective. */
@@ -318,5 +322,10 @@ void treadle_rl_begin_moments(treadle_rl *rl);
 void treadle_rl_stage(treadle_rl *rl, const char *stage);
 /* RUN/switch.json and memory.json, for `treadle report`. */
 treadle_status treadle_rl_report(treadle_rl *rl);
+
+/* Inputs are refused before a run begins. What fails then, be it a reward, a loss or a filter, is a failure while running. */
+static inline treadle_status treadle_rl_as_failure(treadle_status status) {
+  return status == TREADLE_REFUSED ? TREADLE_SYSTEM : status;
+}
 
 #endif

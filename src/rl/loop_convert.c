@@ -4,6 +4,7 @@
  * name is whole. What a killed run leaves beside it is gone on with by the next one (convert/folder.h); a conversion that fails removes it. */
 #include "rl/loop.h"
 
+#include "base/alloc.h"
 #include "convert/origin.h"
 #include "convert/values.h"
 #include "io/file.h"
@@ -117,28 +118,65 @@ out:
   return status;
 }
 
-static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout) {
+/* `place` is the key that names the folder. */
+static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout,
+                                  const char *place) {
   treadle_status status = treadle_values_open(rl->model, folder, layout, &rl->start_values);
   if (!status) return status;
-  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ",
-                         rl->settings->use_hf_ckpt ? TREADLE_RL_PLACE(rl, converted_path)
-                                                   : TREADLE_RL_PLACE(rl, checkpoint_load_path));
+  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+}
+
+static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const char *layout,
+                                      const char *place) {
+  char *said = NULL;
+  treadle_status status;
+  TRY(treadle_rl_agree(rl, treadle_origin_layout(folder, &said)));
+  TRY(treadle_rl_agree(rl, open_values(rl, folder, said ? said : layout, place)));
+out:
+  free(said);
+  return status;
+}
+
+/* Has the folder what Megatron saves: latest_checkpointed_iteration.txt, and the iteration that it names? */
+static bool is_of_megatron(const char *folder) {
+  char path[PATH_MAX + 64], *text = NULL;
+  size_t bytes = 0;
+  snprintf(path, sizeof path, "%s/latest_checkpointed_iteration.txt", folder);
+  if (!treadle_file_exists(path) || treadle_file_read(path, 64, &text, &bytes) != TREADLE_OK) return false;
+  if (strncmp(text, "release", 7) == 0)
+    snprintf(path, sizeof path, "%s/release", folder);
+  else
+    snprintf(path, sizeof path, "%s/iter_%07ld", folder, strtol(text, NULL, 10));
+  treadle_free(text);
+  return treadle_file_is_folder(path);
+}
+
+/* MindSpeed-RL's `load`, which its files name whether it is there or not. */
+static treadle_status open_load(treadle_rl *rl, const char *layout) {
+  const char *folder = rl->settings->load;
+  int64_t there = rl->rank == 0 && is_of_megatron(folder);
+  treadle_status status;
+  TRY(treadle_rl_tell(rl, &there));
+  if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, load));
+  treadle_rl_note(rl, "%s: %s is no checkpoint of Megatron: weights begin as those of %s",
+                  TREADLE_RL_PLACE(rl, load), folder, rl->model_path);
+out:
+  return status;
 }
 
 treadle_status treadle_rl_open_values(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  char folder[PATH_MAX], layout[64], *said = NULL;
-  treadle_status status;
-  if (!s->use_hf_ckpt && !s->checkpoint_load_path) return TREADLE_OK;
+  char folder[PATH_MAX], layout[64];
+  treadle_status status = TREADLE_OK;
   layout_of(rl, layout);
   if (s->use_hf_ckpt) {
     TRY(convert_once(rl, folder, layout));
-    TRY(treadle_rl_agree(rl, open_values(rl, folder, layout)));
-  } else {
-    TRY(treadle_rl_agree(rl, treadle_origin_layout(s->checkpoint_load_path, &said)));
-    TRY(treadle_rl_agree(rl, open_values(rl, s->checkpoint_load_path, said ? said : layout)));
+    TRY(treadle_rl_agree(rl, open_values(rl, folder, layout, TREADLE_RL_PLACE(rl, converted_path))));
+  } else if (s->checkpoint_load_path) {
+    TRY(open_checkpoint(rl, s->checkpoint_load_path, layout, TREADLE_RL_PLACE(rl, checkpoint_load_path)));
+  } else if (s->load) {
+    TRY(open_load(rl, layout));
   }
 out:
-  free(said);
   return status;
 }

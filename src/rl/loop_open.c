@@ -63,6 +63,13 @@ static void infer_text(const treadle_rl *rl, char *text, size_t room) {
              s->bf16 ? "bf16" : "fp32");
 }
 
+/* Of a reference of its own: the message names its key. */
+static treadle_status say_reference(const treadle_rl *rl, treadle_status status) {
+  if (!status || !rl->settings->ref_model) return status;
+  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+                         "%s: ", TREADLE_RL_PLACE(rl, ref_model));
+}
+
 static treadle_status open_layouts(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   char text[1024];
@@ -71,8 +78,8 @@ static treadle_status open_layouts(treadle_rl *rl) {
                                   sizeof text));
   TRY(treadle_layout_create(rl->model, text, rl->ranks, NULL, &rl->train));
   if (treadle_rl_uses_kl(s))
-    TRY(treadle_layout_create(rl->reference_model ? rl->reference_model : rl->model, text, rl->ranks, NULL,
-                              &rl->reference));
+    TRY(say_reference(rl, treadle_layout_create(rl->reference_model ? rl->reference_model : rl->model, text,
+                                                rl->ranks, NULL, &rl->reference)));
   infer_text(rl, text, sizeof text);
   TRY(treadle_layout_create(rl->model, text, rl->ranks, NULL, &rl->infer));
 out:
@@ -94,7 +101,7 @@ static treadle_status open_models(treadle_rl *rl) {
   if (!rl->model_path[0]) snprintf(rl->model_path, sizeof rl->model_path, "%s", path_of_model(rl));
   TRY(treadle_model_open(rl->model_path, &options, &rl->model));
   if (s->ref_model && treadle_rl_uses_kl(s))
-    TRY(treadle_model_open(s->ref_model, &options, &rl->reference_model));
+    TRY(say_reference(rl, treadle_model_open(s->ref_model, &options, &rl->reference_model)));
   TRY(open_layouts(rl));
 out:
   return status;
@@ -149,6 +156,7 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
         (long long)rl->prompt_most, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
         (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
         TREADLE_RL_PLACE(rl, seq_length)));
+  if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
   if (rl->tokenizer && treadle_tokenizer_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,
@@ -175,8 +183,7 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .leave_out = s->too_long == 1,
                                         .need_answer = rl->needs_answers};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
-  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
-  if (status) return status;
+  if (status) return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
   const int64_t left_out = treadle_rl_prompts_left_out(*prompts_p);
   size_t count;
   (void)treadle_rl_prompts_items(*prompts_p, &count);
@@ -223,6 +230,7 @@ static treadle_status open_data(treadle_rl *rl) {
   if (s->val_path) TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), &rl->tests));
   (void)treadle_rl_prompts_items(rl->prompts, &count);
   TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
+  if (s->no_shuffle) treadle_train_order_keep(&rl->order);
 out:
   return status;
 }

@@ -78,12 +78,20 @@ static treadle_status check_same(const json_t *root, const char *path, const cha
                       name, (long long)then, (long long)now);
 }
 
+/* Checkpoints from before the key have none: their prompts were shuffled. */
+static treadle_status check_order(const treadle_rl *rl, const json_t *root, const char *path) {
+  return json_object_get(root, "no_shuffle") || rl->settings->no_shuffle
+             ? check_same(root, path, "no_shuffle", rl->settings->no_shuffle)
+             : TREADLE_OK;
+}
+
 static treadle_status check_run(const treadle_rl *rl, const json_t *root, const char *path) {
   const treadle_train_settings *s = rl->settings;
   uint64_t digest, now = treadle_rl_prompts_digest(rl->prompts);
   treadle_status status;
   TRY(check_same(root, path, "seed", s->seed));
   TRY(check_same(root, path, "sampling_seed", s->sampling_seed));
+  TRY(check_order(rl, root, path));
   TRY(check_same(root, path, "global_batch_size", s->global_batch_size));
   TRY(check_same(root, path, "step_prompts", treadle_train_step_prompts(s)));
   TRY(check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt));
@@ -131,14 +139,14 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
            "{\"step\": %lld, \"optimizer_steps\": %lld, \"drawn\": %lld, \"prompts_digest\": \"%016llx\", "
            "\"seed\": %lld, "
            "\"sampling_seed\": %lld, \"global_batch_size\": %lld, \"step_prompts\": %lld, "
-           "\"n_samples_per_prompt\": %lld, "
+           "\"n_samples_per_prompt\": %lld, \"no_shuffle\": %d, "
            "\"kl_coef\": %.17g, "
            "\"losses_digest\": \"%016llx\"}\n",
            (long long)rl->step, (long long)rl->optimizer_steps, (long long)rl->drawn,
            (unsigned long long)treadle_rl_prompts_digest(rl->prompts), (long long)s->seed,
            (long long)s->sampling_seed, (long long)s->global_batch_size,
-           (long long)treadle_train_step_prompts(s), (long long)s->n_samples_per_prompt, rl->kl_coef,
-           (unsigned long long)rl->losses_digest);
+           (long long)treadle_train_step_prompts(s), (long long)s->n_samples_per_prompt, s->no_shuffle,
+           rl->kl_coef, (unsigned long long)rl->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
            (long long)s->seed, (long long)s->sampling_seed, (long long)rl->step);
   const treadle_train_checkpoint checkpoint = {

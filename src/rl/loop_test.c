@@ -9,9 +9,15 @@
 
 enum { TEST_KEY = -1, PROMPTS_AT_ONCE = 4096 };
 
+/* `eval` has one temperature, that of training. */
+static double temperature_of(const treadle_train_settings *s) {
+  if (s->val_greedy) return 0;
+  return s->val_temperature > 0 ? s->val_temperature : s->temperature;
+}
+
 static treadle_status take_prompts(treadle_rl *rl, treadle_rl_batch *b) {
   const treadle_rl_sampling sampling = {
-      .n = rl->settings->val_n, .key = TEST_KEY, .temperature = rl->settings->temperature};
+      .n = rl->settings->val_n, .key = TEST_KEY, .temperature = temperature_of(rl->settings)};
   size_t count;
   const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->tests, &count);
   const treadle_rl_prompt **prompts = treadle_alloc_array(count, sizeof *prompts);
@@ -54,7 +60,7 @@ treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
 out:
   for (size_t i = 0; preds && i < batch->samples.count; i++) free(preds[i]);
   treadle_free(preds);
-  return status;
+  return treadle_rl_as_failure(status);
 }
 
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {

@@ -19,7 +19,7 @@ treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl) {
                            .use_kl = s->use_kl_loss,
                            .kl_kind = (treadle_rl_kl_kind)s->kl_penalty,
                            .kl_coef = rl->kl_coef,
-                           .importance_cap = s->exact ? 0 : 2};
+                           .importance_cap = s->exact || !s->rollout_is ? 0 : s->rollout_is_threshold};
 }
 
 /* A mini batch on its way. */

@@ -25,6 +25,7 @@ enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
 enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
 
 enum { TREADLE_TOO_LONG_ERROR, TREADLE_TOO_LONG_LEAVE_OUT };
+enum { TREADLE_RESUME_MODE_DISABLE, TREADLE_RESUME_MODE_AUTO, TREADLE_RESUME_MODE_PATH };
 
 /* Texts of a list, of the arena of the configuration. */
 typedef struct treadle_train_list {
@@ -37,7 +38,7 @@ typedef struct treadle_train_list {
 typedef struct treadle_train_settings {
   const char *tokenizer_name_or_path, *data_path, *val_path;
   int64_t train_iters, global_batch_size, seq_length, save_interval, test_interval, seed;
-  bool bf16, sequence_parallel, use_distributed_optimizer;
+  bool no_shuffle, bf16, sequence_parallel, use_distributed_optimizer;
   int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
   int64_t max_ckpt_to_keep;
   const char *model, *save;
@@ -51,7 +52,10 @@ typedef struct treadle_train_settings {
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
   const char *layout;     /* NULL: it follows from the sizes */
 
-  /* Of reinforcement learning: generate_config, */
+  /* Of reinforcement learning: more of actor_config, */
+  treadle_train_list adam_betas; /* settled: adam_beta1 and adam_beta2 */
+  const char *load;              /* NULL: it is not given */
+  /* generate_config, */
   int64_t infer_tensor_parallel_size, infer_pipeline_parallel_size, infer_expert_parallel_size;
   bool offload_train_param, offload_train_grad, offload_train_optimizer;
   const char *infer_layout; /* NULL: it follows from the sizes */
@@ -82,15 +86,24 @@ typedef struct treadle_train_settings {
   bool overlong_buffer_enable;
   double overlong_buffer_penalty_factor;
   bool filter_groups_enable;
+  const char *filter_groups_metric;
   int64_t filter_groups_max_batches, filter_groups_train_batch_size, gen_batch_size;
   treadle_train_list verifier_function, verifier_weight;
   const char *verifier_command;
   double verifier_timeout;
   int64_t verifier_parallel, val_n;
+  double val_temperature; /* 0: that of training, unless val_greedy */
+  bool val_greedy;
+  double val_top_p;
+  int64_t val_top_k;
   bool val_before_train;
   int64_t exact_check, log_val_generations;
+  int32_t rollout_is; /* 0: none, 1: token */
+  double rollout_is_threshold;
   const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
-  int32_t too_long; /* TREADLE_TOO_LONG_.. */
+  int32_t too_long;    /* TREADLE_TOO_LONG_.. */
+  int32_t resume_mode; /* TREADLE_RESUME_MODE_.. */
+  const char *resume_from_path;
   /* RLinf's sections actor and megatron. */
   const char *checkpoint_load_path, *hf_model_path, *converted_path;
   bool use_hf_ckpt;
@@ -126,15 +139,15 @@ typedef struct treadle_train_key {
   const char *whose, *help; /* whose name it is */
   size_t at;                /* in treadle_train_settings */
   double least, most;
-  bool below;           /* `most` itself is too much */
-  const char *words[8]; /* of a CHOICE */
-  int need;             /* TREADLE_NEED_.. */
-  bool alone;           /* does not stand in the other section of MindSpeed-RL, too */
-  const char *also[3];  /* other names: whole paths of verl's */
-  bool rl;              /* of runs of reinforcement learning alone */
+  bool below;            /* `most` itself is too much */
+  const char *words[16]; /* of a CHOICE, ended by NULL */
+  int need;              /* TREADLE_NEED_.. */
+  bool alone;            /* does not stand in the other section of MindSpeed-RL, too */
+  const char *also[3];   /* other names: whole paths of verl's */
+  bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 35 + 75, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 36 + 86, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -173,12 +186,26 @@ void treadle_train_write_item(treadle_builder *text, const char *item);
 typedef enum treadle_train_name_type {
   TREADLE_KNOWN_NOT,
   TREADLE_KNOWN_IGNORED,
-  TREADLE_KNOWN_ONLY /* with one value, which is what treadle does anyway */
+  TREADLE_KNOWN_ONLY /* with values that say what treadle does anyway */
 } treadle_train_name_type;
 
-/* Of a path as treadle_train_key_find() has it. *only_p: the value of TREADLE_KNOWN_ONLY; NULL: it may not be given. */
+/* A key of others that would change results if it were ignored (config_limits.c). */
+typedef struct treadle_train_limit {
+  const char *path;    /* without a dot: of both sections of MindSpeed-RL for Megatron */
+  const char *only[5]; /* its values; none: it may be null, or an empty list or map */
+  const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
+} treadle_train_limit;
+
+enum { TREADLE_TRAIN_LIMITS = 77 };
+extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
+/* NULL: it has none. */
+const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);
+/* Is it a path under which keys with a limit stand? */
+bool treadle_train_limit_is_section(const char *path, treadle_train_run run);
+
+/* Of a path as treadle_train_key_find() has it. *limit_p: of TREADLE_KNOWN_ONLY. */
 treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
-                                                const char **only_p);
+                                                const treadle_train_limit **limit_p);
 /* Of the first part of a path: is all in this section ignored that is no key? */
 bool treadle_train_known_section(const char *name, treadle_train_run run);
 /* The nearest name of a key, and of a section; NULL when none is near. */
@@ -243,6 +270,9 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 treadle_status treadle_train_config_settle(treadle_train_config *config);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* Of prompts and responses of so many tokens; 0: it is not known yet, as a model has a word in it. */
+treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
+                                                  int64_t response);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* The key has its value by a rule; `why` stands behind it in the resolved text. */

@@ -1,5 +1,5 @@
 /* Names of other keys. What MindSpeed-RL 2.3 has in its two sections for Megatron, and does nothing here: mostly switches of its kernels,
- * and sizes of the model, which come from the model's own config.json. Some may only say what treadle does anyway. */
+ * and sizes of the model, which come from the model's own config.json. What may only say what treadle does anyway is in config_limits.c. */
 #include "train/config.h"
 
 #include <stdlib.h>
@@ -84,7 +84,6 @@ static const char *const ignored[] = {
     "no_save_optim",
     "no_save_rng",
     "no_shared_storage",
-    "no_shuffle",
     "norm_epsilon",
     "norm_topk_prob",
     "normalization",
@@ -100,7 +99,6 @@ static const char *const ignored[] = {
     "pad_to_multiple_of",
     "padded_vocab_size",
     "position_embedding_type",
-    "pretrained_checkpoint",
     "prompt_type",
     "prompt_type_path",
     "q_lora_rank",
@@ -128,7 +126,6 @@ static const char *const ignored[] = {
     "routed_scaling_factor",
     "seq_aux",
     "shape_order",
-    "skip_train",
     "spec",
     "split",
     "stage",
@@ -187,7 +184,6 @@ static const char *const ignored_rl[] = {
     "dataset_additional_keys",
     "detokenize",
     "distributed_executor_backend",
-    "dtype",
     "dynamic_max_batch_size",
     "dynamic_sampling_dispatch_size",
     "enable_expert_parallel",
@@ -197,12 +193,10 @@ static const char *const ignored_rl[] = {
     "eplb_token_collects",
     "eplb_token_save_path",
     "expert_map_path",
-    "filter_groups_metric",
     "guarantee_order",
     "hccl_buffersize",
     "infer_data_parallel_size",
     "integrated_mode_config",
-    "is_multimodal",
     "kl_dispatch_size",
     "kl_horizon_steps",
     "lam",
@@ -215,15 +209,12 @@ static const char *const ignored_rl[] = {
     "max_tool_calls",
     "max_tool_response_length",
     "max_total_response_length",
-    "multi_turn_enable",
-    "n",
     "num_cpus_for_local_task",
     "num_cpus_for_placement_group",
     "num_samples_per_step",
     "num_scheduler_steps",
     "numeral_format",
     "offload_infer_param",
-    "partial_rollout_max_split",
     "prefetch",
     "ref_dispatch_size",
     "ref_dynamic_max_batch_size",
@@ -234,9 +225,7 @@ static const char *const ignored_rl[] = {
     "reuse_image_embeds",
     "reward_dispatch_size",
     "reward_resource",
-    "rule_reward",
     "runtime_env_path",
-    "share_backbone",
     "spawn",
     "swanlab_exp_name",
     "swanlab_mode",
@@ -269,30 +258,10 @@ static const char *const ignored_rl[] = {
 };
 enum { IGNORED_RL = sizeof ignored_rl / sizeof *ignored_rl };
 
-/* What would change the result if it were ignored. */
-static const struct {
-  const char *key, *only; /* NULL: it is not given at all */
-} limited[] = {
-    {"attention_dropout", "0"},
-    {"context_parallel_size", "1"},
-    {"expert_model_parallel_size", "1"},
-    {"expert_tensor_parallel_size", "1"},
-    {"fp16", "false"},
-    {"hidden_dropout", "0"},
-    {"lora_target_modules", NULL},
-    {"moe_tp_extend_ep", "false"},
-    {"noop_layers", NULL},
-    {"num_layer_list", NULL},
-    {"optimizer", "adam"},
-    {"use_tp_pp_dp_mapping", "false"},
+/* Of verl's sections, in which whatever is no key does nothing: keys that are no slip of the pen, though another key is near. */
+static const char *const ignored_paths[] = {
+    "algorithm.rollout_correction.rollout_rs_threshold", /* of rollout_rs, which is refused */
 };
-enum { LIMITED = sizeof limited / sizeof *limited };
-
-/* The same in RLinf's section megatron. */
-static const struct {
-  const char *path, *only;
-} limited_start[] = {{"megatron.ckpt_format", "torch"}, {"megatron.use_dist_ckpt", "false"}};
-enum { LIMITED_START = sizeof limited_start / sizeof *limited_start };
 
 /* Sections of MindSpeed-RL, of verl (with Hydra's own) and of RLinf. */
 static const char *const sections[] = {
@@ -349,25 +318,19 @@ static treadle_train_name_type known_in_rl(const char *path) {
 }
 
 treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
-                                                const char **only_p) {
+                                                const treadle_train_limit **limit_p) {
   const char *dot = strchr(path, '.'), *key = dot ? dot + 1 : path;
   bool training = strncmp(path, "megatron_training.", 18) == 0;
-  *only_p = NULL;
+  *limit_p = NULL;
   if (strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
     return TREADLE_KNOWN_IGNORED;
-  for (int i = 0; run == TREADLE_RUN_RL && i < LIMITED_START; i++)
-    if (strcmp(treadle_train_short_path(path), limited_start[i].path) == 0) {
-      *only_p = limited_start[i].only;
-      return TREADLE_KNOWN_ONLY;
-    }
+  for (size_t i = 0; run == TREADLE_RUN_RL && i < sizeof ignored_paths / sizeof *ignored_paths; i++)
+    if (strcmp(path, ignored_paths[i]) == 0) return TREADLE_KNOWN_IGNORED;
+  *limit_p = treadle_train_limit_find(path, run);
+  if (*limit_p) return TREADLE_KNOWN_ONLY;
   if (run == TREADLE_RUN_RL && !training && strncmp(path, "actor_config.", 13) != 0)
     return known_in_rl(path);
   if (!training && strncmp(path, "actor_config.", 13) != 0) return TREADLE_KNOWN_NOT;
-  for (int i = 0; i < LIMITED; i++)
-    if (strcmp(key, limited[i].key) == 0) {
-      *only_p = limited[i].only;
-      return TREADLE_KNOWN_ONLY;
-    }
   if (training && strcmp(key, "model") == 0) return TREADLE_KNOWN_IGNORED;
   return bsearch(key, ignored, IGNORED, sizeof *ignored, by_name) ? TREADLE_KNOWN_IGNORED
                                                                   : TREADLE_KNOWN_NOT;
@@ -382,13 +345,18 @@ bool treadle_train_known_section(const char *name, treadle_train_run run) {
 }
 
 const char *treadle_train_key_nearest(const char *name, treadle_train_run run) {
-  const char *names[TREADLE_TRAIN_KEYS + LIMITED + IGNORED + 1];
+  enum { SHORT = 6 };
+  const char *names[TREADLE_TRAIN_KEYS + TREADLE_TRAIN_LIMITS + IGNORED + 1];
+  const size_t length = strlen(name);
   int count = 0;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
     if (treadle_train_key_is_of(&treadle_train_keys[i], run)) names[count++] = treadle_train_keys[i].key;
-  for (int i = 0; i < LIMITED; i++) names[count++] = limited[i].key;
+  for (int i = 0; i < TREADLE_TRAIN_LIMITS; i++)
+    if (!strchr(treadle_train_limits[i].path, '.')) names[count++] = treadle_train_limits[i].path;
   for (int i = 0; i < IGNORED; i++) names[count++] = ignored[i];
   names[count] = NULL;
+  for (int i = 0; i < count && length >= SHORT; i++) /* a name that was cut short */
+    if (strncmp(names[i], name, length) == 0 && names[i][length] == '_') return names[i];
   return treadle_nearest_name(name, names);
 }
 

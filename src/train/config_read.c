@@ -59,7 +59,8 @@ static bool same_value(const char *a, const char *b) {
 }
 
 static bool is_of_verl(const char *path) {
-  static const char *const sections[] = {"actor_rollout_ref.", "data.", "algorithm.", "trainer."};
+  static const char *const sections[] = {"actor_rollout_ref.", "data.", "algorithm.", "trainer.",
+                                         "reward_model."};
   bool is = false;
   for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
     is = is || treadle_text_starts(path, sections[i]);
@@ -82,6 +83,18 @@ out:
   return status;
 }
 
+/* verl's actor has grad_clip, and its optimizer a clip_grad: the actor's counts. */
+static treadle_status choose_clip(treadle_train_config *config, treadle_train_source *old,
+                                  const treadle_train_source *new) {
+  const bool is = strstr(new->name, ".grad_clip") != NULL;
+  const treadle_train_source *counts = is ? new : old, *other = is ? old : new;
+  treadle_status status = treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena, "%s:%d: %s gives way to %s on line %d", config->file,
+                                   other->line, other->name, counts->name, counts->line));
+  if (is) *old = *new;
+  return status;
+}
+
 /* Of a file that says a key twice: the same by two names; one of verl's two KLs; or MindSpeed-RL, which lets actor_config go before
  * megatron_training. */
 static treadle_status give_again(config_reader *reader, int key, const given_value *given) {
@@ -95,6 +108,8 @@ static treadle_status give_again(config_reader *reader, int key, const given_val
     if (counts) *old = new;
     if (status || is_kl || same_value(old->text, given->text)) return status;
   }
+  if (key == TREADLE_KEY_OF(clip_grad) && is_of_verl(old->name) && is_of_verl(given->path))
+    return choose_clip(config, old, &new);
   bool was = treadle_text_starts(old->name, "actor_config."),
        is = treadle_text_starts(given->path, "actor_config.");
   bool shared = (was && treadle_text_starts(given->path, "megatron_training.")) ||
@@ -175,13 +190,33 @@ static void note_ignored(config_reader *reader, const given_value *given) {
   if (given->node) treadle_builder_add(&reader->ignored, " (line %d)", given->line);
 }
 
-static treadle_status check_only(const config_reader *reader, const given_value *given, const char *only) {
-  if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
-  if (!only) REFUSE("%s: this cannot be done here; leave it out", head_of(reader, given));
-  if (!given->text || !same_value(given->text, only))
-    REFUSE("%s is %s%s%s: here it can only be %s", head_of(reader, given), given->text ? "'" : "",
-           given->text ? treadle_text_shown(given->text) : "no single value", given->text ? "'" : "", only);
-  return TREADLE_OK;
+/* "0", or "-1 or 0". */
+static void write_only(char *to, size_t room, const treadle_train_limit *limit) {
+  *to = 0;
+  for (int i = 0; limit->only[i]; i++)
+    snprintf(to + strlen(to), room - strlen(to), "%s%s", i ? limit->only[i + 1] ? ", " : " or " : "",
+             limit->only[i]);
+}
+
+/* null, and what an empty list or map is as text. */
+static bool is_nothing(const char *text) {
+  return treadle_train_is_null(text) || strcmp(text, "{}") == 0 || strcmp(text, "[]") == 0;
+}
+
+static treadle_status check_only(const config_reader *reader, const given_value *given,
+                                 const treadle_train_limit *limit) {
+  char only[128];
+  const char *pause = limit->instead ? "; " : "", *instead = limit->instead ? limit->instead : "";
+  if (given->text ? is_nothing(given->text) : !given->node->count) return TREADLE_OK;
+  for (int i = 0; given->text && limit->only[i]; i++)
+    if (same_value(given->text, limit->only[i])) return TREADLE_OK;
+  if (!limit->only[0])
+    REFUSE("%s: this cannot be done here; %s", head_of(reader, given),
+           limit->instead ? limit->instead : "leave it out");
+  write_only(only, sizeof only, limit);
+  REFUSE("%s is %s%s%s: here it can only be %s%s%s", head_of(reader, given), given->text ? "'" : "",
+         given->text ? treadle_text_shown(given->text) : "no single value", given->text ? "'" : "", only,
+         pause, instead);
 }
 
 static treadle_status refuse_unknown(const config_reader *reader, const given_value *given) {
@@ -222,10 +257,30 @@ static bool in_known_section(const char *path, treadle_train_run run) {
   return treadle_train_known_section(name, run);
 }
 
+/* Values of verl that have another name here, or say the contrary. */
+static const struct {
+  const char *path, *from, *to;
+} words[] = {
+    {"data.shuffle", "true", "false"},
+    {"data.shuffle", "false", "true"},
+    {"data.filter_overlong_prompts", "true", "leave_out"},
+    {"data.filter_overlong_prompts", "false", "error"},
+    {"actor_rollout_ref.rollout.val_kwargs.do_sample", "true", "false"},
+    {"actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "true"},
+};
+
+static void take_word(given_value *given) {
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(given->path, words[i].path) == 0 && strcasecmp(given->text, words[i].from) == 0) {
+      given->text = words[i].to;
+      return;
+    }
+}
+
 /* verl's FSDP is done as FSDP2, which differs from it in how tensors are cut alone. */
 static treadle_status take_strategy(config_reader *reader, given_value *given) {
   treadle_train_config *config = reader->config;
-  if (!given->text || strcmp(given->text, "fsdp") != 0 || !is_of_verl(given->path)) return TREADLE_OK;
+  if (strcmp(given->text, "fsdp") != 0 || !is_of_verl(given->path)) return TREADLE_OK;
   given->text = "fsdp2";
   return treadle_train_config_warn(
       config, treadle_arena_format(&config->arena, "%s is fsdp: taken as fsdp2, which has the same results",
@@ -234,24 +289,27 @@ static treadle_status take_strategy(config_reader *reader, given_value *given) {
 
 /* What has a value here: a key, or a name that has one value alone. */
 static treadle_status take_value(config_reader *reader, const given_value *given, int key,
-                                 const char *only) {
+                                 const treadle_train_limit *limit) {
   given_value whole = *given;
   if (given->text) {
     treadle_status status =
         treadle_train_expand(&reader->names, head_of(reader, given), given->text, &whole.text);
     if (!status && key == TREADLE_KEY_OF(strategy)) status = take_strategy(reader, &whole);
     if (status) return status;
+    take_word(&whole);
   }
-  return key >= 0 ? give(reader, key, &whole) : check_only(reader, &whole, only);
+  return key >= 0 ? give(reader, key, &whole) : check_only(reader, &whole, limit);
 }
 
 static treadle_status place(config_reader *reader, const given_value *given) {
-  const char *only;
-  int key = treadle_train_key_find(given->path, reader->config->run);
-  treadle_train_name_type known = treadle_train_known_key(given->path, reader->config->run, &only);
-  if (key >= 0 || known == TREADLE_KNOWN_ONLY) return take_value(reader, given, key, only);
+  const treadle_train_limit *limit;
+  const treadle_train_run run = reader->config->run;
+  int key = treadle_train_key_find(given->path, run);
+  treadle_train_name_type known = treadle_train_known_key(given->path, run, &limit);
+  if (key >= 0 || known == TREADLE_KNOWN_ONLY) return take_value(reader, given, key, limit);
   if (known == TREADLE_KNOWN_NOT && given->node &&
-      treadle_train_key_is_section(given->path, reader->config->run)) {
+      (treadle_train_key_is_section(given->path, run) ||
+       treadle_train_limit_is_section(given->path, run))) {
     if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
     if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
     if (!in_known_section(given->path, reader->config->run))

@@ -82,6 +82,10 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
     REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
            place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
            PLACE(mini_batch_size), (long long)s->mini_batch_size);
+  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_size == samples)
+    REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
+           config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
+           PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
     REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
            (long long)s->mini_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
@@ -91,10 +95,31 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
   return check_steps(config, samples / s->mini_batch_size);
 }
 
+/* Samples of a group are alike where their scores are, before a penalty: that is verl's score, and its acc where a score is right or wrong;
+ * and MindSpeed-RL's name of a verifier, where that is the only one. */
+static treadle_status check_metric(const treadle_train_config *config) {
+  static const char *const scores[] = {"score", "acc", "seq_reward"};
+  const treadle_train_settings *s = &config->settings;
+  const char *metric = s->filter_groups_metric;
+  bool is_score = treadle_text_starts(config->sources[KEY(filter_groups_metric)].name, "rl_config.") &&
+                  s->verifier_function.count < 2;
+  for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
+    is_score = is_score || strcmp(metric, scores[i]) == 0;
+  if (!is_score)
+    REFUSE("%s: %s is '%s': groups are left out by their scores alone, which is `score`", config->file,
+           PLACE(filter_groups_metric), treadle_text_shown(metric));
+  if (strcmp(metric, "seq_reward") == 0 && s->overlong_buffer_enable)
+    REFUSE("%s: %s is seq_reward, which has the penalty of %s in it: groups are left out by their scores "
+           "without it, which is `score`",
+           config->file, PLACE(filter_groups_metric), PLACE(overlong_buffer_enable));
+  return TREADLE_OK;
+}
+
 static treadle_status check_filter(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
   const int keys[] = {KEY(filter_groups_train_batch_size), KEY(gen_batch_size)};
   treadle_status status = TREADLE_OK;
+  if (s->filter_groups_enable && GIVEN(filter_groups_metric)) TRY(check_metric(config));
   for (size_t i = 0; !s->filter_groups_enable && i < sizeof keys / sizeof *keys; i++)
     if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
       TRY(warn(config, treadle_train_config_place(config, keys[i]),
@@ -118,6 +143,70 @@ static treadle_status settle_length(treadle_train_config *config) {
   s->seq_length = most;
   treadle_train_config_follow(config, KEY(seq_length), "prompt and response");
   return status;
+}
+
+/* ---- The optimizer ---- */
+
+static treadle_status take_beta(treadle_train_config *config, int key, size_t item) {
+  const char *text = config->settings.adam_betas.items[item];
+  double *to = (double *)((char *)&config->settings + treadle_train_keys[key].at), beta;
+  if (!treadle_text_to_real(text, &beta) || beta < 0 || beta >= 1)
+    REFUSE("%s: %s: item %zu is '%s', and must be a number, 0 to below 1", config->file, PLACE(adam_betas),
+           item, treadle_text_shown(text));
+  if (treadle_train_config_is_given(config, key) && beta != *to)
+    REFUSE("%s: %s has %s, and %s is another one", config->file, PLACE(adam_betas), text,
+           treadle_train_config_place(config, key));
+  *to = beta;
+  treadle_train_config_follow(config, key, "by adam_betas");
+  return TREADLE_OK;
+}
+
+static treadle_status settle_betas(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  treadle_status status = TREADLE_OK;
+  if (!GIVEN(adam_betas)) return TREADLE_OK;
+  if (s->adam_betas.count != 2)
+    REFUSE("%s: %s has %zu items, and must have two: adam_beta1 and adam_beta2", config->file,
+           PLACE(adam_betas), s->adam_betas.count);
+  TRY(take_beta(config, KEY(adam_beta1), 0));
+  TRY(take_beta(config, KEY(adam_beta2), 1));
+  s->adam_betas = (treadle_train_list){0};
+  leave_out(config, KEY(adam_betas), "adam_beta1 and adam_beta2");
+out:
+  return status;
+}
+
+/* A penalty for long responses, of which none is longer than `response`: it begins before that, and is the whole factor at most. */
+static treadle_status check_penalty(const treadle_train_config *config, int64_t response) {
+  const treadle_train_settings *s = &config->settings;
+  const int64_t longest = s->rollout_max_tokens ? s->rollout_max_tokens : response;
+  const int key = s->rollout_max_tokens ? KEY(rollout_max_tokens) : KEY(max_tokens);
+  if (!s->overlong_buffer_enable || !longest) return TREADLE_OK;
+  if (s->overlong_buffer > longest)
+    REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
+           (long long)s->overlong_buffer, treadle_train_config_place(config, key), (long long)longest);
+  if (response > longest)
+    REFUSE("%s: %s is %lld, and responses have up to %lld tokens, %s: those between would lose more than "
+           "%s, %g",
+           config->file, PLACE(rollout_max_tokens), (long long)longest, (long long)response,
+           PLACE(max_tokens), PLACE(overlong_buffer_penalty_factor), s->overlong_buffer_penalty_factor);
+  if (response && longest - s->overlong_buffer >= response)
+    REFUSE("%s: %s is %lld, and %s %lld: the penalty begins behind %lld tokens, and responses have %lld "
+           "at most, %s",
+           config->file, PLACE(rollout_max_tokens), (long long)longest, PLACE(overlong_buffer),
+           (long long)s->overlong_buffer, (long long)(longest - s->overlong_buffer), (long long)response,
+           PLACE(max_tokens));
+  return TREADLE_OK;
+}
+
+treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
+                                                  int64_t response) {
+  const treadle_train_settings *s = &config->settings;
+  if (s->max_model_len && prompt && response && s->max_model_len < prompt + response)
+    REFUSE("%s: %s is %lld, less than prompts of %lld tokens, %s, and responses of %lld, %s", config->file,
+           PLACE(max_model_len), (long long)s->max_model_len, (long long)prompt, PLACE(max_prompt_length),
+           (long long)response, PLACE(max_tokens));
+  return check_penalty(config, response);
 }
 
 /* ---- The estimator ---- */
@@ -206,9 +295,33 @@ static treadle_status check_rewards(const treadle_train_config *config) {
   if (s->overlong_buffer_enable && s->overlong_buffer < 1)
     REFUSE("%s: %s needs rl_config.overlong_buffer, 1 token at least", config->file,
            PLACE(overlong_buffer_enable));
-  if (s->overlong_buffer_enable && s->rollout_max_tokens && s->overlong_buffer > s->rollout_max_tokens)
-    REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
-           (long long)s->overlong_buffer, PLACE(rollout_max_tokens), (long long)s->rollout_max_tokens);
+  return TREADLE_OK;
+}
+
+/* ---- Tests ---- */
+
+static treadle_status settle_tests(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  if (!GIVEN(val_temperature)) {
+    s->val_temperature = s->temperature;
+    treadle_train_config_follow(config, KEY(val_temperature), "as sampling_config.temperature");
+  }
+  if (s->val_temperature == 0 && !s->val_greedy && GIVEN(val_greedy))
+    REFUSE("%s: %s is 0, and by %s a test draws", config->file, PLACE(val_temperature), PLACE(val_greedy));
+  if (s->val_temperature == 0 && !s->val_greedy) {
+    s->val_greedy = true;
+    treadle_train_config_follow(config, KEY(val_greedy), "by val_temperature");
+  }
+  if (GIVEN(val_top_p) && s->val_top_p != s->top_p && !s->val_greedy)
+    REFUSE("%s: %s is %g, and %s %g: a test draws as training does, but for its temperature", config->file,
+           PLACE(val_top_p), s->val_top_p, PLACE(top_p), s->top_p);
+  if (GIVEN(val_top_k) && s->val_top_k != s->top_k && (s->val_top_k > 0 || s->top_k > 0) && !s->val_greedy)
+    REFUSE("%s: %s is %lld, and %s %lld: a test draws as training does, but for its temperature",
+           config->file, PLACE(val_top_k), (long long)s->val_top_k, PLACE(top_k), (long long)s->top_k);
+  if (!GIVEN(val_top_p)) s->val_top_p = s->top_p;
+  if (!GIVEN(val_top_p)) treadle_train_config_follow(config, KEY(val_top_p), "as sampling_config.top_p");
+  if (!GIVEN(val_top_k)) s->val_top_k = s->top_k;
+  if (!GIVEN(val_top_k)) treadle_train_config_follow(config, KEY(val_top_k), "as sampling_config.top_k");
   return TREADLE_OK;
 }
 
@@ -239,6 +352,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
     config->settings.sampling_seed = config->settings.seed;
     treadle_train_config_follow(config, KEY(sampling_seed), "as megatron_training.seed");
   }
+  TRY(settle_betas(config));
   TRY(settle_mini_batch(config));
   TRY(check_filter(config));
   TRY(settle_length(config));
@@ -246,6 +360,9 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(settle_loss(config));
   TRY(settle_kl(config));
   TRY(check_rewards(config));
+  TRY(treadle_train_config_check_lengths(config, config->settings.max_prompt_length,
+                                         config->settings.max_tokens));
+  TRY(settle_tests(config));
   TRY(check_infer(config));
   TRY(treadle_train_config_settle_start(config));
 out:

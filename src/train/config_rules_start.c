@@ -2,7 +2,9 @@
  * model once (use_hf_ckpt). */
 #include "train/config.h"
 
+#include "base/argument.h"
 #include "base/utf8.h"
+#include "treadle_control.h"
 
 #include <string.h>
 
@@ -46,6 +48,9 @@ treadle_status treadle_train_config_settle_start(treadle_train_config *config) {
     REFUSE("%s: %s needs megatron.ckpt_convertor.save_path, the folder of what is converted", config->file,
            PLACE(use_hf_ckpt));
   if (s->use_hf_ckpt) TRY(settle_model(config));
+  if (s->resume_mode == TREADLE_RESUME_MODE_PATH && !s->resume_from_path)
+    REFUSE("%s: %s needs rl_config.resume_from_path, the folder global_step_K", config->file,
+           PLACE(resume_mode));
   if (!s->converted_tp) {
     s->converted_tp = s->tensor_model_parallel_size;
     treadle_train_config_follow(config, KEY(converted_tp), "as actor_config");
@@ -56,4 +61,15 @@ treadle_status treadle_train_config_settle_start(treadle_train_config *config) {
   }
 out:
   return status;
+}
+
+treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p) {
+  static const treadle_sft_start starts[] = {[TREADLE_RESUME_MODE_DISABLE] = TREADLE_RESUME_NEVER,
+                                             [TREADLE_RESUME_MODE_AUTO] = TREADLE_RESUME_AUTO,
+                                             [TREADLE_RESUME_MODE_PATH] = TREADLE_RESUME_FROM};
+  TREADLE_NEED_OR(config, TREADLE_RESUME_NEVER);
+  TREADLE_NEED_OR(from_p, TREADLE_RESUME_NEVER);
+  const treadle_train_settings *s = &config->settings;
+  *from_p = s->resume_mode == TREADLE_RESUME_MODE_PATH ? s->resume_from_path : NULL;
+  return starts[s->resume_mode];
 }

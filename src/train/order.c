@@ -28,7 +28,10 @@ void treadle_train_order_release(treadle_train_order *order) {
   order->places = NULL;
 }
 
+void treadle_train_order_keep(treadle_train_order *order) { order->in_place = true; }
+
 size_t treadle_train_order_at(treadle_train_order *order, int64_t number) {
+  if (order->in_place) return (size_t)number % order->rows;
   int64_t epoch = number / (int64_t)order->rows;
   if (epoch != order->epoch) shuffle(order, epoch);
   return order->places[number % (int64_t)order->rows];

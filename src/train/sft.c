@@ -54,14 +54,15 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
   const treadle_train_settings *s = sft->settings;
   char data[512], rng[128];
   treadle_status status;
-  snprintf(
-      data, sizeof data,
-      "{\"step\": %lld, \"optimizer_steps\": %lld, \"rows\": %zu, \"rows_digest\": \"%016llx\", "
-      "\"seed\": %lld, \"global_batch_size\": %lld, \"epoch\": %lld, \"losses_digest\": \"%016llx\"}\n",
-      (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count,
-      (unsigned long long)sft->rows_digest, (long long)s->seed, (long long)s->global_batch_size,
-      (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
-      (unsigned long long)sft->losses_digest);
+  snprintf(data, sizeof data,
+           "{\"step\": %lld, \"optimizer_steps\": %lld, \"rows\": %zu, \"rows_digest\": \"%016llx\", "
+           "\"seed\": %lld, \"no_shuffle\": %d, \"global_batch_size\": %lld, \"epoch\": %lld, "
+           "\"losses_digest\": \"%016llx\"}\n",
+           (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count,
+           (unsigned long long)sft->rows_digest, (long long)s->seed, s->no_shuffle,
+           (long long)s->global_batch_size,
+           (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
+           (unsigned long long)sft->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"rows_taken\": %lld}\n", (long long)s->seed,
            (long long)(sft->step * s->global_batch_size));
   const treadle_train_checkpoint checkpoint = {.run = s->save,

@@ -92,8 +92,7 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, const char *
   size_t bytes;
   treadle_status status;
   status = treadle_file_read(path, FILE_MOST, &text, &bytes);
-  if (status == TREADLE_SYSTEM) status = treadle_fail_in(TREADLE_REFUSED, "%s: ", place);
-  TRY(status);
+  if (status) TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place));
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
   treadle_free(text);
@@ -155,6 +154,7 @@ static treadle_status take_order(treadle_sft *sft) {
   treadle_status status;
   sft->rows_digest = digest_of(sft->train, sft->train_count);
   TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
+  if (s->no_shuffle) treadle_train_order_keep(&sft->order);
   sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
   if (!sft->batch)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for a batch of %lld rows",

@@ -77,6 +77,13 @@ static treadle_status check_same(const json_t *root, const char *path, const cha
                       path, name, (long long)then, (long long)now);
 }
 
+/* Checkpoints from before the key have none: their rows were shuffled. */
+static treadle_status check_order(const treadle_sft *sft, const json_t *root, const char *path) {
+  return json_object_get(root, "no_shuffle") || sft->settings->no_shuffle
+             ? check_same(root, path, "no_shuffle", sft->settings->no_shuffle)
+             : TREADLE_OK;
+}
+
 treadle_status treadle_sft_read_start(treadle_sft *sft) {
   const int64_t step = treadle_train_checkpoint_step_of(sft->from);
   char path[PATH_MAX + 16];
@@ -87,6 +94,7 @@ treadle_status treadle_sft_read_start(treadle_sft *sft) {
   TRY(treadle_json_load(path, &root));
   TRY(check_same(root, path, "rows", (int64_t)sft->train_count));
   TRY(check_same(root, path, "seed", sft->settings->seed));
+  TRY(check_order(sft, root, path));
   TRY(check_same(root, path, "global_batch_size", sft->settings->global_batch_size));
   TRY(read_digest(root, path, "rows_digest", &rows));
   if (rows != sft->rows_digest)

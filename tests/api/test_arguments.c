@@ -960,6 +960,9 @@ static void runs(objects *o) {
   REFUSED(treadle_rl_config_read("/nothing", NULL, 1, &config));
   REFUSED(treadle_rl_config_read("/nothing", NULL, 0, NULL));
   GIVES(TREADLE_SYSTEM, treadle_rl_config_read("/nothing/at/all", bad, 1, &config));
+  const char *from = "x";
+  GIVES(TREADLE_RESUME_NEVER, treadle_rl_config_start(NULL, &from));
+  GIVES(TREADLE_RESUME_NEVER, treadle_rl_config_start(config, NULL));
   REFUSED(treadle_rl_config_help(true, NULL));
   REFUSED(treadle_rl_run(NULL, NULL, NULL, &figures));
   REFUSED(treadle_rl_plan(NULL, 1, NULL, &memory));

@@ -886,6 +886,8 @@ static void call_workers(caller *c) {
   SAID(treadle_engine_open_infer(NULL, NULL, NULL, &engine, &table));
   SAID(treadle_rl_config_read(often(c) ? TREADLE_SOURCE_DIR "/examples/grpo-demo.yaml" : "/nothing", NULL,
                               0, OR_NULL(c, &config)));
+  const char *from;
+  CALL(treadle_rl_config_start(config, OR_NULL(c, &from)));
   CALL(treadle_train_config_destroy(config));
   SAID(treadle_rl_config_help(below(c, 2), OR_NULL(c, &text)));
   free(text);

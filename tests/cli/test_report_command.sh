@@ -61,5 +61,17 @@ refused 'metrics.jsonl: line 2' "$run"
 printf '{"step": "x"}\n' >"$run/metrics.jsonl"
 refused 'line 1: step is no whole number' "$run"
 cp "$folder/kept" "$run/metrics.jsonl"
+# No step yet: what there is is drawn, and no number is made up.
+for lines in '' '{"step": 0, "val-core/sequence/reward/mean@1": 0.5}\n' '{"step": 0, "val-co'; do
+  printf "$lines" >"$run/metrics.jsonl"
+  "$TREADLE" report "$run" --out "$folder/page.html" >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "no page of '$lines'"; }
+  [ "$(cat "$folder/out")" = "no steps yet, and no rewards: $folder/page.html" ] || { cat "$folder/out"; fail "no word of steps of '$lines'"; }
+  if grep -qw 'nan' "$folder/page.html"; then fail "the page of '$lines' has nan"; fi
+done
+printf '{"step": 0, "val-core/sequence/reward/mean@1": 0.5}\n' >"$run/metrics.jsonl"
+"$TREADLE" report "$run" --out "$folder/page.html" >"$folder/out"
+grep -q '<figcaption>Reward' "$folder/page.html" || fail "the test before the first step is not drawn"
+refused 'there is no such folder' "$folder/nowhere"
+cp "$folder/kept" "$run/metrics.jsonl"
 echo '[' >"$run/switch.json"
 refused 'switch.json, line' "$run"

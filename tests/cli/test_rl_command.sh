@@ -125,20 +125,48 @@ status=0
 [ $status = 1 ] || fail "a plan that does not fit: status $status"
 grep -q '"fits": false' "$folder/plan" || fail "it fits"
 grep -q 'device_memory.*would do with' "$folder/err" || { cat "$folder/err"; fail "no advice"; }
+# advice WORDS NOT KEYS...: what is the most, what has no room, and what would help: only keys that are not so already
+advice() {
+  local words=$1 not=$2
+  shift 2
+  "$TREADLE" train --plan "$folder/grpo.yaml" "$@" >"$folder/plan" 2>"$folder/err" && fail "it fits: $*"
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
+  if grep -q -- "$not" "$folder/err"; then cat "$folder/err"; fail "'$not' for: $*"; fi
+}
+advice 'rank 0 needs [0-9]*: mode infer has [0-9]*: infer parameters [0-9]*, KV cache 16777216, .*; mode train has .*; [0-9]* KV blocks have room, and generate_config.kv_memory (default) wants 512; less would do with generate_config.kv_memory=65536 ([0-9]* less)' \
+  'offload_train\|recompute' generate_config.device_memory=8MiB
+advice 'not one KV block, 32768 bytes, has room beside the rest' 'offload_train' generate_config.device_memory=4MiB
+small=(generate_config.kv_memory=64KiB generate_config.max_num_seqs=1 generate_config.max_num_batched_tokens=16)
+advice 'mode train has .*work memory of training [0-9]*; a micro batch of 16 samples has no room .*recompute_granularity=full ([0-9]* less), actor_config.micro_batch_size=1 ([0-9]* less), more ranks' \
+  'mode infer' "${small[@]}" generate_config.device_memory=20MiB rl_config.mini_batch_size=16 actor_config.micro_batch_size=16
+advice 'it is too much without a micro batch' 'recompute_granularity' "${small[@]}" generate_config.device_memory=8MiB megatron_training.recompute_granularity=full
+# A flag that is off is named, by what it brings.
+big=(generate_config.offload_train_param=false generate_config.offload_train_optimizer=false)
+advice 'mode infer has .*offload_train_param=true (1[0-9]* less), generate_config.offload_train_optimizer=true (' 'offload_train_grad' generate_config.device_memory=24MiB "${big[@]}"
+grep -q 'rank 0: peak .*, most in mode infer; [0-9]* KV blocks' "$folder/plan" || { cat "$folder/plan"; fail "the plan does not say which mode has the most"; }
 
-# refused WORDS KEYS...
-refused() {
-  local words=$1 status=0
-  shift
+# ends STATUS WORDS KEYS...: 2 is an input that is refused, 1 a failure while running
+ends() {
+  local wanted=$1 words=$2 status=0
+  shift 2
   rm -rf "$folder/run"
   "$TREADLE" train "$folder/grpo.yaml" "$@" >"$folder/out" 2>"$folder/err" || status=$?
-  [ $status = 2 ] || { cat "$folder/err"; fail "status $status for: $*"; }
+  [ $status = "$wanted" ] || { cat "$folder/err"; fail "status $status for: $*"; }
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
 }
+refused() { ends 2 "$@"; }
+fails() { ends 1 "$@"; }
+refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
 refused 'mini_batch_size (override), 5, does not divide' rl_config.mini_batch_size=5
+refused 'max_model_len (override) is 20, less than prompts of 10 tokens, .*, and responses of 12, .*max_tokens' generate_config.max_model_len=20
+refused 'overlong_buffer (override) is 300, more than .*max_tokens (override), which is 190' rl_config.overlong_buffer=300 rl_config.overlong_buffer_enable=true \
+  generate_config.sampling_config.max_tokens=null megatron_training.seq_length=200
 refused 'n_samples_per_prompt (override) is 1.*2 at least' rl_config.n_samples_per_prompt=1 rl_config.mini_batch_size=4
 refused 'temperature (override) is 0' generate_config.sampling_config.temperature=0
 refused "did you mean 'clip_ratio'" rl_config.clip_ration=1
+refused "ref_config.model (override): $folder/nothing: there is no such" ref_config.model="$folder/nothing"
+refused "data_path (override): $folder/data.* is a folder" megatron_training.data_path="$folder/data"
+refused "val_path (override): $folder/data.* is a folder" megatron_training.val_path="$folder/data"
 refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
 refused 'all .* prompts have more than' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
 rm -rf "$folder/run"
@@ -150,15 +178,15 @@ refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
 for command in 'exit 3' 'kill -9 $$' 'cat >/dev/null & sleep 1; echo nonsense; wait' 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done' \
   "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"; do
-  refused "command '" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$command" 'megatron_training.val_path=null'
+  fails "command '" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$command" 'megatron_training.val_path=null'
 done
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
-refused 'filter_groups_max_batches (default), 10, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
+fails 'filter_groups_max_batches (default), 10, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
   rl_config.filter_groups_enable=true megatron_training.val_path=null
 refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB
-refused "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \
+fails "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \
   "rl_config.verifier_command=sed -u '/\"2-/q3; s/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 1}/'"
 [ "$(cat "$folder/run/latest_checkpointed_iteration.txt")" = 1 ] || fail "the last checkpoint is not that of step 1"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 --resume megatron_training.val_path=null --json >"$folder/resumed" 2>"$folder/err" ||
@@ -167,7 +195,7 @@ refused "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" 
 rm -rf "$folder/run"
 status=0
 "$TREADLE" train "$folder/grpo.yaml" 'rl_config.verifier_function=[command]' 'rl_config.verifier_command=sleep 100' rl_config.verifier_timeout=1 >/dev/null 2>"$folder/err" || status=$?
-[ $status != 0 ] || fail "a command that hangs is waited for"
+[ $status = 1 ] || fail "a command that hangs is waited for"
 grep -q 'wrote nothing for 1 s' "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
 rm -rf "$folder/run"
 "$TREADLE" train "$folder/grpo.yaml" megatron_training.train_iters=1 'rl_config.verifier_function=[command, length:target=4]' 'rl_config.verifier_weight=[0.5, 1]' rl_config.verifier_parallel=2 \
@@ -178,6 +206,9 @@ rm -rf "$folder/run"
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward sequence --n 4 --max-new-tokens 20 --json >"$folder/eval"
 for key in rows n 'mean@4' 'best@4\/mean' 'maj@4\/mean' response_length; do [ -n "$(value eval "$key")" ] || fail "eval: no $key"; done
 [ "$(value eval rows)" = 180 ] || fail "eval: $(value eval rows) rows"
+status=0
+"$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward command --reward-command 'exit 3' --max-new-tokens 20 >"$folder/out" 2>"$folder/err" || status=$?
+[ $status = 1 ] && grep -q "command 'exit 3'" "$folder/err" || { cat "$folder/err"; fail "eval: a command that fails: status $status"; }
 # more prompts than are drawn at once: without chance each copy of the data has the same score
 for copy in {1..23}; do cat "$folder/data/test.jsonl"; done >"$folder/many.jsonl"
 for data in "$folder/data/test.jsonl" "$folder/many.jsonl"; do

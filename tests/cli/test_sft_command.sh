@@ -145,6 +145,8 @@ refused 'tensor' 2 $tp=3
 refused 'seq_length.*3000 tokens.*2048' 1 megatron_training.seq_length=3000
 refused 'line 1: has 2[0-9] tokens; a row may have 12' 1 megatron_training.seq_length=12
 refused 'none.jsonl' 1 "megatron_training.data_path=$folder/none.jsonl"
+refused 'data_path (override): .* is a folder' 1 "megatron_training.data_path=$folder"
+refused 'ranks 2 is of --plan: say mpirun -n 2' 1 --ranks 2
 echo '{"prompt": "1,2:9,1"}' >"$folder/bad.jsonl"
 refused 'line 1: has a prompt and no response' 1 "megatron_training.data_path=$folder/bad.jsonl"
 echo '{"prompt": ' >"$folder/bad.jsonl"

@@ -103,6 +103,12 @@ static void kl(void **state) {
                   (2 * step);
       NEAR(by, treadle_rl_kl_slope((treadle_rl_kl_kind)kind, x, -.2));
     }
+  /* With a + the value is the same, and the slope that of k2. */
+  for (int kind = TREADLE_RL_KL_PLUS; kind < TREADLE_RL_KL_END; kind++) {
+    const treadle_rl_kl_kind plain = (treadle_rl_kl_kind)(kind - TREADLE_RL_KL_PLUS);
+    NEAR(treadle_rl_kl_value((treadle_rl_kl_kind)kind, -3, -1), treadle_rl_kl_value(plain, -3, -1));
+    NEAR(treadle_rl_kl_slope((treadle_rl_kl_kind)kind, -3, -1), -2);
+  }
   const treadle_rl_kl_controller adaptive = {true, 0.1, 100}, fixed = {false, 0.1, 100};
   NEAR(treadle_rl_kl_control(&adaptive, 1, 0.2, 50), 1.1);
   NEAR(treadle_rl_kl_control(&adaptive, 1, 0.05, 50), 0.9);

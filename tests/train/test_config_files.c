@@ -49,7 +49,9 @@ static void mindspeed(void **state) {
   assert_true(
       is_warned(config, "seq_length (line 22) is 512, and gives way to rl_config.max_prompt_length"));
   assert_true(is_warned(config, "defaults (line 2)"));
-  assert_true(is_warned(config, "rl_config.filter_groups_metric (line 90)"));
+  assert_string_equal(s->filter_groups_metric, "math");
+  assert_string_equal(s->load, "./ckpt");
+  assert_false(s->no_shuffle);
   assert_int_equal(s->verifier_function.count, 1);
   treadle_train_config_destroy(config);
 }
@@ -95,6 +97,14 @@ static void verl(void **state) {
   assert_true(s->use_kl_loss && !s->use_kl_in_reward && near(s->init_kl_coef, 0.004));
   assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(kl_penalty)].words[s->kl_penalty], "low_var_kl");
   assert_true(is_warned(config, "actor_rollout_ref.actor.optim._target_ (line 5)"));
+  /* the optimizer's other norm, and keys whose names or values are others here */
+  assert_true(is_warned(
+      config, "actor_rollout_ref.actor.optim.clip_grad gives way to actor_rollout_ref.actor.grad_clip"));
+  assert_true(near(s->adam_beta1, 0.9) && near(s->adam_beta2, 0.98));
+  assert_true(s->val_greedy && !s->no_shuffle && s->resume_mode == TREADLE_RESUME_MODE_AUTO);
+  assert_int_equal(s->too_long, TREADLE_TOO_LONG_LEAVE_OUT);
+  assert_int_equal(s->seed, 11);
+  assert_true(near(s->rollout_is_threshold, 2.5));
   treadle_train_config_destroy(config);
 }
 

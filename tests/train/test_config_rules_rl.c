@@ -2,6 +2,7 @@
  * and the resolved text, which is read again to the same. */
 #include "test.h"
 
+#include "rl/kl.h"
 #include "train/config.h"
 
 #include <math.h>
@@ -38,8 +39,8 @@ static const struct {
      "rl_config.mini_batch_size (line 5) is 12 samples, which actor_config.micro_batch_size (line 7), 5, "
      "does not divide"},
     {N "actor_config:\n  micro_batch_size: 5\n",
-     "rl_config.mini_batch_size (all samples of a step) is 24 samples, which actor_config.micro_batch_size "
-     "(line 6), 5"},
+     "megatron_training.global_batch_size (line 2) times rl_config.n_samples_per_prompt (line 4) is 24 "
+     "samples, the only mini batch, which actor_config.micro_batch_size (line 6), 5, does not divide"},
     {"use_dynamic_bsz: true\n", "rl_config.use_dynamic_bsz (line 4) needs "
                                 "actor_config.max_tokens_per_micro, the tokens of a micro batch"},
     {"mini_batch_size: -1\n",
@@ -72,7 +73,11 @@ static const struct {
     {"loss_agg_mode: token-men\n", "did you mean token-mean?"},
     {"use_kl_loss: true\n  use_kl_in_reward: true\n",
      "rl_config.use_kl_loss (line 4) and rl_config.use_kl_in_reward (line 5): the KL would count twice"},
-    {"kl_penalty: k4\n", "rl_config.kl_penalty is 'k4', and must be one of kl|k1|abs|mse|k2|low_var_kl|k3"},
+    {"kl_penalty: k4\n",
+     "rl_config.kl_penalty is 'k4', and must be one of kl|k1|abs|mse|k2|low_var_kl|k3|kl+|k1+"},
+    {"kl_penalty: full\n", "rl_config.kl_penalty is 'full', and must be one of kl|"},
+    {"n_samples: 4\n", "rl_config.n_samples: there is no such key; did you mean 'n_samples_per_prompt'?"},
+    {"mini_batch: 4\n", "did you mean 'mini_batch_size'?"},
     /* rewards */
     {"verifier_function: [math, gsm8k]\n  verifier_weight: [1]\n",
      "rl_config.verifier_weight (line 5) has 1 items, and rl_config.verifier_function (line 4) 2: as many "
@@ -86,7 +91,25 @@ static const struct {
     {"overlong_buffer_enable: true\n  overlong_buffer: 65\n  rollout_max_tokens: 64\n",
      "rl_config.overlong_buffer (line 5) is 65, more than rl_config.rollout_max_tokens (line 6), which is "
      "64"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 65\n"
+       "generate_config:\n  sampling_config: "
+       "{max_tokens: 64}\n",
+     "rl_config.overlong_buffer (line 6) is 65, more than generate_config.sampling_config.max_tokens (line "
+     "8), which is 64"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 32\n"
+       "generate_config:\n  sampling_config: {max_tokens: 64}\n",
+     "rl_config.rollout_max_tokens (line 7) is 32, and responses have up to 64 tokens, "
+     "generate_config.sampling_config.max_tokens (line 9): those between would lose more than"},
+    {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 72\n"
+       "generate_config:\n  sampling_config: {max_tokens: 64}\n",
+     "rl_config.rollout_max_tokens (line 7) is 72, and rl_config.overlong_buffer (line 6) 8: the penalty "
+     "begins behind 64 tokens, and responses have 64 at most"},
     /* layouts and lengths */
+    {N "  max_prompt_length: 100\ngenerate_config:\n  max_model_len: 128\n  sampling_config: {max_tokens: "
+       "100}\n",
+     "generate_config.max_model_len (line 7) is 128, less than prompts of 100 tokens, "
+     "rl_config.max_prompt_length (line 5), and responses of 100, "
+     "generate_config.sampling_config.max_tokens (line 8)"},
     {N "generate_config:\n  layout: vllm:tp=2\n  infer_tensor_parallel_size: 2\n",
      "generate_config.infer_tensor_parallel_size (line 7) and generate_config.layout (line 6) exclude each "
      "other"},
@@ -98,8 +121,32 @@ static const struct {
     {N "  max_prompt_length: 100\ngenerate_config:\n  max_model_len: 128\n  sampling_config: {max_tokens: "
        "100}\nactor_config:\n"
        "  seq_length: 100\n",
-     "generate_config.max_model_len (line 7) is 128, less than megatron_training.seq_length (prompt and "
-     "response), which is 200"},
+     "generate_config.max_model_len (line 7) is 128, less than prompts of 100 tokens"},
+    /* tests */
+    {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {temperature: 0, do_sample: true}\n",
+     "actor_rollout_ref.rollout.val_kwargs.temperature (line 7) is 0, and by "
+     "actor_rollout_ref.rollout.val_kwargs.do_sample (line 7) a test draws"},
+    {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {top_p: 0.7}\n",
+     "val_kwargs.top_p (line 7) is 0.7, and generate_config.sampling_config.top_p (default) 1: a test"},
+    {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {top_k: 50}\n",
+     "val_kwargs.top_k (line 7) is 50, and generate_config.sampling_config.top_k (default) -1: a test"},
+    /* the optimizer */
+    {N "actor_config:\n  adam_betas: [0.9]\n",
+     "actor_config.adam_betas (line 6) has 1 items, and must have two: adam_beta1 and adam_beta2"},
+    {N "actor_config:\n  adam_betas: [0.9, 1]\n",
+     "actor_config.adam_betas (line 6): item 1 is '1', and must be a number, 0 to below 1"},
+    {N "actor_config:\n  adam_betas: [0.9, 0.95]\n  adam_beta2: 0.99\n",
+     "actor_config.adam_betas (line 6) has 0.95, and actor_config.adam_beta2 (line 7) is another one"},
+    /* DAPO's filter */
+    {"filter_groups_enable: true\n  filter_groups_metric: seq_reward\n  overlong_buffer_enable: true\n  "
+     "overlong_buffer: 8\n",
+     "rl_config.filter_groups_metric (line 5) is seq_reward, which has the penalty of "
+     "rl_config.overlong_buffer_enable (line 6) in it"},
+    {"filter_groups_enable: true\n  filter_groups_metric: math\n  verifier_function: [math, gsm8k]\n",
+     "rl_config.filter_groups_metric (line 5) is 'math': groups are left out by their scores alone"},
+    /* where it begins */
+    {"resume_mode: resume_path\n",
+     "rl_config.resume_mode (line 4) needs rl_config.resume_from_path, the folder global_step_K"},
     /* what weights begin with */
     {N "actor:\n  checkpoint_load_path: x\nmegatron:\n  use_hf_ckpt: true\n",
      "megatron.use_hf_ckpt (line 8) and actor.checkpoint_load_path (line 6) exclude each other"},
@@ -125,6 +172,65 @@ static void refusals(void **state) {
     assert_refused(wrong[i].message, parse(text, &config));
     assert_null(config);
   }
+}
+
+/* ---- Keys of others that treadle has nothing for ---- */
+
+static treadle_status parse_override(const char *override) {
+  static const char text[] = "rl_config:\n  n_samples_per_prompt: 4\n";
+  treadle_train_config *config;
+  treadle_status status =
+      treadle_train_config_parse("rl.yaml", text, strlen(text), &override, 1, TREADLE_RUN_RL, &config);
+  treadle_train_config_destroy(config);
+  return status;
+}
+
+/* They may say what is done anyway. */
+static void limits(void **state) {
+  (void)state;
+  for (int i = 0; i < TREADLE_TRAIN_LIMITS; i++) {
+    const treadle_train_limit *limit = &treadle_train_limits[i];
+    const bool both = !strchr(limit->path, '.');
+    char override[256], message[256];
+    for (int j = -1; j < 0 || limit->only[j]; j++) {
+      snprintf(override, sizeof override, "%s%s=%s", both ? "actor_config." : "", limit->path,
+               j < 0 ? "null" : limit->only[j]);
+      assert_ok(parse_override(override));
+    }
+    snprintf(override, sizeof override, "%s%s=7", both ? "actor_config." : "", limit->path);
+    snprintf(message, sizeof message, "override %s%s%s%s", both ? "actor_config." : "", limit->path,
+             limit->only[0] ? " is '7': here it can only be " : ": this cannot be done here; ",
+             limit->only[0] ? limit->only[0] : "");
+    assert_refused(message, parse_override(override));
+    assert_refused(limit->instead ? limit->instead : "override", parse_override(override));
+  }
+}
+
+static const struct {
+  const char *override, *message;
+} limited[] = {
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
+     "policy_loss.loss_mode is 'gspo': here it can only be vanilla; the loss of a policy is PPO's"},
+    {"actor_rollout_ref.actor.optim.lr_warmup_steps=10",
+     "lr_warmup_steps is '10': here it can only be -1 or 0; the warm-up is "
+     "actor_config.lr_warmup_fraction"},
+    {"custom_reward_function.path=my.py", "rl_config.verifier_function=[command]"},
+    {"algorithm.filter_groups.metric=seq_final_reward", NULL}, /* without a filter it says nothing */
+    {"algorithm.rollout_correction.rollout_is=sequence", "rollout_is is 'sequence', and must be one of "
+                                                         "none|token"},
+    {"data.truncation=left", "rl_config.too_long=leave_out leaves long ones out"},
+    {"data.shuffle=maybe", "data.shuffle is 'maybe', and must be one of true|false"},
+    {"trainer.resume_mode=always", "must be one of disable|auto|resume_path"},
+    {"data.apply_chat_template_kwargs={}", NULL},
+};
+
+static void limits_by_name(void **state) {
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(limited); i++)
+    if (limited[i].message)
+      assert_refused(limited[i].message, parse_override(limited[i].override));
+    else
+      assert_ok(parse_override(limited[i].override));
 }
 
 /* ---- What follows ---- */
@@ -154,6 +260,16 @@ static void follows(void **state) {
   config = read_ok("n_samples_per_prompt: 1\n  adv_estimator: reinforce_plus_plus\n  init_kl_coef: 0\n");
   assert_false(treadle_train_config_settings(config)->use_kl_loss);
   treadle_train_config_destroy(config);
+  config =
+      read_ok("algorithm:\n  rollout_correction: {rollout_is: none}\nactor_rollout_ref:\n  rollout:\n    "
+              "val_kwargs: {temperature: 0.5}\n  actor:\n    optim:\n      betas: [0.8, 0.9]\n" N);
+  s = treadle_train_config_settings(config);
+  assert_true(s->adam_beta1 == 0.8 && s->adam_beta2 == 0.9 && s->rollout_is == 0);
+  assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 1 && s->val_top_k == -1);
+  treadle_train_config_destroy(config);
+  config = read_ok("use_kl_loss: true\n  kl_penalty: k3+\n");
+  assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_RL_KL_PLUS + TREADLE_RL_K3);
+  treadle_train_config_destroy(config);
   config = read_ok("use_kl_in_reward: true\n  init_kl_coef: 0.5\n");
   assert_false(treadle_train_config_settings(config)->use_kl_loss);
   treadle_train_config_destroy(config);
@@ -174,6 +290,8 @@ static void text_is_read_again(void **state) {
   static const char *const files[] = {
       "clip_higher_enable: false\n  clip_ratio_high: 0.5\n",
       "use_dynamic_bsz: true\n  max_packing_token_size: 4096\n",
+      "val_temperature: 0\n  filter_groups_metric: score\n  resume_mode: auto\n",
+      N "actor_config:\n  adam_betas: [0.8, 0.9]\n  load: x\n  no_shuffle: true\n",
       "init_kl_coef: 0.5\n  verifier_function: ['a,b', \"c\"]\n",
       N "megatron:\n  use_hf_ckpt: true\n  ckpt_convertor: {save_path: x, hf_model_path: a}\n",
       N "  max_prompt_length: 100\ngenerate_config:\n  sampling_config: {max_tokens: 100}\nactor_config:\n "
@@ -217,8 +335,9 @@ static void each_allocation(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(follows),
-                                     cmocka_unit_test(warned), cmocka_unit_test(text_is_read_again),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),       cmocka_unit_test(limits),
+                                     cmocka_unit_test(limits_by_name), cmocka_unit_test(follows),
+                                     cmocka_unit_test(warned),         cmocka_unit_test(text_is_read_again),
                                      cmocka_unit_test(each_allocation)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

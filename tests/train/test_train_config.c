@@ -326,17 +326,18 @@ static void names_of_verl(void **state) {
   treadle_train_config *config = read_ok("actor_rollout_ref.ref.strategy: fsdp2\n"
                                          "actor_rollout_ref.actor.strategy: fsdp2\n"
                                          "actor_rollout_ref.actor.fsdp_config.offload_policy: True\n"
-                                         "data:\n  train_files: x.jsonl\n  shuffle: true\n"
+                                         "data:\n  train_files: x.jsonl\n  shuffle: false\n  image_key: z\n"
                                          "trainer:\n  save_freq: -1\n  _target_: y\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
   assert_int_equal(s->strategy, TREADLE_STRATEGY_FSDP2);
   assert_true(s->offload_policy);
   assert_string_equal(s->data_path, "x.jsonl");
   assert_int_equal(s->save_interval, -1);
+  assert_true(s->no_shuffle);
   assert_int_equal(config->warnings.count, 1);
   assert_non_null(strstr(config->warnings.items[0],
-                         ": actor_rollout_ref.ref.strategy (line 1), data.shuffle "
-                         "(line 6), trainer._target_ (line 9)"));
+                         ": actor_rollout_ref.ref.strategy (line 1), data.image_key "
+                         "(line 7), trainer._target_ (line 10)"));
   treadle_train_config_destroy(config);
 }
 
@@ -616,13 +617,13 @@ static void table_is_sound(void **state) {
   treadle_arena arena = {0};
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     const treadle_train_key *key = &treadle_train_keys[i];
-    const char *only;
+    const treadle_train_limit *limit;
     char path[128];
     assert_ok(treadle_train_key_read(key, key->key, NULL, &arena, &s));
     assert_int_equal(treadle_train_key_at(key->at), i);
     snprintf(path, sizeof path, "%s.%s", key->section, key->key);
     assert_int_equal(treadle_train_key_find(path, TREADLE_RUN_RL), i);
-    assert_true(key->alone || treadle_train_known_key(path, TREADLE_RUN_RL, &only) == TREADLE_KNOWN_NOT);
+    assert_true(key->alone || treadle_train_known_key(path, TREADLE_RUN_RL, &limit) == TREADLE_KNOWN_NOT);
     for (int j = 0; j < TREADLE_TRAIN_ALSO && key->also[j]; j++)
       assert_int_equal(treadle_train_key_find(key->also[j], TREADLE_RUN_RL), i);
     assert_true(*key->help && !strpbrk(key->help, "\"\\|") && key->unit && key->whose);

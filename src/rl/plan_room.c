@@ -1,0 +1,234 @@
+/* A device that is too small: which mode needs the most and of what, what has no room, and what would help by how much. What would help is
+ * found by planning again with one key changed; keys that are as they should be are not named. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "switch/switch.h"
+
+#include <stdio.h>
+
+static const treadle_mode modes[] = {TREADLE_TRAIN, TREADLE_FORWARD, TREADLE_INFER};
+enum { MODES = sizeof modes / sizeof *modes };
+
+/* By class; in FORWARD, while the reference is there where there is one. */
+static const size_t *bytes_of(const treadle_actor_memory *m, treadle_mode mode) {
+  bool refers = mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE];
+  return refers ? m->with_reference : m->by_mode[mode];
+}
+
+static size_t block_bytes(const treadle_actor_memory *m) {
+  return m->kv_blocks > 0 ? m->by_mode[TREADLE_INFER][TREADLE_KV] / (size_t)m->kv_blocks : 0;
+}
+
+/* Blocks that there must be: the plan gives the cache all that other modes need, too. */
+static size_t blocks_wanted(const treadle_rl *rl, const treadle_actor_memory *m) {
+  const size_t block = block_bytes(m), wanted = block ? rl->settings->kv_memory / block : 0;
+  return wanted < (size_t)m->kv_blocks ? wanted : (size_t)m->kv_blocks;
+}
+
+/* Bytes of a class that a mode must have. */
+static size_t needed(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode, int c) {
+  bool fills = mode == TREADLE_INFER && c == TREADLE_KV;
+  return fills ? blocks_wanted(rl, m) * block_bytes(m) : bytes_of(m, mode)[c];
+}
+
+static size_t total(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode) {
+  size_t sum = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += needed(rl, m, mode, c);
+  return sum;
+}
+
+static treadle_mode fullest_mode(const treadle_rl *rl, const treadle_actor_memory *m) {
+  treadle_mode fullest = modes[0];
+  for (int i = 1; i < MODES; i++)
+    if (total(rl, m, modes[i]) > total(rl, m, fullest)) fullest = modes[i];
+  return fullest;
+}
+
+static const treadle_actor_memory *fullest_rank(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
+  const treadle_actor_memory *worst = by_rank;
+  for (int rank = 1; rank < rl->ranks; rank++)
+    if (by_rank[rank].least_bytes > worst->least_bytes) worst = &by_rank[rank];
+  return worst;
+}
+
+/* ---- What it holds ------------------------------------------------------------------------------------------ */
+
+/* "mode infer has 900: infer params 300, KV cache 500, work 100" */
+static void say_modes(const treadle_rl *rl, const treadle_actor_memory *m, size_t room,
+                      treadle_builder *text) {
+  const treadle_mode mode = fullest_mode(rl, m);
+  const char *pause = ": ";
+  treadle_builder_add(text, "mode %s has %zu", treadle_mode_text(mode), total(rl, m, mode));
+  for (int c = 0; c < TREADLE_CLASSES; c++) {
+    if (!needed(rl, m, mode, c)) continue;
+    treadle_builder_add(text, "%s%s %zu", pause, treadle_class_text(c), needed(rl, m, mode, c));
+    pause = ", ";
+  }
+  for (int i = 0; i < MODES; i++)
+    if (modes[i] != mode && total(rl, m, modes[i]) > room)
+      treadle_builder_add(text, "; mode %s has %zu", treadle_mode_text(modes[i]), total(rl, m, modes[i]));
+}
+
+static void say_kv(const treadle_rl *rl, const treadle_actor_memory *m, size_t room,
+                   treadle_builder *text) {
+  const size_t block = block_bytes(m), wanted = blocks_wanted(rl, m);
+  const size_t rest = total(rl, m, TREADLE_INFER) - wanted * block;
+  if (!block || rest + block > room)
+    treadle_builder_add(text, "; not one KV block, %zu bytes, has room beside the rest", block);
+  else
+    treadle_builder_add(text, "; %zu KV blocks have room, and %s wants %zu", (room - rest) / block,
+                        TREADLE_RL_PLACE(rl, kv_memory), wanted);
+}
+
+static void say_micro_batch(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode,
+                            size_t room, treadle_builder *text) {
+  const treadle_train_settings *s = rl->settings;
+  const size_t *bytes = bytes_of(m, mode);
+  if (total(rl, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
+    treadle_builder_add(text, "; it is too much without a micro batch");
+  else if (s->micro_batch_size)
+    treadle_builder_add(text, "; a micro batch of %lld samples has no room beside the rest",
+                        (long long)s->micro_batch_size);
+  else
+    treadle_builder_add(text, "; a micro batch of %lld tokens has no room beside the rest",
+                        (long long)s->max_tokens_per_micro);
+}
+
+/* ---- What would help ---------------------------------------------------------------------------------------- */
+
+/* A key changed. */
+typedef struct change {
+  const treadle_rl *rl;
+  const treadle_actor_memory *worst; /* of the fullest rank, as it is */
+  treadle_train_settings s;          /* begins as the run's */
+  char text[96];                     /* how the key is said */
+} change;
+
+static bool turn_on(change *c, bool *flag, const char *key) {
+  bool was = *flag;
+  *flag = true;
+  snprintf(c->text, sizeof c->text, "%s=true", key);
+  return !was;
+}
+
+static bool offload_param(change *c) {
+  return turn_on(c, &c->s.offload_train_param, "generate_config.offload_train_param");
+}
+
+static bool offload_grad(change *c) {
+  return turn_on(c, &c->s.offload_train_grad, "generate_config.offload_train_grad");
+}
+
+static bool offload_optimizer(change *c) {
+  return turn_on(c, &c->s.offload_train_optimizer, "generate_config.offload_train_optimizer");
+}
+
+static bool recompute(change *c) {
+  bool was = c->s.recompute_granularity == TREADLE_RECOMPUTE_FULL;
+  c->s.recompute_granularity = TREADLE_RECOMPUTE_FULL;
+  snprintf(c->text, sizeof c->text, "megatron_training.recompute_granularity=full");
+  return !was;
+}
+
+/* A new value of a key that counts; false: it was no more. */
+static bool take_less(change *c, int64_t *value, int64_t less, const char *key) {
+  bool more = *value > less;
+  *value = less;
+  snprintf(c->text, sizeof c->text, "%s=%lld", key, (long long)less);
+  return more;
+}
+
+static int64_t sequence_tokens(const change *c) { return c->rl->prompt_most + c->rl->response_most; }
+
+static bool one_sample(change *c) {
+  if (c->s.micro_batch_size)
+    return take_less(c, &c->s.micro_batch_size, 1, "actor_config.micro_batch_size");
+  return take_less(c, &c->s.max_tokens_per_micro, sequence_tokens(c), "actor_config.max_tokens_per_micro");
+}
+
+/* Blocks of one sequence. */
+static bool less_kv(change *c) {
+  const int64_t blocks = (sequence_tokens(c) + c->s.block_size - 1) / c->s.block_size;
+  int64_t bytes = (int64_t)c->s.kv_memory;
+  bool more = take_less(c, &bytes, blocks * (int64_t)block_bytes(c->worst), "generate_config.kv_memory");
+  c->s.kv_memory = (size_t)bytes;
+  return bytes && more;
+}
+
+static bool one_sequence(change *c) {
+  return take_less(c, &c->s.max_num_seqs, 1, "generate_config.max_num_seqs");
+}
+
+static bool short_reads(change *c) {
+  enum { FEW = 64, USUALLY = 512 };
+  if (!c->s.max_num_batched_tokens) c->s.max_num_batched_tokens = USUALLY;
+  return take_less(c, &c->s.max_num_batched_tokens, FEW, "generate_config.max_num_batched_tokens");
+}
+
+/* Each changes its key; false: that is so already. */
+static bool (*const changes[])(change *c) = {offload_param, offload_grad, offload_optimizer, recompute,
+                                             one_sample,    less_kv,      one_sequence,      short_reads};
+enum { CHANGES = sizeof changes / sizeof *changes };
+
+/* Bytes that the fullest rank then needs less; 0 where it does not help, or cannot be done. */
+static treadle_status try_change(const change *c, treadle_actor_memory *by_rank, size_t *less_p) {
+  const size_t needs = c->worst->least_bytes;
+  treadle_rl *other = treadle_alloc(sizeof *other);
+  treadle_status status;
+  *less_p = 0;
+  if (!other) return treadle_fail(TREADLE_NO_MEMORY, "no memory for what would make a run fit");
+  *other = *c->rl;
+  other->settings = &c->s;
+  status = treadle_rl_plan_ranks(other, by_rank);
+  treadle_free(other);
+  if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
+  size_t least = fullest_rank(c->rl, by_rank)->least_bytes;
+  *less_p = least < needs ? needs - least : 0;
+  return TREADLE_OK;
+}
+
+static treadle_status say_changes(const treadle_rl *rl, const treadle_actor_memory *worst,
+                                  treadle_builder *text) {
+  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->ranks, sizeof *others);
+  treadle_status status = TREADLE_OK;
+  if (!others) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %d ranks", rl->ranks);
+  treadle_builder_add(text, "; less would do with ");
+  for (int i = 0; i < CHANGES; i++) {
+    change one = {.rl = rl, .worst = worst, .s = *rl->settings};
+    size_t less;
+    if (!changes[i](&one)) continue;
+    TRY(try_change(&one, others, &less));
+    if (less) treadle_builder_add(text, "%s (%zu less), ", one.text, less);
+  }
+  treadle_builder_add(text, "more ranks or a smaller model");
+out:
+  treadle_free(others);
+  return status;
+}
+
+treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
+  const treadle_train_settings *s = rl->settings;
+  const size_t room = (size_t)((double)s->device_memory * s->gpu_memory_utilization);
+  const treadle_actor_memory *worst = fullest_rank(rl, by_rank);
+  treadle_builder text = {0};
+  treadle_status status;
+  if (!s->device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;
+  const treadle_mode mode = fullest_mode(rl, worst);
+  say_modes(rl, worst, room, &text);
+  if (mode == TREADLE_INFER)
+    say_kv(rl, worst, room, &text);
+  else
+    say_micro_batch(rl, worst, mode, room, &text);
+  TRY(say_changes(rl, worst, &text));
+  status =
+      text.failed
+          ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
+          : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and rank %d needs %zu: %s",
+                         TREADLE_RL_PLACE(rl, device_memory), TREADLE_RL_PLACE(rl, gpu_memory_utilization),
+                         room, (int)(worst - by_rank), worst->least_bytes, text.text);
+out:
+  treadle_builder_release(&text);
+  return status;
+}
