@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/hash.h"
+#include "base/real.h"
 #include "base/utf8.h"
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
@@ -84,20 +85,26 @@ out:
   return status;
 }
 
+/* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is no answer. */
 static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) {
   const json_t *value = json_object_get(r->object, r->spec->answer_key);
-  if (!value) value = json_object_get(json_object_get(r->object, "reward_model"), "ground_truth");
+  char real[TREADLE_REAL_BYTES];
+  if (!value || json_is_null(value))
+    value = json_object_get(json_object_get(r->object, "reward_model"), "ground_truth");
+  if (json_is_null(value)) value = NULL;
   p->answer = "";
   if (!value && !r->spec->need_answer) return TREADLE_OK;
   if (!value) REFUSE("%s: has no '%s' (rl_config.answer_key)", r->name, r->spec->answer_key);
-  if (json_is_string(value))
+  if (json_is_string(value)) {
     p->answer = treadle_arena_copy_text(&r->prompts->arena, json_string_value(value));
-  else if (json_is_integer(value))
+  } else if (json_is_integer(value)) {
     p->answer = treadle_arena_format(&r->prompts->arena, "%lld", (long long)json_integer_value(value));
-  else if (json_is_real(value))
-    p->answer = treadle_arena_format(&r->prompts->arena, "%.17g", json_real_value(value));
-  else
+  } else if (json_is_real(value)) {
+    treadle_text_of_real(real, json_real_value(value));
+    p->answer = treadle_arena_copy_text(&r->prompts->arena, real);
+  } else {
     REFUSE("%s: '%s' must be a text or a number", r->name, r->spec->answer_key);
+  }
   return p->answer ? TREADLE_OK : no_memory(r);
 }
 

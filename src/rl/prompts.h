@@ -1,7 +1,8 @@
 /* Prompts of a run, with what the rewards compare answers with: lines of JSON, or one JSON list, of one file or several ("a.jsonl,b.json").
  *
  *   prompt   a text, which is a message of the user where there is a chat template; a list of messages; or prompt_token_ids
- *   answer   a text or a number. Where there is none, reward_model.ground_truth, as verl's data has it
+ *   answer   a text, or a number, whose text has the fewest digits that are read as the same number. Where there is none, or null,
+ *            reward_model.ground_truth, as verl's data has it
  *
  * The keys' names are the run's (prompt_key: GSM8K has question, MATH problem). Other keys are not looked at. */
 #ifndef TREADLE_RL_PROMPTS_H

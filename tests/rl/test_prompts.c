@@ -97,6 +97,39 @@ static void test_forms(void **state) {
   close_all(&o);
 }
 
+/* Numbers are the shortest text that is read as the same number, so that 0.1 is what a model writes. */
+static void test_numbers(void **state) {
+  (void)state;
+  static const char *const numbers[][2] = {{"72", "72"},
+                                           {"-3", "-3"},
+                                           {"72.0", "72"},
+                                           {"0.1", "0.1"},
+                                           {"1e21", "1e+21"},
+                                           {"2.50", "2.5"},
+                                           {"1e3", "1000"},
+                                           {"-0.3", "-0.3"},
+                                           {"1e-7", "1e-07"},
+                                           {"0.1e1", "1"},
+                                           {"3.14159", "3.14159"},
+                                           {"0.30000000000000004", "0.30000000000000004"},
+                                           {"9007199254740993", "9007199254740993"}};
+  opened o;
+  char text[200];
+  size_t count;
+  open_all(&o);
+  for (size_t i = 0; i < TEST_COUNT(numbers); i++) {
+    snprintf(text, sizeof text, "{\"prompt\": \"1\", \"answer\": %s}\n", numbers[i][0]);
+    treadle_rl_prompts *prompts = read_good(&o, text, 1);
+    assert_string_equal(treadle_rl_prompts_items(prompts, &count)[0].answer, numbers[i][1]);
+    treadle_rl_prompts_destroy(prompts);
+  }
+  treadle_rl_prompts *prompts = read_good(
+      &o, "{\"prompt\": \"1\", \"answer\": null, \"reward_model\": {\"ground_truth\": 0.1}}\n", 1);
+  assert_string_equal(treadle_rl_prompts_items(prompts, &count)[0].answer, "0.1");
+  treadle_rl_prompts_destroy(prompts);
+  close_all(&o);
+}
+
 static void test_files(void **state) {
   (void)state;
   opened o;
@@ -164,6 +197,7 @@ static void test_refused(void **state) {
   refuse(&o, "line 2: has no 'prompt'",
          "{\"prompt\": \"1\", \"answer\": \"1\"}\n{\"question\": \"1\", \"answer\": \"1\"}\n");
   refuse(&o, "line 1: has no 'answer'", "{\"prompt\": \"1\"}\n");
+  refuse(&o, "line 1: has no 'answer'", "{\"prompt\": \"1\", \"answer\": null}\n");
   refuse(&o, "line 1: 'answer' must be", "{\"prompt\": \"1\", \"answer\": [1]}\n");
   refuse(&o, "line 1: 'prompt' must be", "{\"prompt\": 1, \"answer\": \"1\"}\n");
   refuse(&o, "line 1: 'prompt' has no tokens", "{\"prompt\": \"\", \"answer\": \"1\"}\n");
@@ -174,7 +208,8 @@ static void test_refused(void **state) {
   refuse(&o, "line 2", "{\"prompt\": \"1\", \"answer\": \"1\"}\n{\"prompt\": \n");
   refuse(&o, "gsm8k.jsonl", "[{\"prompt\": \"1\", \"answer\": \"1\"}, 3]");
   o.spec.need_answer = false;
-  treadle_rl_prompts_destroy(read_good(&o, "{\"prompt\": \"1\"}\n", 1));
+  treadle_rl_prompts_destroy(
+      read_good(&o, "{\"prompt\": \"1\"}\n{\"prompt\": \"1\", \"answer\": null}\n", 2));
   o.spec.path = "/nowhere/at.all";
   treadle_rl_prompts *prompts = NULL;
   assert_fails(TREADLE_SYSTEM, "/nowhere/at.all", treadle_rl_prompts_read(&o.spec, &prompts));
@@ -199,8 +234,9 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),   cmocka_unit_test(test_files),
-                                     cmocka_unit_test(test_digest),  cmocka_unit_test(test_too_long),
-                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),    cmocka_unit_test(test_numbers),
+                                     cmocka_unit_test(test_files),    cmocka_unit_test(test_digest),
+                                     cmocka_unit_test(test_too_long), cmocka_unit_test(test_refused),
+                                     cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
