@@ -103,7 +103,13 @@ static treadle_status open_data(evaluation *e) {
   treadle_rl *rl = &e->rl;
   const treadle_reward_options reward = {
       .struct_size = sizeof reward, .name = o->reward, .command = o->reward_command, .timeout_seconds = 60};
+  static const treadle_rl_prompts_words words = {
+      .prompt_key = "prompt_key, --prompt-key",
+      .answer_key = "answer_key, --answer-key",
+      .too_long =
+          "a smaller max_tokens, --max-new-tokens, leaves more of the model's positions to prompts"};
   const treadle_rl_prompts_spec spec = {.path = o->data,
+                                        .words = &words,
                                         .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
                                         .answer_key = o->answer_key ? o->answer_key : "answer",
                                         .data_source_key = "data_source",

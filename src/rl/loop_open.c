@@ -172,7 +172,12 @@ out:
 static treadle_status read_prompts(const treadle_rl *rl, const char *path, const char *place,
                                    treadle_rl_prompts **prompts_p) {
   const treadle_train_settings *s = rl->settings;
+  static const treadle_rl_prompts_words words = {
+      .prompt_key = "rl_config.prompt_key",
+      .answer_key = "rl_config.answer_key",
+      .too_long = "rl_config.too_long=leave_out leaves such prompts out"};
   const treadle_rl_prompts_spec spec = {.path = path,
+                                        .words = &words,
                                         .prompt_key = s->prompt_key,
                                         .answer_key = s->answer_key,
                                         .data_source_key = s->data_source_key,

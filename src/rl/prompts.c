@@ -60,7 +60,7 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
                                           .talks = s->chat != NULL};
   treadle_request_input input = {0};
   treadle_status status;
-  if (!value && !ids) REFUSE("%s: has no '%s' (rl_config.prompt_key)", r->name, s->prompt_key);
+  if (!value && !ids) REFUSE("%s: has no '%s' (%s)", r->name, s->prompt_key, s->words->prompt_key);
   TRY(show_prompt(r, value, &p->text));
   if (ids) {
     int32_t *tokens;
@@ -94,7 +94,7 @@ static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) 
   if (json_is_null(value)) value = NULL;
   p->answer = "";
   if (!value && !r->spec->need_answer) return TREADLE_OK;
-  if (!value) REFUSE("%s: has no '%s' (rl_config.answer_key)", r->name, r->spec->answer_key);
+  if (!value) REFUSE("%s: has no '%s' (%s)", r->name, r->spec->answer_key, r->spec->words->answer_key);
   if (json_is_string(value)) {
     p->answer = treadle_arena_copy_text(&r->prompts->arena, json_string_value(value));
   } else if (json_is_integer(value)) {
@@ -135,9 +135,8 @@ static treadle_status take_object(const prompt_reader *r) {
     return TREADLE_OK;
   }
   if (p.count > r->spec->most_tokens)
-    REFUSE("%s: the prompt has %lld tokens; at most %lld (rl_config.too_long=leave_out leaves such prompts "
-           "out)",
-           r->name, (long long)p.count, (long long)r->spec->most_tokens);
+    REFUSE("%s: the prompt has %lld tokens; at most %lld (%s)", r->name, (long long)p.count,
+           (long long)r->spec->most_tokens, r->spec->words->too_long);
   digest(r->prompts, &p);
   TRY(treadle_array_push(&r->prompts->items, p));
 out:

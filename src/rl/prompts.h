@@ -21,9 +21,16 @@ typedef struct treadle_rl_prompt {
 
 typedef struct treadle_rl_prompts treadle_rl_prompts;
 
+/* What a person gives who asks for prompts, as messages have it. */
+typedef struct treadle_rl_prompts_words {
+  const char *prompt_key, *answer_key; /* where those come from */
+  const char *too_long;                /* what helps where a prompt is too long */
+} treadle_rl_prompts_words;
+
 typedef struct treadle_rl_prompts_spec {
   const char *path;
   const char *prompt_key, *answer_key, *data_source_key;
+  const treadle_rl_prompts_words *words;
   const treadle_tokenizer *tokenizer; /* NULL: prompts are token ids */
   const treadle_chat *chat;           /* NULL: there is no template */
   int64_t vocabulary, most_tokens;

@@ -173,7 +173,7 @@ rm -rf "$folder/run"
 { head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2,3,4,5:9,6", "answer": "7"}'; } >"$folder/long.jsonl"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/long.jsonl" rl_config.too_long=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts that are left out"; }
 grep -q 'data_path (override): 1 of 21 prompts have more than 10 tokens, and are left out (rl_config.too_long (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts that are left out"; }
-refused "has no 'question'" rl_config.prompt_key=question
+refused "train.jsonl: line 1: has no 'question' (rl_config.prompt_key)" rl_config.prompt_key=question
 refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
 for command in 'exit 3' 'kill -9 $$' 'cat >/dev/null & sleep 1; echo nonsense; wait' 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done' \
@@ -209,6 +209,17 @@ for key in rows n 'mean@4' 'best@4\/mean' 'maj@4\/mean' response_length; do [ -n
 status=0
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward command --reward-command 'exit 3' --max-new-tokens 20 >"$folder/out" 2>"$folder/err" || status=$?
 [ $status = 1 ] && grep -q "command 'exit 3'" "$folder/err" || { cat "$folder/err"; fail "eval: a command that fails: status $status"; }
+# eval_refused WORDS OPTIONS...: what a person can type is what the message names
+eval_refused() {
+  local words=$1 status=0
+  shift
+  "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward sequence "$@" >/dev/null 2>"$folder/err" || status=$?
+  [ $status = 2 ] || { cat "$folder/err"; fail "eval: status $status for: $*"; }
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "eval: no '$words' for: $*"; }
+}
+eval_refused "test.jsonl: line 1: has no 'question' (prompt_key, --prompt-key)" --prompt-key question
+eval_refused "test.jsonl: line 1: has no 'solution' (answer_key, --answer-key)" --answer-key solution
+eval_refused 'test.jsonl: line 1: the prompt has .* tokens; at most 1 (a smaller max_tokens, --max-new-tokens,' --max-new-tokens 2047
 # more prompts than are drawn at once: without chance each copy of the data has the same score
 for copy in {1..23}; do cat "$folder/data/test.jsonl"; done >"$folder/many.jsonl"
 for data in "$folder/data/test.jsonl" "$folder/many.jsonl"; do

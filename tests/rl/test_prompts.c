@@ -24,7 +24,10 @@ static void open_all(opened *o) {
   strcpy(o->folder, test_folder());
   assert_ok(treadle_tokenizer_open(TREADLE_SOURCE_DIR "/examples/sequence", &o->tokenizer));
   snprintf(path, sizeof path, "%s/gsm8k.jsonl", o->folder);
+  static const treadle_rl_prompts_words words = {
+      .prompt_key = "--prompts", .answer_key = "--answers", .too_long = "be brief"};
   o->spec = (treadle_rl_prompts_spec){.path = path,
+                                      .words = &words,
                                       .prompt_key = "prompt",
                                       .answer_key = "answer",
                                       .data_source_key = "data_source",
@@ -180,7 +183,7 @@ static void test_too_long(void **state) {
       "{\"prompt\": \"12345678\", \"answer\": \"1\"}\n{\"prompt\": \"123456789\", \"answer\": \"1\"}\n";
   opened o;
   open_all(&o);
-  refuse(&o, "gsm8k.jsonl: line 2: the prompt has 9 tokens", text);
+  refuse(&o, "gsm8k.jsonl: line 2: the prompt has 9 tokens; at most 8 (be brief)", text);
   o.spec.leave_out = true;
   treadle_rl_prompts *prompts = read_good(&o, text, 1);
   assert_int_equal(treadle_rl_prompts_left_out(prompts), 1);
@@ -194,9 +197,9 @@ static void test_refused(void **state) {
   opened o;
   open_all(&o);
   refuse(&o, "gsm8k.jsonl: has no prompts", "");
-  refuse(&o, "line 2: has no 'prompt'",
+  refuse(&o, "line 2: has no 'prompt' (--prompts)",
          "{\"prompt\": \"1\", \"answer\": \"1\"}\n{\"question\": \"1\", \"answer\": \"1\"}\n");
-  refuse(&o, "line 1: has no 'answer'", "{\"prompt\": \"1\"}\n");
+  refuse(&o, "line 1: has no 'answer' (--answers)", "{\"prompt\": \"1\"}\n");
   refuse(&o, "line 1: has no 'answer'", "{\"prompt\": \"1\", \"answer\": null}\n");
   refuse(&o, "line 1: 'answer' must be", "{\"prompt\": \"1\", \"answer\": [1]}\n");
   refuse(&o, "line 1: 'prompt' must be", "{\"prompt\": 1, \"answer\": \"1\"}\n");
