@@ -275,6 +275,8 @@ typedef struct treadle_eval_options {
   void (*doing)(void *context, const char *what, int64_t done,
                 int64_t total); /* of rank 0; NULL: nobody asks */
   void *context;
+  bool
+      leave_unanswered_out; /* prompts without an answer, where the reward needs one: else such a line is refused */
 } treadle_eval_options;
 
 typedef struct treadle_eval_figures {
@@ -284,6 +286,7 @@ typedef struct treadle_eval_figures {
       majority; /* mean@N, best@N/mean, maj@N/mean; majority: NaN: the reward does not say what it took for the answer */
   double response_length; /* tokens, mean */
   double seconds;
+  int64_t left_out; /* prompts without an answer */
 } treadle_eval_figures;
 
 /* What answers of a model are worth. Figures are those of a run's test (docs/grpo.md); with temperature 0 all samples are the same.

@@ -58,6 +58,7 @@ typedef struct treadle_arguments {
   bool help_config, plan; /* of sft */
   const char *noise;      /* of data */
   const char *reward, *reward_command, *data, *prompt_key, *answer_key; /* of eval */
+  int64_t no_answer;                                                    /* of eval: 1: leave_out */
   bool chat;
   const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
       *frequency_penalty;                                             /* numbers */

@@ -25,7 +25,8 @@ static treadle_status options_of(const treadle_arguments *a, treadle_eval_option
                               .samples = a->samples > 0 ? a->samples : 1,
                               .temperature = 1,
                               .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
-                              .seed = a->seed >= 0 ? a->seed : 0};
+                              .seed = a->seed >= 0 ? a->seed : 0,
+                              .leave_unanswered_out = a->no_answer == 1};
   if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
     REFUSE("--temperature %s: not a number", a->temperature);
   return TREADLE_OK;
@@ -36,6 +37,9 @@ static void print(const treadle_eval_figures *f, bool json) {
   char name[64];
   const long long n = (long long)f->samples;
   if (!json) {
+    if (f->left_out)
+      printf("%lld of %lld prompts have no answer, and are left out (--no-answer)\n",
+             (long long)f->left_out, (long long)(f->left_out + f->rows));
     printf("%lld prompts, %lld sample%s of each: mean@%lld %.4f, best@%lld/mean %.4f", (long long)f->rows,
            n, n == 1 ? "" : "s", n, f->mean, n, f->best);
     if (!isnan(f->majority)) printf(", maj@%lld/mean %.4f", n, f->majority);
@@ -44,6 +48,7 @@ static void print(const treadle_eval_figures *f, bool json) {
   }
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "rows", f->rows);
+  treadle_json_out_int(&out, "left_out", f->left_out);
   treadle_json_out_int(&out, "n", f->samples);
   snprintf(name, sizeof name, "mean@%lld", n);
   treadle_json_out_exact(&out, name, f->mean);

@@ -236,7 +236,7 @@ static const treadle_command commands[] = {
                     "  treadle eval DIR --data gsm8k/test.jsonl --reward gsm8k --prompt-key question "
                     "--temperature 0\n"
                     "  mpirun -n 2 treadle eval DIR --data math.json --reward math --prompt-key problem "
-                    "--n 4 --json\n",
+                    "--no-answer leave_out --n 4 --json\n",
         .run = treadle_command_eval,
     },
     {

@@ -100,6 +100,8 @@ static const option_row rows[] = {
   {"reward-command", "COMMAND", "of --reward command: what is run (docs/rewards.md)", TEXT, AT(reward_command), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"prompt-key", "KEY", "of the data: what is asked (default: prompt)", TEXT, AT(prompt_key), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"answer-key", "KEY", "of the data: what is right (default: answer)", TEXT, AT(answer_key), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
+  {"no-answer", "error|leave_out", "what becomes of a prompt without an answer, where the reward needs one (default: error)",
+   WORD, AT(no_answer), TREADLE_IN_EVAL, 0, 0, {"error", "leave_out", NULL}, NULL, 0},
   {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE | TREADLE_IN_EVAL, 0, 1, {0}, NULL, 0},
   {"min-new-tokens", "N", "no end token before these (default: 0)", COUNT, AT(min_new_tokens), GENERATE, 0, 0, {0}, NULL, 0},
   {"temperature", "T", "logits are divided by it; 0: the best token (default: generation_config.json's, else 1)", TEXT, AT(temperature), ENGINES | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},

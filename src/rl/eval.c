@@ -106,8 +106,8 @@ static treadle_status open_data(evaluation *e) {
   static const treadle_rl_prompts_words words = {
       .prompt_key = "prompt_key, --prompt-key",
       .answer_key = "answer_key, --answer-key",
-      .too_long =
-          "a smaller max_tokens, --max-new-tokens, leaves more of the model's positions to prompts"};
+      .too_long = "a smaller max_tokens, --max-new-tokens, leaves more of the model's positions to prompts",
+      .no_answer = "leave_unanswered_out, --no-answer leave_out, leaves such prompts out"};
   const treadle_rl_prompts_spec spec = {.path = o->data,
                                         .words = &words,
                                         .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
@@ -117,7 +117,8 @@ static treadle_status open_data(evaluation *e) {
                                         .chat = rl->chat,
                                         .vocabulary = rl->vocabulary,
                                         .most_tokens = rl->prompt_most,
-                                        .need_answer = strncmp(o->reward, "length", 6) != 0};
+                                        .need_answer = strncmp(o->reward, "length", 6) != 0,
+                                        .leave_unanswered_out = o->leave_unanswered_out};
   treadle_status status = TREADLE_OK;
   if (rl->rank > 0) return TREADLE_OK;
   TRY(treadle_reward_create(&reward, &rl->rewards[0]));
@@ -137,6 +138,7 @@ static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
   TRY(treadle_rl_judge_tests(&e->rl, &b, &verdicts));
   for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;
   f->rows = b.groups;
+  f->left_out = treadle_rl_prompts_unanswered(e->rl.tests);
   f->samples = e->settings.val_n;
   f->mean = verdicts.mean;
   f->best = verdicts.best;

@@ -175,7 +175,8 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
   static const treadle_rl_prompts_words words = {
       .prompt_key = "rl_config.prompt_key",
       .answer_key = "rl_config.answer_key",
-      .too_long = "rl_config.too_long=leave_out leaves such prompts out"};
+      .too_long = "rl_config.too_long=leave_out leaves such prompts out",
+      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out"};
   const treadle_rl_prompts_spec spec = {.path = path,
                                         .words = &words,
                                         .prompt_key = s->prompt_key,
@@ -185,17 +186,22 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .chat = rl->chat,
                                         .vocabulary = rl->vocabulary,
                                         .most_tokens = rl->prompt_most,
-                                        .leave_out = s->too_long == 1,
-                                        .need_answer = rl->needs_answers};
+                                        .leave_long_out = s->too_long == 1,
+                                        .need_answer = rl->needs_answers,
+                                        .leave_unanswered_out = s->no_answer == 1};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
   if (status) return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
-  const int64_t left_out = treadle_rl_prompts_left_out(*prompts_p);
+  const long long too_long = treadle_rl_prompts_too_long(*prompts_p),
+                  unanswered = treadle_rl_prompts_unanswered(*prompts_p);
   size_t count;
   (void)treadle_rl_prompts_items(*prompts_p, &count);
-  if (left_out)
+  const long long all = (long long)count + too_long + unanswered;
+  if (too_long)
     treadle_rl_note(rl, "%s: %lld of %lld prompts have more than %lld tokens, and are left out (%s)", place,
-                    (long long)left_out, (long long)left_out + (long long)count, (long long)rl->prompt_most,
-                    TREADLE_RL_PLACE(rl, too_long));
+                    too_long, all, (long long)rl->prompt_most, TREADLE_RL_PLACE(rl, too_long));
+  if (unanswered)
+    treadle_rl_note(rl, "%s: %lld of %lld prompts have no answer, and are left out (%s)", place, unanswered,
+                    all, TREADLE_RL_PLACE(rl, no_answer));
   return TREADLE_OK;
 }
 

@@ -20,7 +20,7 @@ static const size_t FILE_MOST = (size_t)1 << 30;
 
 struct treadle_rl_prompts {
   TREADLE_ARRAY(treadle_rl_prompt) items;
-  int64_t left_out;
+  int64_t too_long, unanswered; /* left out */
   uint64_t digest;
   treadle_arena arena;
 };
@@ -85,7 +85,8 @@ out:
   return status;
 }
 
-/* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is no answer. */
+/* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is no answer. answer NULL: there is
+ * none, and the line goes. */
 static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) {
   const json_t *value = json_object_get(r->object, r->spec->answer_key);
   char real[TREADLE_REAL_BYTES];
@@ -94,7 +95,13 @@ static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) 
   if (json_is_null(value)) value = NULL;
   p->answer = "";
   if (!value && !r->spec->need_answer) return TREADLE_OK;
-  if (!value) REFUSE("%s: has no '%s' (%s)", r->name, r->spec->answer_key, r->spec->words->answer_key);
+  if (!value && r->spec->leave_unanswered_out) {
+    p->answer = NULL;
+    return TREADLE_OK;
+  }
+  if (!value)
+    REFUSE("%s: has no '%s' (%s); %s", r->name, r->spec->answer_key, r->spec->words->answer_key,
+           r->spec->words->no_answer);
   if (json_is_string(value)) {
     p->answer = treadle_arena_copy_text(&r->prompts->arena, json_string_value(value));
   } else if (json_is_integer(value)) {
@@ -130,8 +137,12 @@ static treadle_status take_object(const prompt_reader *r) {
   TRY(take_input(r, &p));
   TRY(take_answer(r, &p));
   TRY(take_source(r, &p));
-  if (p.count > r->spec->most_tokens && r->spec->leave_out) {
-    r->prompts->left_out++;
+  if (!p.answer) {
+    r->prompts->unanswered++;
+    return TREADLE_OK;
+  }
+  if (p.count > r->spec->most_tokens && r->spec->leave_long_out) {
+    r->prompts->too_long++;
     return TREADLE_OK;
   }
   if (p.count > r->spec->most_tokens)
@@ -225,9 +236,11 @@ treadle_status treadle_rl_prompts_read(const treadle_rl_prompts_spec *spec,
   *prompts_p = NULL;
   if (!prompts) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for prompts", spec->path);
   TRY(read_files(spec, prompts));
-  if (!prompts->items.count && prompts->left_out)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: all %lld prompts have more than %lld tokens", spec->path,
-                     (long long)prompts->left_out, (long long)spec->most_tokens));
+  if (!prompts->items.count && (prompts->too_long || prompts->unanswered))
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "%s: all prompts are left out: %lld have more than %lld tokens, %lld no answer",
+                     spec->path, (long long)prompts->too_long, (long long)spec->most_tokens,
+                     (long long)prompts->unanswered));
   if (!prompts->items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no prompts", spec->path));
   *prompts_p = prompts;
   prompts = NULL;
@@ -248,6 +261,8 @@ const treadle_rl_prompt *treadle_rl_prompts_items(const treadle_rl_prompts *prom
   return prompts->items.items;
 }
 
-int64_t treadle_rl_prompts_left_out(const treadle_rl_prompts *prompts) { return prompts->left_out; }
+int64_t treadle_rl_prompts_too_long(const treadle_rl_prompts *prompts) { return prompts->too_long; }
+
+int64_t treadle_rl_prompts_unanswered(const treadle_rl_prompts *prompts) { return prompts->unanswered; }
 
 uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts) { return prompts->digest; }

@@ -24,7 +24,7 @@ typedef struct treadle_rl_prompts treadle_rl_prompts;
 /* What a person gives who asks for prompts, as messages have it. */
 typedef struct treadle_rl_prompts_words {
   const char *prompt_key, *answer_key; /* where those come from */
-  const char *too_long;                /* what helps where a prompt is too long */
+  const char *too_long, *no_answer;    /* what helps where a prompt is too long, or has no answer */
 } treadle_rl_prompts_words;
 
 typedef struct treadle_rl_prompts_spec {
@@ -34,8 +34,9 @@ typedef struct treadle_rl_prompts_spec {
   const treadle_tokenizer *tokenizer; /* NULL: prompts are token ids */
   const treadle_chat *chat;           /* NULL: there is no template */
   int64_t vocabulary, most_tokens;
-  bool leave_out;   /* prompts that are longer go, and are counted; else one is refused */
-  bool need_answer; /* a line without one is refused */
+  bool leave_long_out;       /* prompts that are longer go, and are counted; else one is refused */
+  bool need_answer;          /* a line without one is refused, */
+  bool leave_unanswered_out; /* or goes, and is counted */
 } treadle_rl_prompts_spec;
 
 /* Refused, by file and line: what is no JSON, a line without prompt or answer, with values of another type, with ids beyond the vocabulary, too
@@ -43,7 +44,9 @@ typedef struct treadle_rl_prompts_spec {
 treadle_status treadle_rl_prompts_read(const treadle_rl_prompts_spec *spec, treadle_rl_prompts **prompts_p);
 void treadle_rl_prompts_destroy(treadle_rl_prompts *prompts);
 const treadle_rl_prompt *treadle_rl_prompts_items(const treadle_rl_prompts *prompts, size_t *count_p);
-int64_t treadle_rl_prompts_left_out(const treadle_rl_prompts *prompts);
+/* How many were left out. */
+int64_t treadle_rl_prompts_too_long(const treadle_rl_prompts *prompts);
+int64_t treadle_rl_prompts_unanswered(const treadle_rl_prompts *prompts);
 /* Of all tokens, answers and sources. */
 uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts);
 

@@ -101,8 +101,8 @@ typedef struct treadle_train_settings {
   int32_t rollout_is; /* 0: none, 1: token */
   double rollout_is_threshold;
   const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
-  int32_t too_long;    /* TREADLE_TOO_LONG_.. */
-  int32_t resume_mode; /* TREADLE_RESUME_MODE_.. */
+  int32_t too_long, no_answer; /* 0: an error; 1: left out */
+  int32_t resume_mode;         /* TREADLE_RESUME_MODE_.. */
   const char *resume_from_path;
   /* RLinf's sections actor and megatron. */
   const char *checkpoint_load_path, *hf_model_path, *converted_path;
@@ -147,7 +147,7 @@ typedef struct treadle_train_key {
   bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 36 + 86, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 36 + 87, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */

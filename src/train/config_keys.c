@@ -150,6 +150,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "answer_key", TREADLE_KEY_TEXT, "answer", "", OWN, "of the data: what is right", AT(answer_key), RL},
   {RLS, "data_source_key", TREADLE_KEY_TEXT, "data_source", "", VERL, "of the data: what it is from", AT(data_source_key), RL, .also = {"data.reward_fn_key"}},
   {RLS, "too_long", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt that is too long", AT(too_long), RL, .words = {"error", "leave_out"}, .also = {"data.filter_overlong_prompts"}},
+  {RLS, "no_answer", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt without an answer, where a reward needs one", AT(no_answer), RL, .words = {"error", "leave_out"}},
   {RLS, "resume_mode", TREADLE_KEY_CHOICE, "disable", "", VERL, "where a run begins that is started without --resume: anew, at the newest checkpoint, or at resume_from_path", AT(resume_mode), RL, .words = {"disable", "auto", "resume_path"}, .also = {"trainer.resume_mode"}},
   {RLS, "resume_from_path", TREADLE_KEY_TEXT, NULL, "path", VERL, "folder global_step_K, of resume_mode resume_path", AT(resume_from_path), RL, .also = {"trainer.resume_from_path"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference; without it, the weights that the policy begins with", AT(ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},

@@ -168,11 +168,16 @@ refused "ref_config.model (override): $folder/nothing: there is no such" ref_con
 refused "data_path (override): $folder/data.* is a folder" megatron_training.data_path="$folder/data"
 refused "val_path (override): $folder/data.* is a folder" megatron_training.val_path="$folder/data"
 refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
-refused 'all .* prompts have more than' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
+refused 'all prompts are left out: [1-9][0-9]* have more than 3 tokens' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
 rm -rf "$folder/run"
 { head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2,3,4,5:9,6", "answer": "7"}'; } >"$folder/long.jsonl"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/long.jsonl" rl_config.too_long=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts that are left out"; }
 grep -q 'data_path (override): 1 of 21 prompts have more than 10 tokens, and are left out (rl_config.too_long (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts that are left out"; }
+# Data with null for an answer, as MATH's: refused, or left out and counted.
+{ head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2:9,6", "answer": null}'; } >"$folder/null.jsonl"
+refused "null.jsonl: line 21: has no 'answer' (rl_config.answer_key); rl_config.no_answer=leave_out leaves" "megatron_training.data_path=$folder/null.jsonl"
+"$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/null.jsonl" rl_config.no_answer=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts without answers that are left out"; }
+grep -q 'data_path (override): 1 of 21 prompts have no answer, and are left out (rl_config.no_answer (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts without answers"; }
 refused "train.jsonl: line 1: has no 'question' (rl_config.prompt_key)" rl_config.prompt_key=question
 refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
@@ -209,17 +214,20 @@ for key in rows n 'mean@4' 'best@4\/mean' 'maj@4\/mean' response_length; do [ -n
 status=0
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward command --reward-command 'exit 3' --max-new-tokens 20 >"$folder/out" 2>"$folder/err" || status=$?
 [ $status = 1 ] && grep -q "command 'exit 3'" "$folder/err" || { cat "$folder/err"; fail "eval: a command that fails: status $status"; }
-# eval_refused WORDS OPTIONS...: what a person can type is what the message names
+# eval_refused WORDS DATA OPTIONS...: what a person can type is what the message names
 eval_refused() {
-  local words=$1 status=0
-  shift
-  "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward sequence "$@" >/dev/null 2>"$folder/err" || status=$?
+  local words=$1 data=$2 status=0
+  shift 2
+  "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$data" --reward sequence "$@" >/dev/null 2>"$folder/err" || status=$?
   [ $status = 2 ] || { cat "$folder/err"; fail "eval: status $status for: $*"; }
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "eval: no '$words' for: $*"; }
 }
-eval_refused "test.jsonl: line 1: has no 'question' (prompt_key, --prompt-key)" --prompt-key question
-eval_refused "test.jsonl: line 1: has no 'solution' (answer_key, --answer-key)" --answer-key solution
-eval_refused 'test.jsonl: line 1: the prompt has .* tokens; at most 1 (a smaller max_tokens, --max-new-tokens,' --max-new-tokens 2047
+eval_refused "test.jsonl: line 1: has no 'question' (prompt_key, --prompt-key)" "$folder/data/test.jsonl" --prompt-key question
+eval_refused "test.jsonl: line 1: has no 'solution' (answer_key, --answer-key)" "$folder/data/test.jsonl" --answer-key solution
+eval_refused 'test.jsonl: line 1: the prompt has .* tokens; at most 1 (a smaller max_tokens, --max-new-tokens,' "$folder/data/test.jsonl" --max-new-tokens 2047
+eval_refused "null.jsonl: line 21: has no 'answer' (answer_key, --answer-key); leave_unanswered_out, --no-answer leave_out, leaves" "$folder/null.jsonl"
+"$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/null.jsonl" --reward sequence --no-answer leave_out --json >"$folder/eval_null"
+[ "$(value eval_null rows) $(value eval_null left_out)" = '20 1' ] || { cat "$folder/eval_null"; fail "eval of data without an answer"; }
 # more prompts than are drawn at once: without chance each copy of the data has the same score
 for copy in {1..23}; do cat "$folder/data/test.jsonl"; done >"$folder/many.jsonl"
 for data in "$folder/data/test.jsonl" "$folder/many.jsonl"; do

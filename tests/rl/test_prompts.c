@@ -24,8 +24,10 @@ static void open_all(opened *o) {
   strcpy(o->folder, test_folder());
   assert_ok(treadle_tokenizer_open(TREADLE_SOURCE_DIR "/examples/sequence", &o->tokenizer));
   snprintf(path, sizeof path, "%s/gsm8k.jsonl", o->folder);
-  static const treadle_rl_prompts_words words = {
-      .prompt_key = "--prompts", .answer_key = "--answers", .too_long = "be brief"};
+  static const treadle_rl_prompts_words words = {.prompt_key = "--prompts",
+                                                 .answer_key = "--answers",
+                                                 .too_long = "be brief",
+                                                 .no_answer = "look elsewhere"};
   o->spec = (treadle_rl_prompts_spec){.path = path,
                                       .words = &words,
                                       .prompt_key = "prompt",
@@ -184,11 +186,35 @@ static void test_too_long(void **state) {
   opened o;
   open_all(&o);
   refuse(&o, "gsm8k.jsonl: line 2: the prompt has 9 tokens; at most 8 (be brief)", text);
-  o.spec.leave_out = true;
+  o.spec.leave_long_out = true;
   treadle_rl_prompts *prompts = read_good(&o, text, 1);
-  assert_int_equal(treadle_rl_prompts_left_out(prompts), 1);
+  assert_int_equal(treadle_rl_prompts_too_long(prompts), 1);
+  assert_int_equal(treadle_rl_prompts_unanswered(prompts), 0);
   treadle_rl_prompts_destroy(prompts);
-  refuse(&o, "prompts have more than 8 tokens", "{\"prompt\": \"123456789\", \"answer\": \"1\"}\n");
+  refuse(&o, "all prompts are left out: 1 have more than 8 tokens, 0 no answer",
+         "{\"prompt\": \"123456789\", \"answer\": \"1\"}\n");
+  close_all(&o);
+}
+
+static void test_no_answer(void **state) {
+  (void)state;
+  static const char text[] =
+      "[{\"prompt\": \"1\", \"answer\": \"1\"}, {\"prompt\": \"2\", \"answer\": null},"
+      " {\"prompt\": \"3\"}, {\"prompt\": \"4\", \"answer\": \"\"}]";
+  opened o;
+  size_t count;
+  open_all(&o);
+  refuse(&o, "gsm8k.jsonl: item 1: has no 'answer' (--answers); look elsewhere", text);
+  o.spec.leave_unanswered_out = true;
+  treadle_rl_prompts *prompts = read_good(&o, text, 2);
+  assert_int_equal(treadle_rl_prompts_unanswered(prompts), 2);
+  assert_int_equal(treadle_rl_prompts_too_long(prompts), 0);
+  assert_string_equal(treadle_rl_prompts_items(prompts, &count)[1].text, "4");
+  treadle_rl_prompts_destroy(prompts);
+  refuse(&o, "all prompts are left out: 0 have more than 8 tokens, 1 no answer", "{\"prompt\": \"1\"}\n");
+  refuse(&o, "line 1: 'answer' must be", "{\"prompt\": \"1\", \"answer\": [1]}\n");
+  o.spec.need_answer = false;
+  treadle_rl_prompts_destroy(read_good(&o, text, 4));
   close_all(&o);
 }
 
@@ -239,7 +265,7 @@ static void test_no_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),    cmocka_unit_test(test_numbers),
                                      cmocka_unit_test(test_files),    cmocka_unit_test(test_digest),
-                                     cmocka_unit_test(test_too_long), cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_no_memory)};
+                                     cmocka_unit_test(test_too_long), cmocka_unit_test(test_no_answer),
+                                     cmocka_unit_test(test_refused),  cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

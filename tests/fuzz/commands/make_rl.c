@@ -76,6 +76,7 @@ static void take_config(fuzz_making *m) {
       "  clip_ratio: ${generate_config.sampling_config.top_p}\n",
       "  prompt_key: question\n",
       "  too_long: leave_out\n",
+      "  no_answer: leave_out\n",
       "  wrong_key: 1\n"};
   fuzz_bytes text = {0};
   fuzz_bytes_add(&text, "defaults: [x]\nmegatron_training:\n  data_path: prompts.jsonl\n  bf16: %s\n",
