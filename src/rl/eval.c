@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "infer/transformer.h"
+#include "rl/reward.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -108,22 +109,22 @@ static treadle_status open_data(evaluation *e) {
       .answer_key = "answer_key, --answer-key",
       .too_long = "a smaller max_tokens, --max-new-tokens, leaves more of the model's positions to prompts",
       .no_answer = "leave_unanswered_out, --no-answer leave_out, leaves such prompts out"};
-  const treadle_rl_prompts_spec spec = {.path = o->data,
-                                        .words = &words,
-                                        .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
-                                        .answer_key = o->answer_key ? o->answer_key : "answer",
-                                        .data_source_key = "data_source",
-                                        .tokenizer = rl->tokenizer,
-                                        .chat = rl->chat,
-                                        .vocabulary = rl->vocabulary,
-                                        .most_tokens = rl->prompt_most,
-                                        .need_answer = strncmp(o->reward, "length", 6) != 0,
-                                        .leave_unanswered_out = o->leave_unanswered_out};
+  treadle_rl_prompts_spec spec = {.path = o->data,
+                                  .words = &words,
+                                  .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
+                                  .answer_key = o->answer_key ? o->answer_key : "answer",
+                                  .data_source_key = "data_source",
+                                  .tokenizer = rl->tokenizer,
+                                  .chat = rl->chat,
+                                  .vocabulary = rl->vocabulary,
+                                  .most_tokens = rl->prompt_most,
+                                  .leave_unanswered_out = o->leave_unanswered_out};
   treadle_status status = TREADLE_OK;
   if (rl->rank > 0) return TREADLE_OK;
   TRY(treadle_reward_create(&reward, &rl->rewards[0]));
   rl->weights[0] = 1;
   rl->reward_count = 1;
+  spec.need_answer = treadle_reward_needs_answers(rl->rewards[0]);
   TRY(treadle_rl_prompts_read(&spec, &rl->tests));
 out:
   return status;

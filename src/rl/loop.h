@@ -136,7 +136,7 @@ typedef struct treadle_rl {
   treadle_message in, out;
   int64_t prompt_most, response_most; /* tokens */
   int64_t vocabulary;
-  bool needs_answers;                   /* a reward looks at them */
+  bool needs_answers;                   /* a reward does */
   double kl_coef, loss_kl_coef;         /* of the next step; of the loss of this one */
   int64_t step, optimizer_steps, drawn; /* drawn: prompts so far */
   int64_t saved;                        /* the step of the newest checkpoint; -1: there is none */

@@ -7,6 +7,7 @@
 #include "infer/transformer.h"
 #include "io/file.h"
 #include "layout/layout.h"
+#include "rl/reward.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -226,7 +227,7 @@ static treadle_status open_rewards(treadle_rl *rl) {
     if (status) return treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, verifier_function));
     rl->weights[i] = i < s->verifier_weight.count ? atof(s->verifier_weight.items[i]) : 1;
     rl->reward_count++;
-    rl->needs_answers = rl->needs_answers || strncmp(name, "length", 6) != 0;
+    rl->needs_answers = rl->needs_answers || treadle_reward_needs_answers(rl->rewards[i]);
   }
   return status;
 }

@@ -96,6 +96,8 @@ out:
   return status;
 }
 
+bool treadle_reward_needs_answers(const treadle_reward *reward) { return reward->rule->needs_answers; }
+
 /* One sample after the other. */
 static treadle_status judge_each(treadle_reward *reward, const treadle_reward_batch *batch) {
   for (size_t i = 0; i < batch->count; i++) {
@@ -133,7 +135,7 @@ static treadle_status check_samples(const treadle_reward *reward, const treadle_
     if (samples[i].completion_bytes && !samples[i].completion)
       REFUSE("reward %s: sample %zu has no completion (NULL) of %zu bytes", reward->rule->name, i,
              samples[i].completion_bytes);
-    if (reward->rule->answer && !samples[i].answer)
+    if (reward->rule->needs_answers && !samples[i].answer)
       REFUSE("reward %s: sample %zu has no answer", reward->rule->name, i);
   }
   return TREADLE_OK;

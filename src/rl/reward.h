@@ -21,7 +21,7 @@ typedef struct treadle_reward_batch {
 typedef struct treadle_reward_rule {
   const char *name, *argument; /* "regex", "P": what stands behind the colon; NULL: nothing may */
   const char *help;
-  bool answer; /* samples need one */
+  bool needs_answers;
   /* *state_p stays NULL where nothing is kept. May be NULL; also release. */
   treadle_status (*create)(const treadle_reward_options *options, const char *argument, void **state_p);
   void (*release)(void *state);
@@ -32,6 +32,9 @@ typedef struct treadle_reward_rule {
 
 extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, treadle_reward_math,
     treadle_reward_regex, treadle_reward_length, treadle_reward_command;
+
+/* Must its samples have answers? Rewards that look at answers where there are some do not need them. */
+bool treadle_reward_needs_answers(const treadle_reward *reward);
 
 /* *pred_p = a copy of `count` bytes; nothing where pred_p is NULL. */
 treadle_status treadle_reward_keep(const char *bytes, size_t count, char **pred_p);

@@ -73,5 +73,5 @@ out:
 const treadle_reward_rule treadle_reward_gsm8k = {
     .name = "gsm8k",
     .help = "1 where the last number behind #### is the one behind #### in the answer, else 0",
-    .answer = true,
+    .needs_answers = true,
     .judge = judge};

@@ -44,5 +44,5 @@ const treadle_reward_rule treadle_reward_math = {
     .help =
         "1 where the last \\boxed{...} is that of the answer, or the answer, after normalising both as the "
         "MATH data do, else 0",
-    .answer = true,
+    .needs_answers = true,
     .judge = judge};

@@ -18,5 +18,5 @@ const treadle_reward_rule treadle_reward_sequence = {
     .name = "sequence",
     .help = "leading characters that are those of the answer / (length of the answer + 1); the end behind "
             "the whole answer is one",
-    .answer = true,
+    .needs_answers = true,
     .judge = judge};

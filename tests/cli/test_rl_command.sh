@@ -228,6 +228,11 @@ eval_refused 'test.jsonl: line 1: the prompt has .* tokens; at most 1 (a smaller
 eval_refused "null.jsonl: line 21: has no 'answer' (answer_key, --answer-key); leave_unanswered_out, --no-answer leave_out, leaves" "$folder/null.jsonl"
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/null.jsonl" --reward sequence --no-answer leave_out --json >"$folder/eval_null"
 [ "$(value eval_null rows) $(value eval_null left_out)" = '20 1' ] || { cat "$folder/eval_null"; fail "eval of data without an answer"; }
+# which rewards need answers
+for reward in regex:1 length:target=4; do
+  "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/null.jsonl" --reward "$reward" --max-new-tokens 4 --json >"$folder/eval_null"
+  [ "$(value eval_null rows)" = 21 ] || { cat "$folder/eval_null"; fail "$reward needs answers"; }
+done
 # more prompts than are drawn at once: without chance each copy of the data has the same score
 for copy in {1..23}; do cat "$folder/data/test.jsonl"; done >"$folder/many.jsonl"
 for data in "$folder/data/test.jsonl" "$folder/many.jsonl"; do

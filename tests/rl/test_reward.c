@@ -1,7 +1,7 @@
 /* Rewards that look at one completion: what each gives, by hand; on the real data of GSM8K and MATH; what is refused; the thread. */
 #include "test.h"
 
-#include "treadle_engine.h"
+#include "rl/reward.h"
 
 typedef struct example {
   const char *answer, *completion;
@@ -208,6 +208,21 @@ static void test_memory(void **state) {
   TEST_EACH_ALLOCATION((treadle_reward_help(&text)) ? TREADLE_NO_MEMORY : (free(text), TREADLE_OK));
 }
 
+/* As the rows of the table say. */
+static void test_needs(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    bool needs;
+  } rewards[] = {
+      {"sequence", true}, {"gsm8k", true}, {"math", true}, {"regex:x", false}, {"length:target=4", false}};
+  for (size_t i = 0; i < TEST_COUNT(rewards); i++) {
+    treadle_reward *reward = open_reward(rewards[i].name);
+    assert_int_equal(treadle_reward_needs_answers(reward), rewards[i].needs);
+    treadle_reward_destroy(reward);
+  }
+}
+
 static void test_help(void **state) {
   (void)state;
   char *text;
@@ -217,9 +232,10 @@ static void test_help(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sequence), cmocka_unit_test(test_length),  cmocka_unit_test(test_regex),
-      cmocka_unit_test(test_gsm8k),    cmocka_unit_test(test_refused), cmocka_unit_test(test_steps),
-      cmocka_unit_test(test_thread),   cmocka_unit_test(test_memory),  cmocka_unit_test(test_help)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequence), cmocka_unit_test(test_length),
+                                     cmocka_unit_test(test_regex),    cmocka_unit_test(test_gsm8k),
+                                     cmocka_unit_test(test_refused),  cmocka_unit_test(test_steps),
+                                     cmocka_unit_test(test_thread),   cmocka_unit_test(test_memory),
+                                     cmocka_unit_test(test_needs),    cmocka_unit_test(test_help)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
