@@ -282,7 +282,7 @@ typedef struct treadle_rl_sampling {
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch);
 /* Begins to score what is in the batch from sample `from` on, and waits for it. preds: NULL, or what samples were taken to answer, by
- * sample. */
+ * sample. Where one of them fails, and behind the wait, no reward looks at the batch any more. */
 treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from);
 treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds);
 /* The samples of the next step, with scores under way from sample *from_p on: groups that score alike are drawn anew, where that is asked. */

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "rl/reward.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -158,12 +159,17 @@ out:
   return status;
 }
 
+static void abandon_scores(treadle_rl *rl) {
+  for (int i = 0; i < rl->reward_count; i++) treadle_reward_abandon(rl->rewards[i]);
+}
+
 treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from) {
   treadle_status status;
   TRY(show_samples(rl, batch, from));
   for (int i = 0; i < rl->reward_count; i++)
     TRY(treadle_reward_start(rl->rewards[i], rl->judged.items, rl->judged.count));
 out:
+  if (status) abandon_scores(rl);
   return status;
 }
 
@@ -171,17 +177,16 @@ treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, si
   const size_t count = batch->samples.count - from;
   double *scores = treadle_alloc_array(count + 1, sizeof *scores);
   treadle_status status = TREADLE_OK;
+  if (!scores) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu scores", count));
   for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
-  for (int i = 0; i < rl->reward_count; i++) { /* all are waited for, also when one has failed */
-    treadle_status one =
-        scores ? treadle_reward_wait(rl->rewards[i], scores, i == 0 ? preds : NULL) : TREADLE_NO_MEMORY;
-    if (one && !status) status = one;
-    for (size_t k = 0; !status && k < count; k++)
-      batch->samples.items[from + k].score += rl->weights[i] * scores[k];
+  for (int i = 0; i < rl->reward_count; i++) {
+    TRY(treadle_reward_wait(rl->rewards[i], scores, i == 0 ? preds : NULL));
+    for (size_t k = 0; k < count; k++) batch->samples.items[from + k].score += rl->weights[i] * scores[k];
   }
-  if (!scores) status = treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu scores", count);
   for (size_t i = 0; i < count; i++)
     batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
+out:
+  if (status) abandon_scores(rl);
   treadle_free(scores);
   return status;
 }

@@ -101,7 +101,7 @@ bool treadle_reward_needs_answers(const treadle_reward *reward) { return reward-
 /* One sample after the other. */
 static treadle_status judge_each(treadle_reward *reward, const treadle_reward_batch *batch) {
   for (size_t i = 0; i < batch->count; i++) {
-    if (atomic_load(batch->stops)) return treadle_fail(TREADLE_CANCELLED, "the reward was destroyed");
+    if (atomic_load(batch->stops)) return treadle_fail(TREADLE_CANCELLED, "nobody waits for the reward");
     treadle_reward_sample sample = batch->samples[i];
     if (!sample.completion) sample.completion = "";
     treadle_status status = reward->rule->judge(reward->state, &sample, &batch->scores[i],
@@ -216,13 +216,17 @@ treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char 
   return reward->status ? treadle_fail(reward->status, "%s", reward->message) : TREADLE_OK;
 }
 
+void treadle_reward_abandon(treadle_reward *reward) {
+  if (!reward->started) return;
+  atomic_store(&reward->stops, true);
+  pthread_join(reward->thread, NULL);
+  release_run(reward);
+  atomic_store(&reward->stops, false);
+}
+
 void treadle_reward_destroy(treadle_reward *reward) {
   if (!reward) return;
-  atomic_store(&reward->stops, true);
-  if (reward->started) {
-    pthread_join(reward->thread, NULL);
-    release_run(reward);
-  }
+  treadle_reward_abandon(reward);
   if (reward->rule->release && reward->state) reward->rule->release(reward->state);
   treadle_free(reward);
 }

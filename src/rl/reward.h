@@ -15,7 +15,7 @@ typedef struct treadle_reward_batch {
   size_t count;
   double *scores;
   char **preds;             /* NULL: nobody wants them */
-  const atomic_bool *stops; /* the reward is being destroyed: TREADLE_CANCELLED as soon as may be */
+  const atomic_bool *stops; /* nobody waits any more: TREADLE_CANCELLED as soon as may be */
 } treadle_reward_batch;
 
 typedef struct treadle_reward_rule {
@@ -35,6 +35,9 @@ extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, 
 
 /* Must its samples have answers? Rewards that look at answers where there are some do not need them. */
 bool treadle_reward_needs_answers(const treadle_reward *reward);
+
+/* Ends what was started and is not waited for: when this is back, nobody reads the samples any more. */
+void treadle_reward_abandon(treadle_reward *reward);
 
 /* *pred_p = a copy of `count` bytes; nothing where pred_p is NULL. */
 treadle_status treadle_reward_keep(const char *bytes, size_t count, char **pred_p);

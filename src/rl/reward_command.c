@@ -283,7 +283,7 @@ static treadle_status turn(asking *a) {
     TRY(check_time(a, p));
   }
   if (a->batch->stops && atomic_load(a->batch->stops))
-    status = treadle_fail(TREADLE_CANCELLED, "command: the reward is being destroyed");
+    status = treadle_fail(TREADLE_CANCELLED, "command: nobody waits for it");
 out:
   return status;
 }

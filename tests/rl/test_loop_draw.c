@@ -1,0 +1,100 @@
+/* Scores of a batch: a reward that cannot begin, or that fails, leaves nobody behind who reads the batch. The batch is released at once, so that
+ * the address sanitizer sees a thread that still does. */
+#include "test.h"
+
+#include "base/alloc.h"
+#include "rl/loop.h"
+
+enum { SAMPLES = 3000, BYTES = 400 };
+
+static treadle_reward *open_reward(const char *name) {
+  treadle_reward_options options = TREADLE_INIT(treadle_reward_options);
+  treadle_reward *reward = NULL;
+  options.name = name;
+  assert_ok(treadle_reward_create(&options, &reward));
+  return reward;
+}
+
+static const treadle_rl_prompt prompt = {.text = "1,2:9,1", .answer = "\\frac{1}{2}", .data_source = "x"};
+
+static void fill(treadle_rl_batch *b) {
+  for (int i = 0; i < SAMPLES; i++) {
+    treadle_rl_made made = {.prompt = &prompt, .group = i, .text = calloc(1, BYTES + 1), .bytes = BYTES};
+    assert_non_null(made.text);
+    memset(made.text, 'a', BYTES);
+    memcpy(made.text, "\\boxed{", 7);
+    made.text[BYTES - 1] = '}';
+    assert_ok(treadle_array_push(&b->samples, made));
+  }
+}
+
+static treadle_rl open_rewards(const char *first, const char *second) {
+  treadle_rl rl = {.reward_count = 2};
+  rl.rewards[0] = open_reward(first);
+  rl.rewards[1] = open_reward(second);
+  rl.weights[0] = rl.weights[1] = 1;
+  return rl;
+}
+
+static void close_rewards(treadle_rl *rl) {
+  for (int i = 0; i < rl->reward_count; i++) treadle_reward_destroy(rl->rewards[i]);
+  treadle_array_release(&rl->judged);
+  treadle_arena_release(&rl->judged_texts);
+}
+
+/* The second reward is under way already. */
+static void test_no_start(void **state) {
+  (void)state;
+  treadle_rl rl = open_rewards("math", "length:target=4");
+  treadle_rl_batch b = {0};
+  const treadle_reward_sample sample = {.id = "x"};
+  fill(&b);
+  assert_ok(treadle_reward_start(rl.rewards[1], &sample, 1));
+  assert_fails(TREADLE_STATE, "started before", treadle_rl_score_start(&rl, &b, 0));
+  treadle_rl_batch_release(&b);
+  fill(&b);
+  assert_ok(treadle_rl_score_start(&rl, &b, 0)); /* nothing is under way */
+  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_true(b.samples.items[SAMPLES - 1].score == 0);
+  treadle_rl_batch_release(&b);
+  close_rewards(&rl);
+}
+
+/* The first reward fails at once, the second has much to do. */
+static void test_failure(void **state) {
+  (void)state;
+  treadle_rl rl = open_rewards("regex:(a+)+$", "math");
+  treadle_rl_batch b = {0};
+  fill(&b);
+  assert_ok(treadle_rl_score_start(&rl, &b, 0));
+  assert_refused("too many steps", treadle_rl_score_wait(&rl, &b, 0, NULL));
+  treadle_rl_batch_release(&b);
+  fill(&b);
+  assert_ok(treadle_rl_score_start(&rl, &b, 0));
+  assert_refused("too many steps", treadle_rl_score_wait(&rl, &b, 0, NULL));
+  treadle_rl_batch_release(&b);
+  close_rewards(&rl);
+}
+
+static treadle_status score_once(treadle_rl *rl, treadle_rl_batch *b) {
+  treadle_status status = treadle_rl_score_start(rl, b, 0);
+  return status ? status : treadle_rl_score_wait(rl, b, 0, NULL);
+}
+
+static void test_no_memory(void **state) {
+  (void)state;
+  treadle_rl rl = open_rewards("length:target=4", "math");
+  treadle_rl_batch b = {0};
+  fill(&b);
+  for (size_t i = 4; i < b.samples.count; i++) free(b.samples.items[i].text);
+  b.samples.count = 4;
+  TEST_EACH_ALLOCATION(score_once(&rl, &b));
+  treadle_rl_batch_release(&b);
+  close_rewards(&rl);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_start), cmocka_unit_test(test_failure),
+                                     cmocka_unit_test(test_no_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
