@@ -352,11 +352,11 @@ typedef struct treadle_reward_options {
                        "length:target=T", "command" */
   const char *command;    /* of "command": what /bin/sh -c runs */
   double timeout_seconds; /* of "command": how long a process may take for its next answer; 0: 60 */
-  int32_t parallel;       /* of "command": so many processes divide the samples, at most 256; 0: 1 */
+  int32_t parallel;       /* of "command": so many processes divide the samples, at most 1024; 0: 1 */
 } treadle_reward_options;
 
 /* Refused: what is no reward (with the nearest), what it needs and has not, a pattern that does not compile, with the place. The processes
- * of "command" are started. On failure *reward_p is NULL. */
+ * of "command" are started; each takes an open file, of which there may be too few. On failure *reward_p is NULL. */
 treadle_status treadle_reward_create(const treadle_reward_options *options, treadle_reward **reward_p);
 /* scores [count]; preds: NULL, or [count]: what was taken for the answer, which the caller frees with free(), or NULL where there was none.
  * A 0 byte of a completion ends such a text. Refused, by number: a sample without what the reward needs, a pattern that takes too many
@@ -370,8 +370,8 @@ treadle_status treadle_reward_score(treadle_reward *reward, const treadle_reward
 treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward_sample *samples,
                                     size_t count);
 treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds);
-/* Ends what was started and not waited for, and the processes: their standard input is closed, and what has not ended a second later is
- * killed with its process group. */
+/* Ends what was started and not waited for, and the processes: their standard input is closed, and those that have not ended a second later
+ * are killed, each with its process group. */
 void treadle_reward_destroy(treadle_reward *reward);
 /* The table of rewards for a person: a line each, its name and what it gives. The caller frees *text_p with free(); on failure it is NULL. */
 treadle_status treadle_reward_help(char **text_p);

@@ -15,7 +15,7 @@ static const treadle_reward_rule *const rules[] = {&treadle_reward_sequence, &tr
                                                    &treadle_reward_math,     &treadle_reward_regex,
                                                    &treadle_reward_length,   &treadle_reward_command};
 
-enum { RULES = sizeof rules / sizeof *rules, MESSAGE_BYTES = 1024, MOST_PARALLEL = 256 };
+enum { RULES = sizeof rules / sizeof *rules, MESSAGE_BYTES = 1024, MOST_PARALLEL = 1024 };
 
 struct treadle_reward {
   const treadle_reward_rule *rule;

@@ -22,16 +22,19 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_PROCESSES = 256, LINE_MOST = 1 << 20, PIECE = 1 << 16, TURN_MS = 50 };
+/* FILES_BESIDE: what a run has open besides the sockets, at most. */
+enum { LINE_MOST = 1 << 20, PIECE = 1 << 16, TURN_MS = 50, LAST_TURNS = 1000 / TURN_MS, FILES_BESIDE = 64 };
 
 typedef struct process {
-  pid_t pid; /* 0: it does not run */
-  int fd;
-  char *in; /* what is still to be written, from `written` on */
+  pid_t pid;   /* 0: it does not run */
+  int fd;      /* -1: there is none */
+  bool closed; /* it writes no more: it is not polled */
+  char *in;    /* what is still to be written, from `written` on */
   size_t in_bytes, written;
   treadle_builder out; /* of a line that is not whole */
   size_t waiting;      /* samples that it has not answered */
@@ -43,7 +46,8 @@ typedef struct command {
   char *text;
   double timeout;
   int count;
-  process processes[MOST_PROCESSES];
+  process *processes; /* [count] */
+  struct pollfd *fds; /* [count] of a turn */
 } command;
 
 /* ---- Processes --------------------------------------------------------------------------------------------- */
@@ -51,12 +55,13 @@ typedef struct command {
 static treadle_status start(const command *c, process *p) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets: %s", strerror(errno));
+    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets for process %d of %d: %s",
+                        (int)(p - c->processes) + 1, c->count, strerror(errno));
   pid_t pid = fork();
   if (pid < 0) {
     close(pair[0]);
     close(pair[1]);
-    return treadle_fail(TREADLE_SYSTEM, "command: no process: %s", strerror(errno));
+    return treadle_fail(TREADLE_SYSTEM, "command: no process, of %d: %s", c->count, strerror(errno));
   }
   if (pid == 0) {
     setpgid(0, 0);
@@ -71,56 +76,53 @@ static treadle_status start(const command *c, process *p) {
   return TREADLE_OK;
 }
 
-static void forget(process *p) {
-  close(p->fd);
-  treadle_free(p->in);
-  treadle_builder_release(&p->out);
-  *p = (process){.fd = -1};
+static bool has_ended(process *p, int *state) {
+  if (waitpid(p->pid, state, WNOHANG) == 0) return false;
+  kill(-p->pid, SIGKILL); /* what it has started */
+  p->pid = 0;
+  return true;
 }
 
-/* Its input ends; a second later it is killed with its group. */
-static void end(process *p, bool at_once) {
-  int state;
-  if (!p->pid) return;
-  shutdown(p->fd, SHUT_WR);
-  for (int turn = 0; !at_once && turn < 20; turn++) {
-    if (waitpid(p->pid, &state, WNOHANG) == p->pid) {
-      at_once = true;
-      p->pid = 0;
-    } else {
-      poll(NULL, 0, TURN_MS);
-    }
-  }
-  if (p->pid) {
-    kill(-p->pid, SIGKILL);
-    while (waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
-    }
-  }
-  forget(p);
+/* How many run. Those that have ended are done with. */
+static int count_running(const command *c) {
+  int running = 0, state;
+  for (int i = 0; i < c->count; i++) running += c->processes[i].pid && !has_ended(&c->processes[i], &state);
+  return running;
 }
 
+/* Their input ends; those that run a second later are killed, each with its group. At once: that second is over. */
 static void end_all(command *c, bool at_once) {
-  for (int i = 0; i < c->count; i++) end(&c->processes[i], at_once);
+  int state;
+  for (int i = 0; i < c->count; i++)
+    if (c->processes[i].pid) shutdown(c->processes[i].fd, SHUT_WR);
+  for (int turn = 0; !at_once && turn < LAST_TURNS && count_running(c); turn++) poll(NULL, 0, TURN_MS);
+  for (int i = 0; i < c->count; i++)
+    if (c->processes[i].pid) kill(-c->processes[i].pid, SIGKILL);
+  for (int i = 0; i < c->count; i++) {
+    process *p = &c->processes[i];
+    while (p->pid && waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (p->fd >= 0) close(p->fd);
+    treadle_free(p->in);
+    treadle_builder_release(&p->out);
+    *p = (process){.fd = -1};
+  }
 }
 
 /* There is nothing more to read from it. */
 static treadle_status say_end(const command *c, process *p) {
-  const size_t waiting = p->waiting;
+  const char *text = treadle_text_shown(c->text);
   int state = 0;
-  pid_t ended = 0;
-  for (int turn = 0; turn < 20 && (ended = waitpid(p->pid, &state, WNOHANG)) == 0; turn++)
-    poll(NULL, 0, TURN_MS);
-  kill(-p->pid, SIGKILL); /* and what it has started */
-  if (!ended) waitpid(p->pid, NULL, 0);
-  forget(p);
+  bool ended = false;
+  for (int turn = 0; turn < LAST_TURNS && !(ended = has_ended(p, &state)); turn++) poll(NULL, 0, TURN_MS);
   if (!ended)
     return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %zu samples to answer",
-                        treadle_text_shown(c->text), waiting);
+                        text, p->waiting);
   if (WIFSIGNALED(state))
     return treadle_fail(TREADLE_REFUSED, "command '%s': ended by signal %d, with %zu samples to answer",
-                        treadle_text_shown(c->text), WTERMSIG(state), waiting);
+                        text, WTERMSIG(state), p->waiting);
   return treadle_fail(TREADLE_REFUSED, "command '%s': ended with status %d, with %zu samples to answer",
-                      treadle_text_shown(c->text), WEXITSTATUS(state), waiting);
+                      text, WEXITSTATUS(state), p->waiting);
 }
 
 /* ---- A batch ------------------------------------------------------------------------------------------------ */
@@ -152,7 +154,7 @@ static treadle_status give_out(asking *a, int number) {
   process *p = &a->c->processes[number];
   treadle_builder lines = {0};
   treadle_status status = TREADLE_OK;
-  if (!p->pid) TRY(start(a->c, p));
+  if (p->fd < 0) TRY(start(a->c, p));
   p->waiting = 0;
   p->next = (size_t)number;
   for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->count, p->waiting++)
@@ -177,30 +179,35 @@ static treadle_status refuse_line(const asking *a, const char *line, size_t byte
                       treadle_text_shown(shown), why);
 }
 
-/* The sample with this id, or count. Most answer in the order in which they were asked: then it is the first one looked at. */
+/* The sample of this process with this id, or count. Most answer in the order in which they were asked: then it is the first one looked at. */
 static size_t find(const asking *a, process *p, const char *id) {
-  const size_t count = a->batch->count;
-  for (size_t k = 0; k < count; k++) {
-    size_t i = (p->next + k) % count;
-    if (strcmp(a->batch->samples[i].id, id) != 0) continue;
-    p->next = i + (size_t)a->c->count;
-    return i;
+  const size_t count = a->batch->count, first = (size_t)(p - a->c->processes), step = (size_t)a->c->count;
+  size_t i = p->next;
+  for (size_t k = first; k < count; k += step) {
+    if (i >= count) i = first;
+    if (strcmp(a->batch->samples[i].id, id) == 0) {
+      p->next = i + step;
+      return i;
+    }
+    i += step;
   }
   return count;
 }
 
 static treadle_status take_line(asking *a, process *p, const char *line, size_t bytes) {
-  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
-  const char *id = json_string_value(json_object_get(root, "id")), *why = NULL;
-  const json_t *score = json_object_get(root, "score"), *pred = json_object_get(root, "pred");
-  size_t i = id ? find(a, p, id) : 0;
+  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  const json_t *name = json_object_get(root, "id"), *score = json_object_get(root, "score"),
+               *pred = json_object_get(root, "pred");
+  const char *id = json_string_value(name), *why = NULL;
+  bool whole = id && strlen(id) == json_string_length(name); /* ids have no 0 byte */
+  size_t i = whole ? find(a, p, id) : a->batch->count;
   treadle_status status = TREADLE_OK;
   if (!json_is_object(root))
     why = "it is no JSON object";
   else if (!id)
     why = "it has no text id";
   else if (i == a->batch->count)
-    why = "there is no sample with this id";
+    why = "it was given no sample with this id";
   else if (a->answered[i])
     why = "this sample has its score already";
   else if (!json_is_number(score) || !isfinite(json_number_value(score)))
@@ -213,7 +220,7 @@ static treadle_status take_line(asking *a, process *p, const char *line, size_t 
   }
   a->answered[i] = true;
   a->left--;
-  if (p->waiting) p->waiting--;
+  p->waiting--;
   a->batch->scores[i] = json_number_value(score);
   if (json_is_string(pred))
     TRY(treadle_reward_keep(json_string_value(pred), json_string_length(pred),
@@ -247,17 +254,21 @@ static treadle_status read_some(asking *a, process *p) {
   char piece[PIECE];
   ssize_t got = recv(p->fd, piece, sizeof piece, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TREADLE_OK;
-  if (got <= 0) return p->waiting ? say_end(a->c, p) : TREADLE_OK;
+  p->closed = got <= 0; /* or it has ended without reading all: ECONNRESET */
+  if (p->closed) return TREADLE_OK;
   p->heard = treadle_clock_seconds();
   treadle_builder_add_bytes(&p->out, piece, (size_t)got);
   if (p->out.failed) return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its answers");
   return take_lines(a, p);
 }
 
-static treadle_status write_some(process *p) {
+/* Who reads no more may still have answered, or answer: what is owed is seen when its output ends. */
+static void write_some(process *p) {
   ssize_t put = send(p->fd, p->in + p->written, p->in_bytes - p->written, MSG_NOSIGNAL);
-  if (put > 0) p->written += (size_t)put;
-  return TREADLE_OK; /* who has ended says so when it is read */
+  if (put > 0)
+    p->written += (size_t)put;
+  else if (put < 0 && errno != EAGAIN && errno != EINTR)
+    p->written = p->in_bytes;
 }
 
 static treadle_status check_time(const asking *a, const process *p) {
@@ -267,19 +278,20 @@ static treadle_status check_time(const asking *a, const process *p) {
 }
 
 static treadle_status turn(asking *a) {
-  struct pollfd fds[MOST_PROCESSES];
+  struct pollfd *fds = a->c->fds;
   treadle_status status = TREADLE_OK;
   for (int i = 0; i < a->c->count; i++) {
     const process *p = &a->c->processes[i];
-    fds[i] = (struct pollfd){.fd = p->fd, .events = POLLIN};
+    fds[i] = (struct pollfd){.fd = p->closed ? -1 : p->fd, .events = POLLIN};
     if (p->written < p->in_bytes) fds[i].events |= POLLOUT;
   }
   if (poll(fds, (nfds_t)a->c->count, TURN_MS) < 0 && errno != EINTR)
     return treadle_fail(TREADLE_SYSTEM, "command: poll: %s", strerror(errno));
   for (int i = 0; i < a->c->count; i++) {
     process *p = &a->c->processes[i];
-    if (fds[i].revents & POLLOUT) TRY(write_some(p));
+    if (fds[i].revents & POLLOUT) write_some(p);
     if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) TRY(read_some(a, p));
+    if (p->closed && p->waiting) TRY(say_end(a->c, p));
     TRY(check_time(a, p));
   }
   if (a->batch->stops && atomic_load(a->batch->stops))
@@ -314,29 +326,45 @@ out:
 
 static void release(void *state) {
   command *c = state;
-  end_all(c, false);
+  if (c->processes) end_all(c, false);
+  treadle_free(c->processes);
+  treadle_free(c->fds);
   treadle_free(c->text);
   treadle_free(c);
 }
 
-static treadle_status create(const treadle_reward_options *options, const char *argument, void **state_p) {
-  command *c = NULL;
-  size_t length;
-  treadle_status status = TREADLE_OK;
-  (void)argument;
-  if (!options->command || !*options->command) REFUSE("reward 'command': there is no command to run");
-  if (options->parallel < 0 || options->parallel > MOST_PROCESSES)
-    REFUSE("reward 'command': %d processes: 1 to %d", options->parallel, MOST_PROCESSES);
-  c = treadle_alloc(sizeof *c);
-  length = strlen(options->command) + 1;
+static treadle_status check_files(int count) {
+  struct rlimit most;
+  if (getrlimit(RLIMIT_NOFILE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+      most.rlim_cur >= (rlim_t)count + FILES_BESIDE)
+    return TREADLE_OK;
+  REFUSE("reward 'command': %d processes need %d open files, and the limit is %llu (ulimit -n)", count,
+         count + FILES_BESIDE, (unsigned long long)most.rlim_cur);
+}
+
+static treadle_status make(const treadle_reward_options *options, command **c_p) {
+  const size_t count = options->parallel ? (size_t)options->parallel : 1,
+               length = strlen(options->command) + 1;
+  command *c = *c_p = treadle_alloc(sizeof *c);
   if (c) c->text = treadle_alloc_array(length, 1);
-  if (!c || !c->text) {
-    treadle_free(c);
+  if (c) c->processes = treadle_alloc_array(count, sizeof *c->processes);
+  if (c) c->fds = treadle_alloc_array(count, sizeof *c->fds);
+  if (!c || !c->text || !c->processes || !c->fds)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a reward");
-  }
   memcpy(c->text, options->command, length);
   c->timeout = options->timeout_seconds > 0 ? options->timeout_seconds : 60;
-  c->count = options->parallel ? options->parallel : 1;
+  c->count = (int)count;
+  for (int i = 0; i < c->count; i++) c->processes[i].fd = -1;
+  return TREADLE_OK;
+}
+
+static treadle_status create(const treadle_reward_options *options, const char *argument, void **state_p) {
+  command *c = NULL;
+  treadle_status status;
+  (void)argument;
+  if (!options->command || !*options->command) REFUSE("reward 'command': there is no command to run");
+  TRY(check_files(options->parallel));
+  TRY(make(options, &c));
   for (int i = 0; i < c->count; i++) TRY(start(c, &c->processes[i]));
   *state_p = c;
   c = NULL;
