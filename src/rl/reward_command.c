@@ -194,15 +194,35 @@ static size_t find(const asking *a, process *p, const char *id) {
   return count;
 }
 
+/* NaN and Infinity are what Python writes of such numbers, and are no JSON: the line is not read then. */
+static bool has_odd_score(const char *line, size_t bytes) {
+  static const char key[] = "\"score\"";
+  static const char *const words[] = {"nan", "inf", "-nan", "-inf", "+nan", "+inf"};
+  const char *at = memmem(line, bytes, key, sizeof key - 1), *end = line + bytes;
+  if (!at) return false;
+  for (at += sizeof key - 1; at < end && memchr(" \t:", *at, 3);) at++;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    size_t length = strlen(words[i]);
+    if ((size_t)(end - at) >= length && strncasecmp(at, words[i], length) == 0) return true;
+  }
+  return false;
+}
+
 static treadle_status take_line(asking *a, process *p, const char *line, size_t bytes) {
-  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+  json_error_t error;
+  json_t *root =
+      json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
   const json_t *name = json_object_get(root, "id"), *score = json_object_get(root, "score"),
                *pred = json_object_get(root, "pred");
   const char *id = json_string_value(name), *why = NULL;
   bool whole = id && strlen(id) == json_string_length(name); /* ids have no 0 byte */
   size_t i = whole ? find(a, p, id) : a->batch->count;
   treadle_status status = TREADLE_OK;
-  if (!json_is_object(root))
+  if (!root && json_error_code(&error) == json_error_out_of_memory)
+    return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its answers");
+  if (!root && (has_odd_score(line, bytes) || json_error_code(&error) == json_error_numeric_overflow))
+    why = "its score is no finite number";
+  else if (!json_is_object(root))
     why = "it is no JSON object";
   else if (!id)
     why = "it has no text id";

@@ -48,6 +48,18 @@ static treadle_status score_with(const char *command, int parallel, int count) {
   return status;
 }
 
+/* More than 64 bits have, and still a number. */
+static void test_large(void **state) {
+  (void)state;
+  double score;
+  treadle_reward *reward = NULL;
+  assert_ok(
+      open_command("read l; echo '{\"id\": \"0\", \"score\": -100000000000000000000}'; cat", 1, &reward));
+  assert_ok(score_all(reward, 1, "x", 1, &score, NULL));
+  assert_true(score == -1e20);
+  treadle_reward_destroy(reward);
+}
+
 static double processor_seconds(void) {
   struct rusage used;
   getrusage(RUSAGE_SELF, &used);
@@ -72,6 +84,14 @@ static void test_refused(void **state) {
        "this sample has its score already"},
       {"read l; echo '{\"id\": \"0\"}'; cat", "its score is no finite number"},
       {"read l; echo '{\"id\": \"0\", \"score\": \"1\"}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": NaN}'; cat",
+       "'{\"id\": \"0\", \"score\": NaN}': its score is no finite number"},
+      {"read l; echo '{\"id\":\"0\",\"score\":-Infinity}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"score\" : Infinity, \"id\": \"0\"}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": inf}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": 1e999}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": null}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": NaN}'; cat", "it is no JSON object"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": 3}'; cat", "its pred is no text"},
       {"head -c 1200000 /dev/zero | tr '\\0' x; cat", "wrote a line of more than 1048576 bytes"}};
   for (size_t i = 0; i < TEST_COUNT(commands); i++)
@@ -193,10 +213,10 @@ static void test_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_refused),       cmocka_unit_test(test_own_samples),
-      cmocka_unit_test(test_ended),         cmocka_unit_test(test_ended_before),
-      cmocka_unit_test(test_does_not_read), cmocka_unit_test(test_end_together),
-      cmocka_unit_test(test_zero_bytes),    cmocka_unit_test(test_many),
-      cmocka_unit_test(test_memory)};
+      cmocka_unit_test(test_refused),      cmocka_unit_test(test_own_samples),
+      cmocka_unit_test(test_large),        cmocka_unit_test(test_ended),
+      cmocka_unit_test(test_ended_before), cmocka_unit_test(test_does_not_read),
+      cmocka_unit_test(test_end_together), cmocka_unit_test(test_zero_bytes),
+      cmocka_unit_test(test_many),         cmocka_unit_test(test_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
