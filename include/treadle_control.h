@@ -187,7 +187,8 @@ typedef struct treadle_rl_options {
   void (*doing)(void *context, const char *what, int64_t done,
                 int64_t total); /* of rank 0: what takes long now; total 0: unknown; NULL: nobody asks */
   bool (*stops)(
-      void *context); /* asked after each step: if one rank says so, the run saves a checkpoint and ends */
+      void *context); /* asked after each step, and on rank 0 while rewards are waited for: if one rank
+                         says so, the run saves a checkpoint and ends */
   void *context;
   treadle_train_engine_open open_train; /* NULL: the built-in ones */
   void *train_context;

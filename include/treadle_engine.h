@@ -371,7 +371,7 @@ treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward
                                     size_t count);
 treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds);
 /* Ends what was started and not waited for, and the processes: their standard input is closed, and those that have not ended a second later
- * are killed, each with its process group. */
+ * are killed, each with its process group; so they are at once where this process ends without that. */
 void treadle_reward_destroy(treadle_reward *reward);
 /* The table of rewards for a person: a line each, its name and what it gives. The caller frees *text_p with free(); on failure it is NULL. */
 treadle_status treadle_reward_help(char **text_p);

@@ -64,6 +64,11 @@ static void note(void *context, const char *line) {
 }
 
 static void print_text(const treadle_rl_figures *r, const char *weights) {
+  if (!r->steps && r->stopped) {
+    printf("stopped before a step was taken: the run is at step %lld; digest of the weights %s\n",
+           (long long)r->last_step, weights);
+    return;
+  }
   if (!r->steps) {
     printf("no step to take: the run is at step %lld; digest of the weights %s\n", (long long)r->last_step,
            weights);

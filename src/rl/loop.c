@@ -69,16 +69,17 @@ static double since(double *begin) {
   return seconds;
 }
 
-/* What the samples of a step need before the policy learns from them. */
+/* What the samples of a step need before the policy learns from them. rl->stopped: the step is not taken, and its prompts are not drawn. */
 static treadle_status prepare(treadle_rl *rl) {
   treadle_rl_times *t = &rl->times;
+  const int64_t drawn = rl->drawn;
   double at = treadle_clock_seconds();
   size_t scored;
   treadle_status status, waited;
   treadle_rl_begin_moments(rl);
   treadle_rl_stage(rl, "generate");
   TRY(treadle_rl_draw_step(rl, &scored));
-  if (rl->stopped) return TREADLE_OK;
+  if (rl->stopped) goto out;
   treadle_rl_stage(rl, "old log-probabilities");
   t->gen = since(&at);
   status = treadle_rl_old_logprobs(rl);
@@ -87,13 +88,14 @@ static treadle_status prepare(treadle_rl *rl) {
       scored < rl->batch.samples.count ? treadle_rl_score_wait(rl, &rl->batch, scored, NULL) : TREADLE_OK;
   if (!status) status = waited;
   t->reward = since(&at);
-  if (status) goto out;
+  if (status || rl->stopped) goto out;
   if (treadle_rl_uses_kl(rl->settings)) treadle_rl_stage(rl, "reference");
   TRY(treadle_rl_ref_logprobs(rl));
   t->ref = since(&at);
   TRY(treadle_rl_find_advantages(rl));
   t->adv = since(&at);
 out:
+  if (rl->stopped) rl->drawn = drawn;
   return status;
 }
 
@@ -233,7 +235,7 @@ out:
   return status;
 }
 
-/* Asked to stop while samples were drawn: that step is not taken, and what was before it is kept. */
+/* Asked to stop while samples were drawn or scored: that step is not taken, and what was before it is kept. */
 static treadle_status stop_before(treadle_rl *rl, treadle_rl_figures *result) {
   result->stopped = true;
   return rl->step > 0 && rl->step != rl->saved ? save(rl, result) : TREADLE_OK;
@@ -251,8 +253,9 @@ static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, tread
   at = treadle_clock_seconds();
   if (rl->tests && (is_due(rl->step, s->test_interval) || last)) {
     TRY(treadle_rl_test(rl, &step.val_reward));
-    step.tested = true;
-    treadle_rl_value(rl, "timing_s/testing", since(&at));
+    step.tested = !rl->stopped;
+    stops = stops || rl->stopped;
+    if (step.tested) treadle_rl_value(rl, "timing_s/testing", since(&at));
   }
   if (is_due(rl->step, s->save_interval) || last || stops) {
     TRY(save(rl, result));
@@ -269,13 +272,15 @@ out:
 
 /* ---- The run ------------------------------------------------------------------------------------------------------ */
 
-static treadle_status test_before(treadle_rl *rl) {
+static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
   double mean;
   treadle_status status = TREADLE_OK;
   if (!rl->tests || !rl->settings->val_before_train || rl->from[0] || rl->step == rl->settings->train_iters)
     return TREADLE_OK;
   begin_values(rl);
   TRY(treadle_rl_test(rl, &mean));
+  result->stopped = rl->stopped;
+  if (rl->stopped) return TREADLE_OK;
   TRY(write_values(rl));
   if (rl->options->progress) {
     const treadle_rl_step step = {.struct_size = sizeof step,
@@ -331,7 +336,7 @@ static treadle_status lead(treadle_rl *rl, treadle_rl_figures *result) {
   treadle_status status;
   if (rl->from[0]) snprintf(result->checkpoint, sizeof result->checkpoint, "%s", rl->from);
   TRY(treadle_rl_call_gauges(rl, &gauges));
-  TRY(test_before(rl));
+  TRY(test_before(rl, result));
   TRY(treadle_rl_call_gauges(rl, &gauges));
   begin_values(rl);
   while (rl->step < rl->settings->train_iters && !result->stopped) TRY(run_step(rl, result, &gauges));

@@ -148,7 +148,7 @@ typedef struct treadle_rl {
   treadle_rl_totals totals;
   double val_first, val_last;
   int64_t left_out;                         /* groups of this step whose samples score alike */
-  bool stopped;                             /* a rank was asked to, while samples of a step were drawn */
+  bool stopped;                             /* a rank was asked to, while samples were drawn or scored */
   TREADLE_ARRAY(treadle_metric) values;     /* of this step */
   bool values_lost;                         /* there was no memory for one */
   const char *stage;                        /* of the step that is under way */
@@ -282,7 +282,8 @@ typedef struct treadle_rl_sampling {
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch);
 /* Begins to score what is in the batch from sample `from` on, and waits for it. preds: NULL, or what samples were taken to answer, by
- * sample. Where one of them fails, and behind the wait, no reward looks at the batch any more. */
+ * sample. Where one of them fails, and behind the wait, no reward looks at the batch any more. Scores that have not come half a second after the
+ * run was asked to stop are not waited for: rl->stopped, and there are none. */
 treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from);
 treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds);
 /* The samples of the next step, with scores under way from sample *from_p on: groups that score alike are drawn anew, where that is asked. */
@@ -303,7 +304,7 @@ void treadle_rl_count(treadle_rl *rl, const char *name, int64_t value);
 /* What is known of the batch. */
 void treadle_rl_batch_values(treadle_rl *rl);
 /* val_n samples of each prompt of rl->tests, with their scores, in the batch, which is empty before; and what they come to. The caller
- * releases both, whatever is returned. */
+ * releases both, whatever is returned. rl->stopped: there are no scores. */
 treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
                                       treadle_rl_verdicts *verdicts);
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p);

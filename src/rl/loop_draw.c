@@ -4,6 +4,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "rl/reward.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 
 enum { SEED_BITS = 53 };
+static const double LOOK = 0.05, GRACE = 0.5; /* seconds */
 
 void treadle_rl_batch_clear(treadle_rl_batch *b) {
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
@@ -173,11 +175,30 @@ out:
   return status;
 }
 
+/* A reward may hang: who asks the run to stop does not wait for verifier_timeout. */
+static bool wait_unless_stopped(const treadle_rl *rl) {
+  double asked = 0;
+  for (int i = 0; i < rl->reward_count;) {
+    if (treadle_reward_ends_within(rl->rewards[i], LOOK)) {
+      i++;
+      continue;
+    }
+    if (!rl->options->stops || !rl->options->stops(rl->options->context)) continue;
+    if (asked == 0) asked = treadle_clock_seconds();
+    if (treadle_clock_seconds() - asked >= GRACE) return false;
+  }
+  return true;
+}
+
 treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds) {
   const size_t count = batch->samples.count - from;
   double *scores = treadle_alloc_array(count + 1, sizeof *scores);
   treadle_status status = TREADLE_OK;
   if (!scores) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu scores", count));
+  if (!wait_unless_stopped(rl)) {
+    rl->stopped = true;
+    goto out;
+  }
   for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
   for (int i = 0; i < rl->reward_count; i++) {
     TRY(treadle_reward_wait(rl->rewards[i], scores, i == 0 ? preds : NULL));
@@ -186,7 +207,7 @@ treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, si
   for (size_t i = 0; i < count; i++)
     batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
 out:
-  if (status) abandon_scores(rl);
+  if (status || rl->stopped) abandon_scores(rl);
   treadle_free(scores);
   return status;
 }
@@ -298,6 +319,7 @@ static treadle_status draw_batch(treadle_rl *rl, filter *f) {
   TRY(draw_more(rl, f->each));
   TRY(treadle_rl_score_start(rl, &rl->batch, from));
   TRY(treadle_rl_score_wait(rl, &rl->batch, from, NULL));
+  if (rl->stopped) return TREADLE_OK;
   leave_out_equal(rl, from);
   f->barren = rl->batch.samples.count > from ? 0 : f->barren + f->each;
   f->batches++;
@@ -309,19 +331,15 @@ out:
 static treadle_status draw_filtered(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   const size_t needed = (size_t)(treadle_train_step_prompts(s) * s->n_samples_per_prompt);
-  const int64_t drawn = rl->drawn;
   filter f = {.each = s->gen_batch_size > 0 ? s->gen_batch_size : s->global_batch_size};
   treadle_rl_gauges gauges;
   treadle_status status = TREADLE_OK;
   while (rl->batch.samples.count < needed) {
     TRY(check_filter(rl, &f));
     if (f.batches) TRY(treadle_rl_call_gauges(rl, &gauges));
-    if (f.batches && gauges.stops) {
-      rl->stopped = true;
-      rl->drawn = drawn;
-      goto out;
-    }
-    TRY(draw_batch(rl, &f));
+    rl->stopped = f.batches && gauges.stops;
+    if (!rl->stopped) TRY(draw_batch(rl, &f));
+    if (rl->stopped) goto out;
   }
   settle_groups(rl);
 out:

@@ -56,7 +56,7 @@ treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
   if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", batch->samples.count));
   TRY(treadle_rl_score_start(rl, batch, 0));
   TRY(treadle_rl_score_wait(rl, batch, 0, preds));
-  TRY(judge(rl, batch, preds, verdicts));
+  if (!rl->stopped) TRY(judge(rl, batch, preds, verdicts));
 out:
   for (size_t i = 0; preds && i < batch->samples.count; i++) free(preds[i]);
   treadle_free(preds);
@@ -69,6 +69,7 @@ treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {
   treadle_status status;
   treadle_rl_doing(rl, "the test");
   TRY(treadle_rl_judge_tests(rl, &b, &verdicts));
+  if (rl->stopped) goto out;
   for (size_t i = 0; i < verdicts.items.count; i++)
     treadle_rl_value(rl, verdicts.items.items[i].name, verdicts.items.items[i].value);
   *mean_p = verdicts.mean;

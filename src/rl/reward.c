@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 static const treadle_reward_rule *const rules[] = {&treadle_reward_sequence, &treadle_reward_gsm8k,
                                                    &treadle_reward_math,     &treadle_reward_regex,
@@ -22,6 +23,9 @@ struct treadle_reward {
   void *state;
   atomic_bool stops;
   bool started;
+  pthread_mutex_t lock; /* of `ended` */
+  pthread_cond_t changed;
+  bool ended;
   /* From start to wait: */
   pthread_t thread;
   treadle_reward_batch run;
@@ -75,6 +79,24 @@ static treadle_status check_options(const treadle_reward_options *o) {
   return TREADLE_OK;
 }
 
+static bool make_lock(treadle_reward *reward) {
+  pthread_condattr_t monotonic;
+  if (pthread_mutex_init(&reward->lock, NULL) != 0) return false;
+  bool made = pthread_condattr_init(&monotonic) == 0;
+  if (made) {
+    made = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
+           pthread_cond_init(&reward->changed, &monotonic) == 0;
+    pthread_condattr_destroy(&monotonic);
+  }
+  if (!made) pthread_mutex_destroy(&reward->lock);
+  return made;
+}
+
+static void release_lock(treadle_reward *reward) {
+  pthread_cond_destroy(&reward->changed);
+  pthread_mutex_destroy(&reward->lock);
+}
+
 treadle_status treadle_reward_create(const treadle_reward_options *options, treadle_reward **reward_p) {
   treadle_reward_options o;
   treadle_status status;
@@ -86,12 +108,16 @@ treadle_status treadle_reward_create(const treadle_reward_options *options, trea
   TRY(TREADLE_TAKE(options, &o));
   TRY(check_options(&o));
   reward = treadle_alloc(sizeof *reward);
-  if (!reward) return no_memory();
+  if (!reward || !make_lock(reward)) {
+    treadle_free(reward);
+    return no_memory();
+  }
   TRY(find_rule(o.name, &reward->rule, &argument));
   if (reward->rule->create) TRY(reward->rule->create(&o, argument, &reward->state));
   *reward_p = reward;
   return TREADLE_OK;
 out:
+  if (reward) release_lock(reward);
   treadle_free(reward);
   return status;
 }
@@ -164,6 +190,10 @@ static void *run_thread(void *context) {
   treadle_reward *reward = context;
   reward->status = score_batch(reward, &reward->run);
   if (reward->status) snprintf(reward->message, sizeof reward->message, "%s", treadle_error_message());
+  pthread_mutex_lock(&reward->lock);
+  reward->ended = true;
+  pthread_cond_broadcast(&reward->changed);
+  pthread_mutex_unlock(&reward->lock);
   return NULL;
 }
 
@@ -189,6 +219,7 @@ treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward
     status = no_memory();
     goto out;
   }
+  reward->ended = false;
   if (pthread_create(&reward->thread, NULL, run_thread, reward) != 0) {
     status = treadle_fail(TREADLE_SYSTEM, "treadle_reward_start: no thread can be made");
     goto out;
@@ -197,6 +228,21 @@ treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward
 out:
   if (status) release_run(reward);
   return status;
+}
+
+bool treadle_reward_ends_within(treadle_reward *reward, double seconds) {
+  struct timespec until;
+  if (!reward->started) return true;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  int64_t nanoseconds = until.tv_nsec + (int64_t)(seconds * 1e9);
+  until.tv_sec += (time_t)(nanoseconds / 1000000000);
+  until.tv_nsec = (long)(nanoseconds % 1000000000);
+  pthread_mutex_lock(&reward->lock);
+  while (!reward->ended && pthread_cond_timedwait(&reward->changed, &reward->lock, &until) == 0) {
+  }
+  bool ended = reward->ended;
+  pthread_mutex_unlock(&reward->lock);
+  return ended;
 }
 
 treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds) {
@@ -228,6 +274,7 @@ void treadle_reward_destroy(treadle_reward *reward) {
   if (!reward) return;
   treadle_reward_abandon(reward);
   if (reward->rule->release && reward->state) reward->rule->release(reward->state);
+  release_lock(reward);
   treadle_free(reward);
 }
 

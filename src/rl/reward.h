@@ -36,6 +36,8 @@ extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, 
 /* Must its samples have answers? Rewards that look at answers where there are some do not need them. */
 bool treadle_reward_needs_answers(const treadle_reward *reward);
 
+/* Waits so long at most. Has what was started come to its end, so that treadle_reward_wait is none? */
+bool treadle_reward_ends_within(treadle_reward *reward, double seconds);
 /* Ends what was started and is not waited for: when this is back, nobody reads the samples any more. */
 void treadle_reward_abandon(treadle_reward *reward);
 

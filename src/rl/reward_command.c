@@ -6,7 +6,12 @@
  * Each process has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Samples of a batch
  * are divided among the processes; all of them are written to and read from as they are ready, so that nobody waits for a full pipe. A batch
  * ends when each sample has its score. A process that fails, is silent for too long, or writes what it should not, fails the batch: all
- * processes are ended then, and started again by the next one. */
+ * processes are ended then, and started again by the next one.
+ *
+ * Each is of a process group of its own, and killed with it. A keeper, which is a shell, is told of all groups. Its input ends when this
+ * process does, in whatever way, and it kills them then: nothing that a command has started outlives the run, also where that is killed.
+ * (PR_SET_PDEATHSIG would reach the shells alone, not what they have started; and it goes by the thread that forks, which ends with its
+ * batch here.) */
 #include "rl/reward.h"
 
 #include "base/alloc.h"
@@ -46,17 +51,26 @@ typedef struct command {
   char *text;
   double timeout;
   int count;
+  process keeper;
   process *processes; /* [count] */
   struct pollfd *fds; /* [count] of a turn */
 } command;
 
 /* ---- Processes --------------------------------------------------------------------------------------------- */
 
-static treadle_status start(const command *c, process *p) {
+/* In the new process, ahead of the command: who cannot tell the keeper does not begin. */
+static bool tell_keeper(const process *keeper) {
+  char line[32];
+  int length = snprintf(line, sizeof line, "%d\n", (int)getpid());
+  return send(keeper->fd, line, (size_t)length, MSG_NOSIGNAL) == length;
+}
+
+/* keeper: NULL: it is the keeper itself. */
+static treadle_status start(const command *c, const char *text, const process *keeper, process *p) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets for process %d of %d: %s",
-                        (int)(p - c->processes) + 1, c->count, strerror(errno));
+    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets for %d processes: %s", c->count,
+                        strerror(errno));
   pid_t pid = fork();
   if (pid < 0) {
     close(pair[0]);
@@ -64,65 +78,72 @@ static treadle_status start(const command *c, process *p) {
     return treadle_fail(TREADLE_SYSTEM, "command: no process, of %d: %s", c->count, strerror(errno));
   }
   if (pid == 0) {
-    setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL);
-    if (dup2(pair[1], 0) >= 0 && dup2(pair[1], 1) >= 0) execl("/bin/sh", "sh", "-c", c->text, (char *)NULL);
+    if (setpgid(0, 0) == 0 && (!keeper || tell_keeper(keeper)) && dup2(pair[1], 0) >= 0 &&
+        dup2(pair[1], 1) >= 0)
+      execl("/bin/sh", "sh", "-c", text, (char *)NULL);
     _exit(127);
   }
-  setpgid(pid, pid);
+  setpgid(pid, pid); /* both do, so that it is done for both */
   close(pair[1]);
   fcntl(pair[0], F_SETFL, O_NONBLOCK);
   *p = (process){.pid = pid, .fd = pair[0]};
   return TREADLE_OK;
 }
 
-static bool has_ended(process *p, int *state) {
-  if (waitpid(p->pid, state, WNOHANG) == 0) return false;
-  kill(-p->pid, SIGKILL); /* what it has started */
-  p->pid = 0;
-  return true;
+static treadle_status start_all(command *c) {
+  static const char keep[] = "while read -r group; do groups=\"$groups -$group\"; done; "
+                             "kill -s KILL -- $groups 2>/dev/null";
+  treadle_status status;
+  TRY(start(c, keep, NULL, &c->keeper));
+  for (int i = 0; i < c->count; i++) TRY(start(c, c->text, &c->keeper, &c->processes[i]));
+out:
+  return status;
 }
 
-/* How many run. Those that have ended are done with. */
+/* It stays a zombie, so that nobody else gets its number, until it is forgotten. */
+static bool has_ended(const process *p) {
+  siginfo_t info = {0};
+  return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
+}
+
 static int count_running(const command *c) {
-  int running = 0, state;
-  for (int i = 0; i < c->count; i++) running += c->processes[i].pid && !has_ended(&c->processes[i], &state);
+  int running = 0;
+  for (int i = 0; i < c->count; i++) running += c->processes[i].pid && !has_ended(&c->processes[i]);
   return running;
 }
 
-/* Their input ends; those that run a second later are killed, each with its group. At once: that second is over. */
-static void end_all(command *c, bool at_once) {
+/* It is killed, with what it has started. */
+static void forget(process *p) {
   int state;
-  for (int i = 0; i < c->count; i++)
-    if (c->processes[i].pid) shutdown(c->processes[i].fd, SHUT_WR);
-  for (int turn = 0; !at_once && turn < LAST_TURNS && count_running(c); turn++) poll(NULL, 0, TURN_MS);
-  for (int i = 0; i < c->count; i++)
-    if (c->processes[i].pid) kill(-c->processes[i].pid, SIGKILL);
-  for (int i = 0; i < c->count; i++) {
-    process *p = &c->processes[i];
-    while (p->pid && waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
-    }
-    if (p->fd >= 0) close(p->fd);
-    treadle_free(p->in);
-    treadle_builder_release(&p->out);
-    *p = (process){.fd = -1};
+  if (p->pid) kill(-p->pid, SIGKILL);
+  while (p->pid && waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
   }
+  if (p->fd >= 0) close(p->fd);
+  treadle_free(p->in);
+  treadle_builder_release(&p->out);
+  *p = (process){.fd = -1};
+}
+
+/* Their input ends, and a second later they are killed. At once: that second is over. */
+static void end_all(command *c, bool at_once) {
+  for (int i = 0; i < c->count; i++)
+    if (c->processes[i].fd >= 0) shutdown(c->processes[i].fd, SHUT_WR);
+  for (int turn = 0; !at_once && turn < LAST_TURNS && count_running(c); turn++) poll(NULL, 0, TURN_MS);
+  forget(&c->keeper); /* ahead of those whose numbers it has */
+  for (int i = 0; i < c->count; i++) forget(&c->processes[i]);
 }
 
 /* There is nothing more to read from it. */
-static treadle_status say_end(const command *c, process *p) {
+static treadle_status say_end(const command *c, const process *p) {
   const char *text = treadle_text_shown(c->text);
-  int state = 0;
-  bool ended = false;
-  for (int turn = 0; turn < LAST_TURNS && !(ended = has_ended(p, &state)); turn++) poll(NULL, 0, TURN_MS);
-  if (!ended)
+  siginfo_t info = {0};
+  for (int turn = 0; turn < LAST_TURNS && !has_ended(p); turn++) poll(NULL, 0, TURN_MS);
+  if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || !info.si_pid)
     return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %zu samples to answer",
                         text, p->waiting);
-  if (WIFSIGNALED(state))
-    return treadle_fail(TREADLE_REFUSED, "command '%s': ended by signal %d, with %zu samples to answer",
-                        text, WTERMSIG(state), p->waiting);
-  return treadle_fail(TREADLE_REFUSED, "command '%s': ended with status %d, with %zu samples to answer",
-                      text, WEXITSTATUS(state), p->waiting);
+  return treadle_fail(TREADLE_REFUSED, "command '%s': ended %s %d, with %zu samples to answer", text,
+                      info.si_code == CLD_EXITED ? "with status" : "by signal", info.si_status, p->waiting);
 }
 
 /* ---- A batch ------------------------------------------------------------------------------------------------ */
@@ -153,23 +174,16 @@ static void add_sample(treadle_builder *lines, const treadle_reward_sample *s) {
 static treadle_status give_out(asking *a, int number) {
   process *p = &a->c->processes[number];
   treadle_builder lines = {0};
-  treadle_status status = TREADLE_OK;
-  if (p->fd < 0) TRY(start(a->c, p));
   p->waiting = 0;
   p->next = (size_t)number;
   for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->count, p->waiting++)
     add_sample(&lines, &a->batch->samples[i]);
-  if (lines.failed) {
-    treadle_builder_release(&lines);
-    return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its samples");
-  }
   treadle_free(p->in);
   p->in = lines.text;
   p->in_bytes = lines.length;
   p->written = 0;
   p->heard = treadle_clock_seconds();
-out:
-  return status;
+  return lines.failed ? treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its samples") : TREADLE_OK;
 }
 
 static treadle_status refuse_line(const asking *a, const char *line, size_t bytes, const char *why) {
@@ -334,6 +348,7 @@ static treadle_status score(void *state, const treadle_reward_batch *batch) {
   a.answered = treadle_alloc_array(batch->count + 1, sizeof *a.answered);
   if (!a.answered) TRY(treadle_fail(TREADLE_NO_MEMORY, "command: no memory for %zu samples", batch->count));
   memset(a.answered, 0, (batch->count + 1) * sizeof *a.answered);
+  if (!c->keeper.pid) TRY(start_all(c));
   for (int i = 0; i < c->count; i++) TRY(give_out(&a, i));
   while (a.left) TRY(turn(&a));
 out:
@@ -346,7 +361,7 @@ out:
 
 static void release(void *state) {
   command *c = state;
-  if (c->processes) end_all(c, false);
+  if (c->count) end_all(c, false);
   treadle_free(c->processes);
   treadle_free(c->fds);
   treadle_free(c->text);
@@ -374,6 +389,7 @@ static treadle_status make(const treadle_reward_options *options, command **c_p)
   memcpy(c->text, options->command, length);
   c->timeout = options->timeout_seconds > 0 ? options->timeout_seconds : 60;
   c->count = (int)count;
+  c->keeper.fd = -1;
   for (int i = 0; i < c->count; i++) c->processes[i].fd = -1;
   return TREADLE_OK;
 }
@@ -385,7 +401,7 @@ static treadle_status create(const treadle_reward_options *options, const char *
   if (!options->command || !*options->command) REFUSE("reward 'command': there is no command to run");
   TRY(check_files(options->parallel));
   TRY(make(options, &c));
-  for (int i = 0; i < c->count; i++) TRY(start(c, &c->processes[i]));
+  TRY(start_all(c));
   *state_p = c;
   c = NULL;
 out:

@@ -3,15 +3,15 @@
 #include "test.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "rl/loop.h"
 
 enum { SAMPLES = 3000, BYTES = 400 };
 
 static treadle_reward *open_reward(const char *name) {
-  treadle_reward_options options = TREADLE_INIT(treadle_reward_options);
+  const treadle_reward_options o = {.struct_size = sizeof o, .name = name, .command = "sleep 100"};
   treadle_reward *reward = NULL;
-  options.name = name;
-  assert_ok(treadle_reward_create(&options, &reward));
+  assert_ok(treadle_reward_create(&o, &reward));
   return reward;
 }
 
@@ -28,8 +28,17 @@ static void fill(treadle_rl_batch *b) {
   }
 }
 
+static bool asked; /* the run is to stop */
+
+static bool stops(void *context) {
+  (void)context;
+  return asked;
+}
+
+static const treadle_rl_options options = {.struct_size = sizeof options, .stops = stops};
+
 static treadle_rl open_rewards(const char *first, const char *second) {
-  treadle_rl rl = {.reward_count = 2};
+  treadle_rl rl = {.reward_count = 2, .options = &options};
   rl.rewards[0] = open_reward(first);
   rl.rewards[1] = open_reward(second);
   rl.weights[0] = rl.weights[1] = 1;
@@ -76,6 +85,29 @@ static void test_failure(void **state) {
   close_rewards(&rl);
 }
 
+/* A run that is asked to stop has scores if they come soon, and does not wait for others. */
+static void test_stop(void **state) {
+  (void)state;
+  treadle_rl rl = open_rewards("math", "length:target=4");
+  treadle_rl_batch b = {0};
+  fill(&b);
+  asked = true;
+  assert_ok(treadle_rl_score_start(&rl, &b, 0));
+  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_false(rl.stopped);
+  close_rewards(&rl);
+  rl = open_rewards("length:target=4", "command");
+  assert_ok(treadle_rl_score_start(&rl, &b, 0));
+  double begin = treadle_clock_seconds();
+  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
+  double seconds = treadle_clock_seconds() - begin;
+  assert_true(rl.stopped);
+  if (seconds < 0.4 || seconds > 4) fail_msg("it stopped after %.2f s", seconds);
+  treadle_rl_batch_release(&b);
+  close_rewards(&rl);
+  asked = false;
+}
+
 static treadle_status score_once(treadle_rl *rl, treadle_rl_batch *b) {
   treadle_status status = treadle_rl_score_start(rl, b, 0);
   return status ? status : treadle_rl_score_wait(rl, b, 0, NULL);
@@ -95,6 +127,6 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_start), cmocka_unit_test(test_failure),
-                                     cmocka_unit_test(test_no_memory)};
+                                     cmocka_unit_test(test_stop), cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

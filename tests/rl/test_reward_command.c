@@ -4,7 +4,10 @@
 #include "base/clock.h"
 #include "treadle_engine.h"
 
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Scores 0.5, whatever comes. */
 #define ANSWERS "s/.*\"id\": \"\\([^\"]*\\)\".*/{\"id\": \"\\1\", \"score\": 0.5}/"
@@ -163,6 +166,54 @@ static void test_end_together(void **state) {
   if (seconds > 4) fail_msg("8 processes took %.1f s to end", seconds);
 }
 
+/* In a process of its own: it is killed while the command, and what that has started, sleep. */
+static void run_and_die(const char *path, bool scores) {
+  char command[500];
+  treadle_reward *reward = NULL;
+  snprintf(command, sizeof command, "echo $$ >>%s; sleep 1000 & echo $! >>%s; wait", path, path);
+  if (open_command(command, 2, &reward)) _exit(1);
+  while (access(path, F_OK) != 0) usleep(10000);
+  const treadle_reward_sample sample = {.id = "0"};
+  if (scores && treadle_reward_start(reward, &sample, 1)) _exit(1);
+  usleep(300000);
+  raise(SIGKILL);
+}
+
+/* Not where it is a zombie, which waits for a parent that may not look soon. */
+static bool is_alive(int pid) {
+  char path[64], state = 'Z';
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  FILE *file = fopen(path, "r");
+  if (!file) return false;
+  if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 'Z';
+  fclose(file);
+  return state != 'Z' && state != 'X';
+}
+
+static void test_killed(void **state) {
+  (void)state;
+  for (int scores = 0; scores < 2; scores++) {
+    char path[100];
+    int pids[4], status, count = 0;
+    snprintf(path, sizeof path, "%s/pids", test_folder());
+    pid_t child = fork();
+    if (child == 0) run_and_die(path, scores);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (count < 4 && fscanf(file, "%d", &pids[count]) == 1) count++;
+    fclose(file);
+    assert_int_equal(count, 4);
+    for (int i = 0; i < 4; i++) {
+      for (int turn = 0; turn < 300 && is_alive(pids[i]); turn++) usleep(10000);
+      if (is_alive(pids[i])) fail_msg("process %d is alive", pids[i]);
+    }
+    *strrchr(path, '/') = 0;
+    test_remove(path);
+  }
+}
+
 static void test_zero_bytes(void **state) {
   (void)state;
   double scores[1];
@@ -216,7 +267,8 @@ int main(void) {
       cmocka_unit_test(test_refused),      cmocka_unit_test(test_own_samples),
       cmocka_unit_test(test_large),        cmocka_unit_test(test_ended),
       cmocka_unit_test(test_ended_before), cmocka_unit_test(test_does_not_read),
-      cmocka_unit_test(test_end_together), cmocka_unit_test(test_zero_bytes),
-      cmocka_unit_test(test_many),         cmocka_unit_test(test_memory)};
+      cmocka_unit_test(test_end_together), cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_zero_bytes),   cmocka_unit_test(test_many),
+      cmocka_unit_test(test_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
