@@ -271,7 +271,7 @@ typedef struct treadle_eval_options {
   int32_t threads;
   int64_t samples;    /* of each prompt; 0: 1 */
   double temperature; /* 0: the best token */
-  int64_t max_tokens; /* of a response; 0: what the model takes behind the longest prompt, at most 1024 */
+  int64_t max_tokens; /* of a response; 0: half of the model's positions, at most 1024 */
   int64_t seed;
   void (*doing)(void *context, const char *what, int64_t done,
                 int64_t total); /* of rank 0; NULL: nobody asks */

@@ -358,15 +358,12 @@ typedef struct treadle_reward_options {
 /* Refused: what is no reward (with the nearest), what it needs and has not, a pattern that does not compile, with the place. The processes
  * of "command" are started; each takes an open file, of which there may be too few. On failure *reward_p is NULL. */
 treadle_status treadle_reward_create(const treadle_reward_options *options, treadle_reward **reward_p);
-/* scores [count]; preds: NULL, or [count]: what was taken for the answer, which the caller frees with free(), or NULL where there was none.
- * A 0 byte of a completion ends such a text. Refused, by number: a sample without what the reward needs, a pattern that takes too many
- * steps; docs/rewards.md has what is refused of a command. On failure all preds are NULL, and scores are not to be used; the reward may
- * be used again. TREADLE_TIMEOUT: a process of the command was silent for too long. */
-treadle_status treadle_reward_score(treadle_reward *reward, const treadle_reward_sample *samples,
-                                    size_t count, double *scores, char **preds);
-/* The same in a thread of its own, while the caller does other things: samples and their texts stay as they are until
- * treadle_reward_wait, whose scores and preds have the count of the start. TREADLE_STATE: a second start, a score between start and
- * wait, a wait without a start. */
+/* Begins to score in a thread of its own, while the caller does other things: samples and their texts stay as they are until
+ * treadle_reward_wait, which has the count of the start. scores [count]; preds: NULL, or [count]: what was taken for the answer, which the caller
+ * frees with free(), or NULL where there was none. A 0 byte of a completion ends such a text. Refused, by number: a sample without what the reward
+ * needs, a pattern that takes too many steps; docs/rewards.md has what is refused of a command. On failure all preds are NULL, and scores are not
+ * to be used; the reward may be used again. TREADLE_TIMEOUT: a process of the command was silent for too long. TREADLE_STATE: a second
+ * start, a wait without a start. */
 treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward_sample *samples,
                                     size_t count);
 treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds);

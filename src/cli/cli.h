@@ -80,9 +80,10 @@ typedef struct treadle_command {
   unsigned bit;      /* in the options' masks */
   const char *words; /* what stands besides options: "list | show NAME"; "" for nothing */
   int words_min, words_max;
-  bool hidden;         /* not in the short list */
-  const char *summary; /* one line */
-  const char *text;    /* a paragraph or two */
+  bool hidden;                           /* not in the short list */
+  const char *summary;                   /* one line */
+  const char *text;                      /* a paragraph or two */
+  treadle_status (*list)(char **text_p); /* lines behind it, of a table of the library; NULL: none */
   const char *examples;
   int (*run)(const treadle_arguments *arguments); /* the exit status */
   int (*refuse)(treadle_status status);           /* says why the options are refused; NULL: as ever */
@@ -160,8 +161,8 @@ treadle_status treadle_open_layouts(const treadle_model *model, const treadle_pa
 /* How that one is mapped. */
 const char *treadle_pair_rank_map(const treadle_layout *from, const treadle_layout *to);
 
-/* The help of a subcommand. */
-void treadle_options_print_help(const treadle_command *command, FILE *file);
+/* The help of a subcommand; it fails where there is no memory for its list. */
+treadle_status treadle_options_print_help(const treadle_command *command, FILE *file);
 
 /* That of refused input for TREADLE_REFUSED, of a failure for what else is not TREADLE_OK. */
 int treadle_exit_status(treadle_status status);

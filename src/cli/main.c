@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/utf8.h"
+#include "treadle_engine.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -209,7 +210,10 @@ static const treadle_command commands[] = {
             "The folder of the run gets config.yaml, metrics.jsonl, samples.jsonl, events for "
             "TensorBoard,\n"
             "and checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
-            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.",
+            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.\n"
+            "\n"
+            "Rewards, of which rl_config.verifier_function lists some:",
+        .list = treadle_reward_help,
         .examples = "  mpirun -n 8 treadle train grpo.yaml\n"
                     "  treadle train grpo.yaml actor_config.lr=1e-5 actor_config.save=runs/2 --json\n"
                     "  mpirun -n 4 treadle train grpo.yaml --resume\n"
@@ -225,13 +229,15 @@ static const treadle_command commands[] = {
         .words_max = 1,
         .summary = "what a model's answers are worth: samples of prompts, scored",
         .text =
-            "Draws --n samples of each prompt of --data and scores them with --reward: sequence, gsm8k,\n"
-            "math, regex:P, length:target=T, or command with --reward-command. The data are lines of "
-            "JSON,\n"
-            "or one list, with a prompt and an answer; --prompt-key and --answer-key name other keys.\n"
+            "Draws --n samples of each prompt of --data and scores them with --reward. The data are lines\n"
+            "of JSON, or one list, with a prompt and an answer; --prompt-key and --answer-key name other\n"
+            "keys.\n"
             "\n"
             "mean@N is the mean score, best@N/mean what the best of N draws with replacement scores,\n"
-            "maj@N/mean what the answer that most of N draws give scores.",
+            "maj@N/mean what the answer that most of N draws give scores.\n"
+            "\n"
+            "Rewards, of which --reward names one:",
+        .list = treadle_reward_help,
         .examples = "  treadle eval DIR --data test.jsonl --reward sequence --n 8\n"
                     "  treadle eval DIR --data gsm8k/test.jsonl --reward gsm8k --prompt-key question "
                     "--temperature 0\n"
@@ -436,6 +442,13 @@ static int refuse_command(const char *name) {
   return TREADLE_EXIT_REFUSED;
 }
 
+/* said_by: what was typed. */
+static int print_help(const treadle_command *command, const char *said_by) {
+  treadle_status status = treadle_options_print_help(command, stdout);
+  if (status) return treadle_report_error(said_by, status);
+  return treadle_finish_output(said_by, TREADLE_EXIT_OK);
+}
+
 static int run_help(int count, char **texts) {
   if (count == 0 || strcmp(texts[0], "help") == 0) {
     print_overview(stdout);
@@ -443,8 +456,7 @@ static int run_help(int count, char **texts) {
   }
   const treadle_command *command = find_command(texts[0]);
   if (!command) return refuse_command(texts[0]);
-  treadle_options_print_help(command, stdout);
-  return treadle_finish_output("help", TREADLE_EXIT_OK);
+  return print_help(command, "help");
 }
 
 /* Where the caller closed standard input, output or error, the next file that is opened would take its place, and be
@@ -475,9 +487,6 @@ int treadle_main(int count, char **texts) {
   treadle_arguments arguments;
   treadle_status status = treadle_options_parse(command, count - 2, texts + 2, &arguments);
   if (status) return command->refuse ? command->refuse(status) : treadle_report_error(name, status);
-  if (arguments.help) {
-    treadle_options_print_help(command, stdout);
-    return treadle_finish_output(name, TREADLE_EXIT_OK);
-  }
+  if (arguments.help) return print_help(command, name);
   return command->run(&arguments);
 }

@@ -96,15 +96,17 @@ static const option_row rows[] = {
   {"top", "K", "the K largest log-probabilities of each token, too", COUNT, AT(top), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 20},
   {"logits", "F.safetensors", "write the logits of each text to this file", TEXT, AT(logits), TREADLE_IN_SCORE, 0, 0, {0}, NULL, 0},
   {"data", "FILE", "prompts and answers: lines of JSON, or one list", TEXT, AT(data), TREADLE_IN_EVAL, TREADLE_IN_EVAL, 0, {0}, NULL, 0},
-  {"reward", "NAME", "sequence, gsm8k, math, regex:P, length:target=T or command", TEXT, AT(reward), TREADLE_IN_EVAL, TREADLE_IN_EVAL, 0, {0}, NULL, 0},
+  {"reward", "NAME", "how a sample is scored", TEXT, AT(reward), TREADLE_IN_EVAL, TREADLE_IN_EVAL, 0, {0}, NULL, 0},
   {"reward-command", "COMMAND", "of --reward command: what is run (docs/rewards.md)", TEXT, AT(reward_command), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"prompt-key", "KEY", "of the data: what is asked (default: prompt)", TEXT, AT(prompt_key), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"answer-key", "KEY", "of the data: what is right (default: answer)", TEXT, AT(answer_key), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"no-answer", "error|leave_out", "what becomes of a prompt without an answer, where the reward needs one (default: error)",
    WORD, AT(no_answer), TREADLE_IN_EVAL, 0, 0, {"error", "leave_out", NULL}, NULL, 0},
-  {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE | TREADLE_IN_EVAL, 0, 1, {0}, NULL, 0},
+  {"max-new-tokens", "N", "new tokens of a sample (default: 256)", COUNT, AT(new_tokens), GENERATE, 0, 1, {0}, NULL, 0},
+  {"max-new-tokens", "N", "new tokens of a sample (default: half of the model's positions, at most 1024)", COUNT, AT(new_tokens), TREADLE_IN_EVAL, 0, 1, {0}, NULL, 0},
   {"min-new-tokens", "N", "no end token before these (default: 0)", COUNT, AT(min_new_tokens), GENERATE, 0, 0, {0}, NULL, 0},
-  {"temperature", "T", "logits are divided by it; 0: the best token (default: generation_config.json's, else 1)", TEXT, AT(temperature), ENGINES | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
+  {"temperature", "T", "logits are divided by it; 0: the best token (default: generation_config.json's, else 1)", TEXT, AT(temperature), ENGINES, 0, 0, {0}, NULL, 0},
+  {"temperature", "T", "logits are divided by it; 0: the best token (default: 1)", TEXT, AT(temperature), TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"top-k", "K", "the K best tokens (default: all)", COUNT, AT(top_k), GENERATE, 0, 0, {0}, NULL, 0},
   {"top-p", "P", "the best tokens that together have probability P (default: 1)", TEXT, AT(top_p), GENERATE, 0, 0, {0}, NULL, 0},
   {"min-p", "P", "tokens with at least P times the best one's probability (default: 0)", TEXT, AT(min_p), GENERATE, 0, 0, {0}, NULL, 0},
@@ -333,12 +335,24 @@ out:
   return status;
 }
 
-void treadle_options_print_help(const treadle_command *command, FILE *file) {
+/* Lines of a table, a step to the right. */
+static void print_list(const char *list, FILE *file) {
+  for (const char *end; (end = strchr(list, '\n')); list = end + 1)
+    fprintf(file, "  %.*s\n", (int)(end - list), list);
+}
+
+treadle_status treadle_options_print_help(const treadle_command *command, FILE *file) {
+  char *list = NULL;
+  treadle_status status = command->list ? command->list(&list) : TREADLE_OK;
+  if (status) return status;
   fprintf(file, "treadle %s: %s\n\nusage: treadle %s", command->name, command->summary, command->name);
   if (*command->words) fprintf(file, " %s", command->words);
   for (int i = 0; i < ROWS; i++)
     if (rows[i].needs & command->bit) fprintf(file, " --%s %s", rows[i].name, rows[i].value);
-  fprintf(file, " [options]\n\n%s\n\noptions:\n", command->text);
+  fprintf(file, " [options]\n\n%s\n", command->text);
+  if (list) print_list(list, file);
+  free(list);
+  fprintf(file, "\noptions:\n");
   for (int i = 0; i < ROWS; i++) {
     if (!(rows[i].takes & command->bit)) continue;
     char left[64];
@@ -347,4 +361,5 @@ void treadle_options_print_help(const treadle_command *command, FILE *file) {
             rows[i].about);
   }
   fprintf(file, "\nexamples:\n%s", command->examples);
+  return TREADLE_OK;
 }

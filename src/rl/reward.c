@@ -43,12 +43,26 @@ treadle_status treadle_reward_keep(const char *bytes, size_t count, char **pred_
   return TREADLE_OK;
 }
 
+/* "regex:P" */
+static void write_name(const treadle_reward_rule *rule, char *to, size_t room) {
+  snprintf(to, room, "%s%s%s", rule->name, rule->argument ? ":" : "", rule->argument ? rule->argument : "");
+}
+
+static void list_names(char *to, size_t room) {
+  size_t at = 0;
+  for (int i = 0; i < RULES && at < room; i++) {
+    if (i) at += (size_t)snprintf(to + at, room - at, ", ");
+    if (at < room) write_name(rules[i], to + at, room - at);
+    at += strlen(to + at);
+  }
+}
+
 /* The row of "name" or "name:argument". */
 static treadle_status find_rule(const char *name, const treadle_reward_rule **rule_p,
                                 const char **argument_p) {
   const char *names[RULES + 1] = {NULL}, *colon = strchr(name, ':');
   size_t length = colon ? (size_t)(colon - name) : strlen(name);
-  char word[64];
+  char word[64], list[200];
   for (int i = 0; i < RULES; i++) {
     const treadle_reward_rule *rule = rules[i];
     names[i] = rule->name;
@@ -61,10 +75,10 @@ static treadle_status find_rule(const char *name, const treadle_reward_rule **ru
     return TREADLE_OK;
   }
   snprintf(word, sizeof word, "%.*s", length < sizeof word ? (int)length : (int)sizeof word - 1, name);
+  list_names(list, sizeof list);
   const char *nearest = treadle_nearest_name(word, names);
-  REFUSE("'%s' is no reward%s%s%s: there are sequence, gsm8k, math, regex:P, length:target=T, command",
-         treadle_text_shown(name), nearest ? " (did you mean " : "", nearest ? nearest : "",
-         nearest ? "?)" : "");
+  REFUSE("'%s' is no reward%s%s%s: there are %s", treadle_text_shown(name),
+         nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "", list);
 }
 
 static treadle_status check_options(const treadle_reward_options *o) {
@@ -167,23 +181,6 @@ static treadle_status check_samples(const treadle_reward *reward, const treadle_
   return TREADLE_OK;
 }
 
-treadle_status treadle_reward_score(treadle_reward *reward, const treadle_reward_sample *samples,
-                                    size_t count, double *scores, char **preds) {
-  treadle_status status;
-  TREADLE_NEED(reward);
-  if (reward->started)
-    return treadle_fail(TREADLE_STATE, "treadle_reward_score: between treadle_reward_start and "
-                                       "treadle_reward_wait");
-  for (size_t i = 0; preds && i < count; i++) preds[i] = NULL;
-  if (count == 0) return TREADLE_OK;
-  TREADLE_NEED(samples);
-  TREADLE_NEED(scores);
-  TRY(check_samples(reward, samples, count));
-  TRY(score_batch(reward, &(treadle_reward_batch){samples, count, scores, preds, &reward->stops}));
-out:
-  return status;
-}
-
 /* ---- In a thread -------------------------------------------------------------------------------------- */
 
 static void *run_thread(void *context) {
@@ -284,8 +281,7 @@ treadle_status treadle_reward_help(char **text_p) {
   TREADLE_NEED(text_p);
   *text_p = NULL;
   for (int i = 0; i < RULES; i++) {
-    snprintf(name, sizeof name, "%s%s%s", rules[i]->name, rules[i]->argument ? ":" : "",
-             rules[i]->argument ? rules[i]->argument : "");
+    write_name(rules[i], name, sizeof name);
     treadle_builder_add(&text, "%-16s  %s\n", name, rules[i]->help);
   }
   if (text.failed) {

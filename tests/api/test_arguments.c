@@ -887,14 +887,13 @@ static void rewards(objects *o) {
   REFUSED(treadle_reward_create(&options, &reward));
   options.name = "length:target=4";
   assert_ok(treadle_reward_create(&options, &reward));
-  REFUSED(treadle_reward_score(NULL, &sample, 1, &score, NULL));
-  REFUSED(treadle_reward_score(reward, NULL, 1, &score, NULL));
-  REFUSED(treadle_reward_score(reward, &sample, 1, NULL, NULL));
-  assert_ok(treadle_reward_score(reward, &sample, 1, &score, NULL));
   REFUSED(treadle_reward_start(NULL, &sample, 1));
   REFUSED(treadle_reward_start(reward, NULL, 1));
   REFUSED(treadle_reward_wait(NULL, &score, NULL));
   GIVES(TREADLE_STATE, treadle_reward_wait(reward, &score, NULL));
+  assert_ok(treadle_reward_start(reward, &sample, 1));
+  REFUSED(treadle_reward_wait(reward, NULL, NULL));
+  assert_ok(treadle_reward_wait(reward, &score, NULL));
   REFUSED(treadle_reward_help(NULL));
   assert_ok(treadle_reward_help(&text));
   free(text);

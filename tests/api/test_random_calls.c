@@ -840,11 +840,9 @@ static void call_rewards(caller *c) {
   char *text = NULL, *pred = NULL;
   double score;
   SAID(treadle_reward_create(OR_NULL(c, &options), OR_NULL(c, &reward)));
-  SAID(treadle_reward_score(reward, sample.completion ? OR_NULL(c, &sample) : NULL, 1, OR_NULL(c, &score),
-                            &pred));
-  free(pred);
   if (sample.completion) SAID(treadle_reward_start(reward, &sample, 1));
-  SAID(treadle_reward_wait(reward, &score, NULL));
+  SAID(treadle_reward_wait(reward, OR_NULL(c, &score), &pred));
+  free(pred);
   SAID(treadle_reward_help(OR_NULL(c, &text)));
   free(text);
   CALL(treadle_reward_destroy(reward));

@@ -10,6 +10,12 @@ typedef struct example {
   const char *pred; /* NULL: none */
 } example;
 
+static treadle_status score_all(treadle_reward *reward, const treadle_reward_sample *samples, size_t count,
+                                double *scores, char **preds) {
+  treadle_status status = treadle_reward_start(reward, samples, count);
+  return status ? status : treadle_reward_wait(reward, scores, preds);
+}
+
 static treadle_reward *open_reward(const char *name) {
   treadle_reward_options options = TREADLE_INIT(treadle_reward_options);
   treadle_reward *reward = NULL;
@@ -41,12 +47,12 @@ static void expect(const char *name, const example *examples, size_t count) {
     treadle_reward_sample sample = sample_of(e->answer, e->completion, e->tokens);
     double score = -1;
     char *pred;
-    assert_ok(treadle_reward_score(reward, &sample, 1, &score, &pred));
+    assert_ok(score_all(reward, &sample, 1, &score, &pred));
     if (score != e->score || (pred && e->pred ? strcmp(pred, e->pred) != 0 : pred != e->pred))
       fail_msg("%s, answer %s, completion %s: score %.17g, pred %s; wanted %.17g, %s", name, e->answer,
                e->completion, score, pred ? pred : "(none)", e->score, e->pred ? e->pred : "(none)");
     free(pred);
-    assert_ok(treadle_reward_score(reward, &sample, 1, &score, NULL));
+    assert_ok(score_all(reward, &sample, 1, &score, NULL));
     assert_true(score == e->score);
   }
   treadle_reward_destroy(reward);
@@ -127,13 +133,11 @@ static void test_refused(void **state) {
   assert_refused("reward length:48", create("length:48"));
   treadle_reward *reward = open_reward("sequence");
   treadle_reward_sample samples[] = {sample_of("1", "1", 1), sample_of(NULL, "1", 1)};
-  assert_refused("reward sequence: sample 1 has no answer",
-                 treadle_reward_score(reward, samples, 2, &score, NULL));
+  assert_refused("reward sequence: sample 1 has no answer", score_all(reward, samples, 2, &score, NULL));
   treadle_reward_destroy(reward);
   reward = open_reward("length:target=4");
   samples[0].tokens = -1;
-  assert_refused("reward length: sample 0: it has -1 tokens",
-                 treadle_reward_score(reward, samples, 1, &score, NULL));
+  assert_refused("reward length: sample 0: it has -1 tokens", score_all(reward, samples, 1, &score, NULL));
   treadle_reward_destroy(reward);
 }
 
@@ -146,9 +150,9 @@ static void test_steps(void **state) {
   treadle_reward_sample samples[] = {sample_of(NULL, "aa", 1),
                                      sample_of(NULL, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 1)};
   assert_refused("reward regex: sample 1: pattern (a+)+$ takes too many steps in its 41 bytes",
-                 treadle_reward_score(reward, samples, 2, scores, preds));
+                 score_all(reward, samples, 2, scores, preds));
   assert_null(preds[0]);
-  assert_ok(treadle_reward_score(reward, samples, 1, scores, NULL));
+  assert_ok(score_all(reward, samples, 1, scores, NULL));
   treadle_reward_destroy(reward);
 }
 
@@ -161,7 +165,6 @@ static void test_thread(void **state) {
   assert_fails(TREADLE_STATE, "without treadle_reward_start", treadle_reward_wait(reward, scores, preds));
   assert_ok(treadle_reward_start(reward, samples, 2));
   assert_fails(TREADLE_STATE, "started before", treadle_reward_start(reward, samples, 2));
-  assert_fails(TREADLE_STATE, "between", treadle_reward_score(reward, samples, 2, scores, preds));
   assert_ok(treadle_reward_wait(reward, scores, preds));
   assert_true(scores[0] == 1 && scores[1] == 0.25);
   assert_string_equal(preds[1], "1");
@@ -187,11 +190,7 @@ static treadle_status score_once(const char *name) {
   double score;
   options.name = name;
   treadle_status status = treadle_reward_create(&options, &reward);
-  if (!status) status = treadle_reward_score(reward, &sample, 1, &score, &pred);
-  free(pred);
-  pred = NULL;
-  if (!status) status = treadle_reward_start(reward, &sample, 1);
-  if (!status) status = treadle_reward_wait(reward, &score, &pred);
+  if (!status) status = score_all(reward, &sample, 1, &score, &pred);
   free(pred);
   treadle_reward_destroy(reward);
   return status;
