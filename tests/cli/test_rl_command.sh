@@ -181,10 +181,14 @@ grep -q 'data_path (override): 1 of 21 prompts have no answer, and are left out 
 refused "train.jsonl: line 1: has no 'question' (rl_config.prompt_key)" rl_config.prompt_key=question
 refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
-for command in 'exit 3' 'kill -9 $$' 'cat >/dev/null & sleep 1; echo nonsense; wait' 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done' \
-  "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"; do
-  fails "command '" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$command" 'megatron_training.val_path=null'
-done
+# bad_command WHY COMMAND
+bad_command() { fails "command '.*': $1" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$2" megatron_training.val_path=null; }
+bad_command 'ended with status 3, with 16 samples to answer' 'exit 3'
+bad_command 'ended by signal 9, with 16 samples to answer' 'kill -9 $$'
+bad_command "wrote 'nonsense': it is no JSON object" 'cat >/dev/null & sleep 1; echo nonsense; wait'
+bad_command "wrote '{.*\"1-0-0\".*}': this sample has its score already" 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done'
+bad_command "wrote '{.*\"9-9-9\".*}': it was given no sample with this id" 'while read l; do echo "{\"id\": \"9-9-9\", \"score\": 1}"; done'
+bad_command "wrote '{.*NaN}': its score is no finite number" "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
@@ -200,8 +204,8 @@ fails "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" me
 rm -rf "$folder/run"
 status=0
 "$TREADLE" train "$folder/grpo.yaml" 'rl_config.verifier_function=[command]' 'rl_config.verifier_command=sleep 100' rl_config.verifier_timeout=1 >/dev/null 2>"$folder/err" || status=$?
-[ $status = 1 ] || fail "a command that hangs is waited for"
-grep -q 'wrote nothing for 1 s' "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
+[ $status = 1 ] || fail "a command that hangs: status $status"
+grep -q "command 'sleep 100': wrote nothing for 1 s, with [1-9][0-9]* samples to answer" "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
 rm -rf "$folder/run"
 "$TREADLE" train "$folder/grpo.yaml" megatron_training.train_iters=1 'rl_config.verifier_function=[command, length:target=4]' 'rl_config.verifier_weight=[0.5, 1]' rl_config.verifier_parallel=2 \
   "rl_config.verifier_command=sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 0.25, \"pred\": \"x\"}/'" \
