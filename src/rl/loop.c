@@ -273,7 +273,7 @@ out:
 /* ---- The run ------------------------------------------------------------------------------------------------------ */
 
 static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
-  double mean;
+  double mean, at = treadle_clock_seconds();
   treadle_status status = TREADLE_OK;
   if (!rl->tests || !rl->settings->val_before_train || rl->from[0] || rl->step == rl->settings->train_iters)
     return TREADLE_OK;
@@ -281,6 +281,7 @@ static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
   TRY(treadle_rl_test(rl, &mean));
   result->stopped = rl->stopped;
   if (rl->stopped) return TREADLE_OK;
+  treadle_rl_value(rl, "timing_s/testing", since(&at));
   TRY(write_values(rl));
   if (rl->options->progress) {
     const treadle_rl_step step = {.struct_size = sizeof step,

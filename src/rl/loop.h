@@ -48,7 +48,7 @@
 
 #include <limits.h>
 
-enum { TREADLE_RL_REWARDS = 8, TREADLE_RL_RECENT = 20 };
+enum { TREADLE_RL_NAME = 72, TREADLE_RL_REWARDS = 8, TREADLE_RL_RECENT = 20 };
 
 /* "rl_config.epochs (line 9)" */
 #define TREADLE_RL_PLACE(rl, member) treadle_train_config_place((rl)->config, TREADLE_KEY_OF(member))
@@ -70,7 +70,8 @@ typedef struct treadle_rl_made {
 /* The samples of a step. Their tokens lie one behind the other. */
 typedef struct treadle_rl_batch {
   TREADLE_ARRAY(treadle_rl_made) samples; /* groups one behind the other */
-  int64_t groups;
+  int64_t step, groups;
+  bool tests;                 /* it is not trained on: of a test behind that step */
   TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
   TREADLE_ARRAY(float) rollout;
   float *old, *ref; /* NULL: not computed; and so the next two */
@@ -271,6 +272,9 @@ treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_
 
 /* ---- loop_draw.c; rank 0 ---- */
 
+/* "STEP-PROMPT-SAMPLE", of a test "test-STEP-PROMPT-SAMPLE": what rewards and files call it. */
+void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made *sample,
+                            char to[TREADLE_RL_NAME]);
 void treadle_rl_batch_clear(treadle_rl_batch *batch);
 void treadle_rl_batch_release(treadle_rl_batch *batch);
 /* How prompts are sampled. */

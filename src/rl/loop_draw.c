@@ -15,6 +15,11 @@
 enum { SEED_BITS = 53 };
 static const double LOOK = 0.05, GRACE = 0.5; /* seconds */
 
+void treadle_rl_name_sample(const treadle_rl_batch *b, const treadle_rl_made *s, char to[TREADLE_RL_NAME]) {
+  snprintf(to, TREADLE_RL_NAME, "%s%lld-%lld-%lld", b->tests ? "test-" : "", (long long)b->step,
+           (long long)s->group, (long long)s->index);
+}
+
 void treadle_rl_batch_clear(treadle_rl_batch *b) {
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
   b->samples.count = b->ids.count = b->rollout.count = 0;
@@ -142,18 +147,17 @@ static treadle_status show_samples(treadle_rl *rl, const treadle_rl_batch *b, si
   treadle_status status = TREADLE_OK;
   treadle_arena_release(&rl->judged_texts);
   rl->judged.count = 0;
+  char name[TREADLE_RL_NAME];
   for (size_t i = from; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
-    const treadle_reward_sample sample = {
-        .id = treadle_arena_format(&rl->judged_texts, "%s%lld-%lld-%lld", b == &rl->batch ? "" : "test-",
-                                   (long long)rl->step + (b == &rl->batch), (long long)s->group,
-                                   (long long)s->index),
-        .data_source = s->prompt->data_source,
-        .prompt = s->prompt->text,
-        .completion = s->text,
-        .completion_bytes = s->bytes,
-        .answer = s->prompt->answer,
-        .tokens = (int64_t)s->count};
+    treadle_rl_name_sample(b, s, name);
+    const treadle_reward_sample sample = {.id = treadle_arena_copy_text(&rl->judged_texts, name),
+                                          .data_source = s->prompt->data_source,
+                                          .prompt = s->prompt->text,
+                                          .completion = s->text,
+                                          .completion_bytes = s->bytes,
+                                          .answer = s->prompt->answer,
+                                          .tokens = (int64_t)s->count};
     if (!sample.id) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the samples of a step");
     TRY(treadle_array_push(&rl->judged, sample));
   }
@@ -351,6 +355,7 @@ treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p) {
   *from_p = 0;
   rl->left_out = 0;
   treadle_rl_batch_clear(&rl->batch);
+  rl->batch.step = rl->step + 1;
   if (rl->settings->filter_groups_enable) {
     TRY(draw_filtered(rl));
     *from_p = rl->batch.samples.count;

@@ -78,8 +78,8 @@ void treadle_rl_batch_values(treadle_rl *rl) {
 enum { LOGGED = 4 }; /* samples of a step in samples.jsonl */
 
 static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch *b,
-                                   const treadle_rl_made *s, char uid[64]) {
-  snprintf(uid, 64, "%lld-%lld-%lld", (long long)rl->step, (long long)s->group, (long long)s->index);
+                                   const treadle_rl_made *s, char uid[TREADLE_RL_NAME]) {
+  treadle_rl_name_sample(b, s, uid);
   return (treadle_rl_sample){.uid = uid,
                              .prompt = s->prompt,
                              .ids = b->ids.items + s->first,
@@ -105,7 +105,7 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
 /* Samples [first, end) as files have them. The caller frees both. */
 typedef struct shown_samples {
   treadle_rl_sample *items;
-  char (*uids)[64];
+  char (*uids)[TREADLE_RL_NAME];
 } shown_samples;
 
 static treadle_status show(const treadle_rl *rl, const treadle_rl_batch *b, size_t count,

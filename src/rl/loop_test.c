@@ -51,6 +51,8 @@ treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
                                       treadle_rl_verdicts *verdicts) {
   char **preds = NULL;
   treadle_status status;
+  batch->tests = true;
+  batch->step = rl->step;
   TRY(take_prompts(rl, batch));
   preds = treadle_alloc_array(batch->samples.count + 1, sizeof *preds);
   if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", batch->samples.count));

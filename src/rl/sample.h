@@ -5,7 +5,7 @@
 #include "rl/prompts.h"
 
 typedef struct treadle_rl_sample {
-  const char *uid; /* "STEP-PROMPT-SAMPLE" */
+  const char *uid; /* "STEP-PROMPT-SAMPLE", of a test "test-STEP-PROMPT-SAMPLE" */
   const treadle_rl_prompt *prompt;
   const int32_t *ids; /* [count] */
   int64_t count;

@@ -21,7 +21,7 @@ static void add_text(treadle_builder *line, const char *key, const char *text, s
 }
 
 static void add_line(treadle_builder *line, int64_t step, const treadle_rl_sample *s) {
-  treadle_builder_add(line, "{\"step\": %lld", (long long)step);
+  treadle_builder_add(line, "{\"step\": %lld, \"uid\": \"%s\"", (long long)step, s->uid);
   add_text(line, "prompt", s->prompt->text, strlen(s->prompt->text));
   add_text(line, "completion", s->completion, s->completion_bytes);
   add_text(line, "answer", s->prompt->answer, strlen(s->prompt->answer));

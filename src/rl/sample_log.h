@@ -1,6 +1,6 @@
 /* A few samples of each step, for who reads a run: RUN/samples.jsonl, a line each,
  *
- *   {"step", "prompt", "completion", "answer", "score", "length", "data_source"} */
+ *   {"step", "uid", "prompt", "completion", "answer", "score", "length", "data_source"} */
 #ifndef TREADLE_RL_SAMPLE_LOG_H
 #define TREADLE_RL_SAMPLE_LOG_H
 
