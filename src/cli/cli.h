@@ -189,6 +189,9 @@ void treadle_progress_end(void);
 /* A treadle_watcher that says so: "plan of type 3 of 5". */
 bool treadle_progress_watch(void *context, const char *doing, int64_t done, int64_t total);
 
+/* What `doing` of runs is: "generating 3 of 5"; total 0: "the weights". */
+void treadle_progress_doing(void *context, const char *what, int64_t done, int64_t total);
+
 /* Moved over lower bound; 1 when nothing moved. */
 double treadle_ratio(size_t moved, size_t lower_bound);
 

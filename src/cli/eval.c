@@ -26,6 +26,7 @@ static treadle_status options_of(const treadle_arguments *a, treadle_eval_option
                               .temperature = 1,
                               .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
                               .seed = a->seed >= 0 ? a->seed : 0,
+                              .doing = treadle_progress_doing,
                               .leave_unanswered_out = a->no_answer == 1};
   if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
     REFUSE("--temperature %s: not a number", a->temperature);
@@ -69,6 +70,7 @@ int treadle_command_eval(const treadle_arguments *a) {
   TRY(treadle_session_start_if_launched(&session, "eval", 600));
   TRY(treadle_session_agree(&session, options_of(a, &options)));
   TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
+  treadle_progress_end();
   if (session.rank == 0) print(&figures, a->json);
 out:
   if (status && !session.said) treadle_session_abandon(&session, status);

@@ -73,6 +73,14 @@ bool treadle_progress_watch(void *context, const char *doing, int64_t done, int6
   return true;
 }
 
+void treadle_progress_doing(void *context, const char *what, int64_t done, int64_t total) {
+  (void)context;
+  if (total)
+    treadle_progress("%s %lld of %lld", what, (long long)done, (long long)total);
+  else
+    treadle_progress("%s", what);
+}
+
 double treadle_ratio(size_t moved, size_t lower_bound) {
   if (moved == lower_bound) return 1;
   return (double)moved / (double)lower_bound; /* infinite when the bound is 0: nothing had to move */

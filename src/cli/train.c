@@ -25,14 +25,6 @@ static bool stops(void *context) {
   return asked != 0;
 }
 
-static void doing(void *context, const char *what, int64_t done, int64_t total) {
-  (void)context;
-  if (total)
-    treadle_progress("%s %lld of %lld", what, (long long)done, (long long)total);
-  else
-    treadle_progress("%s", what);
-}
-
 static void progress(void *context, const treadle_rl_step *s) {
   FILE *file = context;
   treadle_progress_end();
@@ -261,7 +253,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .kernels = a->kernels,
                                 .threads = (int32_t)a->threads,
                                 .progress = progress,
-                                .doing = doing,
+                                .doing = treadle_progress_doing,
                                 .note = note,
                                 .stops = stops,
                                 .context = a->json ? stderr : stdout};

@@ -25,12 +25,6 @@ typedef struct evaluation {
 
 /* ---- The engine -------------------------------------------------------------------------------------------- */
 
-static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
-  const evaluation *e = context;
-  if (e->options->doing && e->rl.rank == 0) e->options->doing(e->options->context, doing, done, total);
-  return true;
-}
-
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   evaluation *e = worker;
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
@@ -38,9 +32,7 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   const char *lines;
   size_t bytes;
   treadle_status status;
-  TRY(treadle_rl_take_requests(in, out, &lines, &bytes, &options));
-  options.watch = watch;
-  options.watch_context = e;
+  TRY(treadle_rl_take_requests(&e->rl, in, out, &lines, &bytes, &options));
   TRY(treadle_engine_generate(e->engine, lines, bytes, &options, &figures));
 out:
   return status;
@@ -179,7 +171,6 @@ static treadle_status check(const treadle_eval_options *o) {
 
 treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *options,
                             treadle_eval_figures *figures_p) {
-  const treadle_rl_options nothing = TREADLE_INIT(treadle_rl_options);
   treadle_eval_figures f = {.struct_size = sizeof f, .majority = NAN};
   treadle_eval_options o;
   evaluation *e;
@@ -198,7 +189,8 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                          .top_k = -1,
                                          .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
-  e->rl.options = &nothing;
+  const treadle_rl_options rl = {.struct_size = sizeof rl, .doing = o.doing, .context = o.context};
+  e->rl.options = &rl;
   e->rl.group = group;
   e->rl.rank = group ? treadle_group_rank(group) : 0;
   e->rl.ranks = group ? treadle_group_size(group) : 1;

@@ -231,9 +231,11 @@ treadle_status treadle_rl_write_step(treadle_rl *rl);
 /* ---- loop_worker.c ---- */
 
 extern const treadle_worker_method treadle_rl_methods[];
-/* What treadle_rl_call_generate asks for, and with which options: answers go to `out`. All of it lives as long as both messages. */
-treadle_status treadle_rl_take_requests(treadle_message *in, treadle_message *out, const char **lines_p,
-                                        size_t *bytes_p, treadle_generate_options *options_p);
+/* What treadle_rl_call_generate asks for, and with which options: answers go to `out`, and rank 0 tells how far it is. All of it
+ * lives as long as both messages. */
+treadle_status treadle_rl_take_requests(treadle_rl *rl, treadle_message *in, treadle_message *out,
+                                        const char **lines_p, size_t *bytes_p,
+                                        treadle_generate_options *options_p);
 
 /* ---- loop_calls.c; rank 0 ---- */
 

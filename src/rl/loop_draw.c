@@ -187,6 +187,7 @@ static bool wait_unless_stopped(const treadle_rl *rl) {
       i++;
       continue;
     }
+    treadle_rl_doing(rl, "the rewards");
     if (!rl->options->stops || !rl->options->stops(rl->options->context)) continue;
     if (asked == 0) asked = treadle_clock_seconds();
     if (treadle_clock_seconds() - asked >= GRACE) return false;

@@ -42,6 +42,7 @@ void treadle_rl_begin_moments(treadle_rl *rl) {
 
 void treadle_rl_stage(treadle_rl *rl, const char *stage) {
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
+  if (stage) treadle_rl_doing(rl, stage);
   if (treadle_actor_get_info(rl->actor, &info)) return;
   if (stage) rl->stage = stage;
   add_moment(rl, info.bytes);

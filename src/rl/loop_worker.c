@@ -88,20 +88,32 @@ static treadle_status take_answer(void *context, const char *line, size_t bytes)
   return TREADLE_OK;
 }
 
-treadle_status treadle_rl_take_requests(treadle_message *in, treadle_message *out, const char **lines_p,
-                                        size_t *bytes_p, treadle_generate_options *options_p) {
+/* Nobody stops it here: a run that is asked to stop does so behind its step. */
+static bool tell_generating(void *context, const char *doing, int64_t done, int64_t total) {
+  const treadle_rl *rl = context;
+  (void)doing;
+  rl->options->doing(rl->options->context, "generating", done, total);
+  return true;
+}
+
+treadle_status treadle_rl_take_requests(treadle_rl *rl, treadle_message *in, treadle_message *out,
+                                        const char **lines_p, size_t *bytes_p,
+                                        treadle_generate_options *options_p) {
   const void *lines, *sampling;
   size_t length;
   treadle_status status;
   TRY(treadle_message_bytes(in, "lines", &lines, bytes_p));
   TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
   *lines_p = lines;
-  *options_p = (treadle_generate_options){.struct_size = sizeof *options_p,
-                                          .what = "prompts",
-                                          .sampling = sampling,
-                                          .scaled = true,
-                                          .answer = take_answer,
-                                          .context = out};
+  *options_p =
+      (treadle_generate_options){.struct_size = sizeof *options_p,
+                                 .what = "prompts",
+                                 .sampling = sampling,
+                                 .scaled = true,
+                                 .answer = take_answer,
+                                 .context = out,
+                                 .watch = rl->rank == 0 && rl->options->doing ? tell_generating : NULL,
+                                 .watch_context = rl};
 out:
   return status;
 }
@@ -113,7 +125,7 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   const char *lines;
   size_t bytes;
   treadle_status status;
-  TRY(treadle_rl_take_requests(in, out, &lines, &bytes, &options));
+  TRY(treadle_rl_take_requests(rl, in, out, &lines, &bytes, &options));
   TRY(treadle_actor_generate_sequences(rl->actor, lines, bytes, &options, &figures));
 out:
   return status;

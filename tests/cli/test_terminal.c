@@ -1,4 +1,4 @@
-/* `treadle generate` at a terminal: text that is shown and not obeyed, and progress. */
+/* Commands at a terminal: text of a model that is shown and not obeyed, and progress of treadle generate, train and eval. */
 #include "cli/command.h"
 #include "cli/engine_folder.h"
 
@@ -78,7 +78,41 @@ static void test_progress(void **state) {
   treadle_builder_release(&out);
 }
 
+/* Samples of a step, and of a test. */
+static void expect_progress(const char *arguments) {
+  treadle_builder out = run_at_terminal(arguments, "generating ");
+  const char *at = out.text ? strstr(out.text, "generating ") : NULL;
+  if (!at) fail_msg("%s printed: %s", arguments, out.text ? out.text : "nothing");
+  treadle_builder_release(&out);
+}
+
+static void test_rl_progress(void **state) {
+  (void)state;
+  static const char policy[] = TREADLE_SOURCE_DIR "/examples/sequence/policy";
+  static char data[1 << 16], config[2000];
+  char arguments[1000];
+  size_t length = 0;
+  for (int i = 0; i < 900; i++)
+    length += (size_t)snprintf(data + length, sizeof data - length,
+                               "{\"prompt\": \"%d,%d:9,5\", \"answer\": \"1\"}\n", i % 10, i / 10 % 10);
+  char prompts[300];
+  snprintf(prompts, sizeof prompts, "%s", command_write("prompts.jsonl", data));
+  snprintf(config, sizeof config,
+           "megatron_training: {tokenizer_name_or_path: %s, data_path: %s, train_iters: 2, "
+           "global_batch_size: 900}\n"
+           "actor_config: {model: %s, save: %s, micro_batch_size: 64}\n"
+           "generate_config: {sampling_config: {max_tokens: 64}}\n"
+           "rl_config: {n_samples_per_prompt: 16, max_prompt_length: 16, verifier_function: [sequence]}\n",
+           TREADLE_SOURCE_DIR "/examples/sequence", prompts, policy, command_path("run"));
+  snprintf(arguments, sizeof arguments, "train %s --threads 1", command_write("grpo.yaml", config));
+  expect_progress(arguments);
+  snprintf(arguments, sizeof arguments,
+           "eval %s --data %s --reward sequence --n 500 --max-new-tokens 64 --threads 1", policy, prompts);
+  expect_progress(arguments);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_shown), cmocka_unit_test(test_progress)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_shown), cmocka_unit_test(test_progress),
+                                     cmocka_unit_test(test_rl_progress)};
   return cmocka_run_group_tests(tests, NULL, command_teardown);
 }
