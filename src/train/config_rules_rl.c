@@ -176,7 +176,7 @@ out:
   return status;
 }
 
-/* A penalty for long responses, of which none is longer than `response`: it begins before that, and is the whole factor at most. */
+/* A penalty for long responses, of which none is longer than `response`: it begins before that. Behind rollout_max_tokens it goes on to grow. */
 static treadle_status check_penalty(const treadle_train_config *config, int64_t response) {
   const treadle_train_settings *s = &config->settings;
   const int64_t longest = s->rollout_max_tokens ? s->rollout_max_tokens : response;
@@ -185,11 +185,6 @@ static treadle_status check_penalty(const treadle_train_config *config, int64_t 
   if (s->overlong_buffer > longest)
     REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
            (long long)s->overlong_buffer, treadle_train_config_place(config, key), (long long)longest);
-  if (response > longest)
-    REFUSE("%s: %s is %lld, and responses have up to %lld tokens, %s: those between would lose more than "
-           "%s, %g",
-           config->file, PLACE(rollout_max_tokens), (long long)longest, (long long)response,
-           PLACE(max_tokens), PLACE(overlong_buffer_penalty_factor), s->overlong_buffer_penalty_factor);
   if (response && longest - s->overlong_buffer >= response)
     REFUSE("%s: %s is %lld, and %s %lld: the penalty begins behind %lld tokens, and responses have %lld "
            "at most, %s",

@@ -96,10 +96,6 @@ static const struct {
        "{max_tokens: 64}\n",
      "rl_config.overlong_buffer (line 6) is 65, more than generate_config.sampling_config.max_tokens (line "
      "8), which is 64"},
-    {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 32\n"
-       "generate_config:\n  sampling_config: {max_tokens: 64}\n",
-     "rl_config.rollout_max_tokens (line 7) is 32, and responses have up to 64 tokens, "
-     "generate_config.sampling_config.max_tokens (line 9): those between would lose more than"},
     {N "  overlong_buffer_enable: true\n  overlong_buffer: 8\n  rollout_max_tokens: 72\n"
        "generate_config:\n  sampling_config: {max_tokens: 64}\n",
      "rl_config.rollout_max_tokens (line 7) is 72, and rl_config.overlong_buffer (line 6) 8: the penalty "
