@@ -3,16 +3,11 @@
  *   in    {"id": "..", "data_source": "..", "prompt": "..", "completion": "..", "answer": ".."}
  *   out   {"id": "..", "score": 0.5, "pred": ".."}         pred may be left out
  *
- * Each process has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Samples of a batch
- * are divided among the processes; all of them are written to and read from as they are ready, so that nobody waits for a full pipe. A batch
- * ends when each sample has its score. A process that fails, is silent for too long, or writes what it should not, fails the batch: all
- * processes are ended then, and started again by the next one.
- *
- * Each is of a process group of its own, and killed with it. A keeper, which is a shell, is told of all groups. Its input ends when this
- * process does, in whatever way, and it kills them then: nothing that a command has started outlives the run, also where that is killed.
- * (PR_SET_PDEATHSIG would reach the shells alone, not what they have started; and it goes by the thread that forks, which ends with its
- * batch here.) */
+ * Samples of a batch are divided among the processes (reward_process.h); all of them are written to and read from as they are ready, so that
+ * nobody waits for a full pipe. A batch ends when each sample has its score. A process that fails, is silent for too long, or writes what it
+ * should not, fails the batch: all processes are ended then, and started again by the next one. */
 #include "rl/reward.h"
+#include "rl/reward_process.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -21,130 +16,20 @@
 #include "io/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* FILES_BESIDE: what a run has open besides the sockets, at most. */
-enum { LINE_MOST = 1 << 20, PIECE = 1 << 16, TURN_MS = 50, LAST_TURNS = 1000 / TURN_MS, FILES_BESIDE = 64 };
-
-typedef struct process {
-  pid_t pid;   /* 0: it does not run */
-  int fd;      /* -1: there is none */
-  bool closed; /* it writes no more: it is not polled */
-  char *in;    /* what is still to be written, from `written` on */
-  size_t in_bytes, written;
-  treadle_builder out; /* of a line that is not whole */
-  size_t waiting;      /* samples that it has not answered */
-  size_t next;         /* the one whose answer comes next, if it keeps the order */
-  double heard;        /* when it wrote something */
-} process;
+enum { LINE_MOST = 1 << 20, PIECE = 1 << 16, TURN_MS = 50, FILES_BESIDE = 64 };
 
 typedef struct command {
-  char *text;
+  treadle_reward_processes all;
   double timeout;
-  int count;
-  process keeper;
-  process *processes; /* [count] */
-  struct pollfd *fds; /* [count] of a turn */
+  struct pollfd *fds; /* [all.count] of a turn */
 } command;
-
-/* ---- Processes --------------------------------------------------------------------------------------------- */
-
-/* In the new process, ahead of the command: who cannot tell the keeper does not begin. */
-static bool tell_keeper(const process *keeper) {
-  char line[32];
-  int length = snprintf(line, sizeof line, "%d\n", (int)getpid());
-  return send(keeper->fd, line, (size_t)length, MSG_NOSIGNAL) == length;
-}
-
-/* keeper: NULL: it is the keeper itself. */
-static treadle_status start(const command *c, const char *text, const process *keeper, process *p) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "command: no pair of sockets for %d processes: %s", c->count,
-                        strerror(errno));
-  pid_t pid = fork();
-  if (pid < 0) {
-    close(pair[0]);
-    close(pair[1]);
-    return treadle_fail(TREADLE_SYSTEM, "command: no process, of %d: %s", c->count, strerror(errno));
-  }
-  if (pid == 0) {
-    signal(SIGPIPE, SIG_DFL);
-    if (setpgid(0, 0) == 0 && (!keeper || tell_keeper(keeper)) && dup2(pair[1], 0) >= 0 &&
-        dup2(pair[1], 1) >= 0)
-      execl("/bin/sh", "sh", "-c", text, (char *)NULL);
-    _exit(127);
-  }
-  setpgid(pid, pid); /* both do, so that it is done for both */
-  close(pair[1]);
-  fcntl(pair[0], F_SETFL, O_NONBLOCK);
-  *p = (process){.pid = pid, .fd = pair[0]};
-  return TREADLE_OK;
-}
-
-static treadle_status start_all(command *c) {
-  static const char keep[] = "while read -r group; do groups=\"$groups -$group\"; done; "
-                             "kill -s KILL -- $groups 2>/dev/null";
-  treadle_status status;
-  TRY(start(c, keep, NULL, &c->keeper));
-  for (int i = 0; i < c->count; i++) TRY(start(c, c->text, &c->keeper, &c->processes[i]));
-out:
-  return status;
-}
-
-/* It stays a zombie, so that nobody else gets its number, until it is forgotten. */
-static bool has_ended(const process *p) {
-  siginfo_t info = {0};
-  return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
-}
-
-static int count_running(const command *c) {
-  int running = 0;
-  for (int i = 0; i < c->count; i++) running += c->processes[i].pid && !has_ended(&c->processes[i]);
-  return running;
-}
-
-/* It is killed, with what it has started. */
-static void forget(process *p) {
-  int state;
-  if (p->pid) kill(-p->pid, SIGKILL);
-  while (p->pid && waitpid(p->pid, &state, 0) < 0 && errno == EINTR) {
-  }
-  if (p->fd >= 0) close(p->fd);
-  treadle_free(p->in);
-  treadle_builder_release(&p->out);
-  *p = (process){.fd = -1};
-}
-
-/* Their input ends, and a second later they are killed. At once: that second is over. */
-static void end_all(command *c, bool at_once) {
-  for (int i = 0; i < c->count; i++)
-    if (c->processes[i].fd >= 0) shutdown(c->processes[i].fd, SHUT_WR);
-  for (int turn = 0; !at_once && turn < LAST_TURNS && count_running(c); turn++) poll(NULL, 0, TURN_MS);
-  forget(&c->keeper); /* ahead of those whose numbers it has */
-  for (int i = 0; i < c->count; i++) forget(&c->processes[i]);
-}
-
-/* There is nothing more to read from it. */
-static treadle_status say_end(const command *c, const process *p) {
-  const char *text = treadle_text_shown(c->text);
-  siginfo_t info = {0};
-  for (int turn = 0; turn < LAST_TURNS && !has_ended(p); turn++) poll(NULL, 0, TURN_MS);
-  if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || !info.si_pid)
-    return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %zu samples to answer",
-                        text, p->waiting);
-  return treadle_fail(TREADLE_REFUSED, "command '%s': ended %s %d, with %zu samples to answer", text,
-                      info.si_code == CLD_EXITED ? "with status" : "by signal", info.si_status, p->waiting);
-}
 
 /* ---- A batch ------------------------------------------------------------------------------------------------ */
 
@@ -172,11 +57,11 @@ static void add_sample(treadle_builder *lines, const treadle_reward_sample *s) {
 
 /* Samples i, i + count, ... go to process i. */
 static treadle_status give_out(asking *a, int number) {
-  process *p = &a->c->processes[number];
+  treadle_reward_process *p = &a->c->all.items[number];
   treadle_builder lines = {0};
   p->waiting = 0;
   p->next = (size_t)number;
-  for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->count, p->waiting++)
+  for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->all.count, p->waiting++)
     add_sample(&lines, &a->batch->samples[i]);
   treadle_free(p->in);
   p->in = lines.text;
@@ -189,13 +74,14 @@ static treadle_status give_out(asking *a, int number) {
 static treadle_status refuse_line(const asking *a, const char *line, size_t bytes, const char *why) {
   char shown[160];
   snprintf(shown, sizeof shown, "%.*s", bytes < 120 ? (int)bytes : 120, line);
-  return treadle_fail(TREADLE_REFUSED, "command '%s': wrote '%s': %s", treadle_text_shown(a->c->text),
+  return treadle_fail(TREADLE_REFUSED, "command '%s': wrote '%s': %s", treadle_text_shown(a->c->all.text),
                       treadle_text_shown(shown), why);
 }
 
 /* The sample of this process with this id, or count. Most answer in the order in which they were asked: then it is the first one looked at. */
-static size_t find(const asking *a, process *p, const char *id) {
-  const size_t count = a->batch->count, first = (size_t)(p - a->c->processes), step = (size_t)a->c->count;
+static size_t find(const asking *a, treadle_reward_process *p, const char *id) {
+  const size_t count = a->batch->count, first = (size_t)(p - a->c->all.items),
+               step = (size_t)a->c->all.count;
   size_t i = p->next;
   for (size_t k = first; k < count; k += step) {
     if (i >= count) i = first;
@@ -222,7 +108,7 @@ static bool has_odd_score(const char *line, size_t bytes) {
   return false;
 }
 
-static treadle_status take_line(asking *a, process *p, const char *line, size_t bytes) {
+static treadle_status take_line(asking *a, treadle_reward_process *p, const char *line, size_t bytes) {
   json_error_t error;
   json_t *root =
       json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
@@ -265,7 +151,7 @@ out:
 }
 
 /* Whole lines of what it has written so far. */
-static treadle_status take_lines(asking *a, process *p) {
+static treadle_status take_lines(asking *a, treadle_reward_process *p) {
   size_t at = 0;
   const char *close;
   treadle_status status = TREADLE_OK;
@@ -277,14 +163,14 @@ static treadle_status take_lines(asking *a, process *p) {
   }
   if (p->out.length - at > LINE_MOST)
     TRY(treadle_fail(TREADLE_REFUSED, "command '%s': wrote a line of more than %d bytes",
-                     treadle_text_shown(a->c->text), LINE_MOST));
+                     treadle_text_shown(a->c->all.text), LINE_MOST));
   memmove(p->out.text, p->out.text + at, p->out.length - at);
   p->out.length -= at;
 out:
   return status;
 }
 
-static treadle_status read_some(asking *a, process *p) {
+static treadle_status read_some(asking *a, treadle_reward_process *p) {
   char piece[PIECE];
   ssize_t got = recv(p->fd, piece, sizeof piece, 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TREADLE_OK;
@@ -297,7 +183,7 @@ static treadle_status read_some(asking *a, process *p) {
 }
 
 /* Who reads no more may still have answered, or answer: what is owed is seen when its output ends. */
-static void write_some(process *p) {
+static void write_some(treadle_reward_process *p) {
   ssize_t put = send(p->fd, p->in + p->written, p->in_bytes - p->written, MSG_NOSIGNAL);
   if (put > 0)
     p->written += (size_t)put;
@@ -305,27 +191,27 @@ static void write_some(process *p) {
     p->written = p->in_bytes;
 }
 
-static treadle_status check_time(const asking *a, const process *p) {
+static treadle_status check_time(const asking *a, const treadle_reward_process *p) {
   if (!p->waiting || treadle_clock_seconds() - p->heard < a->c->timeout) return TREADLE_OK;
   return treadle_fail(TREADLE_TIMEOUT, "command '%s': wrote nothing for %g s, with %zu samples to answer",
-                      treadle_text_shown(a->c->text), a->c->timeout, p->waiting);
+                      treadle_text_shown(a->c->all.text), a->c->timeout, p->waiting);
 }
 
 static treadle_status turn(asking *a) {
   struct pollfd *fds = a->c->fds;
   treadle_status status = TREADLE_OK;
-  for (int i = 0; i < a->c->count; i++) {
-    const process *p = &a->c->processes[i];
+  for (int i = 0; i < a->c->all.count; i++) {
+    const treadle_reward_process *p = &a->c->all.items[i];
     fds[i] = (struct pollfd){.fd = p->closed ? -1 : p->fd, .events = POLLIN};
     if (p->written < p->in_bytes) fds[i].events |= POLLOUT;
   }
-  if (poll(fds, (nfds_t)a->c->count, TURN_MS) < 0 && errno != EINTR)
+  if (poll(fds, (nfds_t)a->c->all.count, TURN_MS) < 0 && errno != EINTR)
     return treadle_fail(TREADLE_SYSTEM, "command: poll: %s", strerror(errno));
-  for (int i = 0; i < a->c->count; i++) {
-    process *p = &a->c->processes[i];
+  for (int i = 0; i < a->c->all.count; i++) {
+    treadle_reward_process *p = &a->c->all.items[i];
     if (fds[i].revents & POLLOUT) write_some(p);
     if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) TRY(read_some(a, p));
-    if (p->closed && p->waiting) TRY(say_end(a->c, p));
+    if (p->closed && p->waiting) TRY(treadle_reward_process_say_end(&a->c->all, p));
     TRY(check_time(a, p));
   }
   if (a->batch->stops && atomic_load(a->batch->stops))
@@ -348,12 +234,12 @@ static treadle_status score(void *state, const treadle_reward_batch *batch) {
   a.answered = treadle_alloc_array(batch->count + 1, sizeof *a.answered);
   if (!a.answered) TRY(treadle_fail(TREADLE_NO_MEMORY, "command: no memory for %zu samples", batch->count));
   memset(a.answered, 0, (batch->count + 1) * sizeof *a.answered);
-  if (!c->keeper.pid) TRY(start_all(c));
-  for (int i = 0; i < c->count; i++) TRY(give_out(&a, i));
+  if (!c->all.keeper.pid) TRY(treadle_reward_processes_start(&c->all));
+  for (int i = 0; i < c->all.count; i++) TRY(give_out(&a, i));
   while (a.left) TRY(turn(&a));
 out:
   treadle_free(a.answered);
-  if (status) end_all(c, true);
+  if (status) treadle_reward_processes_end(&c->all, true);
   return status;
 }
 
@@ -361,10 +247,10 @@ out:
 
 static void release(void *state) {
   command *c = state;
-  if (c->count) end_all(c, false);
-  treadle_free(c->processes);
+  if (c->all.count) treadle_reward_processes_end(&c->all, false);
+  treadle_free(c->all.items);
+  treadle_free(c->all.text);
   treadle_free(c->fds);
-  treadle_free(c->text);
   treadle_free(c);
 }
 
@@ -381,16 +267,16 @@ static treadle_status make(const treadle_reward_options *options, command **c_p)
   const size_t count = options->parallel ? (size_t)options->parallel : 1,
                length = strlen(options->command) + 1;
   command *c = *c_p = treadle_alloc(sizeof *c);
-  if (c) c->text = treadle_alloc_array(length, 1);
-  if (c) c->processes = treadle_alloc_array(count, sizeof *c->processes);
+  if (c) c->all.text = treadle_alloc_array(length, 1);
+  if (c) c->all.items = treadle_alloc_array(count, sizeof *c->all.items);
   if (c) c->fds = treadle_alloc_array(count, sizeof *c->fds);
-  if (!c || !c->text || !c->processes || !c->fds)
+  if (!c || !c->all.text || !c->all.items || !c->fds)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a reward");
-  memcpy(c->text, options->command, length);
+  memcpy(c->all.text, options->command, length);
   c->timeout = options->timeout_seconds > 0 ? options->timeout_seconds : 60;
-  c->count = (int)count;
-  c->keeper.fd = -1;
-  for (int i = 0; i < c->count; i++) c->processes[i].fd = -1;
+  c->all.count = (int)count;
+  c->all.keeper.fd = -1;
+  for (int i = 0; i < c->all.count; i++) c->all.items[i].fd = -1;
   return TREADLE_OK;
 }
 
@@ -401,7 +287,7 @@ static treadle_status create(const treadle_reward_options *options, const char *
   if (!options->command || !*options->command) REFUSE("reward 'command': there is no command to run");
   TRY(check_files(options->parallel));
   TRY(make(options, &c));
-  TRY(start_all(c));
+  TRY(treadle_reward_processes_start(&c->all));
   *state_p = c;
   c = NULL;
 out:

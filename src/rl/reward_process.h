@@ -1,0 +1,44 @@
+/* Processes of the reward `command`.
+ *
+ * Each has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Each is of a process group
+ * of its own, and killed with it. A keeper, which is a shell, is told of all groups. Its input ends when this process does, in whatever way,
+ * and it kills them then: nothing that a command has started outlives the run, also where that is killed. (PR_SET_PDEATHSIG would reach the
+ * shells alone, not what they have started; and it goes by the thread that forks, which ends with its batch here.) */
+#ifndef TREADLE_RL_REWARD_PROCESS_H
+#define TREADLE_RL_REWARD_PROCESS_H
+
+#include "base/status.h"
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct treadle_reward_process {
+  pid_t pid;   /* 0: it does not run */
+  int fd;      /* -1: there is none */
+  bool closed; /* it writes no more: it is not polled */
+  char *in;    /* what is still to be written, from `written` on */
+  size_t in_bytes, written;
+  treadle_builder out; /* of a line that is not whole */
+  size_t waiting;      /* samples that it has not answered */
+  size_t next;         /* the one whose answer comes next, if it keeps the order */
+  double heard;        /* when it wrote something */
+} treadle_reward_process;
+
+typedef struct treadle_reward_processes {
+  char *text; /* what /bin/sh -c runs */
+  int count;
+  treadle_reward_process keeper;
+  treadle_reward_process *items; /* [count] */
+} treadle_reward_processes;
+
+/* The keeper, and all of them. After a failure some may run. */
+treadle_status treadle_reward_processes_start(treadle_reward_processes *all);
+/* Their input ends, and a second later they are killed, each with what it has started. At once: that second is over. */
+void treadle_reward_processes_end(treadle_reward_processes *all, bool at_once);
+/* Why there is nothing more to read from it. */
+treadle_status treadle_reward_process_say_end(const treadle_reward_processes *all,
+                                              const treadle_reward_process *p);
+
+#endif
