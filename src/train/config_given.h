@@ -1,0 +1,40 @@
+/* What readers of a configuration share: a value on its way from the file or an override to its key. */
+#ifndef TREADLE_TRAIN_CONFIG_GIVEN_H
+#define TREADLE_TRAIN_CONFIG_GIVEN_H
+
+#include "io/yaml.h"
+#include "train/config.h"
+
+typedef struct treadle_config_reader {
+  treadle_train_config *config;
+  treadle_train_names names;
+  treadle_builder ignored; /* names with their lines, and commas between */
+} treadle_config_reader;
+
+/* A value on its way to its key. */
+typedef struct treadle_given_value {
+  const char *path;
+  const treadle_yaml *node; /* NULL: an override */
+  const char *text;         /* NULL: a list or a map */
+  int line;                 /* of its key in the file */
+} treadle_given_value;
+
+static inline treadle_status treadle_given_no_memory(const treadle_train_config *config) {
+  return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", config->file);
+}
+/* "FILE:12: actor_config.lr", which begins a message; "override actor_config.lr" with line 0. */
+const char *treadle_given_head_at(const treadle_train_config *config, const char *path, int line);
+const char *treadle_given_head(const treadle_config_reader *reader, const treadle_given_value *given);
+/* Is this path of one of verl's sections? */
+bool treadle_given_is_of_verl(const char *path);
+/* Notes it for the key, or refuses it: values are read when all of them are known. */
+treadle_status treadle_given_take(treadle_config_reader *reader, int key, const treadle_given_value *given);
+/* Refused, unless it says what is done anyway. */
+treadle_status treadle_given_check_limit(const treadle_config_reader *reader,
+                                         const treadle_given_value *given,
+                                         const treadle_train_limit *limit);
+void treadle_given_ignore(treadle_config_reader *reader, const treadle_given_value *given);
+/* With what may be meant. */
+treadle_status treadle_given_refuse(const treadle_config_reader *reader, const treadle_given_value *given);
+
+#endif
