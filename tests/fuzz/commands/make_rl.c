@@ -1,4 +1,4 @@
-/* Runs of train, eval and report: small models and prompts, configurations, folders of a run, all of them spoiled at times. */
+/* Runs of train, eval, report and grad --loss grpo: small models and prompts, configurations, folders of a run, all of them spoiled at times. */
 #include "commands/making.h"
 
 #include <stdio.h>
@@ -195,6 +195,28 @@ void fuzz_make_report(fuzz_making *m) {
   fuzz_add(m, "report");
   fuzz_add(m, fuzz_draw(m, 30) ? "in" : "out");
   if (fuzz_draw(m, 3)) fuzz_add(m, "--out=%s", fuzz_draw(m, 6) ? "none/page.html" : "page.html");
+  if (fuzz_draw(m, 2)) fuzz_add(m, "--json");
+  if (fuzz_draw(m, 10)) m->run->limit = treadle_random_between(&m->random, 1, 20000);
+}
+
+void fuzz_make_grad_grpo(fuzz_making *m) {
+  take_model(m);
+  take_config(m);
+  take_run_file(
+      m, "1.jsonl",
+      "{\"uid\": \"1-0-0\", \"prompt\": \"1 2\", \"completion\": \"3\", \"answer\": \"3\", "
+      "\"prompt_ids\": [1, 2, 3], \"ids\": [4, 2], \"rollout_log_probs\": [-1, -2.5], "
+      "\"old_log_probs\": [-1, -2.5], \"ref_log_probs\": [-1.5, -2], \"log_probs\": [-1, -2], "
+      "\"score\": 0.5, \"reward\": 0.25, \"advantage\": -1, \"mini_batch\": 0, \"entropies\": [1, 0.5], "
+      "\"advantages\": [-1, 1], \"kl_coef\": 0.1}",
+      (int)treadle_random_between(&m->random, 1, 3));
+  fuzz_add(m, "grad");
+  fuzz_add(m, fuzz_draw(m, 20) ? "in/config.json" : "in");
+  fuzz_add(m, "--loss=grpo");
+  fuzz_add(m, "--config=%s", fuzz_draw(m, 20) ? "none.yaml" : "config.yaml");
+  fuzz_add(m, "--file=%s", fuzz_draw(m, 20) ? "none" : "1.jsonl");
+  if (fuzz_draw(m, 4)) fuzz_add(m, "--mini-batch=%s", fuzz_draw(m, 4) ? fuzz_edge(&m->random) : "1");
+  if (fuzz_draw(m, 4)) fuzz_add(m, "--dtype=%s", fuzz_draw(m, 2) ? "bf16" : "fp32");
   if (fuzz_draw(m, 2)) fuzz_add(m, "--json");
   if (fuzz_draw(m, 10)) m->run->limit = treadle_random_between(&m->random, 1, 20000);
 }

@@ -34,5 +34,6 @@ void fuzz_make_data(fuzz_making *m);
 void fuzz_make_train(fuzz_making *m);
 void fuzz_make_eval(fuzz_making *m);
 void fuzz_make_report(fuzz_making *m);
+void fuzz_make_grad_grpo(fuzz_making *m);
 
 #endif
