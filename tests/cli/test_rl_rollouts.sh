@@ -56,7 +56,7 @@ due() { [ "$percent" -ge 100 ] || [ $(($1 * percent / 100)) != $((($1 + 1) * per
 
 estimators=(group_norm rloo reinforce_plus_plus reinforce_plus_plus_baseline)
 modes=(token-mean seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm)
-kinds=(low_var_kl kl abs mse k1 k2 k3)
+kinds=(low_var_kl kl abs mse k1 k2 k3 k3+)
 number=0
 for ranks in 1 2 4; do
   for e in 0 1 2 3; do
@@ -70,7 +70,7 @@ for ranks in 1 2 4; do
         0) keys+=(rl_config.use_kl_loss=true) ;;
         1) keys+=(rl_config.use_kl_in_reward=true) ;;
       esac
-      [ $((number % 3)) = 2 ] || keys+=("rl_config.kl_penalty=${kinds[number % 7]}" rl_config.init_kl_coef=0.1 rl_config.kl_ctrl_type=adaptive rl_config.kl_target=0.001 rl_config.kl_horizon=100)
+      [ $((number % 3)) = 2 ] || keys+=("rl_config.kl_penalty=${kinds[number % 8]}" rl_config.init_kl_coef=0.1 rl_config.kl_ctrl_type=adaptive rl_config.kl_target=0.001 rl_config.kl_horizon=100)
       [ $((number % 2)) = 0 ] || keys+=(rl_config.entropy_coeff=0.01)
       [ $e != 2 ] || keys+=(rl_config.gamma=0.9)
       [ $e != 0 ] || [ $((m % 2)) = 0 ] || keys+=(rl_config.norm_adv_by_std=false)
@@ -86,7 +86,7 @@ check 1 rl_config.shuffle_mini_batch=true rl_config.mini_batch_size=4 rl_config.
 # A longest response that no key names.
 check 1 rl_config.loss_agg_mode=seq-mean-token-sum-norm generate_config.sampling_config.max_tokens=0 megatron_training.seq_length=30
 # Importance, where the trainer's log-probabilities are not the generator's.
-check 2 actor_config.exact=false actor_config.tensor_model_parallel_size=2
+check 2 actor_config.exact=false actor_config.tensor_model_parallel_size=2 rl_config.rollout_is_threshold=1.00001
 # Of several epochs the losses cannot be computed, and it says so; a controller has moved the coefficient, and what is wrong is seen.
 check 1 rl_config.epochs=2 rl_config.use_kl_loss=true rl_config.init_kl_coef=0.1 rl_config.kl_ctrl_type=adaptive rl_config.kl_target=0.001 rl_config.kl_horizon=100
 grep -q '^not checked: the losses of 2 steps with several epochs' "$folder/out" || { cat "$folder/out"; fail "no word of epochs"; }
