@@ -184,9 +184,9 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an evaluation");
   e->options = &o;
   e->settings = (treadle_train_settings){.val_n = o.samples ? o.samples : 1,
-                                         .temperature = o.temperature,
-                                         .top_p = 1,
-                                         .top_k = -1,
+                                         .val_temperature = o.temperature,
+                                         .val_top_p = 1,
+                                         .val_top_k = -1,
                                          .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
   const treadle_rl_options rl = {.struct_size = sizeof rl, .doing = o.doing, .context = o.context};

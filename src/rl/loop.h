@@ -1,7 +1,8 @@
 /* The loop of reinforcement learning: what its files share.
  *
  *   loop.c             a run: steps one after the other, until the last
- *   loop_open.c        what a configuration names, opened: model, layouts, prompts, rewards, the worker
+ *   loop_open.c        what a configuration names, opened: model, layouts, the worker
+ *   loop_data.c        and prompts and rewards
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
  *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
  *   loop_exact.c       what exact mode needs, and its check
@@ -198,6 +199,9 @@ treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_m
 /* The same of both: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
 
+/* loop_data.c: on rank 0, prompts and rewards. */
+treadle_status treadle_rl_open_data(treadle_rl *rl);
+
 /* loop_convert.c: the model's values are those of a checkpoint of Megatron, where the configuration says so. Collective. */
 treadle_status treadle_rl_open_values(treadle_rl *rl);
 
@@ -250,9 +254,17 @@ typedef struct treadle_rl_gauges {
   bool stops;                 /* a rank wants to */
 } treadle_rl_gauges;
 
+/* How samples of prompts are drawn. */
+typedef struct treadle_rl_sampling {
+  int64_t n, key; /* key: with the place of a prompt it makes the seed of its samples */
+  double temperature, top_p;
+  int64_t top_k; /* below 1: all */
+} treadle_rl_sampling;
+
 /* Lines of requests to lines of answers, which live until the next call. */
-treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes, double temperature,
-                                        const char **answers_p, size_t *bytes_p);
+treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
+                                        const treadle_rl_sampling *sampling, const char **answers_p,
+                                        size_t *bytes_p);
 /* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
 treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
                                         float *logprobs, float *entropies);
@@ -280,10 +292,6 @@ void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made
 void treadle_rl_batch_clear(treadle_rl_batch *batch);
 void treadle_rl_batch_release(treadle_rl_batch *batch);
 /* How prompts are sampled. */
-typedef struct treadle_rl_sampling {
-  int64_t n, key; /* key: with the place of a prompt it makes the seed of its samples */
-  double temperature;
-} treadle_rl_sampling;
 /* Samples of `count` prompts, into the batch, behind those that are there. */
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch);

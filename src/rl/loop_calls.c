@@ -10,24 +10,26 @@ static treadle_status call(treadle_rl *rl, const char *method) {
 }
 
 /* "{"temperature": .., ...}": what all requests have in common. */
-static void put_sampling(treadle_rl *rl, double temperature) {
+static void put_sampling(treadle_rl *rl, const treadle_rl_sampling *sampling) {
   const treadle_train_settings *s = rl->settings;
   char text[400];
-  int64_t top_k = s->top_k > 0 ? s->top_k : -1;
+  int64_t top_k = sampling->top_k > 0 ? sampling->top_k : -1;
   snprintf(text, sizeof text,
            "{\"temperature\": %.9g, \"top_p\": %.9g, \"top_k\": %lld, \"min_p\": %.9g, "
            "\"repetition_penalty\": 1.0, "
            "\"presence_penalty\": 0.0, \"frequency_penalty\": 0.0, \"ignore_eos\": %s}",
-           temperature, s->top_p, (long long)top_k, s->min_p, s->ignore_eos ? "true" : "false");
+           sampling->temperature, sampling->top_p, (long long)top_k, s->min_p,
+           s->ignore_eos ? "true" : "false");
   treadle_message_put_bytes(&rl->in, text, strlen(text) + 1);
 }
 
-treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes, double temperature,
-                                        const char **answers_p, size_t *bytes_p) {
+treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
+                                        const treadle_rl_sampling *sampling, const char **answers_p,
+                                        size_t *bytes_p) {
   treadle_status status;
   treadle_message_clear(&rl->in);
   treadle_message_put_bytes(&rl->in, lines, bytes);
-  put_sampling(rl, temperature);
+  put_sampling(rl, sampling);
   TRY(call(rl, "generate_sequences"));
   *answers_p = rl->out.bytes;
   *bytes_p = rl->out.length;

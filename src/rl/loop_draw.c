@@ -133,7 +133,7 @@ treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *p
   treadle_status status;
   for (int64_t i = 0; i < count; i++) add_request(rl, prompts[i], batch->groups + i, sampling, &lines);
   if (lines.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld requests", (long long)count));
-  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling->temperature, &answers, &bytes));
+  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling, &answers, &bytes));
   TRY(take_answers(rl, prompts, count, sampling->n, batch, answers, bytes));
 out:
   treadle_builder_release(&lines);
@@ -221,8 +221,12 @@ out:
 
 /* `count` prompts on from those that were drawn so far. */
 static treadle_status draw_more(treadle_rl *rl, int64_t count) {
-  const treadle_rl_sampling sampling = {
-      .n = rl->settings->n_samples_per_prompt, .key = rl->step, .temperature = rl->settings->temperature};
+  const treadle_train_settings *s = rl->settings;
+  const treadle_rl_sampling sampling = {.n = s->n_samples_per_prompt,
+                                        .key = rl->step,
+                                        .temperature = s->temperature,
+                                        .top_p = s->top_p,
+                                        .top_k = s->top_k};
   const treadle_rl_prompt **prompts = treadle_alloc_array((size_t)count, sizeof *prompts);
   size_t all;
   const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->prompts, &all);

@@ -9,15 +9,13 @@
 
 enum { TEST_KEY = -1, PROMPTS_AT_ONCE = 4096 };
 
-/* `eval` has one temperature, that of training. */
-static double temperature_of(const treadle_train_settings *s) {
-  if (s->val_greedy) return 0;
-  return s->val_temperature > 0 ? s->val_temperature : s->temperature;
-}
-
 static treadle_status take_prompts(treadle_rl *rl, treadle_rl_batch *b) {
-  const treadle_rl_sampling sampling = {
-      .n = rl->settings->val_n, .key = TEST_KEY, .temperature = temperature_of(rl->settings)};
+  const treadle_train_settings *s = rl->settings;
+  const treadle_rl_sampling sampling = {.n = s->val_n,
+                                        .key = TEST_KEY,
+                                        .temperature = s->val_greedy ? 0 : s->val_temperature,
+                                        .top_p = s->val_top_p,
+                                        .top_k = s->val_top_k};
   size_t count;
   const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->tests, &count);
   const treadle_rl_prompt **prompts = treadle_alloc_array(count, sizeof *prompts);

@@ -92,7 +92,7 @@ typedef struct treadle_train_settings {
   const char *verifier_command;
   double verifier_timeout;
   int64_t verifier_parallel, val_n;
-  double val_temperature; /* 0: that of training, unless val_greedy */
+  double val_temperature; /* above 0, unless val_greedy */
   bool val_greedy;
   double val_top_p;
   int64_t val_top_k;

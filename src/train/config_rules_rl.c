@@ -307,12 +307,6 @@ static treadle_status settle_tests(treadle_train_config *config) {
     s->val_greedy = true;
     treadle_train_config_follow(config, KEY(val_greedy), "by val_temperature");
   }
-  if (GIVEN(val_top_p) && s->val_top_p != s->top_p && !s->val_greedy)
-    REFUSE("%s: %s is %g, and %s %g: a test draws as training does, but for its temperature", config->file,
-           PLACE(val_top_p), s->val_top_p, PLACE(top_p), s->top_p);
-  if (GIVEN(val_top_k) && s->val_top_k != s->top_k && (s->val_top_k > 0 || s->top_k > 0) && !s->val_greedy)
-    REFUSE("%s: %s is %lld, and %s %lld: a test draws as training does, but for its temperature",
-           config->file, PLACE(val_top_k), (long long)s->val_top_k, PLACE(top_k), (long long)s->top_k);
   if (!GIVEN(val_top_p)) s->val_top_p = s->top_p;
   if (!GIVEN(val_top_p)) treadle_train_config_follow(config, KEY(val_top_p), "as sampling_config.top_p");
   if (!GIVEN(val_top_k)) s->val_top_k = s->top_k;

@@ -57,6 +57,10 @@ fresh greedy "${verl[@]}" actor_rollout_ref.rollout.val_kwargs.temperature=0 act
 [ "$greedy" = "$(test_of)" ] || fail "greedy tests differ: $greedy and $(test_of)"
 fresh drawn "${verl[@]}" rl_config.val_temperature=4
 [ "$greedy" != "$(test_of)" ] || fail "val_temperature says nothing"
+for cut in top_k=1 top_p=1e-6; do
+  fresh drawn "${verl[@]}" rl_config.val_temperature=4 "actor_rollout_ref.rollout.val_kwargs.$cut"
+  [ "$greedy" = "$(test_of)" ] || fail "val_kwargs.$cut is not greedy: $greedy and $(test_of)"
+done
 
 # load: a checkpoint of Megatron, or a name alone.
 fresh named actor_config.load="$folder/nothing"

@@ -124,11 +124,12 @@ static treadle_status update(treadle_rl *rl, samples *s) {
 /* An answer as long as all the lines; longer ones each time, so that memory is taken for it. */
 static treadle_status generate(treadle_rl *rl, samples *s) {
   static size_t length;
+  const treadle_rl_sampling sampling = {.temperature = 1, .top_p = 1};
   const char *answers;
   size_t bytes;
   treadle_status status;
   length = length < sizeof s->lines / 2 ? length + sizeof s->lines / 64 : length;
-  TRY(treadle_rl_call_generate(rl, s->lines, length, 1, &answers, &bytes));
+  TRY(treadle_rl_call_generate(rl, s->lines, length, &sampling, &answers, &bytes));
   if (bytes < length || memcmp(answers + 8, s->lines, length) != 0)
     status = treadle_fail(TREADLE_DIFFERENT, "an answer of %zu bytes", bytes);
 out:

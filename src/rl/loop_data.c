@@ -1,0 +1,83 @@
+/* Prompts and rewards that a configuration names, on rank 0. */
+#include "rl/loop.h"
+
+#include "rl/reward.h"
+
+#include <stdlib.h>
+
+static treadle_status read_prompts(const treadle_rl *rl, const char *path, const char *place,
+                                   treadle_rl_prompts **prompts_p) {
+  const treadle_train_settings *s = rl->settings;
+  static const treadle_rl_prompts_words words = {
+      .prompt_key = "rl_config.prompt_key",
+      .answer_key = "rl_config.answer_key",
+      .too_long = "rl_config.too_long=leave_out leaves such prompts out",
+      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out"};
+  const treadle_rl_prompts_spec spec = {.path = path,
+                                        .words = &words,
+                                        .prompt_key = s->prompt_key,
+                                        .answer_key = s->answer_key,
+                                        .data_source_key = s->data_source_key,
+                                        .tokenizer = rl->tokenizer,
+                                        .chat = rl->chat,
+                                        .vocabulary = rl->vocabulary,
+                                        .most_tokens = rl->prompt_most,
+                                        .leave_long_out = s->too_long == 1,
+                                        .need_answer = rl->needs_answers,
+                                        .leave_unanswered_out = s->no_answer == 1};
+  treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
+  if (status) return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+  const long long too_long = treadle_rl_prompts_too_long(*prompts_p),
+                  unanswered = treadle_rl_prompts_unanswered(*prompts_p);
+  size_t count;
+  (void)treadle_rl_prompts_items(*prompts_p, &count);
+  const long long all = (long long)count + too_long + unanswered;
+  if (too_long)
+    treadle_rl_note(rl, "%s: %lld of %lld prompts have more than %lld tokens, and are left out (%s)", place,
+                    too_long, all, (long long)rl->prompt_most, TREADLE_RL_PLACE(rl, too_long));
+  if (unanswered)
+    treadle_rl_note(rl, "%s: %lld of %lld prompts have no answer, and are left out (%s)", place, unanswered,
+                    all, TREADLE_RL_PLACE(rl, no_answer));
+  return TREADLE_OK;
+}
+
+static treadle_status open_rewards(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_status status = TREADLE_OK;
+  if (!s->verifier_function.count)
+    return treadle_fail(TREADLE_REFUSED,
+                        "rl_config.verifier_function is needed, and not given: how answers are scored");
+  if (s->verifier_function.count > TREADLE_RL_REWARDS)
+    return treadle_fail(TREADLE_REFUSED, "%s: %zu rewards; at most %d",
+                        TREADLE_RL_PLACE(rl, verifier_function), s->verifier_function.count,
+                        TREADLE_RL_REWARDS);
+  for (size_t i = 0; i < s->verifier_function.count; i++) {
+    const char *name = s->verifier_function.items[i];
+    const treadle_reward_options options = {.struct_size = sizeof options,
+                                            .name = name,
+                                            .command = s->verifier_command,
+                                            .timeout_seconds = s->verifier_timeout,
+                                            .parallel = (int32_t)s->verifier_parallel};
+    status = treadle_reward_create(&options, &rl->rewards[i]);
+    if (status) return treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, verifier_function));
+    rl->weights[i] = i < s->verifier_weight.count ? atof(s->verifier_weight.items[i]) : 1;
+    rl->reward_count++;
+    rl->needs_answers = rl->needs_answers || treadle_reward_needs_answers(rl->rewards[i]);
+  }
+  return status;
+}
+
+treadle_status treadle_rl_open_data(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_status status;
+  size_t count;
+  if (rl->rank > 0) return TREADLE_OK;
+  TRY(open_rewards(rl));
+  TRY(read_prompts(rl, s->data_path, TREADLE_RL_PLACE(rl, data_path), &rl->prompts));
+  if (s->val_path) TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), &rl->tests));
+  (void)treadle_rl_prompts_items(rl->prompts, &count);
+  TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
+  if (s->no_shuffle) treadle_train_order_keep(&rl->order);
+out:
+  return status;
+}
