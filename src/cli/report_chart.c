@@ -51,8 +51,9 @@ static double y_of(const axes *a, double value) {
   return TOP + (1 - (value - a->low) / span) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, of which about four are in the span. */
-static double tick_of(double span) {
+/* 1, 2 or 5 times a power of ten, and of bytes a power of two: about four are in the span. */
+static double tick_of(double span, const char *of) {
+  if (strcmp(of, "bytes") == 0) return exp2(ceil(log2(span > 4 ? span / 4 : 1)));
   double unit = pow(10, floor(log10(span > 0 ? span / 4 : 1)));
   double times = span / 4 / unit;
   return unit * (times > 5 ? 10 : times > 2 ? 5 : times > 1 ? 2 : 1);
@@ -69,7 +70,7 @@ static void begin(treadle_builder *page, const axes *a, const char *title, const
   treadle_builder_add(page,
                       "<figure><figcaption>%s</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\">\n",
                       title, WIDTH, HEIGHT);
-  double tick = tick_of(a->high - a->low);
+  double tick = tick_of(a->high - a->low, a->unit);
   for (double v = ceil(a->low / tick) * tick; v <= a->high + tick * 1e-9; v += tick) {
     treadle_builder_add(page,
                         "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" "
@@ -78,7 +79,7 @@ static void begin(treadle_builder *page, const axes *a, const char *title, const
     put_number(page, v, a->unit);
     treadle_builder_add(page, "</text>\n");
   }
-  tick = tick_of(a->right - a->left);
+  tick = tick_of(a->right - a->left, "");
   for (double v = ceil(a->left / tick) * tick; v <= a->right + tick * 1e-9; v += tick)
     treadle_builder_add(page, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>\n", x_of(a, v),
                         HEIGHT - BOTTOM + 15, fabs(v) < 1e-12 ? 0 : v);
@@ -150,6 +151,23 @@ static void draw_band(treadle_builder *page, const treadle_run_files *run, const
   treadle_builder_add(page, "\"/>\n");
 }
 
+/* Of stacked lines, what is between one and those below it. */
+static void draw_area(treadle_builder *page, const treadle_run_files *run, const treadle_chart *chart,
+                      int l, const axes *a) {
+  const size_t stride = stride_of(run);
+  treadle_builder_add(page, "<polygon fill=\"%s\" points=\"", chart->lines[l].colour);
+  for (int back = 0; back < 2; back++)
+    for (size_t k = 0; k * stride < run->count; k++) {
+      size_t i = back ? (run->count - 1) / stride * stride - k * stride : k * stride;
+      double value = !back ? height_of(run, chart, i, l) : l ? height_of(run, chart, i, l - 1) : 0;
+      treadle_builder_add(page, "%.1f,%.1f ", x_of(a, treadle_run_value(run, i, "step")),
+                          y_of(a, isnan(value) ? 0 : value));
+    }
+  treadle_builder_add(page, "\"><title>");
+  treadle_page_text(page, chart->lines[l].label);
+  treadle_builder_add(page, "</title></polygon>\n");
+}
+
 /* A gap where there is no value; alone, a point. */
 static void draw_line(treadle_builder *page, const treadle_run_files *run, const treadle_chart *chart,
                       int l, const axes *a) {
@@ -180,7 +198,7 @@ void treadle_chart_draw(treadle_builder *page, const treadle_run_files *run, con
   const axes a = axes_of(run, &there);
   begin(page, &a, there.title, "step");
   if (there.low && there.high) draw_band(page, run, &there, &a);
-  for (int l = 0; l < count; l++) draw_line(page, run, &there, l, &a);
+  for (int l = 0; l < count; l++) (there.stacked ? draw_area : draw_line)(page, run, &there, l, &a);
   end(page);
   for (int l = 0; l < count; l++) put_key(page, there.lines[l].colour, there.lines[l].label);
   treadle_builder_add(page, "</figure>\n");
@@ -231,19 +249,24 @@ static void draw_bound(treadle_builder *page, const axes *a, double bytes, const
       LEFT, WIDTH - RIGHT, y_of(a, bytes), y_of(a, bytes), what, treadle_page_size(bytes));
 }
 
-/* Where a stage begins. */
+/* Where a stage begins, with its name: below another one that it would meet. */
 static void draw_stages(treadle_builder *page, const json_t *points, const axes *a) {
+  enum { ROWS = 4, LETTER = 6, LINE = 12 };
+  double ends[ROWS] = {0};
   const char *last = "";
   for (size_t i = 0; i < json_array_size(points); i++) {
     const json_t *p = json_array_get(points, i);
     const char *stage = json_string_value(json_object_get(p, "stage"));
     if (!stage || strcmp(stage, last) == 0) continue;
     last = stage;
-    treadle_builder_add(
-        page,
-        "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/><text x=\"%.1f\" y=\"%d\">",
-        x_of(a, number_in(p, "seconds")), x_of(a, number_in(p, "seconds")), TOP, HEIGHT - BOTTOM,
-        x_of(a, number_in(p, "seconds")) + 3, TOP + 9);
+    const double x = x_of(a, number_in(p, "seconds"));
+    int row = 0;
+    while (row + 1 < ROWS && ends[row] > x) row++;
+    ends[row] = x + LETTER * (double)strlen(stage);
+    treadle_builder_add(page,
+                        "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/><text "
+                        "class=\"stage\" x=\"%.1f\" y=\"%d\">",
+                        x, x, TOP, HEIGHT - BOTTOM, x + 3, TOP + 10 + LINE * row);
     treadle_page_text(page, stage);
     treadle_builder_add(page, "</text>\n");
   }
