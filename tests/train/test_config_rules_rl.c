@@ -122,10 +122,6 @@ static const struct {
     {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {temperature: 0, do_sample: true}\n",
      "actor_rollout_ref.rollout.val_kwargs.temperature (line 7) is 0, and by "
      "actor_rollout_ref.rollout.val_kwargs.do_sample (line 7) a test draws"},
-    {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {top_p: 0.7}\n",
-     "val_kwargs.top_p (line 7) is 0.7, and generate_config.sampling_config.top_p (default) 1: a test"},
-    {N "actor_rollout_ref:\n  rollout:\n    val_kwargs: {top_k: 50}\n",
-     "val_kwargs.top_k (line 7) is 50, and generate_config.sampling_config.top_k (default) -1: a test"},
     /* the optimizer */
     {N "actor_config:\n  adam_betas: [0.9]\n",
      "actor_config.adam_betas (line 6) has 1 items, and must have two: adam_beta1 and adam_beta2"},
@@ -256,12 +252,12 @@ static void follows(void **state) {
   config = read_ok("n_samples_per_prompt: 1\n  adv_estimator: reinforce_plus_plus\n  init_kl_coef: 0\n");
   assert_false(treadle_train_config_settings(config)->use_kl_loss);
   treadle_train_config_destroy(config);
-  config =
-      read_ok("algorithm:\n  rollout_correction: {rollout_is: none}\nactor_rollout_ref:\n  rollout:\n    "
-              "val_kwargs: {temperature: 0.5}\n  actor:\n    optim:\n      betas: [0.8, 0.9]\n" N);
+  config = read_ok(
+      "algorithm:\n  rollout_correction: {rollout_is: none}\nactor_rollout_ref:\n  rollout:\n    "
+      "val_kwargs: {temperature: 0.5, top_p: 0.7}\n  actor:\n    optim:\n      betas: [0.8, 0.9]\n" N);
   s = treadle_train_config_settings(config);
   assert_true(s->adam_beta1 == 0.8 && s->adam_beta2 == 0.9 && s->rollout_is == 0);
-  assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 1 && s->val_top_k == -1);
+  assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 0.7 && s->val_top_k == -1);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_loss: true\n  kl_penalty: k3+\n");
   assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_RL_KL_PLUS + TREADLE_RL_K3);
