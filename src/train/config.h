@@ -192,7 +192,7 @@ typedef enum treadle_train_name_type {
 /* A key of others that would change results if it were ignored (config_limits.c). */
 typedef struct treadle_train_limit {
   const char *path;    /* without a dot: of both sections of MindSpeed-RL for Megatron */
-  const char *only[5]; /* its values; none: it may be null, or an empty list or map */
+  const char *only[6]; /* its values; none: it may be null, or an empty list or map */
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 

@@ -1,5 +1,5 @@
 /* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
- * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10).
+ * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT).
  * ctest: timeout=600 */
 #include "test.h"
 #include "transport/ranks.h"
@@ -136,7 +136,7 @@ static void test_kills(void **state) {
   (void)state;
   char *folder = strdup(test_folder()), *whole = strdup(test_folder()), command[300];
   const char *text = getenv("TREADLE_KILLS");
-  int kills = text ? atoi(text) : 10, died = 0;
+  int kills = text ? atoi(text) : 4 + (int)test_seeds(6), died = 0;
   treadle_random random = {20261124};
   double begin = treadle_clock_seconds();
   prepare(folder);

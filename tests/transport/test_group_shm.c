@@ -84,7 +84,7 @@ static void test_share(void **state) {
   assert_results(results, 7, 0);
 }
 
-/* More ranks than processors: a barrier must not cost time slices. */
+/* More ranks than processors: a barrier must not cost time slices, which of eight ranks on two processors are 12 ms. */
 static int many_barriers(const char *name, int rank, int size, void *context) {
   treadle_group *group;
   double *each = context;
@@ -95,7 +95,7 @@ static int many_barriers(const char *name, int rank, int size, void *context) {
   *each = (treadle_clock_seconds() - begin) / 2000;
   if (rank == 0) print_message("%d ranks: a barrier takes %.1f us\n", size, *each * 1e6);
   treadle_group_close(group);
-  return *each < 0.002 ? 0 : 2;
+  return *each < 0.008 ? 0 : 2;
 }
 
 static void test_barrier_speed(void **state) {
