@@ -178,7 +178,7 @@ static void differences(void **state) {
     assert_non_null(kept);
     memcpy(kept, grads, bytes);
     treadle_random random = {3};
-    for (int i = 0; i < 40; i++) { /* along random directions of a tensor */
+    for (uint64_t i = 0; i < test_seeds(40); i++) { /* along random directions of a tensor */
       treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       int32_t which = (int32_t)treadle_random_below(&random, treadle_layout_storage_count(s.layout, 0));
       assert_ok(treadle_layout_storage(s.layout, 0, which, &info));
