@@ -185,7 +185,9 @@ static const treadle_command commands[] = {
             "\n"
             "The folder of the run gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
             "checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
-            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.",
+            "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
+            "Open MPI kills ranks a second after Ctrl-C: for longer steps send SIGUSR1 to mpirun instead,\n"
+            "or start it with --mca odls_base_sigkill_timeout 600.",
         .examples = "  mpirun -n 8 treadle sft sft.yaml\n"
                     "  treadle sft sft.yaml actor_config.lr=1e-4 actor_config.save=runs/2 --json\n"
                     "  mpirun -n 4 treadle sft sft.yaml --resume\n"
@@ -210,7 +212,9 @@ static const treadle_command commands[] = {
             "The folder of the run gets config.yaml, metrics.jsonl, samples.jsonl, events for "
             "TensorBoard,\n"
             "and checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
-            "Ctrl-C saves a checkpoint and ends the run; --resume goes on from it.\n"
+            "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
+            "Open MPI kills ranks a second after Ctrl-C: for longer steps send SIGUSR1 to mpirun instead,\n"
+            "or start it with --mca odls_base_sigkill_timeout 600.\n"
             "\n"
             "Rewards, of which rl_config.verifier_function lists some:",
         .list = treadle_reward_help,
@@ -252,10 +256,12 @@ static const treadle_command commands[] = {
         .words_min = 1,
         .words_max = 1,
         .summary = "a run of treadle train as one page",
-        .text = "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no other.\n"
-                "Reward, KL, entropy, lengths and the seconds of each stage by step; device bytes by class\n"
-                "through the last step with the bound that was foreseen; what the switch moves from rank to\n"
-                "rank; completions with their rewards. It may be made while the run goes on.",
+        .text =
+            "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no "
+            "other.\n"
+            "Reward, KL, entropy, lengths and the seconds of each stage by step; device bytes by class\n"
+            "through the last step with the bound that was foreseen; what the switch moves from rank to\n"
+            "rank; completions with their rewards. It may be made while the run goes on.",
         .examples = "  treadle report runs/1\n"
                     "  treadle report runs/1 --out page.html --json\n",
         .run = treadle_command_report,
