@@ -291,7 +291,6 @@ void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made
                             char to[TREADLE_RL_NAME]);
 void treadle_rl_batch_clear(treadle_rl_batch *batch);
 void treadle_rl_batch_release(treadle_rl_batch *batch);
-/* How prompts are sampled. */
 /* Samples of `count` prompts, into the batch, behind those that are there. */
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch);

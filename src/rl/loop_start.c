@@ -2,8 +2,8 @@
 #include "rl/loop.h"
 
 #include "io/json.h"
+#include "train/saved_values.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { RUN_MOST = 960 };
@@ -45,14 +45,6 @@ out:
   return status;
 }
 
-static treadle_status read_number(const json_t *root, const char *path, const char *name,
-                                  int64_t *number_p) {
-  const json_t *value = json_object_get(root, name);
-  *number_p = json_integer_value(value);
-  if (json_is_integer(value) && *number_p >= 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no whole number from 0 on", path, name);
-}
-
 static treadle_status read_real(const json_t *root, const char *path, const char *name, double *value_p) {
   const json_t *value = json_object_get(root, name);
   *value_p = json_number_value(value);
@@ -60,42 +52,19 @@ static treadle_status read_real(const json_t *root, const char *path, const char
   return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no number", path, name);
 }
 
-static treadle_status read_digest(const json_t *root, const char *path, const char *name,
-                                  uint64_t *digest_p) {
-  const char *text = json_string_value(json_object_get(root, name));
-  if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no digest", path, name);
-  *digest_p = strtoull(text, NULL, 16);
-  return TREADLE_OK;
-}
-
-static treadle_status check_same(const json_t *root, const char *path, const char *name, int64_t now) {
-  int64_t then;
-  treadle_status status = read_number(root, path, name, &then);
-  if (status || then == now) return status;
-  return treadle_fail(TREADLE_REFUSED,
-                      "%s: the checkpoint has %s %lld, this run %lld: its samples would be others", path,
-                      name, (long long)then, (long long)now);
-}
-
-/* Checkpoints from before the key have none: their prompts were shuffled. */
-static treadle_status check_order(const treadle_rl *rl, const json_t *root, const char *path) {
-  return json_object_get(root, "no_shuffle") || rl->settings->no_shuffle
-             ? check_same(root, path, "no_shuffle", rl->settings->no_shuffle)
-             : TREADLE_OK;
-}
+static const char others[] = "its samples would be others";
 
 static treadle_status check_run(const treadle_rl *rl, const json_t *root, const char *path) {
   const treadle_train_settings *s = rl->settings;
   uint64_t digest, now = treadle_rl_prompts_digest(rl->prompts);
   treadle_status status;
-  TRY(check_same(root, path, "seed", s->seed));
-  TRY(check_same(root, path, "sampling_seed", s->sampling_seed));
-  TRY(check_order(rl, root, path));
-  TRY(check_same(root, path, "global_batch_size", s->global_batch_size));
-  TRY(check_same(root, path, "step_prompts", treadle_train_step_prompts(s)));
-  TRY(check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt));
-  TRY(read_digest(root, path, "prompts_digest", &digest));
+  TRY(treadle_saved_check_same(root, path, "seed", s->seed, others));
+  TRY(treadle_saved_check_same(root, path, "sampling_seed", s->sampling_seed, others));
+  TRY(treadle_saved_check_order(root, path, s->no_shuffle, others));
+  TRY(treadle_saved_check_same(root, path, "global_batch_size", s->global_batch_size, others));
+  TRY(treadle_saved_check_same(root, path, "step_prompts", treadle_train_step_prompts(s), others));
+  TRY(treadle_saved_check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt, others));
+  TRY(treadle_saved_digest(root, path, "prompts_digest", &digest));
   if (digest != now)
     TRY(treadle_fail(
         TREADLE_REFUSED,
@@ -117,14 +86,14 @@ treadle_status treadle_rl_read_start(treadle_rl *rl) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'drawn' is missing: it is the checkpoint of another kind of run",
                      path));
   TRY(check_run(rl, root, path));
-  TRY(read_number(root, path, "step", &rl->step));
+  TRY(treadle_saved_number(root, path, "step", &rl->step));
   if (rl->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
                      (long long)rl->step, (long long)step));
-  TRY(read_number(root, path, "optimizer_steps", &rl->optimizer_steps));
-  TRY(read_number(root, path, "drawn", &rl->drawn));
+  TRY(treadle_saved_number(root, path, "optimizer_steps", &rl->optimizer_steps));
+  TRY(treadle_saved_number(root, path, "drawn", &rl->drawn));
   TRY(read_real(root, path, "kl_coef", &rl->kl_coef));
-  TRY(read_digest(root, path, "losses_digest", &rl->losses_digest));
+  TRY(treadle_saved_digest(root, path, "losses_digest", &rl->losses_digest));
   rl->saved = rl->written = rl->step;
 out:
   json_decref(root);

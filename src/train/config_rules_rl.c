@@ -307,10 +307,14 @@ static treadle_status settle_tests(treadle_train_config *config) {
     s->val_greedy = true;
     treadle_train_config_follow(config, KEY(val_greedy), "by val_temperature");
   }
-  if (!GIVEN(val_top_p)) s->val_top_p = s->top_p;
-  if (!GIVEN(val_top_p)) treadle_train_config_follow(config, KEY(val_top_p), "as sampling_config.top_p");
-  if (!GIVEN(val_top_k)) s->val_top_k = s->top_k;
-  if (!GIVEN(val_top_k)) treadle_train_config_follow(config, KEY(val_top_k), "as sampling_config.top_k");
+  if (!GIVEN(val_top_p)) {
+    s->val_top_p = s->top_p;
+    treadle_train_config_follow(config, KEY(val_top_p), "as sampling_config.top_p");
+  }
+  if (!GIVEN(val_top_k)) {
+    s->val_top_k = s->top_k;
+    treadle_train_config_follow(config, KEY(val_top_k), "as sampling_config.top_k");
+  }
   return TREADLE_OK;
 }
 
