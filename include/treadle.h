@@ -118,10 +118,20 @@ const char *treadle_status_text(treadle_status status);
  * 1,023 bytes in UTF-8. In quoted names, control characters and bytes that are not UTF-8 are written as \xNN. */
 const char *treadle_error_message(void);
 
+/* Says why a function fails that the caller gives the library (a hook, a store, a watcher): it becomes this thread's message. Returns the
+ * status, for `return treadle_error_set(TREADLE_SYSTEM, "the disk is full");`. Any thread. */
+treadle_status treadle_error_set(treadle_status status, const char *message);
+
 /* A function that watches long work. It is called now and then, in the thread that called the library: `doing` says what is being
  * done ("plan of equal ranks") and lives as long as the program, `done` of `total` how far it is. A result of false ends the work with
  * TREADLE_CANCELLED. It may not use the objects that are being worked on. */
 typedef bool (*treadle_watcher)(void *context, const char *doing, int64_t done, int64_t total);
+
+/* Sets who watches the waits of the calling thread: for other ranks, where they meet, in an arrow of a switch, for a version. It is called
+ * every 20 ms or so while a function of the library waits in this thread, and between the copies of an arrow, with `done` and `total` of
+ * 0. A result of false ends the wait: the function returns TREADLE_CANCELLED, and other ranks that wait for this one TREADLE_PEER. So
+ * programs that handle signals between two calls, as Python does, can handle them in a call. NULL: nobody, as at first. Any thread. */
+void treadle_thread_watch(treadle_watcher watch, void *context);
 
 /* ---- Element types ----------------------------------------------------------------------------- */
 
@@ -425,7 +435,27 @@ treadle_status treadle_group_self(treadle_group **group_p);
 treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
                                   treadle_group **group_p);
 
-/* A group of the ranks of an MPI communicator, all on one machine. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
+/* A place where ranks leave bytes under keys for each other: torch.distributed's store, a database, a folder. Functions fail with a status and
+ * treadle_error_set. */
+typedef struct treadle_store {
+  size_t struct_size;
+  void *context;
+  /* Keeps [bytes] under a key, in place of what was there. */
+  treadle_status (*set)(void *context, const char *key, const void *value, size_t bytes);
+  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT), and gives what it has: at most `capacity` bytes of it in `value`,
+   * and how many there are in *bytes_p. */
+  treadle_status (*get)(void *context, const char *key, double seconds, void *value, size_t capacity,
+                        size_t *bytes_p);
+  const char *
+      job; /* a part of all keys, of 1 to 200 bytes; NULL: "0". Groups that meet at the same time need different ones */
+} treadle_store;
+
+/* A group of processes of one machine that meet by a store, which is not used afterwards. What an older job has left under the same key does no
+ * harm: nobody answers to it, and the key is read again until somebody does. Else as treadle_group_open. */
+treadle_status treadle_group_store(const treadle_store *store, int rank, int size, double timeout_seconds,
+                                   treadle_group **group_p);
+
+/* A group of the ranks of an MPI communicator, all on one machine. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
  * initialised. MPI is used in this call, so that the ranks meet, and never again. Collective. On failure *group_p is NULL.
  *
  * timeout_seconds bounds all waits after MPI's part, and those of treadle_group_barrier and treadle_group_gather. MPI's own calls have

@@ -2,7 +2,7 @@
  * models, the memory limits of the machine. treadle.h has the conventions.
  *
  * No other object has to outlive an object of this header. Its texts live as long as it does, and any number of threads may use
- * it. All functions are local, except treadle_mpi_start and treadle_mpi_stop. */
+ * it. All functions are local, except those of MPI. */
 #ifndef TREADLE_TOOLS_H
 #define TREADLE_TOOLS_H
 
@@ -219,11 +219,27 @@ typedef struct treadle_kernel_info {
 int32_t treadle_machine_kernel_count(void);
 treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_p);
 
+/* ---- MPI: libtreadle_mpi -------------------------------------------------------------------------
+ *
+ * These functions and treadle_group_mpi are in libtreadle_mpi (link with -ltreadle_mpi), which needs the MPI that it was built with. A program
+ * that runs with and without MPI may load it with dlopen when it is started by an MPI launcher, as the command does. */
+
 /* Initialises MPI unless that is done already, so that its errors are returned and do not end the process. A process without a
  * launcher is rank 0 of 1. The ranks then meet with treadle_group_mpi. Both functions are collective. treadle_mpi_stop finalises MPI and
  * waits for the other ranks: do not call it after a switch has failed. */
 treadle_status treadle_mpi_start(int *rank_p, int *size_p);
 void treadle_mpi_stop(void);
+
+/* What ranks of a communicator tell each other so that they can meet; why is for people, "" where nothing is wrong. This struct is frozen. */
+typedef struct treadle_mpi_meeting {
+  int rank, size;
+  char name[33]; /* for treadle_group_open; the same on all ranks, and new each time */
+  char why[512];
+} treadle_mpi_meeting;
+
+/* What treadle_group_mpi does before the ranks meet: all are on one machine, and none has said that it will be `refused`. A failure has its
+ * reason in `why`, and none in treadle_error_message: this function needs no other one of treadle. Collective. */
+treadle_status treadle_mpi_meet(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
 
 /* treadle_output_write writes a file beside `path`, syncs it and renames it: so `path` appears whole or not at all. If `path` exists, it
  * must be a plain file. treadle_output_ask checks beforehand that `path` may be written, for contents that take long to make. */

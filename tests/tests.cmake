@@ -77,7 +77,7 @@ foreach(folder IN LISTS test_folders)
 endforeach()
 
 # One archive, so that helpers of different folders may use each other.
-set(helpers PkgConfig::CMOCKA)
+set(helpers treadle_mpi_static MPI::MPI_C PkgConfig::CMOCKA)
 if(helper_sources)
   add_library(tests_helpers STATIC ${helper_sources})
   target_include_directories(tests_helpers PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
@@ -124,10 +124,9 @@ foreach(source IN LISTS fuzz_sources)
   endif()
 endforeach()
 
-# Whole commands in one process, whose ranks meet without MPI (tests/fuzz/commands/call.c).
+# Whole commands in one process (tests/fuzz/commands/call.c).
 file(GLOB command_fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/commands/*.c)
 treadle_program(fuzz_commands FOLDER tests SOURCES ${command_fuzz_sources} LINK treadle_cli ${helpers})
 target_include_directories(fuzz_commands PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz)
-target_link_options(fuzz_commands PRIVATE -Wl,--wrap=treadle_session_start)
 treadle_add_test(fuzz_commands ${CMAKE_SOURCE_DIR}/tests/fuzz/commands/main.c ${CMAKE_BINARY_DIR}/tests/fuzz_commands
                  ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/commands)

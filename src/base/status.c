@@ -48,6 +48,10 @@ static void keep(const char *made) {
   }
 }
 
+treadle_status treadle_error_set(treadle_status status, const char *text) {
+  return treadle_fail(status, "%s", text && *text ? text : "no reason was given");
+}
+
 /* The new message is made beside the old one: the arguments may be, or quote, treadle_error_message(). */
 treadle_status treadle_fail(treadle_status status, const char *format, ...) {
   char made[MADE_BYTES];

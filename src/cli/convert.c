@@ -118,7 +118,7 @@ int treadle_command_convert(const treadle_arguments *arguments) {
   totals sum = {0};
   treadle_convert_figures mine = TREADLE_INIT(treadle_convert_figures);
   begin_seconds = treadle_clock_seconds();
-  TRY(treadle_session_start_if_launched(&session, "convert", LONGEST_WAIT));
+  TRY(treadle_session_start(&session, "convert", LONGEST_WAIT));
   const treadle_convert_options options = {.struct_size = sizeof options,
                                            .in = arguments->words[0],
                                            .out = arguments->words[1],

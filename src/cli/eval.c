@@ -67,7 +67,7 @@ int treadle_command_eval(const treadle_arguments *a) {
   treadle_eval_options options;
   treadle_eval_figures figures = TREADLE_INIT(treadle_eval_figures);
   treadle_status status;
-  TRY(treadle_session_start_if_launched(&session, "eval", 600));
+  TRY(treadle_session_start(&session, "eval", 600));
   TRY(treadle_session_agree(&session, options_of(a, &options)));
   TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
   treadle_progress_end();

@@ -107,7 +107,7 @@ int treadle_command_generate(const treadle_arguments *a) {
   char *sampling = NULL;
   treadle_session *session = &job.session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(session, "generate", 60));
+  TRY(treadle_session_start(session, "generate", 60));
   TRY(treadle_session_agree(session, prepare(&job, a, &options, &sampling)));
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
   if (session->rank == 0) options.text = treadle_engine_job_token;

@@ -119,7 +119,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
   treadle_session *session = &job->session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(session, "grad", 600));
+  TRY(treadle_session_start(session, "grad", 600));
   TRY(treadle_session_agree(session, prepare(job, a)));
   const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
   measure(job, micro_batch, &options);

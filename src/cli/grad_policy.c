@@ -47,7 +47,7 @@ static treadle_status run(policy_job *job, const treadle_arguments *a) {
                                      .sequence_parallel = a->sequence_parallel};
   treadle_session *session = &job->session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(session, "grad", 600));
+  TRY(treadle_session_start(session, "grad", 600));
   status = prepare(job, a);
   if (!status) status = treadle_rl_mini_batch_measure(job->mini, a->micro_batch, &options);
   TRY(treadle_session_agree(session, status));

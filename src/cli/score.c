@@ -85,7 +85,7 @@ int treadle_command_score(const treadle_arguments *a) {
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   treadle_session *session = &job.session;
   treadle_status status;
-  TRY(treadle_session_start_if_launched(session, "score", 60));
+  TRY(treadle_session_start(session, "score", 60));
   if (session->rank > 0) options.watch = NULL;
   TRY(treadle_session_agree(session, prepare(&job, a, &options)));
   TRY(treadle_engine_job_open(&job, a, "hf"));

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "treadle_tools.h"
+#include "cli/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,41 +22,34 @@ typedef struct verdict {
 
 treadle_status treadle_session_start(treadle_session *session, const char *command,
                                      double timeout_seconds) {
+  treadle_status status = TREADLE_OK;
+  treadle_launch launch;
   *session = (treadle_session){.command = command,
                                .size = 1,
                                .timeout_seconds =
                                    timeout_seconds > DEFAULT_TIMEOUT ? timeout_seconds : DEFAULT_TIMEOUT};
-  treadle_status status = treadle_mpi_start(&session->rank, &session->size);
-  if (!status) /* ranks may read files for as long as they like: a short limit is for switches */
-    status = treadle_group_mpi(NULL, session->timeout_seconds, &session->group);
+  status = treadle_launch_find(&launch);
+  session->rank = launch.rank;
+  session->size = launch.size;
+  session->stop = launch.stop;
+  TRY(status);
+  if (launch.name[0]) /* ranks may read files for as long as they like: a short limit is for switches */
+    TRY(treadle_group_open(launch.name, session->rank, session->size, session->timeout_seconds,
+                           &session->group));
+  else
+    TRY(treadle_group_self(&session->group));
+out:
   session->said = status != TREADLE_OK;
   if (status && session->rank == 0)
     fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));
   return status;
 }
 
-/* What launchers tell their processes: Open MPI, MPICH and its kin, PMIx. */
-static bool is_launched(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (getenv(names[i])) return true;
-  return false;
-}
-
-treadle_status treadle_session_start_if_launched(treadle_session *session, const char *command,
-                                                 double timeout_seconds) {
-  if (is_launched()) return treadle_session_start(session, command, timeout_seconds);
-  *session = (treadle_session){.command = command, .size = 1};
-  treadle_status status = treadle_group_self(&session->group);
-  session->said = status != TREADLE_OK;
-  if (status) treadle_report_error(command, status);
-  return status;
-}
-
 void treadle_session_end(treadle_session *session) {
   treadle_group_close(session->group);
   session->group = NULL;
-  treadle_mpi_stop();
+  if (session->stop) session->stop();
+  session->stop = NULL;
 }
 
 /* Says the message of `first` and of all ranks after it that say the same, which are then done with. */

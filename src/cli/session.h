@@ -1,7 +1,7 @@
-/* A run of one command by many processes: they meet over MPI, agree on how it went, and end together.
+/* A run of one command by many processes: they meet, agree on how it went, and end together.
  *
- * Rank 0 says what all have to say, each message once with the ranks it is from. MPI is used to meet and to
- * end, never after a switch has failed. */
+ * Rank 0 says what all have to say, each message once with the ranks it is from. MPI, where it runs, is used to
+ * meet and to end, never after a switch has failed. */
 #ifndef TREADLE_CLI_SESSION_H
 #define TREADLE_CLI_SESSION_H
 
@@ -12,18 +12,15 @@ typedef struct treadle_session {
   int rank, size;
   double timeout_seconds; /* of the group, once the ranks have met */
   treadle_group *group;   /* NULL before the ranks have met */
+  void (*stop)(void);     /* ends MPI; NULL: it does not run */
   bool said;              /* the failure at hand is known to all ranks, and rank 0 has said it */
 } treadle_session;
 
-/* Starts MPI and joins the ranks. What goes wrong here is said by rank 0, if there is one. Collective. */
+/* Finds the ranks that a launcher has started with this one (launch.h), and joins them; without a launcher it is a session of this process
+ * alone. What goes wrong here is said by rank 0, if there is one. Collective. */
 treadle_status treadle_session_start(treadle_session *session, const char *command, double timeout_seconds);
 
-/* The same when a launcher started this process; else a session of this process alone, without MPI: for work that does
- * not need others. */
-treadle_status treadle_session_start_if_launched(treadle_session *session, const char *command,
-                                                 double timeout_seconds);
-
-/* Closes the group and stops MPI. Collective. */
+/* Closes the group and stops MPI, where it runs. Collective. */
 void treadle_session_end(treadle_session *session);
 
 /* Each rank gives how it fared (its message is treadle_error_message()); all get TREADLE_OK when all fared

@@ -192,7 +192,7 @@ int treadle_command_sft(const treadle_arguments *a) {
   }
   if (a->plan) return plan(a, &options);
   if (a->ranks) return treadle_refuse_ranks("sft", a);
-  TRY(treadle_session_start_if_launched(&session, "sft", 600));
+  TRY(treadle_session_start(&session, "sft", 600));
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
   signal(SIGINT, ask);
   signal(SIGTERM, ask);

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "base/thread_watch.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -222,6 +223,7 @@ treadle_status treadle_switch_cancel(treadle_switch *sw) {
 }
 
 treadle_status treadle_helm_check(const treadle_switch *sw) {
+  if (treadle_thread_ask("a switch") != TREADLE_OK) atomic_store(&sw->helm->cancelled, true);
   if (!atomic_load_explicit(&sw->helm->cancelled, memory_order_relaxed)) return TREADLE_OK;
   return treadle_fail(TREADLE_CANCELLED, "the switch was cancelled on rank %d", sw->group->rank);
 }

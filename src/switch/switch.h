@@ -267,7 +267,7 @@ treadle_helm *treadle_helm_create(void); /* NULL: memory is out */
 void treadle_helm_destroy(treadle_helm *helm);
 /* A whole arrow in this thread. */
 treadle_status treadle_helm_go(treadle_switch *sw, treadle_mode aim);
-/* TREADLE_CANCELLED when the arrow that this thread runs was cancelled. */
+/* TREADLE_CANCELLED when the arrow that this thread runs was cancelled, or this thread's watcher ends it. */
 treadle_status treadle_helm_check(const treadle_switch *sw);
 /* What stats say now is what other threads get. */
 void treadle_helm_tell(treadle_switch *sw);

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/thread_watch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,9 +99,13 @@ out:
   return status;
 }
 
+/* Whoever calls a function that waits may have somebody who watches. */
+static treadle_status ask_thread(void *doing) { return treadle_thread_ask(doing); }
+
 treadle_status treadle_group_barrier(treadle_group *group) {
   TREADLE_NEED(group);
-  treadle_status status = treadle_group_meet(group, NULL, "barrier");
+  static char doing[] = "barrier";
+  treadle_status status = treadle_group_meet(group, &(treadle_watch){ask_thread, doing}, doing);
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;
 }
@@ -109,11 +114,12 @@ treadle_status treadle_group_barrier(treadle_group *group) {
  * and so is done with it. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes) {
   treadle_status status = TREADLE_OK;
+  static char doing[] = "gather";
   if (bytes > TREADLE_GROUP_PAYLOAD)
     return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
                         TREADLE_GROUP_PAYLOAD);
   if (bytes > 0) memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
-  TRY(treadle_group_meet(group, NULL, "gather"));
+  TRY(treadle_group_meet(group, &(treadle_watch){ask_thread, doing}, doing));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;

@@ -95,18 +95,17 @@ static void shm_destroy(treadle_group *group) { release(group->state); }
 
 static const treadle_group_ops shm_ops = {"shared memory", &treadle_shm_link, shm_alive, shm_destroy};
 
-treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
-                                  treadle_group **group_p) {
+treadle_status treadle_shm_check_rank(const char *what, int rank, int size) {
+  if (size >= 1 && size <= TREADLE_GROUP_MAX && rank >= 0 && rank < size) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", what,
+                      rank, size, TREADLE_GROUP_MAX);
+}
+
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
+                                double timeout_seconds, treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = NULL;
   treadle_shm *shm = NULL;
-  TREADLE_NEED(group_p);
-  *group_p = NULL;
-  TREADLE_NEED(name);
-  TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
-  if (size < 1 || size > TREADLE_GROUP_MAX || rank < 0 || rank >= size)
-    return treadle_fail(TREADLE_REFUSED, "group '%.80s': rank %d of %d; a group has 1 to %d ranks", name,
-                        rank, size, TREADLE_GROUP_MAX);
   double deadline = treadle_clock_seconds() + timeout_seconds;
   shm = treadle_alloc(sizeof *shm);
   if (!shm) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
@@ -124,7 +123,7 @@ treadle_status treadle_group_open(const char *name, int rank, int size, double t
     goto out;
   }
   TRY(treadle_group_make(&shm_ops, rank, size, timeout_seconds, NULL, shm, &group));
-  TRY(treadle_shm_meet(shm, name, rank, size, deadline));
+  TRY(treadle_shm_meet(shm, naming, rank, size, deadline));
   group->control = shm->control;
   TRY(watch_processes(shm));
   group->timeout_seconds = deadline - treadle_clock_seconds(); /* what is left; maybe none */
@@ -139,5 +138,29 @@ out:
     release(shm);
     treadle_free(group);
   }
+  return status;
+}
+
+/* ---- A name that is given ---- */
+
+static treadle_status find_given(void *context, double deadline, char *name) {
+  (void)deadline;
+  snprintf(name, TREADLE_SHM_NAME, "%s", *(const char **)context);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
+                                  treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  struct sockaddr_un address;
+  socklen_t length;
+  TREADLE_NEED(group_p);
+  *group_p = NULL;
+  TREADLE_NEED(name);
+  TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
+  TRY(treadle_shm_check_rank(name, rank, size));
+  TRY(treadle_shm_address(name, &address, &length));
+  TRY(treadle_shm_open(&(treadle_shm_name){find_given, &name}, rank, size, timeout_seconds, group_p));
+out:
   return status;
 }

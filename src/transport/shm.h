@@ -1,6 +1,7 @@
 /* The shared-memory group: what its files know of each other.
  *
  *   group_shm.c   the table, the control block, liveness
+ *   group_store.c the name comes from a store
  *   shm_meet.c    how the ranks find each other, and those who join
  *   shm_hub.c     rank 0, who takes them in
  *   shm_share.c   the link: handing descriptors around through the hub
@@ -68,11 +69,19 @@ bool treadle_shm_is(const treadle_shm_message *m, int type);
 /* What the message says of its sender's success. */
 treadle_status treadle_shm_verdict(treadle_shm_message *m, int type, const char *who);
 /* The socket address of a group name; refused when it is none. */
+enum { TREADLE_SHM_NAME = 65 }; /* bytes, with the 0 */
 treadle_status treadle_shm_address(const char *name, struct sockaddr_un *address, socklen_t *length_p);
 int treadle_shm_socket(void); /* -1: errno says why */
 
+/* By which name the ranks meet; asked again as long as nobody has opened it. */
+typedef struct treadle_shm_name {
+  treadle_status (*find)(void *context, double deadline, char *name); /* name [TREADLE_SHM_NAME] */
+  void *context;
+} treadle_shm_name;
+
 /* Fills shm (sockets, control block with pids and start times) before the deadline. Collective. */
-treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size, double deadline);
+treadle_status treadle_shm_meet(treadle_shm *shm, const treadle_shm_name *naming, int rank, int size,
+                                double deadline);
 
 /* ---- shm_hub.c ---- */
 
@@ -81,6 +90,10 @@ treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadl
 
 /* ---- group_shm.c ---- */
 
+/* treadle_group_open by a name that is found meanwhile; the arguments but the name are checked. Collective. */
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
+                                double timeout_seconds, treadle_group **group_p);
+treadle_status treadle_shm_check_rank(const char *what, int rank, int size);
 treadle_status treadle_shm_map_control(treadle_shm *shm);
 /* When a process began, in ticks since boot; 0 when it is gone. */
 uint64_t treadle_shm_start_time(pid_t pid);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/thread_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -162,7 +163,9 @@ static treadle_status hub_step(hub *h) {
   for (int rank = 1; rank < size; rank++) h->polls[count++] = (struct pollfd){.fd = h->shm->sockets[rank]};
   for (int i = 0; i < h->stranger_count; i++)
     h->polls[count++] = (struct pollfd){.fd = h->strangers[i].socket, .events = POLLIN};
-  double left = h->deadline - now < 0.1 ? h->deadline - now : 0.1; /* strangers' silence is looked at */
+  double slice =
+      treadle_thread_is_watched() ? TREADLE_ASK_EVERY : 0.1; /* strangers' silence is looked at */
+  double left = h->deadline - now < slice ? h->deadline - now : slice;
   int ready = poll(h->polls, (nfds_t)count, treadle_shm_poll_ms(left));
   if (ready < 0 && errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
   for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves the last one here */
@@ -222,6 +225,7 @@ treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadl
       status = say_missing(&h);
       goto out;
     }
+    TRY(treadle_thread_ask("ranks that join"));
     TRY(hub_step(&h));
   }
   TRY(hub_welcome(&h));

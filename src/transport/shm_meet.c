@@ -16,6 +16,7 @@
 #include "transport/shm.h"
 
 #include "base/clock.h"
+#include "base/thread_watch.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -25,7 +26,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 64 };
 static const double GRACE = 0.08; /* seconds */
 
 /* ---- What both sides say ---- */
@@ -58,11 +58,11 @@ treadle_status treadle_shm_verdict(treadle_shm_message *m, int type, const char 
 
 treadle_status treadle_shm_address(const char *name, struct sockaddr_un *address, socklen_t *length_p) {
   size_t length = strlen(name);
-  bool good = length > 0 && length <= NAME_BYTES;
+  bool good = length > 0 && length < TREADLE_SHM_NAME;
   for (size_t i = 0; i < length; i++) good = good && isalnum((unsigned char)name[i]);
   if (!good)
     return treadle_fail(TREADLE_REFUSED, "group name '%.80s' is not 1 to %d letters and digits", name,
-                        NAME_BYTES);
+                        TREADLE_SHM_NAME - 1);
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
   int used = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "treadle-%u-%s",
                       (unsigned)geteuid(), name);
@@ -74,13 +74,16 @@ int treadle_shm_socket(void) { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOE
 
 /* ---- A joiner ---- */
 
-/* Connects to the hub as soon as there is one. */
-static treadle_status reach_hub(const char *name, double deadline, int *socket_p) {
+/* Connects to the hub as soon as there is one. An older hub's name is nobody's any more, so it is looked up again each time. */
+static treadle_status reach_hub(const treadle_shm_name *naming, double deadline, char *name,
+                                int *socket_p) {
   treadle_status status = TREADLE_OK;
   struct sockaddr_un address;
   socklen_t length;
-  TRY(treadle_shm_address(name, &address, &length));
   for (long pause = 1000 * 1000;; pause = pause < 20 * 1000 * 1000 ? pause * 2 : pause) {
+    TRY(treadle_thread_ask("rank 0, which opens the group"));
+    TRY(naming->find(naming->context, deadline, name));
+    TRY(treadle_shm_address(name, &address, &length));
     int socket = treadle_shm_socket();
     if (socket < 0)
       return treadle_fail(TREADLE_SYSTEM, "group '%s': no local socket: %s", name, strerror(errno));
@@ -120,12 +123,13 @@ out:
   return status;
 }
 
-static treadle_status join(treadle_shm *shm, const char *name, int rank, double deadline) {
+static treadle_status join(treadle_shm *shm, const treadle_shm_name *naming, int rank, double deadline) {
   treadle_status status = TREADLE_OK;
+  char name[TREADLE_SHM_NAME];
   double last = deadline + GRACE; /* the hub knows better what is missing */
   pid_t pid;
   uid_t uid;
-  TRY(reach_hub(name, deadline, &shm->sockets[0]));
+  TRY(reach_hub(naming, deadline, name, &shm->sockets[0]));
   TRY(treadle_shm_peer(shm->sockets[0], &pid, &uid));
   if (uid != geteuid())
     return treadle_fail(TREADLE_REFUSED, "group '%s': the name is held by a process of another user", name);
@@ -142,8 +146,18 @@ out:
   return status;
 }
 
-treadle_status treadle_shm_meet(treadle_shm *shm, const char *name, int rank, int size, double deadline) {
+static treadle_status host(treadle_shm *shm, const treadle_shm_name *naming, double deadline) {
+  treadle_status status = TREADLE_OK;
+  char name[TREADLE_SHM_NAME];
+  TRY(naming->find(naming->context, deadline, name));
+  TRY(treadle_shm_host(shm, name, deadline));
+out:
+  return status;
+}
+
+treadle_status treadle_shm_meet(treadle_shm *shm, const treadle_shm_name *naming, int rank, int size,
+                                double deadline) {
   shm->size = size;
   shm->control_bytes = treadle_control_bytes(size);
-  return rank == 0 ? treadle_shm_host(shm, name, deadline) : join(shm, name, rank, deadline);
+  return rank == 0 ? host(shm, naming, deadline) : join(shm, naming, rank, deadline);
 }

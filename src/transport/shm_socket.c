@@ -2,6 +2,7 @@
 #include "transport/shm.h"
 
 #include "base/clock.h"
+#include "base/thread_watch.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -25,6 +26,9 @@ static treadle_status late(const char *who) {
 static treadle_status wait_for(int socket, short events, double deadline, const char *who) {
   for (;;) {
     double left = deadline - treadle_clock_seconds();
+    treadle_status asked = treadle_thread_ask("word of another rank");
+    if (asked != TREADLE_OK) return asked;
+    if (treadle_thread_is_watched() && left > TREADLE_ASK_EVERY) left = TREADLE_ASK_EVERY;
     struct pollfd one = {.fd = socket, .events = events};
     int ready = poll(&one, 1, treadle_shm_poll_ms(left));
     if (ready > 0) return TREADLE_OK;

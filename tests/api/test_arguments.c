@@ -343,6 +343,12 @@ static void groups(objects *o) {
     REFUSED(treadle_group_open(name, 0, 2, no_seconds[i], &group));
     REFUSED(treadle_group_open(name, 1, 2, no_seconds[i], &group));
   }
+  treadle_store store = TREADLE_INIT(treadle_store);
+  REFUSED(treadle_group_store(NULL, 0, 1, 1, &group));
+  REFUSED(treadle_group_store(&store, 0, 1, 1, &group)); /* the rest: transport/test_group_store.c */
+  REFUSED(treadle_group_store(&store, 0, 1, 1, NULL));
+  GIVES(TREADLE_TIMEOUT, treadle_error_set(TREADLE_TIMEOUT, NULL));
+  WORKS(treadle_thread_watch(NULL, NULL));
   REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: transport/test_group_mpi.c */
   GIVES(-1, treadle_group_rank(NULL));
   GIVES(-1, treadle_group_size(NULL));
@@ -1127,6 +1133,7 @@ static void machine(objects *o) {
   REFUSED(treadle_machine_kernel(treadle_machine_kernel_count(), &kernel));
   REFUSED(treadle_mpi_start(NULL, &rank));
   REFUSED(treadle_mpi_start(&rank, NULL));
+  REFUSED(treadle_mpi_meet(NULL, false, NULL));
   WORKS(treadle_mpi_stop()); /* it does not run */
   REFUSED(treadle_output_ask(NULL));
   REFUSED(treadle_output_ask(o->folder));

@@ -316,7 +316,7 @@ static void call_files(caller *c) {
   int rank;
   const char *written = often(c) ? file : below(c, 2) ? made : "";
   if (below(c, 8)) return;
-  switch (below(c, 9)) {
+  switch (below(c, 10)) {
   case 0: SAID(treadle_make_model(OR_NULL(c, made), &options, OR_NULL(c, &model))); break;
   case 1: SAID(treadle_families_open(ONE_OF(c, paths), OR_NULL(c, &families))); break;
   case 2:
@@ -330,6 +330,7 @@ static void call_files(caller *c) {
     SAID(treadle_family_draft_create(ONE_OF(c, paths), OR_NULL(c, &drafted), OR_NULL(c, &draft)));
     CALL(treadle_family_draft_get_info(draft, OR_NULL(c, &draft_info)));
     break;
+  case 8: SAID(treadle_mpi_meet(NULL, false, NULL)); break;
   default: CALL(treadle_mpi_stop());
   }
   CALL(treadle_model_close(model));
@@ -437,8 +438,16 @@ static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
   treadle_group *made = NULL, *group = OR_NULL(c, c->o.second);
-  switch (below(c, 7)) {
+  switch (below(c, 10)) {
   case 0: SAID(treadle_group_self(OR_NULL(c, &made))); break;
+  case 7: {
+    treadle_store store = {.struct_size = sizeof store, .job = ONE_OF(c, names)};
+    SAID(treadle_group_store(OR_NULL(c, &store), (int)number(c), (int)number(c), seconds(c),
+                             OR_NULL(c, &made)));
+    break;
+  }
+  case 9: CALL(treadle_thread_watch(NULL, NULL)); break;
+  case 8: SAID(treadle_error_set(TREADLE_REFUSED, ONE_OF(c, names))); break;
   case 1:
     SAID(treadle_group_open(ONE_OF(c, names), (int)number(c), (int)number(c), seconds(c),
                             OR_NULL(c, &made)));

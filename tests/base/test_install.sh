@@ -29,3 +29,8 @@ hidden=$(nm -D --defined-only "$TREADLE_BUILD/libtreadle.so" | awk '$2 ~ /[TDBR]
   grep -q -w "$name" "$TREADLE_SOURCE"/include/*.h || echo "$name"
 done)
 [ -z "$hidden" ] || { echo "the shared library shows: $hidden"; exit 1; }
+
+# libtreadle is for processes without MPI, or with another one; so is the command.
+for file in "$TREADLE_BUILD/libtreadle.so" "$TREADLE_BUILD/treadle"; do
+  if readelf -d "$file" | grep -q 'NEEDED.*libmpi'; then echo "$file needs libmpi"; exit 1; fi
+done

@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 cmake --install "$TREADLE_BUILD" --prefix "$folder/treadle" >/dev/null
 library=$(dirname "$(find "$folder/treadle" -name libtreadle.a)")
 export PATH=$folder/treadle/bin:$PATH LD_LIBRARY_PATH=$library
-flags() { PKG_CONFIG_PATH="$library/pkgconfig" pkg-config --define-variable=prefix="$folder/treadle" "$@" treadle; }
+flags() { PKG_CONFIG_PATH="$library/pkgconfig" pkg-config --define-variable=prefix="$folder/treadle" "$@" treadle_mpi; }
 sanitize=$(grep '^TREADLE_SANITIZE:' "$TREADLE_BUILD/CMakeCache.txt" | sed 's/.*=//; s/;/,/g')
 page=$TREADLE_SOURCE/docs/tutorial.md
 

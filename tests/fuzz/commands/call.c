@@ -1,30 +1,13 @@
-/* Running the command in this process, and keeping a run in a file.
- *
- * A switch's ranks meet over MPI, which starts once in the life of a process: the linker puts the session below in its place
- * (tests/tests.cmake), of this process alone. */
+/* Running the command in this process, which no launcher has started, and keeping a run in a file. */
 #include "commands/run.h"
 
 #include "base/alloc.h"
 #include "cli/cli.h"
-#include "cli/session.h"
 
 #include <err.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-treadle_status __wrap_treadle_session_start(treadle_session *session, const char *command,
-                                            double timeout_seconds);
-
-treadle_status __wrap_treadle_session_start(treadle_session *session, const char *command,
-                                            double timeout_seconds) {
-  (void)timeout_seconds;
-  *session = (treadle_session){.command = command, .size = 1};
-  treadle_status status = treadle_group_self(&session->group);
-  session->said = status != TREADLE_OK;
-  if (status) treadle_report_error(command, status);
-  return status;
-}
 
 static void set_limit(rlim_t bytes) {
   struct rlimit most;

@@ -1,0 +1,131 @@
+/* Launchers are known by what they put into the environment of their processes. */
+#include "cli/launch.h"
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "treadle_tools.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- MPI launchers ---- */
+
+/* What Open MPI, MPICH and its kin, and PMIx say. */
+static const char *mpi_variable(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return names[i];
+  return NULL;
+}
+
+typedef struct mpi_functions {
+  treadle_status (*start)(int *rank_p, int *size_p);
+  treadle_status (*meet)(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
+  void (*stop)(void);
+} mpi_functions;
+
+/* Functions are copied as bytes, since C has no cast from data to them. */
+static bool find(void *library, const char *name, void *function_p) {
+  void *at = dlsym(library, name);
+  memcpy(function_p, &at, sizeof at);
+  return at;
+}
+
+/* It stays loaded. Open MPI finds its own parts only among symbols that all may see. */
+static treadle_status load_mpi(const char *variable, mpi_functions *mpi) {
+  void *library = dlopen("libtreadle_mpi.so.0", RTLD_LAZY | RTLD_GLOBAL);
+  if (!library)
+    return treadle_fail(
+        TREADLE_SYSTEM,
+        "an MPI launcher started this process (%s is set), but libtreadle_mpi.so.0 cannot be "
+        "loaded: %s; build treadle from source with that MPI, or start it with torchrun",
+        variable, dlerror());
+  if (find(library, "treadle_mpi_start", &mpi->start) && find(library, "treadle_mpi_meet", &mpi->meet) &&
+      find(library, "treadle_mpi_stop", &mpi->stop))
+    return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "libtreadle_mpi.so.0 is not that of treadle %s",
+                      treadle_version_text());
+}
+
+static int mpi_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
+  int64_t rank;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    if (text && treadle_text_to_int64(text, &rank) && rank >= 0 && rank <= INT32_MAX) return (int)rank;
+  }
+  return 0;
+}
+
+static treadle_status find_by_mpi(const char *variable, treadle_launch *launch) {
+  treadle_status status = TREADLE_OK;
+  mpi_functions mpi = {NULL, NULL, NULL};
+  treadle_mpi_meeting meeting;
+  launch->rank = mpi_rank(); /* so that one says what goes wrong before MPI runs */
+  TRY(load_mpi(variable, &mpi));
+  status = mpi.start(&launch->rank, &launch->size);
+  if (status != TREADLE_OK) return treadle_fail(status, "MPI does not start");
+  launch->stop = mpi.stop;
+  status = mpi.meet(NULL, false, &meeting);
+  if (status != TREADLE_OK) return treadle_fail(status, "%s", meeting.why);
+  snprintf(launch->name, sizeof launch->name, "%s", meeting.name);
+out:
+  return status;
+}
+
+/* ---- torchrun ---- */
+
+static treadle_status read_count(const char *name, int64_t least, int64_t *value_p) {
+  const char *text = getenv(name);
+  if (!text || !treadle_text_to_int64(text, value_p) || *value_p < least || *value_p > INT32_MAX)
+    return treadle_fail(TREADLE_REFUSED, "torchrun: %s is '%s', and must be a whole number from %d", name,
+                        text ? text : "(not set)", (int)least);
+  return TREADLE_OK;
+}
+
+/* All variables that torchrun gives; a few of them may be somebody else's. */
+static bool is_torchrun(void) {
+  static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!getenv(names[i])) return false;
+  return getenv("TORCHELASTIC_RUN_ID") || !mpi_variable(); /* the inner of two launchers */
+}
+
+/* A port is one job's on its machine; the rest tells jobs apart that had it one after the other. */
+static treadle_status find_by_torchrun(treadle_launch *launch) {
+  treadle_status status = TREADLE_OK;
+  static const char *const of_job[] = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+                                       "TORCHELASTIC_RESTART_COUNT"};
+  int64_t rank, size, here;
+  uint64_t hash = 0;
+  TRY(read_count("RANK", 0, &rank));
+  TRY(read_count("WORLD_SIZE", 1, &size));
+  if (rank >= size)
+    return treadle_fail(TREADLE_REFUSED, "torchrun: RANK is %lld, and WORLD_SIZE %lld", (long long)rank,
+                        (long long)size);
+  if (getenv("LOCAL_WORLD_SIZE")) {
+    TRY(read_count("LOCAL_WORLD_SIZE", 1, &here));
+    if (here != size)
+      return treadle_fail(TREADLE_REFUSED,
+                          "torchrun: %lld of the %lld ranks are on this machine: all have to be, so far",
+                          (long long)here, (long long)size);
+  }
+  for (size_t i = 0; i < sizeof of_job / sizeof *of_job; i++) {
+    const char *text = getenv(of_job[i]);
+    hash = treadle_hash_bytes(text ? text : "", text ? strlen(text) : 0, hash);
+  }
+  launch->rank = (int)rank;
+  launch->size = (int)size;
+  snprintf(launch->name, sizeof launch->name, "torchrun%016llx", (unsigned long long)hash);
+out:
+  return status;
+}
+
+treadle_status treadle_launch_find(treadle_launch *launch) {
+  *launch = (treadle_launch){.size = 1};
+  if (is_torchrun()) return find_by_torchrun(launch);
+  const char *variable = mpi_variable();
+  return variable ? find_by_mpi(variable, launch) : TREADLE_OK;
+}
