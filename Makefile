@@ -6,13 +6,15 @@
 #   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
 #   make test       all tests              make bench      the measurements of docs/speed.md
+#   make python     the wheel of the Python package, build/python/treadle-*.whl
+#   make test-python   its tests; TORCH=1 installs torch for those that need it
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-generate demo-train test bench install format clean sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-generate demo-train test bench install format clean python test-python sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -58,6 +60,15 @@ test: all
 bench: all
 	cmake --build build -j $(JOBS) --target bench_programs
 	tools/bench
+
+python: deps
+	@tools/install-deps python
+	@$(MAKE) --no-print-directory configure
+	cmake --build build -j $(JOBS) --target treadle_command treadle_shared
+	python/make-wheel build
+
+test-python: python
+	tools/test-python
 
 install: all
 	cmake --install build

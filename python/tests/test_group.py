@@ -1,0 +1,140 @@
+"""Groups: every way to meet, and to fail to."""
+
+import os
+import threading
+import time
+import unittest
+
+import ranks
+
+import treadle
+
+
+class Files:
+    """A store whose get waits, in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def path(self, key):
+        return os.path.join(self.folder, key.replace("/", "_"))
+
+    def set(self, key, value):
+        with open(self.path(key) + ".new", "wb") as file:
+            file.write(value)
+        os.rename(file.name, self.path(key))
+
+    def get(self, key):
+        while not os.path.exists(self.path(key)):
+            time.sleep(0.005)
+        with open(self.path(key), "rb") as file:
+            return file.read()
+
+
+class Checked(Files):
+    def check(self, keys):
+        return all(os.path.exists(self.path(key)) for key in keys)
+
+
+def talk(group):
+    all_ = group.gather(bytes([group.rank]) * (group.rank * 5000))
+    assert [len(part) for part in all_] == [rank * 5000 for rank in range(group.size)], [len(part) for part in all_]
+    assert all(set(part) <= {rank} for rank, part in enumerate(all_))
+    group.barrier()
+    return [group.rank, group.size]
+
+
+def meet_by_name(rank, size, name):
+    return talk(treadle.Group.join(name, rank, size, timeout=30))
+
+
+def meet_by_store(rank, size, name, folder, checked):
+    store = (Checked if checked else Files)(folder)
+    if rank == 1:  # what an older job has left
+        store.set("treadle/job/name", b"stale")
+    if rank == 0:
+        time.sleep(0.2)
+    return [talk(treadle.Group.store(store, rank, size, job="job", timeout=30)) for _ in range(2)][-1]
+
+
+class Comm:
+    """What mpi4py's communicators do, over files."""
+
+    def __init__(self, store, rank, size):
+        self.store, self.rank, self.size, self.calls = store, rank, size, 0
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
+
+    def allgather(self, value):
+        self.calls += 1
+        self.store.set(f"{self.calls} {self.rank}", repr(value).encode())
+        return [eval(self.store.get(f"{self.calls} {rank}")) for rank in range(self.size)]
+
+    def bcast(self, value, root=0):
+        return self.allgather(value)[root]
+
+
+def meet_by_mpi(rank, size, name, folder):
+    return talk(treadle.Group.mpi(Comm(Files(folder), rank, size), timeout=30))
+
+
+class TestGroup(ranks.Folder, unittest.TestCase):
+    def test_alone(self):
+        self.assertEqual(talk(treadle.Group.alone()), [0, 1])
+        with self.assertRaises(TypeError):
+            treadle.Group()
+
+    def test_meet(self):
+        wanted = [[rank, 3] for rank in range(3)]
+        self.assertEqual(ranks.run(3, "test_group", "meet_by_name"), wanted)
+        for number, how in enumerate([("meet_by_store", True), ("meet_by_store", False), ("meet_by_mpi",)]):
+            folder = os.path.join(self.folder, str(number))
+            os.mkdir(folder)
+            self.assertEqual(ranks.run(3, "test_group", how[0], folder, *how[1:]), wanted)
+
+    def test_refused(self):
+        for call, kind, words in (
+            (lambda: treadle.Group.join("a b", 0, 1), treadle.Refused, "group name 'a b'"),
+            (lambda: treadle.Group.join("a", 2, 2), treadle.Refused, "rank 2 of 2"),
+            (lambda: treadle.Group.join("a", 0, 1, timeout=-1), treadle.Refused, "timeout_seconds of -1"),
+            (lambda: treadle.Group.join("nobodyisthere", 1, 2, timeout=0.1), treadle.Timeout, "rank 0 did not open it in time"),
+            (lambda: treadle.Group.join("nobodycomes", 0, 2, timeout=0.1), treadle.Timeout, "rank 1 did not join in time"),
+        ):
+            with self.assertRaisesRegex(kind, words):
+                call()
+
+    def test_store_that_fails(self):
+        class Broken:
+            def set(self, key, value):
+                raise OSError("the disk is full")
+
+            def get(self, key):
+                raise KeyError(key)
+
+        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/name': OSError: the disk is full") as caught:
+            treadle.Group.store(Broken(), 0, 2, timeout=1)
+        self.assertIsInstance(caught.exception.__cause__, OSError)
+        with self.assertRaisesRegex(treadle.System, "KeyError"):
+            treadle.Group.store(Broken(), 1, 2, timeout=1)
+        folder = os.path.join(self.folder, "empty")
+        os.mkdir(folder)
+        for kind in (Files, Checked):
+            begin = time.monotonic()
+            with self.assertRaisesRegex(treadle.Timeout, "rank 0 has not set it"):
+                treadle.Group.store(kind(folder), 1, 2, timeout=0.2)
+            self.assertLess(time.monotonic() - begin, 5)
+
+    def test_other_thread(self):
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(talk(treadle.Group.alone())))
+        thread.start()
+        thread.join()
+        self.assertEqual(answers, [[0, 1]])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,44 @@
+"""What importing brings, what the wheel has, and types."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+import treadle
+from treadle import _library
+
+
+def run(code, **options):
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, **options).stdout
+
+
+class TestImport(unittest.TestCase):
+    def test_brings_neither_numpy_nor_torch(self):
+        self.assertEqual(run("import sys, treadle; print([m for m in ('numpy', 'torch', 'mpi4py') if m in sys.modules])"), "[]\n")
+
+    def test_version(self):
+        self.assertEqual(treadle.__version__, _library.text(_library.value("treadle_version_text")))
+        said = subprocess.run([sys.executable, "-m", "treadle", "--version"], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(said, f"treadle {treadle.__version__}\n")
+
+    def test_library_needs_no_mpi(self):
+        package = os.path.dirname(treadle.__file__)
+        for file in ("lib/libtreadle.so.0", "bin/treadle"):
+            needed = subprocess.run(["readelf", "-d", os.path.join(package, file)], check=True, capture_output=True, text=True).stdout
+            self.assertNotIn("libmpi", needed)
+            self.assertIn("jansson-treadle", needed)  # its own copy, which nobody else's replaces
+
+    def test_families(self):
+        package = os.path.dirname(treadle.__file__)
+        self.assertIn("llama.yaml", os.listdir(os.path.join(package, "families")))
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+    def test_types(self):
+        said = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "-p", "treadle"], capture_output=True, text=True)
+        self.assertEqual(said.returncode, 0, said.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,102 @@
+"""Signals in the middle of waits: KeyboardInterrupt on this rank, Peer on the others, and the old state stands."""
+
+import os
+import signal
+import threading
+import time
+import unittest
+
+import ranks
+
+import treadle
+
+
+def held_up(rank, size, name, folder, seconds, target):
+    """Rank 1 gets SIGINT while it waits in an arrow for rank 0, which comes late."""
+    model = treadle.Model(folder)
+    group = treadle.Group.join(name, rank, size, timeout=30)
+    train, infer = treadle.Layout(model, f"megatron:tp={size}", size), treadle.Layout(model, f"vllm:tp={size}", size)
+    sw = treadle.Switch(group, train, infer, keep="host", page=4096, cap=1 << 20, timeout=20)
+    sw.load()
+    digest = sw.digest()
+    begin = time.monotonic()
+    if rank == 1:
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    if rank == 0:
+        time.sleep(seconds)
+    try:
+        getattr(sw, target)()
+        answer = "arrived"
+    except (KeyboardInterrupt, treadle.Error) as error:
+        answer = type(error).__name__
+    took = time.monotonic() - begin
+    return [answer, took, sw.mode, sw.digest() == digest if answer != "arrived" else None]
+
+
+def interrupted(call):
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    try:
+        call()
+    except KeyboardInterrupt:
+        return time.monotonic() - begin
+    return None
+
+
+class TestInterrupt(ranks.Folder, unittest.TestCase):
+    def test_arrow(self):
+        answers = ranks.run(2, "test_interrupt", "held_up", self.model, 3, "to_infer")
+        self.assertEqual([answer[0] for answer in answers], ["Peer", "KeyboardInterrupt"])
+        self.assertLess(answers[1][1], 1.3)
+        self.assertEqual([answer[2:] for answer in answers], [["train", True]] * 2)
+
+    def test_meeting(self):
+        class Never:
+            def set(self, key, value):
+                pass
+
+            def get(self, key):
+                time.sleep(1000)
+
+        for call in (
+            lambda: treadle.Group.join(f"meeting{os.getpid()}", 0, 2, timeout=30),
+            lambda: treadle.Group.join(f"meeting{os.getpid()}", 1, 2, timeout=30),
+            lambda: treadle.Group.store(Never(), 1, 2, timeout=30),
+            lambda: treadle.Group.store(Never(), 0, 2, timeout=30),
+        ):
+            took = interrupted(call)
+            self.assertIsNotNone(took)
+            self.assertLess(took, 1.2)
+
+    def test_other_handlers(self):
+        class Alarm(Exception):
+            pass
+
+        def handler(number, frame):
+            raise Alarm
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with self.assertRaises(treadle.Cancelled) as caught:
+                treadle.Group.join(f"alarm{os.getpid()}", 0, 2, timeout=30)
+            self.assertIsInstance(caught.exception.__cause__, Alarm)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        treadle.Group.alone().barrier()  # and it is over
+
+    def test_handler_that_returns(self):
+        came = []
+        before = signal.signal(signal.SIGALRM, lambda *_: came.append(time.monotonic()))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        begin = time.monotonic()
+        try:
+            with self.assertRaises(treadle.Timeout):
+                treadle.Group.join(f"alarm{os.getpid()}", 0, 2, timeout=0.6)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        self.assertLess(came[0] - begin, 0.5)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+"""Models, layouts and plans: what they say, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import ranks
+
+import treadle
+
+
+class TestLayout(ranks.Folder, unittest.TestCase):
+    def test_model(self):
+        model = treadle.Model(self.model)
+        self.assertEqual(model.family, "llama")
+        self.assertTrue(model.has_weights)
+        self.assertEqual(model.elems, sum(t.shape[0] * (t.shape[1] if len(t.shape) > 1 else 1) for t in model.tensors if t.same_as is None))
+        self.assertEqual(model.tensors[0].name, "model.embed_tokens.weight")
+        self.assertEqual(model.tensors[0].shape, (512, 256))
+        with self.assertRaisesRegex(treadle.Refused, "/nowhere"):
+            treadle.Model("/nowhere")
+        self.assertIsInstance(treadle.Refused("x"), ValueError)
+        small = treadle.Model(os.path.join(self.model, "config.json"), scale_down=300000)
+        self.assertLessEqual(small.elems, 300000)
+        self.assertFalse(small.has_weights)
+
+    def test_layout(self):
+        model = treadle.Model(self.model)
+        layout = treadle.Layout(model, "megatron:tp=2,pp=2,vpp=2", 4)
+        self.assertEqual(layout.ranks, 4)
+        self.assertEqual(treadle.Layout(model, layout.text, 4).text, layout.text)
+        storages = layout.storages(1)
+        self.assertEqual({s.chunk for s in storages}, {0, 1})
+        self.assertEqual(storages[-1].offset_bytes + storages[-1].bytes <= layout.window_bytes(1), True)
+        for storage in storages:
+            runs = layout.runs(1, (storage.chunk, storage.name))
+            self.assertEqual(sum(r.elems for r in runs) * 2, storage.bytes)
+            self.assertEqual([r.local_start for r in runs], sorted(r.local_start for r in runs))
+        for call, words in (
+            (lambda: treadle.Layout(model, "megatron:tp=3", 3), "tp=3"),
+            (lambda: treadle.Layout(model, "megatrn:tp=2", 2), "megatrn"),
+            (lambda: treadle.Layout(model, "vllm:tp=2", 2, rank_map="best "), "'best '"),
+            (lambda: treadle.Layout(model, "vllm:tp=2", 2, rank_map="strided"), "train"),
+            (lambda: layout.storages(4), "rank 4 is none of the 4"),
+            (lambda: layout.runs(-1, "x"), "rank -1"),
+        ):
+            with self.assertRaisesRegex(treadle.Refused, words):
+                call()
+        with self.assertRaisesRegex(KeyError, "no storage tensor 'x'"):
+            layout.runs(0, "x")
+
+    def test_pieces(self):
+        model = treadle.Model(self.model)
+        whole = [
+            treadle.Piece(rank, t.name, t.shape, t.name, (0,) * len(t.shape), t.shape, 0, (t.shape[1], 1) if len(t.shape) == 2 else (1,))
+            for rank in range(2) for t in model.tensors if t.same_as is None
+        ]
+        layout = treadle.Layout.pieces(model, 2, whole)
+        self.assertEqual(len(layout.storages(1)), len(whole) // 2)
+        self.assertEqual(layout.runs(1, "model.norm.weight"), [treadle.Run(0, "model.norm.weight", 0, 1, 256, 0)])
+        for spoiled, words in (
+            (whole[:1], "model.layers.0"),
+            (whole + whole[:1], "overlap|model.embed_tokens.weight"),
+            ([whole[0]._replace(dtype="float65")], "float65"),
+            ([whole[0]._replace(start=())], "start has 0 dimensions"),
+            ([whole[0]._replace(tensor="nobody")], "nobody"),
+        ):
+            with self.assertRaisesRegex(treadle.Refused, words):
+                treadle.Layout.pieces(model, 2, spoiled)
+
+    def test_plan_is_the_command_s(self):
+        for options, words in (({}, []), ({"cap": 1 << 20, "page": 4096}, ["--cap", "1MiB", "--page-size", "4KiB"]),
+                               ({"rank": 3}, ["--rank", "3"]), ({"budget": 1 << 30, "alias": False}, ["--budget", "1GiB", "--alias", "off"])):
+            said = json.loads(subprocess.run(
+                [sys.executable, "-m", "treadle", "plan", "--model", self.model, "--from", "megatron:tp=2,pp=2", "--to", "vllm:tp=4", "--ranks", "4",
+                 "--json", *words], check=True, capture_output=True, text=True).stdout)
+            made = treadle.plan(treadle.Model(self.model), "megatron:tp=2,pp=2", "vllm:tp=4", 4, **options)
+            self.assertEqual(list(made), list(said))
+            for key in said:
+                if isinstance(said[key], float) and not key.startswith("plan_"):
+                    self.assertAlmostEqual(made[key], said[key], 8, key)  # which has 9 digits
+                elif not key.startswith("plan_"):
+                    self.assertEqual(made[key], said[key], key)
+        with self.assertRaisesRegex(treadle.Refused, "is on 2 ranks, and not on 4"):
+            treadle.plan(treadle.Model(self.model), treadle.Layout(treadle.Model(self.model), "hf", 2), "vllm:tp=4", 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,215 @@
+"""The switch: bytes against cuts of the whole tensors by numpy, addresses, modes, callbacks, the end of things."""
+
+import gc
+import json
+import os
+import struct
+import unittest
+
+import ranks
+
+import treadle
+
+
+def read_safetensors(folder):
+    """Name to array of uint16, the bits of bf16, read without treadle."""
+    import numpy
+
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    assert all(about["dtype"] == "BF16" for name, about in header.items() if name != "__metadata__")
+    return {
+        name: numpy.frombuffer(data, "uint16", offset=8 + length + about["data_offsets"][0],
+                               count=(about["data_offsets"][1] - about["data_offsets"][0]) // 2).reshape(about["shape"])
+        for name, about in header.items() if name != "__metadata__"
+    }
+
+
+def vllm_cut(whole, layers, tp, rank, kv_heads=2):
+    """What vLLM holds of a llama model: its fused tensors, cut by hand. Ranks share heads of keys and values where they are more."""
+    import numpy
+
+    rows = lambda name: numpy.split(whole[name], tp, 0)[rank]  # noqa: E731
+    columns = lambda name: numpy.split(whole[name], tp, 1)[rank]  # noqa: E731
+    heads = lambda name: numpy.split(whole[name], min(tp, kv_heads), 0)[rank * min(tp, kv_heads) // tp]  # noqa: E731
+    cut = {"model.norm.weight": whole["model.norm.weight"], "model.embed_tokens.weight": rows("model.embed_tokens.weight")}
+    if "lm_head.weight" in whole:
+        cut["lm_head.weight"] = rows("lm_head.weight")
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            cut[f"{at}{norm}.weight"] = whole[f"{at}{norm}.weight"]
+        cut[at + "self_attn.qkv_proj.weight"] = numpy.concatenate([(rows if p == "q" else heads)(f"{at}self_attn.{p}_proj.weight") for p in "qkv"])
+        cut[at + "mlp.gate_up_proj.weight"] = numpy.concatenate([rows(f"{at}mlp.{p}_proj.weight") for p in ("gate", "up")])
+        cut[at + "self_attn.o_proj.weight"] = columns(at + "self_attn.o_proj.weight")
+        cut[at + "mlp.down_proj.weight"] = columns(at + "mlp.down_proj.weight")
+    return cut
+
+
+def compare(found, wanted):
+    import numpy
+
+    assert set(found) == set(wanted), set(found) ^ set(wanted)
+    for name, array in wanted.items():
+        assert found[name].shape == array.shape, (name, found[name].shape, array.shape)
+        assert numpy.array_equal(found[name], array), name
+
+
+def move(rank, size, name, folder, train, options):
+    import numpy
+
+    model = treadle.Model(folder)
+    group = treadle.Group.join(name, rank, size, timeout=60)
+    whole = read_safetensors(folder)
+    source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
+    with treadle.Switch(group, source, target, page=4096, cap=1 << 20, **options) as sw:
+        sw.load()
+        digest = sw.digest()
+        addresses = {n: m.address for n, m in sw.infer.items()}
+        for step in range(3):
+            assert sw.to_infer() == step + 1 == sw.version and sw.mode == "infer"
+            assert sw.stats["copied_bytes"] + sw.stats["filled_bytes"] > 0 and sw.stats["seconds"] > 0
+            compare(sw.infer.numpy(), vllm_cut(whole, 4, size, rank))
+            assert sw.digest() == digest
+            assert {n: m.address for n, m in sw.infer.items()} == addresses
+            if options.get("offload", ()) != []:
+                sw.to_forward()
+            sw.to_train()
+            for array in sw.train.numpy().values():  # a step of training: all bits change alike on all ranks
+                array ^= 1
+            whole = {n: a ^ numpy.uint16(1) for n, a in whole.items()}
+            digest = sw.digest()
+    return "moved"
+
+
+class TestSwitch(ranks.Folder, unittest.TestCase):
+    def test_bytes(self):
+        for train, options in (("megatron:tp=2,pp=2", {}), ("fsdp2:dp=4", {"keep": "host", "host": True}), ("hf", {"alias": True}),
+                               ("megatron:tp=4", {"offload": []})):
+            with self.subTest(train=train, options=options):
+                self.assertEqual(ranks.run(4, "test_switch", "move", self.model, train, options), ["moved"] * 4)
+
+    def alone(self, **options):
+        model = treadle.Model(self.model)
+        group = treadle.Group.alone()
+        return treadle.Switch(group, treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), **options)
+
+    def test_memory(self):
+        import numpy
+
+        with self.alone(grads_bytes=1000, optimizer_bytes=2000, kv_block_bytes=4096) as sw:
+            sw.load()
+            norm = sw.train["decoder.final_layernorm.weight"]
+            self.assertEqual((norm.shape, norm.dtype, norm.nbytes), ((256,), "bfloat16", 512))
+            norm.numpy()[:] = 7
+            self.assertEqual((sw.grads.nbytes, sw.optimizer.nbytes), (1000, 2000))
+            sw.optimizer["bytes"].numpy()[:] = 3
+            self.assertEqual(sw.grads["bytes"].shape, (1000,))
+            sw.to_infer()
+            found = sw.infer["model.norm.weight"]
+            self.assertTrue((found.numpy() == 7).all())
+            self.assertFalse(found.numpy().flags.writeable)
+            with self.assertRaises(ValueError):
+                found.numpy()[0] = 1
+            self.assertGreater(sw.kv.nbytes, 0)
+            self.assertEqual(sw.kv.nbytes % 4096, 0)
+            for version in (None, (1, 0)):  # bytes: numpy has no bf16
+                whole = sw.optimizer["bytes"]
+                capsule = whole.__dlpack__(max_version=version)
+                del capsule  # that nobody takes
+                array = numpy.from_dlpack(whole)
+                self.assertEqual(array.ctypes.data, whole.address)
+            with self.assertRaisesRegex(BufferError, "read-only"):
+                found.__dlpack__()
+            sw.to_train()
+            self.assertTrue((array == 3).all())
+        del sw
+        gc.collect()
+        self.assertTrue((array == 3).all())  # its memory is there as long as it is
+
+    def test_checker(self):
+        with self.alone() as sw:
+            sw.load()
+            checker = treadle.Checker(sw.train.numpy())
+            with self.assertRaisesRegex(treadle.State, "without a snapshot"):
+                checker.compare()
+            checker.snapshot()
+            self.assertEqual(checker.compare(), [])
+            sums = checker.checksum()
+            checker.reset(5)
+            self.assertEqual(set(checker.compare()), set(sums))
+            once = checker.checksum()
+            checker.reset(5)
+            self.assertEqual(checker.checksum(), once)
+            sw.load()
+            self.assertEqual(checker.compare(), [])
+            sw.train["decoder.final_layernorm.weight"].numpy()[3] ^= 1
+            self.assertEqual(checker.compare(), ["decoder.final_layernorm.weight"])
+            self.assertEqual(treadle.Checker(dict(sw.train)).checksum()["decoder.final_layernorm.weight"],
+                             checker.checksum()["decoder.final_layernorm.weight"])
+            with self.assertRaisesRegex(treadle.Refused, "read-only"):
+                treadle.Checker(sw.infer.numpy()).reset(1)
+
+    def test_engine(self):
+        said = []
+        with self.alone(bind=lambda window: said.append(("bind", len(window))), unbind=lambda: said.append("unbind")) as sw:
+            sw.load()
+            sw.to_infer()
+            sw.to_train()
+            self.assertEqual(said, [("bind", len(sw.infer)), "unbind"])
+
+        def refuse(window):
+            raise LookupError("no such engine")
+
+        with self.alone(bind=refuse, keep="host") as sw:
+            with self.assertRaisesRegex(treadle.System, "bind of version 1 failed.*LookupError: no such engine") as caught:
+                sw.to_infer()
+            self.assertIsInstance(caught.exception.__cause__, LookupError)
+            self.assertEqual(sw.mode, "train")
+
+    def test_modes(self):
+        with self.alone(host=True) as sw:
+            sw.load()
+            self.assertEqual(sw.to_host(), 0)
+            self.assertEqual(sw.mode, "host")
+            with self.assertRaisesRegex(treadle.State, "load: in mode host"):
+                sw.load()
+            future = sw.to_infer(wait=False)
+            self.assertEqual(future.result(30), 1)
+            self.assertFalse(sw.cancel())
+            with self.assertRaisesRegex(treadle.State, "host"):
+                sw.to_host()
+            self.assertIn("mode infer, version 1", repr(sw))
+        for call in (sw.to_train, sw.digest, sw.load, sw.cancel, lambda: sw.infer, lambda: sw.mode):
+            with self.assertRaisesRegex(treadle.State, "closed"):
+                call()
+        sw.close()
+
+    def test_refused(self):
+        for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "cuda"}, "device 'cuda'"),
+                               ({"page": 100}, "100"), ({"cap": 1, "page": 4096}, "cap"), ({"timeout": -1}, "-1"), ({"cap": -1}, ".")):
+            with self.subTest(options=options), self.assertRaisesRegex((treadle.Refused, OverflowError), words):
+                self.alone(**options)
+
+    def test_fork(self):
+        sw = self.alone()
+        sw.load()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                sw.to_infer()
+            except treadle.State as error:
+                status = 0 if "before this process was forked" in str(error) else 2
+            finally:
+                sw = None
+                gc.collect()
+                os._exit(status)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(sw.to_infer(), 1)  # the child has ended nothing
+
+
+if __name__ == "__main__":
+    unittest.main()

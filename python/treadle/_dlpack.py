@@ -1,0 +1,81 @@
+"""DLPack, by which array libraries hand each other memory (https://dmlc.github.io/dlpack): capsules of both versions, for memory on processors."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import typing
+
+_CODES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int32": (0, 32), "uint8": (1, 8),
+          "float8_e4m3fn": (10, 8)}  # kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLFloat8_e4m3fn 10
+_READ_ONLY = 1
+_VERSION = (1, 1)
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+
+
+_living: dict[int, tuple[object, ...]] = {}  # by the address of the struct: what it needs
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_CAPSULE_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def _forget(address: int) -> None:
+    _living.pop(address, None)
+
+
+_forget_function = _DELETER(_forget)
+_names = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+
+
+def _drop(capsule: int) -> None:
+    """A capsule that nobody took: its name has not changed."""
+    for name in _names.values():
+        if _is_valid(capsule, name):
+            _forget(_pointer(capsule, name))
+
+
+_drop_function = _CAPSULE_DELETER(_drop)
+_new = ctypes.pythonapi.PyCapsule_New
+_new.argtypes, _new.restype = [ctypes.c_void_p, ctypes.c_char_p, _CAPSULE_DELETER], ctypes.py_object
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes, _is_valid.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_int
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.argtypes, _pointer.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
+
+
+def capsule(owner: object, address: int, shape: tuple[int, ...], dtype: str, read_only: bool,
+            max_version: tuple[int, int] | None) -> object:
+    """A capsule of a row-major tensor at `address`; `owner` lives as long as who takes it wants."""
+    versioned = max_version is not None and max_version[0] >= 1
+    if read_only and not versioned:
+        raise BufferError("the window is read-only, which DLPack can say from version 1.0 on: ask for that, or use torch() or numpy()")
+    strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))[::-1] if shape else []
+    sizes = (ctypes.c_int64 * len(shape))(*shape)
+    steps = (ctypes.c_int64 * len(shape))(*strides)
+    kind: typing.Any = _Versioned if versioned else _Managed
+    made = kind()
+    tensor = made.tensor
+    tensor.data, tensor.device_type, tensor.ndim, tensor.lanes = address, 1, len(shape), 1
+    tensor.code, tensor.bits = _CODES[dtype]
+    tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
+    tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
+    made.deleter = ctypes.cast(_forget_function, ctypes.c_void_p).value
+    if versioned:
+        made.major, made.minor = _VERSION
+        made.flags = _READ_ONLY if read_only else 0
+    where = ctypes.addressof(made)
+    _living[where] = (owner, made, sizes, steps)
+    return _new(where, _names[kind], _drop_function)

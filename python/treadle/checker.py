@@ -1,0 +1,71 @@
+"""Did new weights really arrive? What engines' weight checkers do, for tensors of any library."""
+
+from __future__ import annotations
+
+import ctypes
+import typing
+
+from . import errors
+
+Tensors = typing.Union[typing.Mapping[str, typing.Any], typing.Iterable[typing.Tuple[str, typing.Any]]]
+
+
+def pairs(named_tensors: Tensors) -> list[tuple[str, typing.Any]]:
+    """A dict or pairs, as pairs."""
+    return list(named_tensors.items() if isinstance(named_tensors, typing.Mapping) else named_tensors)
+
+
+def _bytes_of(name: str, tensor: typing.Any) -> typing.Any:
+    """The memory of a contiguous tensor on a processor, as a writable buffer of bytes."""
+    if hasattr(tensor, "to_local"):  # a DTensor
+        tensor = tensor.to_local()
+    if hasattr(tensor, "data_ptr"):  # torch
+        if tensor.device.type != "cpu":
+            raise errors.Refused(f"'{name}' is on device {tensor.device}, and not on the cpu")
+        if not tensor.is_contiguous():
+            raise errors.Refused(f"'{name}' of shape {list(tensor.shape)} has strides {list(tensor.stride())}, and is not contiguous")
+        count = tensor.numel() * tensor.element_size()
+        return (ctypes.c_uint8 * count).from_address(tensor.data_ptr()) if count else bytearray()
+    if hasattr(tensor, "address"):  # treadle's
+        return (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.address) if tensor.nbytes else bytearray()
+    return memoryview(tensor).cast("B")
+
+
+class Checker:
+    """Says which of some tensors have other bits than they had.
+
+    named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous, on a processor. Typical use:
+    snapshot(), reset(0), an update that should bring the same weights again, and compare() == []."""
+
+    def __init__(self, named_tensors: Tensors) -> None:
+        self._tensors = dict(pairs(named_tensors))
+        self._snapshot: dict[str, str] | None = None
+
+    def checksum(self) -> dict[str, str]:
+        """By name, a hash of the bytes (BLAKE2b, 16 hexadecimal digits)."""
+        import hashlib
+
+        return {name: hashlib.blake2b(_bytes_of(name, tensor), digest_size=8).hexdigest() for name, tensor in self._tensors.items()}
+
+    def snapshot(self) -> None:
+        """Remembers what the tensors hold now."""
+        self._snapshot = self.checksum()
+
+    def reset(self, seed: int) -> None:
+        """Overwrites all tensors with random bytes, the same for the same seed and names."""
+        import hashlib
+
+        for name, tensor in self._tensors.items():
+            buffer = memoryview(_bytes_of(name, tensor)).cast("B")
+            if buffer.readonly:
+                raise errors.Refused(f"'{name}' is read-only, and cannot be reset")
+            block = hashlib.shake_128(f"{seed} {name}".encode()).digest(1 << 16)
+            for at in range(0, len(buffer), len(block)):
+                part = buffer[at : at + len(block)]
+                part[:] = block[: len(part)]
+
+    def compare(self) -> list[str]:
+        """The names of tensors that differ from the snapshot."""
+        if self._snapshot is None:
+            raise errors.State("Checker: compare without a snapshot")
+        return [name for name, sum_ in self.checksum().items() if sum_ != self._snapshot[name]]

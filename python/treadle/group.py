@@ -1,0 +1,196 @@
+"""Groups: the ranks that switch together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import typing
+
+from . import _abi, _library, errors
+
+_SLICE = 0.02  # seconds between two looks into a store: Ctrl-C is handled in between
+
+
+class Store(typing.Protocol):
+    """What Group.store needs: torch.distributed's stores are such."""
+
+    def set(self, key: str, value: bytes) -> typing.Any: ...
+
+    def get(self, key: str) -> typing.Any:
+        """Waits until the key is there."""
+
+
+class Group:
+    """The ranks that switch together, all on one machine: made by alone, join, store, torch or mpi. Functions that make or use one are
+    collective: all ranks call them in the same order."""
+
+    _object: _library.Object
+    _timeout: float
+
+    def __init__(self) -> None:
+        raise TypeError("a group is made by Group.alone, .join, .store, .torch or .mpi")
+
+    @classmethod
+    def _make(cls, timeout: float, name: str, *arguments: typing.Any) -> Group:
+        pointer = ctypes.c_void_p()
+        _library.call(name, *arguments, ctypes.byref(pointer))
+        group = cls.__new__(cls)
+        group._object = _library.Object(pointer, "treadle_group_close")
+        group._timeout = timeout
+        return group
+
+    @classmethod
+    def alone(cls, *, timeout: float = 60) -> Group:
+        """One rank, this process."""
+        return cls._make(timeout, "treadle_group_self")
+
+    @classmethod
+    def join(cls, name: str, rank: int, size: int, *, timeout: float = 60) -> Group:
+        """Processes of this machine that agree on a name (letters and digits, nobody else's meanwhile). timeout: seconds, of each wait.
+        Raises Timeout with the ranks that did not come, Refused, Peer."""
+        return cls._make(timeout, "treadle_group_open", os.fsencode(name), rank, size, timeout)
+
+    @classmethod
+    def store(cls, store: Store, rank: int, size: int, *, job: str = "0", timeout: float = 60) -> Group:
+        """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
+        that meet at the same time need different names of their jobs."""
+        calls = _StoreCalls(store)
+        given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
+        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, timeout)
+
+    @classmethod
+    def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
+        """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
+        store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later."""
+        import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
+        from torch.distributed import distributed_c10d
+
+        if not dist.is_available() or not dist.is_initialized():
+            raise errors.State("Group.torch: call torch.distributed.init_process_group first, or start with torchrun and do so")
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        if rank < 0:
+            raise errors.Refused("Group.torch: this process is no rank of that process group")
+        members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
+        job = f"torch/{members if len(members) < 100 else hash_of(members)}"
+        return cls.store(distributed_c10d._get_default_store(), rank, size, job=job, timeout=timeout)
+
+    @classmethod
+    def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:
+        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again."""
+        import secrets
+
+        rank, size = comm.Get_rank(), comm.Get_size()
+        name, machine = comm.bcast((secrets.token_hex(16), _machine()) if rank == 0 else None, root=0)
+        if sum(comm.allgather(machine != _machine())):
+            raise errors.Refused(f"Group.mpi: the {size} ranks are on several machines; all have to be on one")
+        return cls.join(name, rank, size, timeout=timeout)
+
+    def _use(self) -> ctypes.c_void_p:
+        return self._object.use("Group")
+
+    @property
+    def rank(self) -> int:
+        return int(_library.value("treadle_group_rank", self._use()))
+
+    @property
+    def size(self) -> int:
+        return int(_library.value("treadle_group_size", self._use()))
+
+    def barrier(self) -> None:
+        """Waits until all ranks have called it. Raises Timeout, and Peer when a rank died or failed."""
+        _library.call("treadle_group_barrier", self._use())
+
+    def gather(self, mine: bytes) -> list[bytes]:
+        """Gives `mine`, of any length, and gets what all ranks have given, in their order. Raises as barrier does."""
+        piece = 4000
+        most = max(int.from_bytes(b, "little") for b in self._gather(len(mine).to_bytes(8, "little")))
+        parts = [bytearray() for _ in range(self.size)]
+        for at in range(0, most, piece):
+            part = mine[at : at + piece]
+            for whole, other in zip(parts, self._gather(len(part).to_bytes(2, "little") + part.ljust(piece, b"\0"))):
+                whole += other[2 : 2 + int.from_bytes(other[:2], "little")]
+        return [bytes(whole) for whole in parts]
+
+    def _gather(self, mine: bytes) -> list[bytes]:
+        count = len(mine)
+        everything = ctypes.create_string_buffer(count * self.size)
+        _library.call("treadle_group_gather", self._use(), mine, count, everything)
+        return [everything.raw[i * count : (i + 1) * count] for i in range(self.size)]
+
+    def __repr__(self) -> str:
+        return f"<treadle.Group rank {self.rank} of {self.size}>"
+
+
+def hash_of(words: str) -> str:
+    import hashlib
+
+    return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+
+
+def _machine() -> tuple[str, int]:
+    """What is the same for all processes that can meet by a local socket."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+
+
+class _StoreCalls:
+    """A store of Python's as the C library sees it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.set = _library.field(_abi.treadle_store, "set")(self._set)
+        self.get = _library.field(_abi.treadle_store, "get")(self._get)
+
+    def _guard(self, work: typing.Callable[[], None]) -> int:
+        try:
+            work()
+            return 0
+        except errors.Error as error:
+            return int(_library.value("treadle_error_set", error.status, os.fsencode(str(error))))
+        except BaseException as error:  # noqa: BLE001
+            _library.raise_later(error)
+            status = errors.System.status if isinstance(error, Exception) else errors.Cancelled.status
+            return int(_library.value("treadle_error_set", status, os.fsencode(f"{type(error).__name__}: {error}")))
+
+    def _set(self, _context: object, key: bytes, value: int, count: int) -> int:
+        return self._guard(lambda: self._store.set(key.decode(), ctypes.string_at(value, count)))
+
+    def _get(self, _context: object, key: bytes, seconds: float, value: int, capacity: int, bytes_p: typing.Any) -> int:
+        def work() -> None:
+            found = _wait_for(self._store, key.decode(), seconds)
+            found = found.encode() if isinstance(found, str) else bytes(found)
+            ctypes.memmove(value, found, min(len(found), capacity))
+            bytes_p[0] = len(found)
+
+        return self._guard(work)
+
+
+def _wait_for(store: typing.Any, key: str, seconds: float) -> typing.Any:
+    """store.get in slices where the store can say whether the key is there; else in a thread of its own, which nobody waits for after the time is
+    over."""
+    end = time.monotonic() + seconds
+    late = errors.Timeout(f"rank 0 has not set it in {seconds:.3g} s")
+    if hasattr(store, "check"):
+        while not store.check([key]):
+            if time.monotonic() > end:
+                raise late
+            time.sleep(_SLICE)
+        return store.get(key)
+    answer: list[typing.Any] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            answer.extend((True, store.get(key)))
+        except BaseException as error:  # noqa: BLE001
+            answer.extend((False, error))
+        done.set()
+
+    threading.Thread(target=ask, daemon=True, name="treadle-store").start()
+    if not done.wait(seconds):
+        raise late
+    if not answer[0]:
+        raise answer[1]
+    return answer[1]

@@ -1,0 +1,109 @@
+"""Plans: what a switch moves, and how much memory it takes."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+import typing
+
+from . import _abi, _library, errors
+from .layout import Layout
+from .model import Model
+
+
+def layout_of(model: Model, given: str | Layout, ranks: int, **options: typing.Any) -> Layout:
+    """A layout, given as one or as its text."""
+    if not isinstance(given, Layout):
+        return Layout(model, given, ranks, **options)
+    if given.ranks != ranks:
+        raise errors.Refused(f"{given.text} is on {given.ranks} ranks, and not on {ranks}")
+    return given
+
+
+def _real(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _ratio(moved: int, bound: int) -> float | None:
+    return 1.0 if moved == bound else moved / bound if bound else None
+
+
+def _peak_rss() -> int:
+    """The most resident bytes of this process so far."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+
+
+def plan(
+    model: Model,
+    train: str | Layout,
+    infer: str | Layout,
+    ranks: int,
+    *,
+    rank_map: str = "contiguous",
+    cap: int = 0,
+    budget: int = 0,
+    page: int = 0,
+    alias: bool = True,
+    rank: int | None = None,
+    by_rank: bool = False,
+) -> dict[str, typing.Any]:
+    """What `treadle plan --json` prints, with its keys (docs/cli.md): bytes moved, their lower bound, waves, peak.
+
+    cap, budget, page: in bytes; 0: chosen. rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
+    Raises Refused."""
+    begin, processor_begin, rss_begin = time.perf_counter(), time.process_time(), _peak_rss()
+    source = layout_of(model, train, ranks)
+    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source} if rank_map != "contiguous" else {}))
+    options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
+                             one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
+    pointer = ctypes.c_void_p()
+    _library.call("treadle_report_create", source._use(), target._use(), ctypes.byref(options), ctypes.byref(pointer))
+    seconds, processor_seconds = time.perf_counter() - begin, time.process_time() - processor_begin
+    report = _library.Object(pointer, "treadle_report_destroy", source._object, target._object)
+    info = _library.sized(_abi.treadle_report_info)
+    _library.value("treadle_report_get_info", report.pointer, ctypes.byref(info))
+    answer: dict[str, typing.Any] = {
+        "ranks": info.ranks,
+        "model_bytes": info.model_bytes,
+        "moved_bytes": info.moved_bytes,
+        "lower_bound_bytes": info.lower_bound_bytes,
+        "ratio": _ratio(info.moved_bytes, info.lower_bound_bytes),
+        "resident_bytes": info.resident_bytes,
+        "infer_bytes": info.infer_bytes,
+        "copied_bytes": info.copied_bytes,
+        "aliased_bytes": info.aliased_bytes,
+        "waves": info.waves,
+        "cap": info.cap_bytes,
+        "cap_min": info.cap_min_bytes,
+        "peak_bytes": info.peak_bytes,
+        "peak_bound_bytes": info.bound_bytes,
+        "inbound_max_over_model": _real(info.inbound_max),
+        "inbound_mean_over_model": _real(info.inbound_mean),
+        "link_load_max_over_mean": _real(info.link_load),
+        "plan_seconds": seconds,
+        "plan_cpu_seconds": processor_seconds,
+        "plan_peak_rss_bytes": _peak_rss() - rss_begin,
+        "rank_map": target.rank_map,
+    }
+    if budget:
+        answer |= {"budget": budget, "fits": info.fits, "budget_min": info.budget_min_bytes}
+    if rank is not None or info.ranks <= 4096 or by_rank:
+        answer["by_rank"] = [_row(report, r) for r in (range(info.ranks) if rank is None else [rank])]
+    return answer
+
+
+def _row(report: _library.Object, rank: int) -> dict[str, int]:
+    info = _library.sized(_abi.treadle_plan_info)
+    _library.call("treadle_report_rank", report.pointer, rank, ctypes.byref(info))
+    return {
+        "rank": rank,
+        "train_bytes": info.from_bytes,
+        "infer_bytes": info.to_bytes,
+        "moved_bytes": info.moved_bytes,
+        "lower_bound_bytes": info.lower_bound_bytes,
+        "copied_bytes": info.copied_bytes,
+        "aliased_bytes": info.aliased_bytes,
+        "peak_bytes": info.peak_bytes,
+    }

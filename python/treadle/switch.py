@@ -1,0 +1,307 @@
+"""The switch: windows of one pool of pages, and the arrows between the modes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import types
+import typing
+import weakref
+
+from . import _abi, _library, errors
+from .group import Group
+from .layout import Layout, key_of, storage_of
+from .windows import Memory, Window
+
+if typing.TYPE_CHECKING:
+    import concurrent.futures
+
+_MODES = {
+    _abi.TREADLE_TRAIN: "train", _abi.TREADLE_INFER: "infer", _abi.TREADLE_FORWARD: "forward", _abi.TREADLE_HOST: "host",
+    _abi.TREADLE_LOST: "lost",
+}
+_KEEPS = {"infer": _abi.TREADLE_KEEP_INFER, "host": _abi.TREADLE_KEEP_HOST}
+_OFFLOADS = ("params", "grads", "grads=keep", "optimizer")
+
+
+class Switch:
+    """Takes weights from the layout they are trained in to the layout they generate in, and back. Collective: all ranks of the group make it, and take
+    its arrows, in the same order.
+
+    group, train, infer: the ranks and the two layouts, of one model.
+    cap: bytes of device memory beyond the larger window; 0: the larger of 256 MiB and what it takes. budget: bytes that no rank may exceed.
+    page: bytes of a page of the pool; 0: 2 MiB.
+    keep: where the weights are in mode INFER: "infer", in the infer weights alone, or "host", in host memory too, so that a failure loses nothing.
+    alias: pages that hold the same in both layouts are shared.
+    offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer".
+    grads_bytes, optimizer_bytes: windows for gradients and optimizer state, of this rank. host: mode HOST can be entered.
+    kv_block_bytes: of a block of the KV cache, which gets the memory that is free in mode INFER; 0: no cache.
+    timeout: seconds, of every wait.
+    bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
+        arrow on all ranks.
+
+    Raises Refused, NoMemory with the numbers, Peer, Timeout."""
+
+    def __init__(
+        self,
+        group: Group,
+        train: Layout,
+        infer: Layout,
+        *,
+        device: str = "cpu",
+        stream: object = None,
+        cap: int = 0,
+        budget: int = 0,
+        page: int = 0,
+        keep: str = "infer",
+        alias: bool = False,
+        offload: typing.Iterable[str] = ("params",),
+        grads_bytes: int = 0,
+        optimizer_bytes: int = 0,
+        host: bool = False,
+        kv_block_bytes: int = 0,
+        timeout: float = 60,
+        bind: typing.Callable[[Window], object] | None = None,
+        unbind: typing.Callable[[], object] | None = None,
+    ) -> None:
+        leaves = {offload} if isinstance(offload, str) else set(offload)
+        if device != "cpu" or stream is not None:
+            raise errors.Refused(f"Switch: device '{device}': this library works on 'cpu', without a stream")
+        if keep not in _KEEPS:
+            raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
+        if strange := leaves - set(_OFFLOADS):
+            raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
+        choose = {True: _abi.TREADLE_ON, False: _abi.TREADLE_OFF}
+        options = _library.sized(
+            _abi.treadle_switch_options,
+            page_bytes=page, cap_bytes=cap, budget_bytes=budget, timeout_seconds=timeout, grads_bytes=grads_bytes,
+            optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves],
+            offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
+            offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
+            alias=alias,
+        )
+        self._bind, self._unbind = bind, unbind
+        hooks = None
+        if bind or unbind:
+            hooks = self._hooks()
+            options.engine = ctypes.pointer(hooks)
+        self._layouts = train, infer
+        self._group = group
+        self._rank = group.rank
+        self._windows: dict[int, Window] = {}
+        self._waiting: threading.Thread | None = None
+        pointer = ctypes.c_void_p()
+        _library.call("treadle_switch_create", group._use(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
+        self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
+
+    # ---- The engine ----
+
+    def _guard(self, work: typing.Callable[[], object]) -> int:
+        try:
+            work()
+            return 0
+        except BaseException as error:  # noqa: BLE001
+            _library.raise_later(error)
+            status = error.status if isinstance(error, errors.Error) else errors.System.status
+            return int(_library.value("treadle_error_set", status, os.fsencode(f"{type(error).__name__}: {error}")))
+
+    def _hooks(self) -> typing.Any:
+        """The callbacks. They do not keep the switch, which keeps them."""
+        this = weakref.ref(self)
+
+        def bind(_context: object, _window: object, _bytes: int) -> int:
+            sw = this()
+            if sw is None or sw._bind is None:
+                return 0
+            sw._windows.pop(_abi.TREADLE_INFER_PARAMS, None)
+            call, window = sw._bind, sw.infer
+            return sw._guard(lambda: call(window))
+
+        def unbind(_context: object) -> int:
+            sw = this()
+            return sw._guard(sw._unbind) if sw is not None and sw._unbind is not None else 0
+
+        kind = _abi.treadle_engine_hooks
+        return _library.sized(kind, bind=_library.field(kind, "bind")(bind), unbind=_library.field(kind, "unbind")(unbind))
+
+    # ---- Arrows ----
+
+    def _use(self) -> ctypes.c_void_p:
+        if self._object is None:
+            raise errors.State("Switch: it is closed")
+        return self._object.use("Switch")
+
+    @typing.overload
+    def _go(self, mode: int, wait: typing.Literal[True]) -> int: ...
+    @typing.overload
+    def _go(self, mode: int, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def _go(self, mode: int, wait: bool) -> int | concurrent.futures.Future[int]:
+        pointer = self._use()
+        if wait:
+            _library.call(f"treadle_switch_to_{_MODES[mode]}", pointer)
+            return self.version
+        import concurrent.futures
+
+        _library.call("treadle_switch_start", pointer, mode)
+        future: concurrent.futures.Future[int] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        kept = self._object  # it is not ended before the thread has waited
+
+        def finish() -> None:
+            try:
+                _library.call("treadle_switch_wait", pointer)
+            except BaseException as error:  # noqa: BLE001
+                future.set_exception(error)
+            else:
+                assert kept is not None
+                future.set_result(int(_library.value("treadle_switch_version", kept.pointer)))
+
+        threading.Thread(target=finish, name="treadle-switch", daemon=True).start()
+        return future
+
+    @typing.overload
+    def to_infer(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def to_infer(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def to_infer(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """To mode INFER: every rank has written every byte of its infer window once, and only then do all have the new version, which is returned.
+        wait=False: in a thread beside the caller; a Future of the version. Raises Peer, Timeout, Cancelled, Different, State; then the old state
+        stands (keep="host"; see treadle.h for keep="infer")."""
+        return self._go(_abi.TREADLE_INFER, wait)
+
+    @typing.overload
+    def to_train(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def to_train(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def to_train(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """To mode TRAIN: params, gradients (undefined, unless kept) and optimizer state are on the device."""
+        return self._go(_abi.TREADLE_TRAIN, wait)
+
+    @typing.overload
+    def to_forward(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def to_forward(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def to_forward(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """To mode FORWARD: params alone, read-only, for log-probabilities."""
+        return self._go(_abi.TREADLE_FORWARD, wait)
+
+    @typing.overload
+    def to_host(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def to_host(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def to_host(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """To mode HOST, made possible by host=True: nothing is on the device."""
+        return self._go(_abi.TREADLE_HOST, wait)
+
+    def cancel(self) -> bool:
+        """Asks the arrow that runs to end, from any thread. It ends as Cancelled here, and as Peer on the other ranks. False: none runs."""
+        return int(_library.value("treadle_switch_cancel", self._use())) == 0
+
+    def load(self) -> None:
+        """Fills the train window with the checkpoint's values (for a model without weights: with hashes of tensor and index). In mode TRAIN."""
+        if self.mode != "train":
+            raise errors.State(f"load: in mode {self.mode}; the train window is filled in mode train")
+        window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
+        _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, window)
+
+    def close(self) -> None:
+        """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone."""
+        if self._object is not None:
+            _library.value("treadle_switch_cancel", self._object.use("Switch"))
+        self._windows = {}
+        self._object = None
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self.close()
+
+    # ---- What it says ----
+
+    @property
+    def mode(self) -> str:
+        """ "train", "infer", "forward", "host" or "lost"."""
+        return _MODES[_library.value("treadle_switch_mode", self._use())]
+
+    @property
+    def version(self) -> int:
+        """How many switches to INFER were committed."""
+        return int(_library.value("treadle_switch_version", self._use()))
+
+    def digest(self) -> int:
+        """A sum over all elements of the weights, each once, of a hash of tensor, index and value: the same in every layout. Collective."""
+        answer = ctypes.c_uint64()
+        _library.call("treadle_switch_digest", self._use(), ctypes.byref(answer))
+        return answer.value
+
+    @property
+    def stats(self) -> dict[str, float]:
+        """Figures of the last switch on this rank, with the names of treadle_switch_stats: seconds and bytes."""
+        stats = _library.sized(_abi.treadle_switch_stats)
+        _library.value("treadle_switch_get_stats", self._use(), ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}
+
+    # ---- Windows ----
+
+    def _window(self, which: int, writable: bool) -> Window:
+        found = self._windows.get(which)
+        if found is None:
+            found = self._windows[which] = self._make_window(which, writable)
+        return found
+
+    def _make_window(self, which: int, writable: bool) -> Window:
+        pointer = self._use()
+        count = ctypes.c_size_t()
+        address = _library.value("treadle_switch_window", pointer, which, ctypes.byref(count)) or 0
+        if which == _abi.TREADLE_PARAMS:
+            storages = self._layouts[0].storages(self._rank)
+        elif which == _abi.TREADLE_INFER_PARAMS:
+            plan = _library.value("treadle_switch_plan", pointer)
+            info = _library.sized(_abi.treadle_storage_info)
+            storages = []
+            for number in range(_library.value("treadle_layout_storage_count", self._layouts[1]._use(), self._rank)):
+                _library.call("treadle_plan_storage", plan, number, ctypes.byref(info))
+                storages.append(storage_of(info))
+        else:
+            whole = Memory(self._object, address, (count.value,), "uint8", writable)
+            return Window({"bytes": whole} if count.value else {}, count.value, address)
+        return Window(
+            {key_of(s): Memory(self._object, address + s.offset_bytes, s.shape, s.dtype, writable) for s in storages}, count.value, address
+        )
+
+    @property
+    def train(self) -> Window:
+        """Parameters in the training layout. Writable in mode TRAIN."""
+        return self._window(_abi.TREADLE_PARAMS, True)
+
+    @property
+    def infer(self) -> Window:
+        """Parameters in the inference layout; read-only. It holds the weights in mode INFER."""
+        return self._window(_abi.TREADLE_INFER_PARAMS, False)
+
+    @property
+    def grads(self) -> Window:
+        """Gradients: grads_bytes, as the trainer divides them."""
+        return self._window(_abi.TREADLE_GRADS, True)
+
+    @property
+    def optimizer(self) -> Window:
+        """Optimizer state: optimizer_bytes."""
+        return self._window(_abi.TREADLE_OPTIMIZER, True)
+
+    @property
+    def kv(self) -> Window:
+        """The KV cache, blocks of kv_block_bytes. In mode INFER."""
+        return self._window(_abi.TREADLE_KV, True)
+
+    def __repr__(self) -> str:
+        if self._object is None:
+            return "<treadle.Switch, closed>"
+        return f"<treadle.Switch {self._layouts[0].text} to {self._layouts[1].text}, mode {self.mode}, version {self.version}>"

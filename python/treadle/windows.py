@@ -1,0 +1,105 @@
+"""Windows: the memory of a switch, as torch tensors, numpy arrays and DLPack, without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import typing
+
+from . import _dlpack
+from .model import DTYPE_BYTES
+
+if typing.TYPE_CHECKING:
+    import numpy
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+_NUMPY = {"float32": "float32", "float16": "float16", "int32": "int32", "uint8": "uint8",
+          "bfloat16": "uint16", "float8_e4m3fn": "uint8"}  # numpy has neither bf16 nor fp8: their bits
+
+
+class Memory:
+    """A row-major tensor in a window. Its address never changes. It may be used in the modes that hold its window; what is in it in others is
+    undefined.
+
+    Tensors made of it refer to the switch's memory, which stays until the last of them is gone."""
+
+    __slots__ = ("address", "shape", "dtype", "writable", "_owner")
+
+    def __init__(self, owner: object, address: int, shape: tuple[int, ...], dtype: str, writable: bool) -> None:
+        self._owner = owner
+        self.address = address  #: of the first byte
+        self.shape = shape
+        self.dtype = dtype  #: torch's name; "uint8" for bytes
+        self.writable = writable
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * DTYPE_BYTES.get(self.dtype, 1)
+
+    def _buffer(self) -> typing.Any:
+        """Its bytes as a buffer of Python's that keeps the memory."""
+        buffer: typing.Any = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
+        buffer._owner = self._owner
+        return buffer
+
+    def torch(self) -> torch.Tensor:
+        """A torch tensor on this memory. (torch has no tensors that are read-only: what the switch calls so must not be written.)"""
+        import torch
+
+        kind = getattr(torch, self.dtype)
+        if self.nbytes == 0:
+            return torch.empty(self.shape, dtype=kind)
+        return torch.frombuffer(self._buffer(), dtype=kind).view(self.shape)
+
+    def numpy(self) -> numpy.ndarray[typing.Any, typing.Any]:
+        """A numpy array on this memory: bf16 as uint16 and fp8 as uint8, which are their bits. Read-only where the window is."""
+        import numpy
+
+        kind = numpy.dtype(_NUMPY[self.dtype])
+        if self.nbytes == 0:
+            return numpy.empty(self.shape, kind)
+        array = numpy.frombuffer(self._buffer(), kind).reshape(self.shape)
+        array.flags.writeable = self.writable
+        return array
+
+    def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, dl_device: object = None,
+                   copy: bool | None = None) -> object:
+        if copy:
+            raise BufferError("the memory of a window is given as it is, and not copied")
+        return _dlpack.capsule(self._owner, self.address, self.shape, self.dtype, not self.writable, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU
+
+    def __repr__(self) -> str:
+        return f"<treadle.Memory {list(self.shape)} {self.dtype} at {self.address:#x}>"
+
+
+class Window(typing.Mapping[typing.Any, Memory]):
+    """The window of one class of bytes: names of storage tensors, or (chunk, name) of later virtual stages, to memory. Windows without
+    tensors (gradients, optimizer, KV cache) have one entry, "bytes"."""
+
+    def __init__(self, entries: dict[typing.Any, Memory], nbytes: int, address: int) -> None:
+        self._entries = entries
+        self.nbytes = nbytes  #: of the whole window
+        self.address = address
+
+    def __getitem__(self, name: typing.Any) -> Memory:
+        return self._entries[name]
+
+    def __iter__(self) -> typing.Iterator[typing.Any]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def torch(self) -> dict[typing.Any, torch.Tensor]:
+        """All tensors, by name."""
+        return {name: memory.torch() for name, memory in self._entries.items()}
+
+    def numpy(self) -> dict[typing.Any, numpy.ndarray[typing.Any, typing.Any]]:
+        """All tensors as numpy arrays, by name."""
+        return {name: memory.numpy() for name, memory in self._entries.items()}
+
+    def __repr__(self) -> str:
+        return f"<treadle.Window of {len(self)} tensors, {self.nbytes:,} bytes>"
