@@ -233,7 +233,8 @@ treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ra
  *   TREADLE_STRIDED_SHARD  _StridedShard(dim, split_factor=split): into `split` chunks, each of them over all ranks
  *   TREADLE_FULLY_SHARD    as TREADLE_SHARD, but behind the mesh dimensions to its right. That is what fully_shard (FSDP2) does where tensor
  *                          parallel cuts the same dimension. torch prints such a parameter as [_StridedShard(0, tp), Shard(0)], which
- *                          distribute_tensor cuts in another way where sizes do not divide evenly: docs/layouts.md
+ *                          distribute_tensor cuts in another way where sizes do not divide evenly: docs/layouts.md. A shard
+ *                          without elements has no rows, whatever its other dimensions
  *   TREADLE_PARTIAL        refused: a sum that is not yet made has no value that could be moved */
 typedef enum treadle_placement_type {
   TREADLE_REPLICATE = 0,

@@ -31,6 +31,7 @@ typedef struct treadle_placement_cut {
   bool cuts
       [TREADLE_MAX_PLACED_DIMS]; /* by mesh dimension: ranks that differ in it have different elements */
   int64_t copies;                /* ranks that have the same elements */
+  bool fully[TREADLE_MAX_DIMS]; /* by dimension of the tensor: fully_shard cuts it, if only over one rank */
 } treadle_placement_cut;
 
 /* A run [low, high) of a dimension. */

@@ -71,7 +71,7 @@ static treadle_status check_placement(const treadle_placed_tensor *given, int me
 static void describe_cut(const treadle_placement_cut *cut, char *text, size_t capacity) {
   int used = snprintf(text, capacity, "%d", cut->mesh);
   for (int d = 0; d < TREADLE_MAX_DIMS; d++) {
-    used += snprintf(text + used, capacity - (size_t)used, ";");
+    used += snprintf(text + used, capacity - (size_t)used, cut->fully[d] ? ";F" : ";");
     for (int32_t s = cut->first[d]; s < cut->first[d + 1]; s++)
       used += snprintf(text + used, capacity - (size_t)used, "%d/%" PRId64 ",", (int)cut->steps[s].mesh_dim,
                        cut->steps[s].split);
@@ -90,6 +90,7 @@ static treadle_status find_cut(treadle_placements_builder *b, const treadle_plac
     const treadle_placement whole = {TREADLE_REPLICATE, 0, 0};
     const treadle_placement *placement = given->mesh < 0 ? &whole : &given->placements[m];
     if (given->mesh >= 0) TRY(check_placement(given, m, ndim));
+    if (placement->type == TREADLE_FULLY_SHARD) cut.fully[placement->dim] = true;
     if (placement->type == TREADLE_REPLICATE)
       cut.copies *= mesh->size[m];
     else if (mesh->size[m] > 1)

@@ -107,10 +107,16 @@ static void placed_local_shape(const treadle_layout *layout, int64_t rank, const
   const treadle_placed_window *window = treadle_placed_window_of(p, at);
   const treadle_placed *placed = &p->placed[window->placed[storage - window->storages]];
   const treadle_placement_mesh *mesh = treadle_placed_mesh_of(p, placed);
+  const treadle_placement_cut *cut = treadle_placed_cut(p, placed);
   int64_t place = treadle_placement_mesh_find(mesh, at);
   for (int m = 0; m < mesh->ndim; m++) coordinates[m] = treadle_placement_coordinate(mesh, m, place);
-  for (int d = 0; d < placed->ndim; d++)
-    shape[d] = treadle_placement_length(treadle_placed_cut(p, placed), d, placed->shape[d], coordinates);
+  bool empty = false;
+  for (int d = 0; d < placed->ndim; d++) {
+    shape[d] = treadle_placement_length(cut, d, placed->shape[d], coordinates);
+    empty = empty || shape[d] == 0;
+  }
+  for (int d = 0; empty && d < placed->ndim; d++)
+    if (cut->fully[d]) shape[d] = 0; /* fully_shard gives rows to no shard without elements */
 }
 
 static int64_t placed_window_bytes(const treadle_layout *layout, int64_t rank) {
