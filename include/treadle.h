@@ -207,7 +207,7 @@ typedef struct treadle_layout_options {
 
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
  *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
- *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
+ *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file | placements:@file
  * A layout that cannot exist is refused here, with the rule and the numbers. Options may be NULL. On failure *layout_p is
  * NULL. The model must outlive the layout. A layout never changes: any number of threads may use it and make plans from it. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
@@ -234,6 +234,65 @@ typedef struct treadle_explicit_piece {
 treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ranks,
                                           const treadle_explicit_piece *pieces, size_t count,
                                           treadle_layout **layout_p);
+
+/* How one dimension of a device mesh divides a tensor: torch's DTensor placements.
+ * `dim` is a dimension of the tensor as its name has it, from 0 on. Mesh dimensions cut one after the other, the first one first: each cuts
+ * what those before it have left. The exception is TREADLE_FULLY_SHARD.
+ *   TREADLE_REPLICATE      not at all
+ *   TREADLE_SHARD          Shard(dim), as torch.chunk: parts of ceil(n / ranks), later ones smaller or empty
+ *   TREADLE_STRIDED_SHARD  _StridedShard(dim, split_factor=split): into `split` chunks, each of them over all ranks
+ *   TREADLE_FULLY_SHARD    as TREADLE_SHARD, but behind the mesh dimensions to its right. That is what fully_shard (FSDP2) does where tensor
+ *                          parallel cuts the same dimension. torch prints such a parameter as [_StridedShard(0, tp), Shard(0)], which
+ *                          distribute_tensor cuts in another way where sizes do not divide evenly: docs/layouts.md. A shard
+ *                          without elements has no rows, whatever its other dimensions
+ *   TREADLE_PARTIAL        refused: a sum that is not yet made has no value that could be moved */
+typedef enum treadle_placement_type {
+  TREADLE_REPLICATE = 0,
+  TREADLE_SHARD,
+  TREADLE_STRIDED_SHARD,
+  TREADLE_FULLY_SHARD,
+  TREADLE_PARTIAL
+} treadle_placement_type;
+
+/* An element of an array: this struct is frozen. */
+typedef struct treadle_placement {
+  treadle_placement_type type;
+  int32_t dim;
+  int64_t split; /* TREADLE_STRIDED_SHARD alone: from 1 on */
+} treadle_placement;
+
+/* torch's DeviceMesh: `size` [ndim] ranks in 1 to 8 dimensions. `ranks` [product of the sizes], row-major, says which rank has which
+ * coordinate. If it is NULL, the rank is first + the sum of coordinate * stride; if all strides are 0 too, they are those of a row-major
+ * grid. Meshes of many ranks cost no table where their ranks are at even distances, however they are given. A mesh may have a part of
+ * the ranks, in any order, and none twice. An element of an array: this struct is frozen. */
+typedef struct treadle_placed_mesh {
+  int32_t ndim;
+  int64_t size[8];
+  const int64_t *ranks;
+  int64_t first, stride[8];
+} treadle_placed_mesh;
+
+/* A tensor that a mesh's ranks hold, each the part that the placements [ndim of the mesh] give it, row-major and without gaps.
+ * `tensor` is a Hugging Face name, of the files (each expert has one) or of the module (transformers 5: experts stacked). Ranks
+ * outside of the mesh do not have the storage tensor. An element of an array: this struct is frozen. */
+typedef struct treadle_placed_tensor {
+  const char *storage; /* its name on the ranks; NULL: `tensor` */
+  const char *tensor;
+  treadle_dtype dtype; /* TREADLE_DTYPE_NONE: that of the tensor */
+  int32_t mesh;        /* number in the list of meshes; -1: all ranks have all of it */
+  treadle_placement placements[8];
+} treadle_placed_tensor;
+
+/* Makes a layout of tensors by mesh and placements (DTensors): one description for all ranks, which is copied. The cost does not grow
+ * with the number of ranks. A window has the storage tensors of its rank in the order of `tensors`, and room for the largest shard of
+ * each; treadle_layout_storage says how large the rank's own is. Refused: a name that the model does not have (the nearest is
+ * named), a tensor that nobody has, the same name twice on a rank, Partial, meshes with ranks that do not exist or are there twice. A
+ * tied tensor may be given under both names or under one. Blocks of fp8 models are held as values. On failure *layout_p is
+ * NULL. The model must outlive the layout. */
+treadle_status treadle_layout_from_placements(const treadle_model *model, int64_t ranks,
+                                              const treadle_placed_mesh *meshes, size_t mesh_count,
+                                              const treadle_placed_tensor *tensors, size_t tensor_count,
+                                              treadle_layout **layout_p);
 
 /* The rank map: "contiguous", "strided" or, after TREADLE_BEST, the one that was chosen ("strided:2"). Lives as long as the layout.
  * Else NULL. */

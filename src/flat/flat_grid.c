@@ -135,13 +135,14 @@ static void flat_storage_name(const treadle_layout *layout, int64_t rank, const 
 
 /* Whole rows: range r has [r * shape[0], (r + 1) * shape[0]) of unit->rows, as far as they go. 9 rows over
  * 4 are 3, 3, 3, 0 (docs/rules.md 10.2). */
-static int64_t flat_local_rows(const treadle_layout *layout, int64_t rank, const treadle_storage *storage) {
+static void flat_local_shape(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
+                             int64_t *shape) {
   int64_t at = treadle_order_layout(&layout->order, rank);
   const treadle_flat_stage *stage = treadle_flat_stage_at(treadle_flat_of(layout), at);
   const treadle_flat_share *unit = &stage->units[storage - stage->storages];
-  if (unit->rows == 0) return storage->shape[0];
+  if (unit->rows == 0) return;
   int64_t left = unit->rows - treadle_flat_range(unit, at) * storage->shape[0];
-  return left < 0 ? 0 : left < storage->shape[0] ? left : storage->shape[0];
+  shape[0] = left < 0 ? 0 : left < storage->shape[0] ? left : storage->shape[0];
 }
 
 static int64_t flat_window_bytes(const treadle_layout *layout, int64_t rank) {
@@ -229,7 +230,7 @@ static const treadle_layout_ops flat_ops = {
     .storages = flat_storages,
     .public_count = flat_public_count,
     .storage_name = flat_storage_name,
-    .local_rows = flat_local_rows,
+    .local_shape = flat_local_shape,
     .window_bytes = flat_window_bytes,
     .window_bytes_max = flat_window_bytes_max,
     .coordinate = flat_coordinate,

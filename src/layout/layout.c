@@ -17,7 +17,7 @@ static const treadle_layout_type *const types[] = {
     &treadle_layout_type_hf,      &treadle_layout_type_megatron, &treadle_layout_type_vllm,
     &treadle_layout_type_sglang,  &treadle_layout_type_fsdp,     &treadle_layout_type_fsdp2,
     &treadle_layout_type_zero1,   &treadle_layout_type_zero2,    &treadle_layout_type_zero3,
-    &treadle_layout_type_distopt, &treadle_layout_type_pieces};
+    &treadle_layout_type_distopt, &treadle_layout_type_pieces,   &treadle_layout_type_placements};
 enum { KINDS = sizeof types / sizeof *types };
 
 void treadle_normal_text(treadle_builder *normal, const char *key, const char *value) {
@@ -139,12 +139,13 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   if (!type) {
     status = treadle_fail(TREADLE_REFUSED,
                           "layout '%s': no type '%s' (nearest: %s; types: hf, megatron, "
-                          "vllm, sglang, fsdp, fsdp2, zero1, zero2, zero3, distopt, pieces)",
+                          "vllm, sglang, fsdp, fsdp2, zero1, zero2, zero3, distopt, pieces, placements)",
                           text, words.type, nearest);
     goto out;
   }
-  if (words.file && type != &treadle_layout_type_pieces) {
-    status = treadle_fail(TREADLE_REFUSED, "layout '%s': only pieces are read from a file", text);
+  if (words.file && type != &treadle_layout_type_pieces && type != &treadle_layout_type_placements) {
+    status =
+        treadle_fail(TREADLE_REFUSED, "layout '%s': only pieces and placements are read from a file", text);
     goto out;
   }
   treadle_builder_add(&normal, "%s", type->name);
@@ -318,8 +319,8 @@ treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank
   layout->ops->storage_name(layout, rank, found, expert, info.name, sizeof info.name);
   memcpy(info.shape, found->shape, sizeof info.shape);
   info.offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
-  if (layout->ops->local_rows) {
-    info.shape[0] = layout->ops->local_rows(layout, rank, found);
+  if (layout->ops->local_shape) {
+    layout->ops->local_shape(layout, rank, found, info.shape);
     info.bytes = treadle_dtype_bytes(found->dtype);
     for (int d = 0; d < found->ndim; d++) info.bytes *= (size_t)info.shape[d];
   }

@@ -118,8 +118,9 @@ typedef struct treadle_layout_ops {
   int32_t (*public_count)(const treadle_layout *layout, int64_t rank); /* as users count them */
   void (*storage_name)(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
                        int64_t expert, char *text, size_t capacity);
-  /* Of a storage tensor whose shape differs by rank: its dimension 0; NULL: there are none. */
-  int64_t (*local_rows)(const treadle_layout *layout, int64_t rank, const treadle_storage *storage);
+  /* Sets what of a storage tensor's shape differs by rank; NULL: nothing does. */
+  void (*local_shape)(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
+                      int64_t *shape);
   int64_t (*window_bytes)(const treadle_layout *layout, int64_t rank);
   int64_t (*window_bytes_max)(const treadle_layout *layout); /* over all coordinates, no loop over ranks */
   uint64_t (*coordinate)(const treadle_layout *layout, int64_t rank); /* ranks with equal pieces: equal */

@@ -19,7 +19,8 @@ typedef struct treadle_layout_type {
 extern const treadle_layout_type treadle_layout_type_hf, treadle_layout_type_megatron,
     treadle_layout_type_vllm, treadle_layout_type_sglang, treadle_layout_type_fsdp,
     treadle_layout_type_fsdp2, treadle_layout_type_zero1, treadle_layout_type_zero2,
-    treadle_layout_type_zero3, treadle_layout_type_distopt, treadle_layout_type_pieces;
+    treadle_layout_type_zero3, treadle_layout_type_distopt, treadle_layout_type_pieces,
+    treadle_layout_type_placements;
 
 /* A layout with model, text and ranks, and nothing else. */
 treadle_status treadle_layout_start(const treadle_model *model, const char *text, int64_t ranks,

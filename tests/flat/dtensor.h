@@ -7,15 +7,15 @@
 
 #include "flat/flat.h"
 
-typedef struct treadle_placement {
+typedef struct dtensor_placement {
   char type;     /* 'S' Shard, 'T' _StridedShard, 'R' Replicate */
   int dim;       /* S, T: of the tensor */
   int64_t split; /* T: split_factor */
-} treadle_placement;
+} dtensor_placement;
 
 /* A mesh dimension, how it places a tensor, and which index a rank has in it. */
 typedef struct treadle_mesh_placement {
-  treadle_placement placement;
+  dtensor_placement placement;
   int64_t size, index;
 } treadle_mesh_placement;
 

@@ -87,9 +87,9 @@ golden_verdict golden_check_fsdp2(golden_case *c) {
 int golden_flat_placements(const char *text, treadle_mesh_placement *places) {
   int count = 0;
   for (const char *at = text; *at && count < TREADLE_MAX_AXES; count++) {
-    treadle_placement *placement = &places[count].placement;
+    dtensor_placement *placement = &places[count].placement;
     char *next = (char *)at + 1;
-    *placement = (treadle_placement){.type = *at};
+    *placement = (dtensor_placement){.type = *at};
     if (*at == 'S' || *at == 'T') placement->dim = (int)strtol(at + 1, &next, 10);
     if (*next == '/') placement->split = strtol(next + 1, &next, 10);
     at = *next == ',' ? next + 1 : next;

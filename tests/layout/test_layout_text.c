@@ -217,7 +217,7 @@ static const refusal refusals[] = {
     {1, "vllm:order=tp-pp", "order is not a key of vllm"},
     {1, "sglang:dp=2", "dp is not a key of sglang (nearest: "},
     {1, "hf:tp=1", "tp is not a key of hf"},
-    {1, "hf:@file", "only pieces are read from a file"},
+    {1, "hf:@file", "only pieces and placements are read from a file"},
     {1, "megatron:@file", "only pieces"},
     {1, "pieces", "pieces:@file"},
     {1, "pieces:file=x", "pieces:@file"},

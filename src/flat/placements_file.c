@@ -1,0 +1,237 @@
+/* placements:@file: meshes and placements from a JSON file:
+ *
+ *   {"meshes": [{"shape": [2048, 8]}, {"shape": [2, 2], "ranks": [[0, 2], [1, 3]]}, {"shape": [4], "first": 8, "stride": [2]}],
+ *    "tensors": [{"tensor": "model.norm.weight", "mesh": 0, "placements": "S0,R", "dtype": "bf16", "storage": "norm"},
+ *                {"tensor": ["a", "b", ...], "mesh": 0, "placements": "T0/8,S0"}, {"tensor": "c"}]}
+ *
+ * A list of names gives all of them the same. Without a mesh all ranks have all of the tensor. */
+#include "base/dtype.h"
+#include "flat/placements.h"
+#include "io/json.h"
+#include "layout/layout_types.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FAIL(...) TRY(treadle_fail(TREADLE_REFUSED, __VA_ARGS__))
+
+typedef struct reader {
+  const char *path;
+  const treadle_model *model;
+  treadle_arena *arena;
+  treadle_placed_mesh *meshes;
+  size_t mesh_count;
+  TREADLE_ARRAY(treadle_placed_tensor) tensors;
+} reader;
+
+/* An object with no other keys than these (ended by NULL). */
+static treadle_status check_keys(const reader *r, const char *what, size_t number, json_t *object,
+                                 const char *const *known) {
+  treadle_status status = TREADLE_OK;
+  const char *key;
+  const json_t *value;
+  if (!json_is_object(object)) FAIL("%s: %s %zu is no object", r->path, what, number);
+  json_object_foreach(object, key, value) {
+    const char *const *name = known;
+    while (*name && strcmp(*name, key) != 0) name++;
+    const char *nearest = *name ? NULL : treadle_nearest_name(key, known);
+    if (!*name)
+      FAIL("%s: %s %zu: unknown key '%s'%s%s", r->path, what, number, key, nearest ? "; nearest: " : "",
+           nearest ? nearest : "");
+  }
+out:
+  return status;
+}
+
+/* ---- Meshes ---- */
+
+static treadle_status read_numbers(const reader *r, size_t number, const json_t *mesh, const char *key,
+                                   int32_t *count_p, int64_t *numbers) {
+  treadle_status status = TREADLE_OK;
+  const json_t *list = json_object_get(mesh, key);
+  size_t count = json_array_size(list);
+  if (count < 1 || count > TREADLE_MAX_PLACED_DIMS)
+    FAIL("%s: mesh %zu: %s is no list of 1 to %d whole numbers", r->path, number, key,
+         TREADLE_MAX_PLACED_DIMS);
+  if (*count_p > 0 && (size_t)*count_p != count)
+    FAIL("%s: mesh %zu: %s has %zu numbers, not %d", r->path, number, key, count, (int)*count_p);
+  for (size_t d = 0; d < count; d++) {
+    if (!json_is_integer(json_array_get(list, d)))
+      FAIL("%s: mesh %zu: %s is no list of whole numbers", r->path, number, key);
+    numbers[d] = json_integer_value(json_array_get(list, d));
+  }
+  *count_p = (int32_t)count;
+out:
+  return status;
+}
+
+/* Ranks, flat or nested as the mesh is. Appends at most `room` of them; *count_p counts on. */
+static treadle_status read_ranks(const reader *r, size_t number, const json_t *list, int depth,
+                                 int64_t room, int64_t *ranks, int64_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *item = json_array_get(list, i);
+    if (json_is_array(item) && depth > 1) {
+      TRY(read_ranks(r, number, item, depth - 1, room, ranks, count_p));
+      continue;
+    }
+    if (!json_is_integer(item)) FAIL("%s: mesh %zu: ranks are no whole numbers", r->path, number);
+    if (*count_p < room) ranks[*count_p] = json_integer_value(item);
+    ++*count_p;
+  }
+out:
+  return status;
+}
+
+static treadle_status read_mesh(reader *r, size_t number, json_t *object) {
+  static const char *const keys[] = {"shape", "ranks", "first", "stride", NULL};
+  treadle_status status = TREADLE_OK;
+  treadle_placed_mesh *mesh = &r->meshes[number];
+  const json_t *ranks = json_object_get(object, "ranks"), *first = json_object_get(object, "first");
+  int64_t count = 1, found = 0;
+  TRY(check_keys(r, "mesh", number, object, keys));
+  TRY(read_numbers(r, number, object, "shape", &mesh->ndim, mesh->size));
+  if (json_object_get(object, "stride"))
+    TRY(read_numbers(r, number, object, "stride", &mesh->ndim, mesh->stride));
+  if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is no whole number", r->path, number);
+  mesh->first = json_integer_value(first);
+  if (!ranks) goto out;
+  if (first || json_object_get(object, "stride"))
+    FAIL("%s: mesh %zu has ranks, and first or stride too", r->path, number);
+  if (!json_is_array(ranks)) FAIL("%s: mesh %zu: ranks is no list", r->path, number);
+  for (int d = 0; d < mesh->ndim; d++)
+    if (mesh->size[d] < 1 || __builtin_mul_overflow(count, mesh->size[d], &count) || count > 1 << 30)
+      FAIL("%s: mesh %zu: its shape holds no ranks or too many", r->path, number);
+  TRY(read_ranks(r, number, ranks, mesh->ndim, 0, NULL, &found));
+  if (found != count)
+    FAIL("%s: mesh %zu has a list of %lld ranks, not of %lld", r->path, number, (long long)found,
+         (long long)count);
+  int64_t *list = treadle_arena_alloc_array(r->arena, (size_t)count, sizeof *list);
+  if (!list) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", r->path));
+  found = 0;
+  TRY(read_ranks(r, number, ranks, mesh->ndim, count, list, &found));
+  mesh->ranks = list;
+out:
+  return status;
+}
+
+/* ---- Tensors ---- */
+
+/* "R", "S0", "T0/8", "F0" or "P", up to a comma; *at_p moves behind it. */
+static bool read_placement(const char **at_p, treadle_placement *placement) {
+  static const char letters[] = "RSTFP"; /* in the order of treadle_placement_type */
+  const char *at = *at_p, *letter = *at ? strchr(letters, *at) : NULL;
+  char *end;
+  if (!letter) return false;
+  placement->type = (treadle_placement_type)(letter - letters);
+  at++;
+  if (strchr("STF", *letter)) {
+    if (*at < '0' || *at > '9') return false;
+    long dim = strtol(at, &end, 10);
+    placement->dim = dim > INT32_MAX ? INT32_MAX : (int32_t)dim;
+    at = end;
+  }
+  if (*letter == 'T') {
+    if (at[0] != '/' || at[1] < '0' || at[1] > '9') return false;
+    placement->split = strtoll(at + 1, &end, 10);
+    at = end;
+  }
+  if (*at && *at != ',') return false;
+  *at_p = at;
+  return true;
+}
+
+static treadle_status read_placements(const reader *r, size_t number, const char *text, int ndim,
+                                      treadle_placement *placements) {
+  treadle_status status = TREADLE_OK;
+  int count = 0;
+  const char *at = text;
+  for (bool more = true; more; count++) {
+    treadle_placement placement = {0};
+    if (!read_placement(&at, &placement))
+      FAIL("%s: tensor %zu: '%s': a placement is R, S0 (a dimension), T0/8 (and a split factor) or F0; not "
+           "'%s'",
+           r->path, number, text, at);
+    if (count < ndim) placements[count] = placement;
+    more = *at == ',';
+    if (more) at++;
+  }
+  if (count != ndim)
+    FAIL("%s: tensor %zu: '%s' has %d placements, and its mesh %d dimensions", r->path, number, text, count,
+         ndim);
+out:
+  return status;
+}
+
+static treadle_status push_names(reader *r, size_t number, const json_t *names,
+                                 const treadle_placed_tensor *like) {
+  treadle_status status = TREADLE_OK;
+  treadle_placed_tensor tensor = *like;
+  size_t count = json_is_array(names) ? json_array_size(names) : 1;
+  for (size_t i = 0; i < count; i++) {
+    tensor.tensor = json_string_value(json_is_array(names) ? json_array_get(names, i) : names);
+    if (!tensor.tensor) FAIL("%s: tensor %zu: tensor is no name and no list of names", r->path, number);
+    TRY(treadle_array_push(&r->tensors, tensor));
+  }
+  if (like->storage && json_is_array(names))
+    FAIL("%s: tensor %zu: storage is for one name, not for a list", r->path, number);
+out:
+  return status;
+}
+
+static treadle_status read_tensor(reader *r, size_t number, json_t *object) {
+  static const char *const keys[] = {"tensor", "storage", "dtype", "mesh", "placements", NULL};
+  treadle_status status = TREADLE_OK;
+  treadle_placed_tensor tensor = {.mesh = -1};
+  TRY(check_keys(r, "tensor", number, object, keys));
+  const json_t *mesh = json_object_get(object, "mesh"), *dtype = json_object_get(object, "dtype");
+  const json_t *storage = json_object_get(object, "storage"),
+               *placements = json_object_get(object, "placements");
+  if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is no text", r->path, number);
+  tensor.storage = json_string_value(storage);
+  if (dtype && (!json_is_string(dtype) || !treadle_dtype_parse(json_string_value(dtype), &tensor.dtype)))
+    FAIL("%s: tensor %zu: dtype is none of fp32, bf16, fp16", r->path, number);
+  if ((mesh == NULL) != (placements == NULL))
+    FAIL("%s: tensor %zu: mesh and placements go together", r->path, number);
+  if (mesh) {
+    json_int_t at = json_is_integer(mesh) ? json_integer_value(mesh) : -1;
+    if (at < 0 || (size_t)at >= r->mesh_count)
+      FAIL("%s: tensor %zu: mesh is not the number of one of %zu meshes", r->path, number, r->mesh_count);
+    if (!json_is_string(placements)) FAIL("%s: tensor %zu: placements are no text", r->path, number);
+    tensor.mesh = (int32_t)at;
+    TRY(read_placements(r, number, json_string_value(placements), r->meshes[at].ndim, tensor.placements));
+  }
+  TRY(push_names(r, number, json_object_get(object, "tensor"), &tensor));
+out:
+  return status;
+}
+
+/* ---- The file ---- */
+
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  static const char *const keys[] = {"meshes", "tensors", NULL};
+  treadle_status status = TREADLE_OK;
+  json_t *root = NULL;
+  reader r = {.path = words->file, .model = layout->model, .arena = words_arena};
+  if (!r.path || !*r.path) FAIL("layout '%s': the form is placements:@file", words->text);
+  TRY(treadle_json_load(r.path, &root));
+  const json_t *meshes = json_object_get(root, "meshes"), *tensors = json_object_get(root, "tensors");
+  if (!json_is_array(tensors) || (meshes && !json_is_array(meshes)))
+    FAIL("%s: it is no object with lists 'meshes' and 'tensors'", r.path);
+  TRY(check_keys(&r, "object", 0, root, keys));
+  r.mesh_count = json_array_size(meshes);
+  r.meshes = treadle_arena_alloc_array(words_arena, r.mesh_count + 1, sizeof *r.meshes);
+  if (!r.meshes) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", r.path));
+  for (size_t m = 0; m < r.mesh_count; m++) TRY(read_mesh(&r, m, json_array_get(meshes, m)));
+  for (size_t i = 0; i < json_array_size(tensors); i++) TRY(read_tensor(&r, i, json_array_get(tensors, i)));
+  TRY(treadle_placements_build(layout, r.meshes, r.mesh_count, r.tensors.items, r.tensors.count));
+  treadle_builder_add(normal, ":@%s", r.path);
+out:
+  treadle_array_release(&r.tensors);
+  json_decref(root);
+  return status;
+}
+
+static const char *const keys[] = {NULL};
+const treadle_layout_type treadle_layout_type_placements = {"placements", keys, false, create};
