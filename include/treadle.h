@@ -633,6 +633,14 @@ typedef struct treadle_memory {
   void *stream;             /* the stream on which work is done; host: NULL */
 } treadle_memory;
 
+/* Memory of the caller in which a storage tensor lies: number `storage` of this rank (treadle_layout_storage, treadle_layout_find),
+ * of as many bytes, row-major without gaps, aligned to its elements. An element of an array: this struct is frozen. */
+typedef struct treadle_own_tensor {
+  int32_t storage;
+  void *memory; /* NULL where the tensor has no bytes */
+  size_t bytes;
+} treadle_own_tensor;
+
 typedef struct treadle_switch_options {
   size_t struct_size;
   size_t page_bytes;      /* as in treadle_plan_options */
@@ -677,7 +685,32 @@ typedef struct treadle_switch_options {
   /* Work memory of the training engine in mode TRAIN, and how much of it, from its begin, mode FORWARD has; what is in it is lost by each
    * arrow. And parameters of another model. 0: none. Of this rank alone. */
   size_t train_work_bytes, forward_work_bytes, reference_bytes;
+  /* Own tensors: storage tensors of this rank that lie in memory of the caller, and are read and written where they are. The arrays are
+   * copied; ranks may give different ones, or none. See "Own tensors" below. */
+  const treadle_own_tensor *own_train, *own_infer;
+  size_t own_train_count, own_infer_count;
 } treadle_switch_options;
+
+/* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
+ * for them: where a window would have them it cannot be touched, and a window of own tensors alone holds no memory. (Pages that they share
+ * with a tensor in the window are there.) Addresses never change. treadle_switch_tensor says where each tensor lies.
+ *
+ *   train   These are params that stay: on all ranks offload_train_param is off then (on, host and keep=host are refused). They are
+ *           read, and never written, by a switch to INFER; the way back copies nothing. What a rank needs itself is copied once, from
+ *           tensor to tensor. What others need is copied to staging first, pages of the pool that they can read, in each wave
+ *           (stats.staged_bytes): twice what others read in the fullest wave, which must fit in the cap. Smaller caps take more waves.
+ *   infer   They are written by a switch to INFER, and undefined from its begin until one has succeeded; in other modes they keep
+ *           their bytes, and the caller may use them. Params must stay, or be kept in host memory (keep=host).
+ *
+ * Nothing is aliased where a rank has own tensors (alias is ignored), and plans know nothing of them: their figures are those of whole
+ * windows. treadle_switch_bound counts the pages that windows really have; where params leave the device, it counts whole windows if that
+ * is less than both. Engines that transform their weights may do so in own tensors. treadle_switch_trim and guard_pages are about pages
+ * of the pool, and treadle_switch_register takes no params on a rank with own train tensors. A switch that rejoins keeps its own tensors;
+ * the new ranks give theirs. All ranks must be able to read each other's pools in place.
+ *
+ * Refused, with rank and name: a number that is no storage tensor, the same one twice, another size, memory that is not mapped or may
+ * not be read and written (by /proc/self/maps), that is not aligned to an element or overlaps another own tensor; tensors that become, or
+ * are made of, fp8 blocks on the way. Memory must stay until the switch is destroyed; an arrow whose memory is gone is TREADLE_STATE. */
 
 /* Makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it creates the pool
  * (touching every page it will ever use) and the host memory, and maps all windows. The mode is TRAIN; windows hold
@@ -705,6 +738,10 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
  * params with alias: those of treadle_plan_storage). A window may be used in modes that hold its class. Read-only are: params in mode
  * FORWARD; in mode INFER the pages that both windows of parameters share (a write there is a segmentation fault). */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
+/* Where storage tensor number `storage` of TREADLE_PARAMS or TREADLE_INFER_PARAMS lies: in its window, or in memory of the caller
+ * (own tensors). Its size in *bytes_p, which may be NULL. Else, also for another class or number: NULL and 0. */
+void *treadle_switch_tensor(const treadle_switch *sw, treadle_class which, int32_t storage,
+                            size_t *bytes_p);
 void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
 /* The mode. While an arrow runs it is the old one, until the ranks have committed. Else TREADLE_LOST. */
@@ -811,6 +848,9 @@ typedef struct treadle_switch_stats {
   size_t pool_bytes;    /* what the pool's file holds (st_blocks) */
   size_t host_bytes;    /* host memory of the twins */
   size_t foreign_bytes; /* registered by the caller: stay where they are */
+  size_t
+      staged_bytes; /* of own tensors, copied once more in the last switch so that other ranks could read them */
+  size_t own_bytes; /* of own tensors: they stay where they are */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

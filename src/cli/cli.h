@@ -36,6 +36,7 @@ typedef struct treadle_arguments {
   int64_t alias;                          /* 0: on, 1: off */
   const char *offload, *fault, *timeline; /* switch */
   int64_t keep;                           /* 0: infer, 1: host */
+  int64_t own;                            /* 0: none; a bit for train (1) and one for infer (2) */
   bool forward;
   int64_t check; /* treadle_check */
   bool runs, by_rank, trust, json, help;

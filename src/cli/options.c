@@ -17,7 +17,7 @@ typedef struct option_row {
   size_t at; /* in treadle_arguments */
   unsigned takes, needs;
   int64_t low;          /* of a COUNT */
-  const char *words[4]; /* of a WORD: its number is its position */
+  const char *words[5]; /* of a WORD: its number is its position */
   const char *bare;     /* of a WORD: what the option without "=value" means; NULL: a value is needed */
   int64_t
       high; /* of a COUNT, beyond which no table of them is made; 0: none, the library says what it takes */
@@ -64,6 +64,8 @@ static const option_row rows[] = {
    TEXT, AT(offload), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"keep", "infer|host", "where params are during inference: in the infer weights only, or also in host memory (default: infer)",
    WORD, AT(keep), TREADLE_IN_SWITCH, 0, 0, {"infer", "host", NULL}, NULL, 0},
+  {"own", "none|train|infer|both", "weights lie in memory of each rank's own, outside of the pool: for training, for inference, or both (default: none)",
+   WORD, AT(own), TREADLE_IN_SWITCH, 0, 0, {"none", "train", "infer", "both", NULL}, NULL, 0},
   {"forward", "", "go back by way of forward mode, in which only params are back, for log-probabilities", FLAG, AT(forward), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"fault", "SPEC", "make one rank fail, to see what the others report",
    TEXT, AT(fault), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},

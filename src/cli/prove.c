@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "cli/compare.h"
+#include "cli/own_memory.h"
 #include "treadle_testing.h"
 
 #include <stdio.h>
@@ -90,7 +91,9 @@ enum { FAULTS = sizeof faults / sizeof faults[0] };
 
 /* The options with which a fault can be planted: the smallest cap where pages must be reclaimed. */
 static treadle_switch_options options_of(const treadle_prove_input *input, size_t i) {
-  treadle_switch_options o = *input->options;
+  /* Pages are reused, and shared, where windows have them. */
+  treadle_switch_options o =
+      faults[i].variety == AS_GIVEN ? *input->options : treadle_own_memory_without(input->options);
   o.watch = NULL;
   if (faults[i].variety == TIGHT || faults[i].variety == WITH_TWIN) {
     o.cap_bytes = input->cap_min_bytes;
@@ -113,8 +116,7 @@ static treadle_status prove(const treadle_prove_input *input, size_t i) {
   const char *what = faults[i].what, *name = faults[i].name;
   TRY(treadle_session_agree(
       session, treadle_switch_create(session->group, input->train, input->infer, &options, &sw)));
-  TRY(treadle_session_agree(
-      session, treadle_layout_load(input->train, session->rank, treadle_switch_train_window(sw))));
+  TRY(treadle_session_agree(session, treadle_load_params(sw, input->train, session->rank)));
   treadle_switch_noise(sw, (uint64_t)fault);
   TRY(plant(input, sw, fault, start, &victim));
   if (victim < 0) {

@@ -63,7 +63,8 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   if (checks) treadle_switch_noise(job->sw, (uint64_t)cycle * 2);
   TRY(treadle_job_arrow(job, TREADLE_INFER, cycle, &job->to_infer[cycle]));
   treadle_switch_get_stats(job->sw, &stats);
-  job->own[cycle] = stats.seconds;
+  job->staged_bytes = stats.staged_bytes;
+  job->own_seconds[cycle] = stats.seconds;
   TRY(treadle_job_check(job, cycle, cycle == 0));
   if (cycle == 0 && !checks) TRY(treadle_session_agree(&job->session, treadle_job_snapshot(job)));
   TRY(treadle_job_memcpy(job, &job->memcpy[cycle], &job->own_memcpy[cycle]));
@@ -198,7 +199,7 @@ static treadle_status run_all(treadle_job *job) {
   treadle_interrupt_watch(&job->interrupt, NULL);
   if (found && (found != TREADLE_DIFFERENT || !job->session.said)) TRY(found);
 
-  own->seconds = job->timed ? treadle_median(job->own, job->timed) : 0;
+  own->seconds = job->timed ? treadle_median(job->own_seconds, job->timed) : 0;
   own->memcpy_seconds = job->timed ? treadle_median(job->own_memcpy, job->timed) : 0;
   TRY(gather_parts(job));
   TRY(draw_timeline(job));

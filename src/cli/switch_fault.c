@@ -101,11 +101,9 @@ out:
 static uint64_t digest_of(const treadle_switch *sw, const treadle_layout *train, int rank) {
   uint64_t hash = 1;
   size_t bytes;
-  const char *window = treadle_switch_train_window(sw);
   for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    if (treadle_layout_storage(train, rank, i, &info) == TREADLE_OK && info.bytes > 0)
-      hash = treadle_mix64(hash ^ treadle_hash_bytes(window + info.offset_bytes, info.bytes, 0));
+    const void *tensor = treadle_switch_tensor(sw, TREADLE_PARAMS, i, &bytes);
+    if (bytes > 0) hash = treadle_mix64(hash ^ treadle_hash_bytes(tensor, bytes, 0));
   }
   const void *optimizer = treadle_switch_window(sw, TREADLE_OPTIMIZER, &bytes);
   return bytes ? treadle_mix64(hash ^ treadle_hash_bytes(optimizer, bytes, 0)) : hash;

@@ -5,12 +5,14 @@
  *   switch_fault.c   the run with --fault
  *   switch_report.c  tables and JSON
  *   interrupt.c      Ctrl-C
+ *   own_memory.c     --own
  *   hold.c           gradients and optimizer state; timeline.c, timeline_draw.c: the picture */
 #ifndef TREADLE_CLI_SWITCH_JOB_H
 #define TREADLE_CLI_SWITCH_JOB_H
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/own_memory.h"
 #include "cli/session.h"
 #include "cli/switch_report.h"
 #include "cli/timeline.h"
@@ -29,6 +31,8 @@ typedef struct treadle_job {
   treadle_layout *train, *infer;
   const char *rank_map;
   treadle_fault_spec fault;
+  treadle_own_memory own;
+  size_t staged_bytes; /* of the last switch to infer */
   treadle_switch_options options;
   treadle_switch *sw;
   treadle_plan_info plan;
@@ -40,7 +44,7 @@ typedef struct treadle_job {
   int64_t timed;                        /* how many switches to infer were timed, and what they took: */
   double *to_infer, *to_train, *memcpy; /* barrier to barrier, largest over ranks */
   double *rate;                         /* memcpy over to_infer of the same cycle */
-  double *own, *own_memcpy;             /* of this rank alone */
+  double *own_seconds, *own_memcpy;     /* of this rank alone */
   treadle_switch_seconds parts;         /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;

@@ -33,6 +33,8 @@ static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
     sum.infer_bytes += one->infer_bytes;
     sum.copied_bytes += one->copied_bytes;
     sum.aliased_bytes += one->aliased_bytes;
+    sum.staged_bytes += one->staged_bytes;
+    sum.own_bytes += one->own_bytes;
     if (one->bound_bytes == 0) continue; /* a rank that a fault took away */
     if (one->peak_bytes > sum.peak_bytes) sum.peak_bytes = one->peak_bytes;
     int64_t rank_room = (int64_t)one->bound_bytes - (int64_t)one->peak_bytes;
@@ -79,6 +81,9 @@ static void print_parts(const treadle_switch_report *report, const treadle_rank_
          treadle_text_of_size(sum->infer_bytes), treadle_text_of_size(sum->copied_bytes),
          treadle_ratio(sum->copied_bytes, sum->infer_bytes), treadle_text_of_size(sum->aliased_bytes),
          treadle_ratio(sum->aliased_bytes, sum->infer_bytes));
+  if (sum->own_bytes > 0)
+    printf("own tensors of all ranks: %s; staged for other ranks: %s\n",
+           treadle_text_of_size(sum->own_bytes), treadle_text_of_size(sum->staged_bytes));
   printf(
       "\nseconds of a cycle, by part (largest over ranks, means):\n%9s %9s %9s %9s %9s\n%9.6f %9.6f %9.6f "
       "%9.6f %9.6f\n",
@@ -175,6 +180,7 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_int(&out, "infer_bytes", (int64_t)sum.infer_bytes);
   treadle_json_out_int(&out, "copied_bytes", (int64_t)sum.copied_bytes);
   treadle_json_out_int(&out, "aliased_bytes", (int64_t)sum.aliased_bytes);
+  treadle_json_out_int(&out, "staged_bytes", (int64_t)sum.staged_bytes);
   treadle_json_out_int(&out, "moved_bytes", (int64_t)sum.moved_bytes);
   treadle_json_out_int(&out, "lower_bound_bytes", (int64_t)sum.lower_bound_bytes);
   treadle_json_out_real(&out, "ratio", treadle_ratio(sum.moved_bytes, sum.lower_bound_bytes));

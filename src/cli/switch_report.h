@@ -8,6 +8,7 @@
 typedef struct treadle_rank_figures {
   size_t moved_bytes, lower_bound_bytes;
   size_t infer_bytes, copied_bytes, aliased_bytes;
+  size_t staged_bytes, own_bytes;
   size_t peak_bytes, held_bytes,
       bound_bytes;                /* accounted in switches, in the pool's file, allowed in switches */
   size_t pool_bound_bytes;        /* allowed in the file: as much, or what training takes */

@@ -38,10 +38,15 @@ static treadle_status read_input(treadle_job *job) {
   job->rank_map = treadle_pair_rank_map(job->train, job->infer);
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
+  for (int mode = 0; mode < 2; mode++)
+    if (arguments->own >> mode & 1)
+      TRY(treadle_own_memory_add(&job->own, (treadle_mode)mode, mode ? job->infer : job->train,
+                                 job->session.rank));
+  treadle_own_memory_give(&job->own, &job->options);
 
   size_t cycles = arguments->cycles ? (size_t)arguments->cycles : 1;
-  double **times[] = {&job->to_infer, &job->to_train, &job->memcpy,
-                      &job->rate,     &job->own,      &job->own_memcpy};
+  double **times[] = {&job->to_infer, &job->to_train,    &job->memcpy,
+                      &job->rate,     &job->own_seconds, &job->own_memcpy};
   for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
     if (!(*times[i] = treadle_alloc_array(cycles, sizeof **times[i])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu cycles", cycles));
@@ -56,7 +61,7 @@ static treadle_status load(treadle_job *job) {
   int rank = job->session.rank;
   size_t train_bytes = treadle_layout_window_bytes(job->train, rank), infer_bytes;
   (void)treadle_switch_window(job->sw, TREADLE_INFER_PARAMS, &infer_bytes);
-  TRY(treadle_layout_load(job->train, rank, treadle_switch_train_window(job->sw)));
+  TRY(treadle_load_params(job->sw, job->train, rank));
   TRY(treadle_hold_fill(job->sw, rank));
 
   job->infer_copy = treadle_alloc(infer_bytes + 1); /* a rank may hold nothing */
@@ -127,12 +132,13 @@ out:
 
 void treadle_job_release(treadle_job *job) {
   treadle_switch_destroy(job->sw);
+  treadle_own_memory_release(&job->own);
   treadle_layout_destroy(job->train);
   treadle_layout_destroy(job->infer);
   treadle_model_close(job->model);
   treadle_timeline_destroy(job->timeline);
-  void *memory[] = {job->infer_copy, job->train_copy, job->to_infer, job->to_train,
-                    job->memcpy,     job->rate,       job->own,      job->own_memcpy};
+  void *memory[] = {job->infer_copy, job->train_copy, job->to_infer,    job->to_train,
+                    job->memcpy,     job->rate,       job->own_seconds, job->own_memcpy};
   for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) treadle_free(memory[i]);
 }
 
@@ -299,6 +305,8 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->aliased_bytes = job->plan.aliased_bytes;
   own->peak_bytes = stats.peak_bytes;
   own->held_bytes = stats.pool_bytes;
+  own->staged_bytes = job->staged_bytes;
+  own->own_bytes = stats.own_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);
 }

@@ -190,10 +190,10 @@ treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uin
 
 /* ---- Windows ---- */
 
-/* Pages after `first` that follow each other in the file too: the length of the run. */
+/* Pages after `first` that follow each other in the file too, or are holes too: the length of the run. */
 static int64_t run_length(const int32_t *table, int64_t pages, int64_t first) {
   int64_t end = first + 1;
-  while (end < pages && table[end] == table[end - 1] + 1) end++;
+  while (end < pages && (table[first] < 0 ? table[end] < 0 : table[end] == table[end - 1] + 1)) end++;
   return end - first;
 }
 
@@ -233,6 +233,7 @@ treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_
   w->bytes = bytes;
   for (int64_t i = 0, length; i < pages; i += length) {
     length = run_length(table, pages, i);
+    if (table[i] < 0) continue; /* addresses that cannot be touched */
     char *at = mmap(w->base + (size_t)i * page, (size_t)length * page, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_FIXED, pool->descriptor, (off_t)((size_t)table[i] * page));
     if (at == MAP_FAILED) {
@@ -241,8 +242,14 @@ treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_
       goto out;
     }
   }
-  if (wants_huge(pool->page_bytes)) madvise(w->base, bytes, MADV_HUGEPAGE);
-  populate(w->base, bytes);
+  for (int64_t i = 0, end; i < pages; i = end + 1) {
+    for (end = i; end < pages && table[end] >= 0; end++) {
+    }
+    if (end == i) continue;
+    if (wants_huge(pool->page_bytes))
+      madvise(w->base + (size_t)i * page, (size_t)(end - i) * page, MADV_HUGEPAGE);
+    populate(w->base + (size_t)i * page, (size_t)(end - i) * page);
+  }
   w->next = pool->windows;
   pool->windows = w;
   pool->mappings += runs;

@@ -38,6 +38,12 @@ static treadle_status find_lives(const treadle_switch *sw, treadle_mode to, trea
   return TREADLE_OK;
 }
 
+/* Has the page of the window a wave? Not those that are never written, and no holes. */
+static bool has_turn(const treadle_switch *sw, treadle_mode to, const treadle_page_life *lives,
+                     int64_t page) {
+  return lives[page].last >= 0 && sw->space.tables.page[treadle_class_of(to)][page] >= 0;
+}
+
 /* Lists pages by the wave that first writes them: a counting sort. */
 static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const treadle_page_life *lives) {
   int32_t waves = sw->plan->waves;
@@ -49,11 +55,11 @@ static treadle_status list_turns(treadle_switch *sw, treadle_mode to, const trea
   if (!turns->page || !turns->first || !turns->last_use)
     return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   int32_t *first = turns->first;
-  for (int64_t i = 0; i < count; i++) first[lives[i].last < 0 ? 0 : lives[i].first + 1]++;
-  first[0] = 0; /* pages that are never written are not listed */
+  for (int64_t i = 0; i < count; i++) first[has_turn(sw, to, lives, i) ? lives[i].first + 1 : 0]++;
+  first[0] = 0; /* others are not listed */
   for (int32_t w = 0; w < waves; w++) first[w + 1] += first[w];
   for (int64_t i = 0; i < count; i++)
-    if (lives[i].last >= 0) turns->page[first[lives[i].first]++] = (int32_t)i;
+    if (has_turn(sw, to, lives, i)) turns->page[first[lives[i].first]++] = (int32_t)i;
   for (int32_t w = waves; w > 0; w--) first[w] = first[w - 1];
   first[0] = 0;
   return TREADLE_OK;
@@ -68,9 +74,10 @@ static treadle_status find_last_use(treadle_switch *sw, treadle_mode to,
   int32_t *at = treadle_alloc_array((size_t)place->physical + 1, sizeof *at);
   if (!at) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < place->physical; i++) at[i] = -1;
-  for (int64_t i = 0; i < place->pages[old]; i++) at[place->page[old][i]] = (int32_t)i;
+  for (int64_t i = 0; i < place->pages[old]; i++)
+    if (place->page[old][i] >= 0) at[place->page[old][i]] = (int32_t)i;
   for (int64_t i = 0; i < place->pages[new]; i++) {
-    int32_t page = at[place->page[new][i]];
+    int32_t page = place->page[new][i] < 0 ? -1 : at[place->page[new][i]];
     last_use[i] = page < 0 || old_lives[page].last < 0 ? -1 : sw->plan->waves - 1 - old_lives[page].first;
   }
   treadle_free(at);
@@ -127,16 +134,26 @@ void treadle_account_set(treadle_switch *sw, int32_t physical, int owner) {
 void treadle_account_take(treadle_switch *sw, treadle_class which) {
   for (int64_t i = 0; i < sw->space.tables.pages[which]; i++) {
     int32_t page = sw->space.tables.page[which][i];
-    bool kept = which == TREADLE_INFER_PARAMS && !sw->terms.leaves[TREADLE_PARAMS] &&
-                sw->books.owner[page] == TREADLE_PARAMS;
-    if (!kept) treadle_account_set(sw, page, which); /* a page of both stays with params where they stay */
+    bool hole = page < 0, kept = !hole && which == TREADLE_INFER_PARAMS &&
+                                 !sw->terms.leaves[TREADLE_PARAMS] &&
+                                 sw->books.owner[page] == TREADLE_PARAMS;
+    if (!hole && !kept)
+      treadle_account_set(sw, page, which); /* a page of both stays with params where they stay */
   }
 }
 
 void treadle_account_leave(treadle_switch *sw, treadle_class which) {
   for (int64_t i = 0; i < sw->space.tables.pages[which]; i++) {
     int32_t page = sw->space.tables.page[which][i];
-    if (sw->books.owner[page] == which) treadle_account_set(sw, page, TREADLE_NOBODY);
+    if (page >= 0 && sw->books.owner[page] == which) treadle_account_set(sw, page, TREADLE_NOBODY);
+  }
+}
+
+void treadle_account_staging(treadle_switch *sw, bool there) {
+  for (int64_t i = 0; i < sw->space.tables.staging_pages; i++) {
+    int32_t page = sw->space.tables.staging[i];
+    if (there || sw->books.owner[page] == TREADLE_WORK)
+      treadle_account_set(sw, page, there ? TREADLE_WORK : (int)TREADLE_NOBODY);
   }
 }
 

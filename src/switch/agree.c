@@ -1,5 +1,6 @@
 /* How the ranks agree on a plan.
  *
+ *   settle    what own tensors of any rank ask of all (own.c)
  *   check     each rank: its options, its windows                          -> agree
  *   room      is there memory for windows of these sizes? (room.c)
  *   measure   each rank: its cap_min                                       -> agree
@@ -30,6 +31,7 @@ typedef struct figures {     /* what a rank says of itself */
   uint64_t one_way, leaves, copied, host, alias;
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
+  int64_t infer_held;            /* of its infer window, pages that are there: own tensors need none */
 } figures;
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -94,6 +96,7 @@ static treadle_status check(treadle_switch *sw) {
                           treadle_layout_window_bytes(sw->layouts[mode], sw->group->rank));
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank,
                          (int64_t)treadle_switch_page_bytes(options)));
+  TRY(treadle_own_take(sw));
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
@@ -121,6 +124,8 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
                               options->grads_bytes, options->optimizer_bytes,
                               treadle_layout_window_bytes(sw->layouts[1], sw->group->rank)};
   for (int c = 0; c < TREADLE_KV; c++) mine->bytes[c] = ((int64_t)bytes[c] + page - 1) / page * page;
+  mine->bytes[TREADLE_PARAMS] = (int64_t)treadle_own_held_bytes(sw, TREADLE_TRAIN);
+  mine->infer_held = (int64_t)treadle_own_held_bytes(sw, TREADLE_INFER);
   mine->train_work = ((int64_t)options->train_work_bytes + page - 1) / page * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     mine->leaves |= (uint64_t)sw->terms.leaves[c] << c;
@@ -190,9 +195,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
 /* What a rank holds at the fullest moment of a switch beside the cap, when these classes leave the device. */
 static int64_t base_of(const figures *f, uint64_t leaves) {
   int64_t kept = 0, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
+  int64_t both = params + f->infer_held, largest = larger(params, infer);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
     if (!(leaves >> c & 1)) kept += f->bytes[c];
-  return kept + (leaves >> TREADLE_PARAMS & 1 ? larger(params, infer) : params + infer);
+  /* Waves are those of whole windows: what is there of the infer window may be what comes first. */
+  return kept + (leaves >> TREADLE_PARAMS & 1 && largest < both ? largest : both);
 }
 
 static int64_t training_of(const figures *f) {
@@ -285,7 +292,8 @@ out:
 
 typedef struct proposal {
   uint64_t digest;
-  int64_t over; /* bytes of the peak above the bound */
+  int64_t over;    /* bytes of the peak above the bound */
+  int64_t staging; /* bytes, which must fit in the cap */
 } proposal;
 
 static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, proposal *proposal_p) {
@@ -294,8 +302,9 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   sw->plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
   TRY(treadle_ready_plan_check(sw));
+  TRY(treadle_staging_list(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
-  *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan)};
+  *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:
   return status;
 }
@@ -327,34 +336,85 @@ static treadle_status compare_digests(const treadle_group *group) {
       ranks, best);
 }
 
-static bool anyone_over(const treadle_group *group) {
-  for (int rank = 0; rank < group->size; rank++)
-    if (((const proposal *)treadle_group_said(group, rank))->over > 0) return true;
-  return false;
+/* What is planned now, and whether it will do. */
+typedef struct attempt {
+  int64_t cap;
+  int32_t waves;
+  bool may_grow; /* the cap was left open */
+  bool given;    /* a plan was given: its waves are settled */
+  bool done;
+} attempt;
+
+static const proposal *proposal_of(const treadle_group *group, int rank) {
+  return treadle_group_said(group, rank);
 }
 
-static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t cap) {
-  treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
-  proposal own = {0};
-  int32_t waves = sw->terms.ready.is
-                      ? sw->terms.ready.waves
-                      : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap);
-  TRY(treadle_group_agree(group, make_plan(sw, cap, waves, &own)));
-  TRY(treadle_group_say(group, &own, sizeof own));
-  TRY(compare_digests(group));
-  if (!anyone_over(group)) goto out;
-  if (sw->terms.ready.is)
-    TRY(treadle_fail(
+/* With more waves each stages less; with the most of them, a cap that was left open grows. */
+static treadle_status next_for_staging(const treadle_group *group, attempt *a) {
+  int fullest = 0;
+  for (int rank = 1; rank < group->size; rank++)
+    if (proposal_of(group, rank)->staging > proposal_of(group, fullest)->staging) fullest = rank;
+  int64_t staging = proposal_of(group, fullest)->staging;
+  a->done = staging <= a->cap;
+  if (a->done) return TREADLE_OK;
+  if (a->waves < TREADLE_MAX_WAVES && !a->given) {
+    a->waves = a->waves > TREADLE_MAX_WAVES / 2 ? TREADLE_MAX_WAVES : 2 * a->waves;
+    return TREADLE_OK;
+  }
+  if (a->may_grow && !a->given) {
+    a->cap = staging;
+    return TREADLE_OK;
+  }
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
+      " bytes of staging in which rank %d gives others what they read of its own tensors, in "
+      "%d wave%s: give a larger cap%s",
+      a->cap, staging, fullest, (int)a->waves, a->waves == 1 ? "" : "s",
+      a->given ? ", or a plan with more waves" : " or smaller pages");
+}
+
+/* After all have said their proposals: will they do, or what is tried next? */
+static treadle_status judge(const treadle_group *group, attempt *a) {
+  bool over = false;
+  for (int rank = 0; rank < group->size; rank++) over = over || proposal_of(group, rank)->over > 0;
+  if (!over) return next_for_staging(group, a);
+  if (a->given)
+    return treadle_fail(
         TREADLE_REFUSED,
         "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
         "make it with a larger cap or with more waves",
-        (int)waves, waves == 1 ? "" : "s"));
-  TRY(treadle_group_agree(group, make_plan(sw, cap, TREADLE_MAX_WAVES, &own)));
-  TRY(treadle_group_say(group, &own, sizeof own));
-  TRY(compare_digests(group));
-  if (anyone_over(group)) /* cap_min said that it fits */
-    status = treadle_fail(TREADLE_NO_MEMORY, "switch: a rank's peak is over its bound with the most waves");
+        (int)a->waves, a->waves == 1 ? "" : "s");
+  if (a->waves == TREADLE_MAX_WAVES) /* cap_min said that it fits */
+    return treadle_fail(TREADLE_NO_MEMORY, "switch: a rank's peak is over its bound with the most waves");
+  a->waves = TREADLE_MAX_WAVES;
+  return TREADLE_OK;
+}
+
+static attempt first_attempt(const treadle_switch *sw, const figures *mine, int64_t cap) {
+  bool given = sw->terms.ready.is;
+  return (attempt){
+      .cap = cap,
+      .waves = given ? sw->terms.ready.waves
+                     : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap),
+      .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
+      .given = given};
+}
+
+static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t *cap) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  proposal own = {0};
+  attempt a = first_attempt(sw, mine, *cap);
+  while (!a.done) {
+    TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
+    TRY(treadle_staging_arrange(sw));
+    own.staging = treadle_staging_bytes(sw);
+    TRY(treadle_group_say(group, &own, sizeof own));
+    TRY(compare_digests(group));
+    TRY(judge(group, &a));
+  }
+  *cap = a.cap;
 out:
   return status;
 }
@@ -365,13 +425,17 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   figures mine = {0};
   int64_t cap;
   treadle_demand demand;
+  const treadle_own_words words = treadle_own_say(sw);
+  TRY(treadle_group_say(group, &words, sizeof words));
+  TRY(treadle_group_agree(group, treadle_own_settle(sw)));
   TRY(treadle_group_agree(group, check(sw)));
   demand = treadle_room_least(sw);
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_group_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
   TRY(treadle_group_agree(group, decide(sw, &mine, &cap)));
-  TRY(plan_all(sw, &mine, cap));
+  TRY(treadle_staging_meet(sw));
+  TRY(plan_all(sw, &mine, &cap));
   sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
   sw->agreed.pool_bound_bytes = (size_t)larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
   if (mine.budget_bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = mine.budget_bytes;
@@ -386,14 +450,18 @@ static void say_alone(treadle_group *group, const void *mine, size_t bytes) {
   memcpy(group->control->lines[group->rank].payload[group->barriers & 1], mine, bytes);
 }
 
-static treadle_status plan_each(treadle_switch *all, int ranks, int64_t cap, int32_t waves) {
+static treadle_status plan_each(treadle_switch *all, int ranks, const attempt *a) {
   treadle_status status = TREADLE_OK;
+  proposal *own = treadle_alloc_array((size_t)ranks, sizeof *own);
+  if (!own) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int rank = 0; rank < ranks; rank++) TRY(make_plan(&all[rank], a->cap, a->waves, &own[rank]));
+  TRY(treadle_staging_arrange_alone(all, ranks));
   for (int rank = 0; rank < ranks; rank++) {
-    proposal own = {0};
-    TRY(make_plan(&all[rank], cap, waves, &own));
-    say_alone(all[rank].group, &own, sizeof own);
+    own[rank].staging = treadle_staging_bytes(&all[rank]);
+    say_alone(all[rank].group, &own[rank], sizeof *own);
   }
 out:
+  treadle_free(own);
   return status;
 }
 
@@ -403,15 +471,23 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   int64_t cap = 0;
   if (!mine) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int rank = 0; rank < ranks; rank++) {
+    const treadle_own_words words = treadle_own_say(&all[rank]);
+    say_alone(all[rank].group, &words, sizeof words);
+  }
+  for (int rank = 0; rank < ranks; rank++) TRY(treadle_own_settle(&all[rank]));
+  for (int rank = 0; rank < ranks; rank++) {
     mine[rank] = (figures){0};
     TRY(check(&all[rank]));
     TRY(measure(&all[rank], &mine[rank]));
     say_alone(all[rank].group, &mine[rank], sizeof *mine);
   }
   for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
-  int32_t waves = treadle_plan_waves(all->layouts[0], all->layouts[1], (int64_t)mine->page_bytes, cap);
-  TRY(plan_each(all, ranks, cap, waves));
-  if (anyone_over(all->group)) TRY(plan_each(all, ranks, cap, TREADLE_MAX_WAVES));
+  TRY(treadle_staging_meet_alone(all, ranks));
+  attempt a = first_attempt(all, mine, cap);
+  while (!a.done) {
+    TRY(plan_each(all, ranks, &a));
+    TRY(judge(all->group, &a));
+  }
 out:
   treadle_free(mine);
   return status;

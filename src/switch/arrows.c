@@ -99,6 +99,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     treadle_twin_begin(sw);
     TRY(go(sw, true, false));
   }
+  treadle_account_staging(sw, true);
   TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
   TRY(treadle_twin_fill(sw, -1));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
@@ -146,6 +147,7 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
   TRY(check_committed(sw));
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  treadle_account_staging(sw, false);
   if (status != TREADLE_OK) {
     if (old == TREADLE_TRAIN && treadle_switch_rebuilds(sw) && reclaimed) return lose(sw, status, old);
     return restore(sw, status, old);

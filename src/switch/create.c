@@ -29,8 +29,9 @@ static int64_t shifts_of(const treadle_plan *plan) {
 size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
   const treadle_plan *plan = sw->plan;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  size_t bytes = sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
-                 (size_t)(plan->from_pages + plan->to_pages) * sizeof(int32_t);
+  size_t bytes =
+      sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
+      (size_t)(plan->from_pages + plan->to_pages + sw->space.tables.staging_pages) * sizeof(int32_t);
   return (bytes + page - 1) / page * page;
 }
 
@@ -48,11 +49,14 @@ static treadle_status make_tables(treadle_switch *sw) {
   tables->shifts = shifts;
   tables->pages[TREADLE_TRAIN] = plan->from_pages;
   tables->pages[TREADLE_INFER] = plan->to_pages;
+  tables->staging = sw->space.tables.staging_pages;
   for (int64_t i = 0; i < shifts; i++) tables->shift[i] = arrangement->shift ? arrangement->shift[i] : 0;
   int32_t *table = (int32_t *)(void *)(tables->shift + shifts);
   memcpy(table, sw->space.tables.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
   memcpy(table + plan->from_pages, sw->space.tables.page[TREADLE_INFER_PARAMS],
          (size_t)plan->to_pages * sizeof(int32_t));
+  memcpy(table + plan->from_pages + plan->to_pages, sw->space.tables.staging,
+         (size_t)tables->staging * sizeof(int32_t));
   tables->magic = TABLES_MAGIC;
 out:
   return status;
@@ -120,9 +124,13 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
               tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
               tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 &&
               tables->pages[1] >= 0 && tables->pages[0] <= room - 2 * tables->shifts &&
-              tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0];
-  for (int64_t i = 0; good && i < tables->pages[0] + tables->pages[1]; i++)
-    good = table_of(tables)[i] >= 0 && table_of(tables)[i] < tables->physical_pages;
+              tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&
+              tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1];
+  int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
+  for (int64_t i = 0; good && i < windows + tables->staging; i++) {
+    int32_t least = i < windows && sw->staging.from ? -1 : 0; /* holes */
+    good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
+  }
   return good ? TREADLE_OK
               : treadle_fail(TREADLE_PEER, "switch: rank %d has published page tables that cannot be right",
                              rank);
@@ -184,6 +192,7 @@ treadle_status treadle_switch_share(treadle_switch *sw) {
   TRY(treadle_group_agree(sw->group, publish_tables(sw)));
   TRY(treadle_group_agree(sw->group, treadle_far_tables(sw)));
   TRY(treadle_group_agree(sw->group, make_views(sw)));
+  TRY(treadle_group_agree(sw->group, treadle_staging_views(sw)));
   TRY(treadle_group_agree(sw->group, place_peers(sw)));
   TRY(treadle_group_agree(sw->group, treadle_far_staging(sw)));
 out:

@@ -15,9 +15,17 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
   treadle_status status = treadle_caller_memory_show(sw);
   if (status != TREADLE_OK) return status;
-  return treadle_digest_add(sw->layouts[side], sw->group->rank, &sw->device,
-                            sw->space.windows[treadle_class_of(side)],
-                            side == TREADLE_INFER ? &sw->plan->arrangement : NULL, turn, sums);
+  status = treadle_own_check(sw);
+  if (status != TREADLE_OK) return status;
+  const treadle_rank_window window = {
+      .layout = sw->layouts[side],
+      .rank = sw->group->rank,
+      .device = &sw->device,
+      .window = sw->space.windows[treadle_class_of(side)],
+      .arrangement = side == TREADLE_INFER ? &sw->plan->arrangement : NULL,
+      .own = sw->own.spans[side],
+  };
+  return treadle_digest_add(&window, turn, sums);
 }
 
 static treadle_status digest_entries(treadle_switch *sw, int64_t turn, uint64_t *sums) {

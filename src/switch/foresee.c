@@ -42,7 +42,9 @@ static void to_infer(const play *p) {
   treadle_account_leave(sw, TREADLE_TRAIN_WORK);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
     if (sw->terms.leaves[c]) treadle_account_leave(sw, (treadle_class)c);
+  treadle_account_staging(sw, true);
   take_waves(p, TREADLE_INFER);
+  treadle_account_staging(sw, false);
   if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   treadle_account_take(sw, TREADLE_WORK);
@@ -128,6 +130,8 @@ static void release(treadle_switch *sw) {
   treadle_plan_destroy(sw->plan);
   treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_account_release(sw);
+  treadle_staging_release(sw);
+  treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
 }
 

@@ -40,6 +40,20 @@ treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) 
   return none;
 }
 
+/* A whole window, but for its holes. */
+static void protect_window(const treadle_switch *sw, treadle_class which, treadle_access use) {
+  size_t page = (size_t)sw->plan->page_bytes;
+  int64_t count = sw->space.tables.pages[which];
+  const int32_t *table = sw->space.tables.page[which];
+  for (int64_t i = 0, end; i < count; i = end + 1) {
+    for (end = i; end < count && table[end] >= 0; end++) {
+    }
+    if (end > i)
+      sw->device.ops->protect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page,
+                              use);
+  }
+}
+
 /* Runs of shared pages of a window. */
 static void protect_shared(const treadle_switch *sw, treadle_class which, treadle_access use) {
   size_t page = (size_t)sw->plan->page_bytes;
@@ -88,10 +102,7 @@ static void settle_shared(treadle_switch *sw) {
 
 void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
-    if (sw->space.windows[c])
-      sw->device.ops->protect(sw->space.windows[c],
-                              (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes),
-                              treadle_guard_use(sw, (treadle_class)c));
+    if (sw->space.windows[c]) protect_window(sw, (treadle_class)c, treadle_guard_use(sw, (treadle_class)c));
   if (sw->space.aliased) settle_shared(sw);
   for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
     if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);

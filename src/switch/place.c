@@ -8,6 +8,8 @@
  * optimizer state that leave the device before the first wave, then further pages.
  * Work memory of training lies behind the pages of training, and the reference on those of gradients and optimizer state, which are away
  * while it is there, and then behind the part of that work memory which mode FORWARD has.
+ * Own tensors need no pages: where nothing else lies on a page of a window, it is a hole. Staging, in which others read them, lies on
+ * pages that are the engine's afterwards.
  * Pages that neither the infer window nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
 #include "switch/switch.h"
@@ -22,10 +24,16 @@ static treadle_status make_table(treadle_page_tables *place, treadle_class which
   return place->page[which] ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
 }
 
-/* Pages that follow each other. */
-static void put_in_line(treadle_page_tables *place, treadle_class which) {
-  for (int64_t i = 0; i < place->pages[which]; i++) place->page[which][i] = (int32_t)(place->physical + i);
-  place->physical += place->pages[which];
+int64_t treadle_place_held(const treadle_page_tables *place, treadle_class which) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < place->pages[which]; i++) count += place->page[which][i] >= 0;
+  return count;
+}
+
+/* Pages that follow each other. holes: NULL: there are none. */
+static void put_in_line(treadle_page_tables *place, treadle_class which, const uint8_t *holes) {
+  for (int64_t i = 0; i < place->pages[which]; i++)
+    place->page[which][i] = holes && holes[i] ? -1 : (int32_t)place->physical++;
 }
 
 /* The physical page of the plan's n-th fresh page. */
@@ -36,21 +44,46 @@ static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
     if (n < place->pages[c]) return place->page[c][n];
     n -= place->pages[c];
   }
-  return place->pages[TREADLE_PARAMS] + place->pages[TREADLE_GRADS] + place->pages[TREADLE_OPTIMIZER] + n;
+  return treadle_place_held(place, TREADLE_PARAMS) + place->pages[TREADLE_GRADS] +
+         place->pages[TREADLE_OPTIMIZER] + n;
+}
+
+/* By the plan's fresh page, how many of those before it are needed: number[fresh]. Those that only holes lie on are left out. */
+static treadle_status number_fresh(const treadle_switch *sw, int32_t **number_p) {
+  const treadle_plan *plan = sw->plan;
+  const uint8_t *holes = sw->own.holes[TREADLE_INFER];
+  int64_t count = plan->physical_pages - plan->from_pages, next = 0;
+  int32_t *number = treadle_alloc_array((size_t)(count > 0 ? count : 0) + 1, sizeof *number);
+  *number_p = number;
+  if (!number) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int64_t i = 0; i < plan->to_pages; i++)
+    if (plan->to_page[i] >= plan->from_pages && !(holes && holes[i]))
+      number[plan->to_page[i] - plan->from_pages] = 1;
+  for (int64_t i = 0; i < count; i++) {
+    bool needed = number[i];
+    number[i] = (int32_t)next;
+    next += needed;
+  }
+  return TREADLE_OK;
 }
 
 static treadle_status place_infer(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   const treadle_plan *plan = sw->plan;
+  const uint8_t *holes = sw->own.holes[TREADLE_INFER];
+  int32_t *number = NULL;
   TRY(make_table(place, TREADLE_INFER_PARAMS, plan->to_pages));
+  TRY(number_fresh(sw, &number));
   for (int64_t i = 0; i < plan->to_pages; i++) {
     int64_t page = plan->to_page[i];
-    if (page >= plan->from_pages) page = fresh_page(sw, page - plan->from_pages);
+    if (page >= plan->from_pages) page = fresh_page(sw, number[page - plan->from_pages]);
+    if (holes && holes[i]) page = -1;
     place->page[TREADLE_INFER_PARAMS][i] = (int32_t)page;
     if (page >= place->physical) place->physical = page + 1;
   }
 out:
+  treadle_free(number);
   return status;
 }
 
@@ -70,14 +103,15 @@ static treadle_status place_training(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   const treadle_switch_options *o = &sw->terms.options;
-  const int64_t page = sw->plan->page_bytes, begin = place->physical, params = place->pages[TREADLE_PARAMS];
+  const int64_t page = sw->plan->page_bytes, begin = place->physical,
+                params = treadle_place_held(place, TREADLE_PARAMS);
   const int64_t forward = pages_of(o->forward_work_bytes, page);
   size_t work = o->train_work_bytes > o->forward_work_bytes ? o->train_work_bytes : o->forward_work_bytes;
   place->bytes[TREADLE_TRAIN_WORK] = work;
   place->bytes[TREADLE_REFERENCE] = o->reference_bytes;
   TRY(make_table(place, TREADLE_TRAIN_WORK, pages_of(work, page)));
   TRY(make_table(place, TREADLE_REFERENCE, pages_of(o->reference_bytes, page)));
-  put_in_line(place, TREADLE_TRAIN_WORK);
+  put_in_line(place, TREADLE_TRAIN_WORK, NULL);
   for (int64_t i = 0; i < place->pages[TREADLE_REFERENCE]; i++) {
     int64_t at = params + i < begin ? params + i : params + i + forward;
     place->page[TREADLE_REFERENCE][i] = (int32_t)at;
@@ -95,6 +129,7 @@ static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
   for (int c = 0; taken && c < TREADLE_KV; c++) {
     bool stays = c == TREADLE_INFER_PARAMS || !sw->terms.leaves[c];
     for (int64_t i = 0; stays && i < place->pages[c]; i++) {
+      if (place->page[c][i] < 0) continue;
       *count_p += !taken[place->page[c][i]];
       taken[place->page[c][i]] = 1;
     }
@@ -132,7 +167,7 @@ static treadle_status check_training(const treadle_switch *sw) {
   const treadle_page_tables *place = &sw->space.tables;
   const size_t page = (size_t)sw->plan->page_bytes,
                forward = (size_t)pages_of(o->forward_work_bytes, (int64_t)page) * page;
-  const size_t params = (size_t)place->pages[TREADLE_PARAMS] * page,
+  const size_t params = (size_t)treadle_place_held(place, TREADLE_PARAMS) * page,
                reference = (size_t)place->pages[TREADLE_REFERENCE] * page;
   if (!o->budget_bytes || !reference || params + forward + reference <= o->budget_bytes) return TREADLE_OK;
   return treadle_fail(
@@ -172,6 +207,24 @@ out:
   return status;
 }
 
+/* Staging lies on pages that neither the infer window nor a kept class lies on. */
+static treadle_status place_staging(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_page_tables *place = &sw->space.tables;
+  int64_t held, marked = place->physical, at = 0;
+  place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes;
+  place->staging =
+      treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
+  char *taken = mark_taken(sw, &held);
+  if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  for (int64_t i = 0; i < place->staging_pages; at++)
+    if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;
+  if (at > place->physical) place->physical = at;
+out:
+  treadle_free(taken);
+  return status;
+}
+
 void treadle_place_bound(treadle_switch *sw) {
   size_t bytes = (size_t)(sw->space.tables.physical * sw->plan->page_bytes);
   if (bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = bytes;
@@ -188,7 +241,8 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(make_table(place, TREADLE_PARAMS, plan->from_pages));
   TRY(make_table(place, TREADLE_GRADS, pages_of(sw->terms.options.grads_bytes, plan->page_bytes)));
   TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
-  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) put_in_line(place, (treadle_class)c);
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
+    put_in_line(place, (treadle_class)c, c == TREADLE_PARAMS ? sw->own.holes[TREADLE_TRAIN] : NULL);
   int64_t training = place->physical, infer;
   TRY(place_infer(sw));
   infer = place->physical;
@@ -196,6 +250,7 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(place_training(sw));
   if (place->physical < infer) place->physical = infer;
   TRY(check_training(sw));
+  TRY(place_staging(sw));
   TRY(check_count(sw));
   TRY(place_engine(sw, least));
   TRY(mark_aliased(sw)); /* a mark for each page of the pool */

@@ -27,6 +27,15 @@ static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_by
   return misplaced->to != op->to;
 }
 
+/* Own tensors have other memory of the caller around them. */
+static bool stays_inside(const treadle_switch *sw, treadle_mode to, const treadle_op *op,
+                         const treadle_op *misplaced) {
+  const treadle_own_span *span = treadle_own_find(&sw->own.spans[to], op->to);
+  treadle_reach reach = treadle_op_writes(misplaced);
+  return span == treadle_own_find(&sw->own.spans[to], reach.first) &&
+         span == treadle_own_find(&sw->own.spans[to], reach.last);
+}
+
 /* Copies from `seed` on, the first that can be spoiled. */
 static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
   treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
@@ -37,7 +46,9 @@ static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uin
     size_t position = (seed + i) % direction->ops.count;
     const treadle_op *op = &direction->ops.items[position];
     if (op->source < 0) continue;
-    if (fault == TREADLE_FAULT_MISPLACE && !misplace(op, page, window, &sw->faults.misplaced)) continue;
+    if (fault == TREADLE_FAULT_MISPLACE && (!misplace(op, page, window, &sw->faults.misplaced) ||
+                                            !stays_inside(sw, to, op, &sw->faults.misplaced)))
+      continue;
     sw->faults.planted = fault;
     sw->faults.at = position;
     return TREADLE_OK;

@@ -38,6 +38,10 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
   if (fault)
     return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: %s", treadle_class_text(which),
                         bytes, memory, fault);
+  char words[320];
+  if (treadle_own_overlaps(sw, memory, bytes, words, sizeof words))
+    return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p overlap %s",
+                        treadle_class_text(which), bytes, memory, words);
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_caller_memory *other = &sw->foreign.items[i];
     if (overlap(memory, bytes, other->memory, other->bytes))
@@ -54,6 +58,10 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
   int rank = sw->group->rank;
   size_t end = offset + bytes, window = sw->space.tables.bytes[TREADLE_PARAMS];
   bool begins = false;
+  if (sw->own.spans[TREADLE_TRAIN].count > 0)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "register: rank %d has own train tensors: give all of them as such, and register none", rank);
   if (offset > window || bytes > window - offset)
     return treadle_fail(TREADLE_REFUSED,
                         "register: %zu bytes from byte %zu on of a window of parameters of %zu bytes",
@@ -125,6 +133,8 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
 }
 
 treadle_status treadle_caller_memory_check(const treadle_switch *sw) {
+  treadle_status status = treadle_own_check(sw);
+  if (status != TREADLE_OK) return status;
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_caller_memory *foreign = &sw->foreign.items[i];
     if (!treadle_is_mapped(foreign->memory, foreign->bytes))

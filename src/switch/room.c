@@ -169,11 +169,9 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   if (sw->space.pool) return rejoining(sw);
   treadle_demand d = demand_of(sw);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
-  const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {
-      treadle_layout_window_bytes(sw->layouts[TREADLE_TRAIN], sw->group->rank), o->grads_bytes,
-      o->optimizer_bytes};
-  uint64_t infer =
-      whole_pages(treadle_layout_window_bytes(sw->layouts[TREADLE_INFER], sw->group->rank), page);
+  const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
+                                                 o->optimizer_bytes};
+  uint64_t infer = treadle_own_held_bytes(sw, TREADLE_INFER);
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     uint64_t pages = whole_pages(bytes[c], page);
     training = plus(training, pages);

@@ -77,16 +77,18 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   treadle_status status = TREADLE_OK;
   const treadle_group *group = sw->group;
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  const treadle_paged *own = &sw->space.paged[to][group->rank];
-  const treadle_paged *from = op->source < 0 ? NULL : op->twin ? own : &sw->space.paged[old][op->source];
-  if (treadle_far_is(sw, op->source)) {
-    treadle_op near = *op;
-    treadle_paged staged;
-    TRY(treadle_far_take(sw, old, &near, &staged));
-    sw->device.ops->copy(&sw->device, &near, &staged, own);
-  } else {
-    sw->device.ops->copy(&sw->device, op, from, own);
-  }
+  treadle_op near = *op;
+  treadle_paged from = {0};
+  const treadle_paged into = treadle_own_view(sw, to, op->to);
+  if (treadle_staging_has(sw, to, position))
+    TRY(treadle_staging_read(sw, position, treadle_epoch_now(group), &near, &from));
+  else if (treadle_far_is(sw, op->source))
+    TRY(treadle_far_take(sw, old, &near, &from));
+  else if (op->source == group->rank)
+    from = treadle_own_view(sw, op->twin ? to : old, op->from);
+  else if (op->source >= 0)
+    from = sw->space.paged[old][op->source];
+  sw->device.ops->copy(&sw->device, &near, op->source < 0 ? NULL : &from, &into);
   sw->work.written[position].mark += treadle_op_mark(op);
   sw->work.written[position].times++;
   treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
@@ -120,7 +122,8 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
-    char *at = treadle_paged_into(&sw->space.paged[to][sw->group->rank], direction->ops.items[i].to), byte;
+    const treadle_paged into = treadle_own_view(sw, to, direction->ops.items[i].to);
+    char *at = treadle_paged_into(&into, direction->ops.items[i].to), byte;
     sw->device.ops->move(&sw->device, &byte, at, 1);
     byte ^= 0x10;
     sw->device.ops->move(&sw->device, at, &byte, 1);
@@ -140,6 +143,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN)
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
+  if (to == TREADLE_INFER) TRY(treadle_staging_fill(sw, wave, epoch));
   TRY(treadle_switch_block_rows_run(sw, to, wave, false));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];

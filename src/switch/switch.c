@@ -83,7 +83,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim) {
   stats->wait_seconds = stats->offload_seconds = stats->wave_seconds = stats->bind_seconds =
       stats->load_seconds = 0;
   stats->offloaded_bytes = stats->loaded_bytes = 0;
-  stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
+  stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = stats->staged_bytes = 0;
   treadle_helm_tell(sw);
   if (aim == TREADLE_INFER)
     status = sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
@@ -213,6 +213,8 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_twins_release(sw);
   treadle_reference_release(sw);
   treadle_caller_memory_release(sw);
+  treadle_staging_release(sw);
+  treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_free(sw->work.written);
   treadle_switch_block_rows_release(sw);

@@ -15,7 +15,9 @@
  *   place.c     which physical page each page of each window lies on
  *   guard.c     protected pages, and pages overwritten for debugging
  *   engine.c    bind, unbind
- *   register.c  the caller's own memory in place of windows
+ *   register.c  the caller's memory in place of windows, copied
+ *   own.c       own tensors: memory of the caller that is read and written where it is
+ *   staging.c   what other ranks read of own tensors
  *   agree.c     how the ranks agree on a plan
  *   ready_plan.c     a plan that the caller made before
  *   room.c      whether there is enough memory for all ranks
@@ -30,6 +32,7 @@
 
 #include "memory/device.h"
 #include "memory/parking.h"
+#include "plan/outbound.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
 #include "switch/protocol.h"
@@ -38,20 +41,25 @@
 #include <pthread.h>
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
- * physical page of each page of the train window, then of the infer window. */
+ * physical page of each page of the train window, then of the infer window (-1: there is none, since own tensors lie there), then
+ * of staging. */
 typedef struct treadle_tables {
   uint64_t magic;
   int64_t page_bytes, physical_pages;
   int64_t shifts;   /* 0: none is moved */
   int64_t pages[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
+  int64_t staging;  /* pages of it */
   int64_t shift[];  /* then int32_t physical pages */
 } treadle_tables;
 
 enum { TREADLE_TRAIN_CLASSES = 3, TREADLE_NOBODY = TREADLE_CLASSES }; /* params, gradients, optimizer */
 
-/* The windows of all classes on one pool: window page i of class c is physical page page[c][i]. */
+/* The windows of all classes on one pool: window page i of class c is physical page page[c][i]; -1: a hole, without a page, where
+ * own tensors lie. Staging has pages and no window; in the books they are those of work memory, which is not there during waves. */
 typedef struct treadle_page_tables {
   int32_t *page[TREADLE_CLASSES];
+  int32_t *staging;
+  int64_t staging_pages;
   int64_t pages[TREADLE_CLASSES]; /* whole pages */
   size_t bytes[TREADLE_CLASSES];  /* of what is in them */
   int64_t physical;
@@ -106,6 +114,30 @@ typedef struct treadle_terms {
   bool leaves[TREADLE_TRAIN_CLASSES]; /* the device, in mode INFER */
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
 } treadle_terms;
+
+/* Own tensors (own.c). */
+typedef struct treadle_own {
+  treadle_own_spans spans[2]; /* by mode: of this rank's windows */
+  uint8_t *holes[2];          /* by page of the window; NULL: there are none */
+  int64_t hole_count[2];
+  bool any[2]; /* has any rank some? */
+  bool taken;  /* what the options say was taken */
+  treadle_arena arena;
+} treadle_own;
+
+/* What other ranks read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
+typedef struct treadle_staging {
+  treadle_own_spans *from; /* by rank: own train tensors */
+  treadle_own_span *spans; /* of all ranks */
+  treadle_pull *pulls;     /* this rank's, [pull_count] */
+  size_t pull_count;
+  int32_t *of_op; /* by op to INFER: number of its pull, or -1 */
+  int64_t *at;    /* by pull: where it lies in the slot of its source */
+  treadle_outbound outbound;
+  uint8_t *readers;    /* by rank: does it read what this rank stages? */
+  int64_t *slot_bytes; /* by rank */
+  treadle_paged *view; /* by rank: its staging */
+} treadle_staging;
 
 /* What the ranks have agreed on (agree.c), beside the plan. */
 typedef struct treadle_agreement {
@@ -200,6 +232,8 @@ struct treadle_switch {
   treadle_agreement agreed;
   treadle_space space;
   treadle_far far;
+  treadle_own own;
+  treadle_staging staging;
   treadle_books books;
   treadle_guards guards;
   treadle_work work;
@@ -364,8 +398,56 @@ void treadle_far_release(treadle_switch *sw);
 treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op,
                                 treadle_paged *view_p);
 
+/* ---- own.c ---- */
+
+/* That the ranks agree on what own tensors ask for: params stay where there are own train tensors, nothing is aliased. From what each
+ * has said, a treadle_own_words. */
+typedef struct treadle_own_words {
+  uint64_t count[2]; /* by mode */
+  uint64_t leaves, host, kept;
+} treadle_own_words;
+treadle_own_words treadle_own_say(const treadle_switch *sw);
+treadle_status treadle_own_settle(treadle_switch *sw);
+/* Takes the own tensors of the options, once. */
+treadle_status treadle_own_take(treadle_switch *sw);
+void treadle_own_release(treadle_switch *sw);
+/* Is all of their memory still there? */
+treadle_status treadle_own_check(const treadle_switch *sw);
+/* The own tensor that memory overlaps, as a text for messages; NULL: none. Returns room. */
+const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, size_t bytes, char *room,
+                                 size_t room_bytes);
+/* Where byte `at` of this rank's window of a mode lies, and what is in the same storage tensor. */
+treadle_paged treadle_own_view(const treadle_switch *sw, treadle_mode mode, int64_t at);
+/* Bytes of the pages that a window has, holes left out; of its layout, before it is arranged. */
+size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode);
+
+/* ---- staging.c ---- */
+
+/* All ranks learn where the others have own train tensors. Collective. */
+treadle_status treadle_staging_meet(treadle_switch *sw);
+/* The same of all ranks [ranks] by one that meets nobody. */
+treadle_status treadle_staging_meet_alone(treadle_switch *all, int ranks);
+/* The plan's ops, split where own tensors need that, and what they pull. */
+treadle_status treadle_staging_list(treadle_switch *sw);
+/* What this rank gives, and where the others put what it pulls. Collective; and of all ranks by one. */
+treadle_status treadle_staging_arrange(treadle_switch *sw);
+treadle_status treadle_staging_arrange_alone(treadle_switch *all, int ranks);
+/* Bytes of its pages. */
+int64_t treadle_staging_bytes(const treadle_switch *sw);
+/* Views of the staging of all ranks, from their tables. */
+treadle_status treadle_staging_views(treadle_switch *sw);
+void treadle_staging_release(treadle_switch *sw);
+/* Lays down what others read in a wave, and says so. */
+treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch);
+/* Has the op a pull? Then waits until what it reads is there, and says how it is read. */
+bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position);
+treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_t epoch, treadle_op *op,
+                                    treadle_paged *view_p);
+
 /* ---- place.c ---- */
 
+/* Pages of a class that are there: all but holes. */
+int64_t treadle_place_held(const treadle_page_tables *place, treadle_class which);
 /* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);
 /* The bound of the pool is that of its pages, where these are more. */
@@ -386,6 +468,8 @@ void treadle_account_set(treadle_switch *sw, int32_t physical, int owner);
 void treadle_account_train_work(treadle_switch *sw, size_t bytes);
 /* Bytes of it that a mode has. */
 size_t treadle_account_train_work_of(const treadle_switch *sw, treadle_mode mode);
+/* Pages of staging get an owner (work memory), or lose it. */
+void treadle_account_staging(treadle_switch *sw, bool there);
 /* Tells who watches. */
 void treadle_account_tell(treadle_switch *sw);
 

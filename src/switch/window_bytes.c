@@ -2,6 +2,8 @@
 #include "base/argument.h"
 #include "switch/switch.h"
 
+#include <string.h>
+
 /* As the guard has it; but in mode INFER what stays of training is closed. */
 static bool is_open(const treadle_switch *sw, treadle_class which, bool write) {
   treadle_access use = treadle_guard_use(sw, which);
@@ -32,15 +34,52 @@ out:
   return status;
 }
 
+typedef struct transfer { /* between bytes of a window, from `at` on, and host memory: one of these */
+  size_t at, bytes;
+  char *to;
+  const char *from;
+} transfer;
+
+/* How many bytes from t->at on lie in one piece, and where: in the window, in an own tensor; NULL: nowhere. */
+static char *find_piece(const treadle_switch *sw, treadle_class which, const transfer *t, size_t *bytes_p) {
+  const size_t page = (size_t)sw->plan->page_bytes, in_page = page - t->at % page;
+  const treadle_own_spans none = {0}, *spans = which == TREADLE_PARAMS ? &sw->own.spans[TREADLE_TRAIN]
+                                               : which == TREADLE_INFER_PARAMS
+                                                   ? &sw->own.spans[TREADLE_INFER]
+                                                   : &none;
+  *bytes_p = t->bytes;
+  if (spans->count == 0) return (char *)sw->space.windows[which] + t->at;
+  const treadle_own_span *span = treadle_own_find(spans, (int64_t)t->at);
+  size_t most = span ? (size_t)(span->offset + span->bytes) - t->at : in_page;
+  for (size_t i = 0; !span && i < spans->count; i++) {
+    size_t offset = (size_t)spans->items[i].offset;
+    if (offset > t->at && offset - t->at < most) most = offset - t->at;
+  }
+  if (most < t->bytes) *bytes_p = most;
+  if (span) return span->memory + (t->at - (size_t)span->offset);
+  return sw->space.tables.page[which][t->at / page] < 0 ? NULL : (char *)sw->space.windows[which] + t->at;
+}
+
+/* Bytes between storage tensors that have no page read as zeros. */
+static void carry(treadle_switch *sw, treadle_class which, transfer t) {
+  for (size_t part; t.bytes > 0; t.at += part, t.bytes -= part) {
+    char *at = find_piece(sw, which, &t, &part);
+    if (at && t.to) sw->device.ops->plain->move(&sw->device, t.to, at, part);
+    if (at && t.from) sw->device.ops->plain->move(&sw->device, at, t.from, part);
+    if (!at && t.to) memset(t.to, 0, part);
+    if (t.to) t.to += part;
+    if (t.from) t.from += part;
+  }
+  sw->device.ops->fence(&sw->device);
+}
+
 treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
                                    void *to) {
   treadle_status status;
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(to);
   TRY(open_window(sw, which, offset, bytes, false));
-  if (bytes)
-    sw->device.ops->plain->move(&sw->device, to, (const char *)sw->space.windows[which] + offset, bytes);
-  sw->device.ops->fence(&sw->device);
+  carry(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
   treadle_helm_leave(sw);
 out:
   return status;
@@ -52,9 +91,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(from);
   TRY(open_window(sw, which, offset, bytes, true));
-  if (bytes)
-    sw->device.ops->plain->move(&sw->device, (char *)sw->space.windows[which] + offset, from, bytes);
-  sw->device.ops->fence(&sw->device);
+  carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
   treadle_helm_leave(sw);
 out:
   return status;

@@ -66,7 +66,9 @@ static treadle_status find_digest(treadle_trainer *t, const treadle_layout *layo
   *digest_p = 0;
   sums = treadle_alloc_array(count, sizeof *sums);
   if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
-  if (!status) status = treadle_digest_add(layout, t->rank, treadle_device_host(), window, NULL, 0, sums);
+  const treadle_rank_window of = {
+      .layout = layout, .rank = t->rank, .device = treadle_device_host(), .window = window};
+  if (!status) status = treadle_digest_add(&of, 0, sums);
   for (size_t i = 0; !status && i < count; i++) mine += sums[i];
   TRY(treadle_train_agree(t, status));
   if (group) TRY(treadle_group_say(group, &mine, sizeof mine));

@@ -4,11 +4,17 @@
 #include "memory/value.h"
 #include "weights/box_elements.h"
 
-treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, const treadle_device *device,
-                                  const char *window, const treadle_arrangement *arrangement, int64_t turn,
-                                  uint64_t *sums) {
+/* The hash of elements, in the window or in the own tensor that has them. */
+static uint64_t hash(const treadle_rank_window *of, treadle_elements *elements) {
+  const treadle_own_span *span = treadle_own_find(&of->own, elements->at);
+  if (span) elements->at -= span->offset;
+  return of->device->ops->hash(of->device, elements, span ? span->memory : of->window);
+}
+
+treadle_status treadle_digest_add(const treadle_rank_window *of, int64_t turn, uint64_t *sums) {
   treadle_status status = TREADLE_OK;
   treadle_cells cells = {0};
+  const treadle_layout *layout = of->layout;
   const treadle_model *model = layout->model;
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_tensor *tensor = &model->tensors[t];
@@ -17,10 +23,10 @@ treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, co
     TRY(treadle_layout_cells(layout, t, &whole, &cells));
     for (size_t i = 0; i < cells.count; i++) {
       const treadle_cell *cell = &cells.items[i];
-      if (treadle_cell_find(layout, cell, rank) != turn % cell->holders) continue;
+      if (treadle_cell_find(layout, cell, of->rank) != turn % cell->holders) continue;
       const int64_t *stride;
       int64_t at = treadle_cell_locate(layout, cell, turn % cell->holders, &stride), experts = 1;
-      if (arrangement) at = treadle_plan_place(arrangement, at);
+      if (of->arrangement) at = treadle_plan_place(of->arrangement, at);
       treadle_box box = cell->box;
       if (tensor->by_expert) {
         experts = box.size[0];
@@ -32,7 +38,7 @@ treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, co
         elements.tensor = treadle_value_tensor(model->entries[entry].name);
         elements.dtype = cell->dtype;
         elements.add = cell->add;
-        sums[entry] += device->ops->hash(device, &elements, window);
+        sums[entry] += hash(of, &elements);
         box.start[0]++;
         at += stride[0];
       }

@@ -7,13 +7,18 @@
 #define TREADLE_WEIGHTS_DIGEST_H
 
 #include "memory/device.h"
-#include "plan/plan.h"
+#include "plan/own.h"
 
 /* Adds what a rank answers for to the sum of each entry: sums[entries]. turn: which of its holders answers for a cell, of n
- * holders number turn % n. arrangement: of the window; NULL: as its layout has it. device: whose memory the
- * window is. */
-treadle_status treadle_digest_add(const treadle_layout *layout, int64_t rank, const treadle_device *device,
-                                  const char *window, const treadle_arrangement *arrangement, int64_t turn,
-                                  uint64_t *sums);
+ * holders number turn % n. `window` is device memory, what is in own tensors lies there. */
+typedef struct treadle_rank_window {
+  const treadle_layout *layout;
+  int64_t rank;
+  const treadle_device *device;
+  const char *window;
+  const treadle_arrangement *arrangement; /* NULL: as its layout has it */
+  treadle_own_spans own;
+} treadle_rank_window;
+treadle_status treadle_digest_add(const treadle_rank_window *of, int64_t turn, uint64_t *sums);
 
 #endif

@@ -1,0 +1,177 @@
+/* Own tensors: finding them, and ops that touch one at a time. */
+#include "plan/own.h"
+
+#include "base/dtype.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The first span that ends behind byte `at`. */
+static size_t first_behind(const treadle_own_spans *spans, int64_t at) {
+  size_t low = 0, high = spans->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (spans->items[middle].offset + spans->items[middle].bytes <= at)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+const treadle_own_span *treadle_own_find(const treadle_own_spans *spans, int64_t at) {
+  size_t i = first_behind(spans, at);
+  return i < spans->count && spans->items[i].offset <= at ? &spans->items[i] : NULL;
+}
+
+/* ---- Ops ---- */
+
+static treadle_reach reach_of(const treadle_op *op, int64_t at, const int64_t *stride,
+                              treadle_dtype dtype) {
+  treadle_reach reach = {at, at + (int64_t)treadle_dtype_bytes(dtype) - 1};
+  for (int d = 0; d < op->ndim; d++)
+    *(stride[d] < 0 ? &reach.first : &reach.last) += (op->size[d] - 1) * stride[d];
+  return reach;
+}
+
+treadle_reach treadle_op_reads(const treadle_op *op) {
+  return reach_of(op, op->from, op->from_stride, (treadle_dtype)op->from_dtype);
+}
+
+treadle_reach treadle_op_writes(const treadle_op *op) {
+  return reach_of(op, op->to, op->to_stride, (treadle_dtype)op->to_dtype);
+}
+
+/* ---- Splitting ---- */
+
+typedef struct splitter {
+  const treadle_own_spans *to, *from; /* from: by rank */
+  int64_t rank;
+  treadle_op_array ops;
+  uint64_t coverage; /* of what was split: what is new, less what is gone */
+} splitter;
+
+/* The last byte up to which all is in one span, or outside of all, as byte `at` is. */
+static int64_t alike_until(const treadle_own_spans *spans, int64_t at) {
+  size_t i = first_behind(spans, at);
+  if (i == spans->count) return INT64_MAX;
+  const treadle_own_span *span = &spans->items[i];
+  return span->offset <= at ? span->offset + span->bytes - 1 : span->offset - 1;
+}
+
+/* Indices [first, end) of dimension d. */
+static treadle_op part_of(const treadle_op *op, int d, int64_t first, int64_t end) {
+  treadle_op part = *op;
+  part.from += first * op->from_stride[d];
+  part.to += first * op->to_stride[d];
+  part.elems = op->elems / op->size[d] * (end - first);
+  part.size[d] = end - first;
+  if (end - first > 1 || op->ndim == 1) return part;
+  part.ndim--;
+  for (int i = d; i < part.ndim; i++) {
+    part.size[i] = op->size[i + 1];
+    part.from_stride[i] = op->from_stride[i + 1];
+    part.to_stride[i] = op->to_stride[i + 1];
+  }
+  return part;
+}
+
+/* The spans of the window that an op reads; NULL: it reads none. */
+static const treadle_own_spans *read_by(const splitter *s, const treadle_op *op) {
+  if (op->source < 0) return NULL;
+  return op->twin ? s->to : &s->from[op->source];
+}
+
+/* How many indices of the dimension that reaches farthest fit before `limit`, and which one that is. An op of [8, 100] elements of 2
+ * bytes with strides 256 and 2, from byte 0 on, and a limit of 600: rows 0 and 1 end before it. */
+static int64_t fitting(const treadle_op *op, const int64_t *stride, treadle_reach reach, int64_t limit,
+                       int *dimension_p) {
+  int d = 0;
+  for (int i = 1; i < op->ndim; i++)
+    if (op->size[i] > 1 && (op->size[d] == 1 || stride[i] > stride[d])) d = i;
+  *dimension_p = d;
+  int64_t rest = reach.last - (op->size[d] - 1) * stride[d]; /* of its first index alone */
+  if (rest > limit) return 0;
+  return stride[d] > 0 ? (limit - rest) / stride[d] + 1 : op->size[d];
+}
+
+/* The side of an op on which it does not stay in one place: its strides and reach, and up to which byte it may go. NULL: none. */
+static const int64_t *find_crossing(const splitter *s, const treadle_op *op, treadle_reach *reach_p,
+                                    int64_t *limit_p) {
+  const treadle_own_spans *spans = read_by(s, op);
+  *reach_p = treadle_op_writes(op);
+  *limit_p = alike_until(s->to, reach_p->first);
+  if (reach_p->last > *limit_p) return op->to_stride;
+  if (!spans) return NULL;
+  *reach_p = treadle_op_reads(op);
+  *limit_p = alike_until(spans, reach_p->first);
+  return reach_p->last > *limit_p ? op->from_stride : NULL;
+}
+
+/* Indices that fit go as one; an index that does not is split by its other dimensions. */
+static treadle_status split(splitter *s, const treadle_op *whole) {
+  treadle_status status = TREADLE_OK;
+  treadle_op op = *whole;
+  treadle_reach reach;
+  int64_t limit;
+  for (const int64_t *stride; (stride = find_crossing(s, &op, &reach, &limit));) {
+    int d;
+    int64_t count = fitting(&op, stride, reach, limit, &d);
+    if (count < 1) count = 1;
+    assert(op.size[d] > count); /* an element lies in one storage tensor */
+    const treadle_op head = part_of(&op, d, 0, count);
+    TRY(split(s, &head));
+    op = part_of(&op, d, count, op.size[d]);
+  }
+  s->coverage += treadle_op_mark(&op);
+  TRY(treadle_array_push(&s->ops, op));
+out:
+  return status;
+}
+
+treadle_status treadle_own_split(treadle_plan *plan, const treadle_own_spans *to,
+                                 const treadle_own_spans *from) {
+  treadle_status status = TREADLE_OK;
+  treadle_direction *direction = &plan->forward;
+  splitter s = {.to = to, .from = from, .rank = plan->rank};
+  for (int32_t wave = 0; wave < plan->waves; wave++) {
+    int32_t first = direction->wave_first[wave], end = direction->wave_first[wave + 1];
+    direction->wave_first[wave] = (int32_t)s.ops.count;
+    for (int32_t i = first; i < end; i++) {
+      s.coverage -= treadle_op_mark(&direction->ops.items[i]);
+      TRY(split(&s, &direction->ops.items[i]));
+    }
+  }
+  direction->wave_first[plan->waves] = (int32_t)s.ops.count;
+  direction->coverage += s.coverage;
+  treadle_array_release(&direction->ops);
+  direction->ops.items = s.ops.items;
+  direction->ops.count = s.ops.count;
+  direction->ops.capacity = s.ops.capacity;
+out:
+  if (status != TREADLE_OK) {
+    treadle_array_release(&s.ops);
+    status = treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
+  }
+  return status;
+}
+
+/* ---- Pages ---- */
+
+int64_t treadle_own_holes(const treadle_own_spans *spans, const treadle_own_span *others, size_t count,
+                          int64_t page_bytes, int64_t pages, uint8_t *holes) {
+  int64_t marked = 0;
+  memset(holes, 0, (size_t)pages);
+  for (size_t i = 0; i < spans->count; i++) {
+    int64_t last = (spans->items[i].offset + spans->items[i].bytes - 1) / page_bytes;
+    for (int64_t page = spans->items[i].offset / page_bytes; spans->items[i].bytes && page <= last; page++)
+      holes[page] = 1;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int64_t last = (others[i].offset + others[i].bytes - 1) / page_bytes;
+    for (int64_t page = others[i].offset / page_bytes; others[i].bytes && page <= last; page++)
+      holes[page] = 0;
+  }
+  for (int64_t page = 0; page < pages; page++) marked += holes[page];
+  return marked;
+}

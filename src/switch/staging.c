@@ -1,0 +1,444 @@
+/* What other ranks read of own tensors.
+ *
+ * When the switch is made, each rank says where its own train tensors are, lists what its ops pull of those of others, and hears from
+ * each where that lies in its staging (plan/outbound.h). Lists are handed over in pools that are gone when all have read them.
+ *
+ * Wave s: wait until all who read here have finished wave s - 2, which had the same slot; copy the boxes of wave s into it; say that it is
+ * staged; then run the ops, which wait for the staging of a rank only when they read there. So staging waits for ops of earlier waves,
+ * and ops for the staging of their own wave: there is no cycle of waits. */
+#include "switch/switch.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
+
+/* ---- Lists that ranks hand over ---- */
+
+typedef struct handover {
+  treadle_pool *pool;
+  treadle_peer_memory *all; /* by rank: a list_head, then its items */
+} handover;
+
+typedef struct list_head {
+  int64_t count, each; /* items, and bytes of one */
+} list_head;
+
+static treadle_status make_list(const void *items, size_t count, size_t each, int ranks, handover *h) {
+  treadle_status status = TREADLE_OK;
+  int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)(sizeof(list_head) + count * each);
+  bytes = (bytes + page - 1) / page * page;
+  h->all = treadle_alloc_array((size_t)ranks, sizeof *h->all);
+  if (!h->all) return no_memory();
+  TRY(treadle_pool_create(bytes / page, page, bytes, &h->pool));
+  list_head *head = treadle_pool_base(h->pool);
+  *head = (list_head){(int64_t)count, (int64_t)each};
+  if (count > 0) memcpy(head + 1, items, count * each);
+out:
+  return status;
+}
+
+static treadle_status check_lists(const treadle_switch *sw, const handover *h, size_t each) {
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    const treadle_peer_memory *shared = &h->all[rank];
+    if (treadle_peer_memory_is_far(shared))
+      return treadle_fail(TREADLE_REFUSED,
+                          "switch: rank %d cannot read the memory of rank %d in place, and own train "
+                          "tensors need that",
+                          sw->group->rank, rank);
+    const list_head *head = shared->base;
+    if (shared->bytes < sizeof *head || head->each != (int64_t)each || head->count < 0 ||
+        head->count > (int64_t)((shared->bytes - sizeof *head) / each))
+      return treadle_fail(TREADLE_PEER, "switch: rank %d has published a list that cannot be right", rank);
+  }
+  return TREADLE_OK;
+}
+
+/* Hands over this rank's items, and makes those of all ready to be read. Collective, also where it fails. */
+static treadle_status hand_over(treadle_switch *sw, const void *items, size_t count, size_t each,
+                                handover *h) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  *h = (handover){0};
+  TRY(treadle_group_agree(group, make_list(items, count, each, group->size, h)));
+  const treadle_offer offer = {.device = treadle_device_host(),
+                               .descriptor = treadle_pool_descriptor(h->pool),
+                               .base = treadle_pool_base(h->pool),
+                               .bytes = treadle_pool_bytes(h->pool)};
+  TRY(treadle_group_agree(group, group->link->publish(group, &offer, h->all)));
+  TRY(treadle_group_agree(group, check_lists(sw, h, each)));
+out:
+  return status;
+}
+
+static const void *handed(const handover *h, int rank, size_t *count_p) {
+  const list_head *head = h->all[rank].base;
+  *count_p = (size_t)head->count;
+  return head + 1;
+}
+
+/* After all have read, or given up. */
+static void end_handover(treadle_switch *sw, handover *h) {
+  if (h->all) sw->group->link->withdraw(sw->group, treadle_device_host(), h->all);
+  treadle_free(h->all);
+  treadle_pool_destroy(h->pool);
+  *h = (handover){0};
+}
+
+/* ---- Where own train tensors are ---- */
+
+static treadle_status make_spans(treadle_switch *sw) {
+  treadle_staging *staging = &sw->staging;
+  size_t ranks = (size_t)sw->group->size;
+  treadle_free(staging->from);
+  treadle_free(staging->spans);
+  staging->spans = NULL;
+  staging->from = treadle_alloc_array(ranks, sizeof *staging->from);
+  if (!staging->slot_bytes) staging->slot_bytes = treadle_alloc_array(ranks, sizeof *staging->slot_bytes);
+  if (!staging->view) staging->view = treadle_alloc_array(ranks, sizeof *staging->view);
+  if (!staging->readers) staging->readers = treadle_alloc_array(ranks, sizeof *staging->readers);
+  return staging->from && staging->slot_bytes && staging->view && staging->readers ? TREADLE_OK
+                                                                                   : no_memory();
+}
+
+typedef struct listed { /* by rank: spans, as that rank has them */
+  const treadle_own_span *items;
+  size_t count;
+} listed;
+
+/* Offsets must grow, and not meet: they are searched. */
+static treadle_status check_spans(const listed *spans, int rank) {
+  int64_t end = 0;
+  for (size_t i = 0; i < spans->count; i++) {
+    const treadle_own_span *span = &spans->items[i];
+    if (span->offset < end || span->bytes < 1 || span->bytes > INT64_MAX - span->offset)
+      return treadle_fail(TREADLE_PEER, "switch: rank %d has published own tensors that cannot be right",
+                          rank);
+    end = span->offset + span->bytes;
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status take_spans(treadle_switch *sw, const listed *all) {
+  treadle_status status = TREADLE_OK;
+  treadle_staging *staging = &sw->staging;
+  size_t count = 0;
+  for (int rank = 0; rank < sw->group->size; rank++) count += all[rank].count;
+  staging->spans = treadle_alloc_array(count + 1, sizeof *staging->spans);
+  if (!staging->spans) return no_memory();
+  count = 0;
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    treadle_own_span *mine = &staging->spans[count];
+    if (all[rank].count > 0) memcpy(mine, all[rank].items, all[rank].count * sizeof *mine);
+    staging->from[rank] = (treadle_own_spans){mine, all[rank].count};
+    count += all[rank].count;
+    TRY(check_spans(&(listed){mine, all[rank].count}, rank));
+  }
+out:
+  return status;
+}
+
+/* Where this rank's memory lies is no business of others. */
+static treadle_status without_memory(const treadle_own_spans *spans, treadle_own_span **copy_p) {
+  treadle_own_span *copy = treadle_alloc_array(spans->count + 1, sizeof *copy);
+  *copy_p = copy;
+  if (!copy) return no_memory();
+  for (size_t i = 0; i < spans->count; i++) {
+    copy[i] = spans->items[i];
+    copy[i].memory = NULL;
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_staging_meet(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  handover h = {0};
+  const treadle_own_spans *mine = &sw->own.spans[TREADLE_TRAIN];
+  treadle_own_span *copy = NULL;
+  listed *all = NULL;
+  if (!sw->own.any[TREADLE_TRAIN] && !sw->own.any[TREADLE_INFER]) return TREADLE_OK;
+  TRY(treadle_group_agree(sw->group, make_spans(sw)));
+  if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
+  all = treadle_alloc_array((size_t)sw->group->size, sizeof *all);
+  TRY(treadle_group_agree(sw->group, all ? without_memory(mine, &copy) : no_memory()));
+  TRY(hand_over(sw, copy, mine->count, sizeof *copy, &h));
+  for (int rank = 0; rank < sw->group->size; rank++) all[rank].items = handed(&h, rank, &all[rank].count);
+  TRY(treadle_group_agree(sw->group, take_spans(sw, all)));
+out:
+  end_handover(sw, &h);
+  treadle_free(copy);
+  treadle_free(all);
+  return status;
+}
+
+treadle_status treadle_staging_meet_alone(treadle_switch *all, int ranks) {
+  treadle_status status = TREADLE_OK;
+  listed *spans = treadle_alloc_array((size_t)ranks, sizeof *spans);
+  if (!spans) return no_memory();
+  for (int rank = 0; rank < ranks; rank++)
+    spans[rank] =
+        (listed){all[rank].own.spans[TREADLE_TRAIN].items, all[rank].own.spans[TREADLE_TRAIN].count};
+  for (int rank = 0; rank < ranks; rank++) {
+    if (!all[rank].own.any[TREADLE_TRAIN] && !all[rank].own.any[TREADLE_INFER]) continue;
+    TRY(make_spans(&all[rank]));
+    TRY(take_spans(&all[rank], spans));
+  }
+out:
+  treadle_free(spans);
+  return status;
+}
+
+/* ---- What is pulled, and given ---- */
+
+static void forget(treadle_staging *staging) {
+  treadle_free(staging->pulls);
+  treadle_free(staging->of_op);
+  treadle_free(staging->at);
+  staging->pulls = NULL;
+  staging->of_op = NULL;
+  staging->at = NULL;
+  staging->pull_count = 0;
+  treadle_outbound_release(&staging->outbound);
+}
+
+treadle_status treadle_staging_list(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_staging *staging = &sw->staging;
+  forget(staging);
+  if (!staging->from) return TREADLE_OK;
+  TRY(treadle_own_split(sw->plan, &sw->own.spans[TREADLE_INFER], staging->from));
+  TRY(treadle_pulls_list(&sw->plan->forward, sw->group->rank, staging->from, &staging->pulls,
+                         &staging->pull_count, &staging->of_op));
+out:
+  return status;
+}
+
+/* What this rank gives, by the pulls of all. */
+static treadle_status give(treadle_switch *sw, const treadle_pulls *pulls) {
+  treadle_status status = TREADLE_OK;
+  treadle_staging *staging = &sw->staging;
+  int ranks = sw->group->size;
+  TRY(treadle_outbound_make(sw->group->rank, ranks, sw->plan->waves, &sw->own.spans[TREADLE_TRAIN], pulls,
+                            &staging->outbound));
+  const size_t *first = staging->outbound.first;
+  for (int rank = 0; rank < ranks; rank++) staging->readers[rank] = first[rank + 1] > first[rank];
+out:
+  return status;
+}
+
+/* What a rank answers: the bytes of its slots, how many answers there are for each rank, then these, one behind the other. */
+static treadle_status answer(const treadle_switch *sw, int64_t **answers_p, size_t *count_p) {
+  const treadle_outbound *outbound = &sw->staging.outbound;
+  size_t ranks = (size_t)sw->group->size, count = outbound->first[ranks];
+  int64_t *answers = treadle_alloc_array(1 + ranks + count, sizeof *answers);
+  *answers_p = answers;
+  *count_p = 1 + ranks + count;
+  if (!answers) return no_memory();
+  answers[0] = outbound->slot_bytes;
+  for (size_t rank = 0; rank < ranks; rank++)
+    answers[1 + rank] = (int64_t)(outbound->first[rank + 1] - outbound->first[rank]);
+  memcpy(answers + 1 + ranks, outbound->at, count * sizeof *answers);
+  return TREADLE_OK;
+}
+
+/* Takes what one rank has answered. */
+static treadle_status hear(treadle_switch *sw, int rank, const int64_t *answers, size_t count) {
+  treadle_staging *staging = &sw->staging;
+  size_t ranks = (size_t)sw->group->size, at = 1 + ranks, end;
+  bool sound = count >= at && answers[0] >= 0;
+  for (int other = 0; sound && other < sw->group->rank; other++) {
+    sound = answers[1 + other] >= 0 && (size_t)answers[1 + other] <= count - at;
+    if (sound) at += (size_t)answers[1 + other];
+  }
+  sound = sound && answers[1 + sw->group->rank] >= 0 && (size_t)answers[1 + sw->group->rank] <= count - at;
+  end = sound ? at + (size_t)answers[1 + sw->group->rank] : at;
+  for (size_t i = 0; sound && i < staging->pull_count; i++) {
+    const treadle_pull *pull = &staging->pulls[i];
+    if (pull->source != rank) continue;
+    sound = at < end && answers[at] >= 0 && answers[at] % TREADLE_STAGING_ALIGNMENT == 0 &&
+            answers[at] <= answers[0] - treadle_pull_bytes(pull);
+    if (sound) staging->at[i] = answers[at++];
+  }
+  staging->slot_bytes[rank] = sound ? answers[0] : 0;
+  return sound && at == end
+             ? TREADLE_OK
+             : treadle_fail(TREADLE_PEER, "switch: rank %d has published staging that cannot be right",
+                            rank);
+}
+
+static treadle_status make_places(treadle_switch *sw) {
+  treadle_staging *staging = &sw->staging;
+  staging->at = treadle_alloc_array(staging->pull_count + 1, sizeof *staging->at);
+  return staging->at ? TREADLE_OK : no_memory();
+}
+
+/* From the pulls of all to what this rank gives; then from all answers to where its own pulls lie. */
+static treadle_status take_pulls(treadle_switch *sw, const handover *h) {
+  treadle_status status = TREADLE_OK;
+  treadle_pulls *pulls = treadle_alloc_array((size_t)sw->group->size, sizeof *pulls);
+  if (!pulls) return no_memory();
+  for (int rank = 0; rank < sw->group->size; rank++)
+    pulls[rank].items = handed(h, rank, &pulls[rank].count);
+  TRY(give(sw, pulls));
+out:
+  treadle_free(pulls);
+  return status;
+}
+
+static treadle_status take_answers(treadle_switch *sw, const handover *h) {
+  treadle_status status = TREADLE_OK;
+  TRY(make_places(sw));
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    size_t count;
+    const int64_t *answers = handed(h, rank, &count);
+    TRY(hear(sw, rank, answers, count));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_staging_arrange(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  handover pulls = {0}, answers = {0};
+  int64_t *mine = NULL;
+  size_t count;
+  if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
+  TRY(hand_over(sw, sw->staging.pulls, sw->staging.pull_count, sizeof(treadle_pull), &pulls));
+  TRY(treadle_group_agree(sw->group, take_pulls(sw, &pulls)));
+  TRY(treadle_group_agree(sw->group, answer(sw, &mine, &count)));
+  TRY(hand_over(sw, mine, count, sizeof *mine, &answers));
+  TRY(treadle_group_agree(sw->group, take_answers(sw, &answers)));
+out:
+  end_handover(sw, &pulls);
+  end_handover(sw, &answers);
+  treadle_free(mine);
+  return status;
+}
+
+treadle_status treadle_staging_arrange_alone(treadle_switch *all, int ranks) {
+  treadle_status status = TREADLE_OK;
+  treadle_pulls *pulls = treadle_alloc_array((size_t)ranks, sizeof *pulls);
+  int64_t *answers = NULL;
+  if (!pulls) return no_memory();
+  for (int rank = 0; rank < ranks; rank++)
+    pulls[rank] = (treadle_pulls){all[rank].staging.pulls, all[rank].staging.pull_count};
+  for (int rank = 0; rank < ranks && all->own.any[TREADLE_TRAIN]; rank++) {
+    TRY(give(&all[rank], pulls));
+    TRY(make_places(&all[rank]));
+  }
+  for (int rank = 0; rank < ranks && all->own.any[TREADLE_TRAIN]; rank++) {
+    size_t count;
+    TRY(answer(&all[rank], &answers, &count));
+    for (int reader = 0; reader < ranks; reader++) TRY(hear(&all[reader], rank, answers, count));
+    treadle_free(answers);
+    answers = NULL;
+  }
+out:
+  treadle_free(answers);
+  treadle_free(pulls);
+  return status;
+}
+
+int64_t treadle_staging_bytes(const treadle_switch *sw) {
+  int64_t page = sw->plan->page_bytes, bytes = TREADLE_STAGING_SLOTS * sw->staging.outbound.slot_bytes;
+  return (bytes + page - 1) / page * page;
+}
+
+treadle_status treadle_staging_views(treadle_switch *sw) {
+  treadle_staging *staging = &sw->staging;
+  for (int rank = 0; staging->from && rank < sw->group->size; rank++) {
+    const treadle_tables *tables = sw->far.tables[rank];
+    staging->view[rank] = sw->space.paged[TREADLE_INFER][rank];
+    staging->view[rank].table += tables->pages[TREADLE_INFER];
+    if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] > tables->staging * sw->plan->page_bytes)
+      return treadle_fail(
+          TREADLE_REFUSED, "switch: rank %d has %lld pages of staging, and would need %lld bytes of it",
+          rank, (long long)tables->staging, (long long)(TREADLE_STAGING_SLOTS * staging->slot_bytes[rank]));
+  }
+  return TREADLE_OK;
+}
+
+void treadle_staging_release(treadle_switch *sw) {
+  treadle_staging *staging = &sw->staging;
+  forget(staging);
+  treadle_free(staging->from);
+  treadle_free(staging->spans);
+  treadle_free(staging->readers);
+  treadle_free(staging->slot_bytes);
+  treadle_free(staging->view);
+  *staging = (treadle_staging){0};
+}
+
+/* ---- Waves ---- */
+
+static int64_t slot_of(const treadle_staging *staging, int rank, int32_t wave) {
+  return wave % TREADLE_STAGING_SLOTS * staging->slot_bytes[rank];
+}
+
+/* The slot is free when all who read here have finished the wave that had it. */
+static treadle_status wait_for_slot(treadle_switch *sw, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  char what[80];
+  if (wave < TREADLE_STAGING_SLOTS) return TREADLE_OK;
+  uint64_t value = treadle_done_of(epoch, wave - TREADLE_STAGING_SLOTS);
+  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
+  snprintf(what, sizeof what, "the staging of wave %d", wave);
+  for (int rank = 0; rank < group->size; rank++)
+    if (sw->staging.readers[rank] && treadle_word_of(group, rank, TREADLE_WORD_DONE) < value)
+      TRY(treadle_word_wait(sw, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+out:
+  return status;
+}
+
+treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  const treadle_staging *staging = &sw->staging;
+  const treadle_outbound *outbound = &staging->outbound;
+  int rank = sw->group->rank;
+  if (outbound->slot_bytes == 0) return TREADLE_OK;
+  int32_t first = outbound->wave_first[wave], end = outbound->wave_first[wave + 1];
+  if (end > first) TRY(wait_for_slot(sw, wave, epoch));
+  for (int32_t i = first; i < end; i++) {
+    const treadle_outbound_box *box = &outbound->boxes[i];
+    const treadle_op op = treadle_pull_copy(&box->pull, slot_of(staging, rank, wave) + box->at);
+    const treadle_paged from = treadle_own_view(sw, TREADLE_TRAIN, op.from);
+    TRY(treadle_helm_check(sw));
+    sw->device.ops->copy(&sw->device, &op, &from, &staging->view[rank]);
+    sw->stats.staged_bytes += (size_t)treadle_pull_bytes(&box->pull);
+  }
+  sw->device.ops->fence(&sw->device);
+  treadle_word_say(sw->group, TREADLE_WORD_STAGED, treadle_done_of(epoch, wave));
+out:
+  return status;
+}
+
+bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position) {
+  return to == TREADLE_INFER && sw->staging.of_op && sw->staging.of_op[position] >= 0;
+}
+
+treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_t epoch, treadle_op *op,
+                                    treadle_paged *view_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_staging *staging = &sw->staging;
+  int rank = op->source;
+  uint64_t value = treadle_done_of(epoch, op->wave);
+  if (treadle_word_of(sw->group, rank, TREADLE_WORD_STAGED) < value) {
+    char what[80];
+    double begin = treadle_clock_seconds();
+    snprintf(what, sizeof what, "its staging of wave %d", op->wave);
+    TRY(treadle_word_wait(sw, rank, TREADLE_WORD_STAGED, value, epoch, begin + sw->group->timeout_seconds,
+                          what));
+    sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  }
+  *op = treadle_pull_read(op, slot_of(staging, rank, op->wave) + staging->at[staging->of_op[position]]);
+  *view_p = staging->view[rank];
+out:
+  return status;
+}
