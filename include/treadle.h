@@ -301,7 +301,11 @@ const char *treadle_layout_rank_map(const treadle_layout *layout);
 void treadle_layout_destroy(treadle_layout *layout);
 /* The normal form of the layout's text; parsing it gives the same layout. Lives as long as the layout. Else NULL. */
 const char *treadle_layout_text(const treadle_layout *layout);
-int64_t treadle_layout_ranks(const treadle_layout *layout); /* else -1 */
+int64_t
+treadle_layout_ranks(const treadle_layout *layout); /* of the group, whether they hold it or not; else -1 */
+/* True when the rank is one of those that hold the layout: all, or those of on= in its text. The others have no storage tensors, and a
+ * window of 0 bytes. */
+bool treadle_layout_holds(const treadle_layout *layout, int64_t rank);
 /* True for layouts of training engines and of files (hf, megatron, fsdp, pieces, ...), false for those of inference engines. Else
  * false. */
 bool treadle_layout_is_train(const treadle_layout *layout);

@@ -20,6 +20,7 @@ enum {
   TREADLE_MAX_STORAGES = 1 << 20, /* storage tensors of all stages of a layout; parameters of a flat one */
   TREADLE_MAX_STAGES = 1 << 17,   /* pipeline stages times virtual ones */
   TREADLE_MAX_PAGES = 1 << 23,    /* of one rank's window in a plan */
+  TREADLE_MAX_OWNER_RUNS = 1 << 10, /* runs of ranks in on= of a layout */
   TREADLE_MAX_TABLE_RANKS =
       1 << 20,                  /* ranks that a table is made of: reports over all ranks, explicit pieces */
   TREADLE_MAX_BLOCKS = 1 << 24, /* fp8 blocks of a tensor */

@@ -118,6 +118,10 @@ static treadle_status print_text(const layout_output *output, bool with_runs) {
          (long long)treadle_layout_ranks(output->layout),
          treadle_text_shown(treadle_layout_text(output->layout)), (int)count,
          treadle_text_of_size(treadle_layout_window_bytes(output->layout, output->rank)));
+  if (!treadle_layout_holds(output->layout, output->rank)) {
+    printf("this rank does not hold the layout (on=)\n");
+    return TREADLE_OK;
+  }
   for (int32_t storage = 0; storage < count; storage++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     char name[288], shape[96] = "";

@@ -29,7 +29,8 @@ static const treadle_command commands[] = {
             "  treadle plan --model DIR --from megatron:tp=8,pp=16 --to vllm:tp=16 --ranks 16384 --rank 0 "
             "--json\n"
             "  treadle plan --model DIR --from megatron:tp=4 --to vllm:tp=2 --ranks 8 --rank-map best "
-            "--budget 8GiB\n",
+            "--budget 8GiB\n"
+            "  treadle plan --model DIR --from megatron:tp=4,on=0-3 --to vllm:tp=4,on=4-7 --ranks 8\n",
         .run = treadle_command_plan,
     },
     {
@@ -93,6 +94,8 @@ static const treadle_command commands[] = {
                     "--infer vllm:tp=2 --check\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
                     "sglang:tp=2 --cycles 7 --json\n"
+                    "  mpirun -n 8 --oversubscribe treadle switch --model config.json --train "
+                    "megatron:tp=4,on=0-3 --infer vllm:tp=4,on=4-7 --check\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
                     "vllm:tp=2 --offload params,grads,optimizer\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "

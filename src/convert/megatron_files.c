@@ -64,6 +64,7 @@ treadle_status treadle_megatron_files_make(const treadle_model *model, const cha
   *world = (treadle_megatron_files){0};
   TRY(smallest_world(layout_text, arena, &ranks));
   TRY(treadle_layout_create(model, layout_text, ranks, NULL, &world->layout));
+  TRY(treadle_layout_check_whole_group(world->layout, "a checkpoint has the files of all ranks"));
   at = treadle_alloc_array((size_t)ranks, sizeof *at);
   world->names = treadle_arena_alloc_array(arena, (size_t)ranks, sizeof *world->names);
   world->ranks = treadle_arena_alloc_array(arena, (size_t)ranks, sizeof *world->ranks);

@@ -276,7 +276,7 @@ static treadle_status compare_holders(look *l, treadle_file_boxes *first, treadl
     if (a->data == b->data) continue; /* two ranks of one file */
     if (!equal_places(a, b)) {
       char name[256];
-      source->layout->ops->storage_name(source->layout, l->rank, l->storage, 0, name, sizeof name);
+      treadle_layout_storage_name(source->layout, l->rank, l->storage, 0, name, sizeof name);
       TRY(treadle_fail(TREADLE_REFUSED,
                        "%s and %s hold %s (%s) with different values; a layout in which both are the same "
                        "weight does not "

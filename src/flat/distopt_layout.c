@@ -159,5 +159,5 @@ out:
   return status;
 }
 
-static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "bucket_size", "pad", "dtype", NULL};
+static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "bucket_size", "pad", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_distopt = {"distopt", keys, false, create};

@@ -148,7 +148,7 @@ out:
   return status;
 }
 
-static const char *const keys[] = {"dp", "tp", "replicate", "orig_params", "wrap", "dtype", NULL};
+static const char *const keys[] = {"dp", "tp", "replicate", "orig_params", "wrap", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_fsdp = {"fsdp", keys, false, create_fsdp};
-static const char *const keys2[] = {"dp", "tp", "replicate", "dtype", NULL};
+static const char *const keys2[] = {"dp", "tp", "replicate", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_fsdp2 = {"fsdp2", keys2, false, create_fsdp2};

@@ -102,13 +102,13 @@ treadle_status treadle_modules_read(treadle_layout *layout, treadle_settings *wo
                           &dp));
   if (given && given != dp)
     REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64, words->text, given,
-           layout->ranks, dp);
+           layout->owners.count, dp);
   treadle_normal_size(normal, "dp", dp);
   treadle_normal_size(normal, "tp", tp);
   treadle_normal_size(normal, "replicate", replicate);
   layout->is_train = true;
   layout->tp = tp;
-  spec->mesh.ranks = layout->ranks;
+  spec->mesh.ranks = layout->owners.count;
   treadle_mesh_add(&spec->mesh, "tp", tp, 1);
   treadle_mesh_add(&spec->mesh, "dp", dp, tp);
   treadle_mesh_add(&spec->mesh, "replicate", replicate, tp * dp);

@@ -79,7 +79,7 @@ static treadle_status create_each(treadle_layout *layout, treadle_settings *word
   return create(layout, words, normal, true);
 }
 
-static const char *const keys[] = {"dp", "tp", "dtype", NULL};
+static const char *const keys[] = {"dp", "tp", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_zero1 = {"zero1", keys, false, create_group};
 const treadle_layout_type treadle_layout_type_zero2 = {"zero2", keys, false, create_group};
 const treadle_layout_type treadle_layout_type_zero3 = {"zero3", keys, false, create_each};

@@ -21,7 +21,7 @@ treadle_status treadle_engine_start(treadle_engine *engine, const char *name, tr
   *engine = (treadle_engine){.name = name, .layout = layout, .words = words, .normal = normal};
   engine->rules = treadle_family_engine(family, name);
   if (!engine->rules) REFUSE("layout '%s': family %s has no %s section", words->text, family->name, name);
-  engine->spec.mesh.ranks = layout->ranks;
+  engine->spec.mesh.ranks = layout->owners.count;
   engine->spec.rules = engine->rules->rules;
   engine->spec.rule_count = engine->rules->count;
   engine->spec.outer = engine->rules->outer;

@@ -38,10 +38,16 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_grid *grid;
   TRY(treadle_grid_start(layout, &grid));
   layout->is_train = true;
-  treadle_grid_spec spec = {.mesh = {.ranks = layout->ranks}};
+  treadle_grid_spec spec = {.mesh = {.ranks = layout->owners.count}};
   const treadle_model *model = layout->model;
   const char *root_text = treadle_settings_get(words, "root");
   int64_t root = 0;
+  if (root_text && layout->owners.runs) {
+    status = treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': root and on both say which ranks hold it: root=%s is on=%s alone",
+                          words->text, root_text, root_text);
+    goto out;
+  }
   if (root_text) {
     if (!treadle_text_to_int64(root_text, &root) || root < 0 || root >= layout->ranks) {
       status = treadle_fail(TREADLE_REFUSED, "layout '%s': root=%s is not one of %" PRId64 " ranks",
@@ -51,7 +57,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
     treadle_normal_text(normal, "root", root_text);
   }
   /* With a root every rank is a stage and the root's stage has everything; else there is one stage. */
-  int64_t stages = root_text ? layout->ranks : 1;
+  int64_t stages = root_text ? layout->ranks : 1; /* all ranks are owners */
   treadle_mesh_add(&spec.mesh, "pp", stages, 1);
   TRY(treadle_stages_engine(words->text, model->layers, &(treadle_engine_stages){.pp = 1}, &grid->arena,
                             &spec.chunks));
@@ -67,5 +73,5 @@ out:
   return status;
 }
 
-static const char *const keys[] = {"root", "dtype", NULL};
+static const char *const keys[] = {"root", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_hf = {"hf", keys, true, create};

@@ -93,7 +93,7 @@ static treadle_status read_sizes(treadle_layout *layout, treadle_settings *words
   TRY(treadle_check_ranks(layout, "etp * ep * pp", expert, 3, &o->edp));
   if (given_dp && given_dp != o->dp)
     REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64, words->text, given_dp,
-           layout->ranks, o->dp);
+           layout->owners.count, o->dp);
 out:
   return status;
 }
@@ -254,7 +254,7 @@ treadle_status treadle_megatron_read(treadle_layout *layout, treadle_settings *w
     REFUSE("layout '%s': vocab_divisible_by=%" PRId64 " times tp=%" PRId64
            " pads the vocabulary beyond 2^50 rows",
            words->text, o->divisible, o->tp);
-  TRY(make_mesh(words->text, o, layout->ranks, &spec->mesh));
+  TRY(make_mesh(words->text, o, layout->owners.count, &spec->mesh));
   write_normal(normal, o, &stages, spec->spec);
   TRY(read_experts(layout, words, o, grid, spec, normal));
   TRY(treadle_grid_require(layout, spec, rules));
@@ -280,5 +280,5 @@ out:
   return status;
 }
 
-static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "dtype", NULL};
+static const char *const keys[] = {TREADLE_MEGATRON_KEYS, "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_megatron = {"megatron", keys, false, create};

@@ -182,6 +182,7 @@ static const char *const keys[] = {"tp",
                                    "moe",
                                    "names",
                                    "dtype",
+                                   "on",
                                    "indexer_fusion",
                                    NULL};
 const treadle_layout_type treadle_layout_type_sglang = {"sglang", keys, true, create};

@@ -112,5 +112,5 @@ out:
 }
 
 static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "dcp",   "partition", "ep",
-                                   "placement", "redundant", "map", "names", "dtype", NULL};
+                                   "placement", "redundant", "map", "names", "dtype", "on", NULL};
 const treadle_layout_type treadle_layout_type_vllm = {"vllm", keys, true, create};

@@ -29,6 +29,7 @@ treadle_status treadle_engine_check_layout(const treadle_layout *layout) {
   bool known = false;
   int64_t size = 1;
   treadle_status status;
+  TRY(treadle_layout_check_whole_group(layout, "the engine runs on all ranks of its group"));
   TRY(treadle_settings_parse(layout->text, &arena, &settings));
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     if (strcmp(settings.type, rules[i].type) != 0) continue;

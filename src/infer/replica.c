@@ -13,7 +13,7 @@ static treadle_status find_ranks(const treadle_layout *layout, int64_t rank, tre
     goto out;
   }
   for (int64_t i = 0; i < ranks; i++) {
-    where[i] = layout->ops->coordinate(layout, i);
+    where[i] = treadle_layout_place(layout, i);
     for (int64_t k = 0; k < i; k++) nth[i] += where[k] == where[i];
   }
   for (int64_t i = 0; i < ranks; i++) {

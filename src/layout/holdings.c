@@ -98,7 +98,7 @@ treadle_status treadle_holdings_take(treadle_holdings *h, int64_t rank) {
       TRY(take_like(h, forms, t));
     } else {
       h->pieces.count = 0;
-      TRY(layout->ops->bundles_of(layout, rank, t, &h->pieces));
+      TRY(treadle_layout_bundles_with_fills(layout, rank, t, &h->pieces));
       TRY(take_pieces(h, 0));
     }
     h->first[t + 1] = (int32_t)h->list.count;

@@ -140,7 +140,7 @@ out:
  * maximum, then the smallest mean. */
 static treadle_status choose_best(treadle_layout *infer, const treadle_layout *train, int64_t *f_p) {
   treadle_status status = TREADLE_OK;
-  int64_t groups = infer->ranks / infer->tp;
+  int64_t groups = infer->owners.count / infer->tp;
   treadle_rank_order before = infer->order;
   score best = {-1, 0};
   treadle_rank_signature *places = NULL;
@@ -188,10 +188,10 @@ treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_lay
                           " of '%s'",
                           train->tp, train->text, infer->tp, infer->text);
     f = train->tp / infer->tp;
-    if (infer->ranks % (f * infer->tp) != 0)
+    if (infer->owners.count % (f * infer->tp) != 0)
       return treadle_fail(TREADLE_REFUSED,
                           "rank map strided: %" PRId64 " ranks are not divisible by blocks of %" PRId64,
-                          infer->ranks, f * infer->tp);
+                          infer->owners.count, f * infer->tp);
   }
   if (map == TREADLE_BEST) TRY(choose_best(infer, train, &f));
   infer->order = (treadle_rank_order){infer->tp, f};

@@ -1,4 +1,4 @@
-/* Layouts from text, and the functions of layout.h, which all types provide through their table. */
+/* Layouts from text. ranks.c has the functions of layout.h that types provide through their table. */
 #include "layout/layout.h"
 
 #include "base/checked.h"
@@ -38,15 +38,17 @@ void treadle_normal_size(treadle_builder *normal, const char *key, int64_t value
 
 treadle_status treadle_check_ranks(const treadle_layout *layout, const char *names, const int64_t *sizes,
                                    int count, int64_t *rest_p) {
-  int64_t rest = layout->ranks; /* divided step by step, so that no product can overflow */
+  int64_t all = layout->owners.count,
+          rest = all; /* divided step by step, so that no product can overflow */
   for (int i = 0; i < count; i++) {
     if (rest % sizes[i] != 0) {
       char factors[128] = "";
       for (int k = 0, used = 0; k < count; k++)
         used +=
             snprintf(factors + used, sizeof factors - (size_t)used, "%s%" PRId64, k ? " * " : "", sizes[k]);
-      return treadle_fail(TREADLE_REFUSED, "layout '%s': %" PRId64 " ranks are not divisible by %s = %s",
-                          layout->text, layout->ranks, names, factors);
+      return treadle_fail(
+          TREADLE_REFUSED, "layout '%s': %s%" PRId64 " ranks%s are not divisible by %s = %s", layout->text,
+          layout->owners.runs ? "the " : "", all, layout->owners.runs ? " of on" : "", names, factors);
     }
     rest /= sizes[i];
   }
@@ -62,6 +64,25 @@ static const treadle_layout_type *find_type(const char *name, const char **neare
     if (distance < best) best = distance, *nearest_p = types[i]->name;
   }
   return NULL;
+}
+
+/* Explicit pieces say for each rank what it has; they have no keys. */
+static treadle_status read_owners(treadle_layout *layout, treadle_settings *words,
+                                  const treadle_layout_type *type) {
+  treadle_status status = TREADLE_OK;
+  const char *text = type == &treadle_layout_type_pieces ? NULL : treadle_settings_get(words, "on");
+  if (text) TRY(treadle_owners_parse(text, layout->ranks, words->text, &layout->owners));
+out:
+  return status;
+}
+
+static void print_owners(const treadle_layout *layout, treadle_builder *normal) {
+  treadle_builder text = {0};
+  if (!layout->owners.runs) return;
+  treadle_owners_print(&layout->owners, &text);
+  if (!text.failed) treadle_normal_text(normal, "on", text.text);
+  normal->failed = normal->failed || text.failed;
+  treadle_builder_release(&text);
 }
 
 static treadle_status read_dtype(treadle_layout *layout, treadle_settings *words,
@@ -101,6 +122,7 @@ treadle_status treadle_layout_start(const treadle_model *model, const char *text
   layout->model = model;
   layout->text = copy;
   layout->ranks = ranks;
+  layout->owners = (treadle_owners){.count = ranks};
   layout->tp = 1;
   layout->order = (treadle_rank_order){1, 1};
   snprintf(layout->map_text, sizeof layout->map_text, "contiguous");
@@ -154,9 +176,11 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
     goto out;
   }
   TRY(read_dtype(layout, &words, type));
+  TRY(read_owners(layout, &words, type));
   TRY(type->create(layout, &words, &arena, &normal));
   TRY(treadle_settings_finish(&words, type->keys));
   if (layout->dtype) treadle_normal_text(&normal, "dtype", treadle_dtype_name(layout->dtype));
+  print_owners(layout, &normal);
   if (normal.failed) {
     status = treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
     goto out;
@@ -177,6 +201,7 @@ out:
 void treadle_layout_destroy(treadle_layout *layout) {
   if (!layout) return;
   if (layout->state) layout->ops->destroy(layout);
+  treadle_owners_release(&layout->owners);
   treadle_free(layout->text);
   treadle_free(layout);
 }
@@ -260,156 +285,6 @@ const char *treadle_layout_rank_map(const treadle_layout *layout) {
   return layout->map_text;
 }
 
-static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
-  if (rank < 0 || rank >= layout->ranks)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
-                        layout->text, rank, layout->ranks);
-  return TREADLE_OK;
-}
-
-size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank) {
-  TREADLE_NEED_OR(layout, 0);
-  if (check_rank(layout, rank) != TREADLE_OK) return 0;
-  return (size_t)layout->ops->window_bytes(layout, rank);
-}
-
-int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank) {
-  TREADLE_NEED_OR(layout, -1);
-  if (check_rank(layout, rank) != TREADLE_OK) return -1;
-  return layout->ops->public_count(layout, rank);
-}
-
-const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
-                                             int32_t *storage_p, int64_t *expert_p) {
-  int32_t count, low = 0;
-  const treadle_storage *storages = layout->ops->storages(layout, rank, &count);
-  if (number < 0 || number >= layout->ops->public_count(layout, rank)) return NULL;
-  for (int32_t high = count; high - low > 1;) { /* the last one that begins at or before the number */
-    int32_t middle = low + (high - low) / 2;
-    if (storages[middle].public_first <= number)
-      low = middle;
-    else
-      high = middle;
-  }
-  low -= storages[low].run_at;
-  int32_t in = number - storages[low].public_first;
-  *expert_p = in / storages[low].run;
-  *storage_p = low + in % storages[low].run;
-  return &storages[*storage_p];
-}
-
-treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
-                                      treadle_storage_info *info_p) {
-  TREADLE_NEED(layout);
-  TREADLE_NEED_SIZED(info_p);
-  treadle_status status = check_rank(layout, rank);
-  if (status != TREADLE_OK) return status;
-  int32_t index;
-  int64_t expert;
-  const treadle_storage *found = treadle_layout_public(layout, rank, storage, &index, &expert);
-  if (!found)
-    return treadle_fail(TREADLE_REFUSED,
-                        "layout '%s': rank %" PRId64 " has %d storage tensors, no number %d", layout->text,
-                        rank, layout->ops->public_count(layout, rank), storage);
-  treadle_storage_info info = {.chunk = found->chunk,
-                               .ndim = found->ndim,
-                               .dtype = found->dtype,
-                               .derived = found->derived,
-                               .bytes = (size_t)found->bytes};
-  layout->ops->storage_name(layout, rank, found, expert, info.name, sizeof info.name);
-  memcpy(info.shape, found->shape, sizeof info.shape);
-  info.offset_bytes = (size_t)(found->offset + (found->by_expert ? expert * found->slot_stride : 0));
-  if (layout->ops->local_shape) {
-    layout->ops->local_shape(layout, rank, found, info.shape);
-    info.bytes = treadle_dtype_bytes(found->dtype);
-    for (int d = 0; d < found->ndim; d++) info.bytes *= (size_t)info.shape[d];
-  }
-  TREADLE_GIVE(info_p, &info);
-  return TREADLE_OK;
-}
-
-int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name) {
-  TREADLE_NEED_OR(layout, -1);
-  TREADLE_NEED_OR(name, -1);
-  if (check_rank(layout, rank) != TREADLE_OK) return -1;
-  char own[sizeof(((treadle_storage_info *)NULL)->name)];
-  int32_t index;
-  int64_t expert;
-  for (int32_t i = 0; i < layout->ops->public_count(layout, rank); i++) {
-    const treadle_storage *storage = treadle_layout_public(layout, rank, i, &index, &expert);
-    layout->ops->storage_name(layout, rank, storage, expert, own, sizeof own);
-    if (strcmp(own, name) == 0) return i;
-  }
-  treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " has no storage tensor '%s'", layout->text,
-               rank, name);
-  return -1;
-}
-
-treadle_status treadle_layout_pieces(const treadle_layout *layout, int64_t rank, treadle_pieces *pieces) {
-  treadle_status status = check_rank(layout, rank);
-  return status != TREADLE_OK ? status : layout->ops->pieces(layout, rank, pieces);
-}
-
-treadle_status treadle_layout_pieces_in(const treadle_layout *layout, int64_t rank, int32_t storage,
-                                        treadle_pieces *pieces) {
-  if (layout->ops->pieces_in) return layout->ops->pieces_in(layout, rank, storage, pieces);
-  treadle_status status = TREADLE_OK;
-  size_t kept = pieces->count;
-  TRY(treadle_layout_pieces(layout, rank, pieces));
-  for (size_t i = kept; i < pieces->count; i++)
-    if (pieces->items[i].storage == storage) pieces->items[kept++] = pieces->items[i];
-  pieces->count = kept;
-out:
-  return status;
-}
-
-treadle_status treadle_piece_lists_make(const treadle_pieces *pieces, int32_t tensors,
-                                        treadle_piece_lists *lists) {
-  lists->first = treadle_alloc_array((size_t)tensors + 1, sizeof *lists->first);
-  lists->next = treadle_alloc_array(pieces->count + 1, sizeof *lists->next);
-  if (!lists->first || !lists->next) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
-  for (int32_t t = 0; t < tensors; t++) lists->first[t] = -1;
-  for (size_t i = pieces->count; i-- > 0;) {
-    int32_t tensor = pieces->items[i].tensor;
-    lists->next[i] = -1;
-    if (tensor < 0) continue;
-    lists->next[i] = lists->first[tensor];
-    lists->first[tensor] = (int32_t)i;
-  }
-  return TREADLE_OK;
-}
-
-void treadle_piece_lists_release(treadle_piece_lists *lists) {
-  treadle_free(lists->first);
-  treadle_free(lists->next);
-  *lists = (treadle_piece_lists){0};
-}
-
-treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
-                                        treadle_pieces *pieces) {
-  return layout->ops->pieces_of(layout, rank, tensor, pieces);
-}
-
-const treadle_form *treadle_layout_forms(const treadle_layout *layout) {
-  return layout->ops->forms ? layout->ops->forms(layout) : NULL;
-}
-
-treadle_status treadle_layout_bundles_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
-                                         treadle_pieces *pieces) {
-  if (!treadle_layout_forms(layout)) return treadle_layout_pieces_of(layout, rank, tensor, pieces);
-  size_t kept = pieces->count;
-  treadle_status status = layout->ops->bundles_of(layout, rank, tensor, pieces);
-  for (size_t i = kept; i < pieces->count; i++)
-    if (pieces->items[i].tensor >= 0) pieces->items[kept++] = pieces->items[i];
-  pieces->count = kept;
-  return status;
-}
-
-treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor, const treadle_box *box,
-                                    treadle_cells *cells) {
-  return layout->ops->cells(layout, tensor, box, cells);
-}
-
 treadle_status treadle_layout_check_table(const treadle_layout *layout) {
   if (layout->ranks <= TREADLE_MAX_TABLE_RANKS) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
@@ -423,48 +298,4 @@ treadle_status treadle_refuse_cells(const treadle_layout *layout, int32_t tensor
                       "layout '%s': its %" PRId64
                       " ranks have %s in more than %d parts, too many for a plan",
                       layout->text, layout->ranks, layout->model->tensors[tensor].name, TREADLE_MAX_CELLS);
-}
-
-int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder) {
-  return layout->ops->cell_rank(layout, cell, holder);
-}
-
-int64_t treadle_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank) {
-  return layout->ops->cell_find(layout, cell, rank);
-}
-
-int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
-                            const int64_t **stride_p) {
-  return layout->ops->cell_locate(layout, cell, holder, stride_p);
-}
-
-const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
-                                               int32_t *count_p) {
-  return layout->ops->storages(layout, rank, count_p);
-}
-
-int64_t treadle_layout_window_max(const treadle_layout *layout) {
-  return layout->ops->window_bytes_max(layout);
-}
-
-uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor) {
-  return layout->ops->placement(layout, tensor);
-}
-
-uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor) {
-  return (layout->ops->cells_like ? layout->ops->cells_like : layout->ops->placement)(layout, tensor);
-}
-
-uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank) {
-  return layout->ops->coordinate(layout, rank);
-}
-
-treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t rank, const char *dimension,
-                                         int64_t *index_p) {
-  const treadle_mesh *mesh = layout->ops->mesh ? layout->ops->mesh(layout) : NULL;
-  const treadle_dim *dim = mesh ? treadle_mesh_find(mesh, dimension) : NULL;
-  if (!dim)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s' has no dimension '%s'", layout->text, dimension);
-  *index_p = treadle_dim_index(dim, treadle_order_layout(&layout->order, rank));
-  return TREADLE_OK;
 }

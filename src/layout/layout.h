@@ -12,12 +12,16 @@
  * disjoint and cover it, and every rank computes the same ones. A rank may also have pieces that are in no cell
  * (a tied head that is cut in another way): these are found on that rank only.
  *
- * Ranks in this interface are physical ranks: the rank map is applied inside. */
+ * Ranks in this interface are ranks of the group. A layout may be held by some of them only, its owners (owners.h, on= in the
+ * text); the others have no pieces, an empty window and no storage tensors, and hold no cell. The functions of this header turn a rank
+ * into its number among the owners and back; the functions of the table treadle_layout_ops know owners alone, and call their numbers
+ * ranks. There the rank map is applied, which turns an owner into a place of the mesh. */
 #ifndef TREADLE_LAYOUT_LAYOUT_H
 #define TREADLE_LAYOUT_LAYOUT_H
 
 #include "layout/box.h"
 #include "layout/mesh.h"
+#include "layout/owners.h"
 
 enum { TREADLE_STORAGE_ALIGNMENT = 64 /* bytes, of each storage tensor in a window */ };
 
@@ -89,6 +93,7 @@ typedef struct treadle_form {
   int64_t distance; /* bytes */
 } treadle_form;
 
+/* Ranks are numbers of owners here: 0 .. owners.count - 1. */
 typedef struct treadle_layout_ops {
   /* Two cells of a tensor have all their holders in common, or none. So whoever has nothing of some cells finds their ranks
    * alike. */
@@ -134,9 +139,10 @@ treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_lay
 struct treadle_layout {
   const treadle_layout_ops *ops;
   const struct treadle_model *model;
-  char *text; /* normal form */
-  int64_t ranks;
-  treadle_rank_order order; /* the rank map */
+  char *text;               /* normal form */
+  int64_t ranks;            /* of the group */
+  treadle_owners owners;    /* those that hold it: the mesh is made of these */
+  treadle_rank_order order; /* the rank map, of owners */
   char map_text[32];
   treadle_dtype dtype;         /* of all weights; NONE: each tensor's own */
   bool fp8;                    /* holds quantised tensors in fp8, with their block scales */
@@ -168,6 +174,9 @@ void treadle_piece_lists_release(treadle_piece_lists *lists);
 /* Appends the pieces of one tensor on a rank. */
 treadle_status treadle_layout_pieces_of(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                         treadle_pieces *pieces);
+/* treadle_layout_bundles_of, with the fills of the tensor's storage tensors; only where there are forms. */
+treadle_status treadle_layout_bundles_with_fills(const treadle_layout *layout, int64_t rank, int32_t tensor,
+                                                 treadle_pieces *pieces);
 /* The forms of all tensors; NULL: the layout says nothing of them. */
 const treadle_form *treadle_layout_forms(const treadle_layout *layout);
 /* treadle_layout_pieces_of for figures: experts that lie and are cut alike are one piece where there are forms, whose cells
@@ -181,6 +190,8 @@ treadle_status treadle_layout_cells(const treadle_layout *layout, int32_t tensor
 /* The op that writes a fill; in wave 0. */
 treadle_op treadle_fill_op(const treadle_piece *fill);
 
+/* Refused when a rank of the group does not hold the layout; `why` says what needs all of them: "the engine runs on all ranks". */
+treadle_status treadle_layout_check_whole_group(const treadle_layout *layout, const char *why);
 /* Refused when there are too many ranks for a table of all of them. */
 treadle_status treadle_layout_check_table(const treadle_layout *layout);
 
@@ -203,10 +214,15 @@ uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor);
 /* A number that is equal for tensors of a pattern and shape whose cells are the same. That of the placement, but in
  * layouts that are cut by address. */
 uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor);
-/* A number that is equal for ranks whose windows hold the same pieces. */
+/* A number that is equal for ranks whose windows hold the same pieces: all that are no owners have one. */
 uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank);
 
-/* The index of a rank in a mesh dimension ("tp", "pp", "attn_tp", ...); refused when there is none. */
+/* The name of a storage tensor of a rank, of treadle_layout_storages or treadle_layout_public. */
+void treadle_layout_storage_name(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,
+                                 int64_t expert, char *text, size_t capacity);
+
+/* The index of a rank in a mesh dimension ("tp", "pp", "attn_tp", ...); refused when there is none, and
+ * for a rank that is no owner. */
 treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t rank, const char *dimension,
                                          int64_t *index_p);
 

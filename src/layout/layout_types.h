@@ -8,7 +8,7 @@
 
 typedef struct treadle_layout_type {
   const char *name;
-  const char *const *keys; /* that it knows, ended by NULL; "dtype" is common to all */
+  const char *const *keys; /* that it knows, ended by NULL; "dtype" and "on" are common to all but pieces */
   bool holds_fp8;          /* quantised tensors of fp8 files stay so, unless dtype= says otherwise */
   /* Reads the words, builds the layout and adds its own keys to the normal form. Words live as long as
    * `words_arena`, which is the layout's to keep no longer than the call. */

@@ -72,7 +72,7 @@ static treadle_status list_pieces(tally *t, int side, int64_t rank, int64_t *fil
   for (int32_t i = 0; i < (forms ? layout->model->tensor_count : 1); i++) {
     if (forms) {
       times = t->times[i];
-      if (times > 0 && is_held(t, side, i)) TRY(layout->ops->bundles_of(layout, rank, i, listed));
+      if (times > 0 && is_held(t, side, i)) TRY(treadle_layout_bundles_with_fills(layout, rank, i, listed));
     }
     for (; done < listed->count; done++) {
       const treadle_piece *piece = &listed->items[done];

@@ -75,7 +75,7 @@ static treadle_status find_models(walk *w) {
     TRY(treadle_hash_index_put(&found, key_of(w, i), fresh, &t->model_of[i]));
     if (t->model_of[i] == fresh) {
       TRY(treadle_array_push(&t->models, ((treadle_track_model){.tensor = i, .touches = -1})));
-      if (forms) TRY(t->own->ops->bundles_of(t->own, w->rank, i, &w->bundles));
+      if (forms) TRY(treadle_layout_bundles_with_fills(t->own, w->rank, i, &w->bundles));
       while (w->bundle_models.count < w->bundles.count) TRY(treadle_array_push(&w->bundle_models, fresh));
     }
     t->shift[i] = begin_of(w, i) - begin_of(w, t->models.items[t->model_of[i]].tensor);

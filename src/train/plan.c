@@ -58,7 +58,7 @@ static treadle_status find_kinds(planning *p) {
   bool sharded = treadle_train_is_sharded(p->layout);
   treadle_status status = TREADLE_OK;
   for (int64_t rank = 0; rank < p->layout->ranks; rank++) {
-    uint64_t coordinate = sharded ? 0 : p->layout->ops->coordinate(p->layout, rank);
+    uint64_t coordinate = sharded ? 0 : treadle_layout_place(p->layout, rank);
     size_t k = 0;
     while (k < p->kind_count && p->kinds[k].coordinate != coordinate) k++;
     if (k == p->kind_count) TRY(add_kind(p, rank, coordinate));

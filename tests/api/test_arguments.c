@@ -133,6 +133,7 @@ static void layouts(objects *o) {
     assert_null(layout);
   }
   GIVES(false, treadle_layout_is_train(NULL));
+  GIVES(false, treadle_layout_holds(NULL, 0));
   GIVES(-1, treadle_layout_find(NULL, 0, "x"));
   GIVES(-1, treadle_layout_find(o->train, 0, NULL));
   GIVES(-1, treadle_layout_find(o->train, 0, "no such tensor"));

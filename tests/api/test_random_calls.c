@@ -192,7 +192,8 @@ static void call_layouts(caller *c) {
   treadle_layout *made = NULL;
   treadle_run *runs = NULL;
   size_t count;
-  switch (below(c, 15)) {
+  switch (below(c, 16)) {
+  case 13: CALL(treadle_layout_holds(layout(c), rank(c))); break;
   case 0:
     SAID(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c), NULL,
                                OR_NULL(c, &made)));

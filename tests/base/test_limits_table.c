@@ -19,6 +19,7 @@ static const struct {
     {"fp8 blocks of a tensor", TREADLE_MAX_BLOCKS},
     {"columns of a tensor", TREADLE_MAX_COLUMNS},
     {"pipeline stages", TREADLE_MAX_STAGES},
+    {"runs of ranks in `on=`", TREADLE_MAX_OWNER_RUNS},
     {"ranks of explicit pieces", TREADLE_MAX_TABLE_RANKS},
     {"pages of a rank's window", TREADLE_MAX_PAGES},
     {"pages in a report", TREADLE_MAX_REPORT_PAGES},

@@ -92,6 +92,15 @@ static const round_trip round_trips[] = {
     {8, "sglang:tp=4,pp=1,attn_dp=2,attn_cp=2", "sglang:tp=4,attn_dp=2,attn_cp=2"},
     {4, "sglang:pp=4,partition=\"1,2,3,2\"", NULL},
     {4, "sglang:pp=4,tp=1,dtype=fp16", "sglang:pp=4,dtype=fp16"},
+    {8, "megatron:tp=2,on=0-3", NULL},
+    {8, "megatron:on=7-7,tp=1,dtype=fp32", "megatron:dtype=fp32,on=7"},
+    {8, "vllm:tp=2,on=\"7,2,1,0,4-5\"", "vllm:tp=2,on=\"0-2,4-5,7\""},
+    {8, "vllm:tp=2,on=\"4-7,0-3\"", "vllm:tp=2"}, /* all of them */
+    {8, "fsdp2:on=\"1,2,3\"", "fsdp2:dp=3,on=1-3"},
+    {8, "sglang:tp=2,on=6-7", NULL},
+    {3, "hf:on=1", NULL},
+    {8, "zero3:on=\"0,2\"", "zero3:dp=2,on=\"0,2\""},
+    {8, "distopt:tp=2,on=0-5", NULL},
 };
 
 static void texts_make_a_round_trip(void **state) {

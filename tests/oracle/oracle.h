@@ -27,6 +27,7 @@
  *   zero1 zero2 zero3: dp tp
  *   distopt:           the keys of megatron, bucket_size and pad=on
  * The last four types are in oracle_flat.c and oracle_distopt.c, which say what a rank's tensors are.
+ * on="0-3,8" with each of them: only these ranks hold the layout, which is made for as many ranks as these.
  * dtype= is accepted and says nothing here, but for the alignment of fsdp, and for fp8 models (those whose
  * quantization_config has a weight_block_size): hf, vllm and sglang hold these in codes, with scales behind
  * each tensor, unless dtype= is another type than fp8. ep=1 and ep=off are accepted where

@@ -2,6 +2,7 @@
 #include "oracle/oracle_parts.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,40 @@ bool oracle_build_hf(oracle_layout *layout, oracle_options *options, char *why) 
   return true;
 }
 
+/* ---- Some ranks alone ------------------------------------------------------------------------ */
+
+/* on="0-3,8": in[rank] for each rank of the list; how many there are, 0: the list is wrong. */
+static int64_t read_on(const char *text, int64_t ranks, bool *in, char *why) {
+  int64_t count = 0;
+  for (;;) {
+    char *end;
+    if (!isdigit((unsigned char)*text)) return oracle_refuse(why, "on: no rank at '%s'", text);
+    int64_t first = strtoll(text, &end, 10), last = first;
+    if (*end == '-') {
+      if (!isdigit((unsigned char)end[1])) return oracle_refuse(why, "on: no rank at '%s'", end);
+      last = strtoll(end + 1, &end, 10);
+    }
+    if (last < first || last >= ranks) return oracle_refuse(why, "on: no range at '%s'", text);
+    for (int64_t r = first; r <= last; r++, count++) {
+      if (in[r]) return oracle_refuse(why, "on: %lld twice", (long long)r);
+      in[r] = true;
+    }
+    if (!*end) return count;
+    if (*end != ',') return oracle_refuse(why, "on: no comma at '%s'", end);
+    text = end + 1;
+  }
+}
+
+/* A layout that was made for fewer ranks: the ranks of the list get them in order, the others have nothing. */
+static void spread(oracle_layout *layout, int64_t ranks, const bool *in) {
+  oracle_rank *all = oracle_memory((size_t)ranks, sizeof *all);
+  for (int64_t r = 0, next = 0; r < ranks; r++)
+    if (in[r]) all[r] = layout->rank[next++];
+  free(layout->rank);
+  layout->rank = all;
+  layout->ranks = ranks;
+}
+
 /* ---- The door -------------------------------------------------------------------------------- */
 
 oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, int64_t ranks,
@@ -36,11 +71,19 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
     oracle_refuse(why, "dtype=fp8, but %s", may_hold ? "the model has no blocks" : options.type);
     return NULL;
   }
+  const char *on = oracle_option_text(&options, "on");
+  bool *in = oracle_memory((size_t)ranks, sizeof *in);
+  int64_t held = on ? read_on(on, ranks, in, why) : ranks;
+  if (held < ranks && oracle_option_text(&options, "root")) held = oracle_refuse(why, "on and root");
+  if (held == 0) {
+    free(in);
+    return NULL;
+  }
   oracle_layout *layout = oracle_memory(1, sizeof *layout);
   layout->model = model;
-  layout->ranks = ranks;
+  layout->ranks = held;
   layout->fp8 = may_hold && model->block[0] && (asked || !dtype);
-  layout->rank = oracle_memory((size_t)ranks, sizeof *layout->rank);
+  layout->rank = oracle_memory((size_t)held, sizeof *layout->rank);
 
   bool good;
   if (strcmp(options.type, "vllm") == 0) {
@@ -65,6 +108,8 @@ oracle_layout *oracle_layout_new(const oracle_model *model, const char *text, in
     good = oracle_refuse(why, "unknown kind of layout '%s'", options.type);
   }
   if (good && layout->fp8) good = oracle_blocks_add(layout, strcmp(options.type, "vllm") == 0, why);
+  if (good && held < ranks) spread(layout, ranks, in);
+  free(in);
   if (!good) {
     oracle_layout_free(layout);
     return NULL;

@@ -233,14 +233,48 @@ bool draw_fits(const oracle_model *model, const char *set) {
   return model->mtp == 0 || (strncmp(set, "fsdp", 4) != 0 && strncmp(set, "zero", 4) != 0);
 }
 
+/* ---- Some ranks alone ---- */
+
+enum { MOST_RANKS = 64 };
+
+/* Draws which of the ranks hold the layout, as on= says it: runs in any order, some of them in pieces. */
+static int64_t draw_owners(treadle_random *random, int64_t ranks, char *on, size_t room) {
+  char runs[MOST_RANKS][24];
+  bool in[MOST_RANKS + 1] = {false};
+  int count = 0;
+  int64_t held = 0;
+  size_t used = 0;
+  int percent = (int)treadle_random_between(random, 20, 90);
+  assert_true(ranks <= MOST_RANKS);
+  for (int64_t r = 0; r < ranks; r++) held += in[r] = draw_chance(random, percent);
+  if (held == 0) held = in[treadle_random_below(random, ranks)] = true;
+  for (int64_t r = 0; r < ranks; r++) {
+    if (!in[r]) continue;
+    int64_t last = r;
+    while (in[last + 1] && draw_chance(random, 85)) last++;
+    if (last > r)
+      snprintf(runs[count++], sizeof runs[0], "%" PRId64 "-%" PRId64, r, last);
+    else
+      snprintf(runs[count++], sizeof runs[0], "%" PRId64, r);
+    r = last;
+  }
+  int first = (int)treadle_random_below(random, count);
+  on[0] = 0;
+  for (int i = 0; i < count; i++)
+    used += (size_t)snprintf(on + used, room - used, "%s%s", i ? "," : "", runs[(first + i) % count]);
+  assert_true(used < room);
+  return held;
+}
+
 /* ---- The door ---- */
 
-void draw_layout(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
-                 char text[DRAW_TEXT]) {
+/* Of a layout on all of `ranks` ranks. */
+static void draw_whole(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
+                       bool may_root, char text[DRAW_TEXT]) {
   static const char *const dtypes[] = {"fp32", "bf16", "fp16", "fp8"};
   snprintf(text, DRAW_TEXT, "%s", set);
   if (strcmp(set, "hf") == 0) {
-    if (draw_chance(random, 50)) add_number(text, "root", treadle_random_below(random, ranks));
+    if (may_root && draw_chance(random, 50)) add_number(text, "root", treadle_random_below(random, ranks));
   } else if (strcmp(set, "megatron") == 0) {
     draw_megatron(random, model, ranks, text);
   } else if (strcmp(set, "distopt") == 0) {
@@ -256,4 +290,15 @@ void draw_layout(treadle_random *random, const oracle_model *model, const char *
   }
   if (draw_chance(random, 20))
     add_text(text, "dtype", dtypes[treadle_random_below(random, model->block[0] ? 4 : 3)]);
+}
+
+void draw_layout(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
+                 char text[DRAW_TEXT]) {
+  char on[3 * MOST_RANKS], quoted[3 * MOST_RANKS + 2];
+  bool some = ranks > 1 && draw_chance(random, 25);
+  int64_t held = some ? draw_owners(random, ranks, on, sizeof on) : ranks;
+  draw_whole(random, model, set, held, held == ranks, text);
+  if (!some) return;
+  snprintf(quoted, sizeof quoted, strchr(on, ',') ? "\"%s\"" : "%s", on);
+  add_text(text, "on", quoted);
 }

@@ -140,12 +140,12 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
     strcpy(side->like, side->set);
     draw_layout(random, p->oracle, side->set, p->ranks, side->text);
     bool counted = strcmp(side->set, "distopt") == 0; /* its buckets have no names in the oracle */
-    side->given =
-        draw_chance(random, 5) && !strstr(side->text, "dtype=") && !counted && !p->model->block[0];
+    side->given = draw_chance(random, 5) && !strstr(side->text, "dtype=") && !strstr(side->text, ",on=") &&
+                  !strstr(side->text, ":on=") && !counted && !p->model->block[0];
     treadle_status status = treadle_layout_create(p->model, side->text, p->ranks, NULL, &side->layout);
     side->f = 1;
     if (status == TREADLE_OK && mapped && strcmp(side->set, "vllm") == 0 && draw_chance(random, 40)) {
-      side->f = draw_divisor(random, p->ranks / side->layout->tp);
+      side->f = draw_divisor(random, side->layout->owners.count / side->layout->tp);
       side->layout->order = (treadle_rank_order){side->layout->tp, side->f};
     }
     side->oracle = oracle_layout_new(p->oracle, side->text, p->ranks, side->f, why);
