@@ -133,6 +133,8 @@ pid_t treadle_hold_number(uint64_t process); /* of the process */
 
 /* The reader: takes a place for the version that is in the window; TREADLE_STATE when there is none, or all places are taken. */
 treadle_status treadle_hold_take(treadle_sheet *sheet, uint64_t process, int *place_p, uint64_t *version_p);
+/* One attempt at a version that was seen in it: *place_p is -1 when it is there no more. */
+treadle_status treadle_hold_try(treadle_sheet *sheet, uint64_t process, uint64_t version, int *place_p);
 void treadle_hold_release(treadle_sheet *sheet, int place);
 /* Sleeps until the owner says something after `told`, not longer than `seconds`. */
 void treadle_sheet_listen(treadle_sheet *sheet, uint32_t told, double seconds);

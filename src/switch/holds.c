@@ -71,26 +71,33 @@ static int take_place(treadle_sheet *sheet, uint64_t process) {
   return -1;
 }
 
+treadle_status treadle_hold_try(treadle_sheet *sheet, uint64_t process, uint64_t version, int *place_p) {
+  int place = take_place(sheet, process);
+  *place_p = -1;
+  if (place < 0)
+    return treadle_fail(TREADLE_STATE, "hold: %d processes hold this window, and no more can",
+                        TREADLE_HOLDS);
+  atomic_store(&sheet->holds[place].version, version);
+  atomic_store(&sheet->holds[place].since, (uint64_t)(treadle_clock_seconds() * 1e6));
+  if (atomic_load(&sheet->valid) == version)
+    *place_p = place;
+  else
+    treadle_hold_release(sheet, place);
+  return TREADLE_OK;
+}
+
 treadle_status treadle_hold_take(treadle_sheet *sheet, uint64_t process, int *place_p,
                                  uint64_t *version_p) {
-  for (;;) {
-    uint64_t version = atomic_load(&sheet->valid);
-    if (version == 0)
+  treadle_status status = TREADLE_OK;
+  do {
+    *version_p = atomic_load(&sheet->valid);
+    if (*version_p == 0)
       return treadle_fail(TREADLE_STATE, "hold: no version is in the window now (the last one was %llu)",
                           (unsigned long long)atomic_load(&sheet->committed));
-    int place = take_place(sheet, process);
-    if (place < 0)
-      return treadle_fail(TREADLE_STATE, "hold: %d processes hold this window, and no more can",
-                          TREADLE_HOLDS);
-    atomic_store(&sheet->holds[place].version, version);
-    atomic_store(&sheet->holds[place].since, (uint64_t)(treadle_clock_seconds() * 1e6));
-    if (atomic_load(&sheet->valid) == version) {
-      *place_p = place;
-      *version_p = version;
-      return TREADLE_OK;
-    }
-    treadle_hold_release(sheet, place);
-  }
+    TRY(treadle_hold_try(sheet, process, *version_p, place_p));
+  } while (*place_p < 0);
+out:
+  return status;
 }
 
 void treadle_hold_release(treadle_sheet *sheet, int place) {

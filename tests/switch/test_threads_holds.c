@@ -39,10 +39,12 @@ static void *read_versions(void *of) {
   player *me = of;
   play *p = me->p;
   while (!atomic_load(&p->over)) {
-    int place;
-    uint64_t version;
+    int place = -1;
     uint32_t told = atomic_load(&p->sheet->told);
-    if (treadle_hold_take(p->sheet, p->process, &place, &version) != TREADLE_OK) {
+    uint64_t version = atomic_load(&p->sheet->valid);
+    pause_sometimes(&me->random); /* the version may go before the hold is there */
+    if (version == 0 || treadle_hold_try(p->sheet, p->process, version, &place) != TREADLE_OK ||
+        place < 0) {
       atomic_fetch_add(&p->missed, 1);
       treadle_sheet_listen(p->sheet, told, 1e-3);
       continue;
@@ -62,6 +64,7 @@ static void *read_versions(void *of) {
 static bool take_away(play *p, treadle_random *random, uint64_t version) {
   uint64_t patience = treadle_random_next(random) % 8;
   treadle_sheet_tell(p->sheet, 0, version);
+  pause_sometimes(random);
   for (int place; (place = treadle_sheet_find_hold(p->sheet)) >= 0;) {
     if (patience-- == 0) {
       treadle_sheet_tell(p->sheet, version, version);
