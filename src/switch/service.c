@@ -181,6 +181,8 @@ void treadle_service_stop(treadle_service *service) {
     ssize_t written = write(service->wake, &(uint64_t){1}, sizeof(uint64_t));
     (void)written; /* 8 bytes into an empty counter: they fit */
     pthread_join(service->thread, NULL);
+    shutdown(service->listener,
+             SHUT_RDWR); /* nobody waits in vain there, if a child made by fork has it, too */
   }
   while (service->guest_count > 0) drop(service, service->guest_count - 1);
   if (service->listener >= 0) close(service->listener);

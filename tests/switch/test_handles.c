@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "transport/shm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -233,6 +234,8 @@ static void test_hold_released(void **state) {
   }
   assert_answer(reader_do(&other, READER_HOLD), TREADLE_STATE, "no version is in the window");
   assert_answer(reader_do(&r, READER_HOLD), TREADLE_STATE, "the owner waits for it to be released");
+  assert_fails(TREADLE_STATE, "a switch is running",
+               treadle_switch_handle(o.sw, TREADLE_INFER_PARAMS, o.handle, sizeof o.handle, &o.bytes));
   assert_ok(treadle_switch_test(o.sw, &done));
   assert_false(done);
   double begin = treadle_clock_seconds();
@@ -414,10 +417,53 @@ static void test_child_of_owner(void **state) {
   assert_int_equal(waitpid(child, &how, 0), child);
   assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
   assert_version(&r, 1, true);
-  reader again = r;
-  assert_answer(reader_attach(&again, o.handle, o.bytes), TREADLE_OK, NULL);
+  assert_answer(reader_do(&r, READER_DETACH), TREADLE_OK, NULL);
+  assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_OK, NULL);
+  child = fork(); /* has the socket, too, and lives longer than the switch */
+  if (child == 0)
+    for (;;) pause();
+  treadle_switch_destroy(o.sw);
+  o.sw = NULL;
+  assert_answer(reader_do(&r, READER_DETACH), TREADLE_OK, NULL);
+  assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_PEER, "has destroyed the switch");
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
   owner_release(&o);
   reader_end(&r);
+}
+
+/* ---- Memory that is out ---- */
+
+static treadle_status give_and_attach(owner *o) {
+  treadle_status status = TREADLE_OK;
+  treadle_attached *attached = NULL;
+  char handle[TREADLE_HANDLE_BYTES];
+  size_t bytes;
+  treadle_outlet_release(o->sw); /* so that it is made again */
+  TRY(treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, handle, sizeof handle, &bytes));
+  TRY(treadle_attach(handle, bytes, 10, &attached));
+out:
+  treadle_detach(attached);
+  return status;
+}
+
+static int open_files(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  assert_non_null(folder);
+  while (readdir(folder)) count++;
+  closedir(folder);
+  return count;
+}
+
+static void test_no_memory(void **state) {
+  owner o;
+  (void)state;
+  owner_init(&o, 20);
+  int files = open_files();
+  TEST_EACH_ALLOCATION(give_and_attach(&o));
+  assert_int_equal(open_files(), files);
+  owner_release(&o);
 }
 
 /* ---- Cancelling, strangers ---- */
@@ -567,7 +613,8 @@ int main(void) {
       cmocka_unit_test(test_destroy),         cmocka_unit_test(test_owner_killed),
       cmocka_unit_test(test_child_of_owner),  cmocka_unit_test(test_watch),
       cmocka_unit_test(test_strangers),       cmocka_unit_test(test_wrong_hello),
-      cmocka_unit_test(test_refused),         cmocka_unit_test(test_transforms),
+      cmocka_unit_test(test_refused),         cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_transforms),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

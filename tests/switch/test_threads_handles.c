@@ -22,6 +22,7 @@ typedef struct act {
   uint64_t version;
   char handles[SCENE_RANKS][TREADLE_HANDLE_BYTES];
   size_t bytes[SCENE_RANKS];
+  treadle_group *others[SCENE_RANKS]; /* another group of theirs */
   _Atomic int unbinds;
 } act;
 
@@ -194,6 +195,50 @@ static void test_return(void **state) {
   scene_release(&a.s);
 }
 
+/* ---- Another group ---- */
+
+static int rejoin_held(treadle_group *group, void *context) {
+  act *a = context;
+  treadle_switch *sw = NULL;
+  treadle_attached *attached;
+  uint64_t version, digest;
+  int rank = group->rank;
+  if (make(group, a, &sw)) return 1;
+  RANK_OK(treadle_switch_handle(sw, TREADLE_INFER_PARAMS, a->handles[rank], sizeof a->handles[0],
+                                &a->bytes[rank]));
+  RANK_OK(treadle_attach(a->handles[rank], a->bytes[rank], 10, &attached));
+  RANK_OK(treadle_switch_to_infer(sw));
+  RANK_OK(treadle_switch_digest(sw, &digest));
+  if (rank == a->held) RANK_OK(treadle_attached_hold(attached, &version));
+  RANK_OK(treadle_switch_rejoin(sw, a->others[rank])); /* all in INFER: the window stays, held or not */
+  RANK_TRUE(treadle_attached_is_valid(attached) && treadle_attached_version(attached) == 1);
+  if (check_stands(a->others[rank], sw, a, digest)) return 1;
+  if (rank == a->held) RANK_OK(treadle_attached_release(attached, version));
+  RANK_OK(treadle_switch_to_train(sw));
+  RANK_OK(treadle_switch_to_infer(sw));
+  RANK_TRUE(treadle_attached_is_valid(attached) && treadle_attached_version(attached) == 2);
+  RANK_OK(treadle_attached_hold(attached, &version)); /* by the sheet of before */
+  RANK_TRUE(version == 2 && scene_infers(sw));
+  size_t bytes;
+  const void *window = treadle_attached_window(attached, &bytes);
+  RANK_TRUE(memcmp(window, treadle_switch_infer_window(sw), bytes) == 0);
+  RANK_OK(treadle_group_barrier(a->others[rank]));
+  treadle_switch_destroy(sw);
+  treadle_detach(attached);
+  return 0;
+}
+
+static void test_rejoin(void **state) {
+  act a;
+  (void)state;
+  act_init(&a, TREADLE_KEEP_HOST);
+  a.held = 1;
+  assert_ok(treadle_group_threads(SCENE_RANKS, 30, a.others));
+  ranks_as_threads(SCENE_RANKS, 30, 3, rejoin_held, &a);
+  for (int rank = 0; rank < SCENE_RANKS; rank++) treadle_group_close(a.others[rank]);
+  scene_release(&a.s);
+}
+
 /* ---- A bind that fails undoes a version that nobody was shown ---- */
 
 static treadle_status bind_not(void *context, void *window, size_t bytes) {
@@ -340,8 +385,9 @@ static void test_random_moments(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refuse_together), cmocka_unit_test(test_cancel),
-                                     cmocka_unit_test(test_return), cmocka_unit_test(test_bind_fails),
-                                     cmocka_unit_test(test_random_moments)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_refuse_together), cmocka_unit_test(test_cancel),
+      cmocka_unit_test(test_return),          cmocka_unit_test(test_rejoin),
+      cmocka_unit_test(test_bind_fails),      cmocka_unit_test(test_random_moments)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
