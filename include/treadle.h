@@ -46,6 +46,7 @@
  *            One thread at a time changes it: while an arrow (a change of mode) runs, other changes are refused (TREADLE_STATE).
  *            Any thread may at any time cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and
  *            the plan. Any thread may use the windows that the mode has.
+ *   attached needs nothing. Any number of threads may use it.
  *   convert  needs nothing: options are copied. One thread at a time.
  *   tokenizer   needs nothing. Its texts live as long as it does. It never changes: any number of threads may use it.
  *   text stream   needs its tokenizer. One thread at a time.
@@ -864,6 +865,83 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
 /* The digest of the weights: a sum over all canonical elements, each once, of a hash of tensor, index and value. It is the same in
  * every layout that holds the same values. It reads the window of the present mode. Collective. */
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
+
+/* ---- Windows in other processes ------------------------------------------------------------------ */
+
+/* A process on the same machine, such as an engine of its own, reads the infer parameters of a rank where they lie:
+ *
+ *   the rank       treadle_switch_handle; sends the bytes of the handle as it likes: a file, a socket, an argument
+ *   the reader     treadle_attach: maps the window read-only, at one address until treadle_detach
+ *                  treadle_attached_wait(version): the version is in the window;
+ *                  treadle_attached_hold: it stays there; the reader generates; treadle_attached_release
+ *
+ * Each arrow out of mode INFER makes the version invalid and then waits, on every rank, until no process holds a window. After the time
+ * limit of the switch it is refused on all ranks: TREADLE_TIMEOUT names the process that held, and mode, bytes and version are as before. A
+ * holder that died is dropped at once. Without a hold a reader must expect that the bytes change under it, as soon as
+ * treadle_attached_is_valid is false.
+ *
+ * When the switch was destroyed, or its process has died, the window stays mapped with the bytes that it had, no version is valid, and waits
+ * return TREADLE_PEER. The window's arrangement and its storage tensors never change: treadle_switch_rejoin keeps the plan or is refused, so
+ * readers stay attached. */
+
+enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
+
+/* The handle of a window of this rank, of class TREADLE_INFER_PARAMS: *bytes_p bytes, the same each time. With the first one the switch gets
+ * a thread and a local socket, by which readers of the same user get the pool (to read) and a small file (versions and holds). Refused:
+ * another class; an engine that changes its weights (transforms); infer parameters that are own tensors; a `capacity` that is too small
+ * (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE while an arrow runs. In any mode. Local. */
+treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
+                                     size_t *bytes_p);
+
+/* A window of another process, or of this one. It needs nothing. Any number of threads may use it at once. In a child made by fork the
+ * window is there, too, and what the parent holds is not the child's. */
+typedef struct treadle_attached treadle_attached;
+
+/* Attaches to a window by its handle. The pages are mapped but not touched. TREADLE_REFUSED, before anything is done by it: a handle that was
+ * cut or altered, is of another format, another machine, another process namespace or another user. TREADLE_PEER: its process has died, or
+ * its switch was destroyed. TREADLE_TIMEOUT: its process does not answer. On failure *attached_p is NULL. */
+treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds,
+                              treadle_attached **attached_p);
+/* Lets go of what this process holds by it, and unmaps the window. NULL is nothing. */
+void treadle_detach(treadle_attached *attached);
+
+typedef struct treadle_attached_info {
+  size_t struct_size;
+  int32_t process; /* of the owner */
+  int32_t rank, ranks;
+  uint64_t version; /* the last one that was committed; 0: none */
+  bool valid;       /* it is in the window now */
+  bool alive;       /* the owner lives, and has not destroyed its switch */
+  size_t page_bytes;
+  char layout[256]; /* the begin of its text */
+} treadle_attached_info;
+
+void treadle_attached_get_info(const treadle_attached *attached,
+                               treadle_attached_info *info_p); /* else zeros */
+
+/* The window's address, which stays, and its size in *bytes_p, which may be NULL. Without bytes: NULL. It may be read only. */
+const void *treadle_attached_window(const treadle_attached *attached, size_t *bytes_p);
+/* The storage tensors, as treadle_plan_storage of the owner's plan says; by number from 0, and by name (the first with it; else -1). */
+int32_t treadle_attached_storage_count(const treadle_attached *attached); /* else -1 */
+treadle_status treadle_attached_storage(const treadle_attached *attached, int32_t storage,
+                                        treadle_storage_info *info_p);
+int32_t treadle_attached_find(const treadle_attached *attached, const char *name);
+
+/* The last version that the owner has committed, in the window or not; and whether it is there now: the owner is in mode INFER. */
+uint64_t treadle_attached_version(const treadle_attached *attached); /* else 0 */
+bool treadle_attached_is_valid(const treadle_attached *attached);    /* else false */
+
+/* Waits until a version of at least `version` is in the window. `watch` (NULL: nobody) is called every 50 ms or more often, and
+ * ends the wait with TREADLE_CANCELLED. TREADLE_TIMEOUT: it did not come. TREADLE_PEER: the owner has died or destroyed its switch. */
+treadle_status treadle_attached_wait(treadle_attached *attached, uint64_t version, double timeout_seconds,
+                                     treadle_watcher watch, void *context);
+
+/* Holds the version that is in the window, *version_p: its bytes stay until as many calls of release, or until this process dies. Holds do
+ * not block. At most 64 objects hold a window at a time. TREADLE_STATE: there is no valid version, or those 64 hold already.
+ * TREADLE_PEER: as above. */
+treadle_status treadle_attached_hold(treadle_attached *attached, uint64_t *version_p);
+/* Ends a hold of that version. TREADLE_STATE: this process holds no such version by this object. */
+treadle_status treadle_attached_release(treadle_attached *attached, uint64_t version);
 
 /* ---- Loading and saving -------------------------------------------------------------------------- */
 

@@ -14,6 +14,8 @@
  *   commit                   epoch.c treadle_epoch_commit
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
  *   finish                   arrows.c, after the commit (check_committed); the cache takes the pages that are free
+ *   freed, held              arrows.c end_holds, handle.c treadle_holds_end: a window that a reader holds fails its rank; that no hold is
+ *                            overlooked is holds.c's business (tests/switch/test_threads_holds.c)
  *   engine, unbind           treadle_switch.engine.here: the engine of this rank has the address; engine.c
  *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
  *   bound                    treadle_switch.engine.bound: the ranks have agreed that all engines are; false after any failure that leaves
@@ -43,6 +45,7 @@
  *             bound likewise
  *   old mode  a rank that says that the old weights stand has them, and nobody overwrites one of them afterwards
  *   alike     without LATE, all that say that an epoch failed say the same of the weights
+ *   held      where a reader holds the window of a rank, no rank of that epoch unbinds its engine, which comes before all writing
  *   engine    no page that a bound engine may read is written; a rank that counts as bound does so while all engines are
  *
  * Planted mistakes, each to be found: see tools/check-model. */
@@ -87,6 +90,7 @@ mtype = { NOTHING, TRAIN_BYTES, INFER_BYTES };
 
 /* The control block. */
 byte entered[RANKS], arrived[RANKS], reclaimed[RANKS], verified[RANKS], line_stopped[RANKS], line_done[RANKS];
+byte freed[RANKS]; /* no reader holds the infer window any more */
 bool left[RANKS], alive[RANKS];
 byte out_epoch;
 mtype out_state = TREADLE_COMMITTED;
@@ -97,6 +101,7 @@ mtype holds[RANKS * PAGES];
 byte twin[RANKS];         /* the pages of params that are in host memory, a bit each */
 bool engine[RANKS];       /* has the address of the infer window */
 bool bound[RANKS];        /* this rank knows that all have */
+byte held[RANKS];         /* the epoch in which a reader did not let go of the infer window */
 byte reading[RANKS];      /* the page that a rank copies from, of all ranks; NEVER */
 
 /* What happens. */
@@ -209,6 +214,15 @@ inline assert_all_bound() {
   peer = 0;
   do
   :: peer < RANKS -> assert(engine[peer] || !alive[peer]); peer++
+  :: else -> break
+  od;
+  peer = 0
+}
+
+inline assert_none_held() {
+  peer = 0;
+  do
+  :: peer < RANKS -> assert(held[peer] != epoch); peer++
   :: else -> break
   od;
   peer = 0
@@ -494,11 +508,30 @@ proctype rank(byte me) {
           fi
 #endif
         }
-        if /* move_from_infer: treadle_engine_unbind */
+        if /* end_holds: a reader may hold this rank's window until the time limit */
         :: ok && old == TREADLE_INFER && to != TREADLE_INFER ->
-          bound[me] = false;
           may_fail();
-          engine[me] = engine[me] && !ok
+          if
+          :: ok -> freed[me] = epoch
+          :: else -> held[me] = epoch
+          fi
+        :: else
+        fi
+      }
+      atomic {
+        if
+        :: ok && old == TREADLE_INFER && to != TREADLE_INFER ->
+#ifndef HELD_ALONE
+          wait_all(freed[peer], epoch, EPOCH_FAILED);
+#endif
+          if /* move_from_infer: treadle_engine_unbind */
+          :: ok ->
+            assert_none_held();
+            bound[me] = false;
+            may_fail();
+            engine[me] = engine[me] && !ok
+          :: else
+          fi
         :: else
         fi
       }

@@ -32,11 +32,12 @@ typedef struct treadle_arguments {
   int64_t ranks, rank, cycles;
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
-  int64_t rank_map;                       /* treadle_rank_map */
-  int64_t alias;                          /* 0: on, 1: off */
-  const char *offload, *fault, *timeline; /* switch */
-  int64_t keep;                           /* 0: infer, 1: host */
-  int64_t own;                            /* 0: none; a bit for train (1) and one for infer (2) */
+  int64_t rank_map;                                     /* treadle_rank_map */
+  int64_t alias;                                        /* 0: on, 1: off */
+  const char *offload, *fault, *timeline, *handle_file; /* switch */
+  int64_t wait;                                         /* of attach: a version; 0: any */
+  int64_t keep;                                         /* 0: infer, 1: host */
+  int64_t own; /* 0: none; a bit for train (1) and one for infer (2) */
   bool forward;
   int64_t check; /* treadle_check */
   bool runs, by_rank, trust, json, help;
@@ -107,7 +108,8 @@ enum {
   TREADLE_IN_DATA = 1 << 13,
   TREADLE_IN_TRAIN = 1 << 14,
   TREADLE_IN_EVAL = 1 << 15,
-  TREADLE_IN_REPORT = 1 << 16
+  TREADLE_IN_REPORT = 1 << 16,
+  TREADLE_IN_ATTACH = 1 << 17
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -117,6 +119,7 @@ int treadle_command_plan(const treadle_arguments *arguments);
 int treadle_command_layout(const treadle_arguments *arguments);
 int treadle_command_switch(const treadle_arguments *arguments);
 int treadle_command_switch_refuse(treadle_status status); /* once, not once a rank */
+int treadle_command_attach(const treadle_arguments *arguments);
 int treadle_command_family(const treadle_arguments *arguments);
 /* Writes a draft of a family, or prints it. *open_p: it is not all that the checkpoint needs. */
 treadle_status treadle_family_new(const treadle_arguments *arguments, const char *path, bool *open_p);

@@ -106,6 +106,27 @@ static const treadle_command commands[] = {
         .refuse = treadle_command_switch_refuse,
     },
     {
+        .name = "attach",
+        .bit = TREADLE_IN_ATTACH,
+        .words = "FILE.RANK",
+        .words_min = 1,
+        .words_max = 1,
+        .summary = "look at the inference weights of a switch that runs in another process",
+        .text = "Reads the handle that treadle switch --handle-file has written, or any file with a\n"
+                "handle of the library. It maps the weights of that rank where they lie, read-only,\n"
+                "waits until a version is there, holds it, and prints the storage tensors with a sum\n"
+                "of each one's bytes (XXH3, 64 bits). Meanwhile the switch waits with its way back to\n"
+                "training.\n"
+                "\n"
+                "The exit status is 2 for a file that is no handle of this machine and user, and 1 when\n"
+                "its process has ended or the version does not come.",
+        .examples = "  mpirun -n 2 treadle switch --model DIR --train megatron:tp=2 --infer vllm:tp=2 "
+                    "--cycles 100 --handle-file /tmp/weights\n"
+                    "  treadle attach /tmp/weights.0\n"
+                    "  treadle attach /tmp/weights.1 --wait 5 --json\n",
+        .run = treadle_command_attach,
+    },
+    {
         .name = "generate",
         .bit = TREADLE_IN_GENERATE,
         .words = "",

@@ -70,6 +70,9 @@ static const option_row rows[] = {
   {"fault", "SPEC", "make one rank fail, to see what the others report",
    TEXT, AT(fault), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"timeline", "FILE.svg", "draw the device memory of the fullest rank over time into this file", TEXT, AT(timeline), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"handle-file", "FILE", "after the first switch to inference each rank writes FILE.RANK, by which treadle attach finds its weights", TEXT, AT(handle_file), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"wait", "VERSION", "wait until a version of at least this number is there (default: any)", COUNT, AT(wait), TREADLE_IN_ATTACH, 0, 0, {0}, NULL, 0},
+  {"timeout", "SECONDS", "how long the process of the handle and the version may take (default: 60)", SECONDS, AT(timeout_seconds), TREADLE_IN_ATTACH, 0, 0, {0}, NULL, 0},
   {"timeout", "SECONDS", "how long a wait for other ranks may take (default: 60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte; --check=prove also plants mistakes that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
@@ -148,7 +151,7 @@ static const option_row rows[] = {
    WORD, AT(experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder, instead of those built in",
    TEXT, AT(families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_REPORT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_REPORT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE | TREADLE_IN_ATTACH, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

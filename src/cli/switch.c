@@ -6,6 +6,7 @@
  * train, compare. The memcpy copies the very bytes that are there, so it changes nothing.
  *
  * After a failure inside the switch there is no MPI call any more. */
+#include "cli/handle_file.h"
 #include "cli/prove.h"
 #include "cli/switch_job.h"
 
@@ -62,6 +63,9 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   if (cycle == 0 && job->options.host) TRY(treadle_job_arrow(job, TREADLE_HOST, cycle, &seconds));
   if (checks) treadle_switch_noise(job->sw, (uint64_t)cycle * 2);
   TRY(treadle_job_arrow(job, TREADLE_INFER, cycle, &job->to_infer[cycle]));
+  if (cycle == 0 && job->arguments->handle_file)
+    TRY(treadle_session_agree(
+        &job->session, treadle_handle_file_write(job->arguments->handle_file, job->session.rank, job->sw)));
   treadle_switch_get_stats(job->sw, &stats);
   job->staged_bytes = stats.staged_bytes;
   job->own_seconds[cycle] = stats.seconds;

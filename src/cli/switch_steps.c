@@ -1,6 +1,7 @@
 /* The steps of `treadle switch`. Ranks agree after each local step (treadle_session_agree), so that all take the same way
  * out. */
 #include "cli/compare.h"
+#include "cli/handle_file.h"
 #include "cli/hold.h"
 #include "cli/switch_job.h"
 
@@ -30,7 +31,12 @@ static treadle_status read_input(treadle_job *job) {
   if (arguments->forward && arguments->cycles == 0)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--forward is for the way back, and --cycles 0 has none: leave out one of them"));
+  if (arguments->fault && arguments->handle_file)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--fault ends the run in the first switch, so --handle-file has no weights to "
+                     "show: leave out one of them"));
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
+  if (arguments->handle_file) TRY(treadle_handle_file_check(arguments->handle_file, job->session.rank));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
   const treadle_pair_texts texts = {arguments->train, arguments->infer,
                                     (treadle_rank_map)arguments->rank_map};

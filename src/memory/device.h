@@ -47,6 +47,9 @@ struct treadle_device_ops {
   /* A pool as others may have it: a descriptor, which stays the pool's; and theirs, mapped read only and whole. */
   int (*export)(const treadle_pool *pool);
   treadle_status (*import)(int descriptor, size_t bytes, void **base_p);
+  /* A window of a pool of another process, read only; ended by unimport too. */
+  treadle_status (*import_window)(int descriptor, const int32_t *table, int64_t pages, int64_t page_bytes,
+                                  void **base_p);
   void (*unimport)(void *base, size_t bytes);
 
   /* Memory beside pools, touched and zero; NULL: there is none. */

@@ -206,17 +206,44 @@ static int64_t mappings_allowed(void) {
   return allowed;
 }
 
-static treadle_status check_mappings(const treadle_pool *pool, const int32_t *table, int64_t pages,
-                                     int64_t *runs_p) {
+/* A window of that many pages, beside `others` mappings. */
+static treadle_status check_mappings(const int32_t *table, int64_t pages, int64_t page_bytes,
+                                     int64_t others, int64_t *runs_p) {
   int64_t runs = 0, allowed = mappings_allowed();
   for (int64_t i = 0; i < pages; i += run_length(table, pages, i)) runs++;
   *runs_p = runs;
-  if (runs + pool->mappings + SPARE_MAPPINGS <= allowed) return TREADLE_OK;
+  if (runs + others + SPARE_MAPPINGS <= allowed) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "a window of %" PRId64 " pages of %s needs %" PRId64 " mappings beside %" PRId64
                       " of this pool, the system allows a process %" PRId64
                       ": larger pages need fewer, or raise vm.max_map_count",
-                      pages, treadle_text_of_size((size_t)pool->page_bytes), runs, pool->mappings, allowed);
+                      pages, treadle_text_of_size((size_t)page_bytes), runs, others, allowed);
+}
+
+/* The next pages from *first_p on that are no holes: *first_p to *end_p. */
+static bool next_stretch(const int32_t *table, int64_t pages, int64_t *first_p, int64_t *end_p) {
+  while (*first_p < pages && table[*first_p] < 0) ++*first_p;
+  for (*end_p = *first_p; *end_p < pages && table[*end_p] >= 0; ++*end_p) {
+  }
+  return *first_p < pages;
+}
+
+/* What is reserved at `base` becomes the window, run by run. Holes stay addresses that cannot be touched. */
+static treadle_status cover(char *base, int descriptor, const int32_t *table, int64_t pages,
+                            int64_t page_bytes, int use) {
+  size_t page = (size_t)page_bytes;
+  for (int64_t i = 0, length; i < pages; i += length) {
+    length = run_length(table, pages, i);
+    if (table[i] < 0) continue;
+    char *at = mmap(base + (size_t)i * page, (size_t)length * page, use, MAP_SHARED | MAP_FIXED, descriptor,
+                    (off_t)((size_t)table[i] * page));
+    if (at == MAP_FAILED)
+      return treadle_fail(TREADLE_SYSTEM, "pool: page %" PRId64 " of a window cannot be mapped: %s", i,
+                          strerror(errno));
+  }
+  for (int64_t i = 0, end; wants_huge(page_bytes) && next_stretch(table, pages, &i, &end); i = end)
+    madvise(base + (size_t)i * page, (size_t)(end - i) * page, MADV_HUGEPAGE);
+  return TREADLE_OK;
 }
 
 treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p) {
@@ -225,31 +252,15 @@ treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_
   int64_t runs;
   *base_p = NULL;
   if (pages == 0) return TREADLE_OK;
-  TRY(check_mappings(pool, table, pages, &runs));
+  TRY(check_mappings(table, pages, pool->page_bytes, pool->mappings, &runs));
   w = treadle_alloc(sizeof *w);
   if (!w) return treadle_fail(TREADLE_NO_MEMORY, "pool: memory is out");
-  size_t page = (size_t)pool->page_bytes, bytes = (size_t)pages * page;
+  size_t bytes = (size_t)(pages * pool->page_bytes);
   TRY(reserve(bytes, &w->base));
   w->bytes = bytes;
-  for (int64_t i = 0, length; i < pages; i += length) {
-    length = run_length(table, pages, i);
-    if (table[i] < 0) continue; /* addresses that cannot be touched */
-    char *at = mmap(w->base + (size_t)i * page, (size_t)length * page, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_FIXED, pool->descriptor, (off_t)((size_t)table[i] * page));
-    if (at == MAP_FAILED) {
-      status = treadle_fail(TREADLE_SYSTEM, "pool: page %" PRId64 " of a window cannot be mapped: %s", i,
-                            strerror(errno));
-      goto out;
-    }
-  }
-  for (int64_t i = 0, end; i < pages; i = end + 1) {
-    for (end = i; end < pages && table[end] >= 0; end++) {
-    }
-    if (end == i) continue;
-    if (wants_huge(pool->page_bytes))
-      madvise(w->base + (size_t)i * page, (size_t)(end - i) * page, MADV_HUGEPAGE);
-    populate(w->base + (size_t)i * page, (size_t)(end - i) * page);
-  }
+  TRY(cover(w->base, pool->descriptor, table, pages, pool->page_bytes, PROT_READ | PROT_WRITE));
+  for (int64_t i = 0, end; next_stretch(table, pages, &i, &end); i = end)
+    populate(w->base + (size_t)(i * pool->page_bytes), (size_t)((end - i) * pool->page_bytes));
   w->next = pool->windows;
   pool->windows = w;
   pool->mappings += runs;
@@ -259,6 +270,32 @@ out:
     if (w->base) munmap(w->base, w->bytes);
     treadle_free(w);
   }
+  return status;
+}
+
+treadle_status treadle_pool_map_peer_window(int descriptor, const int32_t *table, int64_t pages,
+                                            int64_t page_bytes, void **base_p) {
+  treadle_status status = TREADLE_OK;
+  char *base = NULL;
+  size_t bytes = (size_t)(pages * page_bytes);
+  int64_t runs;
+  struct stat file;
+  *base_p = NULL;
+  if (pages == 0) return TREADLE_OK;
+  if (fstat(descriptor, &file) != 0)
+    return treadle_fail(TREADLE_SYSTEM, "the memory of a peer cannot be looked at: %s", strerror(errno));
+  for (int64_t i = 0; i < pages; i++)
+    if (table[i] < 0 || table[i] >= file.st_size / page_bytes)
+      return treadle_fail(TREADLE_PEER,
+                          "page %" PRId64 " of a peer's window is page %" PRId32
+                          " of its memory, of %" PRId64,
+                          i, table[i], (int64_t)file.st_size / page_bytes);
+  TRY(check_mappings(table, pages, page_bytes, 0, &runs));
+  TRY(reserve(bytes, &base));
+  TRY(cover(base, descriptor, table, pages, page_bytes, PROT_READ));
+  *base_p = base;
+out:
+  if (status != TREADLE_OK && base) munmap(base, bytes);
   return status;
 }
 

@@ -44,6 +44,10 @@ treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uin
 /* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer.
  */
 treadle_status treadle_pool_map_peer(int descriptor, size_t bytes, void **base_p);
+/* Maps a window of a peer's pool, page i on physical page table[i], read only, at one address. It is not populated: what is read
+ * is entered then. TREADLE_PEER when the table leads beyond the pool. Ended by treadle_pool_unmap_peer. NULL for no pages. */
+treadle_status treadle_pool_map_peer_window(int descriptor, const int32_t *table, int64_t pages,
+                                            int64_t page_bytes, void **base_p);
 void treadle_pool_unmap_peer(void *base, size_t bytes);
 
 #endif

@@ -4,7 +4,8 @@
  *      (from HOST: params come) -> enter -> optimizer state and gradients leave -> waves, and the twin before them
  *      -> coverage -> commit -> work memory, bind, an epoch of its own -> KV cache
  * From INFER, to TRAIN or FORWARD:
- *      enter -> unbind, work memory and KV cache go -> waves of the reverse plan (keep=infer) -> commit
+ *      enter -> where a rank has given out handles: no process holds a window, on all ranks
+ *      -> unbind, work memory and KV cache go -> waves of the reverse plan (keep=infer) -> commit
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
  * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
  * is in TRAIN (keep=host).
@@ -178,10 +179,29 @@ out:
 
 /* ---- From INFER ---- */
 
+/* No process holds the infer window of any rank. One whose window is held fails after the time limit; the others give it a
+ * little longer, so that they hear of it by its message. */
+static treadle_status end_holds(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  uint64_t epoch = treadle_epoch_now(group);
+  if (!treadle_epoch_has_handles(sw)) return TREADLE_OK;
+  double grace = group->timeout_seconds / 10 > 1 ? group->timeout_seconds / 10 : 1;
+  double deadline = treadle_group_deadline(group) + grace;
+  TRY(treadle_holds_end(sw, epoch));
+  treadle_word_say(group, TREADLE_WORD_FREE, epoch);
+  for (int rank = 0; rank < group->size; rank++)
+    TRY(treadle_word_wait(sw, rank, TREADLE_WORD_FREE, epoch, epoch, deadline,
+                          "the end of holds on windows"));
+out:
+  return status;
+}
+
 static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_epoch_enter(sw, aim));
   TRY(treadle_caller_memory_check(sw));
+  TRY(end_holds(sw));
   TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);
@@ -233,6 +253,7 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   assert(sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw));
   TRY(treadle_caller_memory_check(sw));
+  TRY(treadle_holds_end(sw, 0));
   TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);

@@ -20,21 +20,30 @@
 
 /* ---- Entering ---- */
 
-/* Mode, aim and version as one word: what must be the same on all ranks. */
+enum { WAY_HANDLES = 1 << 8, WAY_VERSION = 9 /* shift */ };
+
+/* Mode, aim and version as one word: what must be the same on all ranks. And whether this one has given out handles. */
 static uint64_t way_of(const treadle_switch *sw, treadle_mode aim) {
-  return sw->version << 8 | (uint64_t)sw->mode << 4 | (uint64_t)aim;
+  return sw->version << WAY_VERSION | (sw->outlet ? WAY_HANDLES : 0) | (uint64_t)sw->mode << 4 |
+         (uint64_t)aim;
+}
+
+bool treadle_epoch_has_handles(const treadle_switch *sw) {
+  for (int rank = 0; rank < sw->group->size; rank++)
+    if (treadle_word_of(sw->group, rank, TREADLE_WORD_WAY) & WAY_HANDLES) return true;
+  return false;
 }
 
 static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
   const treadle_group *group = sw->group;
   for (int rank = 0; rank < group->size; rank++) {
     uint64_t way = treadle_word_of(group, rank, TREADLE_WORD_WAY);
-    if (way == mine) continue;
+    if ((way | WAY_HANDLES) == (mine | WAY_HANDLES)) continue;
     return treadle_fail(
         TREADLE_STATE,
         "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
         "%llu, on its way to %s: all ranks must take the same arrows",
-        rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> 8),
+        rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> WAY_VERSION),
         treadle_mode_text((treadle_mode)(way & 15)), group->rank, treadle_mode_text(sw->mode),
         (unsigned long long)sw->version, treadle_mode_text((treadle_mode)(mine & 15)));
   }

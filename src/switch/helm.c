@@ -15,10 +15,10 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/signals.h"
 #include "base/sized.h"
 #include "base/thread_watch.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,23 +120,14 @@ static void *run(void *of) {
   return NULL;
 }
 
-/* Signals to the process are for threads of its own, but for those that the thread itself is to blame for. */
-static void block_signals(sigset_t *old) {
-  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-  sigset_t all;
-  sigfillset(&all);
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&all, own[i]);
-  pthread_sigmask(SIG_BLOCK, &all, old);
-}
-
 static treadle_status launch(treadle_switch *sw, treadle_mode aim) {
   treadle_helm *helm = sw->helm;
   pthread_t thread;
   sigset_t old;
   helm->aim = aim;
-  block_signals(&old);
+  treadle_signals_block(&old);
   int error = pthread_create(&thread, NULL, run, sw);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  treadle_signals_restore(&old);
   if (error != 0)
     return treadle_fail(TREADLE_SYSTEM, "switch to %s: no thread for it: %s", treadle_mode_text(aim),
                         strerror(error));

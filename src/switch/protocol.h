@@ -18,6 +18,7 @@ typedef enum treadle_setting {
   TREADLE_WORD_VERIFIED,  /* has written every byte once, */
   TREADLE_WORD_STOPPED,   /* reads and writes no window of it any more */
   TREADLE_WORD_STAGED,    /* treadle_done_of the wave whose boxes of own tensors lie in its staging */
+  TREADLE_WORD_FREE,      /* no process holds its infer window any more */
   TREADLE_WORDS
 } treadle_setting;
 

@@ -61,6 +61,7 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   treadle_status status = treadle_helm_take(sw, "rejoin");
   if (status != TREADLE_OK) return status;
   status = join(sw, group);
+  treadle_holds_settle(sw);
   treadle_helm_leave(sw);
   return status;
 }

@@ -15,7 +15,9 @@
  *   9. Each physical page has one owner, a class or nobody. treadle.h says which classes own pages in which mode. Bytes are
  *      copied to a twin before their page has another owner.
  *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
- *  11. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
+ *  11. A window that a process holds by its handle is not taken away: out of INFER, the ranks go on when no window is held on
+ *      any of them (handle.c).
+ *  12. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
  *      copies, until it has verified, and while it waits for the others to verify.
  *
  * Modes:
@@ -92,6 +94,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim) {
   sw->faults.planted = TREADLE_FAULT_NONE;
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
+  treadle_holds_settle(sw);
   sw->group->timeout_seconds = group_timeout;
   return status;
 }
@@ -129,6 +132,7 @@ treadle_status treadle_switch_return(treadle_switch *sw) {
                               "host memory or the device has kept them",
                               treadle_mode_text(sw->mode),
                               treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
+  treadle_holds_settle(sw);
   treadle_helm_leave(sw);
   return status;
 }
@@ -199,6 +203,7 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 }
 
 void treadle_switch_release(treadle_switch *sw) {
+  treadle_outlet_release(sw);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
   treadle_guard_release(sw);

@@ -23,6 +23,7 @@
  *   room.c      whether there is enough memory for all ranks
  *   create.c    how the ranks make their memory
  *   rejoin.c    a switch goes to another group
+ *   handle.c    windows in other processes; handle.h has its files
  *   inject.c    faults on purpose, for tests and the command
  *   window_bytes.c   the bytes of a window, read and written for tests and the command
  *   digest.c, prove.c
@@ -206,6 +207,9 @@ typedef struct treadle_faults {
   treadle_injection injection;
 } treadle_faults;
 
+/* What readers in other processes are served with (handle.c). */
+typedef struct treadle_outlet treadle_outlet;
+
 enum { TREADLE_HELM_MESSAGE = 1024 };
 
 /* Who is at the switch now (helm.c). All of it is under the lock but for `cancelled`, which whoever runs the arrow looks at. */
@@ -239,6 +243,7 @@ struct treadle_switch {
   treadle_work work;
   treadle_binding engine;
   treadle_faults faults;
+  treadle_outlet *outlet; /* NULL: no handle was made yet */
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
   char *reference;                  /* host memory of reference_bytes; NULL: none */
   size_t reference_twin;            /* bytes of it */
@@ -328,6 +333,18 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
+
+/* Has any rank given out handles? Asked after entering an epoch, and the same on all ranks. */
+bool treadle_epoch_has_handles(const treadle_switch *sw);
+
+/* ---- handle.c ---- */
+
+/* The window of infer parameters is about to be taken away: no version is valid any more, and nobody holds one. TREADLE_TIMEOUT
+ * names who does after the switch's time limit. epoch: 0: none. Whether it fails or not, treadle_holds_settle follows in the end. */
+treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch);
+/* Readers hear of the version that is there as mode and version now say. */
+void treadle_holds_settle(treadle_switch *sw);
+void treadle_outlet_release(treadle_switch *sw);
 
 /* ---- ready_plan.c ---- */
 

@@ -52,28 +52,41 @@ uint64_t treadle_shm_start_time(pid_t pid) {
 
 /* ---- Liveness ---- */
 
+treadle_status treadle_shm_process(pid_t pid, uint64_t start_time, const char *who, int *process_p) {
+  int process = (int)syscall(SYS_pidfd_open, pid, 0);
+  if (process < 0 && errno != ESRCH)
+    return treadle_fail(TREADLE_SYSTEM, "%s (process %d) cannot be watched: %s", who, (int)pid,
+                        strerror(errno));
+  if (process >= 0 && treadle_shm_start_time(pid) != start_time) {
+    close(process);
+    process = -1;
+  }
+  *process_p = process;
+  return TREADLE_OK;
+}
+
+bool treadle_shm_is_alive(int process) {
+  struct pollfd one = {.fd = process, .events = POLLIN};
+  if (process < 0) return false;
+  return poll(&one, 1, 0) == 0 || !(one.revents & POLLIN);
+}
+
 static treadle_status watch_processes(treadle_shm *shm) {
+  treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < shm->size; rank++) {
     const treadle_rank_line *line = &shm->control->lines[rank];
-    pid_t pid = (pid_t)atomic_load(&line->pid);
-    int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (descriptor < 0 && errno != ESRCH)
-      return treadle_fail(TREADLE_SYSTEM, "rank %d (process %d) cannot be watched: %s", rank, (int)pid,
-                          strerror(errno));
-    if (descriptor >= 0 && treadle_shm_start_time(pid) != atomic_load(&line->start_time)) {
-      close(descriptor);
-      descriptor = -1;
-    }
-    shm->processes[rank] = descriptor;
+    char who[24];
+    snprintf(who, sizeof who, "rank %d", rank);
+    TRY(treadle_shm_process((pid_t)atomic_load(&line->pid), atomic_load(&line->start_time), who,
+                            &shm->processes[rank]));
   }
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static bool shm_alive(treadle_group *group, int rank) {
   const treadle_shm *shm = group->state;
-  struct pollfd process = {.fd = shm->processes[rank], .events = POLLIN};
-  if (process.fd < 0) return false;
-  return poll(&process, 1, 0) == 0 || !(process.revents & POLLIN);
+  return treadle_shm_is_alive(shm->processes[rank]);
 }
 
 /* ---- The table ---- */

@@ -97,6 +97,11 @@ treadle_status treadle_shm_check_rank(const char *what, int rank, int size);
 treadle_status treadle_shm_map_control(treadle_shm *shm);
 /* When a process began, in ticks since boot; 0 when it is gone. */
 uint64_t treadle_shm_start_time(pid_t pid);
+/* A descriptor (pidfd) of the process with that number that began then, which stays with it for good; -1: it has died, whoever
+ * has the number now. The caller closes it. `who` is for the message. */
+treadle_status treadle_shm_process(pid_t pid, uint64_t start_time, const char *who, int *process_p);
+/* Does the process of such a descriptor still live? Not one of -1, nor one that has ended and that nobody has waited for. */
+bool treadle_shm_is_alive(int process);
 
 /* ---- shm_share.c ---- */
 

@@ -84,6 +84,9 @@ void objects_init(objects *o) {
                                           .keep = TREADLE_KEEP_HOST,
                                           .host = true};
   assert_ok(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
+  assert_ok(
+      treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, o->handle, sizeof o->handle, &o->handle_bytes));
+  assert_ok(treadle_attach(o->handle, o->handle_bytes, 10, &o->attached));
   make_engine(o);
   snprintf(o->tokens, sizeof o->tokens, "%s/tokenizer.json", o->folder);
   file = fopen(o->tokens, "w");
@@ -106,6 +109,7 @@ void objects_release(objects *o) {
   free(o->weights);
   treadle_chat_close(o->chat);
   treadle_switch_destroy(o->sw);
+  treadle_detach(o->attached);
   treadle_text_stream_destroy(o->stream);
   treadle_tokenizer_close(o->tokenizer);
   treadle_group_close(o->group);

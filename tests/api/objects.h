@@ -20,7 +20,10 @@ typedef struct objects {
   treadle_families *families;
   treadle_family_check *check;
   treadle_switch *sw;
-  char chat_file[64]; /* a template */
+  char handle[TREADLE_HANDLE_BYTES]; /* of its infer parameters */
+  size_t handle_bytes;
+  treadle_attached *attached; /* by it */
+  char chat_file[64];         /* a template */
   treadle_chat *chat;
   treadle_engine *engine; /* of the layout infer */
   char *weights;          /* [weights_bytes] */

@@ -1190,6 +1190,58 @@ static void tokens(objects *o) {
   WORKS(treadle_tokenizer_close(NULL));
 }
 
+static void handles(objects *o) {
+  treadle_attached *attached = o->attached;
+  treadle_attached_info info = TREADLE_INIT(treadle_attached_info);
+  treadle_storage_info storage = TREADLE_INIT(treadle_storage_info);
+  char handle[TREADLE_HANDLE_BYTES];
+  size_t bytes = 7;
+  uint64_t version = 7;
+  REFUSED(treadle_switch_handle(NULL, TREADLE_INFER_PARAMS, handle, sizeof handle, &bytes));
+  assert_int_equal(bytes, 0);
+  REFUSED(treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, NULL, sizeof handle, &bytes));
+  REFUSED(treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, handle, sizeof handle, NULL));
+  REFUSED(treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, handle, 0, &bytes));
+  REFUSED(treadle_switch_handle(o->sw, TREADLE_PARAMS, handle, sizeof handle, &bytes));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    REFUSED(treadle_switch_handle(o->sw, (treadle_class)no_enums[i], handle, sizeof handle, &bytes));
+  REFUSED(treadle_attach(NULL, o->handle_bytes, 1, &attached));
+  assert_null(attached);
+  REFUSED(treadle_attach(o->handle, o->handle_bytes, 1, NULL));
+  REFUSED(treadle_attach(o->handle, 0, 1, &attached));
+  REFUSED(treadle_attach(o->handle, SIZE_MAX, 1, &attached));
+  for (size_t i = 0; i < TEST_COUNT(no_seconds); i++) {
+    REFUSED(treadle_attach(o->handle, o->handle_bytes, no_seconds[i], &attached));
+    assert_null(attached);
+    REFUSED(treadle_attached_wait(o->attached, 1, no_seconds[i], NULL, NULL));
+  }
+  GIVES(NULL, treadle_attached_window(NULL, &bytes));
+  assert_int_equal(bytes, 0);
+  WORKS(assert_non_null(treadle_attached_window(o->attached, NULL)));
+  NOTHING(treadle_attached_get_info(NULL, &info));
+  assert_int_equal(info.process, 0);
+  NOTHING(treadle_attached_get_info(o->attached, NULL));
+  GIVES(-1, treadle_attached_storage_count(NULL));
+  REFUSED(treadle_attached_storage(NULL, 0, &storage));
+  REFUSED(treadle_attached_storage(o->attached, 0, NULL));
+  REFUSED(treadle_attached_storage(o->attached, -1, &storage));
+  REFUSED(treadle_attached_storage(o->attached, INT32_MAX, &storage));
+  REFUSED_SIZES(storage, treadle_attached_storage(o->attached, 0, &storage));
+  GIVES(-1, treadle_attached_find(NULL, "x"));
+  GIVES(-1, treadle_attached_find(o->attached, NULL));
+  GIVES(-1, treadle_attached_find(o->attached, "no such tensor"));
+  GIVES(0, treadle_attached_version(NULL));
+  GIVES(false, treadle_attached_is_valid(NULL));
+  REFUSED(treadle_attached_wait(NULL, 1, 1, NULL, NULL));
+  REFUSED(treadle_attached_hold(NULL, &version));
+  assert_int_equal(version, 0);
+  REFUSED(treadle_attached_hold(o->attached, NULL));
+  GIVES(TREADLE_STATE, treadle_attached_hold(o->attached, &version)); /* in mode TRAIN */
+  REFUSED(treadle_attached_release(NULL, 1));
+  GIVES(TREADLE_STATE, treadle_attached_release(o->attached, 1));
+  WORKS(treadle_detach(NULL));
+}
+
 static void text_streams(objects *o) {
   treadle_text_stream *stream = o->stream;
   const char *part;
@@ -1297,7 +1349,7 @@ static void test_arguments(void **state) {
       texts,          models,       layouts,     pieces,   plans,       reports,    groups,
       switch_options, switches,     conversions, families, drafts,      inspection, made,
       machine,        planted,      chats,       engines,  engine_work, training,   configurations,
-      tokens,         text_streams, policies,    rewards,  workers,     runs};
+      tokens,         text_streams, policies,    rewards,  workers,     runs,       handles};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -909,6 +909,40 @@ static void call_workers(caller *c) {
   CALL(treadle_rl_mini_batch_destroy(mini));
 }
 
+static void call_handles(caller *c) {
+  treadle_attached *attached = OR_NULL(c, c->o.attached), *made = NULL;
+  treadle_attached_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_storage_info storage = {.struct_size = struct_size(c, sizeof storage)};
+  char handle[TREADLE_HANDLE_BYTES];
+  size_t bytes;
+  uint64_t version = 0;
+  switch (below(c, 13)) {
+  case 0:
+    SAID(treadle_switch_handle(sw(c), often(c) ? TREADLE_INFER_PARAMS : (treadle_class)any_enum(c),
+                               OR_NULL(c, handle), often(c) ? sizeof handle : 100, OR_NULL(c, &bytes)));
+    break;
+  case 1:
+    memcpy(handle, c->o.handle, c->o.handle_bytes);
+    if (!often(c)) handle[below(c, c->o.handle_bytes)] ^= 4;
+    SAID(treadle_attach(OR_NULL(c, handle), often(c) ? c->o.handle_bytes : below(c, c->o.handle_bytes),
+                        often(c) ? 5 : seconds(c), OR_NULL(c, &made)));
+    CALL(treadle_detach(made));
+    break;
+  case 2: CALL(treadle_attached_window(attached, OR_NULL(c, &bytes))); break;
+  case 3: CALL(treadle_attached_get_info(attached, OR_NULL(c, &info))); break;
+  case 4: CALL(treadle_attached_storage_count(attached)); break;
+  case 5: SAID(treadle_attached_storage(attached, (int32_t)number(c), OR_NULL(c, &storage))); break;
+  case 6: CALL(treadle_attached_find(attached, text(c))); break;
+  case 7: CALL(treadle_attached_version(attached)); break;
+  case 8: CALL(treadle_attached_is_valid(attached)); break;
+  case 9: SAID(treadle_attached_wait(attached, (uint64_t)below(c, 3), seconds(c), NULL, NULL)); break;
+  case 10: SAID(treadle_attached_release(attached, (uint64_t)number(c))); break;
+  default: /* let go at once: the next arrow would wait for it */
+    if (SAID(treadle_attached_hold(attached, OR_NULL(c, &version))) == TREADLE_OK)
+      SAID(treadle_attached_release(attached, version));
+  }
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -920,10 +954,10 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words,    call_models,         call_layouts,  call_plans,       call_reports,
-      call_tools,    call_files,          call_testing,  call_conversions, call_groups,
-      call_switches, call_switches,       call_chats,    call_engines,     call_texts,
-      call_training, call_configurations, call_policies, call_rewards,     call_workers};
+      call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
+      call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
+      call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
+      call_rewards, call_workers, call_handles};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -1,0 +1,225 @@
+/* The reader's side of handles: a window of another process is mapped read-only.
+ *
+ * Nothing that the handle or the sheet says is used unchecked: the handle's numbers were checked before anything else
+ * (handle_form.c), both files must have the sizes that it says, and the facts of the sheet are copied, then checked, then used. */
+#include "switch/attached.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/clock.h"
+#include "transport/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { POOL = TREADLE_SERVICE_POOL, SHEET = TREADLE_SERVICE_SHEET };
+
+/* ---- Meeting the owner ---- */
+
+static treadle_status gone(const treadle_handle *h) {
+  return treadle_fail(TREADLE_PEER,
+                      "attach: process %d has destroyed the switch that the handle (rank %d of %d) is of",
+                      h->process, h->rank, h->ranks);
+}
+
+static treadle_status find_owner(treadle_attached *a) {
+  const treadle_handle *h = &a->handle;
+  treadle_status status =
+      treadle_shm_process(h->process, h->start_time, "the owner of the handle", &a->owner);
+  if (status == TREADLE_OK && !treadle_shm_is_alive(a->owner))
+    status =
+        treadle_fail(TREADLE_PEER, "attach: process %d, which made the handle (rank %d of %d), has ended",
+                     h->process, h->rank, h->ranks);
+  return status;
+}
+
+static treadle_status knock(const treadle_handle *h, double deadline, int *socket_p) {
+  struct sockaddr_un address;
+  socklen_t length = treadle_service_address(h->name, &address);
+  for (;;) {
+    int socket = treadle_shm_socket();
+    if (socket < 0) return treadle_fail(TREADLE_SYSTEM, "attach: no local socket: %s", strerror(errno));
+    if (connect(socket, (struct sockaddr *)&address, length) == 0) {
+      *socket_p = socket;
+      return TREADLE_OK;
+    }
+    int why = errno;
+    close(socket);
+    if (why == ECONNREFUSED) return gone(h);
+    if (why != EAGAIN && why != EINTR) /* many knock at once */
+      return treadle_fail(TREADLE_SYSTEM, "attach: process %d cannot be reached: %s", h->process,
+                          strerror(why));
+    if (treadle_clock_seconds() > deadline)
+      return treadle_fail(TREADLE_TIMEOUT, "attach: process %d does not answer", h->process);
+    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+  }
+}
+
+/* Both descriptors, or why there are none. */
+static treadle_status hear_answer(const treadle_handle *h, int socket, double deadline, int files[2]) {
+  treadle_status status = TREADLE_OK;
+  treadle_service_answer answer;
+  int count = 2;
+  char who[40];
+  snprintf(who, sizeof who, "attach: process %d", h->process);
+  TRY(treadle_shm_receive(socket, &answer, sizeof answer, files, &count, deadline, who));
+  for (int i = count; i < 2; i++) files[i] = -1;
+  answer.text[sizeof answer.text - 1] = 0;
+  if (answer.magic != TREADLE_SERVICE_MAGIC || answer.version != TREADLE_SERVICE_VERSION)
+    return treadle_fail(TREADLE_PEER, "attach: process %d answers as another version of treadle does",
+                        h->process);
+  if (answer.status != TREADLE_OK) return treadle_fail(TREADLE_REFUSED, "%s", answer.text);
+  if (count != 2)
+    return treadle_fail(TREADLE_PEER, "attach: process %d gave %d descriptors, not 2", h->process, count);
+out:
+  return status;
+}
+
+static treadle_status meet(const treadle_attached *a, double deadline, int files[2]) {
+  treadle_status status = TREADLE_OK;
+  const treadle_handle *h = &a->handle;
+  int socket = -1;
+  pid_t process;
+  uid_t user;
+  TRY(knock(h, deadline, &socket));
+  TRY(treadle_shm_peer(socket, &process, &user));
+  if (process != h->process || user != h->user) {
+    status = treadle_fail(TREADLE_REFUSED,
+                          "attach: the socket of the handle belongs to process %d of user %u, not to %d",
+                          (int)process, (unsigned)user, h->process);
+    goto out;
+  }
+  treadle_service_message hello = {.magic = TREADLE_SERVICE_MAGIC,
+                                   .version = TREADLE_SERVICE_VERSION,
+                                   .process = (int32_t)getpid(),
+                                   .start_time = treadle_shm_start_time(getpid()),
+                                   .sum = h->sum};
+  TRY(treadle_shm_send(socket, &hello, sizeof hello, NULL, 0, deadline, "the owner of the handle"));
+  TRY(hear_answer(h, socket, deadline, files));
+out:
+  if (socket >= 0) close(socket);
+  return status;
+}
+
+/* ---- What it gave ---- */
+
+static treadle_status map_sheet(treadle_attached *a, int file) {
+  const treadle_handle *h = &a->handle;
+  struct stat info;
+  int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(file, &info) != 0 || info.st_size != h->sheet_bytes)
+    return treadle_fail(TREADLE_PEER,
+                        "attach: what process %d shares with readers has not the size that the handle says",
+                        h->process);
+  void *at = mmap(NULL, (size_t)h->sheet_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED)
+    return treadle_fail(TREADLE_SYSTEM, "attach: what process %d shares with readers cannot be mapped: %s",
+                        h->process, strerror(errno));
+  a->sheet = at;
+  return TREADLE_OK;
+}
+
+static bool is_storage(const treadle_sheet_storage *s, int64_t window_bytes) {
+  bool good = s->ndim >= 0 && s->ndim <= 4 && memchr(s->name, 0, sizeof s->name) && s->offset_bytes >= 0 &&
+              s->bytes >= 0 && s->offset_bytes <= window_bytes &&
+              s->bytes <= window_bytes - s->offset_bytes;
+  for (int d = 0; good && d < s->ndim; d++) good = s->shape[d] >= 0;
+  return good;
+}
+
+static treadle_status read_sheet(treadle_attached *a) {
+  const treadle_handle *h = &a->handle;
+  const treadle_sheet *sheet = a->sheet;
+  int32_t count = sheet->storages;
+  if (sheet->magic != TREADLE_SHEET_MAGIC || sheet->format != TREADLE_HANDLE_FORMAT || count < 0 ||
+      treadle_sheet_size(count, h->pages) != h->sheet_bytes)
+    return treadle_fail(TREADLE_PEER,
+                        "attach: what process %d shares with readers is not what the handle says",
+                        h->process);
+  a->storages = treadle_alloc_array((size_t)count + 1, sizeof *a->storages);
+  if (!a->storages) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
+  a->storage_count = count;
+  memcpy(a->storages, treadle_sheet_storages(a->sheet), (size_t)count * sizeof *a->storages);
+  memcpy(a->layout, sheet->layout, sizeof a->layout);
+  a->layout[sizeof a->layout - 1] = 0;
+  for (int32_t i = 0; i < count; i++)
+    if (!is_storage(&a->storages[i], h->window_bytes))
+      return treadle_fail(TREADLE_PEER,
+                          "attach: storage tensor %d of process %d does not lie in its window", (int)i,
+                          h->process);
+  return TREADLE_OK;
+}
+
+static treadle_status map_window(treadle_attached *a, int file) {
+  treadle_status status = TREADLE_OK;
+  const treadle_handle *h = &a->handle;
+  int32_t *table = treadle_alloc_array((size_t)h->pages + 1, sizeof *table);
+  if (!table) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
+  if (h->pages > 0) memcpy(table, treadle_sheet_table(a->sheet), (size_t)h->pages * sizeof *table);
+  TRY(a->device.ops->import_window(file, table, h->pages, h->page_bytes, &a->base));
+out:
+  treadle_free(table);
+  return status;
+}
+
+/* ---- Attaching ---- */
+
+static treadle_status attach(treadle_attached *a, double deadline) {
+  treadle_status status = TREADLE_OK;
+  int files[2] = {-1, -1};
+  TRY(treadle_handle_check_here(&a->handle));
+  TRY(find_owner(a));
+  TRY(meet(a, deadline, files));
+  TRY(map_sheet(a, files[SHEET]));
+  TRY(read_sheet(a));
+  TRY(map_window(a, files[POOL]));
+out:
+  for (int i = 0; i < 2; i++)
+    if (files[i] >= 0) close(files[i]);
+  return status;
+}
+
+treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds,
+                              treadle_attached **attached_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_attached *a = NULL;
+  treadle_handle h;
+  TREADLE_NEED(attached_p);
+  *attached_p = NULL;
+  TREADLE_NEED(handle);
+  TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
+  TRY(treadle_handle_check(handle, bytes, &h));
+  a = treadle_alloc(sizeof *a);
+  if (!a) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
+  *a = (treadle_attached){.handle = h,
+                          .device = *treadle_device_host(),
+                          .owner = -1,
+                          .lock = PTHREAD_MUTEX_INITIALIZER,
+                          .process = getpid(),
+                          .place = -1};
+  TRY(attach(a, treadle_clock_seconds() + timeout_seconds));
+  *attached_p = a;
+out:
+  if (status != TREADLE_OK) treadle_detach(a);
+  return status;
+}
+
+void treadle_detach(treadle_attached *attached) {
+  if (!attached) return;
+  if (attached->holds > 0 && attached->process == getpid())
+    treadle_hold_release(attached->sheet, attached->place);
+  if (attached->base)
+    attached->device.ops->unimport(attached->base,
+                                   (size_t)(attached->handle.pages * attached->handle.page_bytes));
+  if (attached->sheet) munmap(attached->sheet, (size_t)attached->handle.sheet_bytes);
+  if (attached->owner >= 0) close(attached->owner);
+  pthread_mutex_destroy(&attached->lock);
+  treadle_free(attached->storages);
+  treadle_free(attached);
+}

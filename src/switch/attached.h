@@ -1,0 +1,26 @@
+/* What the two files of a reader share: attach.c makes it and ends it, attached.c is what it is asked. */
+#ifndef TREADLE_SWITCH_ATTACHED_H
+#define TREADLE_SWITCH_ATTACHED_H
+
+#include "memory/device.h"
+#include "switch/handle.h"
+
+#include <pthread.h>
+
+struct treadle_attached {
+  treadle_handle handle;
+  treadle_device device;
+  int owner; /* pidfd */
+  treadle_sheet *sheet;
+  void *base;
+  treadle_sheet_storage *storages;
+  int32_t storage_count;
+  char layout[TREADLE_SHEET_TEXT];
+  pthread_mutex_t lock; /* of what follows */
+  pid_t process;        /* whose holds are counted */
+  int32_t holds;
+  int place;
+  uint64_t version; /* that they hold */
+};
+
+#endif
