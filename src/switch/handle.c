@@ -151,12 +151,11 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
            "names and "
            "types are not what lies there",
            sw->group->rank);
-  for (size_t i = 0; i < sw->foreign.count;
-       i++) /* memory of the caller's is in no file that could be given */
+  /* Memory of the caller's lies in no file that could be given away. */
+  for (size_t i = 0; i < sw->foreign.count; i++)
     if (sw->foreign.items[i].which == TREADLE_INFER_PARAMS)
       REFUSE("handle: %zu bytes of rank %d's infer parameters lie in registered memory at %p, which other "
-             "processes "
-             "cannot map",
+             "processes cannot map",
              sw->foreign.items[i].bytes, sw->group->rank, (void *)sw->foreign.items[i].memory);
   return TREADLE_OK;
 }
