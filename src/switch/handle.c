@@ -148,13 +148,11 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
            treadle_class_text(which));
   if (sw->engine.hooks.transforms)
     REFUSE("handle: the engine of rank %d changes the weights in its window (transforms), so that their "
-           "names and "
-           "types are not what lies there",
+           "names and types are not what lies there",
            sw->group->rank);
-  if (sw->own.spans[TREADLE_INFER].count > 0)
-    REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the "
-           "caller, which "
-           "other processes cannot map",
+  if (sw->own.spans[TREADLE_INFER].count > 0) /* that memory lies in no file that could be given away */
+    REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the caller, "
+           "which other processes cannot map",
            (size_t)sw->own.spans[TREADLE_INFER].count, sw->group->rank);
   return TREADLE_OK;
 }
@@ -201,12 +199,12 @@ void treadle_holds_settle(treadle_switch *sw) {
 static treadle_status refuse(const treadle_switch *sw, const treadle_hold *place, double waited) {
   uint64_t process = atomic_load(&place->process);
   double since = (double)atomic_load(&place->since) / 1e6;
-  return treadle_fail(
-      TREADLE_TIMEOUT,
-      "the infer parameters of rank %d are held: process %d has held version %llu for %.1f s, and "
-      "did not let go in %.1f s",
-      sw->group->rank, (int)treadle_hold_number(process), (unsigned long long)atomic_load(&place->version),
-      treadle_clock_seconds() - since, waited);
+  return treadle_fail(TREADLE_TIMEOUT,
+                      "the infer parameters of rank %d are held: process %d has held version %llu for %.1f "
+                      "s, and did not let go in %.1f s",
+                      sw->group->rank, (int)treadle_hold_number(process),
+                      (unsigned long long)atomic_load(&place->version), treadle_clock_seconds() - since,
+                      waited);
 }
 
 treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch) {

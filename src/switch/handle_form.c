@@ -82,8 +82,7 @@ treadle_status treadle_handle_check(const void *bytes, size_t count, treadle_han
   if (h.which >= TREADLE_CLASSES || h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks || h.process < 1 ||
       h.process >= 1 << PROCESS_BITS || h.start_time == 0 || !is_possible(&h))
     REFUSE("attach: the handle says what cannot be: process %d, rank %d of %d, class %u, %lld bytes in "
-           "%lld of "
-           "%lld pages of %lld bytes, a sheet of %lld",
+           "%lld of %lld pages of %lld bytes, a sheet of %lld",
            h.process, h.rank, h.ranks, h.which, (long long)h.window_bytes, (long long)h.pages,
            (long long)h.pool_pages, (long long)h.page_bytes, (long long)h.sheet_bytes);
   *handle_p = h;

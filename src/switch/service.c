@@ -88,8 +88,7 @@ static treadle_status check_hello(treadle_service *s, int socket, const treadle_
     REFUSE("attach: process %d has another handle than this window's", (int)process);
   if (hello->process != process)
     REFUSE("attach: process %d is process %d to the owner of the handle: both must be in one process "
-           "namespace "
-           "(container)",
+           "namespace (container)",
            hello->process, (int)process);
 out:
   return status;

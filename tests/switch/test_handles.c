@@ -199,7 +199,7 @@ static void test_hold_refuses(void **state) {
   for (int i = 0; i < 2; i++) {
     double begin = treadle_clock_seconds();
     assert_fails(TREADLE_TIMEOUT, words, treadle_switch_to_train(o.sw));
-    assert_in_range((int64_t)((treadle_clock_seconds() - begin) * 1e3), 400, 3000);
+    assert_in_range((int64_t)((treadle_clock_seconds() - begin) * 1e3), 400, 10000);
     assert_int_equal(treadle_switch_mode(o.sw), TREADLE_INFER);
     assert_version(&r, 1, true);
     assert_int_equal(reader_do(&r, READER_SUM).sum, sum);
@@ -460,8 +460,10 @@ static void test_no_memory(void **state) {
   owner o;
   (void)state;
   owner_init(&o, 20);
+  treadle_outlet_release(o.sw);
   int files = open_files();
   TEST_EACH_ALLOCATION(give_and_attach(&o));
+  treadle_outlet_release(o.sw); /* also ends connections that its thread has answered */
   assert_int_equal(open_files(), files);
   owner_release(&o);
 }

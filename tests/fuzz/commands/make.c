@@ -366,7 +366,7 @@ static void make_make_model(fuzz_making *m) {
 /* Words alone. */
 static void make_words(fuzz_making *m) {
   static const char *const words[] = {"plan",   "layout",  "switch",     "convert", "family",    "inspect",
-                                      "help",   "doctor",  "make-model", "attach",    "--version", "-h",
+                                      "help",   "doctor",  "make-model", "plam",    "--version", "-h",
                                       "",       "--",      "--json",     "--model", "--ranks",   "1",
                                       "x=y",    "--=",     "\xff\xfe",   "--rank",  "list",      "a\tb",
                                       "--help", "\x1b[2J", "--cap=",     "show"};
