@@ -11,6 +11,7 @@
 
 Neither numpy nor torch is imported before it is asked for. Errors are treadle.Error and its kinds."""
 
+from .attached import Attached, attach
 from .checker import Checker
 from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
 from .group import Group
@@ -23,6 +24,6 @@ from .windows import Memory, Window
 __version__ = "@VERSION@"
 
 __all__ = [
-    "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",
-    "State", "Storage", "Switch", "System", "Tensor", "Timeout", "Window", "plan",
+    "Attached", "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",
+    "State", "Storage", "Switch", "System", "Tensor", "Timeout", "Window", "attach", "plan",
 ]

@@ -5,30 +5,16 @@ from __future__ import annotations
 import ctypes
 import typing
 
-from . import errors
-
-Tensors = typing.Union[typing.Mapping[str, typing.Any], typing.Iterable[typing.Tuple[str, typing.Any]]]
-
-
-def pairs(named_tensors: Tensors) -> list[tuple[str, typing.Any]]:
-    """A dict or pairs, as pairs."""
-    return list(named_tensors.items() if isinstance(named_tensors, typing.Mapping) else named_tensors)
-
+from . import _tensors, errors
 
 def _bytes_of(name: str, tensor: typing.Any) -> typing.Any:
-    """The memory of a contiguous tensor on a processor, as a writable buffer of bytes."""
-    if hasattr(tensor, "to_local"):  # a DTensor
-        tensor = tensor.to_local()
-    if hasattr(tensor, "data_ptr"):  # torch
-        if tensor.device.type != "cpu":
-            raise errors.Refused(f"'{name}' is on device {tensor.device}, and not on the cpu")
-        if not tensor.is_contiguous():
-            raise errors.Refused(f"'{name}' of shape {list(tensor.shape)} has strides {list(tensor.stride())}, and is not contiguous")
-        count = tensor.numel() * tensor.element_size()
-        return (ctypes.c_uint8 * count).from_address(tensor.data_ptr()) if count else bytearray()
-    if hasattr(tensor, "address"):  # treadle's
-        return (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.address) if tensor.nbytes else bytearray()
-    return memoryview(tensor).cast("B")
+    """The memory of a tensor as bytes."""
+    if isinstance(tensor, (bytearray, memoryview)):
+        return memoryview(tensor).cast("B")
+    if getattr(getattr(tensor, "flags", None), "writeable", True) is False:
+        return memoryview(tensor).cast("B")
+    given = _tensors.given(name, tensor)
+    return (ctypes.c_uint8 * given.nbytes).from_address(given.address) if given.nbytes else bytearray()
 
 
 class Checker:
@@ -37,8 +23,8 @@ class Checker:
     named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous, on a processor. Typical use:
     snapshot(), reset(0), an update that should bring the same weights again, and compare() == []."""
 
-    def __init__(self, named_tensors: Tensors) -> None:
-        self._tensors = dict(pairs(named_tensors))
+    def __init__(self, named_tensors: _tensors.Named) -> None:
+        self._tensors = dict(_tensors.pairs(named_tensors))
         self._snapshot: dict[str, str] | None = None
 
     def checksum(self) -> dict[str, str]:

@@ -28,6 +28,7 @@ class Group:
 
     _object: _library.Object
     _timeout: float
+    _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
         raise TypeError("a group is made by Group.alone, .join, .store, .torch or .mpi")
@@ -74,7 +75,10 @@ class Group:
             raise errors.Refused("Group.torch: this process is no rank of that process group")
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
-        return cls.store(distributed_c10d._get_default_store(), rank, size, job=job, timeout=timeout)
+        made = cls.store(distributed_c10d._get_default_store(), rank, size, job=job, timeout=timeout)
+        if group is not None:
+            made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
+        return made
 
     @classmethod
     def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:

@@ -6,7 +6,8 @@ import ctypes
 import os
 import typing
 
-from . import _abi, _library, errors
+from . import _abi, _library, _tensors, errors
+from .group import Group
 from .model import DTYPES, Model
 
 _RANK_MAPS = {"contiguous": _abi.TREADLE_CONTIGUOUS, "strided": _abi.TREADLE_STRIDED, "best": _abi.TREADLE_BEST}
@@ -69,6 +70,7 @@ class Layout:
 
     _object: _library.Object
     model: Model
+    _rename: _tensors.Rename | None = None  # of the tensors that it was made of
 
     def __init__(self, model: Model, text: str, ranks: int, *, rank_map: str = "contiguous", train: Layout | None = None) -> None:
         if rank_map not in _RANK_MAPS:
@@ -105,6 +107,21 @@ class Layout:
         _library.call("treadle_layout_from_pieces", model._use(), ranks, array, len(given), ctypes.byref(pointer))
         layout = cls.__new__(cls)
         layout._take(model, pointer)
+        return layout
+
+    @classmethod
+    def of(cls, model: Model, named_tensors: _tensors.Named | None, group: Group, rename: _tensors.Rename | None = None) -> Layout:
+        """The layout that live tensors have: DTensors by their mesh and placements, other tensors as replicated on all ranks.
+
+        named_tensors: `net.named_parameters()`, a state dict, or pairs; names are the model's, behind what FSDP, compile and DDP put into them, or
+            as `rename` says (a dict or a function; None leaves a tensor out). None: this rank has no tensors, and takes what the others say.
+        Raises Refused: names that the model does not have (the nearest is named), Partial placements, a mesh without this rank, ranks that
+        describe different layouts. Collective; no tensor moves."""
+        from . import _placements
+
+        layout = cls.__new__(cls)
+        layout._take(model, _placements.make(model, group.size, _placements.describe(named_tensors, group, rename)))
+        layout._rename = rename
         return layout
 
     def _use(self) -> ctypes.c_void_p:

@@ -9,7 +9,9 @@ import types
 import typing
 import weakref
 
-from . import _abi, _library, errors
+from . import _abi, _library, _tensors, errors
+from ._own import Own
+from ._own import pointer as pointer_to
 from .group import Group
 from .layout import Layout, key_of, storage_of
 from .windows import Memory, Window
@@ -30,11 +32,15 @@ class Switch:
     its arrows, in the same order.
 
     group, train, infer: the ranks and the two layouts, of one model.
+    train_tensors, infer_tensors: tensors that exist already, of torch (DTensors, too), numpy or treadle: a dict or pairs of names and tensors, of all
+        or some storage tensors of this rank. They are read and written where they are, and their addresses stay; the rest lies in windows. Own train
+        tensors are params that stay in mode INFER. Own infer tensors hold the weights in mode INFER, and undefined bytes while an arrow leads there.
     cap: bytes of device memory beyond the larger window; 0: the larger of 256 MiB and what it takes. budget: bytes that no rank may exceed.
     page: bytes of a page of the pool; 0: 2 MiB.
     keep: where the weights are in mode INFER: "infer", in the infer weights alone, or "host", in host memory too, so that a failure loses nothing.
     alias: pages that hold the same in both layouts are shared.
-    offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer".
+    offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer". None: params, unless a
+        rank has own train tensors.
     grads_bytes, optimizer_bytes: windows for gradients and optimizer state, of this rank. host: mode HOST can be entered.
     kv_block_bytes: of a block of the KV cache, which gets the memory that is free in mode INFER; 0: no cache.
     timeout: seconds, of every wait.
@@ -49,6 +55,8 @@ class Switch:
         train: Layout,
         infer: Layout,
         *,
+        train_tensors: _tensors.Named | None = None,
+        infer_tensors: _tensors.Named | None = None,
         device: str = "cpu",
         stream: object = None,
         cap: int = 0,
@@ -56,7 +64,7 @@ class Switch:
         page: int = 0,
         keep: str = "infer",
         alias: bool = False,
-        offload: typing.Iterable[str] = ("params",),
+        offload: typing.Iterable[str] | None = None,
         grads_bytes: int = 0,
         optimizer_bytes: int = 0,
         host: bool = False,
@@ -65,7 +73,7 @@ class Switch:
         bind: typing.Callable[[Window], object] | None = None,
         unbind: typing.Callable[[], object] | None = None,
     ) -> None:
-        leaves = {offload} if isinstance(offload, str) else set(offload)
+        leaves = {offload} if isinstance(offload, str) else set(offload or ())
         if device != "cpu" or stream is not None:
             raise errors.Refused(f"Switch: device '{device}': this library works on 'cpu', without a stream")
         if keep not in _KEEPS:
@@ -76,7 +84,7 @@ class Switch:
         options = _library.sized(
             _abi.treadle_switch_options,
             page_bytes=page, cap_bytes=cap, budget_bytes=budget, timeout_seconds=timeout, grads_bytes=grads_bytes,
-            optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves],
+            optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
             offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
             alias=alias,
@@ -87,8 +95,11 @@ class Switch:
             hooks = self._hooks()
             options.engine = ctypes.pointer(hooks)
         self._layouts = train, infer
-        self._group = group
         self._rank = group.rank
+        self._own = Own("train", train, self._rank, train_tensors), Own("infer", infer, self._rank, infer_tensors)
+        arrays = [own.array() for own in self._own]
+        options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
+        options.own_infer, options.own_infer_count = pointer_to(arrays[1]), len(self._own[1].given)
         self._windows: dict[int, Window] = {}
         self._waiting: threading.Thread | None = None
         pointer = ctypes.c_void_p()
@@ -139,6 +150,8 @@ class Switch:
 
     def _go(self, mode: int, wait: bool) -> int | concurrent.futures.Future[int]:
         pointer = self._use()
+        for own in self._own:
+            own.check()
         if wait:
             _library.call(f"treadle_switch_to_{_MODES[mode]}", pointer)
             return self.version
@@ -208,7 +221,14 @@ class Switch:
         if self.mode != "train":
             raise errors.State(f"load: in mode {self.mode}; the train window is filled in mode train")
         window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
-        _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, window)
+        if not self._own[0].given:
+            _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, window)
+            return
+        size = self._layouts[0].window_bytes(self._rank)  # beside, then to where each tensor lies
+        room = ctypes.create_string_buffer(max(1, size))
+        _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, room)
+        for memory, storage in zip(self.train.values(), self._layouts[0].storages(self._rank)):
+            ctypes.memmove(memory.address, ctypes.addressof(room) + storage.offset_bytes, storage.bytes)
 
     def close(self) -> None:
         """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone."""
@@ -272,9 +292,13 @@ class Switch:
         else:
             whole = Memory(self._object, address, (count.value,), "uint8", writable)
             return Window({"bytes": whole} if count.value else {}, count.value, address)
-        return Window(
-            {key_of(s): Memory(self._object, address + s.offset_bytes, s.shape, s.dtype, writable) for s in storages}, count.value, address
-        )
+        own = self._own[which == _abi.TREADLE_INFER_PARAMS].given
+        entries = {}
+        for number, s in enumerate(storages):
+            owner = (self._object, own[number].tensor) if number in own else self._object
+            at = _library.value("treadle_switch_tensor", pointer, which, number, None) or 0
+            entries[key_of(s)] = Memory(owner, at, s.shape, s.dtype, writable or number in own)
+        return Window(entries, count.value, address, self._object, which)
 
     @property
     def train(self) -> Window:

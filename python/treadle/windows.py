@@ -6,7 +6,7 @@ import ctypes
 import math
 import typing
 
-from . import _dlpack
+from . import _abi, _dlpack, _library, errors
 from .model import DTYPE_BYTES
 
 if typing.TYPE_CHECKING:
@@ -79,8 +79,9 @@ class Window(typing.Mapping[typing.Any, Memory]):
     """The window of one class of bytes: names of storage tensors, or (chunk, name) of later virtual stages, to memory. Windows without
     tensors (gradients, optimizer, KV cache) have one entry, "bytes"."""
 
-    def __init__(self, entries: dict[typing.Any, Memory], nbytes: int, address: int) -> None:
+    def __init__(self, entries: dict[typing.Any, Memory], nbytes: int, address: int, of: _library.Object | None = None, which: int = -1) -> None:
         self._entries = entries
+        self._of, self._which = of, which
         self.nbytes = nbytes  #: of the whole window
         self.address = address
 
@@ -100,6 +101,16 @@ class Window(typing.Mapping[typing.Any, Memory]):
     def numpy(self) -> dict[typing.Any, numpy.ndarray[typing.Any, typing.Any]]:
         """All tensors as numpy arrays, by name."""
         return {name: memory.numpy() for name, memory in self._entries.items()}
+
+    def handle(self) -> bytes:
+        """Bytes by which another process on this machine, of the same user, attaches to this window of this rank (treadle.attach): infer parameters
+        only. They may be sent in any way. Raises Refused, and State while an arrow runs."""
+        if self._of is None:
+            raise errors.Refused("handle: only windows of parameters have handles")
+        room = ctypes.create_string_buffer(_abi.TREADLE_HANDLE_BYTES)
+        count = ctypes.c_size_t()
+        _library.call("treadle_switch_handle", self._of.use("handle"), self._which, room, len(room), ctypes.byref(count))
+        return room.raw[: count.value]
 
     def __repr__(self) -> str:
         return f"<treadle.Window of {len(self)} tensors, {self.nbytes:,} bytes>"

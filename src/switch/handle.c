@@ -151,7 +151,8 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
            "names and types are not what lies there",
            sw->group->rank);
   if (sw->own.spans[TREADLE_INFER].count > 0) /* that memory lies in no file that could be given away */
-    REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the caller, "
+    REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the "
+           "caller, "
            "which other processes cannot map",
            (size_t)sw->own.spans[TREADLE_INFER].count, sw->group->rank);
   return TREADLE_OK;

@@ -1,0 +1,104 @@
+"""Engines in other processes: handles, versions, holds."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import ranks
+
+import treadle
+
+READER = """
+import sys, time, treadle
+w = treadle.attach(bytes.fromhex(sys.argv[1]))
+version = w.wait(1)
+print(version, w.hold(), w["model.norm.weight"].numpy()[0], flush=True)
+sys.stdin.readline()
+w.release()
+print(w.wait(2), w["model.norm.weight"].numpy()[0], flush=True)
+sys.stdin.readline()
+"""
+
+
+class TestAttach(ranks.Folder, unittest.TestCase):
+    def setUp(self):
+        model = treadle.Model(self.model)
+        self.sw = treadle.Switch(treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), timeout=2)
+        self.sw.load()
+        self.norm = self.sw.train["decoder.final_layernorm.weight"].numpy()
+
+    def tearDown(self):
+        self.sw.close()
+
+    def test_reader(self):
+        handle = self.sw.infer.handle()
+        self.assertIsInstance(handle, bytes)
+        self.assertLess(len(handle), 4096)
+        self.norm[:] = 11
+        with subprocess.Popen([sys.executable, "-c", READER, handle.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+            try:
+                self.assertEqual(self.sw.to_infer(), 1)
+                self.assertEqual(reader.stdout.readline(), "1 1 11\n")
+                begin = time.monotonic()
+                with self.assertRaisesRegex(treadle.Timeout, f"process {reader.pid}"):
+                    self.sw.to_train()
+                self.assertGreater(time.monotonic() - begin, 1.5)
+                self.assertEqual((self.sw.mode, self.sw.version), ("infer", 1))
+                reader.stdin.write("\n")
+                reader.stdin.flush()
+                self.sw.to_train()
+                self.norm[:] = 12
+                self.assertEqual(self.sw.to_infer(), 2)
+                self.assertEqual(reader.stdout.readline(), "2 12\n")
+            finally:
+                reader.kill()
+
+    def test_dead_holder(self):
+        self.sw.to_infer()
+        with subprocess.Popen([sys.executable, "-c", READER, self.sw.infer.handle().hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+            reader.stdout.readline()
+            os.kill(reader.pid, signal.SIGKILL)
+        begin = time.monotonic()
+        self.sw.to_train()
+        self.assertLess(time.monotonic() - begin, 1)
+
+    def test_here(self):
+        with treadle.attach(self.sw.infer.handle()) as weights:
+            self.assertEqual((weights.version, weights.valid), (0, False))
+            with self.assertRaises(treadle.State):
+                weights.hold()
+            with self.assertRaises(treadle.Timeout):
+                weights.wait(1, timeout=0.1)
+            with self.assertRaisesRegex(treadle.State, "nothing is held"):
+                weights.release()
+            self.sw.to_infer()
+            self.assertEqual((weights.wait(1), weights.valid, weights.nbytes), (1, True, self.sw.infer.nbytes))
+            self.assertEqual(list(weights), list(self.sw.infer))
+            for name, array in weights.numpy().items():
+                self.assertFalse(array.flags.writeable)
+                self.assertTrue((array == self.sw.infer[name].numpy()).all())
+            self.sw.close()
+            with self.assertRaises(treadle.Peer):
+                weights.wait(2)
+        with self.assertRaisesRegex(treadle.State, "closed"):
+            weights.torch()
+        self.assertIn("closed", repr(weights))
+
+    def test_bad_handles(self):
+        handle = self.sw.infer.handle()
+        for bad in (b"", handle[:-1], handle + b"x", bytes([handle[0] ^ 1]) + handle[1:], handle[:40] + bytes([handle[40] ^ 1]) + handle[41:], b"x" * 5000):
+            with self.assertRaises(treadle.Refused):
+                treadle.attach(bad)
+        for window in (self.sw.train, self.sw.kv):
+            with self.assertRaisesRegex(treadle.Refused, "only"):
+                window.handle()
+        self.sw.close()
+        with self.assertRaises(treadle.Peer):
+            treadle.attach(handle, timeout=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

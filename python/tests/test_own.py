@@ -1,0 +1,84 @@
+"""Tensors that exist already, on both sides."""
+
+import unittest
+
+import ranks
+import test_switch
+
+import treadle
+
+
+def move(rank, size, name, folder, train, sides):
+    import numpy
+
+    model = treadle.Model(folder)
+    group = treadle.Group.join(name, rank, size, timeout=60)
+    source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
+    whole = test_switch.read_safetensors(folder)
+    own = [{(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)} for layout in (source, target)]
+    if "some" in sides:  # every second one
+        own = [dict(list(side.items())[rank % 2 :: 2]) for side in own]
+    options = {}
+    if "train" in sides:
+        options["train_tensors"] = own[0]
+    if "infer" in sides:
+        options |= {"infer_tensors": own[1].items()} | ({} if "train" in sides else {"keep": "host"})
+    addresses = [{n: a.ctypes.data for n, a in side.items()} for side in own]
+    with treadle.Switch(group, source, target, page=4096, cap=2 << 20, **options) as sw:
+        sw.load()
+        for step in range(3):
+            sw.to_infer()
+            test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(whole, 4, size, rank))
+            if "infer" in sides:
+                test_switch.compare(own[1], {n: a for n, a in test_switch.vllm_cut(whole, 4, size, rank).items() if n in own[1]})
+            stats = sw.stats
+            sw.to_train()
+            for array in sw.train.numpy().values():
+                array ^= 1
+            whole = {n: a ^ numpy.uint16(1) for n, a in whole.items()}
+        if "train" in sides:
+            assert all(sw.train[n].address == a for n, a in addresses[0].items())
+        if "infer" in sides:
+            assert all(sw.infer[n].address == a for n, a in addresses[1].items())
+    return stats["staged_bytes"]
+
+
+class TestOwn(ranks.Folder, unittest.TestCase):
+    def test_bytes(self):
+        for train in ("megatron:tp=2,pp=2", "fsdp2:dp=4"):
+            for sides in ("train", "infer", "train infer", "train infer some"):
+                with self.subTest(train=train, sides=sides):
+                    staged = ranks.run(4, "test_own", "move", self.model, train, sides)
+                    self.assertEqual(max(staged) > 0, "train" in sides, staged)
+
+    def test_refused(self):
+        import numpy
+
+        model = treadle.Model(self.model)
+        group = treadle.Group.alone()
+        train, infer = treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
+        norm = numpy.zeros(256, "uint16")
+
+        def make(tensors, **options):
+            with treadle.Switch(group, train, infer, train_tensors=tensors, **options):
+                pass
+
+        make({"decoder.final_layernorm.weight": norm, "decoder._extra_state": None})
+        name = "decoder.final_layernorm.weight"
+        for tensors, words in (
+            ({"decoder.final_layernom.weight": norm}, "the nearest is 'decoder.final_layernorm.weight'"),
+            ({name: norm[:-1]}, r"has shape \[255\], and megatron has \[256\]"),
+            ({name: norm.astype("float32")}, "is of float32, and megatron has bfloat16"),
+            ({name: numpy.zeros(512, "uint16")[::2]}, "must be contiguous"),
+            ([(name, norm), ("module." + name, norm)], "is given twice"),
+            ({name: [1, 2]}, "is a list, and no tensor"),
+            ({name: norm, "decoder.layers.0.input_layernorm.weight": norm}, "overlap"),
+        ):
+            with self.subTest(words=words), self.assertRaisesRegex(treadle.Refused, words):
+                make(tensors)
+        with self.assertRaisesRegex(treadle.Refused, "offload_train_param|params"):
+            make({name: norm}, offload=["params"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,87 @@
+"""Tensors of other libraries: torch's (DTensors too), numpy's and treadle's, as names, addresses, shapes and types."""
+
+from __future__ import annotations
+
+import typing
+
+from . import errors
+
+#: A dict or pairs of names and tensors.
+Named = typing.Union[typing.Mapping[typing.Any, typing.Any], typing.Iterable[typing.Tuple[typing.Any, typing.Any]]]
+#: Names of one's own to those of the model: a dict, or a function. None: the tensor is left out.
+Rename = typing.Union[typing.Mapping[str, typing.Optional[str]], typing.Callable[[str], typing.Optional[str]]]
+
+_WRAPPERS = frozenset(("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"))
+_BUFFERS = frozenset(("inv_freq", "original_inv_freq", "masked_bias", "causal_mask"))
+
+
+def pairs(named_tensors: Named) -> list[tuple[typing.Any, typing.Any]]:
+    """A dict or pairs, as pairs."""
+    return list(named_tensors.items() if isinstance(named_tensors, typing.Mapping) else named_tensors)
+
+
+def plain_name(name: str) -> str:
+    """A module's name without what FSDP1, compile, checkpointing and DDP put into it."""
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    while len(parts) > 1 and parts[0] == "module":
+        del parts[0]
+    return ".".join(parts)
+
+
+def model_name(name: str, tensor: typing.Any, rename: Rename | None) -> str | None:
+    """The model's name for it. None: it is no parameter of the model, or the caller leaves it out."""
+    name = plain_name(name)
+    last = name.rsplit(".", 1)[-1]
+    if last == "_extra_state" or tensor is None:
+        return None
+    if rename is not None:
+        return rename(name) if callable(rename) else rename.get(name, name)
+    return None if last in _BUFFERS else name
+
+
+class Given(typing.NamedTuple):
+    """Memory of a tensor."""
+
+    name: typing.Any
+    tensor: typing.Any
+    address: int  #: 0 where it has no bytes
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str  #: torch's name; numpy's for numpy
+
+
+def local(tensor: typing.Any) -> typing.Any:
+    """What this rank has of a DTensor; other tensors are what they are."""
+    return tensor.to_local() if hasattr(tensor, "to_local") and hasattr(tensor, "placements") else tensor
+
+
+def address_of(tensor: typing.Any) -> int:
+    """Of its first byte, now."""
+    tensor = local(tensor)
+    if hasattr(tensor, "data_ptr"):
+        return int(tensor.data_ptr())
+    if hasattr(tensor, "address"):
+        return int(tensor.address)
+    return int(tensor.__array_interface__["data"][0])
+
+
+def given(name: typing.Any, tensor: typing.Any) -> Given:
+    """Raises Refused for memory that is not on a processor or not contiguous."""
+    here = local(tensor)
+    if hasattr(here, "data_ptr"):
+        if here.device.type != "cpu":
+            raise errors.Refused(f"'{name}' is on device {here.device}; this library works on the cpu")
+        if not here.is_contiguous():
+            raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
+        nbytes = here.numel() * here.element_size()
+        if nbytes and here.untyped_storage().nbytes() < nbytes + here.storage_offset() * here.element_size():
+            raise errors.Refused(f"'{name}' has {nbytes} bytes, and its storage {here.untyped_storage().nbytes()}: it was freed or resized")
+        return Given(name, tensor, int(here.data_ptr()) if nbytes else 0, nbytes, tuple(here.shape), str(here.dtype).removeprefix("torch."))
+    if hasattr(here, "address"):
+        return Given(name, tensor, int(here.address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype))
+    if hasattr(here, "__array_interface__"):
+        about = here.__array_interface__
+        if about["strides"] is not None:
+            raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous")
+        return Given(name, tensor, int(about["data"][0]) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype))
+    raise errors.Refused(f"'{name}' is a {type(here).__name__}, and no tensor of torch, numpy or treadle")

@@ -1,0 +1,128 @@
+"""The weights of another process on this machine, read where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+import typing
+
+from . import _abi, _library, errors
+from .layout import key_of, storage_of
+from .windows import Memory, Window
+
+if typing.TYPE_CHECKING:
+    import types
+
+    import numpy
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+
+class Attached(typing.Mapping[typing.Any, Memory]):
+    """A window of infer parameters of another process, mapped read-only at one address for its life: names of storage tensors to memory. Made by
+    attach.
+
+        with treadle.attach(handle) as weights:
+            version = weights.wait(1)
+            weights.hold()               # the bytes stay as they are
+            generate(weights.torch())
+            weights.release()"""
+
+    def __init__(self, pointer: ctypes.c_void_p) -> None:
+        self._object: _library.Object | None = _library.Object(pointer, "treadle_detach")
+        self._held: list[int] = []
+        count = ctypes.c_size_t()
+        address = _library.value("treadle_attached_window", pointer, ctypes.byref(count)) or 0
+        info = _library.sized(_abi.treadle_storage_info)
+        entries: dict[typing.Any, Memory] = {}
+        for number in range(_library.value("treadle_attached_storage_count", pointer)):
+            _library.call("treadle_attached_storage", pointer, number, ctypes.byref(info))
+            storage = storage_of(info)
+            entries[key_of(storage)] = Memory(self._object, address + storage.offset_bytes, storage.shape, storage.dtype, False)
+        self._window = Window(entries, count.value, address)
+
+    def _use(self) -> ctypes.c_void_p:
+        if self._object is None:
+            raise errors.State("attach: it is closed")
+        return self._object.use("attach")
+
+    def _tensors(self) -> Window:
+        self._use()
+        return self._window
+
+    @property
+    def version(self) -> int:
+        """The last version that was committed, in the window or not; 0: none."""
+        return int(_library.value("treadle_attached_version", self._use()))
+
+    @property
+    def valid(self) -> bool:
+        """Is it in the window now?"""
+        return bool(_library.value("treadle_attached_is_valid", self._use()))
+
+    def wait(self, version: int, *, timeout: float = 60) -> int:
+        """Waits until a version of at least `version` is in the window; the last one that was committed then. Raises Timeout, and Peer when the
+        owner died or ended its switch."""
+        _library.call("treadle_attached_wait", self._use(), version, timeout, _library.watcher(), None)
+        return self.version
+
+    def hold(self) -> int:
+        """The version that is in the window, whose bytes stay until release(): the owner's next arrow waits, until its time limit. Raises State
+        when none is there."""
+        version = ctypes.c_uint64()
+        _library.call("treadle_attached_hold", self._use(), ctypes.byref(version))
+        self._held.append(version.value)
+        return version.value
+
+    def release(self) -> None:
+        """Ends the last hold."""
+        pointer = self._use()
+        if not self._held:
+            raise errors.State("release: nothing is held")
+        _library.call("treadle_attached_release", pointer, self._held.pop())
+
+    def torch(self) -> dict[typing.Any, torch.Tensor]:
+        """All tensors, by name. They must not be written."""
+        return self._tensors().torch()
+
+    def numpy(self) -> dict[typing.Any, numpy.ndarray[typing.Any, typing.Any]]:
+        """All tensors as numpy arrays, by name; read-only."""
+        return self._tensors().numpy()
+
+    @property
+    def nbytes(self) -> int:
+        """Of the window."""
+        return self._tensors().nbytes
+
+    def close(self) -> None:
+        """Lets go of what is held. The window stays mapped until the last tensor that was made of it is gone."""
+        while self._object is not None and self._held:
+            self.release()
+        self._window = Window({}, 0, 0)
+        self._object = None
+
+    def __getitem__(self, name: typing.Any) -> Memory:
+        return self._tensors()[name]
+
+    def __iter__(self) -> typing.Iterator[typing.Any]:
+        return iter(self._tensors())
+
+    def __len__(self) -> int:
+        return len(self._tensors())
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._object is None:
+            return "<treadle.Attached, closed>"
+        return f"<treadle.Attached of {len(self)} tensors, version {self.version}>"
+
+
+def attach(handle: bytes, *, timeout: float = 60) -> Attached:
+    """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The pages are mapped, and not
+    touched. Raises Refused for a handle that was cut or altered, or is of another machine, user or version; Peer when its process is gone."""
+    pointer = ctypes.c_void_p()
+    _library.call("treadle_attach", bytes(handle), len(handle), timeout, ctypes.byref(pointer))
+    return Attached(pointer)
