@@ -709,9 +709,9 @@ typedef struct treadle_switch_options {
  *
  * Nothing is aliased where a rank has own tensors (alias is ignored), and plans know nothing of them: their figures are those of whole
  * windows. treadle_switch_bound counts the pages that windows really have; where params leave the device, it counts whole windows if that
- * is less than both. Engines that transform their weights may do so in own tensors. treadle_switch_trim and guard_pages are about pages
- * of the pool, and treadle_switch_register takes no params on a rank with own train tensors. A switch that rejoins keeps its own tensors;
- * the new ranks give theirs. All ranks must be able to read each other's pools in place.
+ * is less than both. Engines that transform their weights may do so in own tensors; the built-in engine refuses own infer tensors when it is
+ * bound. treadle_switch_trim and guard_pages are about pages of the pool. treadle_switch_register takes no params on a rank with own train
+ * tensors. A switch that rejoins keeps its own tensors; the new ranks give theirs. Ranks read each other's staging in place.
  *
  * Refused, with rank and name: a number that is no storage tensor, the same one twice, another size, memory that is not mapped or may
  * not be read and written (by /proc/self/maps), that is not aligned to an element or overlaps another own tensor; tensors that become, or
@@ -740,8 +740,9 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
 /* The window of a class: its address, which is the same for the life of the switch, and its size in *bytes_p, which may be NULL. An
  * empty window is NULL and 0 bytes, and so is that of a number that is not a class. Storage tensors lie at their offset_bytes (infer
- * params with alias: those of treadle_plan_storage). A window may be used in modes that hold its class. Read-only are: params in mode
- * FORWARD; in mode INFER the pages that both windows of parameters share (a write there is a segmentation fault). */
+ * params with alias: those of treadle_plan_storage), but for own tensors, whose addresses treadle_switch_tensor says. A
+ * window may be used in modes that hold its class. Read-only are: params in mode FORWARD; in mode INFER the pages that both windows of
+ * parameters share (a write there is a segmentation fault). */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 /* Where storage tensor number `storage` of TREADLE_PARAMS or TREADLE_INFER_PARAMS lies: in its window, or in memory of the caller
  * (own tensors). Its size in *bytes_p, which may be NULL. Else, also for another class or number: NULL and 0. */
@@ -1181,6 +1182,8 @@ treadle_status treadle_engine_unbind(treadle_engine *engine);
  *   cache     lies in the KV window, which has blocks of kv_block_bytes; set kv_bytes of the switch for how large it is at least.
  *             If the window has no room for a block, bind is refused
  *   work      activations and packed copies of weights lie in the window of TREADLE_WORK
+ *
+ * Own infer tensors (treadle_switch_options) are not for it: bind is refused then.
  *
  * An arrow out of INFER may be taken while a call of the engine runs, as treadle_engine_bind says of unbind; the call goes on after
  * the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need groups of their own (two groups of the same

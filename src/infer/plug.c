@@ -34,6 +34,11 @@ static treadle_status find_shifts(treadle_engine *e) {
     if (treadle_plan_storage(plan, i, &theirs) != TREADLE_OK || strcmp(mine.name, theirs.name) != 0 ||
         mine.bytes != theirs.bytes || mine.dtype != theirs.dtype)
       return refuse_plan(e);
+    if (theirs.bytes > 0 && treadle_switch_tensor(e->sw, TREADLE_INFER_PARAMS, i, NULL) !=
+                                (char *)treadle_switch_infer_window(e->sw) + theirs.offset_bytes)
+      TRY(treadle_fail(TREADLE_REFUSED,
+                       "own infer tensor '%s': the built-in engine reads its weights in the infer window",
+                       theirs.name));
     e->shift[i] = (int64_t)theirs.offset_bytes - (int64_t)mine.offset_bytes;
   }
   if (treadle_plan_storage(

@@ -10,6 +10,7 @@
  *
  * After each step all ranks know the results of all. So if one rank is refused, all fail with its message, and no rank
  * waits for one that has given up. */
+#include "switch/attempt.h"
 #include "switch/switch.h"
 
 #include "base/alloc.h"
@@ -290,13 +291,8 @@ out:
 
 /* ---- Plan ---- */
 
-typedef struct proposal {
-  uint64_t digest;
-  int64_t over;    /* bytes of the peak above the bound */
-  int64_t staging; /* bytes, which must fit in the cap */
-} proposal;
-
-static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, proposal *proposal_p) {
+static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
+                                treadle_proposal *proposal_p) {
   treadle_status status = TREADLE_OK;
   treadle_plan_destroy(sw->plan);
   sw->plan = NULL;
@@ -304,96 +300,14 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves, 
   TRY(treadle_ready_plan_check(sw));
   TRY(treadle_staging_list(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
-  *proposal_p = (proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
+  *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:
   return status;
 }
 
-/* Do all ranks have the plan of the same pair? Names those that differ from most. */
-static treadle_status compare_digests(const treadle_group *group) {
-  int best = 0, best_count = 0;
-  for (int rank = 0; rank < group->size; rank++) {
-    int count = 0;
-    uint64_t digest = ((const proposal *)treadle_group_said(group, rank))->digest;
-    for (int peer = 0; peer < group->size; peer++)
-      count += ((const proposal *)treadle_group_said(group, peer))->digest == digest;
-    if (count > best_count) {
-      best = rank;
-      best_count = count;
-    }
-  }
-  if (best_count == group->size) return TREADLE_OK;
-  uint64_t digest = ((const proposal *)treadle_group_said(group, best))->digest;
-  char ranks[200];
-  size_t used = 0;
-  for (int rank = 0; rank < group->size && used < sizeof ranks - 8; rank++)
-    if (((const proposal *)treadle_group_said(group, rank))->digest != digest)
-      used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", rank);
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "switch: rank %s has another plan than rank %d: model, layouts and options must be the same "
-      "on all ranks",
-      ranks, best);
-}
-
-/* What is planned now, and whether it will do. */
-typedef struct attempt {
-  int64_t cap;
-  int32_t waves;
-  bool may_grow; /* the cap was left open */
-  bool given;    /* a plan was given: its waves are settled */
-  bool done;
-} attempt;
-
-static const proposal *proposal_of(const treadle_group *group, int rank) {
-  return treadle_group_said(group, rank);
-}
-
-/* With more waves each stages less; with the most of them, a cap that was left open grows. */
-static treadle_status next_for_staging(const treadle_group *group, attempt *a) {
-  int fullest = 0;
-  for (int rank = 1; rank < group->size; rank++)
-    if (proposal_of(group, rank)->staging > proposal_of(group, fullest)->staging) fullest = rank;
-  int64_t staging = proposal_of(group, fullest)->staging;
-  a->done = staging <= a->cap;
-  if (a->done) return TREADLE_OK;
-  if (a->waves < TREADLE_MAX_WAVES && !a->given) {
-    a->waves = a->waves > TREADLE_MAX_WAVES / 2 ? TREADLE_MAX_WAVES : 2 * a->waves;
-    return TREADLE_OK;
-  }
-  if (a->may_grow && !a->given) {
-    a->cap = staging;
-    return TREADLE_OK;
-  }
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
-      " bytes of staging in which rank %d gives others what they read of its own tensors, in "
-      "%d wave%s: give a larger cap%s",
-      a->cap, staging, fullest, (int)a->waves, a->waves == 1 ? "" : "s",
-      a->given ? ", or a plan with more waves" : " or smaller pages");
-}
-
-/* After all have said their proposals: will they do, or what is tried next? */
-static treadle_status judge(const treadle_group *group, attempt *a) {
-  bool over = false;
-  for (int rank = 0; rank < group->size; rank++) over = over || proposal_of(group, rank)->over > 0;
-  if (!over) return next_for_staging(group, a);
-  if (a->given)
-    return treadle_fail(
-        TREADLE_REFUSED,
-        "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
-        "make it with a larger cap or with more waves",
-        (int)a->waves, a->waves == 1 ? "" : "s");
-  if (a->waves == TREADLE_MAX_WAVES) /* cap_min said that it fits */
-    return treadle_fail(TREADLE_NO_MEMORY, "switch: a rank's peak is over its bound with the most waves");
-  a->waves = TREADLE_MAX_WAVES;
-  return TREADLE_OK;
-}
-
-static attempt first_attempt(const treadle_switch *sw, const figures *mine, int64_t cap) {
+static treadle_attempt first_attempt(const treadle_switch *sw, const figures *mine, int64_t cap) {
   bool given = sw->terms.ready.is;
-  return (attempt){
+  return (treadle_attempt){
       .cap = cap,
       .waves = given ? sw->terms.ready.waves
                      : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap),
@@ -404,15 +318,14 @@ static attempt first_attempt(const treadle_switch *sw, const figures *mine, int6
 static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t *cap) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  proposal own = {0};
-  attempt a = first_attempt(sw, mine, *cap);
+  treadle_proposal own = {0};
+  treadle_attempt a = first_attempt(sw, mine, *cap);
   while (!a.done) {
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
     TRY(treadle_staging_arrange(sw));
     own.staging = treadle_staging_bytes(sw);
     TRY(treadle_group_say(group, &own, sizeof own));
-    TRY(compare_digests(group));
-    TRY(judge(group, &a));
+    TRY(treadle_attempt_judge(group, &a));
   }
   *cap = a.cap;
 out:
@@ -450,9 +363,9 @@ static void say_alone(treadle_group *group, const void *mine, size_t bytes) {
   memcpy(group->control->lines[group->rank].payload[group->barriers & 1], mine, bytes);
 }
 
-static treadle_status plan_each(treadle_switch *all, int ranks, const attempt *a) {
+static treadle_status plan_each(treadle_switch *all, int ranks, const treadle_attempt *a) {
   treadle_status status = TREADLE_OK;
-  proposal *own = treadle_alloc_array((size_t)ranks, sizeof *own);
+  treadle_proposal *own = treadle_alloc_array((size_t)ranks, sizeof *own);
   if (!own) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int rank = 0; rank < ranks; rank++) TRY(make_plan(&all[rank], a->cap, a->waves, &own[rank]));
   TRY(treadle_staging_arrange_alone(all, ranks));
@@ -483,10 +396,10 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   }
   for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
   TRY(treadle_staging_meet_alone(all, ranks));
-  attempt a = first_attempt(all, mine, cap);
+  treadle_attempt a = first_attempt(all, mine, cap);
   while (!a.done) {
     TRY(plan_each(all, ranks, &a));
-    TRY(judge(all->group, &a));
+    TRY(treadle_attempt_judge(all->group, &a));
   }
 out:
   treadle_free(mine);

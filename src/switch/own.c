@@ -68,6 +68,7 @@ typedef struct given { /* what the options say of one mode */
   size_t count;
   int32_t storages;
   bool has_block_rows;
+  const treadle_maps *maps;
 } given;
 
 /* Has the pair fp8 blocks that are made, or taken apart, on the way? */
@@ -78,7 +79,7 @@ static bool has_block_rows(const treadle_switch *sw) {
   return false;
 }
 
-static given given_of(const treadle_switch *sw, treadle_mode mode) {
+static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
   const treadle_switch_options *o = &sw->terms.options;
   bool train = mode == TREADLE_TRAIN;
   return (given){sw,
@@ -86,7 +87,8 @@ static given given_of(const treadle_switch *sw, treadle_mode mode) {
                  train ? o->own_train : o->own_infer,
                  train ? o->own_train_count : o->own_infer_count,
                  treadle_layout_storage_count(sw->layouts[mode], sw->group->rank),
-                 has_block_rows(sw)};
+                 has_block_rows(sw),
+                 maps};
 }
 
 /* The words come after "rank 2: own train tensor 'NAME' ". */
@@ -115,7 +117,7 @@ static treadle_status check_memory(const given *g, const treadle_storage_info *i
              each);
     return refuse(g, info, words);
   }
-  const char *fault = treadle_mapped_fault(tensor->memory, tensor->bytes);
+  const char *fault = treadle_maps_fault(g->maps, tensor->memory, tensor->bytes);
   if (!fault) return TREADLE_OK;
   snprintf(words, sizeof words, "of %zu bytes at %p: %s", tensor->bytes, tensor->memory, fault);
   return refuse(g, info, words);
@@ -210,9 +212,9 @@ out:
   return status;
 }
 
-static treadle_status take(treadle_switch *sw, treadle_mode mode) {
+static treadle_status take(treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
   treadle_status status = TREADLE_OK;
-  const given g = given_of(sw, mode);
+  const given g = given_of(sw, mode, maps);
   if (g.count == 0) return TREADLE_OK;
   if (!g.tensors || g.count > (size_t)g.storages)
     return treadle_fail(TREADLE_REFUSED,
@@ -276,12 +278,15 @@ out:
 treadle_status treadle_own_take(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   if (sw->own.taken) return TREADLE_OK;
-  TRY(take(sw, TREADLE_TRAIN));
-  TRY(take(sw, TREADLE_INFER));
+  bool any = sw->terms.options.own_train_count > 0 || sw->terms.options.own_infer_count > 0;
+  treadle_maps *maps = any ? treadle_maps_read() : NULL;
+  TRY(take(sw, TREADLE_TRAIN, maps));
+  TRY(take(sw, TREADLE_INFER, maps));
   TRY(check_overlaps(sw));
   sw->own.taken = true;
   sw->terms.options.own_train = sw->terms.options.own_infer = NULL; /* the caller's may go */
 out:
+  treadle_maps_release(maps);
   return status;
 }
 

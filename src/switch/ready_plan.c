@@ -41,10 +41,10 @@ static treadle_status settle(size_t *option, int64_t of_plan, const char *name) 
 
 static treadle_status check_modes(const treadle_switch *sw, const treadle_plan *plan) {
   if (plan->alias != sw->terms.options.alias)
-    return treadle_fail(TREADLE_REFUSED, "switch: the plan that was given is made %s alias, the switch %s",
-                        plan->alias ? "with" : "without",
-                        plan->alias ? "without it (options.alias, or an engine that transforms)"
-                                    : "with it");
+    return treadle_fail(
+        TREADLE_REFUSED, "switch: the plan that was given is made %s alias, the switch %s",
+        plan->alias ? "with" : "without",
+        plan->alias ? "without it (options.alias, own tensors, or an engine that transforms)" : "with it");
   if (plan->keep_params == sw->terms.leaves[TREADLE_PARAMS])
     return treadle_fail(
         TREADLE_REFUSED,

@@ -6,7 +6,7 @@
  * Wave s: wait until all who read here have finished wave s - 2, which had the same slot; copy the boxes of wave s into it; say that it is
  * staged; then run the ops, which wait for the staging of a rank only when they read there. So staging waits for ops of earlier waves,
  * and ops for the staging of their own wave: there is no cycle of waits. */
-#include "switch/switch.h"
+#include "switch/handover.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,81 +14,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
-
-/* ---- Lists that ranks hand over ---- */
-
-typedef struct handover {
-  treadle_pool *pool;
-  treadle_peer_memory *all; /* by rank: a list_head, then its items */
-} handover;
-
-typedef struct list_head {
-  int64_t count, each; /* items, and bytes of one */
-} list_head;
-
-static treadle_status make_list(const void *items, size_t count, size_t each, int ranks, handover *h) {
-  treadle_status status = TREADLE_OK;
-  int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)(sizeof(list_head) + count * each);
-  bytes = (bytes + page - 1) / page * page;
-  h->all = treadle_alloc_array((size_t)ranks, sizeof *h->all);
-  if (!h->all) return no_memory();
-  TRY(treadle_pool_create(bytes / page, page, bytes, &h->pool));
-  list_head *head = treadle_pool_base(h->pool);
-  *head = (list_head){(int64_t)count, (int64_t)each};
-  if (count > 0) memcpy(head + 1, items, count * each);
-out:
-  return status;
-}
-
-static treadle_status check_lists(const treadle_switch *sw, const handover *h, size_t each) {
-  for (int rank = 0; rank < sw->group->size; rank++) {
-    const treadle_peer_memory *shared = &h->all[rank];
-    if (treadle_peer_memory_is_far(shared))
-      return treadle_fail(TREADLE_REFUSED,
-                          "switch: rank %d cannot read the memory of rank %d in place, and own train "
-                          "tensors need that",
-                          sw->group->rank, rank);
-    const list_head *head = shared->base;
-    if (shared->bytes < sizeof *head || head->each != (int64_t)each || head->count < 0 ||
-        head->count > (int64_t)((shared->bytes - sizeof *head) / each))
-      return treadle_fail(TREADLE_PEER, "switch: rank %d has published a list that cannot be right", rank);
-  }
-  return TREADLE_OK;
-}
-
-/* Hands over this rank's items, and makes those of all ready to be read. Collective, also where it fails. */
-static treadle_status hand_over(treadle_switch *sw, const void *items, size_t count, size_t each,
-                                handover *h) {
-  treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
-  *h = (handover){0};
-  TRY(treadle_group_agree(group, make_list(items, count, each, group->size, h)));
-  const treadle_offer offer = {.device = treadle_device_host(),
-                               .descriptor = treadle_pool_descriptor(h->pool),
-                               .base = treadle_pool_base(h->pool),
-                               .bytes = treadle_pool_bytes(h->pool)};
-  TRY(treadle_group_agree(group, group->link->publish(group, &offer, h->all)));
-  TRY(treadle_group_agree(group, check_lists(sw, h, each)));
-out:
-  return status;
-}
-
-static const void *handed(const handover *h, int rank, size_t *count_p) {
-  const list_head *head = h->all[rank].base;
-  *count_p = (size_t)head->count;
-  return head + 1;
-}
-
-/* After all have read, or given up. */
-static void end_handover(treadle_switch *sw, handover *h) {
-  if (h->all) sw->group->link->withdraw(sw->group, treadle_device_host(), h->all);
-  treadle_free(h->all);
-  treadle_pool_destroy(h->pool);
-  *h = (handover){0};
-}
 
 /* ---- Where own train tensors are ---- */
 
@@ -157,7 +84,7 @@ static treadle_status without_memory(const treadle_own_spans *spans, treadle_own
 
 treadle_status treadle_staging_meet(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  handover h = {0};
+  treadle_handover h = {0};
   const treadle_own_spans *mine = &sw->own.spans[TREADLE_TRAIN];
   treadle_own_span *copy = NULL;
   listed *all = NULL;
@@ -166,11 +93,12 @@ treadle_status treadle_staging_meet(treadle_switch *sw) {
   if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
   all = treadle_alloc_array((size_t)sw->group->size, sizeof *all);
   TRY(treadle_group_agree(sw->group, all ? without_memory(mine, &copy) : no_memory()));
-  TRY(hand_over(sw, copy, mine->count, sizeof *copy, &h));
-  for (int rank = 0; rank < sw->group->size; rank++) all[rank].items = handed(&h, rank, &all[rank].count);
+  TRY(treadle_hand_over(sw, copy, mine->count, sizeof *copy, &h));
+  for (int rank = 0; rank < sw->group->size; rank++)
+    all[rank].items = treadle_handed(&h, rank, &all[rank].count);
   TRY(treadle_group_agree(sw->group, take_spans(sw, all)));
 out:
-  end_handover(sw, &h);
+  treadle_handover_end(sw, &h);
   treadle_free(copy);
   treadle_free(all);
   return status;
@@ -278,24 +206,24 @@ static treadle_status make_places(treadle_switch *sw) {
 }
 
 /* From the pulls of all to what this rank gives; then from all answers to where its own pulls lie. */
-static treadle_status take_pulls(treadle_switch *sw, const handover *h) {
+static treadle_status take_pulls(treadle_switch *sw, const treadle_handover *h) {
   treadle_status status = TREADLE_OK;
   treadle_pulls *pulls = treadle_alloc_array((size_t)sw->group->size, sizeof *pulls);
   if (!pulls) return no_memory();
   for (int rank = 0; rank < sw->group->size; rank++)
-    pulls[rank].items = handed(h, rank, &pulls[rank].count);
+    pulls[rank].items = treadle_handed(h, rank, &pulls[rank].count);
   TRY(give(sw, pulls));
 out:
   treadle_free(pulls);
   return status;
 }
 
-static treadle_status take_answers(treadle_switch *sw, const handover *h) {
+static treadle_status take_answers(treadle_switch *sw, const treadle_handover *h) {
   treadle_status status = TREADLE_OK;
   TRY(make_places(sw));
   for (int rank = 0; rank < sw->group->size; rank++) {
     size_t count;
-    const int64_t *answers = handed(h, rank, &count);
+    const int64_t *answers = treadle_handed(h, rank, &count);
     TRY(hear(sw, rank, answers, count));
   }
 out:
@@ -304,18 +232,18 @@ out:
 
 treadle_status treadle_staging_arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  handover pulls = {0}, answers = {0};
+  treadle_handover pulls = {0}, answers = {0};
   int64_t *mine = NULL;
   size_t count;
   if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
-  TRY(hand_over(sw, sw->staging.pulls, sw->staging.pull_count, sizeof(treadle_pull), &pulls));
+  TRY(treadle_hand_over(sw, sw->staging.pulls, sw->staging.pull_count, sizeof(treadle_pull), &pulls));
   TRY(treadle_group_agree(sw->group, take_pulls(sw, &pulls)));
   TRY(treadle_group_agree(sw->group, answer(sw, &mine, &count)));
-  TRY(hand_over(sw, mine, count, sizeof *mine, &answers));
+  TRY(treadle_hand_over(sw, mine, count, sizeof *mine, &answers));
   TRY(treadle_group_agree(sw->group, take_answers(sw, &answers)));
 out:
-  end_handover(sw, &pulls);
-  end_handover(sw, &answers);
+  treadle_handover_end(sw, &pulls);
+  treadle_handover_end(sw, &answers);
   treadle_free(mine);
   return status;
 }

@@ -17,8 +17,8 @@
  *   engine.c    bind, unbind
  *   register.c  the caller's memory in place of windows, copied
  *   own.c       own tensors: memory of the caller that is read and written where it is
- *   staging.c   what other ranks read of own tensors
- *   agree.c     how the ranks agree on a plan
+ *   staging.c   what other ranks read of own tensors; handover.c: lists that ranks hand over for that
+ *   agree.c     how the ranks agree on a plan; attempt.c: with which cap and waves
  *   ready_plan.c     a plan that the caller made before
  *   room.c      whether there is enough memory for all ranks
  *   create.c    how the ranks make their memory

@@ -409,6 +409,14 @@ static void switch_options(objects *o) {
   REFUSED_SIZES(hooks, treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
   REFUSED_SIZES(options, treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
   REFUSED_NEWER(treadle_switch_options, treadle_switch_create(o->second, o->train, o->infer, newer_p, &sw));
+  treadle_own_tensor own = {.storage = -1, .memory = o->memory, .bytes = 8};
+  options =
+      (treadle_switch_options){.struct_size = sizeof options, .own_train = &own, .own_train_count = 1};
+  REFUSED(treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
+  own.storage = 0;
+  REFUSED(treadle_switch_create(o->second, o->train, o->infer, &options, &sw)); /* its size */
+  options.own_train = NULL;
+  REFUSED(treadle_switch_create(o->second, o->train, o->infer, &options, &sw));
   assert_ok(treadle_group_barrier(o->second)); /* the group is none the worse */
 }
 
@@ -423,6 +431,12 @@ static void switches(objects *o) {
   REFUSED(treadle_switch_rejoin(o->sw, NULL));
   GIVES(NULL, treadle_switch_window(NULL, TREADLE_PARAMS, &bytes));
   assert_int_equal(bytes, 0);
+  bytes = 7;
+  GIVES(NULL, treadle_switch_tensor(NULL, TREADLE_PARAMS, 0, &bytes));
+  assert_int_equal(bytes, 0);
+  GIVES(NULL, treadle_switch_tensor(o->sw, TREADLE_GRADS, 0, &bytes));
+  GIVES(NULL, treadle_switch_tensor(o->sw, TREADLE_PARAMS, -1, NULL));
+  GIVES(NULL, treadle_switch_tensor(o->sw, TREADLE_INFER_PARAMS, INT32_MAX, &bytes));
   GIVES(NULL, treadle_switch_train_window(NULL));
   GIVES(NULL, treadle_switch_infer_window(NULL));
   GIVES(TREADLE_LOST, treadle_switch_mode(NULL));
@@ -459,6 +473,7 @@ static void switches(objects *o) {
     treadle_class which = (treadle_class)no_enums[i];
     REFUSED(treadle_switch_start(o->sw, (treadle_mode)no_enums[i]));
     GIVES(NULL, treadle_switch_window(o->sw, which, &bytes));
+    GIVES(NULL, treadle_switch_tensor(o->sw, which, 0, &bytes));
     GIVES(0, treadle_switch_resident(o->sw, which));
     REFUSED(treadle_switch_register(o->sw, which, 0, o->memory, 64));
   }

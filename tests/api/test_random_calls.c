@@ -466,7 +466,29 @@ static treadle_choice choice(caller *c) {
   return (treadle_choice)(below(c, 32) ? (int)below(c, 3) : any_enum(c));
 }
 
+enum { OWN_TENSORS = 3 };
+
+/* Own tensors: now and then those of a layout of one rank, in memory that may be used; else anything. */
+static void draw_own(caller *c, treadle_own_tensor tensors[OWN_TENSORS]) {
+  char *const memories[] = {c->o.memory,
+                            c->o.memory + 16,
+                            c->o.memory + 1,
+                            c->o.memory + c->o.bytes,
+                            c->o.memory + c->o.bytes + OBJECTS_PAGE,
+                            (char *)16,
+                            NULL};
+  for (int i = 0; i < OWN_TENSORS; i++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    int32_t storage = often(c) ? i : (int32_t)number(c);
+    (void)treadle_layout_storage(c->o.train, 0, storage, &info);
+    tensors[i] = (treadle_own_tensor){storage, ONE_OF(c, memories), often(c) ? info.bytes : size(c)};
+  }
+}
+
 static void make_switch(caller *c) {
+  treadle_own_tensor own_train[OWN_TENSORS], own_infer[OWN_TENSORS];
+  draw_own(c, own_train);
+  draw_own(c, own_infer);
   const treadle_switch_options options = {.struct_size = struct_size(c, sizeof(treadle_switch_options)),
                                           .page_bytes = page(c),
                                           .cap_bytes = often(c) ? (size_t)1 << 20 : size(c),
@@ -485,6 +507,10 @@ static void make_switch(caller *c) {
                                           .alias = below(c, 2),
                                           .guard_pages = below(c, 2),
                                           .plan = often(c) ? NULL : plan(c),
+                                          .own_train = OR_NULL(c, own_train),
+                                          .own_infer = OR_NULL(c, own_infer),
+                                          .own_train_count = often(c) ? 0 : below(c, OWN_TENSORS + 1),
+                                          .own_infer_count = often(c) ? 0 : below(c, OWN_TENSORS + 1),
                                           .memory.kind = often(c) ? TREADLE_MEMORY_HOST
                                                                   : (treadle_memory_kind)any_enum(c)};
   treadle_switch *made = NULL;
@@ -538,8 +564,9 @@ static void call_switches(caller *c) {
                             NULL,
                             treadle_switch_train_window(c->o.sw)};
   treadle_group *const groups[] = {c->o.group, c->o.second, NULL};
-  switch (below(c, 24)) {
+  switch (below(c, 25)) {
   case 0: make_switch(c); break;
+  case 23: CALL(treadle_switch_tensor(sw(c), which, (int32_t)number(c), OR_NULL(c, &bytes))); break;
   case 21:
   case 22: start_switch(c); break;
   case 1: SAID(treadle_switch_rejoin(sw(c), ONE_OF(c, groups))); break;

@@ -25,7 +25,8 @@ static void json_has_its_keys(void **state) {
                                      "load_seconds",   "infer_bytes",      "copied_bytes",
                                      "aliased_bytes",  "moved_bytes",      "lower_bound_bytes",
                                      "ratio",          "peak_bytes",       "peak_bound_bytes",
-                                     "check",          "digest",           "residency"};
+                                     "check",          "digest",           "residency",
+                                     "staged_bytes"};
   json_t *root =
       switch_json(4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 64KiB --check --cycles 3");
   assert_int_equal(json_object_size(root), TEST_COUNT(keys));
@@ -161,6 +162,11 @@ static void refused_once_for_all(void **state) {
       {"--model %M --train hf --infer vllm --cycle 3", "did you mean --cycles"},
       {"--model %M --train hf --infer vllm --timeout 0", "--timeout"},
       {"--model %M --train hf --infer vllm --check=proof", "did you mean prove"},
+      {"--model %M --train hf --infer vllm --own none --own both", "--own is given twice"},
+      {"--model %M --train hf --infer vllm --own all", "--own has no value 'all'"},
+      {"--model %M --train megatron:tp=4 --infer vllm:tp=4 --own both --keep host", "own train tensors"},
+      {"--model %M --train megatron:tp=4 --infer vllm:tp=4 --own train --offload params",
+       "own train tensors"},
   };
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     char rest[512] = "";
@@ -217,12 +223,68 @@ static void layers_that_differ(void **state) {
   }
 }
 
+/* Weights in memory of each rank's own, against the digest of the same weights in windows. */
+static void own_tensors_are_switched_in_place(void **state) {
+  (void)state;
+  static const char pair[] =
+      "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 4KiB --cycles 2 --check";
+  static const struct {
+    const char *own;
+    bool stages, params, infer; /* are some of these on the device in mode INFER? */
+  } cases[] = {
+      {"--own train --cap 256KiB", true, false, true},
+      {"--own infer", false, true, false},
+      {"--own both", true, false, false},
+      {"--own infer --keep host", false, false, false},
+      {"--own both --cap 40KiB --offload grads=keep,optimizer", true, false, false},
+  };
+  char rest[256];
+  json_t *plain = switch_json(4, pair);
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    snprintf(rest, sizeof rest, "%s %s", pair, cases[i].own);
+    json_t *root = switch_json(4, rest), *row = json_array_get(json_object_get(root, "residency"), 0);
+    assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
+    assert_string_equal(json_string_value(json_object_get(root, "digest")),
+                        json_string_value(json_object_get(plain, "digest")));
+    assert_true((command_number(root, "staged_bytes") > 0) == cases[i].stages);
+    assert_true(command_number(root, "moved_bytes") == command_number(plain, "moved_bytes"));
+    assert_true(command_number(root, "staged_bytes") <= command_number(root, "moved_bytes"));
+    assert_true(command_number(root, "peak_bytes") <= command_number(root, "peak_bound_bytes"));
+    assert_string_equal(json_string_value(json_object_get(row, "after")), "infer");
+    assert_true((command_number(row, "params") > 0) == cases[i].params);
+    assert_true((command_number(row, "infer") > 0) == cases[i].infer);
+    json_decref(root);
+  }
+  json_decref(plain);
+}
+
+static void own_tensors_are_proved(void **state) {
+  (void)state;
+  command_result result =
+      command_launch(4,
+                     "switch --model %s --train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 4KiB "
+                     "--cycles 1 --own both --check=prove",
+                     model);
+  command_expect(&result, 0, "", 0);
+  static const char *const words[] = {
+      "was dropped; caught: ", "was misplaced; caught: ", "own tensors of all ranks: ", "\nPASS\n"};
+  for (size_t i = 0; i < TEST_COUNT(words); i++)
+    if (!strstr(result.out, words[i])) fail_msg("no '%s' in\n%s", words[i], result.out);
+  command_release(&result);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layers_that_differ),          cmocka_unit_test(json_has_its_keys),
-      cmocka_unit_test(digest_is_of_the_values),     cmocka_unit_test(text_ends_with_pass),
-      cmocka_unit_test(faults_of_blocks_are_caught), cmocka_unit_test(budget_is_kept),
-      cmocka_unit_test(refused_once_for_all),        cmocka_unit_test(one_way_may_lose_bits),
+      cmocka_unit_test(own_tensors_are_switched_in_place),
+      cmocka_unit_test(own_tensors_are_proved),
+      cmocka_unit_test(layers_that_differ),
+      cmocka_unit_test(json_has_its_keys),
+      cmocka_unit_test(digest_is_of_the_values),
+      cmocka_unit_test(text_ends_with_pass),
+      cmocka_unit_test(faults_of_blocks_are_caught),
+      cmocka_unit_test(budget_is_kept),
+      cmocka_unit_test(refused_once_for_all),
+      cmocka_unit_test(one_way_may_lose_bits),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

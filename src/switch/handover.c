@@ -1,0 +1,71 @@
+/* A list lies in a small pool of its own: a head, then the items. The pool is gone when all have read it. */
+#include "switch/handover.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct list_head {
+  int64_t count, each; /* items, and bytes of one */
+} list_head;
+
+static treadle_status make_list(const void *items, size_t count, size_t each, int ranks,
+                                treadle_handover *h) {
+  treadle_status status = TREADLE_OK;
+  int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)(sizeof(list_head) + count * each);
+  bytes = (bytes + page - 1) / page * page;
+  h->all = treadle_alloc_array((size_t)ranks, sizeof *h->all);
+  if (!h->all) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  TRY(treadle_pool_create(bytes / page, page, bytes, &h->pool));
+  list_head *head = treadle_pool_base(h->pool);
+  *head = (list_head){(int64_t)count, (int64_t)each};
+  if (count > 0) memcpy(head + 1, items, count * each);
+out:
+  return status;
+}
+
+static treadle_status check_lists(const treadle_switch *sw, const treadle_handover *h, size_t each) {
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    const treadle_peer_memory *shared = &h->all[rank];
+    if (treadle_peer_memory_is_far(shared))
+      return treadle_fail(TREADLE_REFUSED,
+                          "switch: rank %d cannot read the memory of rank %d in place, and own train "
+                          "tensors need that",
+                          sw->group->rank, rank);
+    const list_head *head = shared->base;
+    if (shared->bytes < sizeof *head || head->each != (int64_t)each || head->count < 0 ||
+        head->count > (int64_t)((shared->bytes - sizeof *head) / each))
+      return treadle_fail(TREADLE_PEER, "switch: rank %d has published a list that cannot be right", rank);
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_hand_over(treadle_switch *sw, const void *items, size_t count, size_t each,
+                                 treadle_handover *h) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  *h = (treadle_handover){0};
+  TRY(treadle_group_agree(group, make_list(items, count, each, group->size, h)));
+  const treadle_offer offer = {.device = treadle_device_host(),
+                               .descriptor = treadle_pool_descriptor(h->pool),
+                               .base = treadle_pool_base(h->pool),
+                               .bytes = treadle_pool_bytes(h->pool)};
+  TRY(treadle_group_agree(group, group->link->publish(group, &offer, h->all)));
+  TRY(treadle_group_agree(group, check_lists(sw, h, each)));
+out:
+  return status;
+}
+
+const void *treadle_handed(const treadle_handover *h, int rank, size_t *count_p) {
+  const list_head *head = h->all[rank].base;
+  *count_p = (size_t)head->count;
+  return head + 1;
+}
+
+void treadle_handover_end(treadle_switch *sw, treadle_handover *h) {
+  if (h->all) sw->group->link->withdraw(sw->group, treadle_device_host(), h->all);
+  treadle_free(h->all);
+  treadle_pool_destroy(h->pool);
+  *h = (treadle_handover){0};
+}
