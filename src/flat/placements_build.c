@@ -100,9 +100,11 @@ static treadle_status find_cut(treadle_placements_builder *b, const treadle_plac
   describe_cut(&cut, text, sizeof text);
   int64_t known = treadle_hash_map_get(&b->cut_by_text, text, -1);
   if (known < 0) {
+    const char *kept = treadle_arena_copy_text(&p->arena, text);
+    if (!kept) return treadle_placements_no_memory();
     known = (int64_t)b->cuts.count;
     TRY(treadle_array_push(&b->cuts, cut));
-    TRY(treadle_hash_map_put(&b->cut_by_text, text, known));
+    TRY(treadle_hash_map_put(&b->cut_by_text, kept, known));
   }
   *cut_p = (int32_t)known;
 out:

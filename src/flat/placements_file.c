@@ -45,19 +45,17 @@ out:
 
 /* ---- Meshes ---- */
 
-static treadle_status read_numbers(const reader *r, size_t number, const json_t *mesh, const char *key,
-                                   int32_t *count_p, int64_t *numbers) {
+/* At most `most` of them; *count_p says how many, or is 0 and is told. */
+static treadle_status read_numbers(const reader *r, const char *what, size_t number, const json_t *list,
+                                   int32_t most, int32_t *count_p, int64_t *numbers) {
   treadle_status status = TREADLE_OK;
-  const json_t *list = json_object_get(mesh, key);
   size_t count = json_array_size(list);
-  if (count < 1 || count > TREADLE_MAX_PLACED_DIMS)
-    FAIL("%s: mesh %zu: %s is no list of 1 to %d whole numbers", r->path, number, key,
-         TREADLE_MAX_PLACED_DIMS);
-  if (*count_p > 0 && (size_t)*count_p != count)
-    FAIL("%s: mesh %zu: %s has %zu numbers, not %d", r->path, number, key, count, (int)*count_p);
+  if (count < 1 || count > (size_t)most || (*count_p > 0 && (size_t)*count_p != count))
+    FAIL("%s: %s %zu: there is a list of %zu numbers where %d to %d belong", r->path, what, number, count,
+         *count_p > 0 ? (int)*count_p : 1, *count_p > 0 ? (int)*count_p : (int)most);
   for (size_t d = 0; d < count; d++) {
     if (!json_is_integer(json_array_get(list, d)))
-      FAIL("%s: mesh %zu: %s is no list of whole numbers", r->path, number, key);
+      FAIL("%s: %s %zu: shape and stride are lists of whole numbers", r->path, what, number);
     numbers[d] = json_integer_value(json_array_get(list, d));
   }
   *count_p = (int32_t)count;
@@ -90,9 +88,11 @@ static treadle_status read_mesh(reader *r, size_t number, json_t *object) {
   const json_t *ranks = json_object_get(object, "ranks"), *first = json_object_get(object, "first");
   int64_t count = 1, found = 0;
   TRY(check_keys(r, "mesh", number, object, keys));
-  TRY(read_numbers(r, number, object, "shape", &mesh->ndim, mesh->size));
+  TRY(read_numbers(r, "mesh", number, json_object_get(object, "shape"), TREADLE_MAX_PLACED_DIMS,
+                   &mesh->ndim, mesh->size));
   if (json_object_get(object, "stride"))
-    TRY(read_numbers(r, number, object, "stride", &mesh->ndim, mesh->stride));
+    TRY(read_numbers(r, "mesh", number, json_object_get(object, "stride"), mesh->ndim, &mesh->ndim,
+                     mesh->stride));
   if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is no whole number", r->path, number);
   mesh->first = json_integer_value(first);
   if (!ranks) goto out;
@@ -180,15 +180,17 @@ out:
 }
 
 static treadle_status read_tensor(reader *r, size_t number, json_t *object) {
-  static const char *const keys[] = {"tensor", "storage", "dtype", "mesh", "placements", NULL};
+  static const char *const keys[] = {"tensor", "storage", "dtype", "shape", "mesh", "placements", NULL};
   treadle_status status = TREADLE_OK;
   treadle_placed_tensor tensor = {.mesh = -1};
   TRY(check_keys(r, "tensor", number, object, keys));
   const json_t *mesh = json_object_get(object, "mesh"), *dtype = json_object_get(object, "dtype");
   const json_t *storage = json_object_get(object, "storage"),
-               *placements = json_object_get(object, "placements");
+               *placements = json_object_get(object, "placements"),
+               *shape = json_object_get(object, "shape");
   if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is no text", r->path, number);
   tensor.storage = json_string_value(storage);
+  if (shape) TRY(read_numbers(r, "tensor", number, shape, TREADLE_MAX_DIMS, &tensor.ndim, tensor.shape));
   if (dtype && (!json_is_string(dtype) || !treadle_dtype_parse(json_string_value(dtype), &tensor.dtype)))
     FAIL("%s: tensor %zu: dtype is none of fp32, bf16, fp16", r->path, number);
   if ((mesh == NULL) != (placements == NULL))
