@@ -71,6 +71,11 @@ treadle_status treadle_placements_build(treadle_layout *layout, const treadle_pl
                                         size_t mesh_count, const treadle_placed_tensor *tensors,
                                         size_t tensor_count);
 
+/* The same from a file; `path` names it in messages. Names live as long as `root`, lists of ranks in the arena: for the call. */
+struct json_t;
+treadle_status treadle_placements_read(treadle_layout *layout, const char *path, struct json_t *root,
+                                       treadle_arena *arena);
+
 /* ---- Between these files ---- */
 
 static inline const treadle_placements *treadle_placements_of(const treadle_layout *layout) {

@@ -17,7 +17,6 @@
 
 typedef struct reader {
   const char *path;
-  const treadle_model *model;
   treadle_arena *arena;
   treadle_placed_mesh *meshes;
   size_t mesh_count;
@@ -210,27 +209,36 @@ out:
 
 /* ---- The file ---- */
 
-static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
-                             treadle_builder *normal) {
+treadle_status treadle_placements_read(treadle_layout *layout, const char *path, json_t *root,
+                                       treadle_arena *arena) {
   static const char *const keys[] = {"meshes", "tensors", NULL};
   treadle_status status = TREADLE_OK;
-  json_t *root = NULL;
-  reader r = {.path = words->file, .model = layout->model, .arena = words_arena};
-  if (!r.path || !*r.path) FAIL("layout '%s': the form is placements:@file", words->text);
-  TRY(treadle_json_load(r.path, &root));
+  reader r = {.path = path, .arena = arena};
   const json_t *meshes = json_object_get(root, "meshes"), *tensors = json_object_get(root, "tensors");
   if (!json_is_array(tensors) || (meshes && !json_is_array(meshes)))
     FAIL("%s: it is no object with lists 'meshes' and 'tensors'", r.path);
   TRY(check_keys(&r, "object", 0, root, keys));
   r.mesh_count = json_array_size(meshes);
-  r.meshes = treadle_arena_alloc_array(words_arena, r.mesh_count + 1, sizeof *r.meshes);
+  r.meshes = treadle_arena_alloc_array(arena, r.mesh_count + 1, sizeof *r.meshes);
   if (!r.meshes) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", r.path));
   for (size_t m = 0; m < r.mesh_count; m++) TRY(read_mesh(&r, m, json_array_get(meshes, m)));
   for (size_t i = 0; i < json_array_size(tensors); i++) TRY(read_tensor(&r, i, json_array_get(tensors, i)));
   TRY(treadle_placements_build(layout, r.meshes, r.mesh_count, r.tensors.items, r.tensors.count));
-  treadle_builder_add(normal, ":@%s", r.path);
 out:
   treadle_array_release(&r.tensors);
+  return status;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  json_t *root = NULL;
+  const char *path = words->file;
+  if (!path || !*path) FAIL("layout '%s': the form is placements:@file", words->text);
+  TRY(treadle_json_load(path, &root));
+  TRY(treadle_placements_read(layout, path, root, words_arena));
+  treadle_builder_add(normal, ":@%s", path);
+out:
   json_decref(root);
   return status;
 }
