@@ -36,6 +36,7 @@ typedef struct treadle_placed {
   int64_t shape[TREADLE_MAX_DIMS]; /* whole */
   int64_t room[TREADLE_MAX_DIMS];  /* of the largest shard */
   treadle_dtype dtype;
+  int64_t offset; /* in the windows of all groups that have it; -1: not the same in all */
 } treadle_placed;
 
 /* What the ranks of a group have: storage tensor i is that of placed[i], ascending. */

@@ -206,7 +206,7 @@ static treadle_status make_windows(treadle_placements_builder *b) {
   treadle_placements *p = b->made;
   TRY(allocate_windows(p));
   for (int32_t i = 0; i < p->placed_count; i++) {
-    const treadle_placed *placed = &p->placed[i];
+    treadle_placed *placed = &p->placed[i];
     const treadle_placement_mesh *mesh = &p->meshes[p->cuts[placed->cut].mesh];
     treadle_storage storage = {
         .layer = -1, .local_layer = -1, .ndim = placed->ndim, .dtype = placed->dtype, .run = 1};
@@ -216,6 +216,7 @@ static treadle_status make_windows(treadle_placements_builder *b) {
       treadle_placed_window *window = &p->windows[mesh->groups[g]];
       storage.public_first = window->count;
       TRY(treadle_storage_place(b->layout, placed->name, &storage, 1, &window->bytes));
+      placed->offset = g == 0 || placed->offset == storage.offset ? storage.offset : -1;
       window->placed[window->count] = i;
       window->storages[window->count++] = storage;
       if (window->bytes > p->window_bytes_max) p->window_bytes_max = window->bytes;
