@@ -11,7 +11,8 @@
  * and at most 1.5 times the time on 256 (2,048) ranks plus 2 ms. It is held at the first, a middle and the last
  * rank. A missed bar is printed; the exit status is 1 only when a plan cannot be made.
  *
- * The last row is the report over all ranks: sets of equal ranks, and smallest cap and figures of one rank of each.
+ * Rank -1 is the report over all ranks: sets of equal ranks, and smallest cap and figures of one rank of each. The last rows are layouts
+ * by placements on a mesh (replicate, dp, tp): their bar, 100 ms, is for meshes whose dp is a node or two (docs/speed.md).
  */
 #include "bench.h"
 
@@ -60,8 +61,8 @@ static const char deepseek_v3_fp8[] = DEEPSEEK_V3 ", \"quantization_config\": {\
 #define DEEPSEEK_FP8  "DeepSeek-V3, fp8", deepseek_v3_fp8, DEEPSEEK_PAIR
 
 typedef struct subject {
-  const char *model, *config, *from, *to;
-  int64_t ranks, rank; /* rank -1: all, one of each type */
+  const char *model, *config, *from, *to; /* from: a layout's text, or "placements on 256x8x8" */
+  int64_t ranks, rank;                    /* rank -1: all, one of each type */
 } subject;
 
 /* The rows of the bars come first, in pairs: few ranks, then 16,384. */
@@ -89,6 +90,9 @@ static const subject subjects[] = {
     {"Llama-3.1-8B", llama_8b, "megatron:tp=2", "vllm:tp=8", 8, 3},
     {"Llama-3.1-8B", llama_8b, "hf", "vllm:tp=8", 8, 3},
     {"DeepSeek-V3", deepseek_v3, "megatron:pp=16,first=4,last=1,ep=64", "vllm:dp=64,ep=on", 1024, -1},
+    {"Llama-3.1-70B", llama_70b, "placements on 256x8x8", "vllm:tp=8", 16384, 8195},
+    {"Llama-3.1-70B", llama_70b, "placements on 64x32x8", "vllm:tp=8", 16384, 8195},
+    {"Llama-3.1-70B", llama_70b, "placements on 1x2048x8", "vllm:tp=8", 16384, 8195},
 };
 enum { SUBJECTS = sizeof subjects / sizeof subjects[0], BAR_PAIRS = 9 };
 static const double bar_seconds = 50e-3, bar_times = 1.5, bar_plus = 2e-3, bar_bytes = 64 << 20;
@@ -118,18 +122,58 @@ out:
   return status;
 }
 
+/* Placements of a llama on a mesh (replicate, dp, tp), as fully_shard and Hugging Face's tp_plan place it. Made of text and names
+ * here: what a program gives is ready, so this is not counted. */
+typedef struct placing {
+  treadle_placed_mesh mesh;
+  treadle_placed_tensor *tensors; /* NULL: the layout has a text */
+  size_t count;
+} placing;
+
+static bool has(const char *name, const char *word) { return strstr(name, word) != NULL; }
+
+static treadle_status place(const treadle_model *model, const char *text, placing *made) {
+  long long size[3];
+  if (sscanf(text, "placements on %lldx%lldx%lld", &size[0], &size[1], &size[2]) != 3) return TREADLE_OK;
+  made->mesh = (treadle_placed_mesh){.ndim = 3, .size = {size[0], size[1], size[2]}};
+  int32_t count = treadle_model_tensor_count(model);
+  made->tensors = treadle_alloc_array((size_t)count + 1, sizeof *made->tensors);
+  if (!made->tensors) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d tensors", count);
+  for (int32_t t = 0; t < count; t++) {
+    treadle_tensor_info info = TREADLE_INIT(treadle_tensor_info);
+    treadle_status status = treadle_model_tensor(model, t, &info);
+    if (status) return status;
+    bool columns = has(info.name, "o_proj") || has(info.name, "down_proj");
+    treadle_placed_tensor *tensor = &made->tensors[made->count++];
+    *tensor = (treadle_placed_tensor){.tensor = info.name, .ndim = info.ndim};
+    memcpy(tensor->shape, info.shape, sizeof tensor->shape);
+    tensor->placements[1].type = TREADLE_FULLY_SHARD;
+    if (!has(info.name, "norm")) tensor->placements[2] = (treadle_placement){TREADLE_SHARD, columns, 0};
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status make_from(const subject *s, const treadle_model *model, const placing *placed,
+                                treadle_layout **from_p) {
+  if (!placed->tensors) return treadle_layout_create(model, s->from, s->ranks, NULL, from_p);
+  return treadle_layout_from_placements(model, s->ranks, &placed->mesh, 1, placed->tensors, placed->count,
+                                        from_p);
+}
+
 /* Makes the plan; this process has made none before. */
 static treadle_status make(const subject *s, cost *cost_p) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
   treadle_layout *from = NULL, *to = NULL;
   treadle_plan *plan = NULL;
+  placing placed = {0};
   double begin = treadle_clock_processor_seconds();
   TRY(bench_open_model(s->config, &model));
   cost_p->open_seconds = treadle_clock_processor_seconds() - begin;
+  TRY(place(model, s->from, &placed));
   size_t bytes = treadle_clock_peak_rss_bytes();
   begin = treadle_clock_processor_seconds();
-  TRY(treadle_layout_create(model, s->from, s->ranks, NULL, &from));
+  TRY(make_from(s, model, &placed, &from));
   TRY(treadle_layout_create(model, s->to, s->ranks, NULL, &to));
   if (s->rank >= 0)
     TRY(treadle_plan_create(from, to, s->rank, NULL, &plan));
@@ -143,6 +187,7 @@ static treadle_status make(const subject *s, cost *cost_p) {
     cost_p->waves = plan->waves;
   }
 out:
+  treadle_free(placed.tensors);
   treadle_plan_destroy(plan);
   treadle_layout_destroy(to);
   treadle_layout_destroy(from);

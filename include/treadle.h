@@ -274,13 +274,16 @@ typedef struct treadle_placed_mesh {
 } treadle_placed_mesh;
 
 /* A tensor that a mesh's ranks hold, each the part that the placements [ndim of the mesh] give it, row-major and without gaps.
- * `tensor` is a Hugging Face name, of the files (each expert has one) or of the module (transformers 5: experts stacked). Ranks
- * outside of the mesh do not have the storage tensor. An element of an array: this struct is frozen. */
+ * `tensor` is a Hugging Face name, of the files (each expert has one) or of the module (transformers 5: experts stacked); if both have the
+ * name with different shapes, `shape` says which is meant (of equal shapes the module's), and without it that of the files. Ranks outside of the mesh do not have
+ * the storage tensor. An element of an array: this struct is frozen. */
 typedef struct treadle_placed_tensor {
   const char *storage; /* its name on the ranks; NULL: `tensor` */
   const char *tensor;
   treadle_dtype dtype; /* TREADLE_DTYPE_NONE: that of the tensor */
   int32_t mesh;        /* number in the list of meshes; -1: all ranks have all of it */
+  int32_t ndim;        /* 0: the shape is not given */
+  int64_t shape[4];    /* of the whole tensor: refused where it is another one */
   treadle_placement placements[8];
 } treadle_placed_tensor;
 

@@ -36,6 +36,7 @@ typedef struct treadle_placed {
   int64_t shape[TREADLE_MAX_DIMS]; /* whole */
   int64_t room[TREADLE_MAX_DIMS];  /* of the largest shard */
   treadle_dtype dtype;
+  int64_t offset; /* in the windows of all groups that have it; -1: not the same in all */
 } treadle_placed;
 
 /* What the ranks of a group have: storage tensor i is that of placed[i], ascending. */
@@ -70,6 +71,11 @@ extern const treadle_layout_ops treadle_placements_ops;
 treadle_status treadle_placements_build(treadle_layout *layout, const treadle_placed_mesh *meshes,
                                         size_t mesh_count, const treadle_placed_tensor *tensors,
                                         size_t tensor_count);
+
+/* The same from a file; `path` names it in messages. Names live as long as `root`, lists of ranks in the arena: for the call. */
+struct json_t;
+treadle_status treadle_placements_read(treadle_layout *layout, const char *path, struct json_t *root,
+                                       treadle_arena *arena);
 
 /* ---- Between these files ---- */
 

@@ -100,9 +100,11 @@ static treadle_status find_cut(treadle_placements_builder *b, const treadle_plac
   describe_cut(&cut, text, sizeof text);
   int64_t known = treadle_hash_map_get(&b->cut_by_text, text, -1);
   if (known < 0) {
+    const char *kept = treadle_arena_copy_text(&p->arena, text);
+    if (!kept) return treadle_placements_no_memory();
     known = (int64_t)b->cuts.count;
     TRY(treadle_array_push(&b->cuts, cut));
-    TRY(treadle_hash_map_put(&b->cut_by_text, text, known));
+    TRY(treadle_hash_map_put(&b->cut_by_text, kept, known));
   }
   *cut_p = (int32_t)known;
 out:
@@ -204,7 +206,7 @@ static treadle_status make_windows(treadle_placements_builder *b) {
   treadle_placements *p = b->made;
   TRY(allocate_windows(p));
   for (int32_t i = 0; i < p->placed_count; i++) {
-    const treadle_placed *placed = &p->placed[i];
+    treadle_placed *placed = &p->placed[i];
     const treadle_placement_mesh *mesh = &p->meshes[p->cuts[placed->cut].mesh];
     treadle_storage storage = {
         .layer = -1, .local_layer = -1, .ndim = placed->ndim, .dtype = placed->dtype, .run = 1};
@@ -214,6 +216,7 @@ static treadle_status make_windows(treadle_placements_builder *b) {
       treadle_placed_window *window = &p->windows[mesh->groups[g]];
       storage.public_first = window->count;
       TRY(treadle_storage_place(b->layout, placed->name, &storage, 1, &window->bytes));
+      placed->offset = g == 0 || placed->offset == storage.offset ? storage.offset : -1;
       window->placed[window->count] = i;
       window->storages[window->count++] = storage;
       if (window->bytes > p->window_bytes_max) p->window_bytes_max = window->bytes;

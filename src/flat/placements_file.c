@@ -17,7 +17,6 @@
 
 typedef struct reader {
   const char *path;
-  const treadle_model *model;
   treadle_arena *arena;
   treadle_placed_mesh *meshes;
   size_t mesh_count;
@@ -45,19 +44,17 @@ out:
 
 /* ---- Meshes ---- */
 
-static treadle_status read_numbers(const reader *r, size_t number, const json_t *mesh, const char *key,
-                                   int32_t *count_p, int64_t *numbers) {
+/* At most `most` of them; *count_p says how many, or is 0 and is told. */
+static treadle_status read_numbers(const reader *r, const char *what, size_t number, const json_t *list,
+                                   int32_t most, int32_t *count_p, int64_t *numbers) {
   treadle_status status = TREADLE_OK;
-  const json_t *list = json_object_get(mesh, key);
   size_t count = json_array_size(list);
-  if (count < 1 || count > TREADLE_MAX_PLACED_DIMS)
-    FAIL("%s: mesh %zu: %s is no list of 1 to %d whole numbers", r->path, number, key,
-         TREADLE_MAX_PLACED_DIMS);
-  if (*count_p > 0 && (size_t)*count_p != count)
-    FAIL("%s: mesh %zu: %s has %zu numbers, not %d", r->path, number, key, count, (int)*count_p);
+  if (count < 1 || count > (size_t)most || (*count_p > 0 && (size_t)*count_p != count))
+    FAIL("%s: %s %zu: there is a list of %zu numbers where %d to %d belong", r->path, what, number, count,
+         *count_p > 0 ? (int)*count_p : 1, *count_p > 0 ? (int)*count_p : (int)most);
   for (size_t d = 0; d < count; d++) {
     if (!json_is_integer(json_array_get(list, d)))
-      FAIL("%s: mesh %zu: %s is no list of whole numbers", r->path, number, key);
+      FAIL("%s: %s %zu: shape and stride are lists of whole numbers", r->path, what, number);
     numbers[d] = json_integer_value(json_array_get(list, d));
   }
   *count_p = (int32_t)count;
@@ -90,9 +87,11 @@ static treadle_status read_mesh(reader *r, size_t number, json_t *object) {
   const json_t *ranks = json_object_get(object, "ranks"), *first = json_object_get(object, "first");
   int64_t count = 1, found = 0;
   TRY(check_keys(r, "mesh", number, object, keys));
-  TRY(read_numbers(r, number, object, "shape", &mesh->ndim, mesh->size));
+  TRY(read_numbers(r, "mesh", number, json_object_get(object, "shape"), TREADLE_MAX_PLACED_DIMS,
+                   &mesh->ndim, mesh->size));
   if (json_object_get(object, "stride"))
-    TRY(read_numbers(r, number, object, "stride", &mesh->ndim, mesh->stride));
+    TRY(read_numbers(r, "mesh", number, json_object_get(object, "stride"), mesh->ndim, &mesh->ndim,
+                     mesh->stride));
   if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is no whole number", r->path, number);
   mesh->first = json_integer_value(first);
   if (!ranks) goto out;
@@ -180,15 +179,17 @@ out:
 }
 
 static treadle_status read_tensor(reader *r, size_t number, json_t *object) {
-  static const char *const keys[] = {"tensor", "storage", "dtype", "mesh", "placements", NULL};
+  static const char *const keys[] = {"tensor", "storage", "dtype", "shape", "mesh", "placements", NULL};
   treadle_status status = TREADLE_OK;
   treadle_placed_tensor tensor = {.mesh = -1};
   TRY(check_keys(r, "tensor", number, object, keys));
   const json_t *mesh = json_object_get(object, "mesh"), *dtype = json_object_get(object, "dtype");
   const json_t *storage = json_object_get(object, "storage"),
-               *placements = json_object_get(object, "placements");
+               *placements = json_object_get(object, "placements"),
+               *shape = json_object_get(object, "shape");
   if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is no text", r->path, number);
   tensor.storage = json_string_value(storage);
+  if (shape) TRY(read_numbers(r, "tensor", number, shape, TREADLE_MAX_DIMS, &tensor.ndim, tensor.shape));
   if (dtype && (!json_is_string(dtype) || !treadle_dtype_parse(json_string_value(dtype), &tensor.dtype)))
     FAIL("%s: tensor %zu: dtype is none of fp32, bf16, fp16", r->path, number);
   if ((mesh == NULL) != (placements == NULL))
@@ -208,27 +209,36 @@ out:
 
 /* ---- The file ---- */
 
-static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
-                             treadle_builder *normal) {
+treadle_status treadle_placements_read(treadle_layout *layout, const char *path, json_t *root,
+                                       treadle_arena *arena) {
   static const char *const keys[] = {"meshes", "tensors", NULL};
   treadle_status status = TREADLE_OK;
-  json_t *root = NULL;
-  reader r = {.path = words->file, .model = layout->model, .arena = words_arena};
-  if (!r.path || !*r.path) FAIL("layout '%s': the form is placements:@file", words->text);
-  TRY(treadle_json_load(r.path, &root));
+  reader r = {.path = path, .arena = arena};
   const json_t *meshes = json_object_get(root, "meshes"), *tensors = json_object_get(root, "tensors");
   if (!json_is_array(tensors) || (meshes && !json_is_array(meshes)))
     FAIL("%s: it is no object with lists 'meshes' and 'tensors'", r.path);
   TRY(check_keys(&r, "object", 0, root, keys));
   r.mesh_count = json_array_size(meshes);
-  r.meshes = treadle_arena_alloc_array(words_arena, r.mesh_count + 1, sizeof *r.meshes);
+  r.meshes = treadle_arena_alloc_array(arena, r.mesh_count + 1, sizeof *r.meshes);
   if (!r.meshes) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", r.path));
   for (size_t m = 0; m < r.mesh_count; m++) TRY(read_mesh(&r, m, json_array_get(meshes, m)));
   for (size_t i = 0; i < json_array_size(tensors); i++) TRY(read_tensor(&r, i, json_array_get(tensors, i)));
   TRY(treadle_placements_build(layout, r.meshes, r.mesh_count, r.tensors.items, r.tensors.count));
-  treadle_builder_add(normal, ":@%s", r.path);
 out:
   treadle_array_release(&r.tensors);
+  return status;
+}
+
+static treadle_status create(treadle_layout *layout, treadle_settings *words, treadle_arena *words_arena,
+                             treadle_builder *normal) {
+  treadle_status status = TREADLE_OK;
+  json_t *root = NULL;
+  const char *path = words->file;
+  if (!path || !*path) FAIL("layout '%s': the form is placements:@file", words->text);
+  TRY(treadle_json_load(path, &root));
+  TRY(treadle_placements_read(layout, path, root, words_arena));
+  treadle_builder_add(normal, ":@%s", path);
+out:
   json_decref(root);
   return status;
 }

@@ -63,12 +63,9 @@ static int64_t placed_cell_locate(const treadle_layout *layout, const treadle_ce
   const treadle_placements *p = treadle_placements_of(layout);
   int64_t copy;
   const treadle_placed_part *part = holder_part(p, cell, holder, &copy);
-  const treadle_placement_mesh *mesh = treadle_placed_mesh_of(p, &p->placed[part->placed]);
-  int32_t group = mesh->groups[0];
-  if (mesh->group_count > 1)
-    group = treadle_placement_group_of(&p->groups, holder_rank(p, cell, part, copy));
-  const treadle_placed_window *window = &p->windows[group];
   *stride_p = cell->stride;
+  if (p->placed[part->placed].offset >= 0) return p->placed[part->placed].offset + cell->offset;
+  const treadle_placed_window *window = treadle_placed_window_of(p, holder_rank(p, cell, part, copy));
   return window->storages[treadle_placed_storage(window, part->placed)].offset + cell->offset;
 }
 

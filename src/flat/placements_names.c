@@ -4,6 +4,7 @@
 #include "flat/placements_parts.h"
 
 #include "base/dtype.h"
+#include "base/text.h"
 #include "family/read.h"
 
 #include <inttypes.h>
@@ -78,7 +79,8 @@ static treadle_status list_modules(treadle_placements_builder *b) {
   TRY(treadle_hash_map_reserve(&b->by_module, (size_t)count));
   for (int32_t s = 0; s < count; s++) {
     b->modules->ops->storage_name(b->modules, 0, &storages[s], 0, name, sizeof name);
-    TRY(treadle_hash_map_put(&b->by_module, name, s));
+    const char *kept = treadle_arena_copy_text(&b->made->arena, name);
+    TRY(kept ? treadle_hash_map_put(&b->by_module, kept, s) : treadle_placements_no_memory());
   }
 out:
   return status;
@@ -148,16 +150,61 @@ static treadle_status refuse_name(const treadle_placements_builder *b, const cha
   REFUSE("placements: the model has no tensor '%s' (nearest: %s)", name, nearest.best);
 }
 
+/* Is that the shape that was given, if one was? */
+static bool fits(const treadle_placed_tensor *given, int ndim, const int64_t *shape) {
+  if (given->ndim == 0) return true;
+  return given->ndim == ndim && memcmp(given->shape, shape, (size_t)ndim * sizeof *shape) == 0;
+}
+
+static treadle_status refuse_shape(const treadle_placed_tensor *given, int ndim, const int64_t *shape) {
+  treadle_builder text = {0};
+  treadle_status status;
+  for (int d = 0; d < ndim; d++) treadle_builder_add(&text, "%s%" PRId64, d ? ", " : "", shape[d]);
+  treadle_builder_add(&text, "], and is given as [");
+  for (int d = 0; d < given->ndim; d++)
+    treadle_builder_add(&text, "%s%" PRId64, d ? ", " : "", given->shape[d]);
+  status = treadle_fail(TREADLE_REFUSED, "placements: %s has the shape [%s]", given->tensor,
+                        text.failed ? "" : text.text);
+  treadle_builder_release(&text);
+  return status;
+}
+
+/* Do modules stack what the file has under this name in another way? */
+static bool is_restacked(const treadle_model *model, const treadle_tensor *tensor) {
+  const treadle_family *family = model->family;
+  for (int32_t i = 0; i < family->packed.count; i++)
+    if (strcmp(family->packed.rules[i].name, family->patterns[tensor->pattern].name) == 0) return true;
+  return false;
+}
+
+/* Most names are in both, and mean the same: then the file's will do. Of what is restacked, shapes may be equal; whoever gives one
+ * has a module. */
 treadle_status treadle_placements_resolve(treadle_placements_builder *b, int32_t number) {
   treadle_status status = TREADLE_OK;
   const treadle_model *model = b->layout->model;
+  const treadle_placed_tensor *given = &b->tensors[number];
   treadle_placed *placed = &b->made->placed[number];
-  int64_t found = treadle_hash_map_get(&model->by_name, placed->tensor, -1);
+  const treadle_tensor *tensor = NULL;
+  int64_t found = treadle_hash_map_get(&model->by_name, placed->tensor, -1), module;
+  int32_t count;
   placed->first_part = (int32_t)b->parts.count;
-  if (found >= 0) return resolve_entry(b, number, &model->entries[found]);
+  if (given->ndim < 0 || given->ndim > TREADLE_MAX_DIMS)
+    REFUSE("placements: %s is given with %d dimensions; 1 to %d will do", placed->tensor, (int)given->ndim,
+           TREADLE_MAX_DIMS);
+  if (found >= 0) tensor = &model->tensors[model->entries[found].tensor];
+  bool is_file = tensor && fits(given, tensor->ndim - tensor->by_expert, tensor->shape + tensor->by_expert);
+  if (is_file && !(given->ndim > 0 && is_restacked(model, tensor)))
+    return resolve_entry(b, number, &model->entries[found]);
   TRY(list_modules(b));
-  found = treadle_hash_map_get(&b->by_module, placed->tensor, -1);
-  TRY(found >= 0 ? resolve_module(b, number, (int32_t)found) : refuse_name(b, placed->tensor));
+  const treadle_storage *storages = treadle_layout_storages(b->modules, 0, &count);
+  module = treadle_hash_map_get(&b->by_module, placed->tensor, -1);
+  if (module >= 0 && fits(given, storages[module].ndim, storages[module].shape))
+    return resolve_module(b, number, (int32_t)module);
+  if (is_file) return resolve_entry(b, number, &model->entries[found]);
+  if (tensor)
+    return refuse_shape(given, tensor->ndim - tensor->by_expert, tensor->shape + tensor->by_expert);
+  if (module >= 0) return refuse_shape(given, storages[module].ndim, storages[module].shape);
+  TRY(refuse_name(b, placed->tensor));
 out:
   return status;
 }

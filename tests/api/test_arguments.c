@@ -223,6 +223,32 @@ static void pieces(objects *o) {
   }
 }
 
+static void placements(objects *o) {
+  const treadle_placed_mesh mesh = {.ndim = 1, .size = {1}};
+  treadle_placed_tensor tensors[OBJECTS_PIECES];
+  treadle_layout *layout = NULL;
+  size_t count = o->piece_count;
+  for (size_t i = 0; i < count; i++) tensors[i] = (treadle_placed_tensor){.tensor = o->pieces[i].tensor};
+  assert_ok(treadle_layout_from_placements(o->model, 1, &mesh, 1, tensors, count, &layout));
+  treadle_layout_destroy(layout);
+  layout = NULL;
+  REFUSED(treadle_layout_from_placements(NULL, 1, &mesh, 1, tensors, count, &layout));
+  assert_null(layout);
+  REFUSED(treadle_layout_from_placements(o->model, 1, NULL, 1, tensors, count, &layout));
+  REFUSED(treadle_layout_from_placements(o->model, 1, NULL, 0, tensors, count,
+                                         &layout)); /* there is no mesh 0 */
+  REFUSED(treadle_layout_from_placements(o->model, 1, &mesh, 1, NULL, count, &layout));
+  REFUSED(
+      treadle_layout_from_placements(o->model, 1, &mesh, 1, NULL, 0, &layout)); /* no tensor has a place */
+  REFUSED(treadle_layout_from_placements(o->model, 1, &mesh, 1, tensors, count, NULL));
+  REFUSED(treadle_layout_from_placements(o->model, 0, &mesh, 1, tensors, count, &layout));
+  REFUSED(treadle_layout_from_placements(o->model, -1, &mesh, 1, tensors, count, &layout));
+  assert_null(layout);
+  for (size_t i = 0; i < count; i++) tensors[i].mesh = -1;
+  assert_ok(treadle_layout_from_placements(o->model, 1, NULL, 0, tensors, count, &layout));
+  treadle_layout_destroy(layout);
+}
+
 static void plans(objects *o) {
   treadle_plan *plan = o->plan;
   treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
@@ -1361,10 +1387,10 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,          models,       layouts,     pieces,   plans,       reports,    groups,
-      switch_options, switches,     conversions, families, drafts,      inspection, made,
-      machine,        planted,      chats,       engines,  engine_work, training,   configurations,
-      tokens,         text_streams, policies,    rewards,  workers,     runs,       handles};
+      texts,          models,   layouts,     pieces,      placements, plans,          reports, groups,
+      switch_options, switches, conversions, families,    drafts,     inspection,     made,    machine,
+      planted,        chats,    engines,     engine_work, training,   configurations, tokens,  text_streams,
+      policies,       rewards,  workers,     runs,        handles};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -170,6 +170,47 @@ static treadle_explicit_piece *spoil_pieces(caller *c, treadle_explicit_piece *p
   return OR_NULL(c, pieces);
 }
 
+/* A list of the pieces' tensors on two meshes, some of it spoiled. */
+static void call_placements(caller *c) {
+  const int64_t ranks[] = {(int64_t)below(c, 3), often(c) ? 1 : number(c), 2, 3};
+  treadle_placed_mesh meshes[2] = {{.ndim = 1, .size = {1}},
+                                   {.ndim = 2, .size = {2, 2}, .ranks = OR_NULL(c, ranks)}};
+  treadle_placed_tensor tensors[OBJECTS_PIECES];
+  treadle_layout *made = NULL;
+  for (size_t i = 0; i < c->o.piece_count; i++)
+    tensors[i] =
+        (treadle_placed_tensor){.tensor = c->o.pieces[i].tensor,
+                                .mesh = (int32_t)below(c, 3) - 1,
+                                .placements = {{TREADLE_SHARD, 0, 0}, {TREADLE_FULLY_SHARD, 0, 0}}};
+  for (size_t i = below(c, 4); i > 0; i--) {
+    treadle_placed_tensor *tensor = &tensors[below(c, c->o.piece_count)];
+    treadle_placed_mesh *mesh = &meshes[below(c, 2)];
+    int d = (int)below(c, 8);
+    switch (below(c, 14)) {
+    case 0: mesh->ndim = any_enum(c); break;
+    case 1: mesh->size[d] = number(c); break;
+    case 2: mesh->first = number(c); break;
+    case 3: mesh->stride[d] = number(c); break;
+    case 4: tensor->storage = OR_NULL(c, text(c)); break;
+    case 5: tensor->tensor = OR_NULL(c, text(c)); break;
+    case 6: tensor->dtype = (treadle_dtype)any_enum(c); break;
+    case 7: tensor->mesh = any_enum(c); break;
+    case 8: tensor->ndim = any_enum(c); break;
+    case 9: tensor->shape[d % 4] = number(c); break;
+    case 10: tensor->placements[d % 2].type = (treadle_placement_type)any_enum(c); break;
+    case 11: tensor->placements[d % 2].dim = any_enum(c); break;
+    case 12: tensor->placements[d % 2].split = number(c); break;
+    default:
+      tensor->placements[d % 2].type = TREADLE_STRIDED_SHARD;
+      tensor->placements[d % 2].split = number(c);
+    }
+  }
+  SAID(treadle_layout_from_placements(
+      model(c), often(c) ? 4 : number(c), OR_NULL(c, meshes), below(c, 3), OR_NULL(c, tensors),
+      often(c) ? c->o.piece_count : below(c, c->o.piece_count), OR_NULL(c, &made)));
+  CALL(treadle_layout_destroy(made));
+}
+
 static void call_save(caller *c) {
   char made[40];
   snprintf(made, sizeof made, "%s/saved", c->o.folder);
@@ -194,6 +235,7 @@ static void call_layouts(caller *c) {
   size_t count;
   switch (below(c, 16)) {
   case 13: CALL(treadle_layout_holds(layout(c), rank(c))); break;
+  case 14: call_placements(c); break;
   case 0:
     SAID(treadle_layout_create(model(c), text(c), often(c) ? (int64_t)below(c, 9) : number(c), NULL,
                                OR_NULL(c, &made)));

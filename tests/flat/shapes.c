@@ -81,6 +81,16 @@ const char *shapes_text(const treadle_placement *placements, int count, char *te
   return text;
 }
 
+treadle_placement shapes_draw(treadle_random *random, int ndim) {
+  static const treadle_placement_type types[] = {TREADLE_REPLICATE, TREADLE_SHARD, TREADLE_SHARD,
+                                                 TREADLE_STRIDED_SHARD, TREADLE_FULLY_SHARD};
+  treadle_placement placement = {types[treadle_random_below(random, 5)], 0, 0};
+  placement.dim = (int32_t)treadle_random_below(random, ndim);
+  if (placement.type == TREADLE_STRIDED_SHARD)
+    placement.split = 1 + treadle_random_below(random, treadle_random_below(random, 4) ? 4 : 40);
+  return placement;
+}
+
 /* ---- torch.chunk ---- */
 
 /* Appends chunk number `index` of `count` indices in `chunks`. torch.chunk gives pieces of ceil(n / chunks) until there are no more. */

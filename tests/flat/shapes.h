@@ -3,6 +3,7 @@
 #ifndef TREADLE_TESTS_SHAPES_H
 #define TREADLE_TESTS_SHAPES_H
 
+#include "base/random.h"
 #include "treadle.h"
 
 enum { SHAPES_MESH = 8, SHAPES_DIMS = 4 };
@@ -16,6 +17,9 @@ treadle_model *shapes_model(const char *folder, const int64_t *shape, int ndim, 
 int shapes_placements(const char *text, treadle_placement *placements);
 /* The other way round. */
 const char *shapes_text(const treadle_placement *placements, int count, char *text, size_t capacity);
+
+/* Any but Partial. */
+treadle_placement shapes_draw(treadle_random *random, int ndim);
 
 /* What a rank has, dimension by dimension: local index i of dimension d is index at[d][i] of the tensor. */
 typedef struct shapes_shard {

@@ -245,16 +245,6 @@ static int64_t *draw_ranks(treadle_random *random, const subject *s, int64_t cou
   return ranks;
 }
 
-static treadle_placement draw_placement(treadle_random *random, int ndim) {
-  static const treadle_placement_type types[] = {TREADLE_REPLICATE, TREADLE_SHARD, TREADLE_SHARD,
-                                                 TREADLE_STRIDED_SHARD, TREADLE_FULLY_SHARD};
-  treadle_placement placement = {types[treadle_random_below(random, 5)], 0, 0};
-  placement.dim = (int32_t)treadle_random_below(random, ndim);
-  if (placement.type == TREADLE_STRIDED_SHARD)
-    placement.split = 1 + treadle_random_below(random, treadle_random_below(random, 4) ? 4 : 40);
-  return placement;
-}
-
 static int64_t *draw(treadle_random *random, subject *s) {
   int64_t count = 1, *ranks = NULL;
   s->ndim = 1 + (int)treadle_random_below(random, SHAPES_DIMS);
@@ -263,7 +253,7 @@ static int64_t *draw(treadle_random *random, subject *s) {
   for (int m = 0; m < s->mesh.ndim; m++) {
     s->mesh.size[m] = 1 + treadle_random_below(random, count > 8 ? 2 : 5);
     count *= s->mesh.size[m];
-    s->tensor.placements[m] = draw_placement(random, s->ndim);
+    s->tensor.placements[m] = shapes_draw(random, s->ndim);
   }
   s->ranks = count;
   int64_t kind = treadle_random_below(random, 4);

@@ -29,7 +29,7 @@ static void one(tally *t, uint64_t seed) {
   char config[DRAW_CONFIG], text[DRAW_TEXT], why[AGREE_WHY] = "";
   int family = 0, type = 0, types = 0;
   while (draw_families[family]) family++;
-  while (strcmp(draw_kinds[types], "pieces") != 0) types++;
+  while (strcmp(draw_kinds[types], "placements") != 0) types++;
   family = (int)treadle_random_below(&random, family);
   draw_config(&random, family, 12000, config);
   int64_t ranks = treadle_random_between(&random, 1, 16);

@@ -19,7 +19,7 @@ void draw_config(treadle_random *random, int family, int64_t max_elems, char con
 /* The family of a config: its place in draw_families. */
 int draw_family_of(const json_t *config);
 
-/* Types of layouts; all but the last, "pieces", have a text. Ended by NULL. */
+/* Types of layouts; all but the last two, "placements" and "pieces", have a text. Ended by NULL. */
 extern const char *const draw_kinds[];
 /* Has the set a layout of this model in the oracle? Modules in memory have no MTP layers there, which flat layouts
  * are made of. */

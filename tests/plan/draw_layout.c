@@ -5,8 +5,8 @@
 
 #include <inttypes.h>
 
-const char *const draw_kinds[] = {"hf",    "megatron", "vllm",  "sglang",  "fsdp",   "fsdp2",
-                                  "zero1", "zero2",    "zero3", "distopt", "pieces", NULL};
+const char *const draw_kinds[] = {"hf",    "megatron", "vllm",    "sglang",     "fsdp",   "fsdp2", "zero1",
+                                  "zero2", "zero3",    "distopt", "placements", "pieces", NULL};
 
 static void add_text(char *text, const char *key, const char *value) {
   size_t used = strlen(text);

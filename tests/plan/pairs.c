@@ -2,6 +2,7 @@
 #include "plan/pairs.h"
 #include "layout/agree.h"
 #include "model/model.h"
+#include "plan/place.h"
 
 #include "test.h"
 
@@ -133,6 +134,7 @@ static void side_release(pair_side *side) {
 /* Draws until legal; library and oracle must agree. */
 static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool mapped) {
   char why[200];
+  treadle_random of_place = {random->state + 3}; /* of its own, so that all else of a seed stays as it is */
   for (int tries = 0; tries < 30; tries++) {
     bool again =
         tries > 0 && p->model->block[0] && draw_chance(random, 75); /* engines refuse most cuts of blocks */
@@ -162,6 +164,9 @@ static bool draw_side(pair *p, treadle_random *random, pair_side *side, bool map
         treadle_layout_destroy(side->layout);
         side->layout = given;
         strcpy(side->set, "pieces");
+      } else if (!p->model->block[0] && draw_chance(&of_place, 12)) {
+        side_release(side);
+        place_side(p, &of_place, side);
       }
       return true;
     }

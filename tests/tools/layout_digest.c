@@ -69,7 +69,7 @@ static void *open_layout(json_t *config, const char *text, int64_t ranks) {
 static void digest_random(void) {
   int families = 0, types = 0;
   while (draw_families[families]) families++;
-  while (strcmp(draw_kinds[types], "pieces") != 0) types++;
+  while (strcmp(draw_kinds[types], "placements") != 0) types++;
   for (uint64_t seed = 0; seed < LAYOUTS; seed++) {
     treadle_random random = {seed * 104729 + 7};
     char config[DRAW_CONFIG], text[DRAW_TEXT], why[256];

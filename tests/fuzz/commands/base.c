@@ -88,6 +88,18 @@ static void make_pieces(const treadle_checkpoint *checkpoint, int64_t ranks, con
   json_decref(root);
 }
 
+/* All tensors by their first dimension over a mesh of all ranks; one mesh more, and a placement for each. */
+static void make_placements(const treadle_checkpoint *checkpoint, int64_t ranks, const char *path) {
+  json_t *names = json_array();
+  for (int32_t t = 0; t < checkpoint->count; t++)
+    json_array_append_new(names, json_string(checkpoint->tensors[t].name));
+  json_t *root =
+      json_pack("{s:[{s:[I]}, {s:[i,i], s:i}], s:[{s:o, s:i, s:s}]}", "meshes", "shape", (json_int_t)ranks,
+                "shape", 1, 1, "first", 0, "tensors", "tensor", names, "mesh", 0, "placements", "S0");
+  if (!root || json_dump_file(root, path, JSON_INDENT(1))) err(3, "%s", path);
+  json_decref(root);
+}
+
 static void make_list(const treadle_checkpoint *checkpoint) {
   fuzz_bytes text = {0};
   for (int32_t t = 0; t < checkpoint->count; t++) {
@@ -117,6 +129,8 @@ static void make_model(treadle_random *random, fuzz_model *model, int number) {
   if (treadle_checkpoint_open("in", &checkpoint)) errx(3, "%s", treadle_error_message());
   make_pieces(checkpoint, 1, "pieces1.json");
   make_pieces(checkpoint, 2, "pieces2.json");
+  make_placements(checkpoint, 1, "placements1.json");
+  make_placements(checkpoint, 2, "placements2.json");
   make_list(checkpoint);
   treadle_checkpoint_close(checkpoint);
   if (chdir("..")) err(3, "..");

@@ -95,13 +95,15 @@ static void take_file(treadle_random *random, fuzz_bytes *text) {
   fuzz_bytes_release(&bytes);
 }
 
-static void from_pieces(treadle_random *random, const fuzz_base *base, const fuzz_model *model,
-                        int64_t ranks, fuzz_bytes *text) {
-  char path[FUZZ_PATH];
-  snprintf(path, sizeof path, "%s/%s/pieces%d.json", base->path, model->folder, ranks > 1 ? 2 : 1);
-  if (!fuzz_exists("pieces.json")) fuzz_file_link(path, "pieces.json");
-  if (!fuzz_one_in(random, 4)) fuzz_folder_spoil(random, "pieces.json");
-  fuzz_bytes_add(text, "pieces:@pieces.json");
+/* type: "pieces" or "placements". */
+static void from_file(treadle_random *random, const fuzz_base *base, const fuzz_model *model, int64_t ranks,
+                      const char *type, fuzz_bytes *text) {
+  char path[FUZZ_PATH], file[40];
+  snprintf(path, sizeof path, "%s/%s/%s%d.json", base->path, model->folder, type, ranks > 1 ? 2 : 1);
+  snprintf(file, sizeof file, "%s.json", type);
+  if (!fuzz_exists(file)) fuzz_file_link(path, file);
+  if (!fuzz_one_in(random, 4)) fuzz_folder_spoil(random, file);
+  fuzz_bytes_add(text, "%s:@%s", type, file);
 }
 
 void fuzz_layout_make(treadle_random *random, const fuzz_base *base, const fuzz_model *model,
@@ -112,7 +114,7 @@ void fuzz_layout_make(treadle_random *random, const fuzz_base *base, const fuzz_
   if (way == 0) {
     from_grammar(random, ranks, &made);
   } else if (way <= 2) {
-    from_pieces(random, base, model, ranks, &made);
+    from_file(random, base, model, ranks, way == 1 ? "pieces" : "placements", &made);
   } else {
     const char *type = draw_kinds[treadle_random_below(random, 10)];
     draw_layout(random, oracle, type, ranks, drawn);
