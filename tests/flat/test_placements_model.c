@@ -226,6 +226,32 @@ static void stages(void **state) {
   treadle_model_close(model);
 }
 
+/* Three meshes have all tensors, cut alike: holders of the three follow each other. A fourth one, cut in another way, has copies. */
+static void three_alike(void **state) {
+  (void)state;
+  treadle_model *model = model_of(configs[0]);
+  treadle_placed_mesh meshes[4];
+  placed_array tensors = {0}, one = {0};
+  treadle_layout *layout;
+  push_rest(model, 0, &one);
+  for (int32_t m = 0; m < 4; m++) {
+    meshes[m] = (treadle_placed_mesh){.ndim = 1, .size = {2}, .first = 2 * m};
+    for (size_t i = 0; i < one.count; i++) {
+      treadle_placed_tensor tensor = one.items[i];
+      tensor.mesh = m;
+      tensor.placements[0].type = m == 3 || i % 2 ? TREADLE_SHARD : TREADLE_REPLICATE;
+      assert_ok(treadle_array_push(&tensors, tensor));
+    }
+  }
+  assert_ok(treadle_layout_from_placements(model, 8, meshes, 4, tensors.items, tensors.count, &layout));
+  for (size_t i = 0; i < one.count; i++)
+    assert_int_equal(holders_of(layout, one.items[i].tensor), i % 2 ? 4 : 6);
+  treadle_layout_destroy(layout);
+  treadle_array_release(&tensors);
+  treadle_array_release(&one);
+  treadle_model_close(model);
+}
+
 /* Each expert by the name of the files, on meshes of one rank: expert parallel. */
 static void experts_one_by_one(void **state) {
   (void)state;
@@ -466,11 +492,9 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(fsdp2_is_placements),
-                                     cmocka_unit_test(stages),
-                                     cmocka_unit_test(experts_one_by_one),
-                                     cmocka_unit_test(digests),
-                                     cmocka_unit_test(files),
-                                     cmocka_unit_test(files_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(fsdp2_is_placements), cmocka_unit_test(stages),  cmocka_unit_test(three_alike),
+      cmocka_unit_test(experts_one_by_one),  cmocka_unit_test(digests), cmocka_unit_test(files),
+      cmocka_unit_test(files_refused)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
