@@ -151,26 +151,27 @@ class TestGolden(unittest.TestCase):
 
         count = 0
         for case in self.cases("fsdp2.json"):
-            size, tp = case["world"], case.get("tp", 1)
+            if "error" in case:
+                continue
+            size, dims = case["world"], case.get("mesh") or {"dp": case["world"]}
+            outer, tp_dims = [name for name in dims if name != "tp"], case.get("tp_dim_per_param")
             for about in case["ranks"]:
                 rank = about["rank"]
                 with FakeGroup(rank, size):
                     module = torch.nn.Module()
-                    mesh = init_device_mesh("cpu", (size // tp, tp), mesh_dim_names=("dp", "tp")) if tp > 1 else init_device_mesh("cpu", (size,))
-                    if case.get("replicate"):
-                        mesh = init_device_mesh("cpu", (case["replicate"], size // case["replicate"]), mesh_dim_names=("replicate", "shard"))
+                    mesh = init_device_mesh("cpu", tuple(dims.values()), mesh_dim_names=tuple(dims))
                     for i, shape in enumerate(case["params"]):
                         whole = index_tensor(shape)
-                        if tp > 1:
-                            dim = case["tp_dim_per_param"][i]
+                        if tp_dims:
+                            dim = tp_dims[i]
                             whole = distribute_tensor(whole, mesh["tp"], [Replicate() if dim is None else Shard(dim)], src_data_rank=None)
                         setattr(module, f"p{i}", torch.nn.Parameter(whole))
-                    dims = case.get("fsdp_dim_per_param")
-                    by_id = {id(p): Shard(dims[i]) for i, p in enumerate(module.parameters())} if dims else {}
-                    fully_shard(module, mesh=mesh["dp"] if tp > 1 else mesh, shard_placement_fn=(lambda p: by_id[id(p)]) if dims else None)
+                    chosen = case.get("fsdp_dim_per_param")
+                    by_id = {id(p): Shard(chosen[i]) for i, p in enumerate(module.parameters()) if chosen[i] is not None} if chosen else {}
+                    fully_shard(module, mesh=mesh[tuple(outer)] if "tp" in dims else mesh, shard_placement_fn=(lambda p: by_id.get(id(p))) if chosen else None)
                     described = [_placements.here([(f"w{len(shape)}", getattr(module, f"p{i}"))], rank) for i, shape in enumerate(case["params"])]
                 for i, (shape, description) in enumerate(zip(case["params"], described)):
-                    self.compare(self.shapes.model(shape), description, size, rank, about["params"][i]["runs"], (case["world"], tp, shape, rank))
+                    self.compare(self.shapes.model(shape), description, size, rank, about["params"][i]["runs"], (dims, tp_dims, shape, rank))
                     count += 1
         self.assertGreater(count, 100)
 

@@ -30,6 +30,7 @@ class Placed(typing.NamedTuple):
     storage: str
     tensor: str
     dtype: str
+    shape: tuple[int, ...]  #: of the whole tensor
     mesh: int  #: number in the list of meshes; -1: replicated on all ranks
     placements: tuple[Placement, ...]
 
@@ -45,8 +46,8 @@ class Description(typing.NamedTuple):
     def read(cls, text: str) -> Description:
         meshes, tensors = json.loads(text)
         return cls([(tuple(size), tuple(ranks)) for size, ranks in meshes],
-                   [Placed(name, tensor, dtype, mesh, tuple((kind, dim, split) for kind, dim, split in placements))
-                    for name, tensor, dtype, mesh, placements in tensors])
+                   [Placed(name, tensor, dtype, tuple(shape), mesh, tuple((kind, dim, split) for kind, dim, split in placements))
+                    for name, tensor, dtype, shape, mesh, placements in tensors])
 
 
 def _root(mesh: typing.Any) -> tuple[typing.Any, list[int]]:
@@ -114,7 +115,7 @@ class _Maker:
         if getattr(tensor, "is_meta", False):
             raise errors.Refused(f"'{name}' is on the meta device, and has no memory")
         if not hasattr(tensor, "placements"):
-            return Placed(name, name, dtype, -1, ())
+            return Placed(name, name, dtype, tuple(tensor.shape), -1, ())
         number, dims = self.mesh(name, tensor.device_mesh)
         key = next(k for k, n in self.meshes.items() if n == number)
         if len(key[0]) > _MOST_DIMS:
@@ -124,7 +125,7 @@ class _Maker:
         fully = type(tensor).__name__ == "Parameter" or getattr(tensor, "_is_param", False) or _is_parameter(tensor)
         for dim, placement in zip(dims, tensor.placements):
             placements[dim] = _placement(name, placement, fully)
-        return Placed(name, name, dtype, number, tuple(placements))
+        return Placed(name, name, dtype, tuple(tensor.shape), number, tuple(placements))
 
 
 def _is_parameter(tensor: typing.Any) -> bool:
@@ -213,6 +214,10 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
     for at, placed in zip(tensors, description.tensors):
         at.storage, at.tensor = os.fsencode(placed.storage), os.fsencode(placed.tensor)
         at.dtype, at.mesh = _BY_DTYPE[placed.dtype], placed.mesh
+        if len(placed.shape) > len(at.shape):
+            raise errors.Refused(f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do")
+        at.ndim = len(placed.shape)
+        at.shape[: at.ndim] = placed.shape
         for dim, (kind, of, split) in enumerate(placed.placements):
             at.placements[dim].type, at.placements[dim].dim, at.placements[dim].split = kind, of, split
     pointer = ctypes.c_void_p()
