@@ -236,7 +236,7 @@ static void own_tensors_are_switched_in_place(void **state) {
       {"--own infer", false, true, false},
       {"--own both", true, false, false},
       {"--own infer --keep host", false, false, false},
-      {"--own both --cap 40KiB --offload grads=keep,optimizer", true, false, false},
+      {"--own both --cap 56KiB --offload grads=keep,optimizer", true, false, false},
   };
   char rest[256];
   json_t *plain = switch_json(4, pair);

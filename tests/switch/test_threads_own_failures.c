@@ -1,5 +1,6 @@
 /* Own tensors that cannot be, and switches over own tensors that fail: each refusal names rank and tensor; after a failure own train
  * tensors are as they were, and the next switch succeeds. ctest: label=threads timeout=900 */
+#include "base/alloc.h"
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
@@ -24,6 +25,7 @@ struct act {
   uint64_t seed;
   size_t staging; /* that a cap must have */
   treadle_group *second[SCENE_RANKS];
+  treadle_status statuses[SCENE_RANKS];
 };
 
 static void act_init(act *a) {
@@ -330,6 +332,48 @@ static void test_unmapped(void **state) {
   scene_release(&a.s);
 }
 
+/* The n-th allocation of all threads fails: all ranks fail with it, or none needed it. */
+static int starving(treadle_group *group, void *context) {
+  act *a = context;
+  own_memory own[2];
+  treadle_switch_options options;
+  bool last = false;
+  own_init(a, group->rank, own, &options);
+  for (long n = 1; !last; n = n < 60 ? n + 1 : n + n / 10) {
+    treadle_switch *sw = NULL;
+    RANK_OK(treadle_group_barrier(group));
+    long before = treadle_alloc_count();
+    RANK_OK(treadle_group_barrier(group));
+    if (group->rank == 0) treadle_alloc_fail_at(n);
+    RANK_OK(treadle_group_barrier(group));
+    a->statuses[group->rank] = treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw);
+    RANK_OK(treadle_group_barrier(group));
+    long used = treadle_alloc_count() - before;
+    RANK_OK(treadle_group_barrier(group));
+    if (group->rank == 0) treadle_alloc_fail_at(0);
+    RANK_OK(treadle_group_barrier(group));
+    treadle_status status = a->statuses[0];
+    RANK_TRUE(a->statuses[group->rank] == status && (sw != NULL) == (status == TREADLE_OK));
+    RANK_TRUE(status == TREADLE_OK || status == TREADLE_NO_MEMORY);
+    last = status == TREADLE_OK && used < n;
+    if (status == TREADLE_OK) RANK_OK(treadle_switch_to_infer(sw));
+    RANK_OK(treadle_group_barrier(group));
+    treadle_switch_destroy(sw);
+  }
+  own_release(&own[0]);
+  own_release(&own[1]);
+  return 0;
+}
+
+static void test_starving(void **state) {
+  (void)state;
+  act a;
+  act_init(&a);
+  a.options.cap_bytes = 32 * SCENE_PAGE;
+  ranks_as_threads(SCENE_RANKS, 60, 0, starving, &a);
+  scene_release(&a.s);
+}
+
 /* ---- Another group, guarded pages, addresses ---- */
 
 static int moving(treadle_group *group, void *context) {
@@ -404,6 +448,7 @@ static void test_far(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_cap),
                                      cmocka_unit_test(test_failures), cmocka_unit_test(test_unmapped),
-                                     cmocka_unit_test(test_moving),   cmocka_unit_test(test_far)};
+                                     cmocka_unit_test(test_moving),   cmocka_unit_test(test_far),
+                                     cmocka_unit_test(test_starving)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
