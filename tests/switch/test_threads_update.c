@@ -49,51 +49,21 @@ static void act_release(act *a) {
 
 /* ---- Values by version ---- */
 
-/* Turns the values of version 0 into those of another: each bit pattern is changed alike, and padding is not. */
-static treadle_status change(const treadle_layout *layout, int rank, uint8_t *window, int version) {
-  treadle_status status = TREADLE_OK;
-  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    treadle_run *runs = NULL;
-    size_t count;
-    TRY(treadle_layout_storage(layout, rank, s, &info));
-    TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
-    for (size_t i = 0; i < count; i++)
-      for (int64_t k = 0; runs[i].tensor >= 0 && k < 2 * runs[i].count; k++) /* bf16 */
-        window[(int64_t)info.offset_bytes + 2 * runs[i].local_start + k] ^= (uint8_t)version;
-    free(runs);
-  }
-out:
-  return status;
-}
-
-/* Does a window hold that version? */
-static bool holds(const treadle_layout *layout, int rank, const void *window, int version) {
-  size_t bytes = treadle_layout_window_bytes(layout, rank);
-  uint8_t *wanted = calloc(bytes + 1, 1);
-  bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK &&
-              change(layout, rank, wanted, version) == TREADLE_OK;
-  for (int32_t s = 0; same && s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    same = treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK &&
-           memcmp((const char *)window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
-  }
-  free(wanted);
-  return same;
-}
-
 static bool infers(treadle_switch *sw, int version) {
-  return holds(sw->layouts[TREADLE_INFER], sw->group->rank, treadle_switch_infer_window(sw), version);
+  return scene_holds_version(sw->layouts[TREADLE_INFER], sw->group->rank, treadle_switch_infer_window(sw),
+                             version);
 }
 
 static bool trains(treadle_switch *sw, int version) {
-  return holds(sw->layouts[TREADLE_TRAIN], sw->group->rank, treadle_switch_train_window(sw), version);
+  return scene_holds_version(sw->layouts[TREADLE_TRAIN], sw->group->rank, treadle_switch_train_window(sw),
+                             version);
 }
 
 /* A step of the trainer, in mode INFER or not. */
 static int step(treadle_switch *sw, int from, int to) {
   size_t bytes;
-  RANK_OK(change(sw->layouts[TREADLE_TRAIN], sw->group->rank, treadle_switch_train_window(sw), from ^ to));
+  RANK_OK(
+      scene_turn(sw->layouts[TREADLE_TRAIN], sw->group->rank, treadle_switch_train_window(sw), from ^ to));
   char *optimizer = treadle_switch_window(sw, TREADLE_OPTIMIZER, &bytes);
   memset(optimizer, to, bytes);
   return 0;
@@ -219,14 +189,14 @@ static int registered(treadle_group *group, void *context) {
   RANK_OK(treadle_switch_to_infer(sw));
   for (int v = 1; v <= VERSIONS; v++) {
     RANK_OK(treadle_group_barrier(group));
-    RANK_OK(change(a->train, group->rank, own, (v - 1) ^ v));
+    RANK_OK(scene_turn(a->train, group->rank, own, (v - 1) ^ v));
     RANK_OK(treadle_switch_update(sw));
-    RANK_TRUE(infers(sw, v) && holds(a->train, group->rank, own, v));
+    RANK_TRUE(infers(sw, v) && scene_holds_version(a->train, group->rank, own, v));
   }
   RANK_OK(treadle_group_barrier(group));
-  RANK_OK(change(a->train, group->rank, own, VERSIONS ^ 99));
+  RANK_OK(scene_turn(a->train, group->rank, own, VERSIONS ^ 99));
   RANK_OK(treadle_switch_to_train(sw));
-  RANK_TRUE(holds(a->train, group->rank, own, 99));
+  RANK_TRUE(scene_holds_version(a->train, group->rank, own, 99));
   if (end(group, sw)) return 1;
   free(own);
   return 0;
