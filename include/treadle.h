@@ -554,7 +554,8 @@ void treadle_group_close(treadle_group *group); /* local; ranks that still wait 
  * What happens to each class on the way to INFER, and on the way back:
  *
  *   params      offload_train_param on      (default) overwritten; rebuilt from the infer params, or copied back (keep)
- *                                   off     stay; infer params lie on other pages
+ *                                   off     stay, and may be trained on in mode INFER; infer params lie on other pages, and
+ *                                           treadle_switch_update brings them to the next version
  *   gradients   offload_train_grad on       dropped: undefined afterwards; with keep_grads copied out and back
  *                                  off      (default) stay
  *   optimizer   offload_train_optimizer on  copied out and back
@@ -586,7 +587,7 @@ typedef enum treadle_class {
  *   LOST     nothing that can be used: a failure lost the weights
  *
  * Arrows, the changes of mode that there are: HOST -> INFER | FORWARD | TRAIN, TRAIN -> INFER, INFER -> FORWARD | TRAIN, FORWARD -> TRAIN,
- * TRAIN | FORWARD -> HOST. */
+ * TRAIN | FORWARD -> HOST. And INFER -> INFER with the next version (treadle_switch_update). */
 typedef enum treadle_mode {
   TREADLE_TRAIN = 0,
   TREADLE_INFER = 1,
@@ -755,8 +756,11 @@ void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAM
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
 /* The mode. While an arrow runs it is the old one, until the ranks have committed. Else TREADLE_LOST. */
 treadle_mode treadle_switch_mode(const treadle_switch *sw);
-/* How many switches to INFER were committed. */
+/* How many switches to INFER were committed, and updates. */
 uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
+/* False in mode LOST; and in mode INFER while an update writes the infer window, and after one has failed and left no version in it. Any
+ * thread. */
+bool treadle_switch_is_valid(const treadle_switch *sw);
 /* The plan that the switch runs. It lives until the switch is destroyed, or until treadle_switch_rejoin replaces it. Else NULL. */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
 
@@ -774,7 +778,8 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 
 /* Registers `bytes` of the caller's own memory in place of a part of a window: of params (at byte `offset` of the window, whole
  * storage tensors), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back on the way to TRAIN,
- * as the flags say. The switch cannot reuse this memory; stats.foreign_bytes says how much it is. Refused: memory that is not
+ * as the flags say. Params that stay (offload_train_param off) are the caller's in mode INFER, too: they are copied out on the way
+ * there and by each update, and never back. The switch cannot reuse this memory; stats.foreign_bytes says how much it is. Refused: memory that is not
  * mapped or may not be read and written (by /proc/self/maps), that overlaps registered memory or a window, or that is not aligned to 16
  * bytes. It must stay, and stay writable, until the switch is destroyed. Only in mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
@@ -803,6 +808,24 @@ treadle_status treadle_switch_to_infer(treadle_switch *sw);
 treadle_status treadle_switch_to_train(treadle_switch *sw);
 treadle_status treadle_switch_to_forward(treadle_switch *sw);
 treadle_status treadle_switch_to_host(treadle_switch *sw);
+
+/* The next version in mode INFER: the engine is unbound, the weights are moved again from the params as they are now, all destination
+ * bytes are proved to be written, the ranks commit together, and the engine is bound. The version grows by one. Ranks that train go on
+ * doing so in mode INFER, in windows of params, gradients and optimizer state that stay on the device, or in registered memory; while an
+ * update runs they may not write params, and the infer window may not be used, until it has returned on this rank. The KV cache keeps its window, and its contents are left as
+ * they are: they belong to the old version, and what becomes of them is the engine's affair.
+ *
+ * TREADLE_STATE: in another mode; in a switch whose params leave the device (offload_train_param is not off); in one with alias, whose
+ * shared pages the trainer may not write. Params stay where they are on a rank that holds none. Collective.
+ *
+ * A failed update, for whatever reason, leaves params as they are and the mode INFER, with nothing bound. If no rank had begun to write,
+ * the old version is there, and treadle_switch_to_infer binds it again. Else the infer window holds no version, on all ranks: it may not
+ * be read, and the next update (or treadle_switch_to_infer, which then does the same) repairs it. treadle_switch_is_valid says which.
+ * Where only a bind failed the new version is there, and unbound. The ways to TRAIN and FORWARD are open in any case.
+ *
+ * treadle_switch_start_update starts it in a thread of its own, with test, wait and cancel as below. */
+treadle_status treadle_switch_update(treadle_switch *sw);
+treadle_status treadle_switch_start_update(treadle_switch *sw);
 
 /* The same arrows in a thread beside the caller. treadle_switch_to_infer does what treadle_switch_start(sw, TREADLE_INFER) and
  * treadle_switch_wait do, but in the caller's thread. Some ranks may start an arrow while others call it.

@@ -21,7 +21,8 @@ treadle_status treadle_plan_expect(const treadle_plan *plan, void *window);
 
 /* Copy bytes of a class's window, from `offset`, to host memory and back, wherever the window lies; on the host by memcpy. Params are
  * read in modes TRAIN and FORWARD and written in TRAIN; infer params and the KV cache in INFER; gradients and optimizer state in TRAIN
- * and FORWARD, if the device has them. In other modes, and while an arrow runs: TREADLE_STATE. Refused: bytes outside of the window,
+ * and FORWARD, if the device has them. What stays on the device of params (without alias), gradients and optimizer state is read and
+ * written in INFER, too. In other modes, and while an arrow runs: TREADLE_STATE. Refused: bytes outside of the window,
  * and writing a page that both windows of parameters share. */
 treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
                                    void *to);

@@ -1,7 +1,7 @@
 """The C library: found, loaded and called by ctypes.
 
 Nothing here is compiled for one version of Python, and cffi, the other way to call a library so, would be a package to install
-(docs/decisions/0010-python-by-ctypes.md).
+(docs/decisions/0011-python-by-ctypes.md).
 
 A function of the library may wait, for other ranks say, and ctypes lets other threads of Python run meanwhile. Signals are handled by Python
 in the main thread, between its own steps, and there are none inside of C. So the library asks a watcher every 20 ms (treadle_thread_watch). It is

@@ -29,7 +29,7 @@ typedef struct treadle_arguments {
   int word_count;
   const char *model, *families;
   const char *layout, *from, *to, *train, *infer;
-  int64_t ranks, rank, cycles;
+  int64_t ranks, rank, cycles, update;
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
   int64_t rank_map;                                     /* treadle_rank_map */

@@ -54,6 +54,7 @@ static const option_row rows[] = {
   {"rank-map", "contiguous|strided|best", "which rank takes which place of the inference layout (default: contiguous)",
    WORD, AT(rank_map), LAYOUTS, 0, 0, {"contiguous", "strided", "best", NULL}, NULL, 0},
   {"cycles", "N", "how often to switch there and back (default: 3); with 0 it switches once, to inference only", COUNT, AT(cycles), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 1000000},
+  {"update", "N", "update the inference weights N times after the first switch, each time after a step of made-up training; params stay, and alias is off (default: 0)", COUNT, AT(update), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 1000000},
   {"cap", "SIZE", "memory that a switch may use beyond the larger window (default: 256MiB, or the least possible if that is more)",
    SIZE, AT(cap_bytes), SWITCHES, 0, 0, {0}, NULL, 0},
   {"page-size", "SIZE", "size of a page, a power of two from 4KiB to 1TiB (default: 2MiB)", SIZE, AT(page_bytes), SWITCHES, 0, 0, {0}, NULL, 0},

@@ -3,7 +3,7 @@
  *
  * A cycle: (with --offload, first of all everything to the host;) noise on the pages that nobody holds (--check), to
  * infer, compare, one memcpy of the bytes that were copied for the rate, noise, (--forward: to forward, compare,) to
- * train, compare. The memcpy copies the very bytes that are there, so it changes nothing.
+ * train, compare. In the first cycle, before the way back: the updates (--update). The memcpy copies the very bytes that are there, so it changes nothing.
  *
  * After a failure inside the switch there is no MPI call any more. */
 #include "cli/handle_file.h"
@@ -74,6 +74,7 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   TRY(treadle_job_memcpy(job, &job->memcpy[cycle], &job->own_memcpy[cycle]));
   job->rate[cycle] = job->memcpy[cycle] / job->to_infer[cycle];
   job->timed = cycle + 1;
+  if (cycle == 0 && job->arguments->update) TRY(treadle_job_updates(job));
   if (!one_way) TRY(go_back(job, cycle, last));
 out:
   return status;
@@ -112,6 +113,8 @@ treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_r
       .infer = treadle_layout_text(job->infer),
       .rank_map = job->rank_map,
       .cycles = job->arguments->cycles,
+      .updates = job->updated,
+      .to_next = job->updated ? treadle_median(job->to_next, job->updated) : (double)NAN,
       .ranks = job->session.size,
       .figures = figures,
       .to_infer = timed ? treadle_median(job->to_infer, job->timed) : (double)NAN,
@@ -237,7 +240,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .timeout_seconds = arguments->timeout_seconds,
                                  .one_way = arguments->cycles == 0,
                                  .keep = arguments->keep ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
-                                 .alias = arguments->alias == 0,
+                                 .alias = arguments->alias == 0 && arguments->update == 0,
                                  .host = arguments->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
   treadle_interrupt_start(&job.interrupt);

@@ -2,6 +2,7 @@
  *
  *   switch.c         the command: cycles, and the report
  *   switch_steps.c   its steps: loading, arrows that are timed, memcpy, checks
+ *   switch_update.c  the updates of --update
  *   switch_fault.c   the run with --fault
  *   switch_report.c  tables and JSON
  *   interrupt.c      Ctrl-C
@@ -45,7 +46,9 @@ typedef struct treadle_job {
   double *to_infer, *to_train, *memcpy; /* barrier to barrier, largest over ranks */
   double *rate;                         /* memcpy over to_infer of the same cycle */
   double *own_seconds, *own_memcpy;     /* of this rank alone */
-  treadle_switch_seconds parts;         /* of this rank, sums over cycles */
+  int64_t updated;                      /* how many updates there were, and what each took */
+  double *to_next;
+  treadle_switch_seconds parts; /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;
 } treadle_job;
@@ -68,6 +71,9 @@ treadle_status treadle_job_snapshot(treadle_job *job);
 
 /* Compares the window of the present mode with its copy (--check), and the digest with the first one. Collective. */
 treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_digest);
+
+/* The updates of --update, in mode INFER; params and the copies of windows are in the end what they were. Collective. */
+treadle_status treadle_job_updates(treadle_job *job);
 
 /* The run with --fault, from the first switch on: prints its report, and ends the process. */
 _Noreturn void treadle_job_fault(treadle_job *job);

@@ -115,6 +115,9 @@ static void print_figures(const treadle_switch_report *report) {
   printf("to infer in %.6f s", report->to_infer);
   if (report->cycles > 0) printf(", back to train in %.6f s", report->to_train);
   printf(", memcpy %.6f s (largest over ranks, medians)\n", report->memcpy);
+  if (report->updates)
+    printf("%lld update%s to the next version, each in %.6f s (median)\n", (long long)report->updates,
+           report->updates == 1 ? "" : "s", report->to_next);
   print_parts(report, &sum);
   print_rows(report);
 }
@@ -173,6 +176,10 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_int(&out, "cycles", report->cycles);
   treadle_json_out_real(&out, "seconds_to_infer", report->to_infer);
   treadle_json_out_real(&out, "seconds_to_train", report->to_train);
+  if (report->updates) {
+    treadle_json_out_int(&out, "updates", report->updates);
+    treadle_json_out_real(&out, "seconds_to_update", report->to_next);
+  }
   treadle_json_out_real(&out, "memcpy_seconds", report->memcpy);
   treadle_json_out_real(&out, "rate_over_memcpy", report->rate);
   treadle_json_out_real(&out, "offload_seconds", report->parts.offload);

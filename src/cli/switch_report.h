@@ -40,11 +40,12 @@ typedef struct treadle_fault_report {
 typedef struct treadle_switch_report {
   const treadle_model *model;
   const char *train, *infer, *rank_map;
-  int64_t cycles;
+  int64_t cycles, updates;
   int ranks;
   const treadle_rank_figures *figures; /* [ranks] */
   double to_infer, to_train, memcpy,
       rate;                     /* medians over cycles, barrier to barrier; to_train NaN one way */
+  double to_next;               /* of an update; NaN: there were none */
   treadle_switch_seconds parts; /* largest over ranks, means over cycles */
   const treadle_residency *rows;
   int row_count;

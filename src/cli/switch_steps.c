@@ -23,6 +23,10 @@ static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
+  if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--update needs params that stay on the device: leave params out of --offload"));
+  if (arguments->update) job->options.offload_train_param = TREADLE_OFF;
   if (arguments->fault) TRY(treadle_fault_read(arguments->fault, job->session.size, &job->fault));
   if (arguments->fault && arguments->timeline)
     TRY(treadle_fail(TREADLE_REFUSED,
@@ -56,6 +60,9 @@ static treadle_status read_input(treadle_job *job) {
   for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
     if (!(*times[i] = treadle_alloc_array(cycles, sizeof **times[i])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu cycles", cycles));
+  job->to_next = treadle_alloc_array((size_t)arguments->update + 1, sizeof *job->to_next);
+  if (!job->to_next)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld updates", (long long)arguments->update));
 out:
   return status == TREADLE_SYSTEM ? TREADLE_REFUSED
                                   : status; /* a file that does not open is refused input */
@@ -143,8 +150,8 @@ void treadle_job_release(treadle_job *job) {
   treadle_layout_destroy(job->infer);
   treadle_model_close(job->model);
   treadle_timeline_destroy(job->timeline);
-  void *memory[] = {job->infer_copy, job->train_copy, job->to_infer,    job->to_train,
-                    job->memcpy,     job->rate,       job->own_seconds, job->own_memcpy};
+  void *memory[] = {job->infer_copy, job->train_copy,  job->to_infer,   job->to_train, job->memcpy,
+                    job->rate,       job->own_seconds, job->own_memcpy, job->to_next};
   for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) treadle_free(memory[i]);
 }
 

@@ -7,12 +7,15 @@
  *      enter -> where a rank has given out handles: no process holds a window, on all ranks
  *      -> unbind, work memory and KV cache go -> waves of the reverse plan (keep=infer) -> commit
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
+ * The next version, in INFER, where params stay:
+ *      enter -> no process holds a window -> unbind -> waves -> coverage -> commit -> bind, an epoch of its own; the KV cache stays
  * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
  * is in TRAIN (keep=host).
  *
  * A failure on the way to INFER: with a twin of params the old mode is restored on all ranks. Without one the old mode stays if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
- * the mode stays INFER, unless the reverse plan had begun to write on its pages. */
+ * the mode stays INFER, unless the reverse plan had begun to write on its pages. A failure of an update: the mode stays
+ * INFER, with the old version where no rank had begun to write, and else with none (stale). */
 #include "switch/switch.h"
 
 #include "base/clock.h"
@@ -156,7 +159,11 @@ out:
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
   sw->mode = TREADLE_INFER;
   sw->version++;
-  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
+  sw->stale = false;
+  if (sw->terms.leaves[TREADLE_PARAMS])
+    treadle_account_leave(sw, TREADLE_PARAMS);
+  else if (old == TREADLE_HOST)
+    treadle_caller_memory_back(sw, TREADLE_PARAMS);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, old);
   sw->stats.seconds = treadle_clock_seconds() - begin;
@@ -225,12 +232,16 @@ static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
 /* INFER is over. */
 static void arrive(treadle_switch *sw, treadle_mode aim) {
   sw->mode = aim;
+  sw->stale = false;
   if (sw->terms.copied[TREADLE_PARAMS])
     treadle_load(sw, TREADLE_PARAMS);
   else
     treadle_account_take(sw, TREADLE_PARAMS);
   treadle_account_leave(sw, TREADLE_INFER_PARAMS);
-  treadle_caller_memory_back(sw, TREADLE_PARAMS);
+  if (sw->terms.leaves[TREADLE_PARAMS])
+    treadle_caller_memory_back(sw, TREADLE_PARAMS);
+  else
+    treadle_caller_memory_out(sw, TREADLE_PARAMS); /* the trainer may have gone on meanwhile */
   if (aim == TREADLE_TRAIN) come(sw, true, false);
   treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
 }
@@ -261,6 +272,62 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
 out:
+  return status;
+}
+
+/* ---- The next version ---- */
+
+static treadle_status move_to_next(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK, ready = make_ready(sw);
+  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
+  TRY(ready);
+  TRY(end_holds(sw));
+  TRY(treadle_switch_unbind_engine(sw));
+  sw->stale = true;
+  treadle_account_staging(sw, true);
+  TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
+  treadle_account_leave(sw, TREADLE_INFER_PARAMS); /* its pages are taken again wave by wave */
+  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
+  TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
+  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+  TRY(check_committed(sw));
+out:
+  return status;
+}
+
+static const char spoiled[] =
+    "%s; the mode is %s, and its window holds no version until an update succeeds";
+
+/* Some ranks have written in their infer windows. */
+static treadle_status spoil(treadle_switch *sw, treadle_status status) {
+  char message[TREADLE_GROUP_MESSAGE];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  (void)treadle_switch_unbind_engine(sw);
+  treadle_account_leave(sw, TREADLE_WORK);
+  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  sw->stale = true;
+  treadle_fail(status, "%s", message);
+  return say(status, spoiled, TREADLE_INFER);
+}
+
+treadle_status treadle_arrow_update(treadle_switch *sw) {
+  double begin = treadle_clock_seconds();
+  bool begun = false, stale = sw->stale;
+  treadle_status status = move_to_next(sw);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &begun);
+  treadle_account_staging(sw, false);
+  if (status != TREADLE_OK) {
+    /* After an earlier failure there is no version to stand. */
+    if (begun || stale) return spoil(sw, status);
+    sw->stale = false;
+    return stay_in_infer(sw, status);
+  }
+  (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
+  sw->version++;
+  sw->stale = false;
+  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  status = bind(sw, TREADLE_INFER);
+  sw->stats.seconds = treadle_clock_seconds() - begin;
   return status;
 }
 

@@ -12,6 +12,9 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "digest: the weights are lost");
   if (sw->mode == TREADLE_HOST)
     return treadle_fail(TREADLE_STATE, "digest: in mode host no weights are on the device");
+  if (!treadle_switch_is_valid(sw))
+    return treadle_fail(TREADLE_STATE,
+                        "digest: an update has failed, and the infer window holds no version");
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
   treadle_status status = treadle_caller_memory_show(sw);
   if (status != TREADLE_OK) return status;

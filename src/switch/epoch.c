@@ -23,7 +23,7 @@
 enum { WAY_HANDLES = 1 << 8, WAY_VERSION = 9 /* shift */ };
 
 /* Mode, aim and version as one word: what must be the same on all ranks. And whether this one has given out handles. */
-static uint64_t way_of(const treadle_switch *sw, treadle_mode aim) {
+static uint64_t way_of(const treadle_switch *sw, int aim) {
   return sw->version << WAY_VERSION | (sw->outlet ? WAY_HANDLES : 0) | (uint64_t)sw->mode << 4 |
          (uint64_t)aim;
 }
@@ -44,18 +44,18 @@ static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
         "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
         "%llu, on its way to %s: all ranks must take the same arrows",
         rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> WAY_VERSION),
-        treadle_mode_text((treadle_mode)(way & 15)), group->rank, treadle_mode_text(sw->mode),
-        (unsigned long long)sw->version, treadle_mode_text((treadle_mode)(mine & 15)));
+        treadle_aim_text((int)(way & 15)), group->rank, treadle_mode_text(sw->mode),
+        (unsigned long long)sw->version, treadle_aim_text((int)(mine & 15)));
   }
   return TREADLE_OK;
 }
 
-treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode) {
+treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
-  uint64_t epoch = treadle_epoch_now(group) + 1, way = way_of(sw, mode);
-  char what[32];
-  snprintf(what, sizeof what, "the switch to %s", treadle_mode_text(mode));
+  uint64_t epoch = treadle_epoch_now(group) + 1, way = way_of(sw, aim);
+  char what[40];
+  snprintf(what, sizeof what, "the switch to %s", treadle_aim_text(aim));
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
@@ -77,11 +77,21 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
   return treadle_epoch_check(sw, epoch);
 }
 
+/* Whoever sees the flag after the outcome says failed must count what lies there as lost, so a rank that does not go on takes it
+ * back. */
+treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch) {
+  _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
+  atomic_store(reclaimed, epoch); /* nobody waits for it */
+  treadle_status status = treadle_epoch_check(sw, epoch);
+  if (status != TREADLE_OK) atomic_store(reclaimed, 0);
+  return status;
+}
+
 /* ---- Committing ---- */
 
 /* Does the present epoch lead to `aim` by waves? Not where engines are bound, or params need none. */
-static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
-  if (sw->mode != TREADLE_INFER) return true;
+static bool has_waves(const treadle_switch *sw, int aim) {
+  if (sw->mode != TREADLE_INFER || aim == TREADLE_AIM_UPDATE) return true;
   return aim != TREADLE_INFER && treadle_switch_rebuilds(sw);
 }
 
@@ -89,7 +99,7 @@ static bool has_waves(const treadle_switch *sw, treadle_mode aim) {
 static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, double deadline,
                                      const char *what) {
   treadle_group *group = sw->group;
-  treadle_mode aim = (treadle_mode)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
+  int aim = (int)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
   treadle_status status = treadle_word_wait(sw, rank, TREADLE_WORD_VERIFIED, epoch, epoch, deadline, what);
   if (status == TREADLE_OK || status == TREADLE_CANCELLED || !has_waves(sw, aim) ||
@@ -100,7 +110,7 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
   return treadle_fail(status, "%s; rank %d was in %s", message, rank,
-                      treadle_switch_words(sw, aim, wave, words, sizeof words));
+                      treadle_switch_words(sw, treadle_aim_side(aim), wave, words, sizeof words));
 }
 
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {

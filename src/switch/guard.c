@@ -33,7 +33,9 @@ treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) 
     if (sw->shown && which != TREADLE_PARAMS) return none;
     if (which == TREADLE_PARAMS) return TREADLE_ACCESS_READ;
     return trains && !leaves ? both : none;
-  case TREADLE_INFER: return leaves || computes || which == TREADLE_REFERENCE ? none : both;
+  case TREADLE_INFER:
+    if (which == TREADLE_INFER_PARAMS && sw->stale) return none;
+    return leaves || computes || which == TREADLE_REFERENCE ? none : both;
   case TREADLE_LOST:
   case TREADLE_HOST: break;
   }

@@ -191,7 +191,7 @@ out:
 
 void treadle_holds_settle(treadle_switch *sw) {
   if (!sw->outlet) return;
-  uint64_t valid = sw->mode == TREADLE_INFER ? sw->version : 0;
+  uint64_t valid = sw->mode == TREADLE_INFER && !sw->stale ? sw->version : 0;
   if (atomic_load(&sw->outlet->sheet->valid) != valid ||
       atomic_load(&sw->outlet->sheet->committed) != sw->version)
     treadle_sheet_tell(sw->outlet->sheet, valid, sw->version);

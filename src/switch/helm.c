@@ -40,18 +40,18 @@ static treadle_status check_free(const treadle_helm *helm, const char *what) {
   if (!helm->taken) return TREADLE_OK;
   if (helm->started && !helm->arrow)
     return treadle_fail(TREADLE_STATE, "%s: a switch to %s was started, and has ended: wait for it first",
-                        what, treadle_mode_text(helm->aim));
+                        what, treadle_aim_text(helm->aim));
   if (helm->started)
     return treadle_fail(TREADLE_STATE, "%s: a switch is running: that to %s was started; wait for it first",
-                        what, treadle_mode_text(helm->aim));
+                        what, treadle_aim_text(helm->aim));
   return treadle_fail(TREADLE_STATE, "%s: a switch is running, in another thread or around this callback",
                       what);
 }
 
-static treadle_status check_arrow(const treadle_switch *sw, treadle_mode aim) {
+static treadle_status check_arrow(const treadle_switch *sw, int aim) {
   treadle_status status = TREADLE_OK;
-  char what[32];
-  snprintf(what, sizeof what, "switch to %s", treadle_mode_text(aim));
+  char what[40];
+  snprintf(what, sizeof what, "switch to %s", treadle_aim_text(aim));
   TRY(check_free(sw->helm, what));
   TRY(treadle_arrow_check(sw, aim));
 out:
@@ -91,7 +91,7 @@ void treadle_helm_tell(treadle_switch *sw) {
 
 /* ---- Arrows, here or beside ---- */
 
-treadle_status treadle_helm_go(treadle_switch *sw, treadle_mode aim) {
+treadle_status treadle_helm_go(treadle_switch *sw, int aim) {
   treadle_helm *helm = sw->helm;
   pthread_mutex_lock(&helm->lock);
   treadle_status status = check_arrow(sw, aim);
@@ -108,7 +108,7 @@ static void *run(void *of) {
   treadle_switch *sw = of;
   treadle_helm *helm = sw->helm;
   pthread_mutex_lock(&helm->lock); /* which the thread that makes this one has until all is said */
-  treadle_mode aim = helm->aim;
+  int aim = helm->aim;
   pthread_mutex_unlock(&helm->lock);
   treadle_status status = treadle_arrow_take(sw, aim);
   pthread_mutex_lock(&helm->lock);
@@ -120,7 +120,7 @@ static void *run(void *of) {
   return NULL;
 }
 
-static treadle_status launch(treadle_switch *sw, treadle_mode aim) {
+static treadle_status launch(treadle_switch *sw, int aim) {
   treadle_helm *helm = sw->helm;
   pthread_t thread;
   sigset_t old;
@@ -129,12 +129,21 @@ static treadle_status launch(treadle_switch *sw, treadle_mode aim) {
   int error = pthread_create(&thread, NULL, run, sw);
   treadle_signals_restore(&old);
   if (error != 0)
-    return treadle_fail(TREADLE_SYSTEM, "switch to %s: no thread for it: %s", treadle_mode_text(aim),
+    return treadle_fail(TREADLE_SYSTEM, "switch to %s: no thread for it: %s", treadle_aim_text(aim),
                         strerror(error));
   take(helm, true);
   helm->started = true;
   helm->who = thread;
   return TREADLE_OK;
+}
+
+static treadle_status start(treadle_switch *sw, int aim) {
+  treadle_status status;
+  pthread_mutex_lock(&sw->helm->lock);
+  status = check_arrow(sw, aim);
+  if (status == TREADLE_OK) status = launch(sw, aim);
+  pthread_mutex_unlock(&sw->helm->lock);
+  return status;
 }
 
 treadle_status treadle_switch_start(treadle_switch *sw, treadle_mode mode) {
@@ -144,12 +153,14 @@ treadle_status treadle_switch_start(treadle_switch *sw, treadle_mode mode) {
   if (mode == TREADLE_LOST)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_start: mode %s is none to go to",
                         treadle_mode_text(mode));
-  pthread_mutex_lock(&sw->helm->lock);
-  status = check_arrow(sw, mode);
-  if (status == TREADLE_OK) status = launch(sw, mode);
-  pthread_mutex_unlock(&sw->helm->lock);
+  TRY(start(sw, (int)mode));
 out:
   return status;
+}
+
+treadle_status treadle_switch_start_update(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  return start(sw, TREADLE_AIM_UPDATE);
 }
 
 /* ---- What was started ---- */
@@ -176,10 +187,10 @@ static treadle_status begin_wait(treadle_helm *helm) {
   TRY(check_started(helm, "wait"));
   if (pthread_equal(helm->who, pthread_self()))
     return treadle_fail(TREADLE_STATE, "wait: a callback of the switch to %s would wait for itself",
-                        treadle_mode_text(helm->aim));
+                        treadle_aim_text(helm->aim));
   if (helm->waited)
     return treadle_fail(TREADLE_STATE, "wait: another thread waits for the switch to %s",
-                        treadle_mode_text(helm->aim));
+                        treadle_aim_text(helm->aim));
   helm->waited = true;
 out:
   return status;

@@ -48,7 +48,7 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
     return TREADLE_OK;
   }
   char words[360] = "";
-  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  treadle_mode to = treadle_aim_side(sw->aim);
   if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, to, wave, words, sizeof words);
   return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
                       *words ? words : treadle_injection_point_text(point));

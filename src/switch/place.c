@@ -155,7 +155,7 @@ static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64
   return treadle_fail(
       TREADLE_REFUSED,
       "switch: the budget of %" PRId64 " bytes is too small: in mode infer rank %d holds %" PRId64
-      " bytes (infer params and what stays on the device), and its engine takes %" PRId64
+      " bytes (infer params, staging and what stays on the device), and its engine takes %" PRId64
       " of work memory (activations and packed weights) and %" PRId64
       " for the KV cache; give at least %" PRId64 " bytes",
       budget, sw->group->rank, held * page, work * page, kv * page, (held + work + kv) * page);
@@ -193,6 +193,8 @@ static treadle_status place_engine(treadle_switch *sw, int64_t least) {
   int64_t kv = block > 0 ? pages_of(sw->terms.options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
   char *taken = mark_taken(sw, &held);
   if (!taken) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int64_t i = 0; i < place->staging_pages; i++) taken[place->staging[i]] = 1; /* an update needs it */
+  held += place->staging_pages;
   TRY(check_budget(sw, held, work, kv));
   if (place->physical < held + work + kv) place->physical = held + work + kv;
   if (place->physical < least) place->physical = least;
@@ -207,7 +209,7 @@ out:
   return status;
 }
 
-/* Staging lies on pages that neither the infer window nor a kept class lies on. */
+/* Staging lies on pages that neither the infer window nor a kept class lies on, nor the engine's, which stay in an update. */
 static treadle_status place_staging(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;

@@ -14,7 +14,7 @@ typedef enum treadle_setting {
   TREADLE_WORD_DONE = 0,  /* treadle_done_of the wave that it finished last */
   TREADLE_WORD_WAY,       /* mode, version and aim with which it enters, */
   TREADLE_WORD_ENTERED,   /* epochs: it has entered it, */
-  TREADLE_WORD_RECLAIMED, /* is about to write on pages of the old mode, */
+  TREADLE_WORD_RECLAIMED, /* is about to write on pages of the old mode, or of the old version, */
   TREADLE_WORD_VERIFIED,  /* has written every byte once, */
   TREADLE_WORD_STOPPED,   /* reads and writes no window of it any more */
   TREADLE_WORD_STAGED,    /* treadle_done_of the wave whose boxes of own tensors lie in its staging */

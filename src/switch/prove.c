@@ -38,7 +38,7 @@ static bool stays_inside(const treadle_switch *sw, treadle_mode to, const treadl
 
 /* Copies from `seed` on, the first that can be spoiled. */
 static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  treadle_mode to = treadle_switch_next_side(sw);
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   int64_t page = sw->plan->page_bytes;
   int64_t window = page * (to == TREADLE_INFER ? sw->plan->to_pages : sw->plan->from_pages);
@@ -58,7 +58,7 @@ static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uin
 }
 
 static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_mode to = sw->mode == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  treadle_mode to = treadle_switch_next_side(sw);
   const treadle_block_rows *block_rows = &treadle_switch_direction(sw, to)->block_rows;
   for (size_t i = 0; i < block_rows->count; i++) {
     size_t position = (seed + i) % block_rows->count;

@@ -62,16 +62,6 @@ out:
   return status;
 }
 
-/* From here on pages of the old mode are written. Whoever sees the flag after the outcome says failed must
- * count the weights as lost, so a rank that does not go on takes it back. */
-static treadle_status announce_reclaim(const treadle_switch *sw, uint64_t epoch) {
-  _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
-  atomic_store(reclaimed, epoch); /* nobody waits for it */
-  treadle_status status = treadle_epoch_check(sw, epoch);
-  if (status != TREADLE_OK) atomic_store(reclaimed, 0);
-  return status;
-}
-
 static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
                                 size_t position) {
   treadle_status status = TREADLE_OK;
@@ -139,7 +129,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   TRY(treadle_epoch_check(sw, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
   TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
-  if (wave == direction->first_reclaim) TRY(announce_reclaim(sw, epoch));
+  if (wave == direction->first_reclaim) TRY(treadle_epoch_reclaim(sw, epoch));
   if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN)
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));

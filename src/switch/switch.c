@@ -17,13 +17,15 @@
  *  10. An engine is bound after the weights were committed, in an epoch of its own, and a KV cache comes after it.
  *  11. A window that a process holds by its handle is not taken away: out of INFER, the ranks go on when no window is held on
  *      any of them (handle.c).
- *  12. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
+ *  12. An update writes the infer window again, from params that have stayed. Where it fails after a rank has begun to write, the
+ *      window holds no version on any rank (stale), and params are what they were.
+ *  13. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
  *      copies, until it has verified, and while it waits for the others to verify.
  *
  * Modes:
  *                    treadle_switch_create
- *                            |
- *                            v                         enter, finish
+ *                            |                         enter, finish
+ *                            v                        (and, to update, again)
  *      [HOST] <--local--> [TRAIN] ----------------> [INFER]
  *        | ^               ^  ^                      |  |
  *        | |         local |  +-------enter----------+  | enter
@@ -46,9 +48,32 @@ const char *treadle_mode_text(treadle_mode mode) {
 
 /* ---- Arrows ---- */
 
+/* In mode INFER params are where the next version comes from; a page that both windows share would be the engine's and the trainer's. */
+static treadle_status check_update(const treadle_switch *sw) {
+  if (sw->mode != TREADLE_INFER)
+    return treadle_fail(TREADLE_STATE, "update: the mode is %s, and only mode infer has a next version",
+                        treadle_mode_text(sw->mode));
+  if (sw->apart)
+    return treadle_fail(
+        TREADLE_STATE,
+        "update: this switch has no group, since rejoining one has failed: rejoin one first");
+  if (sw->terms.leaves[TREADLE_PARAMS])
+    return treadle_fail(
+        TREADLE_STATE,
+        "update: params leave the device in mode infer, so there is nothing to update from: make the "
+        "switch with params that stay (offload_train_param off)");
+  if (sw->terms.options.alias)
+    return treadle_fail(
+        TREADLE_STATE,
+        "update: this switch shares pages between both layouts (alias), so the engine would see "
+        "weights that are being trained: make it without alias");
+  return TREADLE_OK;
+}
+
 /* Is there an arrow, and does the switch have what it takes? */
-treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim) {
-  treadle_mode old = sw->mode;
+treadle_status treadle_arrow_check(const treadle_switch *sw, int towards) {
+  if (towards == TREADLE_AIM_UPDATE) return check_update(sw);
+  treadle_mode old = sw->mode, aim = (treadle_mode)towards;
   if (old == aim) return TREADLE_OK;
   bool is_there = old == TREADLE_HOST ||
                   (old == TREADLE_TRAIN && (aim == TREADLE_INFER || aim == TREADLE_HOST)) ||
@@ -76,9 +101,20 @@ treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim) {
+/* What is done to get there from here. */
+static treadle_status run(treadle_switch *sw) {
+  if (sw->aim == TREADLE_AIM_UPDATE) return treadle_arrow_update(sw);
+  treadle_mode aim = (treadle_mode)sw->aim;
+  if (aim == TREADLE_INFER) return sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
+  return sw->mode == TREADLE_INFER ? treadle_arrow_from_infer(sw, aim) : treadle_arrow_local(sw, aim);
+}
+
+treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
   treadle_status status = TREADLE_OK;
-  if (sw->mode == aim && (aim != TREADLE_INFER || sw->engine.bound || !sw->engine.binds)) return TREADLE_OK;
+  if (sw->mode == TREADLE_INFER && aim == TREADLE_INFER && sw->stale) aim = TREADLE_AIM_UPDATE;
+  bool binds = aim == TREADLE_INFER && sw->engine.binds && !sw->engine.bound;
+  if ((int)sw->mode == aim && !binds) return TREADLE_OK;
+  sw->aim = aim;
   double group_timeout = sw->group->timeout_seconds;
   treadle_switch_stats *stats = &sw->stats;
   sw->group->timeout_seconds = sw->terms.timeout_seconds;
@@ -87,10 +123,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim) {
   stats->offloaded_bytes = stats->loaded_bytes = 0;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = stats->staged_bytes = 0;
   treadle_helm_tell(sw);
-  if (aim == TREADLE_INFER)
-    status = sw->mode == aim ? treadle_arrow_bind(sw) : treadle_arrow_to_infer(sw);
-  else
-    status = sw->mode == TREADLE_INFER ? treadle_arrow_from_infer(sw, aim) : treadle_arrow_local(sw, aim);
+  status = run(sw);
   sw->faults.planted = TREADLE_FAULT_NONE;
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
@@ -119,6 +152,11 @@ treadle_status treadle_switch_to_forward(treadle_switch *sw) {
 treadle_status treadle_switch_to_host(treadle_switch *sw) {
   TREADLE_NEED(sw);
   return treadle_helm_go(sw, TREADLE_HOST);
+}
+
+treadle_status treadle_switch_update(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  return treadle_helm_go(sw, TREADLE_AIM_UPDATE);
 }
 
 treadle_status treadle_switch_return(treadle_switch *sw) {
@@ -195,6 +233,11 @@ treadle_mode treadle_switch_mode(const treadle_switch *sw) {
 uint64_t treadle_switch_version(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, 0);
   return sw->version;
+}
+
+bool treadle_switch_is_valid(const treadle_switch *sw) {
+  TREADLE_NEED_OR(sw, false);
+  return sw->mode != TREADLE_LOST && !(sw->mode == TREADLE_INFER && sw->stale);
 }
 
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {

@@ -220,7 +220,7 @@ typedef struct treadle_helm {
   bool started;  /* by treadle_switch_start, on the way to `aim`, */
   bool waited;   /* a thread is in treadle_switch_wait for it */
   pthread_t who; /* the thread that runs it */
-  treadle_mode aim;
+  int aim;       /* a mode, or TREADLE_AIM_UPDATE */
   treadle_status result; /* of a started arrow that has ended, and its message */
   char message[TREADLE_HELM_MESSAGE];
   treadle_switch_stats stats; /* as they were told last, for other threads */
@@ -254,6 +254,8 @@ struct treadle_switch {
   /* The state machine (switch.c, arrows.c). */
   _Atomic treadle_mode mode; /* any thread may read both */
   _Atomic uint64_t version;
+  int aim;           /* of the arrow that runs */
+  atomic_bool stale; /* in mode INFER, after an update that failed: the infer window holds no version */
   bool accumulating; /* gradients */
   bool apart;        /* from any group: to rejoin one has failed */
   treadle_switch_stats stats;
@@ -287,12 +289,30 @@ static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
   return sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.copied[TREADLE_PARAMS];
 }
 
+/* What an arrow aims at beside the modes: the next version, from mode INFER to mode INFER. */
+enum { TREADLE_AIM_UPDATE = 8 };
+
+/* "infer", ..., "the next version": after "switch to". */
+static inline const char *treadle_aim_text(int aim) {
+  return aim == TREADLE_AIM_UPDATE ? "the next version" : treadle_mode_text((treadle_mode)aim);
+}
+
+/* The window that an arrow's waves write, where it has waves. */
+static inline treadle_mode treadle_aim_side(int aim) {
+  return aim == TREADLE_INFER || aim == TREADLE_AIM_UPDATE ? TREADLE_INFER : TREADLE_TRAIN;
+}
+
+/* The same of the next arrow with waves, whatever it is. */
+static inline treadle_mode treadle_switch_next_side(const treadle_switch *sw) {
+  return sw->mode == TREADLE_INFER && sw->terms.leaves[TREADLE_PARAMS] ? TREADLE_TRAIN : TREADLE_INFER;
+}
+
 /* ---- switch.c ---- */
 
-/* Can that mode be entered from the present one? */
-treadle_status treadle_arrow_check(const treadle_switch *sw, treadle_mode aim);
+/* Can that mode be entered from the present one? aim: a mode, or TREADLE_AIM_UPDATE. */
+treadle_status treadle_arrow_check(const treadle_switch *sw, int aim);
 /* Enters it, in this thread, which has the helm; it was checked. */
-treadle_status treadle_arrow_take(treadle_switch *sw, treadle_mode aim);
+treadle_status treadle_arrow_take(treadle_switch *sw, int aim);
 /* Ends a switch that nobody uses. */
 void treadle_switch_release(treadle_switch *sw);
 
@@ -305,7 +325,7 @@ void treadle_helm_leave(treadle_switch *sw);
 treadle_helm *treadle_helm_create(void); /* NULL: memory is out */
 void treadle_helm_destroy(treadle_helm *helm);
 /* A whole arrow in this thread. */
-treadle_status treadle_helm_go(treadle_switch *sw, treadle_mode aim);
+treadle_status treadle_helm_go(treadle_switch *sw, int aim);
 /* TREADLE_CANCELLED when the arrow that this thread runs was cancelled, or this thread's watcher ends it. */
 treadle_status treadle_helm_check(const treadle_switch *sw);
 /* What stats say now is what other threads get. */
@@ -313,15 +333,17 @@ void treadle_helm_tell(treadle_switch *sw);
 
 /* ---- epoch.c ---- */
 
-/* Enters an epoch on the way to `mode`: all ranks are in it, in the same mode, on the same way. */
-treadle_status treadle_epoch_enter(treadle_switch *sw, treadle_mode mode);
+/* Enters an epoch of an arrow: all ranks are in it, in the same mode, on the same way. */
+treadle_status treadle_epoch_enter(treadle_switch *sw, int aim);
+/* From here on this rank writes on pages that others count on if the epoch fails: of the old mode, or of the version before an
+ * update. */
+treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch);
 /* One more epoch without meeting: all ranks are known to have committed the last one. */
 treadle_status treadle_epoch_next(treadle_switch *sw);
 /* All ranks have done their part of the present epoch, and so the word says committed. */
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what);
 /* This rank failed with `status`, or heard that another did. TREADLE_OK: the epoch is committed all the same. Else all
- * living ranks have stopped, and *reclaimed_p is whether any of them had begun to write on pages of the
- * old mode; it is the same on all. */
+ * living ranks have stopped, and *reclaimed_p is whether any of them had called treadle_epoch_reclaim; it is the same on all. */
 treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p);
 
 /* ---- arrows.c ---- */
@@ -330,6 +352,8 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw);
 /* In mode INFER, with nothing bound. */
 treadle_status treadle_arrow_bind(treadle_switch *sw);
 treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim);
+/* The next version, in mode INFER. */
+treadle_status treadle_arrow_update(treadle_switch *sw);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);

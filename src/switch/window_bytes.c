@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* As the guard has it; but in mode INFER what stays of training is closed. */
+/* As the guard has it; but in mode INFER params that share pages with the infer window are closed. */
 static bool is_open(const treadle_switch *sw, treadle_class which, bool write) {
   treadle_access use = treadle_guard_use(sw, which);
-  if (sw->mode == TREADLE_INFER && (int)which < TREADLE_TRAIN_CLASSES) return false;
+  if (sw->mode == TREADLE_INFER && which == TREADLE_PARAMS && sw->plan->alias) return false;
   return use == TREADLE_ACCESS_BOTH || (use == TREADLE_ACCESS_READ && !write);
 }
 

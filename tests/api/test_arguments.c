@@ -479,6 +479,11 @@ static void switches(objects *o) {
   REFUSED(treadle_switch_trim(NULL));
   REFUSED(treadle_switch_start(NULL, TREADLE_INFER));
   REFUSED(treadle_switch_start(o->sw, TREADLE_LOST));
+  REFUSED(treadle_switch_update(NULL));
+  REFUSED(treadle_switch_start_update(NULL));
+  GIVES(TREADLE_STATE, treadle_switch_update(o->sw)); /* in mode TRAIN */
+  GIVES(TREADLE_STATE, treadle_switch_start_update(o->sw));
+  GIVES(false, treadle_switch_is_valid(NULL));
   REFUSED(treadle_switch_test(NULL, &done));
   REFUSED(treadle_switch_test(o->sw, NULL));
   GIVES(TREADLE_STATE, treadle_switch_test(o->sw, &done)); /* nothing was started */

@@ -567,7 +567,10 @@ static void ask_switch(caller *c) {
   uint64_t digest;
   bool done;
   treadle_switch_stats stats = {.struct_size = struct_size(c, sizeof stats)};
-  switch (below(c, 12)) {
+  switch (below(c, 15)) {
+  case 11: SAID(treadle_switch_update(sw(c))); break;
+  case 12: SAID(treadle_switch_start_update(sw(c))); break;
+  case 13: CALL(treadle_switch_is_valid(sw(c))); break;
   case 0: SAID(treadle_switch_cancel(sw(c))); break;
   case 1: SAID(treadle_switch_start(sw(c), (treadle_mode)any_enum(c))); break;
   case 2: SAID(treadle_switch_to_train(sw(c))); break;

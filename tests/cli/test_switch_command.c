@@ -167,6 +167,11 @@ static void refused_once_for_all(void **state) {
       {"--model %M --train megatron:tp=4 --infer vllm:tp=4 --own both --keep host", "own train tensors"},
       {"--model %M --train megatron:tp=4 --infer vllm:tp=4 --own train --offload params",
        "own train tensors"},
+      {"--model %M --train hf --infer vllm --update 2 --offload params,grads",
+       "leave params out of --offload"},
+      {"--model %M --train hf --infer vllm --update 2 --keep host", "keep=host copies params that leave"},
+      {"--model %M --train hf:on=0-4 --infer vllm", "rank 4 is not one of 4 ranks"},
+      {"--model %M --train megatron:tp=2,on=0-2 --infer vllm", "the 3 ranks of on are not divisible by"},
   };
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     char rest[512] = "";
@@ -182,6 +187,38 @@ static void refused_once_for_all(void **state) {
     command_expect(&result, 2, "treadle switch: ", 1);
     assert_string_equal(result.out, "");
     command_release(&result);
+  }
+}
+
+/* Trainer and engine on ranks of their own, on some of both, on all; updates in mode INFER, also where values are cast. */
+static void some_ranks_and_updates(void **state) {
+  (void)state;
+  static const struct {
+    int ranks;
+    const char *pair;
+    int updates;
+  } cases[] = {
+      {4, "--train megatron:tp=2,on=0-1 --infer vllm:tp=2,on=2-3 --cycles 2 --update 3", 3},
+      {4, "--train fsdp2:on=0-2 --infer vllm:tp=2,on=1-2 --cycles 1 --update 2 --offload grads --forward",
+       2},
+      {4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --cycles 1 --update 1 --offload none", 1},
+      {3, "--train hf:dtype=fp32,on=1 --infer vllm:tp=2,dtype=bf16,on='\"0,2\"' --cycles 0 --update 3", 3},
+      {4, "--train megatron:tp=2,on=0-1 --infer vllm:tp=2,on=1-2 --cycles 2 --offload params,optimizer", 0},
+      {3, "--train zero3:on=0-1 --infer sglang:on=2 --cycles 1 --keep host", 0},
+  };
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char rest[300];
+    snprintf(rest, sizeof rest, "%s --page-size 64KiB --check", cases[i].pair);
+    json_t *root = switch_json(cases[i].ranks, rest);
+    assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
+    assert_true(command_number(root, "ratio") == 1 && command_number(root, "moved_bytes") > 0);
+    assert_true(command_number(root, "peak_bytes") <= command_number(root, "peak_bound_bytes"));
+    assert_true((json_object_get(root, "updates") != NULL) == (cases[i].updates > 0));
+    if (cases[i].updates) {
+      assert_int_equal(command_number(root, "updates"), cases[i].updates);
+      assert_true(command_number(root, "seconds_to_update") > 0);
+    }
+    json_decref(root);
   }
 }
 
@@ -285,6 +322,15 @@ int main(void) {
       cmocka_unit_test(budget_is_kept),
       cmocka_unit_test(refused_once_for_all),
       cmocka_unit_test(one_way_may_lose_bits),
+      cmocka_unit_test(layers_that_differ),
+      cmocka_unit_test(json_has_its_keys),
+      cmocka_unit_test(digest_is_of_the_values),
+      cmocka_unit_test(text_ends_with_pass),
+      cmocka_unit_test(faults_of_blocks_are_caught),
+      cmocka_unit_test(budget_is_kept),
+      cmocka_unit_test(refused_once_for_all),
+      cmocka_unit_test(one_way_may_lose_bits),
+      cmocka_unit_test(some_ranks_and_updates),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

@@ -63,3 +63,34 @@ bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
 bool scene_infers(const treadle_switch *sw) {
   return holds(sw->layouts[TREADLE_INFER], sw->group->rank, sw->plan, treadle_switch_infer_window(sw));
 }
+
+treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    treadle_run *runs = NULL;
+    size_t count;
+    TRY(treadle_layout_storage(layout, rank, s, &info));
+    TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
+    for (size_t i = 0; i < count; i++)
+      for (int64_t k = 0; runs[i].tensor >= 0 && k < 2 * runs[i].count; k++) /* bf16 */
+        window[(int64_t)info.offset_bytes + 2 * runs[i].local_start + k] ^= (uint8_t)version;
+    free(runs);
+  }
+out:
+  return status;
+}
+
+bool scene_holds_version(const treadle_layout *layout, int rank, const void *window, int version) {
+  size_t bytes = treadle_layout_window_bytes(layout, rank);
+  uint8_t *wanted = calloc(bytes + 1, 1);
+  bool same = wanted && treadle_layout_load(layout, rank, wanted) == TREADLE_OK &&
+              scene_turn(layout, rank, wanted, version) == TREADLE_OK;
+  for (int32_t s = 0; same && s < treadle_layout_storage_count(layout, rank); s++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    same = treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK &&
+           memcmp((const char *)window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
+  }
+  free(wanted);
+  return same;
+}

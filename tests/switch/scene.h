@@ -23,4 +23,10 @@ bool scene_holds(const treadle_layout *layout, int rank, const void *window);
 /* The infer window of a switch, however it is arranged. */
 bool scene_infers(const treadle_switch *sw);
 
+/* Values by version: turns those of version 0 into those of another, in whatever layout; those of a into those of b with a ^ b. Each bit
+ * pattern is changed alike, and padding is not. */
+treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version);
+/* Does a window, which is not arranged, hold that version? */
+bool scene_holds_version(const treadle_layout *layout, int rank, const void *window, int version);
+
 #endif

@@ -102,12 +102,13 @@ static bool all_hold(const buffer *buffers) {
   return same;
 }
 
-/* While the switch keeps a class elsewhere, its memory may be anything. */
+/* While the switch keeps a class elsewhere, its memory may be anything. Params that stay are the caller's in mode INFER. */
 static void scribble(const treadle_switch *sw, buffer *buffers, bool infer) {
   for (int i = 0; i < BUFFERS; i++) {
     treadle_class which = buffers[i].which;
     bool away = sw->terms.leaves[which] ? sw->terms.copied[which] : !infer;
-    if (which == TREADLE_PARAMS || away) memset(buffers[i].memory, SCRIBBLE, buffers[i].bytes);
+    if (which == TREADLE_PARAMS) away = sw->terms.leaves[which] || !infer;
+    if (away) memset(buffers[i].memory, SCRIBBLE, buffers[i].bytes);
   }
 }
 
