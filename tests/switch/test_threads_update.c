@@ -31,7 +31,8 @@ static void act_init(act *a, size_t pair) {
   scene_init(&a->s);
   assert_ok(treadle_layout_create(a->s.model, pairs[pair].train, SCENE_RANKS, NULL, &a->train));
   assert_ok(treadle_layout_create(a->s.model, pairs[pair].infer, SCENE_RANKS, NULL, &a->infer));
-  a->wanted = a->refusing = -1;
+  a->wanted = -1;
+  a->refusing = -1;
   a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
                                         .page_bytes = SCENE_PAGE,
                                         .timeout_seconds = 60,
