@@ -126,7 +126,7 @@ static int versions(treadle_group *group, void *context) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   RANK_OK(make(group, a, &e, &sw));
   char *kv = treadle_switch_window(sw, TREADLE_KV, &kv_bytes);
-  memset(kv, 77, kv_bytes);
+  if (kv_bytes) memset(kv, 77, kv_bytes);
   for (int v = 1; v <= VERSIONS; v++) {
     RANK_TRUE(infers(sw, v - 1) && treadle_switch_is_valid(sw));
     RANK_OK(treadle_group_barrier(group));
