@@ -31,7 +31,8 @@ static void act_init(act *a, size_t pair) {
   scene_init(&a->s);
   assert_ok(treadle_layout_create(a->s.model, pairs[pair].train, SCENE_RANKS, NULL, &a->train));
   assert_ok(treadle_layout_create(a->s.model, pairs[pair].infer, SCENE_RANKS, NULL, &a->infer));
-  a->wanted = a->refusing = -1;
+  a->wanted = -1;
+  a->refusing = -1;
   a->options = (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
                                         .page_bytes = SCENE_PAGE,
                                         .timeout_seconds = 60,
@@ -125,7 +126,7 @@ static int versions(treadle_group *group, void *context) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   RANK_OK(make(group, a, &e, &sw));
   char *kv = treadle_switch_window(sw, TREADLE_KV, &kv_bytes);
-  memset(kv, 77, kv_bytes);
+  if (kv_bytes) memset(kv, 77, kv_bytes);
   for (int v = 1; v <= VERSIONS; v++) {
     RANK_TRUE(infers(sw, v - 1) && treadle_switch_is_valid(sw));
     RANK_OK(treadle_group_barrier(group));
