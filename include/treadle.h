@@ -920,6 +920,10 @@ enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
 treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
                                      size_t *bytes_p);
 
+/* Ends all handles of the switch, for an owner that is done with it though its memory stays: readers keep the window as it is, no version is
+ * valid for them and holds are over, their waits are TREADLE_PEER, and nobody attaches any more. TREADLE_STATE while an arrow runs. Local. */
+treadle_status treadle_switch_withdraw(treadle_switch *sw);
+
 /* A window of another process, or of this one. It needs nothing. Any number of threads may use it at once. In a child made by fork the
  * window is there, too, and what the parent holds is not the child's. */
 typedef struct treadle_attached treadle_attached;

@@ -80,7 +80,8 @@ class TestAttach(ranks.Folder, unittest.TestCase):
             for name, array in weights.numpy().items():
                 self.assertFalse(array.flags.writeable)
                 self.assertTrue((array == self.sw.infer[name].numpy()).all())
-            self.sw.close()
+            self.sw.close()  # though self.norm is still there
+            self.assertFalse(weights.valid)
             with self.assertRaises(treadle.Peer):
                 weights.wait(2)
         with self.assertRaisesRegex(treadle.State, "closed"):

@@ -72,7 +72,7 @@ class TestOwn(ranks.Folder, unittest.TestCase):
             ({name: numpy.zeros(512, "uint16")[::2]}, "must be contiguous"),
             ([(name, norm), ("module." + name, norm)], "is given twice"),
             ({name: [1, 2]}, "is a list, and no tensor"),
-            ({name: norm, "decoder.layers.0.input_layernorm.weight": norm}, "overlap"),
+            ({name: norm, "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight": norm}, "overlap"),
         ):
             with self.subTest(words=words), self.assertRaisesRegex(treadle.Refused, words):
                 make(tensors)

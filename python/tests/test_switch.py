@@ -84,12 +84,47 @@ def move(rank, size, name, folder, train, options):
     return "moved"
 
 
+def updates(rank, size, name, folder, own):
+    """A trainer on ranks of its own, and an engine: versions come while it trains."""
+    import numpy
+
+    model = treadle.Model(folder)
+    group = treadle.Group.join(name, rank, size, timeout=60)
+    train, infer = treadle.Layout(model, "megatron:tp=2,on=0-1", size), treadle.Layout(model, 'vllm:tp=2,on="2-3"', size)
+    tensors = {s.name: numpy.zeros(s.shape, "uint16") for s in (train.storages(rank) if own else ())}
+    engine = {s.name: numpy.zeros(s.shape, "uint16") for s in (infer.storages(rank) if own else ())}
+    whole = read_safetensors(folder)
+    assert len(train.storages(3)) == len(infer.storages(0)) == 0 and len(infer.storages(3)) > 0
+    with treadle.Switch(group, train, infer, train_tensors=tensors, infer_tensors=engine, page=4096, cap=2 << 20) as sw:
+        sw.load()
+        assert sw.to_infer() == 1
+        for step in range(3):
+            for array in sw.train.numpy().values():  # in mode INFER
+                array ^= 1
+            whole = {n: a ^ numpy.uint16(1) for n, a in whole.items()}
+            version = sw.update() if step % 2 else sw.update(wait=False).result(60)
+            assert version == step + 2 and sw.valid
+            if rank >= 2:
+                compare(sw.infer.numpy(), vllm_cut(whole, 4, 2, rank - 2))
+        sw.to_train()
+        try:
+            sw.update()
+        except treadle.State as error:
+            return str(error)
+
+
 class TestSwitch(ranks.Folder, unittest.TestCase):
     def test_bytes(self):
         for train, options in (("megatron:tp=2,pp=2", {}), ("fsdp2:dp=4", {"keep": "host", "host": True}), ("hf", {"alias": True}),
                                ("megatron:tp=4", {"offload": []})):
             with self.subTest(train=train, options=options):
                 self.assertEqual(ranks.run(4, "test_switch", "move", self.model, train, options), ["moved"] * 4)
+
+    def test_update(self):
+        for own in (False, True):
+            with self.subTest(own=own):
+                for answer in ranks.run(4, "test_switch", "updates", self.model, own):
+                    self.assertIn("only mode infer has a next version", answer)
 
     def alone(self, **options):
         model = treadle.Model(self.model)

@@ -23,8 +23,14 @@ _MODES = {
     _abi.TREADLE_TRAIN: "train", _abi.TREADLE_INFER: "infer", _abi.TREADLE_FORWARD: "forward", _abi.TREADLE_HOST: "host",
     _abi.TREADLE_LOST: "lost",
 }
+_UPDATE = -1  # in place of a mode: the next version in mode INFER
 _KEEPS = {"infer": _abi.TREADLE_KEEP_INFER, "host": _abi.TREADLE_KEEP_HOST}
 _OFFLOADS = ("params", "grads", "grads=keep", "optimizer")
+
+
+def _everywhere(ranks: int, *layouts: Layout) -> bool:
+    """Do all ranks hold all of these?"""
+    return all(_library.value("treadle_layout_holds", layout._use(), rank) for layout in layouts for rank in range(ranks))
 
 
 class Switch:
@@ -40,7 +46,7 @@ class Switch:
     keep: where the weights are in mode INFER: "infer", in the infer weights alone, or "host", in host memory too, so that a failure loses nothing.
     alias: pages that hold the same in both layouts are shared.
     offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer". None: params, unless a
-        rank has own train tensors.
+        rank has own train tensors, or ranks hold one of the layouts alone (on=).
     grads_bytes, optimizer_bytes: windows for gradients and optimizer state, of this rank. host: mode HOST can be entered.
     kv_block_bytes: of a block of the KV cache, which gets the memory that is free in mode INFER; 0: no cache.
     timeout: seconds, of every wait.
@@ -80,6 +86,8 @@ class Switch:
             raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
         if strange := leaves - set(_OFFLOADS):
             raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
+        if offload is None and not train_tensors and not _everywhere(group.size, train, infer):
+            leaves, offload = set(), ()
         choose = {True: _abi.TREADLE_ON, False: _abi.TREADLE_OFF}
         options = _library.sized(
             _abi.treadle_switch_options,
@@ -101,7 +109,7 @@ class Switch:
         options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
         options.own_infer, options.own_infer_count = pointer_to(arrays[1]), len(self._own[1].given)
         self._windows: dict[int, Window] = {}
-        self._waiting: threading.Thread | None = None
+        self._started: threading.Thread | None = None  # that waits for a started arrow
         pointer = ctypes.c_void_p()
         _library.call("treadle_switch_create", group._use(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
@@ -153,11 +161,14 @@ class Switch:
         for own in self._own:
             own.check()
         if wait:
-            _library.call(f"treadle_switch_to_{_MODES[mode]}", pointer)
+            _library.call(f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update", pointer)
             return self.version
         import concurrent.futures
 
-        _library.call("treadle_switch_start", pointer, mode)
+        if mode == _UPDATE:
+            _library.call("treadle_switch_start_update", pointer)
+        else:
+            _library.call("treadle_switch_start", pointer, mode)
         future: concurrent.futures.Future[int] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
         kept = self._object  # it is not ended before the thread has waited
@@ -171,7 +182,8 @@ class Switch:
                 assert kept is not None
                 future.set_result(int(_library.value("treadle_switch_version", kept.pointer)))
 
-        threading.Thread(target=finish, name="treadle-switch", daemon=True).start()
+        self._started = threading.Thread(target=finish, name="treadle-switch", daemon=True)
+        self._started.start()
         return future
 
     @typing.overload
@@ -212,6 +224,17 @@ class Switch:
         """To mode HOST, made possible by host=True: nothing is on the device."""
         return self._go(_abi.TREADLE_HOST, wait)
 
+    @typing.overload
+    def update(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def update(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def update(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """To the next version in mode INFER, for params that stay: those of trainers with ranks of their own (on= in a layout's text), own train
+        tensors, or offload=[]. While it runs params may not be written, and the infer window may not be used. The version, which grows by one.
+        Raises State in another mode, or where params leave the device. After a failure `valid` says whether the old version is there."""
+        return self._go(_UPDATE, wait)
+
     def cancel(self) -> bool:
         """Asks the arrow that runs to end, from any thread. It ends as Cancelled here, and as Peer on the other ranks. False: none runs."""
         return int(_library.value("treadle_switch_cancel", self._use())) == 0
@@ -233,7 +256,10 @@ class Switch:
     def close(self) -> None:
         """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone."""
         if self._object is not None:
-            _library.value("treadle_switch_cancel", self._object.use("Switch"))
+            pointer = self._object.use("Switch")
+            if _library.value("treadle_switch_cancel", pointer) == 0 and self._started is not None:
+                self._started.join()
+            _library.value("treadle_switch_withdraw", pointer)
         self._windows = {}
         self._object = None
 
@@ -254,6 +280,11 @@ class Switch:
     def version(self) -> int:
         """How many switches to INFER were committed."""
         return int(_library.value("treadle_switch_version", self._use()))
+
+    @property
+    def valid(self) -> bool:
+        """False in mode "lost", while an update writes the infer window, and after one that failed and left no version in it."""
+        return bool(_library.value("treadle_switch_is_valid", self._use()))
 
     def digest(self) -> int:
         """A sum over all elements of the weights, each once, of a hash of tensor, index and value: the same in every layout. Collective."""

@@ -187,6 +187,15 @@ out:
   return status;
 }
 
+treadle_status treadle_switch_withdraw(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  treadle_status status = treadle_helm_take(sw, "withdraw");
+  if (status != TREADLE_OK) return status;
+  treadle_outlet_release(sw);
+  treadle_helm_leave(sw);
+  return TREADLE_OK;
+}
+
 /* ---- Versions and holds, for the arrows ---- */
 
 void treadle_holds_settle(treadle_switch *sw) {

@@ -1243,6 +1243,7 @@ static void handles(objects *o) {
   char handle[TREADLE_HANDLE_BYTES];
   size_t bytes = 7;
   uint64_t version = 7;
+  REFUSED(treadle_switch_withdraw(NULL));
   REFUSED(treadle_switch_handle(NULL, TREADLE_INFER_PARAMS, handle, sizeof handle, &bytes));
   assert_int_equal(bytes, 0);
   REFUSED(treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, NULL, sizeof handle, &bytes));

@@ -988,7 +988,8 @@ static void call_handles(caller *c) {
   char handle[TREADLE_HANDLE_BYTES];
   size_t bytes;
   uint64_t version = 0;
-  switch (below(c, 13)) {
+  switch (below(c, 14)) {
+  case 12: SAID(treadle_switch_withdraw(often(c) ? NULL : sw(c))); break;
   case 0:
     SAID(treadle_switch_handle(sw(c), often(c) ? TREADLE_INFER_PARAMS : (treadle_class)any_enum(c),
                                OR_NULL(c, handle), often(c) ? sizeof handle : 100, OR_NULL(c, &bytes)));

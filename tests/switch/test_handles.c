@@ -322,10 +322,10 @@ static void test_full(void **state) {
 
 /* ---- The end of the owner ---- */
 
-static void test_destroy(void **state) {
+/* The switch is destroyed, or its handles alone are withdrawn; for readers that is the same. */
+static void end_owner(bool destroys) {
   owner o;
   reader r = reader_start(), late = reader_start();
-  (void)state;
   owner_init(&o, 20);
   assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_OK, NULL);
   assert_ok(treadle_switch_to_infer(o.sw));
@@ -333,8 +333,13 @@ static void test_destroy(void **state) {
   uint64_t sum = owner_sum(&o);
   reader_question wait = {.order = READER_WAIT, .version = 2, .seconds = 10};
   reader_ask(&r, &wait);
-  treadle_switch_destroy(o.sw);
-  o.sw = NULL;
+  if (destroys) {
+    treadle_switch_destroy(o.sw);
+    o.sw = NULL;
+  } else {
+    assert_ok(treadle_switch_withdraw(o.sw));
+    assert_ok(treadle_switch_withdraw(o.sw));
+  }
   reader_answer answer = reader_hear(&r);
   assert_answer(answer, TREADLE_PEER, "has destroyed its switch");
   assert_true(answer.seconds < 5);
@@ -344,9 +349,22 @@ static void test_destroy(void **state) {
   assert_answer(reader_do(&r, READER_HOLD), TREADLE_PEER, "has destroyed its switch");
   assert_answer(reader_attach(&late, o.handle, o.bytes), TREADLE_PEER, "has destroyed the switch");
   assert_answer(reader_do(&r, READER_DETACH), TREADLE_OK, NULL);
+  if (!destroys) { /* it goes on, and may make another handle */
+    assert_ok(treadle_switch_to_train(o.sw));
+    assert_ok(treadle_switch_handle(o.sw, TREADLE_INFER_PARAMS, o.handle, sizeof o.handle, &o.bytes));
+    assert_ok(treadle_switch_to_infer(o.sw));
+    assert_answer(reader_attach(&late, o.handle, o.bytes), TREADLE_OK, NULL);
+    assert_version(&late, 2, true);
+  }
   owner_release(&o);
   reader_end(&r);
   reader_end(&late);
+}
+
+static void test_destroy(void **state) {
+  (void)state;
+  end_owner(true);
+  end_owner(false);
 }
 
 /* An owner that is a process of its own: makes a handle, says it, and waits to be killed. */
