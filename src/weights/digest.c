@@ -4,11 +4,38 @@
 #include "memory/value.h"
 #include "weights/box_elements.h"
 
-/* The hash of elements, in the window or in the own tensor that has them. */
-static uint64_t hash(const treadle_rank_window *of, treadle_elements *elements) {
-  const treadle_own_span *span = treadle_own_find(&of->own, elements->at);
-  if (span) elements->at -= span->offset;
-  return of->device->ops->hash(of->device, elements, span ? span->memory : of->window);
+/* Do all bytes from `first` to `last` lie in one own tensor, or none of them in any? */
+static bool is_together(const treadle_own_spans *own, int64_t first, int64_t last) {
+  for (size_t i = 0; i < own->count; i++) {
+    const treadle_own_span *span = &own->items[i];
+    bool apart = span->offset > last || span->offset + span->bytes <= first;
+    if (!apart) return span->offset <= first && last < span->offset + span->bytes;
+  }
+  return true;
+}
+
+/* The hash of elements, in the window or in the own tensor that has them. Experts of one tensor may be own tensors each. */
+static uint64_t hash(const treadle_rank_window *of, const treadle_elements *elements) {
+  treadle_elements part = *elements;
+  int64_t last = elements->at;
+  int slow = -1;
+  for (int a = elements->ndim - 1; a >= 0; a--) {
+    last += (elements->size[a] - 1) * elements->stride[a];
+    if (elements->size[a] > 1) slow = a;
+  }
+  if (slow < 0 || is_together(&of->own, elements->at, last)) {
+    const treadle_own_span *span = treadle_own_find(&of->own, part.at);
+    if (span) part.at -= span->offset;
+    return of->device->ops->hash(of->device, &part, span ? span->memory : of->window);
+  }
+  uint64_t sum = 0;
+  part.size[slow] = 1;
+  for (int64_t i = 0; i < elements->size[slow]; i++) {
+    sum += hash(of, &part);
+    part.at += elements->stride[slow];
+    part.index += elements->weight[slow];
+  }
+  return sum;
 }
 
 treadle_status treadle_digest_add(const treadle_rank_window *of, int64_t turn, uint64_t *sums) {

@@ -322,14 +322,6 @@ int main(void) {
       cmocka_unit_test(budget_is_kept),
       cmocka_unit_test(refused_once_for_all),
       cmocka_unit_test(one_way_may_lose_bits),
-      cmocka_unit_test(layers_that_differ),
-      cmocka_unit_test(json_has_its_keys),
-      cmocka_unit_test(digest_is_of_the_values),
-      cmocka_unit_test(text_ends_with_pass),
-      cmocka_unit_test(faults_of_blocks_are_caught),
-      cmocka_unit_test(budget_is_kept),
-      cmocka_unit_test(refused_once_for_all),
-      cmocka_unit_test(one_way_may_lose_bits),
       cmocka_unit_test(some_ranks_and_updates),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);

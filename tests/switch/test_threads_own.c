@@ -151,6 +151,14 @@ static int64_t largest_cap_min(const pair *p) {
   return largest;
 }
 
+static const pair *failing; /* the pair that is played: what to play again */
+
+static int describe(void **state) {
+  (void)state;
+  if (failing) puts(pair_describe(failing)); /* longer than a message of cmocka may be */
+  return 0;
+}
+
 static void test_pairs(void **state) {
   (void)state;
   static const struct {
@@ -160,7 +168,7 @@ static void test_pairs(void **state) {
                {OWN_SOME, OWN_SOME, false},    {OWN_NO, OWN_ALL, true},  {OWN_NO, OWN_SOME, true},
                {OWN_ONE_RANK, OWN_SOME, false}};
   for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
-    pair p;
+    static pair p;
     pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
     for (size_t i = 0; i < TEST_COUNT(cases); i++) {
       play_input play = {
@@ -168,7 +176,9 @@ static void test_pairs(void **state) {
       play.cap = (size_t)largest_cap_min(&p) + (size_t)(seed % 5) * 8 * PAGE;
       if (!play.keep_host) play.cap += 1 << 20;
       foresee(&play);
+      failing = &p;
       ranks_as_threads((int)p.ranks, 100, seed, play_rank, &play);
+      failing = NULL;
       free(play.foreseen);
     }
     pair_release(&p);
@@ -180,6 +190,6 @@ static void test_pairs(void **state) {
 
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_pairs, describe)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

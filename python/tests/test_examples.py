@@ -1,0 +1,48 @@
+"""The examples run as their first lines say."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+import ranks
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+class TestExamples(ranks.Folder, unittest.TestCase):
+    def run_example(self, name, *launcher):
+        said = subprocess.run([sys.executable, *launcher, os.path.join(EXAMPLES, name), self.model], capture_output=True, text=True, timeout=200)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        return said.stdout
+
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_fsdp2_to_engine(self):
+        said = self.run_example("01_fsdp2_to_engine.py", *self.torchrun)
+        self.assertEqual([line[:10] for line in said.splitlines() if line.startswith("version")], ["version 1:", "version 2:", "version 3:"])
+
+    def test_second_process(self):
+        lines = sorted(self.run_example("02_second_process.py").splitlines())
+        self.assertEqual([line[:19] for line in lines], [f"engine {rank}: version {v}"[:19] for rank in range(2) for v in range(1, 4)])
+        sums = [int(line.split()[-1]) for line in lines]
+        self.assertEqual(sums[:3], sums[3:])
+        self.assertEqual(sums[0], sums[2])  # two steps, each of which turns one bit
+        self.assertNotEqual(sums[0], sums[1])
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_separate_ranks(self):
+        said = [line for line in self.run_example("03_separate_ranks.py", *self.torchrun).splitlines() if line.startswith("version")]
+        sums = [float(line.split()[-1]) for line in said]
+        self.assertEqual(len(sums), 3)
+        self.assertEqual([b / a for a, b in zip(sums, sums[1:])], [2, 2])
+
+    def test_numpy(self):
+        self.assertIn("version 1: model.layers.0.self_attn.qkv_proj.weight (512, 256) uint16", self.run_example("04_numpy.py"))
+
+
+if __name__ == "__main__":
+    unittest.main()
