@@ -295,7 +295,7 @@ static void draw_whole(treadle_random *random, const oracle_model *model, const 
 void draw_layout(treadle_random *random, const oracle_model *model, const char *set, int64_t ranks,
                  char text[DRAW_TEXT]) {
   char on[3 * MOST_RANKS], quoted[3 * MOST_RANKS + 2];
-  bool some = ranks > 1 && draw_chance(random, 25);
+  bool some = ranks > 1 && ranks <= MOST_RANKS && draw_chance(random, 25);
   int64_t held = some ? draw_owners(random, ranks, on, sizeof on) : ranks;
   draw_whole(random, model, set, held, held == ranks, text);
   if (!some) return;
