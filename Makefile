@@ -101,4 +101,5 @@ fuzz: build-fuzz
 	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
 nightly: test sanitize tsan bench build-fuzz
+	$(MAKE) --no-print-directory test-python TORCH=1
 	tools/nightly

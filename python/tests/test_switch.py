@@ -4,6 +4,9 @@ import gc
 import json
 import os
 import struct
+import subprocess
+import sys
+import threading
 import unittest
 
 import ranks
@@ -221,6 +224,49 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             with self.assertRaisesRegex(treadle.State, "closed"):
                 call()
         sw.close()
+
+    def test_second_switch(self):
+        model = treadle.Model(self.model)
+        group = treadle.Group.alone()
+        layouts = treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
+        entered, go_on = threading.Event(), threading.Event()
+
+        def hold_up(_):
+            entered.set()
+            go_on.wait(30)
+
+        with treadle.Switch(group, *layouts, bind=hold_up) as first, treadle.Switch(group, *layouts) as second:
+            future = first.to_infer(wait=False)
+            self.assertTrue(entered.wait(30))
+            for call in (second.to_infer, second.digest, group.barrier, lambda: treadle.Switch(group, *layouts)):
+                with self.assertRaisesRegex(treadle.State, "rank 0: the group is used by a switch from megatron to vllm"):
+                    call()
+            for call in (first.to_train, first.digest):
+                with self.assertRaises(treadle.State):
+                    call()
+            go_on.set()
+            self.assertEqual(future.result(30), 1)
+            self.assertEqual(second.to_infer(), 1)
+
+    def test_exit(self):
+        """A process may end with all that it has, in whatever state."""
+        code = """
+import sys, treadle
+model = treadle.Model(sys.argv[1])
+group = treadle.Group.alone()
+sw = treadle.Switch(group, treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), bind=lambda window: None)
+sw.load()
+handle = sw.infer.handle()
+tensors = sw.infer.numpy()
+sw.itself = sw, tensors
+sys.modules["kept"] = sw
+if sys.argv[2] == "started": sw.to_infer(wait=False)
+if sys.argv[2] == "attached": other = treadle.attach(handle); sw.to_infer(); other.hold()
+if sys.argv[2] == "raised": raise SystemExit(7)
+"""
+        for how, status in (("idle", 0), ("started", 0), ("attached", 0), ("raised", 7)):
+            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code, self.model, how], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (status, ""), how)
 
     def test_refused(self):
         for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "cuda"}, "device 'cuda'"),

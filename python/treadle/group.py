@@ -28,6 +28,7 @@ class Group:
 
     _object: _library.Object
     _timeout: float
+    _user: str | None = None  # the switch whose arrow runs beside its caller: nobody else may use the group meanwhile
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
@@ -94,6 +95,12 @@ class Group:
     def _use(self) -> ctypes.c_void_p:
         return self._object.use("Group")
 
+    def _take(self) -> ctypes.c_void_p:
+        """For a call that talks to the other ranks."""
+        if self._user is not None:
+            raise errors.State(f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for its future first")
+        return self._use()
+
     @property
     def rank(self) -> int:
         return int(_library.value("treadle_group_rank", self._use()))
@@ -104,7 +111,7 @@ class Group:
 
     def barrier(self) -> None:
         """Waits until all ranks have called it. Raises Timeout, and Peer when a rank died or failed."""
-        _library.call("treadle_group_barrier", self._use())
+        _library.call("treadle_group_barrier", self._take())
 
     def gather(self, mine: bytes) -> list[bytes]:
         """Gives `mine`, of any length, and gets what all ranks have given, in their order. Raises as barrier does."""
@@ -120,7 +127,7 @@ class Group:
     def _gather(self, mine: bytes) -> list[bytes]:
         count = len(mine)
         everything = ctypes.create_string_buffer(count * self.size)
-        _library.call("treadle_group_gather", self._use(), mine, count, everything)
+        _library.call("treadle_group_gather", self._take(), mine, count, everything)
         return [everything.raw[i * count : (i + 1) * count] for i in range(self.size)]
 
     def __repr__(self) -> str:

@@ -103,7 +103,9 @@ class Switch:
             hooks = self._hooks()
             options.engine = ctypes.pointer(hooks)
         self._layouts = train, infer
+        self._group = group
         self._rank = group.rank
+        self._words = f"a switch from {train.text} to {infer.text} ({id(self):#x})"
         self._own = Own("train", train, self._rank, train_tensors), Own("infer", infer, self._rank, infer_tensors)
         arrays = [own.array() for own in self._own]
         options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
@@ -111,7 +113,7 @@ class Switch:
         self._windows: dict[int, Window] = {}
         self._started: threading.Thread | None = None  # that waits for a started arrow
         pointer = ctypes.c_void_p()
-        _library.call("treadle_switch_create", group._use(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
+        _library.call("treadle_switch_create", group._take(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
 
     # ---- The engine ----
@@ -160,6 +162,8 @@ class Switch:
         pointer = self._use()
         for own in self._own:
             own.check()
+        if self._group._user != self._words:  # of the same switch the library says it
+            self._group._take()
         if wait:
             _library.call(f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update", pointer)
             return self.version
@@ -172,13 +176,16 @@ class Switch:
         future: concurrent.futures.Future[int] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
         kept = self._object  # it is not ended before the thread has waited
+        group, group._user = self._group, self._words
 
         def finish() -> None:
             try:
                 _library.call("treadle_switch_wait", pointer)
             except BaseException as error:  # noqa: BLE001
+                group._user = None
                 future.set_exception(error)
             else:
+                group._user = None
                 assert kept is not None
                 future.set_result(int(_library.value("treadle_switch_version", kept.pointer)))
 
@@ -289,6 +296,8 @@ class Switch:
     def digest(self) -> int:
         """A sum over all elements of the weights, each once, of a hash of tensor, index and value: the same in every layout. Collective."""
         answer = ctypes.c_uint64()
+        if self._group._user != self._words:
+            self._group._take()
         _library.call("treadle_switch_digest", self._use(), ctypes.byref(answer))
         return answer.value
 
