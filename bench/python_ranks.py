@@ -309,7 +309,8 @@ def say(words):
 
 
 def addresses(switches):
-    """The same after `switches` of them? With windows and with own tensors, of a small model."""
+    """Do tensors that were made of the infer window before the first switch have each version's weights, and does the library still say
+    that they lie there? With windows and with own tensors, of a small model."""
     import treadle
 
     model = treadle.Model(JOB['small_model'])
@@ -318,19 +319,23 @@ def addresses(switches):
     same = True
     for given in ({}, {'infer_tensors': own, 'keep': 'host'}):
         with treadle.Switch(treadle.Group.torch(), *layouts, **given) as sw:
-            before = {name: tensor.data_ptr() for name, tensor in sw.infer.torch().items()}
-            for _ in range(switches):
+            train, infer = sw.train.torch(), own if given else sw.infer.torch()
+            before = {name: tensor.data_ptr() for name, tensor in infer.items()}
+            for number in range(1, switches + 1):
+                for tensor in train.values():
+                    tensor.fill_(number)
                 sw.to_infer()
+                same &= all(bool((tensor == number).all()) for tensor in infer.values())
                 sw.to_train()
-            same &= before == {name: tensor.data_ptr() for name, tensor in sw.infer.torch().items()}
-            same &= not given or before == {name: tensor.data_ptr() for name, tensor in own.items()}
+            sw._windows.clear()  # asked again
+            same &= before == {name: memory.address for name, memory in sw.infer.items()}
     everywhere = [None] * RANKS
     dist.all_gather_object(everywhere, same)
     return all(everywhere)
 
 
 def prepare(t):
-    """The methods: name to (timed, checked, what stands between two of them)."""
+    """The methods: name to (what is timed, its check, what comes after it and is not timed)."""
     def written():
         check('what was written', t.infer, t.infer_boxes)
 
