@@ -18,17 +18,18 @@ def resident():
 
 
 def plan(config, command, rounds):
-    """plan_seconds of treadle.plan and of the command, by turns."""
+    """plan_seconds of treadle.plan over that of the command, by turns: the median of each turn's ratio, and medians of both."""
     words = [command, 'plan', '--model', config, '--from', 'megatron:tp=8,pp=4', '--to', 'vllm:tp=8', '--ranks', '64', '--json']
-    seconds = {'package': [], 'command': []}
-    model = treadle.Model(config)
+    model, package, of_command = treadle.Model(config), [], []
     for _ in range(int(rounds)):
         here = treadle.plan(model, 'megatron:tp=8,pp=4', 'vllm:tp=8', 64)
         there = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
-        seconds['package'].append(here['plan_seconds'])
-        seconds['command'].append(there['plan_seconds'])
+        package.append(here['plan_seconds'])
+        of_command.append(there['plan_seconds'])
         assert (here['moved_bytes'], here['peak_bytes']) == (there['moved_bytes'], there['peak_bytes'])
-    return {'ms': {of: round(statistics.median(took) * 1e3, 3) for of, took in seconds.items()}}
+    ratios = [one / other for one, other in zip(package, of_command)]
+    return {'ratio': round(statistics.median(ratios), 3), 'package_ms': round(statistics.median(package) * 1e3, 1),
+            'command_ms': round(statistics.median(of_command) * 1e3, 1)}
 
 
 def describe(model):
@@ -53,19 +54,19 @@ def placements(config, rounds):
     from treadle import _placements
 
     model = treadle.Model(config)
-    description, best = describe(model), []
-    for rank in (0, 8195, 16383):
-        took = []
-        for _ in range(int(rounds)):
+    description, took = describe(model), {0: [], 8195: [], 16383: []}
+    for _ in range(int(rounds)):
+        for rank, of in took.items():
             begin = time.perf_counter()
             train = treadle.Layout.__new__(treadle.Layout)
             train._take(model, _placements.make(model, 16384, description))
             layout = time.perf_counter() - begin
             made = treadle.plan(model, train, 'vllm:tp=8', 16384, rank=rank)
-            took.append((time.perf_counter() - begin, layout))
+            of.append((time.perf_counter() - begin, layout))
             assert made['by_rank'][0]['moved_bytes'] == made['by_rank'][0]['lower_bound_bytes'] > 0
-        best.append(min(took))
-    return {'ms': round(max(best)[0] * 1e3, 3), 'of_it_layout_ms': round(max(best)[1] * 1e3, 3)}
+    seconds, layout = max(min(of) for of in took.values())
+    median = statistics.median(one for of in took.values() for one, _ in of)
+    return {'ms': round(seconds * 1e3, 1), 'of_it_layout_ms': round(layout * 1e3, 1), 'median_ms': round(median * 1e3, 1)}
 
 
 def reader(handle, rounds):
