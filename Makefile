@@ -71,8 +71,10 @@ python: deps
 test-python: python
 	tools/test-python
 
-bench-python: python
-	bench/python --build build
+# Only the JSON object goes to standard output.
+bench-python:
+	@$(MAKE) --no-print-directory python >&2
+	@bench/python --build build
 
 install: all
 	cmake --install build
