@@ -9,8 +9,8 @@
  * Work memory of training lies behind the pages of training, and the reference on those of gradients and optimizer state, which are away
  * while it is there, and then behind the part of that work memory which mode FORWARD has.
  * Own tensors need no pages: where nothing else lies on a page of a window, it is a hole. Staging, in which others read them, lies on
- * pages that are the engine's afterwards.
- * Pages that neither the infer window nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
+ * pages that nobody else has in mode INFER.
+ * Pages that neither the infer window nor staging nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
 #include "switch/switch.h"
 

@@ -56,7 +56,8 @@ typedef struct treadle_tables {
 enum { TREADLE_TRAIN_CLASSES = 3, TREADLE_NOBODY = TREADLE_CLASSES }; /* params, gradients, optimizer */
 
 /* The windows of all classes on one pool: window page i of class c is physical page page[c][i]; -1: a hole, without a page, where
- * own tensors lie. Staging has pages and no window; in the books they are those of work memory, which is not there during waves. */
+ * own tensors lie. Staging has pages and no window; in the books they are those of work memory, and they are nobody else's in
+ * mode INFER, where an update needs them. */
 typedef struct treadle_page_tables {
   int32_t *page[TREADLE_CLASSES];
   int32_t *staging;
