@@ -239,7 +239,7 @@ enum { MOST_RANKS = 64 };
 
 /* Draws which of the ranks hold the layout, as on= says it: runs in any order, some of them in pieces. */
 static int64_t draw_owners(treadle_random *random, int64_t ranks, char *on, size_t room) {
-  char runs[MOST_RANKS][24];
+  char runs[MOST_RANKS][48];
   bool in[MOST_RANKS + 1] = {false};
   int count = 0;
   int64_t held = 0;
