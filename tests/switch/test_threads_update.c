@@ -1,5 +1,6 @@
 /* Updates: mode INFER goes to the next version while params stay, on the same ranks, on others, on some of both. What is refused, what a
  * failure leaves behind at each moment, and how the next update repairs it. ctest: label=threads timeout=600 */
+#include "seeds.h"
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -331,7 +332,7 @@ static int fails(treadle_group *group, void *context) {
 static void test_planted(void **state) {
   (void)state;
   static const int engine_of[] = {2, 1, 2, 3}; /* by pair: a rank with copies */
-  for (size_t pair = 0; pair < TEST_COUNT(pairs); pair++)
+  for (size_t pair = 0; pair < TEST_COUNT(pairs); pair += (size_t)test_step(TEST_COUNT(pairs)))
     for (int fault = TREADLE_FAULT_DROP; fault <= TREADLE_FAULT_MISPLACE; fault++) {
       act a;
       act_init(&a, pair);
@@ -347,7 +348,7 @@ static void test_injected(void **state) {
   static const treadle_injection_type types[] = {TREADLE_INJECT_ENOMEM, TREADLE_INJECT_CANCEL};
   static const treadle_injection_point points[] = {TREADLE_AT_ENTRY, TREADLE_AT_WAVE, TREADLE_AT_COMMIT,
                                                    TREADLE_AT_BIND};
-  for (size_t pair = 0; pair < 2; pair++)
+  for (size_t pair = 0; pair < 2; pair += (size_t)test_step(2))
     for (size_t t = 0; t < TEST_COUNT(types); t++)
       for (size_t p = 0; p < TEST_COUNT(points); p++)
         for (int32_t wave = 0; wave < (points[p] == TREADLE_AT_WAVE ? 9 : 1); wave += 4) {
