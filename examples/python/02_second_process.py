@@ -45,7 +45,8 @@ def engine(rank, folder):
             weights.wait(version)
             weights.hold()
             total = int(weights["model.norm.weight"].numpy().astype("int64").sum())
-            print(f"engine {rank}: version {version} of {len(weights)} tensors, {weights.nbytes:,} bytes; the norm's bits sum up to {total}", flush=True)
+            sys.stdout.write(f"engine {rank}: version {version} of {len(weights)} tensors, {weights.nbytes:,} bytes; the norm's bits sum up to {total}\n")
+            sys.stdout.flush()
             weights.release()
             open(os.path.join(folder, f"done{version}.{rank}"), "w").close()
 

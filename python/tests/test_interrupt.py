@@ -19,6 +19,7 @@ def held_up(rank, size, name, folder, seconds, target):
     sw = treadle.Switch(group, train, infer, keep="host", page=4096, cap=1 << 20, timeout=20)
     sw.load()
     digest = sw.digest()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     begin = time.monotonic()
     if rank == 1:
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -44,6 +45,11 @@ def interrupted(call):
 
 
 class TestInterrupt(ranks.Folder, unittest.TestCase):
+    def setUp(self):
+        """Who is started in the background of a shell ignores SIGINT."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
     def test_arrow(self):
         answers = ranks.run(2, "test_interrupt", "held_up", self.model, 3, "to_infer")
         self.assertEqual([answer[0] for answer in answers], ["Peer", "KeyboardInterrupt"])

@@ -76,7 +76,8 @@ class Group:
             raise errors.Refused("Group.torch: this process is no rank of that process group")
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
-        made = cls.store(distributed_c10d._get_default_store(), rank, size, job=job, timeout=timeout)
+        store: typing.Any = distributed_c10d._get_default_store()
+        made = cls.store(store, rank, size, job=job, timeout=timeout)
         if group is not None:
             made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
         return made
