@@ -18,6 +18,14 @@ class TestImport(unittest.TestCase):
     def test_brings_neither_numpy_nor_torch(self):
         self.assertEqual(run("import sys, treadle; print([m for m in ('numpy', 'torch', 'mpi4py') if m in sys.modules])"), "[]\n")
 
+    def test_names(self):
+        for name in treadle.__all__:
+            self.assertEqual(getattr(treadle, name).__name__, name)
+            self.assertIn(name, dir(treadle))
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'Modl'"):
+            treadle.Modl
+        self.assertEqual(run("from treadle import *; print(Model.__name__, plan.__name__)"), "Model plan\n")
+
     def test_version(self):
         self.assertEqual(treadle.__version__, _library.text(_library.value("treadle_version_text")))
         said = subprocess.run([sys.executable, "-m", "treadle", "--version"], check=True, capture_output=True, text=True).stdout

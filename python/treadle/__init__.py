@@ -11,17 +11,48 @@
 
 Neither numpy nor torch is imported before it is asked for. Errors are treadle.Error and its kinds."""
 
-from .attached import Attached, attach
-from .checker import Checker
-from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
-from .group import Group
-from .layout import Layout, Piece, Run, Storage
-from .model import Model, Tensor
-from .plans import plan
-from .switch import Switch
-from .windows import Memory, Window
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .attached import Attached, attach
+    from .checker import Checker
+    from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
+    from .group import Group
+    from .layout import Layout, Piece, Run, Storage
+    from .model import Model, Tensor
+    from .plans import plan
+    from .switch import Switch
+    from .windows import Memory, Window
 
 __version__ = "@VERSION@"
+
+_PLACES = {
+    "attached": ("Attached", "attach"),
+    "checker": ("Checker",),
+    "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
+    "group": ("Group",),
+    "layout": ("Layout", "Piece", "Run", "Storage"),
+    "model": ("Model", "Tensor"),
+    "plans": ("plan",),
+    "switch": ("Switch",),
+    "windows": ("Memory", "Window"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Each name is imported when it is first asked for, so that importing the package costs next to nothing."""
+    for module, names in _PLACES.items():
+        if name in names:
+            from importlib import import_module
+
+            found: object = getattr(import_module(f"{__name__}.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Attached", "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",

@@ -218,8 +218,7 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
             raise errors.Refused(f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do")
         at.ndim = len(placed.shape)
         at.shape[: at.ndim] = placed.shape
-        for dim, (kind, of, split) in enumerate(placed.placements):
-            at.placements[dim].type, at.placements[dim].dim, at.placements[dim].split = kind, of, split
+        at.placements[: len(placed.placements)] = placed.placements
     pointer = ctypes.c_void_p()
     _library.call("treadle_layout_from_placements", model._use(), ranks, meshes, len(description.meshes), tensors, len(description.tensors),
                   ctypes.byref(pointer))
