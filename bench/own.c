@@ -10,14 +10,9 @@
  * each round's ratio. What both switches have written is compared once, tensor by tensor.
  *
  * The model has the shapes of Llama-3.2-1B with 8 layers, 0.75 B parameters made by a hash. */
-#include "bench.h"
-
-#include "base/alloc.h"
-#include "base/clock.h"
+#include "ranks.h"
 
 #include <inttypes.h>
-#include <mpi.h>
-#include <stdio.h>
 
 enum { WARM_UP = 2 };
 enum { OWN, WINDOWS, MEMCPY, STEPS };
@@ -42,33 +37,13 @@ typedef struct bench {
   double *seconds[STEPS];           /* by round */
 } bench;
 
-#define MUST(call)                                                                                         \
-  do {                                                                                                     \
-    if (call) give_up(treadle_error_message());                                                            \
-  } while (0)
-
-static _Noreturn void give_up(const char *message) {
-  int rank;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  fprintf(stderr, "bench_own: rank %d: %s\n", rank, message);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  exit(1);
-}
-
-static void *allocate(size_t count, size_t each_bytes) {
-  void *memory = treadle_alloc_array(count + 1, each_bytes); /* a rank may hold nothing */
-  if (!memory) give_up("memory is out");
-  memset(memory, 1, (count + 1) * each_bytes); /* touched */
-  return memory;
-}
-
 static tensors make_tensors(const treadle_layout *layout, int rank) {
   int32_t count = treadle_layout_storage_count(layout, rank);
-  tensors made = {allocate((size_t)count, sizeof *made.items), (size_t)count};
+  tensors made = {bench_allocate((size_t)count, sizeof *made.items), (size_t)count};
   for (int32_t i = 0; i < count; i++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(layout, rank, i, &info));
-    made.items[i] = (treadle_own_tensor){i, allocate(info.bytes, 1), info.bytes};
+    made.items[i] = (treadle_own_tensor){i, bench_allocate(info.bytes, 1), info.bytes};
   }
   return made;
 }
@@ -110,33 +85,19 @@ static void prepare(bench *b) {
            tensor->bytes);
   }
   for (int i = 0; i < STEPS; i++)
-    b->seconds[i] = allocate((size_t)(WARM_UP + b->rounds), sizeof *b->seconds[i]);
+    b->seconds[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof *b->seconds[i]);
 }
 
-static void run_own(bench *b) { MUST(treadle_switch_to_infer(b->own)); }
-static void run_windows(bench *b) { MUST(treadle_switch_to_infer(b->windows)); }
-static void run_memcpy(bench *b) {
+static void run_own(void *of) { MUST(treadle_switch_to_infer(((bench *)of)->own)); }
+static void run_windows(void *of) { MUST(treadle_switch_to_infer(((bench *)of)->windows)); }
+static void run_memcpy(void *of) {
+  const bench *b = of;
   for (size_t i = 0; i < b->copies.count; i++)
     memcpy(b->own_infer.items[i].memory, b->copies.items[i].memory, b->copies.items[i].bytes);
 }
 
-static void (*const steps[STEPS])(bench *b) = {
+static void (*const steps[STEPS])(void *of) = {
     [OWN] = run_own, [WINDOWS] = run_windows, [MEMCPY] = run_memcpy};
-
-/* From barrier to barrier, the largest over ranks. */
-static double time_step(bench *b, int step) {
-  double *all = allocate((size_t)b->size, sizeof *all), seconds = 0;
-  MUST(treadle_group_barrier(b->group));
-  double begin = treadle_clock_seconds();
-  steps[step](b);
-  MUST(treadle_group_barrier(b->group));
-  double mine = treadle_clock_seconds() - begin;
-  MUST(treadle_group_gather(b->group, &mine, sizeof mine, all));
-  for (int rank = 0; rank < b->size; rank++)
-    if (all[rank] > seconds) seconds = all[rank];
-  treadle_free(all);
-  return seconds;
-}
 
 /* What the switch over own tensors has written against what is in the windows; kept as what memcpy reads. */
 static void compare(bench *b) {
@@ -147,12 +108,12 @@ static void compare(bench *b) {
         memcmp(tensor->memory,
                treadle_switch_tensor(b->windows, TREADLE_INFER_PARAMS, tensor->storage, NULL),
                tensor->bytes) != 0)
-      give_up("own tensors differ from the windows");
+      bench_give_up("own tensors differ from the windows");
     memcpy(b->copies.items[i].memory, tensor->memory, tensor->bytes);
   }
   treadle_switch_get_stats(b->own, &stats);
   size_t mine[2] = {treadle_layout_window_bytes(b->infer, b->rank), stats.staged_bytes};
-  size_t *all = allocate((size_t)b->size * 2, sizeof *all);
+  size_t *all = bench_allocate((size_t)b->size * 2, sizeof *all);
   MUST(treadle_group_gather(b->group, mine, sizeof mine, all));
   for (int rank = 0; rank < b->size; rank++) {
     b->infer_bytes += all[2 * rank];
@@ -163,16 +124,18 @@ static void compare(bench *b) {
 
 static void run_rounds(bench *b) {
   for (int64_t round = 0; round < WARM_UP + b->rounds; round++) {
-    for (int step = 0; step < MEMCPY; step++) b->seconds[step][round] = time_step(b, step);
+    for (int step = 0; step < MEMCPY; step++)
+      b->seconds[step][round] = bench_time(b->group, steps[step], b);
     if (round == 0) compare(b);
-    b->seconds[MEMCPY][round] = time_step(b, MEMCPY);
+    b->seconds[MEMCPY][round] = bench_time(b->group, run_memcpy, b);
     MUST(treadle_switch_to_train(b->own));
     MUST(treadle_switch_to_train(b->windows));
   }
 }
 
 static void report(const bench *b) {
-  double *rates = allocate((size_t)b->rounds, sizeof *rates), gigabytes = 1e-9 * (double)b->infer_bytes;
+  double *rates = bench_allocate((size_t)b->rounds, sizeof *rates),
+         gigabytes = 1e-9 * (double)b->infer_bytes;
   double rate[STEPS], median[STEPS];
   for (int i = STEPS - 1; i >= 0; i--) { /* own last: medians sort */
     for (int64_t k = 0; k < b->rounds; k++)

@@ -17,18 +17,14 @@
  * The model has the shapes of Llama-3.2-1B with 8 layers, 0.75 B parameters made by a hash. Bars: at least
  * 0.85 of memcpy, 1.3 times MPI_Alltoallw, 2 times MPI_Allgather and cut. A missed bar is printed; the exit
  * status is 1 only when something fails or differs. */
-#include "bench.h"
+#include "ranks.h"
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/dtype.h"
 #include "plan/one_rank.h"
 #include "plan/plan.h"
 
 #include <inttypes.h>
 #include <limits.h>
-#include <mpi.h>
-#include <stdio.h>
 
 enum { WARM_UP = 2, PAGE = 2 << 20 };
 
@@ -65,26 +61,6 @@ typedef struct bench {
   char *gathered;         /* the full tensor: shards in order of slots */
   double *seconds[STEPS]; /* by round */
 } bench;
-
-#define MUST(call)                                                                                         \
-  do {                                                                                                     \
-    if (call) give_up(treadle_error_message());                                                            \
-  } while (0)
-
-static _Noreturn void give_up(const char *message) {
-  int rank;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  fprintf(stderr, "bench_switch: rank %d: %s\n", rank, message);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  exit(1);
-}
-
-static void *allocate(size_t count, size_t each_bytes) {
-  void *memory = treadle_alloc_array(count + 1, each_bytes); /* a rank may hold nothing */
-  if (!memory) give_up("memory is out");
-  memset(memory, 1, (count + 1) * each_bytes); /* touched */
-  return memory;
-}
 
 /* ---- Plain copies ---- */
 
@@ -124,18 +100,19 @@ static void copy_local(const bench *b) {
 /* What `to` gets from `from`, as one type over the train window, or over the infer window. */
 static bool make_type(const bench *b, int from, int to, bool of_train, MPI_Datatype *type_p) {
   const treadle_op_array *ops = ops_of(b, to);
-  MPI_Datatype *types = allocate(ops->count, sizeof *types);
-  MPI_Aint *offsets = allocate(ops->count, sizeof *offsets);
-  int *ones = allocate(ops->count, sizeof *ones), count = 0;
+  MPI_Datatype *types = bench_allocate(ops->count, sizeof *types);
+  MPI_Aint *offsets = bench_allocate(ops->count, sizeof *offsets);
+  int *ones = bench_allocate(ops->count, sizeof *ones), count = 0;
   for (size_t i = 0; i < ops->count; i++) {
     const treadle_op *op = &ops->items[i];
     if (op->source != from || is_local(op)) continue;
     if (op->from_dtype != op->to_dtype)
-      give_up("MPI_Alltoallw does not convert: layouts of one dtype, please");
+      bench_give_up("MPI_Alltoallw does not convert: layouts of one dtype, please");
     MPI_Datatype type, slower;
     MPI_Type_dup(op->to_dtype == TREADLE_FP32 ? MPI_UINT32_T : MPI_UINT16_T, &type);
     for (int d = op->ndim - 1; d >= 0; d--) { /* what MPI_Type_create_subarray does, with any stride */
-      if (op->size[d] > INT_MAX) give_up("MPI_Alltoallw: a dimension of a tensor is too large for an int");
+      if (op->size[d] > INT_MAX)
+        bench_give_up("MPI_Alltoallw: a dimension of a tensor is too large for an int");
       MPI_Type_create_hvector((int)op->size[d], 1, of_train ? op->from_stride[d] : op->to_stride[d], type,
                               &slower);
       MPI_Type_free(&type);
@@ -159,11 +136,11 @@ static bool make_type(const bench *b, int from, int to, bool of_train, MPI_Datat
 
 static void prepare_alltoallw(bench *b) {
   size_t size = (size_t)b->size;
-  b->send_types = allocate(size, sizeof *b->send_types);
-  b->receive_types = allocate(size, sizeof *b->receive_types);
-  b->send_counts = allocate(size, sizeof *b->send_counts);
-  b->receive_counts = allocate(size, sizeof *b->receive_counts);
-  b->offsets = allocate(size, sizeof *b->offsets);
+  b->send_types = bench_allocate(size, sizeof *b->send_types);
+  b->receive_types = bench_allocate(size, sizeof *b->receive_types);
+  b->send_counts = bench_allocate(size, sizeof *b->send_counts);
+  b->receive_counts = bench_allocate(size, sizeof *b->receive_counts);
+  b->offsets = bench_allocate(size, sizeof *b->offsets);
   for (int peer = 0; peer < b->size; peer++) {
     b->offsets[peer] = 0;
     b->send_counts[peer] = make_type(b, b->rank, peer, true, &b->send_types[peer]);
@@ -171,7 +148,8 @@ static void prepare_alltoallw(bench *b) {
   }
 }
 
-static void run_alltoallw(bench *b) {
+static void run_alltoallw(void *of) {
+  bench *b = of;
   MPI_Alltoallw(b->train_buffer, b->send_counts, b->offsets, b->send_types, b->infer_buffer,
                 b->receive_counts, b->offsets, b->receive_types, MPI_COMM_WORLD);
   copy_local(b);
@@ -213,17 +191,18 @@ static void prepare_allgather(bench *b) {
   MPI_Comm_split(MPI_COMM_WORLD, (int)replica, b->rank, &b->tp_group);
   MPI_Comm_size(b->tp_group, &members);
   MPI_Comm_rank(b->tp_group, &slot);
-  b->slots = allocate((size_t)b->size, sizeof *b->slots);
+  b->slots = bench_allocate((size_t)b->size, sizeof *b->slots);
   MPI_Allgather(&slot, 1, MPI_INT, b->slots, 1, MPI_INT, MPI_COMM_WORLD);
   const treadle_storage *storages = storages_of(b, b->rank, &count);
   for (int32_t i = 0; i < count; i++) {
-    if (storages[i].bytes > INT_MAX) give_up("MPI_Allgather: a tensor is too large for an int");
+    if (storages[i].bytes > INT_MAX) bench_give_up("MPI_Allgather: a tensor is too large for an int");
     if (!is_whole(b, &storages[i]) && storages[i].bytes > largest) largest = storages[i].bytes;
   }
-  b->gathered = allocate((size_t)largest * (size_t)members, 1);
+  b->gathered = bench_allocate((size_t)largest * (size_t)members, 1);
 }
 
-static void run_allgather(bench *b) {
+static void run_allgather(void *of) {
+  bench *b = of;
   int32_t count;
   const treadle_storage *storages = storages_of(b, b->rank, &count);
   const treadle_op_array *ops = ops_of(b, b->rank);
@@ -247,33 +226,18 @@ static void run_allgather(bench *b) {
 
 /* ---- The switch and memcpy ---- */
 
-static void run_switch(bench *b) { MUST(treadle_switch_to_infer(b->sw)); }
-static void run_to_train(bench *b) { MUST(treadle_switch_to_train(b->sw)); }
+static void run_switch(void *of) { MUST(treadle_switch_to_infer(((bench *)of)->sw)); }
+static void run_to_train(void *of) { MUST(treadle_switch_to_train(((bench *)of)->sw)); }
 
-static void run_memcpy(bench *b) {
+static void run_memcpy(void *of) {
+  bench *b = of;
   memcpy(treadle_switch_infer_window(b->sw), b->infer_buffer, b->infer_bytes);
 }
 
-static void (*const steps[STEPS])(bench *b) = {
+static void (*const steps[STEPS])(void *of) = {
     [SWITCH] = run_switch,       [MEMCPY] = run_memcpy,       [TO_TRAIN] = run_to_train,
     [ALLTOALLW] = run_alltoallw, [ALLGATHER] = run_allgather,
 };
-
-/* From barrier to barrier, the largest over ranks. The barriers are treadle's: its waiting ranks sleep,
- * those of MPI would take processor time from the others. */
-static double time_step(bench *b, int step) {
-  double *all = allocate((size_t)b->size, sizeof *all), seconds = 0;
-  MUST(treadle_group_barrier(b->group));
-  double begin = treadle_clock_seconds();
-  steps[step](b);
-  MUST(treadle_group_barrier(b->group));
-  double mine = treadle_clock_seconds() - begin;
-  MUST(treadle_group_gather(b->group, &mine, sizeof mine, all));
-  for (int rank = 0; rank < b->size; rank++)
-    if (all[rank] > seconds) seconds = all[rank];
-  treadle_free(all);
-  return seconds;
-}
 
 /* ---- A run ---- */
 
@@ -283,12 +247,12 @@ static void compare(const bench *b, int step, const char *found, const char *exp
   size_t at = 0;
   while (found[at] == expected[at]) at++;
   snprintf(message, sizeof message, "%s: byte %zu of the infer window differs", step_names[step], at);
-  give_up(message);
+  bench_give_up(message);
 }
 
 /* Each way, once, into noise. Leaves the right bytes in infer_buffer. */
 static void check_others(bench *b) {
-  char *expected = allocate(b->infer_bytes, 1);
+  char *expected = bench_allocate(b->infer_bytes, 1);
   MUST(treadle_layout_load(b->infer, b->rank, expected));
   for (int step = ALLTOALLW; step <= ALLGATHER; step++) {
     if (step == ALLGATHER && !b->gathers) continue;
@@ -313,13 +277,13 @@ static void prepare(bench *b) {
   MUST(treadle_group_mpi(NULL, 60, &b->group));
   b->train_bytes = treadle_layout_window_bytes(b->train, b->rank);
   b->infer_bytes = treadle_layout_window_bytes(b->infer, b->rank);
-  b->train_buffer = allocate(b->train_bytes, 1);
-  b->infer_buffer = allocate(b->infer_bytes, 1);
-  b->plans = allocate((size_t)b->size, sizeof *b->plans);
+  b->train_buffer = bench_allocate(b->train_bytes, 1);
+  b->infer_buffer = bench_allocate(b->infer_bytes, 1);
+  b->plans = bench_allocate((size_t)b->size, sizeof *b->plans);
   for (int rank = 0; rank < b->size; rank++)
     MUST(one_rank_plan(b->train, b->infer, rank, PAGE, 1, 0, &b->plans[rank]));
   for (int i = 0; i < STEPS; i++)
-    b->seconds[i] = allocate((size_t)(WARM_UP + b->options.rounds), sizeof *b->seconds[i]);
+    b->seconds[i] = bench_allocate((size_t)(WARM_UP + b->options.rounds), sizeof *b->seconds[i]);
   MUST(treadle_layout_load(b->train, b->rank, b->train_buffer));
   prepare_alltoallw(b);
   prepare_allgather(b);
@@ -332,7 +296,7 @@ static void run_rounds(bench *b) {
   for (int64_t round = 0; round < WARM_UP + b->options.rounds; round++)
     for (int step = 0; step < STEPS; step++) {
       if (step == ALLGATHER && !b->gathers) continue;
-      b->seconds[step][round] = time_step(b, step);
+      b->seconds[step][round] = bench_time(b->group, steps[step], b);
       if (step == SWITCH && round == 0)
         compare(b, SWITCH, treadle_switch_infer_window(b->sw), b->infer_buffer);
     }
@@ -365,7 +329,7 @@ typedef struct result {
 
 static void summarise(bench *b, result *results) {
   int64_t rounds = b->options.rounds;
-  double *rates = allocate((size_t)rounds, sizeof *rates);
+  double *rates = bench_allocate((size_t)rounds, sizeof *rates);
   for (int i = STEPS - 1; i >= 0; i--) { /* the switch last: medians sort */
     for (int64_t k = 0; k < rounds; k++)
       rates[k] = b->seconds[i][WARM_UP + k] / b->seconds[SWITCH][WARM_UP + k];
