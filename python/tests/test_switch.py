@@ -207,6 +207,25 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             self.assertIsInstance(caught.exception.__cause__, LookupError)
             self.assertEqual(sw.mode, "train")
 
+    def test_engine_beside(self):
+        """What an engine raises in an arrow beside the caller is the arrow's, and nobody else's."""
+        raised = threading.Event()
+
+        def refuse(window):
+            try:
+                raise LookupError("no such engine")
+            finally:
+                raised.set()
+
+        with self.alone(bind=refuse, keep="host") as sw:
+            future = sw.to_infer(wait=False)
+            self.assertTrue(raised.wait(30))
+            for _ in range(100):
+                treadle.Group.alone().barrier()
+            with self.assertRaisesRegex(treadle.System, "LookupError: no such engine") as caught:
+                future.result(30)
+            self.assertIsInstance(caught.exception.__cause__, LookupError)
+
     def test_modes(self):
         with self.alone(host=True) as sw:
             sw.load()

@@ -21,7 +21,7 @@ from . import _abi, errors
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
 _functions: dict[str, typing.Any] = {}
-_raised: BaseException | None = None  # by a signal's handler or a callback, inside of a call
+_raised: BaseException | None = None  # by a signal's handler, inside of a call
 _forks = 0  # how often this process is the child of one that had loaded the library
 
 
@@ -103,30 +103,57 @@ def message() -> str:
     return text(function("treadle_error_message")())
 
 
-def raise_later(caught: BaseException) -> None:
-    """Keeps what a callback raised, until the function of the library has returned."""
-    global _raised
-    _raised = caught
+class Callbacks:
+    """Functions of Python's that the library calls, of one object. What one raised is kept until the function of the library, in whose thread it may not
+    have been, has returned."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+
+    def guard(self, work: typing.Callable[[], object]) -> int:
+        """The status of `work` for the library, and its message."""
+        try:
+            work()
+            return 0
+        except BaseException as error:  # noqa: BLE001
+            self.raised = error
+            if isinstance(error, errors.Error):
+                status, words = error.status, str(error)
+            else:
+                status = errors.System.status if isinstance(error, Exception) else errors.Cancelled.status
+                words = f"{type(error).__name__}: {error}"
+            return int(value("treadle_error_set", status, os.fsencode(words)))
+
+    def take(self) -> BaseException | None:
+        raised, self.raised = self.raised, None
+        return raised
 
 
-def fail(status: int, words: str) -> typing.NoReturn:
-    """Raises the error of a status; what a handler or a callback raised inside of the call is raised instead, or is the cause."""
+def _take_signal() -> BaseException | None:
+    """What a signal's handler raised inside of a call: in the main thread."""
     global _raised
+    if _raised is None or threading.current_thread() is not threading.main_thread():
+        return None
     caught, _raised = _raised, None
+    return caught
+
+
+def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
+    """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised, where that is the cause; and in its
+    place what a signal's handler raised, if that is no mere Exception."""
+    status = function(name)(*arguments)
+    words = message() if status != 0 else ""
+    signal, called = _take_signal(), callbacks.take() if callbacks is not None else None
+    caught = signal or called
+    if status == 0:
+        if signal is not None:  # it came as the work was done
+            raise signal
+        return
     if caught is not None and not isinstance(caught, Exception):
         raise caught
     raise errors.BY_STATUS.get(status, errors.Error)(words) from caught
-
-
-def call(name: str, *arguments: typing.Any) -> None:
-    """Calls a function that returns a status; raises the error of one that is not OK."""
-    global _raised
-    status = function(name)(*arguments)
-    if status != 0:
-        fail(status, message())
-    if _raised is not None:  # a signal came as the work was done
-        caught, _raised = _raised, None
-        raise caught
 
 
 def value(name: str, *arguments: typing.Any) -> typing.Any:

@@ -35,9 +35,9 @@ class Group:
         raise TypeError("a group is made by Group.alone, .join, .store, .torch or .mpi")
 
     @classmethod
-    def _make(cls, timeout: float, name: str, *arguments: typing.Any) -> Group:
+    def _make(cls, timeout: float, name: str, *arguments: typing.Any, callbacks: _library.Callbacks | None = None) -> Group:
         pointer = ctypes.c_void_p()
-        _library.call(name, *arguments, ctypes.byref(pointer))
+        _library.call(name, *arguments, ctypes.byref(pointer), callbacks=callbacks)
         group = cls.__new__(cls)
         group._object = _library.Object(pointer, "treadle_group_close")
         group._timeout = timeout
@@ -60,7 +60,7 @@ class Group:
         that meet at the same time need different names of their jobs."""
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, timeout)
+        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, timeout, callbacks=calls.callbacks)
 
     @classmethod
     def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
@@ -96,9 +96,9 @@ class Group:
     def _use(self) -> ctypes.c_void_p:
         return self._object.use("Group")
 
-    def _take(self) -> ctypes.c_void_p:
-        """For a call that talks to the other ranks."""
-        if self._user is not None:
+    def _take(self, user: str | None = None) -> ctypes.c_void_p:
+        """For a call that talks to the other ranks; of a switch (`user`) that may be the one whose arrow runs: the library says what it may do then."""
+        if self._user not in (None, user):
             raise errors.State(f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for its future first")
         return self._use()
 
@@ -152,22 +152,12 @@ class _StoreCalls:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.callbacks = _library.Callbacks()
         self.set = _library.field(_abi.treadle_store, "set")(self._set)
         self.get = _library.field(_abi.treadle_store, "get")(self._get)
 
-    def _guard(self, work: typing.Callable[[], None]) -> int:
-        try:
-            work()
-            return 0
-        except errors.Error as error:
-            return int(_library.value("treadle_error_set", error.status, os.fsencode(str(error))))
-        except BaseException as error:  # noqa: BLE001
-            _library.raise_later(error)
-            status = errors.System.status if isinstance(error, Exception) else errors.Cancelled.status
-            return int(_library.value("treadle_error_set", status, os.fsencode(f"{type(error).__name__}: {error}")))
-
     def _set(self, _context: object, key: bytes, value: int, count: int) -> int:
-        return self._guard(lambda: self._store.set(key.decode(), ctypes.string_at(value, count)))
+        return self.callbacks.guard(lambda: self._store.set(key.decode(), ctypes.string_at(value, count)))
 
     def _get(self, _context: object, key: bytes, seconds: float, value: int, capacity: int, bytes_p: typing.Any) -> int:
         def work() -> None:
@@ -176,7 +166,7 @@ class _StoreCalls:
             ctypes.memmove(value, found, min(len(found), capacity))
             bytes_p[0] = len(found)
 
-        return self._guard(work)
+        return self.callbacks.guard(work)
 
 
 def _wait_for(store: typing.Any, key: str, seconds: float) -> typing.Any:

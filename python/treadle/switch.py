@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import types
 import typing
@@ -97,7 +96,7 @@ class Switch:
             offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
             alias=alias,
         )
-        self._bind, self._unbind = bind, unbind
+        self._bind, self._unbind, self._callbacks = bind, unbind, _library.Callbacks()
         hooks = None
         if bind or unbind:
             hooks = self._hooks()
@@ -118,15 +117,6 @@ class Switch:
 
     # ---- The engine ----
 
-    def _guard(self, work: typing.Callable[[], object]) -> int:
-        try:
-            work()
-            return 0
-        except BaseException as error:  # noqa: BLE001
-            _library.raise_later(error)
-            status = error.status if isinstance(error, errors.Error) else errors.System.status
-            return int(_library.value("treadle_error_set", status, os.fsencode(f"{type(error).__name__}: {error}")))
-
     def _hooks(self) -> typing.Any:
         """The callbacks. They do not keep the switch, which keeps them."""
         this = weakref.ref(self)
@@ -137,11 +127,11 @@ class Switch:
                 return 0
             sw._windows.pop(_abi.TREADLE_INFER_PARAMS, None)
             call, window = sw._bind, sw.infer
-            return sw._guard(lambda: call(window))
+            return sw._callbacks.guard(lambda: call(window))
 
         def unbind(_context: object) -> int:
             sw = this()
-            return sw._guard(sw._unbind) if sw is not None and sw._unbind is not None else 0
+            return sw._callbacks.guard(sw._unbind) if sw is not None and sw._unbind is not None else 0
 
         kind = _abi.treadle_engine_hooks
         return _library.sized(kind, bind=_library.field(kind, "bind")(bind), unbind=_library.field(kind, "unbind")(unbind))
@@ -162,10 +152,9 @@ class Switch:
         pointer = self._use()
         for own in self._own:
             own.check()
-        if self._group._user != self._words:  # of the same switch the library says it
-            self._group._take()
+        self._group._take(self._words)
         if wait:
-            _library.call(f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update", pointer)
+            _library.call(f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update", pointer, callbacks=self._callbacks)
             return self.version
         import concurrent.futures
 
@@ -176,11 +165,11 @@ class Switch:
         future: concurrent.futures.Future[int] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
         kept = self._object  # it is not ended before the thread has waited
-        group, group._user = self._group, self._words
+        group, group._user, callbacks = self._group, self._words, self._callbacks
 
         def finish() -> None:
             try:
-                _library.call("treadle_switch_wait", pointer)
+                _library.call("treadle_switch_wait", pointer, callbacks=callbacks)
             except BaseException as error:  # noqa: BLE001
                 group._user = None
                 future.set_exception(error)
@@ -296,8 +285,7 @@ class Switch:
     def digest(self) -> int:
         """A sum over all elements of the weights, each once, of a hash of tensor, index and value: the same in every layout. Collective."""
         answer = ctypes.c_uint64()
-        if self._group._user != self._words:
-            self._group._take()
+        self._group._take(self._words)
         _library.call("treadle_switch_digest", self._use(), ctypes.byref(answer))
         return answer.value
 
