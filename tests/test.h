@@ -13,6 +13,7 @@
 #include "seeds.h"
 #include "treadle.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,16 @@ static inline void test_status(treadle_status wanted, treadle_status got, const 
       test_status(TREADLE_NO_MEMORY, test_got, "memory", #body, __FILE__, __LINE__);                       \
     }                                                                                                      \
   } while (0)
+
+/* How many descriptors the process has, and a few more, always as many. */
+static inline int test_open_files(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  assert_non_null(folder);
+  while (readdir(folder)) count++;
+  closedir(folder);
+  return count;
+}
 
 /* A new empty folder under /tmp, in a static buffer; the test removes what it made with test_remove(). */
 static inline const char *test_folder(void) {

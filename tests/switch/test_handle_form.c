@@ -6,7 +6,6 @@
 #include "base/hash.h"
 #include "transport/shm.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,21 +31,12 @@ static treadle_handle make(void) {
   return h;
 }
 
-static int open_files(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  assert_non_null(folder);
-  while (readdir(folder)) count++;
-  closedir(folder);
-  return count;
-}
-
 static void assert_none(const treadle_handle *h, size_t bytes, treadle_status status, const char *part) {
   treadle_attached *attached = (treadle_attached *)(uintptr_t)1;
-  int files = open_files();
+  int files = test_open_files();
   assert_fails(status, part, treadle_attach(h, bytes, 5, &attached));
   assert_null(attached);
-  assert_int_equal(open_files(), files);
+  assert_int_equal(test_open_files(), files);
 }
 
 static void test_cut(void **state) {

@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "transport/shm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -465,24 +464,15 @@ out:
   return status;
 }
 
-static int open_files(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  assert_non_null(folder);
-  while (readdir(folder)) count++;
-  closedir(folder);
-  return count;
-}
-
 static void test_no_memory(void **state) {
   owner o;
   (void)state;
   owner_init(&o, 20);
   treadle_outlet_release(o.sw);
-  int files = open_files();
+  int files = test_open_files();
   TEST_EACH_ALLOCATION(give_and_attach(&o));
   treadle_outlet_release(o.sw); /* also ends connections that its thread has answered */
-  assert_int_equal(open_files(), files);
+  assert_int_equal(test_open_files(), files);
   owner_release(&o);
 }
 

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -339,14 +338,6 @@ static void test_wrong_size(void **state) {
 
 /* ---- One process ---- */
 
-static int open_descriptors(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  while (folder && readdir(folder)) count++;
-  if (folder) closedir(folder);
-  return count;
-}
-
 static void test_names(void **state) {
   treadle_group *group, *second;
   (void)state;
@@ -358,13 +349,13 @@ static void test_names(void **state) {
   assert_refused("rank 1 of 1", treadle_group_open("x", 1, 1, 1, &group));
   assert_refused("rank 0 of 0", treadle_group_open("x", 0, 0, 1, &group));
   assert_refused("1 to 1024", treadle_group_open("x", 0, 5000, 1, &group));
-  int before = open_descriptors();
+  int before = test_open_files();
   const char *name = ranks_name();
   assert_ok(treadle_group_open(name, 0, 1, 1, &group));
   assert_ok(treadle_group_open(name, 0, 1, 1, &second)); /* a name is free again once all have met */
   treadle_group_close(group);
   treadle_group_close(second);
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(test_open_files(), before);
 }
 
 static int hold_name(const char *name, int rank, int size, void *context) {
@@ -395,9 +386,9 @@ static treadle_status open_alone(void) {
 
 static void test_allocations(void **state) {
   (void)state;
-  int before = open_descriptors();
+  int before = test_open_files();
   TEST_EACH_ALLOCATION(open_alone());
-  assert_int_equal(open_descriptors(), before);
+  assert_int_equal(test_open_files(), before);
 }
 
 int main(void) {
