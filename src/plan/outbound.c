@@ -120,7 +120,8 @@ static bool is_sound(const treadle_pull *pull, int32_t waves, const treadle_own_
       pull->dtype <= TREADLE_DTYPE_NONE || pull->dtype > TREADLE_INT32 || pull->from < 0)
     return false;
   for (int d = 0; d < pull->ndim; d++)
-    if (pull->size[d] < 1 || !treadle_mul_fits(pull->size[d] - 1, pull->stride[d], &reach) ||
+    if (pull->size[d] < 1 || pull->stride[d] < 0 ||
+        !treadle_mul_fits(pull->size[d] - 1, pull->stride[d], &reach) ||
         !treadle_add_fits(last, reach, &last))
       return false;
   const treadle_own_span *span = treadle_own_find(mine, pull->from);

@@ -24,6 +24,13 @@ const treadle_own_span *treadle_own_find(const treadle_own_spans *spans, int64_t
   return i < spans->count && spans->items[i].offset <= at ? &spans->items[i] : NULL;
 }
 
+int64_t treadle_own_until(const treadle_own_spans *spans, int64_t at) {
+  size_t i = first_behind(spans, at);
+  if (i == spans->count) return INT64_MAX;
+  const treadle_own_span *span = &spans->items[i];
+  return span->offset <= at ? span->offset + span->bytes - 1 : span->offset - 1;
+}
+
 /* ---- Ops ---- */
 
 static treadle_reach reach_of(const treadle_op *op, int64_t at, const int64_t *stride,
@@ -50,14 +57,6 @@ typedef struct splitter {
   treadle_op_array ops;
   uint64_t coverage; /* of what was split: what is new, less what is gone */
 } splitter;
-
-/* The last byte up to which all is in one span, or outside of all, as byte `at` is. */
-static int64_t alike_until(const treadle_own_spans *spans, int64_t at) {
-  size_t i = first_behind(spans, at);
-  if (i == spans->count) return INT64_MAX;
-  const treadle_own_span *span = &spans->items[i];
-  return span->offset <= at ? span->offset + span->bytes - 1 : span->offset - 1;
-}
 
 /* Indices [first, end) of dimension d. */
 static treadle_op part_of(const treadle_op *op, int d, int64_t first, int64_t end) {
@@ -100,11 +99,11 @@ static const int64_t *find_crossing(const splitter *s, const treadle_op *op, tre
                                     int64_t *limit_p) {
   const treadle_own_spans *spans = read_by(s, op);
   *reach_p = treadle_op_writes(op);
-  *limit_p = alike_until(s->to, reach_p->first);
+  *limit_p = treadle_own_until(s->to, reach_p->first);
   if (reach_p->last > *limit_p) return op->to_stride;
   if (!spans) return NULL;
   *reach_p = treadle_op_reads(op);
-  *limit_p = alike_until(spans, reach_p->first);
+  *limit_p = treadle_own_until(spans, reach_p->first);
   return reach_p->last > *limit_p ? op->from_stride : NULL;
 }
 

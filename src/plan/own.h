@@ -22,6 +22,8 @@ typedef struct treadle_own_spans {
 
 /* The span that has byte `at` of the window; NULL: none. */
 const treadle_own_span *treadle_own_find(const treadle_own_spans *spans, int64_t at);
+/* The last byte up to which all is in the same span as byte `at`, or outside of all as it is. */
+int64_t treadle_own_until(const treadle_own_spans *spans, int64_t at);
 
 /* The first and the last byte that an op touches at one of its sides. */
 typedef struct treadle_reach {

@@ -23,7 +23,8 @@ enum {
   TREADLE_SHEET_MAGIC = 0x74726473,
   TREADLE_HANDLE_FORMAT = 1,
   TREADLE_SHEET_TEXT = 256,
-  TREADLE_HOLDS = 64
+  TREADLE_HOLDS = 64,
+  TREADLE_PROCESS_BITS = 22 /* the kernel's PID_MAX_LIMIT */
 };
 
 /* What a handle says, as it lies in its bytes. A user copies handles around, so nothing of it is used before it was checked. */

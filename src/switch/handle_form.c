@@ -20,8 +20,7 @@ static const char magic[8] = {'t', 'r', 'e', 'a', 'd', 'l', 'e', 'h'};
 enum {
   HEAD = offsetof(treadle_handle, library), /* what all formats have: magic, format, bytes */
   LEAST_PAGE = 4096,
-  MOST_SHEET = 1 << 30,
-  PROCESS_BITS = 22 /* the kernel's PID_MAX_LIMIT */
+  MOST_SHEET = 1 << 30
 };
 static const int64_t most_bytes = (int64_t)1 << 60;
 
@@ -80,7 +79,7 @@ treadle_status treadle_handle_check(const void *bytes, size_t count, treadle_han
   if (h.sum != sum_of(&h))
     REFUSE("attach: the handle was altered: its bytes have not the sum that they had");
   if (h.which >= TREADLE_CLASSES || h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks || h.process < 1 ||
-      h.process >= 1 << PROCESS_BITS || h.start_time == 0 || !is_possible(&h))
+      h.process >= 1 << TREADLE_PROCESS_BITS || h.start_time == 0 || !is_possible(&h))
     REFUSE("attach: the handle says what cannot be: process %d, rank %d of %d, class %u, %lld bytes in "
            "%lld of %lld pages of %lld bytes, a sheet of %lld",
            h.process, h.rank, h.ranks, h.which, (long long)h.window_bytes, (long long)h.pages,

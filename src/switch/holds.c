@@ -31,19 +31,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROCESS_BITS = 22 }; /* the kernel's PID_MAX_LIMIT */
-
 uint64_t treadle_hold_process(pid_t process, uint64_t start_time) {
-  return start_time << PROCESS_BITS | (uint64_t)process;
+  return start_time << TREADLE_PROCESS_BITS | (uint64_t)process;
 }
 
-pid_t treadle_hold_number(uint64_t process) { return (pid_t)(process & ((1 << PROCESS_BITS) - 1)); }
+pid_t treadle_hold_number(uint64_t process) { return (pid_t)(process & ((1 << TREADLE_PROCESS_BITS) - 1)); }
 
 /* A process that cannot be looked at counts as alive. */
 static bool is_dead(uint64_t process) {
   int descriptor;
-  if (treadle_shm_process(treadle_hold_number(process), process >> PROCESS_BITS, "a reader", &descriptor) !=
-      TREADLE_OK)
+  if (treadle_shm_process(treadle_hold_number(process), process >> TREADLE_PROCESS_BITS, "a reader",
+                          &descriptor) != TREADLE_OK)
     return false;
   bool dead = !treadle_shm_is_alive(descriptor);
   if (descriptor >= 0) close(descriptor);

@@ -50,11 +50,9 @@ static char *find_piece(const treadle_switch *sw, treadle_class which, const tra
   *bytes_p = t->bytes;
   if (spans->count == 0) return (char *)sw->space.windows[which] + t->at;
   const treadle_own_span *span = treadle_own_find(spans, (int64_t)t->at);
-  size_t most = span ? (size_t)(span->offset + span->bytes) - t->at : in_page;
-  for (size_t i = 0; !span && i < spans->count; i++) {
-    size_t offset = (size_t)spans->items[i].offset;
-    if (offset > t->at && offset - t->at < most) most = offset - t->at;
-  }
+  int64_t until = treadle_own_until(spans, (int64_t)t->at);
+  size_t most = until < INT64_MAX ? (size_t)until + 1 - t->at : t->bytes;
+  if (!span && most > in_page) most = in_page;
   if (most < t->bytes) *bytes_p = most;
   if (span) return span->memory + (t->at - (size_t)span->offset);
   return sw->space.tables.page[which][t->at / page] < 0 ? NULL : (char *)sw->space.windows[which] + t->at;

@@ -4,16 +4,6 @@
 #include "memory/value.h"
 #include "weights/box_elements.h"
 
-/* Do all bytes from `first` to `last` lie in one own tensor, or none of them in any? */
-static bool is_together(const treadle_own_spans *own, int64_t first, int64_t last) {
-  for (size_t i = 0; i < own->count; i++) {
-    const treadle_own_span *span = &own->items[i];
-    bool apart = span->offset > last || span->offset + span->bytes <= first;
-    if (!apart) return span->offset <= first && last < span->offset + span->bytes;
-  }
-  return true;
-}
-
 /* The hash of elements, in the window or in the own tensor that has them. Experts of one tensor may be own tensors each. */
 static uint64_t hash(const treadle_rank_window *of, const treadle_elements *elements) {
   treadle_elements part = *elements;
@@ -23,7 +13,7 @@ static uint64_t hash(const treadle_rank_window *of, const treadle_elements *elem
     last += (elements->size[a] - 1) * elements->stride[a];
     if (elements->size[a] > 1) slow = a;
   }
-  if (slow < 0 || is_together(&of->own, elements->at, last)) {
+  if (slow < 0 || last <= treadle_own_until(&of->own, elements->at)) {
     const treadle_own_span *span = treadle_own_find(&of->own, part.at);
     if (span) part.at -= span->offset;
     return of->device->ops->hash(of->device, &part, span ? span->memory : of->window);
