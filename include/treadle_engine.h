@@ -2,6 +2,7 @@
  *
  *   treadle_trainer_*        the built-in training engine: loss and gradients of rows of tokens
  *   treadle_train_config_*   the configuration of training: docs/training.md
+ *   treadle_net_*            messages between nodes
  *
  * Conventions are those of treadle.h. */
 #ifndef TREADLE_ENGINE_H
@@ -372,6 +373,56 @@ treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char 
 void treadle_reward_destroy(treadle_reward *reward);
 /* The table of rewards for a person: a line each, its name and what it gives. The caller frees *text_p with free(); on failure it is NULL. */
 treadle_status treadle_reward_help(char **text_p);
+
+/* ---- Nets: messages between ranks on different nodes ---------------------------------------------------- */
+
+/* Where the bytes of a message lie. An element of an array: this struct is frozen. */
+typedef struct treadle_net_part {
+  void *at;
+  size_t bytes;
+} treadle_net_part;
+
+typedef enum treadle_net_memory {
+  TREADLE_NET_HOST = 1,
+  TREADLE_NET_CUDA = 2
+} treadle_net_memory; /* flags */
+
+typedef struct treadle_net_options {
+  size_t struct_size;
+  int rank, ranks;
+  const char *devices; /* network devices, "eth0,eth1"; NULL: those of `host` */
+  const char *host;    /* the address of this rank's machine by which it met the others; NULL: not known */
+  void *context;       /* of the row: what the caller gave with it */
+} treadle_net_options;
+
+/* How messages go from rank to rank where memory cannot be read in place. A row has these functions, and state of its own (`net`), which one
+ * thread at a time uses. Messages between two ranks are matched by tag, below 2^40, whichever comes first; a pair never has two messages of
+ * one tag at a time. A message that is received has the bytes that were sent, all of them: another length fails. */
+typedef struct treadle_net_ops {
+  size_t struct_size;
+  const char *name; /* "ucx" */
+  unsigned memory;  /* treadle_net_memory: where parts may lie */
+  int most_parts;   /* of a message; at least 1 */
+  treadle_status (*open)(const treadle_net_options *options, void **net_p);
+  /* What others connect to, at most `capacity` bytes. */
+  treadle_status (*address)(void *net, void *room, size_t capacity, size_t *bytes_p);
+  /* Before the first message to or from that rank. Both sides do it, in any order. */
+  treadle_status (*connect)(void *net, int peer, const void *address, size_t bytes);
+  /* Begins; the parts' memory (the array is copied) stays until the request has ended. */
+  treadle_status (*send)(void *net, int peer, uint64_t tag, const treadle_net_part *parts, int count,
+                         void **request_p);
+  treadle_status (*receive)(void *net, int peer, uint64_t tag, const treadle_net_part *parts, int count,
+                            void **request_p);
+  /* Moves on whatever is under way. When *done_p, or with another status, the request has ended and is no more. TREADLE_PEER: the other
+   * rank cannot be reached any more. */
+  treadle_status (*test)(void *net, void *request, bool *done_p);
+  /* Moves on, and comes back when a test may say more, `seconds` later at the most. */
+  void (*wait)(void *net, double seconds);
+  /* Ends a request: its memory is touched no more, and the pair has no more messages until the net is opened again. */
+  void (*cancel)(void *net, void *request);
+  /* With requests under way: they are cancelled. */
+  void (*close)(void *net);
+} treadle_net_ops;
 
 #pragma GCC visibility pop
 #ifdef __cplusplus
