@@ -701,6 +701,7 @@ typedef struct treadle_switch_options {
    * copied; ranks may give different ones, or none. See "Own tensors" below. */
   const treadle_own_tensor *own_train, *own_infer;
   size_t own_train_count, own_infer_count;
+  const char *net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -886,6 +887,11 @@ typedef struct treadle_switch_stats {
   size_t
       staged_bytes; /* of own tensors, copied once more in the last switch so that other ranks could read them */
   size_t own_bytes; /* of own tensors: they stay where they are */
+  /* Several nodes: bytes of the last switch that came from other nodes to this rank, as they travelled; that it read of ranks of its node which
+   * had them from other nodes; seconds that it waited for messages, or unpacked them; and what is set aside for messages. */
+  size_t node_moved_bytes, relayed_bytes;
+  double net_seconds;
+  size_t net_staging_bytes;
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

@@ -58,8 +58,7 @@ typedef struct splitter {
   uint64_t coverage; /* of what was split: what is new, less what is gone */
 } splitter;
 
-/* Indices [first, end) of dimension d. */
-static treadle_op part_of(const treadle_op *op, int d, int64_t first, int64_t end) {
+treadle_op treadle_op_part(const treadle_op *op, int d, int64_t first, int64_t end) {
   treadle_op part = *op;
   part.from += first * op->from_stride[d];
   part.to += first * op->to_stride[d];
@@ -119,9 +118,9 @@ static treadle_status split(splitter *s, const treadle_op *whole) {
     int64_t count = fitting(&op, stride, reach, limit, &d);
     if (count < 1) count = 1;
     assert(op.size[d] > count); /* an element lies in one storage tensor */
-    const treadle_op head = part_of(&op, d, 0, count);
+    const treadle_op head = treadle_op_part(&op, d, 0, count);
     TRY(split(s, &head));
-    op = part_of(&op, d, count, op.size[d]);
+    op = treadle_op_part(&op, d, count, op.size[d]);
   }
   s->coverage += treadle_op_mark(&op);
   TRY(treadle_array_push(&s->ops, op));

@@ -202,7 +202,7 @@ static treadle_status check_read(const treadle_switch *sw, treadle_mode to, int3
   uint64_t wanted = treadle_done_of(epoch, last_use);
   char what[96];
   for (int rank = 0; rank < group->size; rank++) {
-    if (rank == group->rank || last_use < 0) continue;
+    if (rank == group->rank || last_use < 0 || !treadle_group_is_near(group, rank)) continue;
     if (treadle_word_of(group, rank, TREADLE_WORD_DONE) >= wanted) continue;
     snprintf(what, sizeof what, "reclaimed early: rank %d still reads what lies there, up to wave %d", rank,
              last_use);

@@ -11,7 +11,7 @@
  * After each step all ranks know the results of all. So if one rank is refused, all fail with its message, and no rank
  * waits for one that has given up. */
 #include "switch/attempt.h"
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -142,8 +142,10 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
-  const treadle_plan_base_options plan_base = {
-      .page_bytes = page, .alias = options->alias, .keep_params = !sw->terms.leaves[TREADLE_PARAMS]};
+  const treadle_plan_base_options plan_base = {.page_bytes = page,
+                                               .alias = options->alias,
+                                               .keep_params = !sw->terms.leaves[TREADLE_PARAMS],
+                                               .nodes = sw->group->nodes};
   treadle_plan_base_release(&sw->agreed.plan_base);
   TRY(treadle_plan_base_create(sw->layouts[0], sw->layouts[1], sw->group->rank, &plan_base,
                                &sw->agreed.plan_base));
@@ -274,10 +276,12 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   int tightest;
   *cap_p = 0;
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
+  int64_t net = treadle_net_least(sw, false); /* messages of other nodes lie in a part of the cap */
   if (cap == 0)
     cap = budget > 0 ? larger(budget - largest_base(group, mine->leaves), 0)
-                     : larger(TREADLE_DEFAULT_CAP, cap_min);
+                     : larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(sw, true));
   *cap_p = cap;
+  cap_min += net;
   TRY(check_budget(group, mine, cap_min));
   if (cap < cap_min)
     return treadle_fail(
@@ -285,6 +289,7 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
         "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
         " bytes that rank %d needs at the least (cap_min): give a larger cap or smaller pages",
         cap, cap_min, tightest);
+  treadle_net_choose(sw, cap - cap_min + net);
 out:
   return status;
 }
@@ -299,6 +304,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
   TRY(treadle_ready_plan_check(sw));
   TRY(treadle_staging_list(sw));
+  TRY(treadle_net_split(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:
@@ -319,7 +325,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   treadle_proposal own = {0};
-  treadle_attempt a = first_attempt(sw, mine, *cap);
+  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_staging(sw));
   while (!a.done) {
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
     TRY(treadle_staging_arrange(sw));
@@ -327,7 +333,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
     TRY(treadle_group_say(group, &own, sizeof own));
     TRY(treadle_attempt_judge(group, &a));
   }
-  *cap = a.cap;
+  *cap = a.cap + treadle_net_staging(sw);
 out:
   return status;
 }

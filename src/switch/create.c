@@ -6,7 +6,7 @@
  *   share     pools and tables of the others are mapped                  -> agree
  *
  * A rank that rejoins goes the same way with the memory that it has (rejoin.c). */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -100,6 +100,7 @@ static treadle_status build(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
+  TRY(treadle_net_map(sw));
   TRY(treadle_twins_create(sw));
   TRY(treadle_reference_create(sw));
   TRY(treadle_guard_create(sw));
@@ -141,6 +142,7 @@ static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long 
 static treadle_status make_views(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size; rank++) {
+    if (!treadle_group_is_near(sw->group, rank)) continue;
     TRY(check_tables(sw, rank));
     const treadle_tables *tables = sw->far.tables[rank];
     treadle_paged paged = {.base = sw->space.shared_pools[rank].base,
@@ -177,7 +179,7 @@ static treadle_status place_peers(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
     const treadle_tables *tables = sw->far.tables[rank];
-    if (rank == sw->group->rank) continue;
+    if (rank == sw->group->rank || !treadle_group_is_near(sw->group, rank)) continue;
     TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
                                  tables->pages[TREADLE_INFER]));
   }
@@ -195,11 +197,13 @@ treadle_status treadle_switch_share(treadle_switch *sw) {
   TRY(treadle_group_agree(sw->group, treadle_staging_views(sw)));
   TRY(treadle_group_agree(sw->group, place_peers(sw)));
   TRY(treadle_group_agree(sw->group, treadle_far_staging(sw)));
+  TRY(treadle_net_arrange(sw));
 out:
   return status;
 }
 
 void treadle_switch_unshare(treadle_switch *sw) {
+  treadle_net_release(sw);
   treadle_far_release(sw);
   if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
   if (sw->space.shared_tables)
@@ -220,7 +224,9 @@ void treadle_switch_resolve(treadle_switch *sw, const treadle_switch_options *o,
   sw->terms.copied[TREADLE_OPTIMIZER] = sw->terms.leaves[TREADLE_OPTIMIZER];
   sw->engine.hooks = *engine;
   if (!o->kv_block_bytes) sw->terms.options.kv_block_bytes = engine->kv_block_bytes;
-  if (sw->engine.hooks.transforms) sw->terms.options.alias = false;
+  /* What a source gives another node it finds where its layout has it. */
+  bool several = sw->group && treadle_group_node_count(sw->group) > 1;
+  if (sw->engine.hooks.transforms || several) sw->terms.options.alias = false;
   sw->terms.options.engine = NULL; /* the caller's may go */
 }
 
@@ -235,7 +241,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_status checked = treadle_switch_check_arguments(train, infer, options, switch_p, &o, &engine);
   double group_timeout = group->timeout_seconds;
   treadle_demand demand;
-  group->timeout_seconds = o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT;
+  treadle_group_limit(group, o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT);
   treadle_switch *sw = treadle_alloc(sizeof *sw);
   treadle_helm *helm = treadle_helm_create();
   TRY(treadle_group_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
@@ -266,6 +272,6 @@ out:
       treadle_free(sw);
     }
   }
-  group->timeout_seconds = group_timeout;
+  treadle_group_limit(group, group_timeout);
   return status;
 }

@@ -12,7 +12,7 @@
  *      treadle_epoch_enter: way, entered; treadle_group_meet; (the waves: done of each, `reclaimed` before the first
  *             that needs it); treadle_epoch_commit: verified, all verified, committed
  *      treadle_epoch_fail, from anywhere: failed; stopped; all have stopped. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/clock.h"
 
@@ -59,12 +59,14 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
+  treadle_net_say(sw, treadle_group_words(group), TREADLE_GROUP_PAYLOAD);
   TRY(treadle_epoch_meet(sw, epoch, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
   TRY(check_ways(sw, way));
+  TRY(treadle_net_hear(sw));
 out:
   return status;
 }
@@ -134,7 +136,7 @@ out:
 
 /* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
  * answer: then this group cannot go on. One may have waited for it in vain already, so this is a part of the limit. */
-static bool wait_until_stopped(const treadle_switch *sw, uint64_t epoch) {
+static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
   bool all = true;
   treadle_group *group = sw->group;
   double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
@@ -166,10 +168,18 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
   if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED)) treadle_outcome_await(group, epoch);
   if (treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
+  bool adrift = treadle_outcome_is_adrift(group, epoch);
+  treadle_net_stop(sw);
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
   bool together = wait_until_stopped(sw, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);
-  treadle_fail(status, "%s", message);
-  if (!together) treadle_group_fail(group);
+  if (adrift)
+    treadle_fail(
+        status,
+        "%s; node %d has voted to commit and knows of no outcome: other nodes may have version %llu",
+        message, (int)group->nodes->of[group->rank], (unsigned long long)sw->version + 1);
+  else
+    treadle_fail(status, "%s", message);
+  if (!together || adrift) treadle_group_fail(group);
   return status;
 }

@@ -41,6 +41,12 @@ treadle_status treadle_own_settle(treadle_switch *sw) {
     if (words->count[TREADLE_TRAIN] > 0) owner = rank;
   }
   if (sw->own.any[0] || sw->own.any[1]) sw->terms.options.alias = false;
+  if ((sw->own.any[0] || sw->own.any[1]) && treadle_group_node_count(group) > 1)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "switch: own tensors, and ranks on %d nodes: that is not possible yet; let weights lie in "
+        "windows of the switch",
+        treadle_group_node_count(group));
   if (owner < 0) return TREADLE_OK;
   const treadle_own_words *first = treadle_group_said(group, owner);
   for (int rank = 0; rank < group->size; rank++) {

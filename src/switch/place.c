@@ -12,7 +12,7 @@
  * pages that nobody else has in mode INFER.
  * Pages that neither the infer window nor staging nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include <inttypes.h>
 
@@ -209,16 +209,20 @@ out:
   return status;
 }
 
-/* Staging lies on pages that neither the infer window nor a kept class lies on, nor the engine's, which stay in an update. */
+/* Staging lies on pages that neither the infer window nor a kept class lies on, nor the engine's, which stay in an update. What other ranks
+ * read of own tensors comes first, then messages of other nodes, which are there while params are, too. */
 static treadle_status place_staging(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0;
-  place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes;
+  place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes +
+                         pages_of((size_t)treadle_net_staging(sw), sw->plan->page_bytes);
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(sw, &held);
   if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  for (int64_t i = 0; treadle_net_staging(sw) && i < place->pages[TREADLE_PARAMS]; i++)
+    if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)
     if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;
   if (at > place->physical) place->physical = at;

@@ -1,5 +1,7 @@
 /* The shared words (64-bit variables) of a switch. */
-#include "switch/switch.h"
+#include "switch/net.h"
+
+#include "base/clock.h"
 
 #include <stdio.h>
 
@@ -19,12 +21,31 @@ static treadle_status look(void *context) {
   return treadle_epoch_check(in->sw, in->epoch);
 }
 
-treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
+/* As treadle_group_wait, without sleeping for long: messages come and go meanwhile. */
+static treadle_status wait_and_move(treadle_switch *sw, int rank, const _Atomic uint64_t *word,
+                                    uint64_t value, const treadle_watch *watch, double deadline,
+                                    const char *what) {
+  treadle_status status = TREADLE_OK;
+  double now = treadle_clock_seconds();
+  while (atomic_load(word) < value && now < deadline) {
+    TRY(watch ? watch->look(watch->context) : TREADLE_OK);
+    TRY(treadle_net_move(sw));
+    treadle_net_pause(sw);
+    TRY(atomic_load(word) < value ? treadle_group_look(sw->group, rank, what) : TREADLE_OK);
+    now = treadle_clock_seconds();
+  }
+  status = treadle_group_wait(sw->group, rank, word, value, watch, deadline, what);
+out:
+  return status;
+}
+
+treadle_status treadle_word_wait(treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what) {
   in_epoch in = {sw, epoch};
   const treadle_watch watch = {look, &in};
-  return treadle_group_wait(sw->group, rank, &sw->group->control->lines[rank].words[which], value,
-                            epoch ? &watch : NULL, deadline, what);
+  const _Atomic uint64_t *word = &sw->group->control->lines[rank].words[which];
+  if (treadle_net_is_busy(sw) && epoch) return wait_and_move(sw, rank, word, value, &watch, deadline, what);
+  return treadle_group_wait(sw->group, rank, word, value, epoch ? &watch : NULL, deadline, what);
 }
 
 treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what) {

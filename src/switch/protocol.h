@@ -20,6 +20,7 @@ typedef enum treadle_setting {
   TREADLE_WORD_STOPPED,   /* reads and writes no window of it any more */
   TREADLE_WORD_STAGED,    /* treadle_done_of the wave whose boxes of own tensors lie in its staging */
   TREADLE_WORD_FREE,      /* no process holds its infer window any more */
+  TREADLE_WORD_ARRIVED, /* treadle_done_of the wave of which all that comes from other nodes is in its window */
   TREADLE_WORDS
 } treadle_setting;
 
@@ -47,7 +48,7 @@ void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t valu
 
 /* treadle_group_wait, treadle_group_meet and treadle_link_fetch of a switch's group, in an epoch: they end as
  * treadle_epoch_check does. 0: none. */
-treadle_status treadle_word_wait(const treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
+treadle_status treadle_word_wait(treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
 treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what);
 treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,

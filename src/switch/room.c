@@ -43,11 +43,17 @@ static uint64_t process_of(const treadle_group *group, int rank) {
   return said(group, rank)->limits.addresses.id;
 }
 
+/* Are both on one node? */
+static bool is_together(const treadle_group *group, int a, int b) {
+  return !group->nodes || group->nodes->of[a] == group->nodes->of[b];
+}
+
 /* What the ranks of other processes share with this one. */
 static uint64_t peers_of(const treadle_group *group, int rank) {
   uint64_t sum = 0, process = process_of(group, rank);
   for (int peer = 0; peer < group->size; peer++)
-    if (process_of(group, peer) != process) sum = plus(sum, said(group, peer)->shared);
+    if (is_together(group, peer, rank) && process_of(group, peer) != process)
+      sum = plus(sum, said(group, peer)->shared);
   return sum;
 }
 
@@ -69,12 +75,13 @@ static const treadle_limit *find(const treadle_demand *d, uint64_t id) {
   return NULL;
 }
 
-static shares add_up(const treadle_group *group, uint64_t id) {
+/* Of the node of that rank. */
+static shares add_up(const treadle_group *group, int of, uint64_t id) {
   shares s = {.left = UINT64_MAX};
   for (int rank = group->size - 1; rank >= 0; rank--) {
     const treadle_demand *d = said(group, rank);
     const treadle_limit *limit = find(d, id);
-    if (!limit) continue;
+    if (!limit || !is_together(group, of, rank)) continue;
     s.ranks++;
     s.first = rank;
     s.pool = plus(s.pool, d->pool);
@@ -111,8 +118,9 @@ static treadle_status check_memory(const treadle_group *group) {
     const treadle_limits *limits = &said(group, rank)->limits;
     for (int32_t i = 0; i < limits->count; i++) {
       uint64_t id = limits->memory[i].id;
-      if (rank > 0 && find(said(group, rank - 1), id)) continue; /* was looked at */
-      shares s = add_up(group, id);
+      if (rank > 0 && is_together(group, rank - 1, rank) && find(said(group, rank - 1), id))
+        continue; /* was looked at */
+      shares s = add_up(group, rank, id);
       if (s.sum <= s.left || s.sum - s.left <= missing) continue;
       missing = s.sum - s.left;
       worst = s;
@@ -128,7 +136,7 @@ static treadle_status check_addresses(const treadle_group *group, int rank) {
   uint64_t needed = peers_of(group, rank);
   if (!d->limits.has_addresses) return TREADLE_OK;
   for (int other = 0; other < group->size; other++)
-    if (process_of(group, other) == d->limits.addresses.id)
+    if (is_together(group, other, rank) && process_of(group, other) == d->limits.addresses.id)
       needed = plus(needed, said(group, other)->addresses);
   if (needed <= d->limits.addresses.left) return TREADLE_OK;
   return treadle_fail(

@@ -7,7 +7,7 @@
  * Coverage cannot be switched off. Each op counts what it wrote: a mark made from the box that was really written, how often, and
  * the bytes. At the end every op must have run once, and the sums must be those of the plan, which has proved that they are the
  * whole window. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -55,11 +55,39 @@ static treadle_status wait_for_wave(treadle_switch *sw, treadle_mode to, int32_t
            treadle_switch_words(sw, to, wave, words, sizeof words), need);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
-    if (rank != group->rank)
+    if (rank != group->rank && treadle_group_is_near(group, rank))
       TRY(treadle_word_wait(sw, rank, TREADLE_WORD_DONE, value, epoch, deadline, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
+}
+
+/* A relay is read when what its source pulls has arrived there. */
+static treadle_status wait_for_arrival(treadle_switch *sw, const treadle_op *op, uint64_t epoch) {
+  char what[80];
+  snprintf(what, sizeof what, "what came to it from other nodes in wave %d", op->wave);
+  double begin = treadle_clock_seconds();
+  treadle_status status =
+      treadle_word_wait(sw, op->source, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, op->wave), epoch,
+                        begin + sw->group->timeout_seconds, what);
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  return status;
+}
+
+/* What an op has written, whichever way it came. */
+static void note(treadle_switch *sw, const treadle_op *op, size_t position) {
+  sw->work.written[position].mark += treadle_op_mark(op);
+  sw->work.written[position].times++;
+  size_t bytes = (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  if (op->source < 0)
+    sw->stats.filled_bytes += bytes;
+  else
+    sw->stats.copied_bytes += bytes;
+  if (op->source < 0 || op->source == sw->group->rank) return;
+  sw->stats.pulled_bytes += (size_t)treadle_op_moved(op);
+  if (treadle_net_is(sw, op->source) && !op->twin)
+    sw->stats.node_moved_bytes += (size_t)treadle_op_moved(op);
+  if (op->twin) sw->stats.relayed_bytes += (size_t)treadle_op_moved(op);
 }
 
 static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
@@ -77,18 +105,32 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   else if (op->source == group->rank)
     from = treadle_own_view(sw, op->twin ? to : old, op->from);
   else if (op->source >= 0)
-    from = sw->space.paged[old][op->source];
+    from = sw->space.paged[op->twin ? to : old][op->source];
   sw->device.ops->copy(&sw->device, &near, op->source < 0 ? NULL : &from, &into);
-  sw->work.written[position].mark += treadle_op_mark(op);
-  sw->work.written[position].times++;
-  treadle_dtype from_dtype = (treadle_dtype)op->from_dtype, to_dtype = (treadle_dtype)op->to_dtype;
-  size_t bytes = (size_t)op->elems * treadle_dtype_bytes(to_dtype);
-  if (op->source < 0)
-    sw->stats.filled_bytes += bytes;
-  else
-    sw->stats.copied_bytes += bytes;
-  if (op->source >= 0 && op->source != group->rank)
-    sw->stats.pulled_bytes += (size_t)op->elems * treadle_dtype_narrower_bytes(from_dtype, to_dtype);
+  note(sw, op, position);
+out:
+  return status;
+}
+
+/* The same of an op that reads a message. */
+static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t position,
+                               const treadle_paged *from) {
+  treadle_mode to = sw->net.to;
+  const treadle_op *planned = &treadle_switch_direction(sw, to)->ops.items[position];
+  const treadle_paged into = treadle_own_view(sw, to, op->to);
+  sw->device.ops->copy(&sw->device, op, from, &into);
+  note(sw, planned, position);
+  return TREADLE_OK;
+}
+
+/* What comes from other nodes in a wave; then other ranks of this node may read it. */
+static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, bool *arrived_p) {
+  treadle_status status = TREADLE_OK;
+  *arrived_p = true;
+  if (!treadle_net_is_busy(sw)) return TREADLE_OK;
+  TRY(treadle_net_unpack(sw, wave, carry_in));
+  sw->device.ops->fence(&sw->device);
+  treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
   return status;
 }
@@ -123,26 +165,41 @@ static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
   }
 }
 
+/* The op at hand; messages are taken in before the first relay, which may be what others wait for. */
+static treadle_status run_op(treadle_switch *sw, treadle_mode to, size_t position, bool *arrived,
+                             uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  const treadle_op *op = &treadle_switch_direction(sw, to)->ops.items[position];
+  if (treadle_net_is(sw, op->source) && !op->twin) return TREADLE_OK; /* it comes in a message */
+  TRY(treadle_helm_check(sw));
+  if (op->twin && !*arrived) TRY(take_in(sw, op->wave, epoch, arrived));
+  if (op->twin && op->source != sw->group->rank) TRY(wait_for_arrival(sw, op, epoch));
+  if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == position)
+    TRY(carry_out_spoiled(sw, to, op, position));
+  else
+    TRY(carry_out(sw, to, op, position));
+out:
+  return status;
+}
+
 static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
+  bool arrived = false;
   TRY(treadle_epoch_check(sw, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
   TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
+  TRY(treadle_net_pack(sw, direction->need[wave]));
   if (wave == direction->first_reclaim) TRY(treadle_epoch_reclaim(sw, epoch));
   if (to == TREADLE_INFER && sw->faults.planted != TREADLE_FAULT_LATE_TWIN)
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
   if (to == TREADLE_INFER) TRY(treadle_staging_fill(sw, wave, epoch));
   TRY(treadle_switch_block_rows_run(sw, to, wave, false));
-  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
-    const treadle_op *op = &direction->ops.items[i];
-    TRY(treadle_helm_check(sw));
-    if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == (size_t)i)
-      TRY(carry_out_spoiled(sw, to, op, (size_t)i));
-    else
-      TRY(carry_out(sw, to, op, (size_t)i));
-  }
+  TRY(treadle_net_move(sw));
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
+    TRY(run_op(sw, to, (size_t)i, &arrived, epoch));
+  if (!arrived) TRY(take_in(sw, wave, epoch, &arrived));
   TRY(treadle_switch_block_rows_run(sw, to, wave, true));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
@@ -220,8 +277,12 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   memset(sw->work.block_rows, 0, direction->block_rows.count * sizeof *sw->work.block_rows);
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
+  stats->node_moved_bytes = stats->relayed_bytes = 0;
+  treadle_net_begin(sw, to, epoch);
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
+  TRY(treadle_net_finish(sw));
+  stats->net_seconds = sw->net.seconds;
   stats->wave_seconds =
       treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(sw, direction));

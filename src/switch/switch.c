@@ -117,7 +117,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
   sw->aim = aim;
   double group_timeout = sw->group->timeout_seconds;
   treadle_switch_stats *stats = &sw->stats;
-  sw->group->timeout_seconds = sw->terms.timeout_seconds;
+  treadle_group_limit(sw->group, sw->terms.timeout_seconds);
   stats->wait_seconds = stats->offload_seconds = stats->wave_seconds = stats->bind_seconds =
       stats->load_seconds = 0;
   stats->offloaded_bytes = stats->loaded_bytes = 0;
@@ -128,7 +128,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   treadle_holds_settle(sw);
-  sw->group->timeout_seconds = group_timeout;
+  treadle_group_limit(sw->group, group_timeout);
   return status;
 }
 

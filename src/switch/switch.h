@@ -33,7 +33,7 @@
 
 #include "memory/device.h"
 #include "memory/parking.h"
-#include "plan/outbound.h"
+#include "plan/parcels.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
 #include "switch/protocol.h"
@@ -228,6 +228,31 @@ typedef struct treadle_helm {
   atomic_bool cancelled;
 } treadle_helm;
 
+/* Messages one way, and how far they are: messages before `ended` are done with, those before `begun` are under way, each in a slot. */
+typedef struct treadle_net_flow {
+  treadle_traffic traffic;
+  size_t begun, ended;
+  void *requests[4]; /* by slot; NULL: it has ended */
+} treadle_net_flow;
+
+/* What goes over the net (net.c, net_meet.c). */
+typedef struct treadle_net_state {
+  const struct treadle_net_ops *ops;
+  void *net;                      /* NULL: closed */
+  bool talks;                     /* there are several nodes, and it is known who has something for whom */
+  bool is_new;                    /* opened for the epoch at hand */
+  int64_t message_bytes;          /* without a head; 0: one node */
+  char *base;                     /* of slots: those of `in`, then those of `out` */
+  uint8_t *peers;                 /* by rank: are there messages to or from it? */
+  treadle_net_flow in[2], out[2]; /* by the mode that is entered */
+  /* Of the direction that runs: */
+  bool running;
+  treadle_mode to;
+  uint64_t epoch;
+  size_t sent_bytes, received_bytes;
+  double seconds, pack_seconds, unpack_seconds;
+} treadle_net_state;
+
 struct treadle_switch {
   treadle_group *group;
   treadle_device device;            /* of the pool and its windows */
@@ -239,6 +264,7 @@ struct treadle_switch {
   treadle_far far;
   treadle_own own;
   treadle_staging staging;
+  treadle_net_state net;
   treadle_books books;
   treadle_guards guards;
   treadle_work work;

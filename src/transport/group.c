@@ -125,7 +125,7 @@ treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t 
   if (bytes > TREADLE_GROUP_PAYLOAD)
     return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
                         TREADLE_GROUP_PAYLOAD);
-  if (bytes > 0) memcpy(treadle_group_line(group)->payload[(group->barriers + 1) & 1], mine, bytes);
+  if (bytes > 0) memcpy(treadle_group_words(group), mine, bytes);
   TRY(treadle_group_meet(group, &(treadle_watch){ask_thread, doing}, doing));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
@@ -140,6 +140,10 @@ treadle_status treadle_group_listen(treadle_group *group, int speaker, const cha
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;
+}
+
+void *treadle_group_words(treadle_group *group) {
+  return treadle_group_line(group)->payload[(group->barriers + 1) & 1];
 }
 
 const void *treadle_group_said(const treadle_group *group, int rank) {

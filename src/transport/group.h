@@ -21,7 +21,7 @@
 
 enum { TREADLE_GROUP_PAYLOAD = 4096, TREADLE_GROUP_MAX = 1024, TREADLE_GROUP_MESSAGE = 512 };
 
-enum { TREADLE_GROUP_WORDS = 8 };
+enum { TREADLE_GROUP_WORDS = 16 };
 
 /* One rank's line of the control block. Words have one writer, the rank itself; but pid and
  * start_time come from whoever makes the group, and `waiters` from those who wait. */
@@ -71,6 +71,10 @@ struct treadle_group {
   double timeout_seconds; /* of each call that waits */
   treadle_control *control;
   const treadle_nodes *nodes;                      /* NULL: all ranks are on one */
+  uint64_t job;                                    /* of several nodes: what all messages say */
+  const struct treadle_net_ops *net_ops;           /* between nodes; NULL: "ucx" */
+  void *net_context;                               /* of net_ops */
+  const char *host;                                /* this node's address; NULL: not known */
   uint64_t barriers;                               /* entered by this rank */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
@@ -138,6 +142,8 @@ treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *wat
  * rank has said can then be read in place until the next call that meets. Collective. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes);
 const void *treadle_group_said(const treadle_group *group, int rank);
+/* Where to put what is said at the next meeting: TREADLE_GROUP_PAYLOAD bytes. */
+void *treadle_group_words(treadle_group *group);
 /* The other side of a treadle_group_say of `speaker`, which may come whenever it likes: says nothing, and waits for that rank as long as it
  * lives and belongs to the group. The time limit is of the wait for the others, from then on. */
 treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "transport/link.h"
+#include "transport/net.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@ typedef struct span { /* the state of such a group */
   size_t bytes;
   bool given;
   treadle_courier *courier; /* the leader's */
+  char host[128];
 } span;
 
 /* ---- The control block, as memory that all ranks of a node may write ---- */
@@ -174,6 +176,9 @@ static treadle_status make_group(treadle_group *near, const treadle_courier_meet
   if (!s) status = treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   TRY(treadle_group_agree(near, status));
   group->nodes = &s->nodes;
+  group->job = treadle_courier_key(meeting->key);
+  snprintf(s->host, sizeof s->host, "%s", meeting->host ? meeting->host : "");
+  group->host = s->host[0] ? s->host : NULL;
   TRY(open_span(s, group, meeting, deadline));
   treadle_group_limit(group, timeout_seconds);
   *group_p = group;
@@ -205,7 +210,8 @@ struct treadle_thread_nodes {
   pthread_mutex_t lock;
   pthread_cond_t said;
   char (*addresses)[128]; /* [nodes] */
-  void **controls;        /* [nodes] threads see each other's memory, so it stays until the end */
+  treadle_net_hub *hub;
+  void **controls; /* [nodes] threads see each other's memory, so it stays until the end */
 };
 
 static treadle_status say_address(void *context, int32_t node, const char *text) {
@@ -238,6 +244,7 @@ treadle_status treadle_thread_nodes_make(const int32_t *of, int size, double tim
                                 .lock = PTHREAD_MUTEX_INITIALIZER,
                                 .said = PTHREAD_COND_INITIALIZER};
   TRY(treadle_nodes_make(of, size, &all->nodes));
+  TRY(treadle_net_hub_create(size, &all->hub));
   all->near = treadle_alloc_array((size_t)size, sizeof *all->near);
   all->addresses = treadle_alloc_array((size_t)all->nodes.count, sizeof *all->addresses);
   all->controls = treadle_alloc_array((size_t)all->nodes.count, sizeof *all->controls);
@@ -271,13 +278,19 @@ treadle_status treadle_thread_nodes_open(treadle_thread_nodes *all, int rank, tr
                                            .ask = ask_address,
                                            .context = all};
   all->near[rank] = NULL;
-  return make_group(near, &meeting, rank, all->timeout_seconds, all->controls[meeting.node], group_p);
+  treadle_status status =
+      make_group(near, &meeting, rank, all->timeout_seconds, all->controls[meeting.node], group_p);
+  if (status != TREADLE_OK) return status;
+  (*group_p)->net_ops = &treadle_net_threads;
+  (*group_p)->net_context = all->hub;
+  return TREADLE_OK;
 }
 
 void treadle_thread_nodes_destroy(treadle_thread_nodes *all) {
   if (!all) return;
   for (int64_t rank = 0; all->near && rank < all->nodes.ranks; rank++) treadle_group_close(all->near[rank]);
   treadle_free(all->near);
+  treadle_net_hub_destroy(all->hub);
   treadle_free(all->addresses);
   for (int32_t node = 0; all->controls && node < all->nodes.count; node++) free(all->controls[node]);
   treadle_free(all->controls);

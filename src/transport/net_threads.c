@@ -411,6 +411,9 @@ static treadle_status threads_connect(void *of, int peer, const void *bytes, siz
       theirs.hub != n->hub || theirs.rank != peer)
     REFUSE("net threads: what came as the address of rank %d is none of its", peer);
   n->connected[peer] = true;
+  pthread_mutex_lock(&n->hub->lock);
+  n->hub->pairs[pair_of(n->hub, n->rank, peer)].cut = false; /* of a net that was closed before */
+  pthread_mutex_unlock(&n->hub->lock);
   return TREADLE_OK;
 }
 

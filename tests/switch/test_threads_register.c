@@ -438,5 +438,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_ten_cycles),
                                      cmocka_unit_test(test_ten_cycles_alias),
                                      cmocka_unit_test(test_refusals), cmocka_unit_test(test_freed_early)};
-  return RANKS_OVER_LINKS(tests);
+  const struct CMUnitTest over_nodes[] = {cmocka_unit_test(test_ten_cycles),
+                                          cmocka_unit_test(test_freed_early)};
+  return RANKS_OVER_LINKS(tests) + RANKS_OVER_NODES(over_nodes);
 }

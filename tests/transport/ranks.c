@@ -34,6 +34,11 @@ void ranks_delay(void *context, const char *where) {
 const treadle_link *ranks_link;
 int (*ranks_nodes)(int rank);
 
+size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed) {
+  size_t least = 8 * (64 + 64) << seed % 4 * 2;
+  return treadle_group_node_count(group) > 1 ? (least + page - 1) / page * page : 0;
+}
+
 int ranks_in_pairs(int rank) { return rank / 2; }
 int ranks_on_two_nodes(int rank) { return rank % 2; }
 
@@ -153,5 +158,20 @@ int ranks_over_links(const struct CMUnitTest *tests, size_t count) {
     ranks_link = links[i].link;
     failed += _cmocka_run_group_tests(links[i].name, tests, count, NULL, NULL);
   }
+  ranks_link = NULL;
+  return failed;
+}
+
+int ranks_over_nodes(const struct CMUnitTest *tests, size_t count) {
+  static const struct {
+    const char *name;
+    int (*nodes)(int rank);
+  } maps[] = {{"over nodes of two", ranks_in_pairs}, {"over two nodes", ranks_on_two_nodes}};
+  int failed = 0;
+  for (size_t i = 0; i < TEST_COUNT(maps); i++) {
+    ranks_nodes = maps[i].nodes;
+    failed += _cmocka_run_group_tests(maps[i].name, tests, count, NULL, NULL);
+  }
+  ranks_nodes = NULL;
   return failed;
 }

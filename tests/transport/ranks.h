@@ -18,11 +18,16 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
 extern const treadle_link *ranks_link;
 /* The node of rank r is ranks_nodes(r); NULL: all are on one. */
 extern int (*ranks_nodes)(int rank);
+/* What a cap needs beside, where there are several nodes: of pages of so many bytes, and more with some seeds. */
+size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed);
 int ranks_in_pairs(int rank);     /* two neighbours a node */
 int ranks_on_two_nodes(int rank); /* by turns */
 /* Runs the tests of a program over each link: its own, far, pairs (far.h). */
 #define RANKS_OVER_LINKS(tests) ranks_over_links(tests, TEST_COUNT(tests))
 int ranks_over_links(const struct CMUnitTest *tests, size_t count);
+/* The same over nodes. */
+#define RANKS_OVER_NODES(tests) ranks_over_nodes(tests, TEST_COUNT(tests))
+int ranks_over_nodes(const struct CMUnitTest *tests, size_t count);
 
 /* What a rank of its own process does before it has a group. */
 typedef int (*ranks_process)(const char *name, int rank, int size, void *context);

@@ -1,0 +1,344 @@
+/* The net is opened, and closed again after each attempt that failed: then nothing of it can come later. All ranks are in each epoch, so all
+ * have closed it when the next one begins; there they tell each other their new addresses.
+ *
+ * Sources learn what readers want of them once, when the switch is made: the errands of a reader come in one message for each direction. */
+#include "switch/net.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "transport/net.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { LEAST = 64, ERRANDS = 1 << 29 /* tags of errands; with the side */ };
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
+
+static bool is_one_node(const treadle_switch *sw) { return treadle_group_node_count(sw->group) == 1; }
+
+/* ---- Staging ---- */
+
+/* Of slots for messages of so many bytes, in whole pages. */
+static int64_t staging_of(const treadle_switch *sw, int64_t message) {
+  int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options);
+  return (2 * TREADLE_NET_SLOTS * (message + TREADLE_NET_HEAD) + page - 1) / page * page;
+}
+
+int64_t treadle_net_staging(const treadle_switch *sw) {
+  return sw->net.message_bytes ? staging_of(sw, sw->net.message_bytes) : 0;
+}
+
+int64_t treadle_net_least(const treadle_switch *sw, bool most) {
+  return is_one_node(sw) ? 0 : staging_of(sw, most ? TREADLE_NET_MESSAGE : LEAST);
+}
+
+void treadle_net_choose(treadle_switch *sw, int64_t spare) {
+  if (is_one_node(sw)) return;
+  int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options);
+  int64_t bytes = (spare / page * page / (2 * TREADLE_NET_SLOTS) - TREADLE_NET_HEAD) / LEAST * LEAST;
+  sw->net.message_bytes = bytes < LEAST ? LEAST : bytes < TREADLE_NET_MESSAGE ? bytes : TREADLE_NET_MESSAGE;
+}
+
+treadle_status treadle_net_map(treadle_switch *sw) {
+  const treadle_page_tables *tables = &sw->space.tables;
+  int64_t own = treadle_staging_bytes(sw) / sw->plan->page_bytes;
+  void *base = NULL;
+  if (is_one_node(sw)) return TREADLE_OK;
+  treadle_status status =
+      sw->device.ops->map(sw->space.pool, tables->staging + own, tables->staging_pages - own, &base);
+  sw->net.base = base;
+  sw->stats.net_staging_bytes = (size_t)treadle_net_staging(sw);
+  return status;
+}
+
+/* ---- Plans ---- */
+
+static treadle_direction *direction_of(treadle_switch *sw, int side) {
+  return side == TREADLE_INFER ? &sw->plan->forward : &sw->plan->back;
+}
+
+/* Runs of fp8 blocks read several ranks at once. */
+static treadle_status check_block_rows(const treadle_switch *sw, const treadle_direction *direction) {
+  for (size_t i = 0; i < direction->block_rows.count; i++) {
+    const treadle_block_row *row = &direction->block_rows.items[i];
+    for (int64_t k = 0; k < row->parts; k++)
+      if (treadle_net_is(sw, direction->block_row_parts.items[row->part_first + k].op.source))
+        return treadle_fail(
+            TREADLE_REFUSED,
+            "switch: rank %d makes fp8 blocks of '%s' from weights on another node, which is "
+            "not possible yet: keep the ranks that share it on one node",
+            sw->group->rank, sw->layouts[0]->model->tensors[row->tensor].name);
+  }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_net_split(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  if (is_one_node(sw)) return TREADLE_OK;
+  for (int side = 0; side < 2; side++) {
+    treadle_direction *direction = direction_of(sw, side);
+    if (direction->ops.count == 0) continue;
+    TRY(check_block_rows(sw, direction));
+    TRY(treadle_parcels_split(direction, sw->plan->waves, sw->group->rank, sw->group->nodes,
+                              sw->net.message_bytes));
+  }
+out:
+  return status;
+}
+
+/* ---- Opening ---- */
+
+/* What a rank says of its net. */
+typedef struct net_words {
+  int32_t status; /* not TREADLE_OK: it has none; the text says why */
+  uint32_t bytes; /* of its address */
+  char text[TREADLE_GROUP_MESSAGE];
+  char address[2048];
+} net_words;
+
+static treadle_status open_net(treadle_switch *sw, net_words *words) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_state *net = &sw->net;
+  const treadle_switch_options *o = &sw->terms.options;
+  size_t bytes;
+  if (net->net) return TREADLE_OK;
+  if (!net->ops) net->ops = sw->group->net_ops;
+  if (!net->ops) TRY(treadle_net_find("ucx", &net->ops));
+  const treadle_net_options options = {.struct_size = sizeof options,
+                                       .rank = sw->group->rank,
+                                       .ranks = sw->group->size,
+                                       .devices = o->net_devices,
+                                       .host = sw->group->host,
+                                       .context = sw->group->net_context};
+  TRY(net->ops->open(&options, &net->net));
+  TRY(net->ops->address(net->net, words->address, sizeof words->address, &bytes));
+  words->bytes = (uint32_t)bytes;
+out:
+  return status;
+}
+
+void treadle_net_say(treadle_switch *sw, void *room, size_t capacity) {
+  net_words *words = room;
+  _Static_assert(sizeof *words <= TREADLE_GROUP_PAYLOAD, "what is said fits");
+  (void)capacity;
+  if (is_one_node(sw) || !sw->net.talks) return;
+  memset(words, 0, sizeof *words);
+  sw->net.is_new = !sw->net.net;
+  treadle_status status = open_net(sw, words);
+  words->status = status;
+  if (status != TREADLE_OK) snprintf(words->text, sizeof words->text, "%s", treadle_error_message());
+}
+
+treadle_status treadle_net_hear(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_state *net = &sw->net;
+  if (is_one_node(sw) || !net->talks) return TREADLE_OK;
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    const net_words *words = treadle_group_said(sw->group, rank);
+    if (words->status != TREADLE_OK)
+      TRY(treadle_fail((treadle_status)words->status, "rank %d: %.*s", rank, (int)sizeof words->text - 1,
+                       words->text));
+    bool is_new = words->bytes > 0;
+    if (rank != sw->group->rank && is_new != net->is_new)
+      TRY(treadle_fail(TREADLE_PEER, "rank %d has %s net, and rank %d %s", rank,
+                       is_new ? "a new" : "its old", sw->group->rank,
+                       net->is_new ? "a new one" : "its old one"));
+    if (!is_new || !net->peers[rank]) continue;
+    if (words->bytes > sizeof words->address)
+      TRY(treadle_fail(TREADLE_PEER, "rank %d has said an address of %" PRIu32 " bytes", rank,
+                       words->bytes));
+    TRY(net->ops->connect(net->net, rank, words->address, words->bytes));
+  }
+out:
+  return status;
+}
+
+static treadle_status meet(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  net_words words;
+  treadle_net_say(sw, &words, sizeof words);
+  TRY(treadle_group_say(sw->group, &words, sizeof words));
+  TRY(treadle_group_agree(sw->group, treadle_net_hear(sw)));
+out:
+  return status;
+}
+
+/* ---- Errands ---- */
+
+/* How many errands this rank has for each other, and they for it. */
+static treadle_status count_errands(treadle_switch *sw, int side, int32_t *mine, int32_t *theirs) {
+  treadle_status status = TREADLE_OK;
+  const treadle_group *group = sw->group;
+  _Static_assert(TREADLE_GROUP_MAX * sizeof *mine <= TREADLE_GROUP_PAYLOAD, "all counts fit");
+  treadle_errands_count(direction_of(sw, side), group->rank, group->nodes, mine);
+  TRY(treadle_group_say(sw->group, mine, (size_t)group->size * sizeof *mine));
+  for (int rank = 0; rank < group->size; rank++) {
+    const int32_t *counts = treadle_group_said(group, rank);
+    theirs[rank] = treadle_net_is(sw, rank) ? counts[group->rank] : 0;
+    if (theirs[rank] < 0)
+      return treadle_fail(TREADLE_PEER, "switch: rank %d wants %d parts of rank %d", rank, theirs[rank],
+                          group->rank);
+    if (mine[rank] || theirs[rank]) sw->net.peers[rank] = 1;
+  }
+out:
+  return status;
+}
+
+typedef struct errand_work { /* of one direction */
+  treadle_switch *sw;
+  int side;
+  int32_t *mine, *theirs; /* [ranks] */
+  treadle_errand **sent;  /* [ranks] */
+  treadle_errand **rooms; /* [ranks] of what is heard */
+  treadle_errands *heard; /* [ranks] */
+  void **requests;        /* [2 * ranks] */
+} errand_work;
+
+static treadle_status begin_errands(errand_work *w) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = w->sw;
+  const treadle_net_state *net = &sw->net;
+  uint64_t tag = (uint64_t)ERRANDS + (uint64_t)w->side;
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    if (w->theirs[rank] > 0) {
+      treadle_errand *room = treadle_alloc_array((size_t)w->theirs[rank], sizeof *room);
+      w->rooms[rank] = room;
+      w->heard[rank] = (treadle_errands){room, (size_t)w->theirs[rank]};
+      if (!room) return no_memory();
+      const treadle_net_part part = {room, (size_t)w->theirs[rank] * sizeof *room};
+      TRY(net->ops->receive(net->net, rank, tag, &part, 1, &w->requests[2 * rank]));
+    }
+    if (w->mine[rank] > 0) {
+      size_t count;
+      TRY(treadle_errands_list(direction_of(sw, w->side), rank, &w->sent[rank], &count));
+      const treadle_net_part part = {w->sent[rank], count * sizeof(treadle_errand)};
+      TRY(net->ops->send(net->net, rank, tag, &part, 1, &w->requests[2 * rank + 1]));
+    }
+  }
+out:
+  return status;
+}
+
+/* Waits for all of them; a rank that is waited for may fail meanwhile. */
+static treadle_status await_errands(errand_work *w) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = w->sw;
+  const treadle_net_state *net = &sw->net;
+  double deadline = treadle_group_deadline(sw->group);
+  for (int left = 1; left;) {
+    left = 0;
+    for (int i = 0; i < 2 * sw->group->size; i++) {
+      bool done = false;
+      if (!w->requests[i]) continue;
+      status = net->ops->test(net->net, w->requests[i], &done);
+      if (done || status != TREADLE_OK) w->requests[i] = NULL;
+      if (status != TREADLE_OK) goto out;
+      if (done) continue;
+      left++;
+      TRY(treadle_group_look(sw->group, i / 2, "what ranks read"));
+      if (treadle_clock_seconds() > deadline)
+        TRY(treadle_fail(TREADLE_TIMEOUT, "what ranks read: waited %.1f s for rank %d",
+                         sw->group->timeout_seconds, i / 2));
+    }
+    TRY(treadle_helm_check(sw));
+    if (left) net->ops->wait(net->net, 1e-3);
+  }
+out:
+  return status;
+}
+
+static treadle_status check_errands(const errand_work *w) {
+  treadle_switch *sw = w->sw;
+  const int side = w->side == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  int64_t bytes = (int64_t)treadle_layout_window_bytes(sw->layouts[side], sw->group->rank);
+  for (int rank = 0; rank < sw->group->size; rank++)
+    for (size_t i = 0; i < w->heard[rank].count; i++)
+      if (!treadle_errand_is_sound(&w->heard[rank].items[i], sw->group->rank, sw->plan->waves, bytes,
+                                   sw->net.message_bytes))
+        return treadle_fail(TREADLE_PEER, "switch: rank %d wants of rank %d what is none of its window",
+                            rank, sw->group->rank);
+  return TREADLE_OK;
+}
+
+static void end_errands(errand_work *w) {
+  treadle_switch *sw = w->sw;
+  for (int i = 0; w->requests && i < 2 * sw->group->size; i++)
+    if (w->requests[i]) sw->net.ops->cancel(sw->net.net, w->requests[i]);
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    if (w->sent) treadle_free(w->sent[rank]);
+    if (w->rooms) treadle_free(w->rooms[rank]);
+  }
+  treadle_free(w->mine);
+  treadle_free(w->theirs);
+  treadle_free(w->sent);
+  treadle_free(w->rooms);
+  treadle_free(w->heard);
+  treadle_free(w->requests);
+}
+
+static treadle_status make_work(treadle_switch *sw, int side, errand_work *w) {
+  size_t ranks = (size_t)sw->group->size;
+  *w = (errand_work){.sw = sw,
+                     .side = side,
+                     .mine = treadle_alloc_array(ranks, sizeof *w->mine),
+                     .theirs = treadle_alloc_array(ranks, sizeof *w->theirs),
+                     .sent = treadle_alloc_array(ranks, sizeof *w->sent),
+                     .rooms = treadle_alloc_array(ranks, sizeof *w->rooms),
+                     .heard = treadle_alloc_array(ranks, sizeof *w->heard),
+                     .requests = treadle_alloc_array(2 * ranks, sizeof *w->requests)};
+  return w->mine && w->theirs && w->sent && w->rooms && w->heard && w->requests ? TREADLE_OK : no_memory();
+}
+
+static treadle_status make_traffic(errand_work *w) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = w->sw;
+  TRY(await_errands(w));
+  TRY(check_errands(w));
+  TRY(treadle_traffic_in(direction_of(sw, w->side), sw->group->rank, sw->group->nodes,
+                         sw->net.message_bytes, &sw->net.in[w->side].traffic));
+  TRY(treadle_traffic_out(w->heard, sw->group->rank, sw->group->nodes, sw->net.message_bytes,
+                          &sw->net.out[w->side].traffic));
+out:
+  return status;
+}
+
+static void release_traffic(treadle_switch *sw) {
+  for (int side = 0; side < 2; side++) {
+    treadle_traffic_release(&sw->net.in[side].traffic);
+    treadle_traffic_release(&sw->net.out[side].traffic);
+  }
+}
+
+treadle_status treadle_net_arrange(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  errand_work work[2] = {{.sw = sw}, {.sw = sw}};
+  if (is_one_node(sw)) return TREADLE_OK;
+  release_traffic(sw);
+  treadle_free(sw->net.peers);
+  sw->net.peers = treadle_alloc_array((size_t)sw->group->size, sizeof *sw->net.peers);
+  TRY(treadle_group_agree(sw->group, sw->net.peers ? TREADLE_OK : no_memory()));
+  for (int side = 0; side < 2; side++) {
+    TRY(treadle_group_agree(sw->group, make_work(sw, side, &work[side])));
+    TRY(count_errands(sw, side, work[side].mine, work[side].theirs));
+  }
+  sw->net.talks = true;
+  TRY(meet(sw));
+  for (int side = 0; side < 2; side++) {
+    status = begin_errands(&work[side]);
+    if (status == TREADLE_OK) status = make_traffic(&work[side]);
+    TRY(treadle_group_agree(sw->group, status));
+  }
+out:
+  for (int side = 0; side < 2; side++) end_errands(&work[side]);
+  if (status != TREADLE_OK) treadle_net_stop(sw);
+  return status;
+}
+
+void treadle_net_release(treadle_switch *sw) {
+  treadle_net_stop(sw);
+  release_traffic(sw);
+  treadle_free(sw->net.peers);
+  sw->net.peers = NULL;
+  sw->net.talks = false;
+}
