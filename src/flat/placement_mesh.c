@@ -40,8 +40,10 @@ static bool sort_strides(treadle_placement_mesh *mesh) {
 
 static int64_t arithmetic_rank(const treadle_placement_mesh *mesh, int64_t place) {
   int64_t rank = mesh->first;
-  for (int d = 0; d < mesh->ndim; d++)
-    rank += treadle_placement_coordinate(mesh, d, place) * mesh->stride[d];
+  for (int d = mesh->ndim - 1; d >= 0; d--) {
+    rank += place % mesh->size[d] * mesh->stride[d];
+    place /= mesh->size[d];
+  }
   return rank;
 }
 
