@@ -2,22 +2,13 @@
  * experts by their own names; the digest; placements:@file; one rank of many. */
 #include "test.h"
 
-#include "io/json.h"
+#include "flat/flat_truth.h"
 #include "layout/layout.h"
 #include "plan/small.h"
 
 #include <inttypes.h>
 
 typedef TREADLE_ARRAY(treadle_placed_tensor) placed_array;
-
-static treadle_model *model_of(const char *config) {
-  treadle_model *model;
-  json_t *json = json_loads(config, 0, NULL);
-  assert_non_null(json);
-  assert_ok(treadle_model_from_config("config", json, NULL, &model));
-  json_decref(json);
-  return model;
-}
 
 #define LLAMA(tied)                                                                                        \
   "{\"model_type\": \"llama\", \"vocab_size\": 22, \"hidden_size\": 12, \"intermediate_size\": 18, "       \
@@ -133,7 +124,7 @@ static void fsdp2_is_placements(void **state) {
   (void)state;
   static const int64_t sizes[][3] = {{1, 4, 1}, {1, 3, 2}, {2, 2, 2}, {3, 5, 1}, {1, 1, 2}, {1, 16, 2}};
   for (size_t m = 0; m < TEST_COUNT(configs); m++) {
-    treadle_model *model = model_of(configs[m]);
+    treadle_model *model = flat_model(configs[m]);
     for (size_t i = 0; i < TEST_COUNT(sizes); i++)
       compare_fsdp2(model, sizes[i][0], sizes[i][1], sizes[i][2]);
     treadle_model_close(model);
@@ -178,7 +169,7 @@ static int64_t holders_of(const treadle_layout *layout, const char *name) {
 static void stages(void **state) {
   (void)state;
   const char *const embed = "model.embed_tokens.weight", *const head = "lm_head.weight";
-  treadle_model *model = model_of(configs[1]);
+  treadle_model *model = flat_model(configs[1]);
   const int64_t list[] = {7, 4, 6, 5};
   const treadle_placed_mesh meshes[] = {{.ndim = 2, .size = {2, 2}},
                                         {.ndim = 2, .size = {2, 2}, .ranks = list}};
@@ -229,7 +220,7 @@ static void stages(void **state) {
 /* Three meshes have all tensors, cut alike: holders of the three follow each other. A fourth one, cut in another way, has copies. */
 static void three_alike(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   treadle_placed_mesh meshes[4];
   placed_array tensors = {0}, one = {0};
   treadle_layout *layout;
@@ -255,7 +246,7 @@ static void three_alike(void **state) {
 /* Each expert by the name of the files, on meshes of one rank: expert parallel. */
 static void experts_one_by_one(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[2]);
+  treadle_model *model = flat_model(configs[2]);
   treadle_placed_mesh meshes[5];
   placed_array tensors = {0};
   treadle_layout *layout;
@@ -308,7 +299,7 @@ static uint64_t digest_of(const treadle_model *model, const treadle_placed_mesh 
 
 static void digests(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   placed_array tensors = {0};
   const int64_t rows[] = {0, 1, 2, 3, 4, 5, 6, 7}, other[] = {0, 1, 2, 3, 4, 5, 7, 6};
   const treadle_placed_mesh like = {.ndim = 2, .size = {4, 2}};
@@ -345,13 +336,8 @@ static const char *folder;
 
 static treadle_status read_file(const treadle_model *model, const char *json, int64_t ranks,
                                 treadle_layout **layout_p) {
-  char path[300], text[330];
-  snprintf(path, sizeof path, "%s/layout.json", folder);
-  snprintf(text, sizeof text, "placements:@%s", path);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(json, file);
-  fclose(file);
+  char text[160];
+  snprintf(text, sizeof text, "placements:@%s", test_write(folder, "layout.json", json));
   treadle_status status = treadle_layout_create(model, text, ranks, NULL, layout_p);
   if (status == TREADLE_OK) assert_string_equal(treadle_layout_text(*layout_p), text);
   return status;
@@ -369,7 +355,7 @@ static char *rest_of(const treadle_model *model) { /* names of all tensors but t
 static void files(void **state) {
   (void)state;
   char json[9000];
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   treadle_layout *read, *made;
   const int64_t ranks[] = {0, 3, 1, 2};
   const treadle_placed_mesh meshes[] = {{.ndim = 2, .size = {2, 2}, .ranks = ranks},
@@ -464,7 +450,7 @@ static void files_refused(void **state) {
       {MESH("\"shape\": [2], \"ranks\": [0, 1], \"first\": 0"), "has ranks, and first or stride too"},
       {MESH("\"shape\": [1000000, 1000000], \"ranks\": [0]"), "holds no ranks or too many"},
   };
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *layout = NULL;
     assert_refused(rows[i].words, read_file(model, rows[i].json, 4, &layout));
