@@ -166,7 +166,7 @@ out:
 
 static location location_of(const treadle_placements *p, const treadle_placed_window *window, int32_t index,
                             int64_t at) {
-  int32_t placed = window->placed[index];
+  int32_t placed = (int32_t)window->placed[index];
   return (location){placed, index,
                     treadle_placement_mesh_find(treadle_placed_mesh_of(p, &p->placed[placed]), at),
                     window->storages[index].offset};
