@@ -228,7 +228,8 @@ out:
 
 /* ---- The digest ---- */
 
-/* Of what was given: meshes by their ranks, so that a list and the same ranks as strides are equal. */
+/* Of what was given: meshes by their ranks, so that a list and the same ranks as strides are equal; and of what names mean, since a
+ * file and a module may have one name. */
 static uint64_t digest(const treadle_placements_builder *b) {
   const treadle_placements *p = b->made;
   uint64_t hash = treadle_hash_more((uint64_t)b->layout->ranks, (uint64_t)p->mesh_count);
@@ -259,6 +260,8 @@ static uint64_t digest(const treadle_placements_builder *b) {
                                placement->type == TREADLE_STRIDED_SHARD ? (uint64_t)placement->split : 0);
     }
   }
+  for (int32_t t = 0; t < b->layout->model->tensor_count; t++)
+    hash = treadle_hash_more(hash, p->placement[t]);
   return hash;
 }
 

@@ -137,6 +137,7 @@ static uint64_t hash_part(const treadle_placements *p, const treadle_placed_part
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     hash = treadle_hash_more(hash, (uint64_t)part->box.start[a]);
     hash = treadle_hash_more(hash, (uint64_t)part->box.size[a]);
+    hash = treadle_hash_more(hash, (uint64_t)part->dim[a]);
     hash = treadle_hash_more(hash, (uint64_t)part->weight[a]);
   }
   for (int d = 0; d < TREADLE_MAX_DIMS; d++) {

@@ -330,6 +330,41 @@ static void digests(void **state) {
   treadle_model_close(model);
 }
 
+/* down_proj of the files is [experts, 8, 8], and that of the module, which has the name too, is the same transposed. Who gives its
+ * shape means the module. */
+static void file_or_module(void **state) {
+  (void)state;
+  const char *const down = "model.layers.0.mlp.experts.down_proj";
+  treadle_model *model = flat_model(
+      "{\"model_type\": \"qwen3_vl_moe_text\", \"vocab_size\": 20, \"hidden_size\": 8, "
+      "\"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+      "\"head_dim\": 2, \"num_experts\": 2, \"num_experts_per_tok\": 2, \"intermediate_size\": 8, "
+      "\"moe_intermediate_size\": 8, \"torch_dtype\": \"bfloat16\"}");
+  treadle_layout *file, *module;
+  treadle_pieces pieces = {0};
+  placed_array tensors = {0};
+  int32_t tensor = small_tensor(model, down);
+  push_rest(model, -1, &tensors);
+  assert_ok(treadle_layout_from_placements(model, 1, NULL, 0, tensors.items, tensors.count, &file));
+  for (size_t i = 0; i < tensors.count; i++)
+    if (strcmp(tensors.items[i].tensor, down) == 0) {
+      tensors.items[i].ndim = 3;
+      memcpy(tensors.items[i].shape, (int64_t[]){2, 8, 8}, 3 * sizeof(int64_t));
+    }
+  assert_ok(treadle_layout_from_placements(model, 1, NULL, 0, tensors.items, tensors.count, &module));
+  assert_ok(treadle_layout_pieces_of(file, 0, tensor, &pieces));
+  assert_ok(treadle_layout_pieces_of(module, 0, tensor, &pieces));
+  assert_int_equal(pieces.count, 2);
+  assert_memory_not_equal(pieces.items[0].stride, pieces.items[1].stride, sizeof pieces.items[0].stride);
+  assert_true(treadle_layout_placement(file, tensor) != treadle_layout_placement(module, tensor));
+  assert_true(file->digest != module->digest);
+  treadle_array_release(&pieces);
+  treadle_array_release(&tensors);
+  treadle_layout_destroy(file);
+  treadle_layout_destroy(module);
+  treadle_model_close(model);
+}
+
 /* ---- Files ---- */
 
 static const char *folder;
@@ -478,9 +513,13 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fsdp2_is_placements), cmocka_unit_test(stages),  cmocka_unit_test(three_alike),
-      cmocka_unit_test(experts_one_by_one),  cmocka_unit_test(digests), cmocka_unit_test(files),
-      cmocka_unit_test(files_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(fsdp2_is_placements),
+                                     cmocka_unit_test(stages),
+                                     cmocka_unit_test(three_alike),
+                                     cmocka_unit_test(experts_one_by_one),
+                                     cmocka_unit_test(digests),
+                                     cmocka_unit_test(file_or_module),
+                                     cmocka_unit_test(files),
+                                     cmocka_unit_test(files_refused)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
