@@ -137,6 +137,9 @@ static treadle_status read_tensor(treadle_placements_builder *b, int32_t number)
   treadle_placed *placed = &p->placed[number];
   if (!given->tensor) REFUSE("placements: tensor %d has no name", (int)number);
   if (given->storage && !*given->storage) REFUSE("placements: %s names no storage", given->tensor);
+  if (given->storage && strlen(given->storage) >= sizeof(((treadle_storage_info *)NULL)->name))
+    REFUSE("placements: the storage of %s has a name of %zu bytes; at most %zu will do", given->tensor,
+           strlen(given->storage), sizeof(((treadle_storage_info *)NULL)->name) - 1);
   if (given->mesh < -1 || given->mesh >= p->mesh_count - 1)
     REFUSE("placements: %s is on mesh %d, and there are %d; -1 means all ranks", given->tensor,
            (int)given->mesh, (int)p->mesh_count - 1);

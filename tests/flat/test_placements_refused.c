@@ -60,6 +60,10 @@ static void one_mistake(void **state) {
   treadle_layout_destroy(layout);
   layout = NULL;
 
+  char long_name[257];
+  memset(long_name, 'x', 256);
+  long_name[256] = 0;
+
   /* meshes */
   const int64_t twice[] = {1, 2, 7, 2}, outside[] = {1, 2, 3, 8}, below[] = {1, -1, 3, 4};
   WRONG("mesh 1 has 0 dimensions; 1 to 8", mesh->ndim = 0);
@@ -91,6 +95,8 @@ static void one_mistake(void **state) {
   WRONG("no tensor '' (nearest:", tensor->tensor = "");
   WRONG("tensor 2 has no name", tensor->tensor = NULL);
   WRONG("names no storage", tensor->storage = "");
+  WRONG("the storage of model.layers.0.self_attn.k_proj.weight has a name of 256 bytes; at most 255",
+        tensor->storage = long_name);
   WRONG("no rank holds model.layers.0.self_attn.k_proj.weight", *tensor = s.tensors[--s.count]);
   WRONG("no rank holds ", s.count = 0);
   WRONG("rank 0 has the tensor model.layers.0.self_attn.k_proj.weight twice, as number 2 and 21",
@@ -139,6 +145,29 @@ static void two_types(void **state) {
   treadle_layout *layout;
   s.tensors[s.count++] = (treadle_placed_tensor){.tensor = "lm_head.weight", .dtype = TREADLE_FP32};
   assert_refused("lm_head.weight is given in fp32, and another one has model.embed_tokens.weight in bf16",
+                 create(&s, &layout));
+  treadle_model_close(s.model);
+}
+
+/* All experts by the module's name, and one of them by that of the files. */
+static void twice_the_same(void **state) {
+  (void)state;
+  subject s =
+      subject_of(&(small_config){.type = "qwen3_moe",
+                                 .V = 20,
+                                 .H = 8,
+                                 .L = 1,
+                                 .nh = 4,
+                                 .ng = 2,
+                                 .hd = 2,
+                                 .more = "\"num_experts\": 3, \"num_experts_per_tok\": 2, "
+                                         "\"moe_intermediate_size\": 6, \"decoder_sparse_step\": 1"});
+  treadle_layout *layout;
+  assert_ok(create(&s, &layout));
+  treadle_layout_destroy(layout);
+  s.tensors[s.count++] =
+      (treadle_placed_tensor){.tensor = "model.layers.0.mlp.experts.down_proj", .mesh = 1};
+  assert_refused("down_proj.weight and model.layers.0.mlp.experts.down_proj have the same elements of",
                  create(&s, &layout));
   treadle_model_close(s.model);
 }
@@ -239,8 +268,9 @@ static void many_ranks(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_mistake), cmocka_unit_test(two_types),
-                                     cmocka_unit_test(blocks),      cmocka_unit_test(large_splits),
-                                     cmocka_unit_test(no_memory),   cmocka_unit_test(many_ranks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_mistake),    cmocka_unit_test(two_types),
+                                     cmocka_unit_test(twice_the_same), cmocka_unit_test(blocks),
+                                     cmocka_unit_test(large_splits),   cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(many_ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
