@@ -305,8 +305,8 @@ const char *treadle_layout_rank_map(const treadle_layout *layout);
 void treadle_layout_destroy(treadle_layout *layout);
 /* The normal form of the layout's text; parsing it gives the same layout. Lives as long as the layout. Else NULL. */
 const char *treadle_layout_text(const treadle_layout *layout);
-int64_t
-treadle_layout_ranks(const treadle_layout *layout); /* of the group, whether they hold it or not; else -1 */
+/* Of the group, whether they hold it or not. Else -1. */
+int64_t treadle_layout_ranks(const treadle_layout *layout);
 /* True when the rank is one of those that hold the layout: all, or those of on= in its text. The others have no storage tensors, and a
  * window of 0 bytes. */
 bool treadle_layout_holds(const treadle_layout *layout, int64_t rank);

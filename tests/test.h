@@ -85,6 +85,17 @@ static inline const char *test_folder(void) {
   return path;
 }
 
+/* Writes a file of a folder; its path, in a static buffer. */
+static inline const char *test_write(const char *folder, const char *name, const char *text) {
+  static char path[128];
+  assert_true((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  assert_true(fputs(text, file) >= 0);
+  assert_int_equal(fclose(file), 0);
+  return path;
+}
+
 /* Copies a family of families/ into a folder: a test that fails each allocation in turn has no time to read
  * them all. */
 static inline void test_copy_family(const char *folder, const char *family) {

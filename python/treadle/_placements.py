@@ -211,14 +211,20 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
         kept.append((ctypes.c_int64 * len(members))(*members))
         to.ranks = ctypes.cast(kept[-1], ctypes.POINTER(ctypes.c_int64))
     tensors = (_abi.treadle_placed_tensor * max(1, len(description.tensors)))()
+    made: dict[tuple[Placement, ...], typing.Any] = {}  # many tensors have the same placements
     for at, placed in zip(tensors, description.tensors):
-        at.storage, at.tensor = os.fsencode(placed.storage), os.fsencode(placed.tensor)
+        at.tensor = os.fsencode(placed.tensor)
+        if placed.storage != placed.tensor:
+            at.storage = os.fsencode(placed.storage)
         at.dtype, at.mesh = _BY_DTYPE[placed.dtype], placed.mesh
         if len(placed.shape) > len(at.shape):
             raise errors.Refused(f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do")
         at.ndim = len(placed.shape)
         at.shape[: at.ndim] = placed.shape
-        at.placements[: len(placed.placements)] = placed.placements
+        placements = made.get(placed.placements)
+        if placements is None:
+            placements = made[placed.placements] = type(at.placements)(*placed.placements)
+        at.placements = placements
     pointer = ctypes.c_void_p()
     _library.call("treadle_layout_from_placements", model._use(), ranks, meshes, len(description.meshes), tensors, len(description.tensors),
                   ctypes.byref(pointer))

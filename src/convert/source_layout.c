@@ -9,6 +9,7 @@
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
+#include "base/search.h"
 #include "flat/flat.h"
 
 #include <inttypes.h>
@@ -161,7 +162,7 @@ static treadle_status look_at(look *l, const treadle_box *box, int64_t offset, c
   int64_t size = (int64_t)treadle_dtype_bytes(l->cell->dtype), elems[TREADLE_MAX_AXES];
   int64_t begin = storage->offset + expert * storage->slot_stride;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) elems[a] = stride[a] / size;
-  l->number = storage->public_first + (int32_t)expert * storage->run + storage->run_at;
+  l->number = (int32_t)(storage->public_first + expert * storage->run + storage->run_at);
   treadle_stored_shard chunk;
   for (int32_t n = 0; l->chunk_of(l->source, l->rank, l->number, n, &chunk); n++) {
     frame f;
@@ -178,16 +179,9 @@ out:
 
 /* The storage tensor of a window that has this byte. */
 static const treadle_storage *storage_at(const treadle_layout *layout, int64_t rank, int64_t offset) {
-  int32_t count, low = 0;
+  int32_t count;
   const treadle_storage *storages = treadle_layout_storages(layout, rank, &count);
-  for (int32_t high = count; high - low > 1;) { /* the last one that begins at or before it */
-    int32_t middle = low + (high - low) / 2;
-    if (storages[middle].offset <= offset)
-      low = middle;
-    else
-      high = middle;
-  }
-  return &storages[low];
+  return storages + treadle_last_at_most(&storages->offset, sizeof *storages, count, offset);
 }
 
 /* What of `box` lies in a cell, on one of its holders. */

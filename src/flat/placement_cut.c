@@ -3,34 +3,44 @@
 
 #include <stdlib.h>
 
-/* n elements in parts: `full` of them have `part` elements, and one, perhaps, has `last` of them, less than that. */
+/* n elements in parts: `full` of them have `part` elements, and one, perhaps, has `last` of them, less than that. A chunk of a full one
+ * has `each` elements, one of the last one `last_each`; where these end, fewer. */
 typedef struct parts {
-  int64_t part, full, last;
+  int64_t part, full, last, each, last_each;
 } parts;
 
+static int64_t divide_up(int64_t n, int64_t by) { return n / by + (n % by != 0); }
+
+/* Divisions are most of what it costs to find an element, so there are no more than needed: most steps have split = 1. */
 static parts parts_of(const treadle_placement_step *step, int64_t n) {
-  if (n == 0) return (parts){0, 0, 0};
-  int64_t part = n / step->split + (n % step->split != 0);
-  return (parts){part, n / part, n % part};
+  parts p = {.part = n, .full = n > 0};
+  if (n > 0 && step->split > 1) {
+    p.part = divide_up(n, step->split);
+    p.full = n / p.part;
+    p.last = n % p.part;
+    p.last_each = divide_up(p.last, step->size);
+  }
+  p.each = divide_up(p.part, step->size);
+  return p;
 }
 
-static int64_t each_of(int64_t part, int64_t size) { return part / size + (part % size != 0); }
-
 /* Elements of chunk i of a part. */
-static int64_t chunk_of(int64_t part, int64_t size, int64_t i) {
-  int64_t each = each_of(part, size), left = part - i * each;
+static int64_t chunk_of(int64_t part, int64_t each, int64_t i) {
+  int64_t left = part - i * each;
   return left < 0 ? 0 : left < each ? left : each;
 }
 
-static int64_t step_length(const treadle_placement_step *step, int64_t n, int64_t i) {
-  const parts p = parts_of(step, n);
-  return p.full * chunk_of(p.part, step->size, i) + chunk_of(p.last, step->size, i);
+/* Of all parts. */
+static int64_t chunks_of(const parts *p, int64_t i) {
+  return p->full * chunk_of(p->part, p->each, i) + chunk_of(p->last, p->last_each, i);
 }
 
 int64_t treadle_placement_length(const treadle_placement_cut *cut, int dim, int64_t n,
                                  const int64_t *coordinates) {
-  for (int32_t s = cut->first[dim]; s < cut->first[dim + 1]; s++)
-    n = step_length(&cut->steps[s], n, coordinates[cut->steps[s].mesh_dim]);
+  for (int32_t s = cut->first[dim]; s < cut->first[dim + 1]; s++) {
+    const parts p = parts_of(&cut->steps[s], n);
+    n = chunks_of(&p, coordinates[cut->steps[s].mesh_dim]);
+  }
   return n;
 }
 
@@ -56,13 +66,11 @@ static void keep_once(lengths *some) {
 static treadle_status push_lengths(const treadle_placement_step *step, int64_t n, lengths *next) {
   treadle_status status = TREADLE_OK;
   const parts p = parts_of(step, n);
-  const int64_t of[2] = {p.part, p.last};
-  TRY(treadle_array_push(next, step_length(step, n, 0)));
-  for (int k = 0; k < 2; k++) {
-    int64_t full = of[k] > 0 ? of[k] / each_of(of[k], step->size) : 0;
-    for (int64_t i = full; i <= full + 1; i++)
-      if (i < step->size) TRY(treadle_array_push(next, step_length(step, n, i)));
-  }
+  const int64_t full[2] = {p.part > 0 ? p.part / p.each : 0, p.last > 0 ? p.last / p.last_each : 0};
+  TRY(treadle_array_push(next, chunks_of(&p, 0)));
+  for (int k = 0; k < 2; k++)
+    for (int64_t i = full[k]; i <= full[k] + 1; i++)
+      if (i < step->size) TRY(treadle_array_push(next, chunks_of(&p, i)));
 out:
   return status;
 }
@@ -97,32 +105,33 @@ treadle_placement_run treadle_placement_find(const treadle_placement_cut *cut, i
   for (int32_t s = cut->first[dim]; s < cut->first[dim + 1]; s++) {
     const treadle_placement_step *step = &cut->steps[s];
     const parts p = parts_of(step, n);
-    int64_t number = local / p.part, in = local % p.part;
-    int64_t part = number < p.full ? p.part : p.last, each = each_of(part, step->size);
-    int64_t i = in / each, rest = in % each, chunk = chunk_of(part, step->size, i);
+    int64_t number = local < p.part ? 0 : local / p.part, in = local - number * p.part;
+    bool full = number < p.full;
+    int64_t part = full ? p.part : p.last, each = full ? p.each : p.last_each;
+    int64_t i = in / each, rest = in - i * each, chunk = chunk_of(part, each, i);
     if (rest < behind) behind = rest;
     if (chunk - rest < ahead) ahead = chunk - rest;
     coordinates[step->mesh_dim] = i;
-    local = number * chunk_of(p.part, step->size, i) + rest;
-    n = step_length(step, n, i);
+    local = number * chunk_of(p.part, p.each, i) + rest;
+    n = chunks_of(&p, i);
   }
   return (treadle_placement_run){at - behind, at + ahead, local - behind, n};
 }
 
 int64_t treadle_placement_element(const treadle_placement_cut *cut, int dim, int64_t n,
                                   const int64_t *coordinates, int64_t local) {
-  int64_t length[TREADLE_MAX_PLACED_DIMS]; /* before each step */
+  parts cut_in[TREADLE_MAX_PLACED_DIMS]; /* by step */
   for (int32_t s = cut->first[dim]; s < cut->first[dim + 1]; s++) {
-    length[s - cut->first[dim]] = n;
-    n = step_length(&cut->steps[s], n, coordinates[cut->steps[s].mesh_dim]);
+    parts *p = &cut_in[s - cut->first[dim]];
+    *p = parts_of(&cut->steps[s], n);
+    n = chunks_of(p, coordinates[cut->steps[s].mesh_dim]);
   }
   for (int32_t s = cut->first[dim + 1]; s-- > cut->first[dim];) {
-    const treadle_placement_step *step = &cut->steps[s];
-    const parts p = parts_of(step, length[s - cut->first[dim]]);
-    int64_t i = coordinates[step->mesh_dim], chunk = chunk_of(p.part, step->size, i);
-    int64_t number = chunk > 0 && local / chunk < p.full ? local / chunk : p.full;
-    int64_t part = number < p.full ? p.part : p.last;
-    local = number * p.part + i * each_of(part, step->size) + (local - number * chunk);
+    const parts *p = &cut_in[s - cut->first[dim]];
+    int64_t i = coordinates[cut->steps[s].mesh_dim], chunk = chunk_of(p->part, p->each, i);
+    int64_t number = chunk > 0 && local / chunk < p->full ? local / chunk : p->full;
+    int64_t each = number < p->full ? p->each : p->last_each;
+    local = number * p->part + i * each + (local - number * chunk);
   }
   return local;
 }

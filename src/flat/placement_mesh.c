@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/hash_index.h"
 #include "base/limits.h"
+#include "base/search.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,8 +41,10 @@ static bool sort_strides(treadle_placement_mesh *mesh) {
 
 static int64_t arithmetic_rank(const treadle_placement_mesh *mesh, int64_t place) {
   int64_t rank = mesh->first;
-  for (int d = 0; d < mesh->ndim; d++)
-    rank += treadle_placement_coordinate(mesh, d, place) * mesh->stride[d];
+  for (int d = mesh->ndim - 1; d >= 0; d--) {
+    rank += place % mesh->size[d] * mesh->stride[d];
+    place /= mesh->size[d];
+  }
   return rank;
 }
 
@@ -180,9 +183,11 @@ typedef struct edge { /* from this rank on the mesh's ranks begin, or end */
 
 typedef TREADLE_ARRAY(edge) edges;
 
+/* A mesh may begin again where it ends, so ends come first. */
 static int by_place(const void *a, const void *b) {
   const edge *x = a, *y = b;
-  return (x->at > y->at) - (x->at < y->at);
+  if (x->at != y->at) return x->at < y->at ? -1 : 1;
+  return x->begins - y->begins;
 }
 
 static treadle_status push_edges(edges *all, int32_t mesh, int64_t begin, int64_t end) {
@@ -264,7 +269,7 @@ static treadle_status sweep(maker *m, int32_t count, int64_t ranks) {
   if (m->edges.count > 1) qsort(m->edges.items, m->edges.count, sizeof *m->edges.items, by_place);
   size_t i = 0;
   for (int64_t at = 0; at < ranks; at = i < m->edges.count ? m->edges.items[i].at : ranks) {
-    for (; i < m->edges.count && m->edges.items[i].at == at; i++) { /* no mesh ends where it begins again */
+    for (; i < m->edges.count && m->edges.items[i].at == at; i++) {
       const edge *e = &m->edges.items[i];
       uint64_t sign = e->begins ? 1 : UINT64_MAX;
       open[e->mesh] = e->begins;
@@ -330,13 +335,6 @@ out:
 }
 
 int32_t treadle_placement_group_of(const treadle_placement_groups *groups, int64_t rank) {
-  int64_t low = 0, high = groups->begin_count; /* the last one that begins at or before the rank */
-  while (high - low > 1) {
-    int64_t middle = low + (high - low) / 2;
-    if (groups->begins[middle] <= rank)
-      low = middle;
-    else
-      high = middle;
-  }
-  return groups->group_at[low];
+  return groups
+      ->group_at[treadle_last_at_most(groups->begins, sizeof *groups->begins, groups->begin_count, rank)];
 }

@@ -28,15 +28,21 @@ static void slabs_release(slabs *s) {
 }
 
 /* A part in one dimension: its axes there, with their distances in elements of the dimension. */
-static treadle_strided line_of(const treadle_placed_part *part, int dim) {
-  treadle_strided line = {.offset = part->base[dim]};
+typedef struct line {
+  treadle_strided of;
+  treadle_nest nest;
+} line;
+
+static line line_of(const treadle_placed_part *part, int dim) {
+  line l = {.of.offset = part->base[dim]};
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     bool here = part->dim[a] == dim;
-    line.box.start[a] = here ? part->box.start[a] : 0;
-    line.box.size[a] = here ? part->box.size[a] : 1;
-    line.stride[a] = here ? part->weight[a] : 1;
+    l.of.box.start[a] = here ? part->box.start[a] : 0;
+    l.of.box.size[a] = here ? part->box.size[a] : 1;
+    l.of.stride[a] = here ? part->weight[a] : 1;
   }
-  return line;
+  l.nest = treadle_nest_of(&l.of);
+  return l;
 }
 
 static bool meets_in(const treadle_placed_part *part, int dim, const treadle_box *box,
@@ -51,12 +57,11 @@ static bool meets_in(const treadle_placed_part *part, int dim, const treadle_box
 }
 
 /* Appends what a part has of a run. wanted NULL: all of it. */
-static treadle_status push_run(slabs *s, const treadle_placed_part *part, int dim,
-                               const treadle_strided *line, const treadle_placement_run *run, int64_t place,
-                               const treadle_box *wanted) {
+static treadle_status push_run(slabs *s, const treadle_placed_part *part, int dim, const line *l,
+                               const treadle_placement_run *run, int64_t place, const treadle_box *wanted) {
   treadle_status status = TREADLE_OK;
   s->clipped.count = 0;
-  TRY(treadle_strided_clip(line, (treadle_span){run->low, run->high}, 0, &s->clipped));
+  TRY(treadle_nest_clip(&l->nest, &l->of, (treadle_span){run->low, run->high}, 0, &s->clipped));
   for (size_t i = 0; i < s->clipped.count; i++) {
     const treadle_strided *clipped = &s->clipped.items[i];
     if (wanted && !meets_in(part, dim, &clipped->box, wanted)) continue;
@@ -133,13 +138,13 @@ static treadle_status push_part(const treadle_layout *layout, int32_t number, co
   size_t at[TREADLE_MAX_DIMS] = {0};
   for (int m = 0; m < mesh->ndim; m++) coordinates[m] = treadle_placement_coordinate(mesh, m, of->place);
   for (int d = 0; d < placed->ndim; d++) {
-    const treadle_strided line = line_of(part, d);
+    const line l = line_of(part, d);
     int64_t length = treadle_placement_length(cut, d, placed->shape[d], coordinates), local = 0;
     s->of[d].count = 0;
     while (local < length) {
       int64_t element = treadle_placement_element(cut, d, placed->shape[d], coordinates, local);
       treadle_placement_run run = treadle_placement_find(cut, d, placed->shape[d], element, other);
-      TRY(push_run(s, part, d, &line, &run, 0, NULL));
+      TRY(push_run(s, part, d, &l, &run, 0, NULL));
       local += run.high - run.low;
     }
     if (s->of[d].count == 0) return TREADLE_OK;
@@ -161,7 +166,7 @@ out:
 
 static location location_of(const treadle_placements *p, const treadle_placed_window *window, int32_t index,
                             int64_t at) {
-  int32_t placed = window->placed[index];
+  int32_t placed = (int32_t)window->placed[index];
   return (location){placed, index,
                     treadle_placement_mesh_find(treadle_placed_mesh_of(p, &p->placed[placed]), at),
                     window->storages[index].offset};
@@ -222,7 +227,7 @@ static treadle_status push_meeting(const treadle_layout *layout, const treadle_p
   const treadle_placed *placed = &p->placed[part->placed];
   const treadle_placement_cut *cut = treadle_placed_cut(p, placed);
   const treadle_placement_mesh *mesh = treadle_placed_mesh_of(p, placed);
-  const treadle_strided line = line_of(part, dim);
+  const line l = line_of(part, dim);
   int64_t low = part->base[dim], high = part->base[dim] + 1, coordinates[TREADLE_MAX_PLACED_DIMS];
   s->of[dim].count = 0;
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
@@ -238,7 +243,7 @@ static treadle_status push_meeting(const treadle_layout *layout, const treadle_p
     int64_t place = 0;
     for (int32_t k = cut->first[dim]; k < cut->first[dim + 1]; k++)
       place += coordinates[cut->steps[k].mesh_dim] * mesh->weight[cut->steps[k].mesh_dim];
-    TRY(push_run(s, part, dim, &line, &run, place, wanted));
+    TRY(push_run(s, part, dim, &l, &run, place, wanted));
     if (s->of[dim].count > TREADLE_MAX_CELLS) return treadle_refuse_cells(layout, part->tensor);
     at = run.high;
   }

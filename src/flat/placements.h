@@ -13,6 +13,7 @@
 #ifndef TREADLE_FLAT_PLACEMENTS_H
 #define TREADLE_FLAT_PLACEMENTS_H
 
+#include "base/search.h"
 #include "flat/placement_mesh.h"
 #include "layout/layout.h"
 
@@ -42,7 +43,7 @@ typedef struct treadle_placed {
 /* What the ranks of a group have: storage tensor i is that of placed[i], ascending. */
 typedef struct treadle_placed_window {
   int32_t count;
-  int32_t *placed;
+  int64_t *placed;
   treadle_storage *storages;
   int64_t bytes;
 } treadle_placed_window;
@@ -101,15 +102,7 @@ static inline const treadle_placed_window *treadle_placed_window_of(const treadl
 
 /* The storage tensor of a placed one in a window that has it. */
 static inline int32_t treadle_placed_storage(const treadle_placed_window *window, int32_t placed) {
-  int32_t low = 0, high = window->count;
-  while (high - low > 1) {
-    int32_t middle = low + (high - low) / 2;
-    if (window->placed[middle] <= placed)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
+  return (int32_t)treadle_last_at_most(window->placed, sizeof *window->placed, window->count, placed);
 }
 
 /* Functions of the table: treadle_layout_ops. */

@@ -137,6 +137,9 @@ static treadle_status read_tensor(treadle_placements_builder *b, int32_t number)
   treadle_placed *placed = &p->placed[number];
   if (!given->tensor) REFUSE("placements: tensor %d has no name", (int)number);
   if (given->storage && !*given->storage) REFUSE("placements: %s names no storage", given->tensor);
+  if (given->storage && strlen(given->storage) >= sizeof(((treadle_storage_info *)NULL)->name))
+    REFUSE("placements: the storage of %s has a name of %zu bytes; at most %zu will do", given->tensor,
+           strlen(given->storage), sizeof(((treadle_storage_info *)NULL)->name) - 1);
   if (given->mesh < -1 || given->mesh >= p->mesh_count - 1)
     REFUSE("placements: %s is on mesh %d, and there are %d; -1 means all ranks", given->tensor,
            (int)given->mesh, (int)p->mesh_count - 1);
@@ -228,7 +231,8 @@ out:
 
 /* ---- The digest ---- */
 
-/* Of what was given: meshes by their ranks, so that a list and the same ranks as strides are equal. */
+/* Of what was given: meshes by their ranks, so that a list and the same ranks as strides are equal; and of what names mean, since a
+ * file and a module may have one name. */
 static uint64_t digest(const treadle_placements_builder *b) {
   const treadle_placements *p = b->made;
   uint64_t hash = treadle_hash_more((uint64_t)b->layout->ranks, (uint64_t)p->mesh_count);
@@ -259,6 +263,8 @@ static uint64_t digest(const treadle_placements_builder *b) {
                                placement->type == TREADLE_STRIDED_SHARD ? (uint64_t)placement->split : 0);
     }
   }
+  for (int32_t t = 0; t < b->layout->model->tensor_count; t++)
+    hash = treadle_hash_more(hash, p->placement[t]);
   return hash;
 }
 

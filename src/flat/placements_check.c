@@ -22,10 +22,6 @@ static int32_t common_group(const treadle_placement_mesh *a, const treadle_place
   return -1;
 }
 
-bool treadle_placements_share(const treadle_placements *p, int32_t mesh, int32_t other) {
-  return mesh == other || common_group(&p->meshes[mesh], &p->meshes[other]) >= 0;
-}
-
 static int64_t first_rank(const treadle_placements *p, int32_t group) {
   int64_t i = 0;
   while (p->groups.group_at[i] != group) i++;
@@ -46,7 +42,7 @@ static treadle_status check_names(const treadle_placements *p, bool of_storage) 
     before[i] = (int32_t)treadle_hash_map_get(&last, name, -1);
     for (int32_t k = before[i]; k >= 0; k = before[k]) {
       int32_t group =
-          common_group(&p->meshes[p->cuts[placed->cut].mesh], &p->meshes[p->cuts[p->placed[k].cut].mesh]);
+          common_group(treadle_placed_mesh_of(p, placed), treadle_placed_mesh_of(p, &p->placed[k]));
       if (group < 0) continue;
       TRY(treadle_fail(TREADLE_REFUSED, "placements: rank %" PRId64 " has %s %s twice, as number %d and %d",
                        first_rank(p, group), of_storage ? "a storage tensor" : "the tensor", name, (int)k,
@@ -122,8 +118,8 @@ static void join(treadle_placements *p, treadle_placed_part *first, int32_t numb
   treadle_placed_part *part = &p->parts[number], *last = first;
   bool joins = is_like(p, first, part);
   for (; joins; last = &p->parts[last->like]) {
-    joins = !treadle_placements_share(p, p->cuts[p->placed[last->placed].cut].mesh,
-                                      p->cuts[p->placed[part->placed].cut].mesh);
+    joins = common_group(treadle_placed_mesh_of(p, &p->placed[last->placed]),
+                         treadle_placed_mesh_of(p, &p->placed[part->placed])) < 0;
     if (last->like < 0) break;
   }
   if (!joins) return;
@@ -137,6 +133,7 @@ static uint64_t hash_part(const treadle_placements *p, const treadle_placed_part
   for (int a = 0; a < TREADLE_MAX_AXES; a++) {
     hash = treadle_hash_more(hash, (uint64_t)part->box.start[a]);
     hash = treadle_hash_more(hash, (uint64_t)part->box.size[a]);
+    hash = treadle_hash_more(hash, (uint64_t)part->dim[a]);
     hash = treadle_hash_more(hash, (uint64_t)part->weight[a]);
   }
   for (int d = 0; d < TREADLE_MAX_DIMS; d++) {
@@ -144,6 +141,19 @@ static uint64_t hash_part(const treadle_placements *p, const treadle_placed_part
     hash = treadle_hash_more(hash, (uint64_t)p->placed[part->placed].shape[d]);
   }
   return hash;
+}
+
+/* Names two that have the same elements. */
+static treadle_status refuse_overlap(const treadle_placements *p, const treadle_tensor *tensor, int32_t t) {
+  treadle_box common;
+  for (int32_t i = p->part_first[t]; i < p->part_first[t + 1]; i++)
+    for (int32_t k = p->part_first[t]; k < i; k++) {
+      const treadle_placed_part *a = &p->parts[p->parts_of[k]], *b = &p->parts[p->parts_of[i]];
+      if (a->is_first && b->is_first && treadle_box_meet(&a->box, &b->box, &common))
+        REFUSE("placements: %s and %s have the same elements of %s, but not all the same",
+               p->placed[a->placed].tensor, p->placed[b->placed].tensor, tensor->name);
+    }
+  REFUSE("placements: %s is given in parts that overlap", tensor->name);
 }
 
 /* Finds the first parts of a tensor, which are all of it, each element once. */
@@ -173,8 +183,7 @@ static treadle_status check_tensor(treadle_placements_builder *b, int32_t t, tre
   if (elems < tensor->elems)
     TRY(treadle_fail(TREADLE_REFUSED, "placements: no rank holds %s%s", elems > 0 ? "all of " : "",
                      tensor->name));
-  if (!treadle_box_tiles(&whole, boxes->items, boxes->count))
-    TRY(treadle_fail(TREADLE_REFUSED, "placements: %s is given in parts that overlap", tensor->name));
+  if (!treadle_box_tiles(&whole, boxes->items, boxes->count)) TRY(refuse_overlap(p, tensor, t));
 out:
   return status;
 }

@@ -20,6 +20,7 @@ typedef struct reader {
   treadle_arena *arena;
   treadle_placed_mesh *meshes;
   size_t mesh_count;
+  TREADLE_ARRAY(int64_t) ranks; /* of the mesh at hand */
   TREADLE_ARRAY(treadle_placed_tensor) tensors;
 } reader;
 
@@ -44,17 +45,18 @@ out:
 
 /* ---- Meshes ---- */
 
-/* At most `most` of them; *count_p says how many, or is 0 and is told. */
+/* A list of at most `most`; *count_p says how many, or is 0 and is told. `what`: "shape of mesh", whose number it is. */
 static treadle_status read_numbers(const reader *r, const char *what, size_t number, const json_t *list,
                                    int32_t most, int32_t *count_p, int64_t *numbers) {
   treadle_status status = TREADLE_OK;
   size_t count = json_array_size(list);
+  if (!json_is_array(list)) FAIL("%s: the %s %zu is no list", r->path, what, number);
   if (count < 1 || count > (size_t)most || (*count_p > 0 && (size_t)*count_p != count))
-    FAIL("%s: %s %zu: there is a list of %zu numbers where %d to %d belong", r->path, what, number, count,
+    FAIL("%s: the %s %zu is a list of %zu numbers where %d to %d belong", r->path, what, number, count,
          *count_p > 0 ? (int)*count_p : 1, *count_p > 0 ? (int)*count_p : (int)most);
   for (size_t d = 0; d < count; d++) {
     if (!json_is_integer(json_array_get(list, d)))
-      FAIL("%s: %s %zu: shape and stride are lists of whole numbers", r->path, what, number);
+      FAIL("%s: the %s %zu is a list of whole numbers", r->path, what, number);
     numbers[d] = json_integer_value(json_array_get(list, d));
   }
   *count_p = (int32_t)count;
@@ -62,19 +64,25 @@ out:
   return status;
 }
 
-/* Ranks, flat or nested as the mesh is. Appends at most `room` of them; *count_p counts on. */
-static treadle_status read_ranks(const reader *r, size_t number, const json_t *list, int depth,
-                                 int64_t room, int64_t *ranks, int64_t *count_p) {
+/* Ranks, one behind the other or nested as the mesh is: `dim` is the dimension of the list, `count` how many ranks belong in it. */
+static treadle_status read_ranks(reader *r, size_t number, const json_t *list, int dim, int64_t count) {
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    const json_t *item = json_array_get(list, i);
-    if (json_is_array(item) && depth > 1) {
-      TRY(read_ranks(r, number, item, depth - 1, room, ranks, count_p));
+  const treadle_placed_mesh *mesh = &r->meshes[number];
+  bool nested = json_is_array(json_array_get(list, 0)) && dim + 1 < mesh->ndim;
+  int64_t wanted = nested ? mesh->size[dim] : count, found = (int64_t)json_array_size(list);
+  if (!json_is_array(list) || (dim > 0 && dim + 1 < mesh->ndim && !nested))
+    FAIL("%s: mesh %zu: ranks are neither one list nor nested as its shape is", r->path, number);
+  if (found != wanted)
+    FAIL("%s: mesh %zu has a list of %lld %s, not of %lld", r->path, number, (long long)found,
+         nested ? "lists" : "ranks", (long long)wanted);
+  for (int64_t i = 0; i < found; i++) {
+    const json_t *item = json_array_get(list, (size_t)i);
+    if (nested) {
+      TRY(read_ranks(r, number, item, dim + 1, count / wanted));
       continue;
     }
     if (!json_is_integer(item)) FAIL("%s: mesh %zu: ranks are no whole numbers", r->path, number);
-    if (*count_p < room) ranks[*count_p] = json_integer_value(item);
-    ++*count_p;
+    TRY(treadle_array_push(&r->ranks, json_integer_value(item)));
   }
 out:
   return status;
@@ -84,32 +92,26 @@ static treadle_status read_mesh(reader *r, size_t number, json_t *object) {
   static const char *const keys[] = {"shape", "ranks", "first", "stride", NULL};
   treadle_status status = TREADLE_OK;
   treadle_placed_mesh *mesh = &r->meshes[number];
-  const json_t *ranks = json_object_get(object, "ranks"), *first = json_object_get(object, "first");
-  int64_t count = 1, found = 0;
+  const json_t *ranks = json_object_get(object, "ranks"), *first = json_object_get(object, "first"),
+               *stride = json_object_get(object, "stride");
+  int64_t count = 1;
   TRY(check_keys(r, "mesh", number, object, keys));
-  TRY(read_numbers(r, "mesh", number, json_object_get(object, "shape"), TREADLE_MAX_PLACED_DIMS,
+  TRY(read_numbers(r, "shape of mesh", number, json_object_get(object, "shape"), TREADLE_MAX_PLACED_DIMS,
                    &mesh->ndim, mesh->size));
-  if (json_object_get(object, "stride"))
-    TRY(read_numbers(r, "mesh", number, json_object_get(object, "stride"), mesh->ndim, &mesh->ndim,
-                     mesh->stride));
+  if (stride) TRY(read_numbers(r, "stride of mesh", number, stride, mesh->ndim, &mesh->ndim, mesh->stride));
   if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is no whole number", r->path, number);
   mesh->first = json_integer_value(first);
   if (!ranks) goto out;
-  if (first || json_object_get(object, "stride"))
-    FAIL("%s: mesh %zu has ranks, and first or stride too", r->path, number);
+  if (first || stride) FAIL("%s: mesh %zu has ranks, and first or stride too", r->path, number);
   if (!json_is_array(ranks)) FAIL("%s: mesh %zu: ranks is no list", r->path, number);
   for (int d = 0; d < mesh->ndim; d++)
     if (mesh->size[d] < 1 || __builtin_mul_overflow(count, mesh->size[d], &count) || count > 1 << 30)
       FAIL("%s: mesh %zu: its shape holds no ranks or too many", r->path, number);
-  TRY(read_ranks(r, number, ranks, mesh->ndim, 0, NULL, &found));
-  if (found != count)
-    FAIL("%s: mesh %zu has a list of %lld ranks, not of %lld", r->path, number, (long long)found,
-         (long long)count);
-  int64_t *list = treadle_arena_alloc_array(r->arena, (size_t)count, sizeof *list);
+  r->ranks.count = 0;
+  TRY(read_ranks(r, number, ranks, 0, count));
+  int64_t *list = treadle_arena_alloc_array(r->arena, r->ranks.count, sizeof *list);
   if (!list) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", r->path));
-  found = 0;
-  TRY(read_ranks(r, number, ranks, mesh->ndim, count, list, &found));
-  mesh->ranks = list;
+  mesh->ranks = memcpy(list, r->ranks.items, r->ranks.count * sizeof *list);
 out:
   return status;
 }
@@ -167,6 +169,7 @@ static treadle_status push_names(reader *r, size_t number, const json_t *names,
   treadle_status status = TREADLE_OK;
   treadle_placed_tensor tensor = *like;
   size_t count = json_is_array(names) ? json_array_size(names) : 1;
+  if (count == 0) FAIL("%s: tensor %zu: tensor is an empty list", r->path, number);
   for (size_t i = 0; i < count; i++) {
     tensor.tensor = json_string_value(json_is_array(names) ? json_array_get(names, i) : names);
     if (!tensor.tensor) FAIL("%s: tensor %zu: tensor is no name and no list of names", r->path, number);
@@ -189,7 +192,8 @@ static treadle_status read_tensor(reader *r, size_t number, json_t *object) {
                *shape = json_object_get(object, "shape");
   if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is no text", r->path, number);
   tensor.storage = json_string_value(storage);
-  if (shape) TRY(read_numbers(r, "tensor", number, shape, TREADLE_MAX_DIMS, &tensor.ndim, tensor.shape));
+  if (shape)
+    TRY(read_numbers(r, "shape of tensor", number, shape, TREADLE_MAX_DIMS, &tensor.ndim, tensor.shape));
   if (dtype && (!json_is_string(dtype) || !treadle_dtype_parse(json_string_value(dtype), &tensor.dtype)))
     FAIL("%s: tensor %zu: dtype is none of fp32, bf16, fp16", r->path, number);
   if ((mesh == NULL) != (placements == NULL))
@@ -225,6 +229,7 @@ treadle_status treadle_placements_read(treadle_layout *layout, const char *path,
   for (size_t i = 0; i < json_array_size(tensors); i++) TRY(read_tensor(&r, i, json_array_get(tensors, i)));
   TRY(treadle_placements_build(layout, r.meshes, r.mesh_count, r.tensors.items, r.tensors.count));
 out:
+  treadle_array_release(&r.ranks);
   treadle_array_release(&r.tensors);
   return status;
 }

@@ -12,8 +12,8 @@ static const treadle_placed_part *holder_part(const treadle_placements *p, const
                                               int64_t holder, int64_t *copy_p) {
   const treadle_placed_part *part = &p->parts[cell->holder_first];
   int64_t copies = treadle_placed_cut(p, &p->placed[part->placed])->copies;
-  for (int64_t k = holder / copies; k > 0; k--) part = &p->parts[part->like];
-  *copy_p = holder % copies;
+  for (; holder >= copies; holder -= copies) part = &p->parts[part->like];
+  *copy_p = holder;
   return part;
 }
 
@@ -43,14 +43,18 @@ static int64_t placed_cell_find(const treadle_layout *layout, const treadle_cell
   for (int32_t k = cell->holder_first; k >= 0; k = p->parts[k].like) {
     const treadle_placement_cut *cut = treadle_placed_cut(p, &p->placed[p->parts[k].placed]);
     const treadle_placement_mesh *mesh = &p->meshes[cut->mesh];
-    int64_t place = treadle_placement_mesh_find(mesh, at), copy = 0;
+    int64_t place = treadle_placement_mesh_find(mesh, at), shard = cell->shard, copy = 0, weight = 1;
     bool has = place >= 0;
-    for (int m = 0; has && m < mesh->ndim; m++) {
-      int64_t coordinate = treadle_placement_coordinate(mesh, m, place);
-      if (cut->cuts[m])
-        has = coordinate == treadle_placement_coordinate(mesh, m, cell->shard);
-      else
-        copy = copy * mesh->size[m] + coordinate;
+    for (int m = mesh->ndim - 1; has && m >= 0; m--) {
+      int64_t size = mesh->size[m], coordinate = place % size;
+      if (cut->cuts[m]) {
+        has = coordinate == shard % size;
+      } else {
+        copy += coordinate * weight;
+        weight *= size;
+      }
+      place /= size;
+      shard /= size;
     }
     if (has) return before + copy;
     before += cut->copies;

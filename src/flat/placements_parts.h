@@ -31,7 +31,5 @@ treadle_status treadle_placements_resolve(treadle_placements_builder *b, int32_t
 /* Lists the parts of each canonical tensor, and says which cells are its own. Refused: a tensor that is not all there, and one name
  * twice on a rank. */
 treadle_status treadle_placements_index(treadle_placements_builder *b);
-/* Do two meshes have a rank in common? */
-bool treadle_placements_share(const treadle_placements *p, int32_t mesh, int32_t other);
 
 #endif

@@ -173,13 +173,20 @@ static bool disjoint_by_planes(treadle_box *boxes, size_t count, int axis, int s
   return true;
 }
 
+/* Is all of a box inside of another one? Not if it is empty. */
+static bool contains(const treadle_box *whole, const treadle_box *box) {
+  for (int a = 0; a < TREADLE_MAX_AXES; a++)
+    if (box->size[a] < 1 || box->start[a] < whole->start[a] ||
+        box->start[a] + box->size[a] > whole->start[a] + whole->size[a])
+      return false;
+  return true;
+}
+
 /* Inside of `whole`, disjoint, and as many elements: then nothing is left out. */
 bool treadle_box_tiles(const treadle_box *whole, treadle_box *boxes, size_t count) {
   int64_t elems = 0;
   for (size_t i = 0; i < count; i++) {
-    treadle_box common;
-    if (!treadle_box_meet(whole, &boxes[i], &common) || !treadle_box_equal(&common, &boxes[i]))
-      return false; /* sticks out */
+    if (!contains(whole, &boxes[i])) return false;
     elems += treadle_box_elems(&boxes[i]);
   }
   return elems == treadle_box_elems(whole) && disjoint_by_planes(boxes, count, 0, 0);

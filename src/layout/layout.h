@@ -77,7 +77,7 @@ typedef struct treadle_storage {
   int64_t slots;        /* experts on this rank, without `also`; 0 where it is not of experts */
   int64_t slot_stride;  /* bytes from one expert to the next */
   bool by_expert;       /* one for each expert */
-  int32_t public_first; /* number of the first one that users see, of its run */
+  int64_t public_first; /* number of the first one that users see, of its run */
   int32_t run_at, run;  /* which one of the run it is, and how many there are; run 1: alone */
   uint64_t flat_place;  /* flat layouts: equal where two lie alike in units that are cut alike */
 } treadle_storage;

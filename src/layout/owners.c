@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/array.h"
 #include "base/limits.h"
+#include "base/search.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -117,28 +118,17 @@ void treadle_owners_print(const treadle_owners *owners, treadle_builder *builder
 
 int64_t treadle_owners_find(const treadle_owners *owners, int64_t rank) {
   if (!owners->runs) return rank;
-  int32_t low = 0;
-  for (int32_t high = owners->run_count; high - low > 1;) { /* the last run that begins at or before it */
-    int32_t middle = low + (high - low) / 2;
-    if (owners->runs[middle].first <= rank)
-      low = middle;
-    else
-      high = middle;
-  }
-  const treadle_owner_run *run = &owners->runs[low];
+  const treadle_owner_run *runs = owners->runs;
+  const treadle_owner_run *run =
+      runs + treadle_last_at_most(&runs->first, sizeof *runs, owners->run_count, rank);
   int64_t in = rank - run->first;
   return in >= 0 && in < run->count ? run->before + in : -1;
 }
 
 int64_t treadle_owners_rank(const treadle_owners *owners, int64_t owner) {
   if (!owners->runs) return owner;
-  int32_t low = 0;
-  for (int32_t high = owners->run_count; high - low > 1;) {
-    int32_t middle = low + (high - low) / 2;
-    if (owners->runs[middle].before <= owner)
-      low = middle;
-    else
-      high = middle;
-  }
-  return owners->runs[low].first + owner - owners->runs[low].before;
+  const treadle_owner_run *runs = owners->runs;
+  const treadle_owner_run *run =
+      runs + treadle_last_at_most(&runs->before, sizeof *runs, owners->run_count, owner);
+  return run->first + owner - run->before;
 }

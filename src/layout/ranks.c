@@ -6,6 +6,7 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/search.h"
 #include "base/sized.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 static int64_t owner_of(const treadle_layout *layout, int64_t rank) {
   return treadle_owners_find(&layout->owners, rank);
 }
+
 static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
   if (rank < 0 || rank >= layout->ranks)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
@@ -54,21 +56,17 @@ int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank)
 
 const treadle_storage *treadle_layout_public(const treadle_layout *layout, int64_t rank, int32_t number,
                                              int32_t *storage_p, int64_t *expert_p) {
-  int32_t count, low = 0;
+  int32_t count;
   const treadle_storage *storages = treadle_layout_storages(layout, rank, &count);
   if (number < 0 || number >= public_count(layout, rank)) return NULL;
-  for (int32_t high = count; high - low > 1;) { /* the last one that begins at or before the number */
-    int32_t middle = low + (high - low) / 2;
-    if (storages[middle].public_first <= number)
-      low = middle;
-    else
-      high = middle;
-  }
-  low -= storages[low].run_at;
-  int32_t in = number - storages[low].public_first;
-  *expert_p = in / storages[low].run;
-  *storage_p = low + in % storages[low].run;
-  return &storages[*storage_p];
+  const treadle_storage *first =
+      storages + treadle_last_at_most(&storages->public_first, sizeof *storages, count, number);
+  first -= first->run_at;
+  int64_t in = number - first->public_first;
+  const treadle_storage *found = first + in % first->run;
+  *expert_p = in / first->run;
+  *storage_p = (int32_t)(found - storages);
+  return found;
 }
 
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,

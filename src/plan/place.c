@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/search.h"
 #include "base/sized.h"
 
 #include <assert.h>
@@ -18,15 +19,8 @@
 static int64_t place_in(const treadle_storage *storages, int32_t count, const int64_t *shift,
                         int64_t offset) {
   if (!shift || count == 0) return offset;
-  int32_t low = 0; /* the last one that begins at or before it; those of a run move as one */
-  for (int32_t high = count; high - low > 1;) {
-    int32_t middle = low + (high - low) / 2;
-    if (storages[middle].offset <= offset)
-      low = middle;
-    else
-      high = middle;
-  }
-  return offset + shift[low];
+  /* those of a run move as one */
+  return offset + shift[treadle_last_at_most(&storages->offset, sizeof *storages, count, offset)];
 }
 
 int64_t treadle_plan_place(const treadle_arrangement *arrangement, int64_t offset) {

@@ -5,7 +5,6 @@
 #include "plan/alias.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 static treadle_status take_page(treadle_sink *sink, const treadle_op *op) {
@@ -33,7 +32,7 @@ static bool reads_here(const treadle_op_sink *s, int32_t source, bool twin) {
 
 static treadle_op place_op(const treadle_op_sink *s, const treadle_op *op) {
   treadle_op placed = *op;
-  if (!s->reverse) placed.to = treadle_plan_place(s->arrangement, op->to);
+  if (!s->reverse && s->arrangement->shift) placed.to += s->arrangement->shift[op->storage];
   if (reads_here(s, op->source, op->twin)) placed.from = treadle_plan_place(s->arrangement, op->from);
   return placed;
 }
@@ -171,6 +170,10 @@ treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life
 
 void treadle_op_sink_release(treadle_op_sink *sink) { treadle_array_release(&sink->parts); }
 
+/* ---- Putting them in order ---- */
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"); }
+
 typedef struct op_key {
   int64_t distance, to;
   int32_t wave, index;
@@ -178,7 +181,8 @@ typedef struct op_key {
 
 static op_key key_of_op(const treadle_plan *plan, const void *item) {
   const treadle_op *op = item;
-  int64_t ranks = plan->from->ranks, distance = (op->source - plan->rank + ranks) % ranks;
+  int64_t ranks = plan->from->ranks, distance = op->source - plan->rank;
+  if (distance < 0) distance += ranks;
   if (op->source < 0) distance = ranks;
   if (op->twin) distance = op->source == plan->rank ? 2 * ranks + 1 : ranks + 1 + distance;
   return (op_key){distance, op->to, op->wave, 0};
@@ -191,11 +195,20 @@ static op_key key_of_block_row(const treadle_plan *plan, const void *item) {
   return (op_key){block_row->twin, 0, block_row->wave, 0};
 }
 
-static int compare_keys(const void *a, const void *b) {
-  const op_key *x = a, *y = b;
-  if (x->distance != y->distance) return x->distance < y->distance ? -1 : 1;
-  if (x->to != y->to) return x->to < y->to ? -1 : 1;
-  return x->index < y->index ? -1 : x->index > y->index;
+static bool comes_before(const op_key *a, const op_key *b) {
+  return a->distance != b->distance ? a->distance < b->distance : a->to < b->to;
+}
+
+/* By merging halves, so that equal keys stay in order; `room` is for as many. qsort calls a function for each comparison, and took
+ * more than twice as long (docs/speed.md, Plan). */
+static void sort_keys(op_key *keys, op_key *room, int32_t count) {
+  if (count < 2) return;
+  int32_t half = count / 2, left = 0, right = half;
+  sort_keys(keys, room, half);
+  sort_keys(keys + half, room, count - half);
+  memcpy(room, keys, (size_t)half * sizeof *keys);
+  for (int32_t i = 0; left < half; i++)
+    keys[i] = right < count && comes_before(&keys[right], &room[left]) ? keys[right++] : room[left++];
 }
 
 /* Moves each item to its place, where its key is, along the cycles of the permutation: a second array would cost more
@@ -222,27 +235,31 @@ static void put_in_order(void *items, size_t each, op_key *keys, size_t count) {
 static treadle_status sort(treadle_plan *plan, void *items, size_t each, size_t count,
                            op_key (*key_of)(const treadle_plan *plan, const void *item),
                            int32_t **first_p) {
-  op_key *keys = treadle_alloc_array(count + 1, sizeof *keys);
+  treadle_status status = TREADLE_OK;
+  int32_t most = 0; /* of a wave */
+  op_key *keys = treadle_alloc_array(count + 1, sizeof *keys), *room = NULL;
   int32_t *first = treadle_arena_alloc_array(&plan->arena, (size_t)plan->waves + 2, sizeof *first);
   *first_p = first;
-  if (!keys || !first) {
-    treadle_free(keys);
-    return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  }
+  if (!keys || !first) TRY(no_memory());
   int32_t *next = first + 1; /* of each wave: its begin, and its end when its keys are laid down */
   for (size_t i = 0; i < count; i++) next[key_of(plan, (char *)items + i * each).wave + 1]++;
-  for (int32_t w = 1; w < plan->waves; w++) next[w] += next[w - 1];
+  for (int32_t w = 0; w < plan->waves; w++) {
+    if (next[w + 1] > most) most = next[w + 1];
+    next[w + 1] += next[w];
+  }
+  room = treadle_alloc_array((size_t)most + 1, sizeof *room);
+  if (!room) TRY(no_memory());
   for (size_t i = 0; i < count; i++) {
     op_key key = key_of(plan, (char *)items + i * each);
     key.index = (int32_t)i;
     keys[next[key.wave]++] = key;
   }
-  for (int32_t w = 0; w < plan->waves; w++)
-    if (first[w + 1] - first[w] > 1)
-      qsort(keys + first[w], (size_t)(first[w + 1] - first[w]), sizeof *keys, compare_keys);
+  for (int32_t w = 0; w < plan->waves; w++) sort_keys(keys + first[w], room, first[w + 1] - first[w]);
   put_in_order(items, each, keys, count);
+out:
   treadle_free(keys);
-  return TREADLE_OK;
+  treadle_free(room);
+  return status;
 }
 
 treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction) {

@@ -270,15 +270,6 @@ static void files_are_short(void **state) {
   globfree(&found);
 }
 
-static void write_text(const char *folder, const char *name, const char *text) {
-  char path[200];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
-
 static void folders(void **state) {
   (void)state;
   treadle_arena arena = {0};
@@ -289,14 +280,14 @@ static void folders(void **state) {
   snprintf(text, sizeof text, "%s%s%s%s", good.head, good.dims, good.tensors, good.engines);
   assert_refused("no family (*.yaml) is in this folder",
                  treadle_family_all(folder, &arena, &families, &count));
-  write_text(folder, "notes.txt", "not a family");
-  write_text(folder, "b.yaml", text);
+  test_write(folder, "notes.txt", "not a family");
+  test_write(folder, "b.yaml", text);
   assert_ok(treadle_family_all(folder, &arena, &families, &count));
   assert_int_equal(count, 1);
-  write_text(folder, "a.yaml", text);
+  test_write(folder, "a.yaml", text);
   assert_refused("b.yaml: model_type small is covered by",
                  treadle_family_all(folder, &arena, &families, &count));
-  write_text(folder, "a.yaml", "family: x\n");
+  test_write(folder, "a.yaml", "family: x\n");
   assert_refused("a.yaml line 1: model_types is missing",
                  treadle_family_all(folder, &arena, &families, &count));
   test_remove(folder);

@@ -8,15 +8,6 @@
 
 static const char *folder;
 
-static void write_file(const char *name, const char *text) {
-  char path[300];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(text, file);
-  fclose(file);
-}
-
 static int make_folder(void **state) {
   (void)state;
   folder = test_folder();
@@ -35,7 +26,7 @@ static int remove_folder(void **state) {
 static treadle_status read_x(treadle_arena *arena, const char *text, treadle_family **family_p) {
   char whole[4000];
   snprintf(whole, sizeof whole, "family: x\nmodel_types: [x]\n%s", text);
-  write_file("x.yaml", whole);
+  test_write(folder, "x.yaml", whole);
   return treadle_family_find(folder, "x", "config.json", arena, family_p);
 }
 
@@ -173,7 +164,7 @@ static void circles(void **state) {
   (void)state;
   treadle_arena arena = {0};
   treadle_family *family;
-  write_file("y.yaml", "family: y\nmodel_types: [y]\nextends: x\n");
+  test_write(folder, "y.yaml", "family: y\nmodel_types: [y]\nextends: x\n");
   assert_refused("x.yaml line 3: extends: y goes in a circle", read_x(&arena, "extends: y\n", &family));
   treadle_arena_release(&arena);
   char path[300];
@@ -193,8 +184,8 @@ static void put_together(void **state) {
   (void)state;
   treadle_arena arena = {0};
   treadle_family *family;
-  write_file(
-      "blocks/mlp.yaml",
+  test_write(
+      folder, "blocks/mlp.yaml",
       "block: mlp\nfills: mlp\noptions: {width: 4, where: true, bias: false}\ndims: {I: $width}\ntensors:\n"
       "  - {name: L.wide.weight, shape: [I, H], when: $where}\n"
       "  - {if: bias, name: L.wide.bias, shape: [I]}\nengines:\n"
@@ -241,7 +232,7 @@ static void unfinished(void **state) {
   treadle_family *family;
   assert_ok(read_x(&arena, "extends: llama\nto_say: []\n", &family));
   assert_int_equal(family->to_say_count, 0);
-  write_file("draft.yaml",
+  test_write(folder, "draft.yaml",
              "family: draft\nmodel_types: [draft]\nextends: llama\nto_say:\n  - is it cut?\n");
   assert_ok(read_x(&arena, "extends: draft\nto_say: [where is it?]\n", &family));
   assert_int_equal(family->to_say_count, 2);

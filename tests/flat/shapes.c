@@ -20,12 +20,7 @@ static const char family[] = "family: shapes\n"
 
 const char *shapes_folder(void) {
   const char *folder = test_folder();
-  char path[400];
-  snprintf(path, sizeof path, "%s/shapes.yaml", folder);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(family, file);
-  fclose(file);
+  test_write(folder, "shapes.yaml", family);
   return folder;
 }
 

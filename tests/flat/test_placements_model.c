@@ -2,22 +2,13 @@
  * experts by their own names; the digest; placements:@file; one rank of many. */
 #include "test.h"
 
-#include "io/json.h"
+#include "flat/flat_truth.h"
 #include "layout/layout.h"
 #include "plan/small.h"
 
 #include <inttypes.h>
 
 typedef TREADLE_ARRAY(treadle_placed_tensor) placed_array;
-
-static treadle_model *model_of(const char *config) {
-  treadle_model *model;
-  json_t *json = json_loads(config, 0, NULL);
-  assert_non_null(json);
-  assert_ok(treadle_model_from_config("config", json, NULL, &model));
-  json_decref(json);
-  return model;
-}
 
 #define LLAMA(tied)                                                                                        \
   "{\"model_type\": \"llama\", \"vocab_size\": 22, \"hidden_size\": 12, \"intermediate_size\": 18, "       \
@@ -133,7 +124,7 @@ static void fsdp2_is_placements(void **state) {
   (void)state;
   static const int64_t sizes[][3] = {{1, 4, 1}, {1, 3, 2}, {2, 2, 2}, {3, 5, 1}, {1, 1, 2}, {1, 16, 2}};
   for (size_t m = 0; m < TEST_COUNT(configs); m++) {
-    treadle_model *model = model_of(configs[m]);
+    treadle_model *model = flat_model(configs[m]);
     for (size_t i = 0; i < TEST_COUNT(sizes); i++)
       compare_fsdp2(model, sizes[i][0], sizes[i][1], sizes[i][2]);
     treadle_model_close(model);
@@ -178,7 +169,7 @@ static int64_t holders_of(const treadle_layout *layout, const char *name) {
 static void stages(void **state) {
   (void)state;
   const char *const embed = "model.embed_tokens.weight", *const head = "lm_head.weight";
-  treadle_model *model = model_of(configs[1]);
+  treadle_model *model = flat_model(configs[1]);
   const int64_t list[] = {7, 4, 6, 5};
   const treadle_placed_mesh meshes[] = {{.ndim = 2, .size = {2, 2}},
                                         {.ndim = 2, .size = {2, 2}, .ranks = list}};
@@ -229,7 +220,7 @@ static void stages(void **state) {
 /* Three meshes have all tensors, cut alike: holders of the three follow each other. A fourth one, cut in another way, has copies. */
 static void three_alike(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   treadle_placed_mesh meshes[4];
   placed_array tensors = {0}, one = {0};
   treadle_layout *layout;
@@ -255,7 +246,7 @@ static void three_alike(void **state) {
 /* Each expert by the name of the files, on meshes of one rank: expert parallel. */
 static void experts_one_by_one(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[2]);
+  treadle_model *model = flat_model(configs[2]);
   treadle_placed_mesh meshes[5];
   placed_array tensors = {0};
   treadle_layout *layout;
@@ -308,7 +299,7 @@ static uint64_t digest_of(const treadle_model *model, const treadle_placed_mesh 
 
 static void digests(void **state) {
   (void)state;
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   placed_array tensors = {0};
   const int64_t rows[] = {0, 1, 2, 3, 4, 5, 6, 7}, other[] = {0, 1, 2, 3, 4, 5, 7, 6};
   const treadle_placed_mesh like = {.ndim = 2, .size = {4, 2}};
@@ -339,19 +330,49 @@ static void digests(void **state) {
   treadle_model_close(model);
 }
 
+/* down_proj of the files is [experts, 8, 8], and that of the module, which has the name too, is the same transposed. Who gives its
+ * shape means the module. */
+static void file_or_module(void **state) {
+  (void)state;
+  const char *const down = "model.layers.0.mlp.experts.down_proj";
+  treadle_model *model = flat_model(
+      "{\"model_type\": \"qwen3_vl_moe_text\", \"vocab_size\": 20, \"hidden_size\": 8, "
+      "\"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+      "\"head_dim\": 2, \"num_experts\": 2, \"num_experts_per_tok\": 2, \"intermediate_size\": 8, "
+      "\"moe_intermediate_size\": 8, \"torch_dtype\": \"bfloat16\"}");
+  treadle_layout *file, *module;
+  treadle_pieces pieces = {0};
+  placed_array tensors = {0};
+  int32_t tensor = small_tensor(model, down);
+  push_rest(model, -1, &tensors);
+  assert_ok(treadle_layout_from_placements(model, 1, NULL, 0, tensors.items, tensors.count, &file));
+  for (size_t i = 0; i < tensors.count; i++)
+    if (strcmp(tensors.items[i].tensor, down) == 0) {
+      tensors.items[i].ndim = 3;
+      memcpy(tensors.items[i].shape, (int64_t[]){2, 8, 8}, 3 * sizeof(int64_t));
+    }
+  assert_ok(treadle_layout_from_placements(model, 1, NULL, 0, tensors.items, tensors.count, &module));
+  assert_ok(treadle_layout_pieces_of(file, 0, tensor, &pieces));
+  assert_ok(treadle_layout_pieces_of(module, 0, tensor, &pieces));
+  assert_int_equal(pieces.count, 2);
+  assert_memory_not_equal(pieces.items[0].stride, pieces.items[1].stride, sizeof pieces.items[0].stride);
+  assert_true(treadle_layout_placement(file, tensor) != treadle_layout_placement(module, tensor));
+  assert_true(file->digest != module->digest);
+  treadle_array_release(&pieces);
+  treadle_array_release(&tensors);
+  treadle_layout_destroy(file);
+  treadle_layout_destroy(module);
+  treadle_model_close(model);
+}
+
 /* ---- Files ---- */
 
 static const char *folder;
 
 static treadle_status read_file(const treadle_model *model, const char *json, int64_t ranks,
                                 treadle_layout **layout_p) {
-  char path[300], text[330];
-  snprintf(path, sizeof path, "%s/layout.json", folder);
-  snprintf(text, sizeof text, "placements:@%s", path);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(json, file);
-  fclose(file);
+  char text[160];
+  snprintf(text, sizeof text, "placements:@%s", test_write(folder, "layout.json", json));
   treadle_status status = treadle_layout_create(model, text, ranks, NULL, layout_p);
   if (status == TREADLE_OK) assert_string_equal(treadle_layout_text(*layout_p), text);
   return status;
@@ -369,7 +390,7 @@ static char *rest_of(const treadle_model *model) { /* names of all tensors but t
 static void files(void **state) {
   (void)state;
   char json[9000];
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   treadle_layout *read, *made;
   const int64_t ranks[] = {0, 3, 1, 2};
   const treadle_placed_mesh meshes[] = {{.ndim = 2, .size = {2, 2}, .ranks = ranks},
@@ -432,10 +453,11 @@ static void files_refused(void **state) {
       {ONE(", \"storage\": 3"), "storage is no text"},
       {ONE(", \"shape\": []"), "a list of 0 numbers where 1 to 4 belong"},
       {ONE(", \"shape\": [1, 1, 1, 1, 1]"), "a list of 5 numbers where 1 to 4 belong"},
-      {ONE(", \"shape\": [1.5]"), "lists of whole numbers"},
+      {ONE(", \"shape\": [1.5]"), "the shape of tensor 0 is a list of whole numbers"},
       {ONE(", \"shape\": [13]"), "has the shape [12], and is given as [13]"},
       {"{\"tensors\": [{\"tensor\": [1]}]}", "no name and no list of names"},
       {"{\"tensors\": [{}]}", "no name and no list of names"},
+      {"{\"tensors\": [{\"tensor\": []}]}", "tensor is an empty list"},
       {"{\"tensors\": [{\"tensor\": [\"model.norm.weight\"], \"storage\": \"w\"}]}", "for one name"},
       {ON(", \"placements\": 3"), "placements are no text"},
       {ON(", \"placements\": \"\""), "a placement is R, S0"},
@@ -451,7 +473,9 @@ static void files_refused(void **state) {
       {ON(", \"placements\": \"R,S99999999999999999999\""), "cuts dimension 2147483647 of a tensor of 1"},
       {ON(", \"placements\": \"R,T0/0\""), "has a split factor of 0"},
       {ON(", \"placements\": \"R,P\""), "is Partial"},
-      {MESH(""), "mesh 0: there is a list of 0 numbers where 1 to 8 belong"},
+      {MESH(""), "the shape of mesh 0 is no list"},
+      {MESH("\"shape\": 4"), "the shape of mesh 0 is no list"},
+      {MESH("\"shape\": []"), "the shape of mesh 0 is a list of 0 numbers where 1 to 8 belong"},
       {MESH("\"shape\": [0]"), "dimension 0 has 0 ranks"},
       {MESH("\"shape\": [5]"), "more than the 4 ranks"},
       {MESH("\"shape\": [2], \"first\": \"a\""), "first is no whole number"},
@@ -461,10 +485,16 @@ static void files_refused(void **state) {
       {MESH("\"shape\": [2], \"ranks\": [0, 1, 2]"), "a list of 3 ranks, not of 2"},
       {MESH("\"shape\": [2], \"ranks\": [0, true]"), "ranks are no whole numbers"},
       {MESH("\"shape\": [2], \"ranks\": [0, [1]]"), "ranks are no whole numbers"},
+      {MESH("\"shape\": [2, 2], \"ranks\": [[0, 1], 2]"), "neither one list nor nested as its shape is"},
+      {MESH("\"shape\": [2, 2], \"ranks\": [[0], [1, 2, 3]]"), "a list of 1 ranks, not of 2"},
+      {MESH("\"shape\": [2, 2], \"ranks\": [[0, 1], [2, 3], [4, 5]]"), "a list of 3 lists, not of 2"},
+      {MESH("\"shape\": [1, 2, 2], \"ranks\": [[0, 1], [2, 3]]"), "a list of 2 lists, not of 1"},
+      {MESH("\"shape\": [1, 2, 2], \"ranks\": [[0, 1, 2, 3]]"),
+       "neither one list nor nested as its shape is"},
       {MESH("\"shape\": [2], \"ranks\": [0, 1], \"first\": 0"), "has ranks, and first or stride too"},
       {MESH("\"shape\": [1000000, 1000000], \"ranks\": [0]"), "holds no ranks or too many"},
   };
-  treadle_model *model = model_of(configs[0]);
+  treadle_model *model = flat_model(configs[0]);
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     treadle_layout *layout = NULL;
     assert_refused(rows[i].words, read_file(model, rows[i].json, 4, &layout));
@@ -492,9 +522,13 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(fsdp2_is_placements), cmocka_unit_test(stages),  cmocka_unit_test(three_alike),
-      cmocka_unit_test(experts_one_by_one),  cmocka_unit_test(digests), cmocka_unit_test(files),
-      cmocka_unit_test(files_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(fsdp2_is_placements),
+                                     cmocka_unit_test(stages),
+                                     cmocka_unit_test(three_alike),
+                                     cmocka_unit_test(experts_one_by_one),
+                                     cmocka_unit_test(digests),
+                                     cmocka_unit_test(file_or_module),
+                                     cmocka_unit_test(files),
+                                     cmocka_unit_test(files_refused)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

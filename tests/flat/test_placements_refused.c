@@ -2,8 +2,8 @@
  * runs out; and one rank of very many. */
 #include "test.h"
 
-#include "io/json.h"
 #include "layout/layout.h"
+#include "plan/small.h"
 
 #include <inttypes.h>
 
@@ -18,23 +18,10 @@ typedef struct subject {
   int64_t ranks;
 } subject;
 
-static treadle_model *model_of(const char *more) {
-  char text[600];
-  treadle_model *model;
-  snprintf(
-      text, sizeof text,
-      "{\"model_type\": \"llama\", \"vocab_size\": 32, \"hidden_size\": 16, \"intermediate_size\": 24, "
-      "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 4, "
-      "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"%s}",
-      more);
-  json_t *json = json_loads(text, 0, NULL);
-  assert_non_null(json);
-  assert_ok(treadle_model_from_config("config", json, NULL, &model));
-  json_decref(json);
-  return model;
-}
+static const small_config plain = {.V = 32, .H = 16, .L = 2, .nh = 4, .ng = 2, .hd = 4, .I = 24};
 
-static subject subject_of(treadle_model *model) {
+static subject subject_of(const small_config *config) {
+  treadle_model *model = small_model(config);
   subject s = {.model = model, .mesh_count = 2, .ranks = 8};
   s.meshes[0] = (treadle_placed_mesh){.ndim = 2, .size = {2, 2}};
   s.meshes[1] = (treadle_placed_mesh){.ndim = 1, .size = {4}, .first = 3};
@@ -66,12 +53,16 @@ static treadle_status create(const subject *s, treadle_layout **layout_p) {
 
 static void one_mistake(void **state) {
   (void)state;
-  const subject like = subject_of(model_of(""));
+  const subject like = subject_of(&plain);
   treadle_layout *layout;
   assert_string_equal(like.tensors[2].tensor, "model.layers.0.self_attn.k_proj.weight");
   assert_ok(create(&like, &layout));
   treadle_layout_destroy(layout);
   layout = NULL;
+
+  char long_name[257];
+  memset(long_name, 'x', 256);
+  long_name[256] = 0;
 
   /* meshes */
   const int64_t twice[] = {1, 2, 7, 2}, outside[] = {1, 2, 3, 8}, below[] = {1, -1, 3, 4};
@@ -104,6 +95,8 @@ static void one_mistake(void **state) {
   WRONG("no tensor '' (nearest:", tensor->tensor = "");
   WRONG("tensor 2 has no name", tensor->tensor = NULL);
   WRONG("names no storage", tensor->storage = "");
+  WRONG("the storage of model.layers.0.self_attn.k_proj.weight has a name of 256 bytes; at most 255",
+        tensor->storage = long_name);
   WRONG("no rank holds model.layers.0.self_attn.k_proj.weight", *tensor = s.tensors[--s.count]);
   WRONG("no rank holds ", s.count = 0);
   WRONG("rank 0 has the tensor model.layers.0.self_attn.k_proj.weight twice, as number 2 and 21",
@@ -146,7 +139,9 @@ static void one_mistake(void **state) {
 /* The same tensor under two names, in two types. */
 static void two_types(void **state) {
   (void)state;
-  subject s = subject_of(model_of(", \"tie_word_embeddings\": true"));
+  small_config tied = plain;
+  tied.tied = true;
+  subject s = subject_of(&tied);
   treadle_layout *layout;
   s.tensors[s.count++] = (treadle_placed_tensor){.tensor = "lm_head.weight", .dtype = TREADLE_FP32};
   assert_refused("lm_head.weight is given in fp32, and another one has model.embed_tokens.weight in bf16",
@@ -154,11 +149,36 @@ static void two_types(void **state) {
   treadle_model_close(s.model);
 }
 
+/* All experts by the module's name, and one of them by that of the files. */
+static void twice_the_same(void **state) {
+  (void)state;
+  subject s =
+      subject_of(&(small_config){.type = "qwen3_moe",
+                                 .V = 20,
+                                 .H = 8,
+                                 .L = 1,
+                                 .nh = 4,
+                                 .ng = 2,
+                                 .hd = 2,
+                                 .more = "\"num_experts\": 3, \"num_experts_per_tok\": 2, "
+                                         "\"moe_intermediate_size\": 6, \"decoder_sparse_step\": 1"});
+  treadle_layout *layout;
+  assert_ok(create(&s, &layout));
+  treadle_layout_destroy(layout);
+  s.tensors[s.count++] =
+      (treadle_placed_tensor){.tensor = "model.layers.0.mlp.experts.down_proj", .mesh = 1};
+  assert_refused("down_proj.weight and model.layers.0.mlp.experts.down_proj have the same elements of",
+                 create(&s, &layout));
+  treadle_model_close(s.model);
+}
+
 /* Scales of fp8 blocks are not given; their weights are values. */
 static void blocks(void **state) {
   (void)state;
-  subject s = subject_of(model_of(", \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": "
-                                  "\"e4m3\", \"weight_block_size\": [8, 8]}"));
+  small_config coded = plain;
+  coded.more = "\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", "
+               "\"weight_block_size\": [8, 8]}";
+  subject s = subject_of(&coded);
   treadle_layout *layout;
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   assert_ok(create(&s, &layout));
@@ -173,7 +193,7 @@ static void blocks(void **state) {
 /* Split factors are no memory and no time: the largest one gives all to the first rank, an element after the other. */
 static void large_splits(void **state) {
   (void)state;
-  subject s = subject_of(model_of(""));
+  subject s = subject_of(&plain);
   treadle_layout *layout;
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   s.tensors[0].placements[0] = (treadle_placement){TREADLE_STRIDED_SHARD, 0, INT64_MAX};
@@ -184,7 +204,9 @@ static void large_splits(void **state) {
   assert_int_equal(info.shape[0], 0);
   treadle_layout_destroy(layout);
   treadle_model_close(s.model);
-  s = subject_of(model_of(", \"vocab_size\": 2000000"));
+  small_config large = plain;
+  large.V = 2000000;
+  s = subject_of(&large);
   s.tensors[0].placements[0] = (treadle_placement){TREADLE_STRIDED_SHARD, 0, INT64_MAX};
   assert_refused(
       "the split factors of model.embed_tokens.weight leave its shards in more than 1048576 parts",
@@ -202,7 +224,7 @@ static treadle_status create_and_destroy(const subject *s) {
 static void no_memory(void **state) {
   (void)state;
   const int64_t list[] = {7, 0, 3, 5};
-  subject s = subject_of(model_of(""));
+  subject s = subject_of(&plain);
   s.meshes[1] = (treadle_placed_mesh){.ndim = 1, .size = {4}, .ranks = list};
   s.tensors[1].mesh = 1;
   s.tensors[2].placements[1] = (treadle_placement){TREADLE_STRIDED_SHARD, 0, 2};
@@ -216,7 +238,7 @@ static void no_memory(void **state) {
 /* 2^30 ranks in a row, or far apart: no table, no loop. Neither has the rank's answer a cost that grows. */
 static void many_ranks(void **state) {
   (void)state;
-  subject s = subject_of(model_of(""));
+  subject s = subject_of(&plain);
   treadle_layout *layout;
   treadle_cells cells = {0};
   treadle_pieces pieces = {0};
@@ -246,8 +268,9 @@ static void many_ranks(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_mistake), cmocka_unit_test(two_types),
-                                     cmocka_unit_test(blocks),      cmocka_unit_test(large_splits),
-                                     cmocka_unit_test(no_memory),   cmocka_unit_test(many_ranks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_mistake),    cmocka_unit_test(two_types),
+                                     cmocka_unit_test(twice_the_same), cmocka_unit_test(blocks),
+                                     cmocka_unit_test(large_splits),   cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(many_ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,21 +3,12 @@
  * refused with a reason, or makes a layout whose printed text makes it again, whose pieces fill every
  * storage tensor once, and whose runs do. */
 #include "described.h"
+#include "filled.h"
 
-#include "base/dtype.h"
-#include "layout/layout.h"
-#include "model/model.h"
-
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-#define MUST(condition)                                                                                    \
-  do {                                                                                                     \
-    if (!(condition)) __builtin_trap();                                                                    \
-  } while (0)
 
 #define DENSE                                                                                              \
   "{\"model_type\": \"qwen2\", \"vocab_size\": 90, \"hidden_size\": 24, \"num_hidden_layers\": 4, "        \
@@ -31,36 +22,6 @@ static const char *const configs[] = {
     "\"moe_layer_freq\": 1, \"q_lora_rank\": 4, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4, "
     "\"qk_rope_head_dim\": 2, \"v_head_dim\": 2, \"num_nextn_predict_layers\": 1, \"torch_dtype\": "
     "\"bfloat16\"}"};
-
-static treadle_model *make_model(const char *config) {
-  treadle_model *model;
-  json_t *json = json_loads(config, 0, NULL);
-  MUST(json && treadle_model_from_config("config", json, NULL, &model) == TREADLE_OK);
-  json_decref(json);
-  return model;
-}
-
-/* Pieces and fills of a rank: bytes add up to those of its storage tensors, and none leaves its window. */
-static void check_rank(const treadle_layout *layout, int64_t rank) {
-  treadle_pieces pieces = {0};
-  int64_t bytes = 0, window = (int64_t)treadle_layout_window_bytes(layout, rank);
-  MUST(treadle_layout_pieces(layout, rank, &pieces) == TREADLE_OK);
-  for (size_t i = 0; i < pieces.count; i++) {
-    const treadle_piece *piece = &pieces.items[i];
-    int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype), last = piece->offset + size;
-    for (int a = 0; a < TREADLE_MAX_AXES; a++) last += (piece->box.size[a] - 1) * piece->stride[a];
-    MUST(piece->offset >= 0 && last <= window);
-    bytes += treadle_box_elems(&piece->box) * size;
-  }
-  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    MUST(treadle_layout_storage(layout, rank, s, &info) == TREADLE_OK);
-    MUST((int64_t)(info.offset_bytes + info.bytes) <= window);
-    bytes -= (int64_t)info.bytes;
-  }
-  MUST(bytes == 0);
-  treadle_array_release(&pieces);
-}
 
 /* Of small storage tensors: one run after another, of elements that the tensor has. */
 static void check_runs(const treadle_layout *layout, int64_t rank) {
@@ -100,7 +61,7 @@ static void check(const treadle_model *model, const char *text, int64_t ranks) {
       int64_t r = i < MOST_RANKS / 2 ? i : ranks - 1 - (i - MOST_RANKS / 2); /* the first and the last */
       if (r < i) break;
       MUST(treadle_layout_window_bytes(layout, r) == treadle_layout_window_bytes(again, r));
-      check_rank(layout, r);
+      filled_check(layout, r);
       check_runs(layout, r);
     }
     treadle_layout_destroy(again);
@@ -120,7 +81,7 @@ static void check_described(const uint8_t *bytes, size_t count) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   enum { MODELS = sizeof configs / sizeof *configs };
   static treadle_model *models[MODELS];
-  for (int i = 0; i < MODELS && !models[i]; i++) models[i] = make_model(configs[i]);
+  for (int i = 0; i < MODELS && !models[i]; i++) models[i] = filled_model(configs[i]);
   if (count < 1 || count > 4096) return 0;
   if (bytes[0] == '+') {
     check_described(bytes + 1, count - 1);

@@ -2,17 +2,13 @@
  * what is moved is the lower bound, peaks are below their bound, every byte of the destination is written once (the coverage), and
  * storage tensors lie in the window. */
 #include "described.h"
+#include "must.h"
 
 #include "plan/plan.h"
 
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-#define MUST(condition)                                                                                    \
-  do {                                                                                                     \
-    if (!(condition)) __builtin_trap();                                                                    \
-  } while (0)
 
 static void check_storage(const treadle_plan *plan, const treadle_layout *to, int64_t rank,
                           const treadle_plan_info *info) {

@@ -1,5 +1,7 @@
 /* A tokenizer.json, or a tokenizer_config.json with char_ords, a line %%, and a text; or a *.bin of llama2.c, which does not begin with
  * {. What is taken turns the text into ids that it has, these into text in UTF-8, and the stream of them into the same text. */
+#include "must.h"
+
 #include "io/json.h"
 #include "text/tokenizer.h"
 
@@ -9,11 +11,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 enum { MOST_TEXT = 400 };
-
-#define MUST(condition)                                                                                    \
-  do {                                                                                                     \
-    if (!(condition)) __builtin_trap();                                                                    \
-  } while (0)
 
 /* A refusal has a reason. */
 static bool taken(treadle_status status) {

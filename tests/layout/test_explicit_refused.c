@@ -212,16 +212,11 @@ static void files_that_are_wrong(void **state) {
   (void)state;
   treadle_model *model = small_model(&eight_by_four);
   const char *folder = test_folder();
-  char path[128], text[160];
+  char text[160];
   int failed = 0;
-  snprintf(path, sizeof path, "%s/pieces.json", folder);
-  snprintf(text, sizeof text, "pieces:@%s", path);
   for (size_t i = 0; i < TEST_COUNT(wrong_files); i++) {
-    FILE *file = fopen(path, "w");
     treadle_layout *layout;
-    assert_non_null(file);
-    fputs(wrong_files[i].json, file);
-    fclose(file);
+    snprintf(text, sizeof text, "pieces:@%s", test_write(folder, "pieces.json", wrong_files[i].json));
     treadle_status status = treadle_layout_create(model, text, 2, NULL, &layout);
     if (status != TREADLE_REFUSED || layout || !strstr(treadle_error_message(), wrong_files[i].part)) {
       print_error("%s: wanted '%s', got %s: %s\n", wrong_files[i].json, wrong_files[i].part,

@@ -525,13 +525,8 @@ static void failing_allocations(void **state) {
   TEST_EACH_ALLOCATION(try_text(deepseek, "vllm:dp=3,ep=on", 3));
   TEST_EACH_ALLOCATION(try_text(deepseek, "sglang:tp=2,ep=2,shared_fusion=on", 2));
   const char *folder = test_folder();
-  char text[100];
-  snprintf(text, sizeof text, "%s/map.json", folder);
-  FILE *file = fopen(text, "w");
-  assert_non_null(file);
-  fputs("[3,2,1,0]", file);
-  fclose(file);
-  snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s/map.json", folder);
+  char text[160];
+  snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s", test_write(folder, "map.json", "[3,2,1,0]"));
   TEST_EACH_ALLOCATION(try_text(deepseek, text, 2));
   test_remove(folder);
   treadle_model_close(deepseek);

@@ -15,12 +15,6 @@
     skip();                                                                                                \
   }
 
-static void write_text(const char *folder, const char *name, const char *text) {
-  char path[200];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  assert_ok(treadle_file_write(path, text, strlen(text)));
-}
-
 static const char *config_text(bool tied) {
   static char text[400];
   snprintf(text, sizeof text,
@@ -85,7 +79,7 @@ static treadle_status open_store(store *s, bool tied, treadle_model **model_p) {
     t->bytes = (size_t)t->elems * (t->dtype == TREADLE_FP32 ? 4 : 2);
     t->dtype_text = t->dtype == TREADLE_FP32 ? "F32" : "BF16";
   }
-  write_text(folder, "config.json", config_text(tied));
+  test_write(folder, "config.json", config_text(tied));
   snprintf(path, sizeof path, "%s/model.safetensors", folder);
   assert_ok(treadle_safetensors_write(path, s->tensors, s->count));
   treadle_status status = treadle_model_open(folder, NULL, model_p);
@@ -187,7 +181,7 @@ static void other_types(void **state) {
   memset(image + 8 + length, 0, 4);
   snprintf(path, sizeof path, "%s/model.safetensors", folder);
   assert_ok(treadle_file_write(path, image, 8 + length + 4));
-  write_text(folder, "config.json", config_text(true));
+  test_write(folder, "config.json", config_text(true));
   assert_refused("tensor model.norm.weight is of type F8_E5M2; F32, BF16, F16 and F8_E4M3 can be moved",
                  treadle_model_open(folder, NULL, &model));
   test_remove(folder);
@@ -199,7 +193,7 @@ static void paths(void **state) {
   treadle_model *model;
   const char *folder = test_folder();
   assert_refused("config.json is missing in this folder", treadle_model_open(folder, NULL, &model));
-  write_text(folder, "config.json", config_text(true));
+  test_write(folder, "config.json", config_text(true));
   assert_ok(treadle_model_open(folder, NULL, &model));
   assert_false(treadle_model_has_weights(model));
   treadle_model_close(model);
@@ -212,17 +206,17 @@ static void paths(void **state) {
   assert_ok(treadle_model_open(path, &options, &model));
   treadle_model_close(model);
 
-  write_text(folder, "notes.txt", "x");
+  test_write(folder, "notes.txt", "x");
   snprintf(path, sizeof path, "%s/notes.txt", folder);
   assert_refused("a model is a folder with config.json, or a .json file",
                  treadle_model_open(path, NULL, &model));
   assert_refused("there is no such file", treadle_model_open("/nowhere/config.json", NULL, &model));
 
-  write_text(folder, "model.safetensors.index.json",
+  test_write(folder, "model.safetensors.index.json",
              "{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00001.safetensors\"}}");
   assert_true(treadle_model_open(folder, NULL, &model) != TREADLE_OK);
   assert_non_null(strstr(treadle_error_message(), "model-00001-of-00001.safetensors"));
-  write_text(folder, "config.json", "{");
+  test_write(folder, "config.json", "{");
   assert_refused("config.json: line 1", treadle_model_open(folder, NULL, &model));
   test_remove(folder);
 }
@@ -310,7 +304,7 @@ static void without_memory(void **state) {
   assert_ok(open_store(s, true, &model)); /* fills in the sizes */
   treadle_model_close(model);
   const char *folder = test_folder();
-  write_text(folder, "config.json", config_text(true));
+  test_write(folder, "config.json", config_text(true));
   snprintf(path, sizeof path, "%s/model.safetensors", folder);
   assert_ok(treadle_safetensors_write(path, s->tensors, s->count));
   test_copy_family(folder, "llama");

@@ -245,13 +245,10 @@ static void where_experts_are(void **state) {
   experts_are(grouped, "sglang:tp=2,ep=2,shared_fusion=on", 2, sglang, "0 1 2 3 99 / 4 5 6 7 99");
   experts_are(grouped, "sglang:tp=2,a2a=deepep", 2, sglang, "0 1 2 3 / 4 5 6 7");
 
-  char path[128], text[256];
+  char text[256];
   const char *folder = test_folder();
-  snprintf(path, sizeof path, "%s/map.json", folder);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs("{\"physical_to_logical_map\": [[7, 6, 5, 4, 3, 2, 1, 0, 0, 7]]}", file);
-  fclose(file);
+  const char *path =
+      test_write(folder, "map.json", "{\"physical_to_logical_map\": [[7, 6, 5, 4, 3, 2, 1, 0, 0, 7]]}");
   snprintf(text, sizeof text, "sglang:tp=2,ep=2,redundant=2,map=@%s", path);
   experts_are(eight, text, 2, sglang, "7 6 5 4 3 / 2 1 0 0 7");
   refuses(ten, text, 2, 1, "slots");

@@ -115,16 +115,6 @@ static void latent_attention(void **state) {
 
 /* ---- Maps ---- */
 
-static const char *write_map(const char *folder, const char *name, const char *map) {
-  static char path[100];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  fputs(map, file);
-  fclose(file);
-  return path;
-}
-
 static void maps(void **state) {
   (void)state;
   static const struct {
@@ -137,7 +127,7 @@ static void maps(void **state) {
   const char *folder = test_folder();
   char vllm[200], sglang[200];
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
-    const char *path = write_map(folder, "map.json", rows[i].map);
+    const char *path = test_write(folder, "map.json", rows[i].map);
     snprintf(vllm, sizeof vllm, "vllm:tp=2,ep=on,redundant=%d,map=@%s", rows[i].redundant, path);
     snprintf(sglang, sizeof sglang, "sglang:tp=4,ep=2,redundant=%d,map=@%s", rows[i].redundant, path);
     const row plays[] = {{4, "megatron:tp=2,ep=2,etp=1", vllm, 1},
@@ -159,10 +149,10 @@ static void digests_of_maps(void **state) {
   treadle_plan *a, *b;
   treadle_plan_info x = TREADLE_INIT(treadle_plan_info), y = TREADLE_INIT(treadle_plan_info);
   assert_ok(treadle_layout_create(model, "megatron:ep=2", 2, NULL, &from));
-  snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s", write_map(folder, "map.json", "[0,1,2,3]"));
+  snprintf(text, sizeof text, "vllm:tp=2,ep=on,map=@%s", test_write(folder, "map.json", "[0,1,2,3]"));
   assert_ok(treadle_layout_create(model, text, 2, NULL, &first));
   assert_ok(treadle_layout_create(model, text, 2, NULL, &third));
-  write_map(folder, "map.json", "[0,1,3,2]");
+  test_write(folder, "map.json", "[0,1,3,2]");
   assert_ok(treadle_layout_create(model, text, 2, NULL, &second));
   assert_string_equal(treadle_layout_text(first), treadle_layout_text(second));
   assert_true(first->digest == third->digest);

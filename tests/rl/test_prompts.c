@@ -9,15 +9,6 @@ typedef struct opened {
   treadle_rl_prompts_spec spec;
 } opened;
 
-static void write_file(const opened *o, const char *name, const char *text) {
-  char path[200];
-  snprintf(path, sizeof path, "%s/%s", o->folder, name);
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  assert_true(fputs(text, file) >= 0);
-  assert_int_equal(fclose(file), 0);
-}
-
 static void open_all(opened *o) {
   static char path[200];
   *o = (opened){0};
@@ -45,7 +36,7 @@ static void close_all(opened *o) {
 }
 
 static treadle_status read_text(opened *o, const char *text, treadle_rl_prompts **prompts_p) {
-  write_file(o, "gsm8k.jsonl", text);
+  test_write(o->folder, "gsm8k.jsonl", text);
   return treadle_rl_prompts_read(&o->spec, prompts_p);
 }
 
@@ -141,7 +132,7 @@ static void test_files(void **state) {
   char path[400];
   size_t count;
   open_all(&o);
-  write_file(&o, "b.json", "[{\"prompt\": \"2\", \"answer\": \"2\"}]");
+  test_write(o.folder, "b.json", "[{\"prompt\": \"2\", \"answer\": \"2\"}]");
   snprintf(path, sizeof path, "%s,%s/b.json", o.spec.path, o.folder);
   treadle_rl_prompts *one = read_good(&o, "{\"prompt\": \"1\", \"answer\": \"1\"}\n", 1);
   o.spec.path = path;
@@ -256,7 +247,7 @@ static void test_no_memory(void **state) {
   (void)state;
   opened o;
   open_all(&o);
-  write_file(&o, "gsm8k.jsonl",
+  test_write(o.folder, "gsm8k.jsonl",
              "{\"prompt\": \"1,2\", \"answer\": \"3\"}\n{\"prompt_token_ids\": [3, 4], \"answer\": 4}\n");
   TEST_EACH_ALLOCATION(read_once(&o));
   close_all(&o);
