@@ -51,7 +51,7 @@ def meet_by_name(rank, size, name):
 def meet_by_store(rank, size, name, folder, checked):
     store = (Checked if checked else Files)(folder)
     if rank == 1:  # what an older job has left
-        store.set("treadle/job/name", b"stale")
+        store.set("treadle/job/meeting", b"stale")
     if rank == 0:
         time.sleep(0.2)
     return [talk(treadle.Group.store(store, rank, size, job="job", timeout=30)) for _ in range(2)][-1]
@@ -115,7 +115,7 @@ class TestGroup(ranks.Folder, unittest.TestCase):
             def get(self, key):
                 raise KeyError(key)
 
-        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/name': OSError: the disk is full") as caught:
+        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/meeting': OSError: the disk is full") as caught:
             treadle.Group.store(Broken(), 0, 2, timeout=1)
         self.assertIsInstance(caught.exception.__cause__, OSError)
         with self.assertRaisesRegex(treadle.System, "KeyError"):

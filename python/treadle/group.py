@@ -60,7 +60,7 @@ class Group:
         that meet at the same time need different names of their jobs."""
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, timeout, callbacks=calls.callbacks)
+        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, -1, timeout, callbacks=calls.callbacks)
 
     @classmethod
     def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
