@@ -26,9 +26,10 @@ void treadle_store_seal(treadle_store_message *head, const void *behind) {
 
 treadle_status treadle_store_check(const treadle_store_message *head, const treadle_store_limit *limit) {
   if (head->magic != TREADLE_STORE_MAGIC) REFUSE("sent something that is no message of treadle");
-  if (head->version != TREADLE_STORE_VERSION)
+  bool refusal = head->type == TREADLE_STORE_REFUSAL; /* says itself what is different */
+  if (head->version != TREADLE_STORE_VERSION && !refusal)
     REFUSE("speaks version %u of treadle's messages, not %d", head->version, TREADLE_STORE_VERSION);
-  if (head->job != limit->job) REFUSE("is of another job");
+  if (head->job != limit->job && !refusal) REFUSE("is of another job");
   if (head->type < TREADLE_STORE_HELLO || head->type > TREADLE_STORE_ANSWER)
     REFUSE("sent a message of type %d, which there is not", head->type);
   if (head->key_bytes > limit->key_bytes || head->bytes > limit->bytes)

@@ -138,7 +138,7 @@ static void hear_guest(treadle_store_server *s, int position, double now) {
     join(s, position, now);
     return;
   }
-  note(s, position, treadle_error_message());
+  if (guest->stream.in_used > 0) note(s, position, treadle_error_message()); /* not who only looks */
   if (status != TREADLE_REFUSED || guest->stream.in.magic != TREADLE_STORE_MAGIC) {
     drop(s, position);
     return;
