@@ -35,10 +35,9 @@ static treadle_status check_head(const void *bytes, size_t count, const char *ki
   return TREADLE_OK;
 }
 
-/* A text that ends, of what an address may have. */
-static bool is_host(const char host[TREADLE_MEETING_HOST]) {
-  size_t length = strnlen(host, TREADLE_MEETING_HOST);
-  if (length == 0 || length == TREADLE_MEETING_HOST) return false;
+bool treadle_meeting_is_host(const char *host, size_t room) {
+  size_t length = strnlen(host, room);
+  if (length == 0 || length == room || length >= TREADLE_MEETING_HOST) return false;
   for (size_t i = 0; i < length; i++)
     if (!isalnum((unsigned char)host[i]) && !strchr(".:%-_", host[i])) return false;
   return true;
@@ -61,13 +60,17 @@ treadle_status treadle_meeting_read_call(const void *bytes, size_t count, treadl
 treadle_status treadle_meeting_read_description(const void *bytes, size_t count,
                                                 treadle_description *description_p) {
   treadle_description *d = description_p;
+  *d = (treadle_description){0};
+  if (count >= HEAD + sizeof d->nonce && memcmp(bytes, TREADLE_MEETING_RANK, sizeof d->head.magic) == 0)
+    memcpy(&d->nonce, (const char *)bytes + HEAD, sizeof d->nonce);
   treadle_status status = check_head(bytes, count, TREADLE_MEETING_RANK, sizeof *d);
   if (status != TREADLE_OK) return status;
   memcpy(d, bytes, sizeof *d);
   bool good = count == sizeof *d && d->nonce && is_text(d->text, d->status);
   if (good && d->status == TREADLE_OK)
     good = d->size >= 1 && d->size <= TREADLE_GROUP_MAX && d->rank >= 0 && d->rank < d->size &&
-           d->number >= -1 && d->nodes >= 0 && d->nodes <= d->size && is_host(d->host);
+           d->number >= -1 && d->nodes >= 0 && d->nodes <= d->size &&
+           treadle_meeting_is_host(d->host, sizeof d->host);
   if (!good) REFUSE("has left a description that is none");
   return TREADLE_OK;
 }
@@ -92,7 +95,7 @@ treadle_meeting_row treadle_meeting_row_at(const void *rows, int32_t rank) {
 }
 
 treadle_status treadle_meeting_check_row(const treadle_meeting_row *row, int32_t rank) {
-  if (!row->nonce || !is_host(row->host) || row->node < 0)
+  if (!row->nonce || !treadle_meeting_is_host(row->host, sizeof row->host) || row->node < 0)
     REFUSE("has left a table whose row of rank %d is none", rank);
   return TREADLE_OK;
 }

@@ -25,7 +25,7 @@ typedef struct treadle_meeting_call {
 
 typedef struct treadle_description {
   treadle_meeting_head head;
-  uint64_t nonce; /* random, of this rank in this meeting; not 0 */
+  uint64_t nonce; /* random, of this rank in this meeting; not 0. It stands here in all versions */
   int32_t rank, size;
   int32_t number; /* of the node, as the caller gives it; -1: to be found */
   int32_t nodes;  /* how many equal groups of neighbours are nodes; 0: not so */
@@ -59,12 +59,15 @@ void treadle_meeting_seal(void *all, const char *kind, size_t bytes);
 /* From any bytes. Refused in words that follow a name of who left them: "has version 2 ...". */
 /* A call stays as it is in later versions: that of another one is refused, and its number is there all the same (else 0), so that rank 0 can be told. */
 treadle_status treadle_meeting_read_call(const void *bytes, size_t count, treadle_meeting_call *call_p);
+/* Where the bytes are of a rank at all, its nonce is there also when they are refused (else 0), so that it can be told. */
 treadle_status treadle_meeting_read_description(const void *bytes, size_t count,
                                                 treadle_description *description_p);
 /* *rows_p: where the rows are, which may not be aligned (treadle_meeting_row_at). */
 treadle_status treadle_meeting_read_table(const void *bytes, size_t count, treadle_meeting_table *table_p,
                                           const void **rows_p);
 treadle_meeting_row treadle_meeting_row_at(const void *rows, int32_t rank);
+/* A text of 1 to 63 bytes, of what an address as numbers has. */
+bool treadle_meeting_is_host(const char *host, size_t room);
 /* Is it a row that rank 0 may have written? Refused as above. */
 treadle_status treadle_meeting_check_row(const treadle_meeting_row *row, int32_t rank);
 

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/thread_watch.h"
+#include "base/utf8.h"
 #include "transport/group.h"
 #include "transport/host_address.h"
 #include "transport/store_tcp.h"
@@ -85,11 +86,13 @@ static treadle_status get(const meet *m, double end, void *to, size_t room, size
 
 static treadle_status find_host(const meet *m, char *host) {
   const char *given = m->options->host ? m->options->host : treadle_store_host(&m->store);
-  if (!given) return treadle_host_address_find(host, TREADLE_MEETING_HOST);
-  if (strlen(given) >= TREADLE_MEETING_HOST)
-    return treadle_fail(TREADLE_REFUSED, "the address '%.80s' is longer than %d bytes", given,
-                        TREADLE_MEETING_HOST - 1);
-  snprintf(host, TREADLE_MEETING_HOST, "%s", given);
+  if (!given)
+    treadle_host_address_find(host, TREADLE_MEETING_HOST);
+  else if (treadle_meeting_is_host(given, TREADLE_MEETING_HOST + 1))
+    snprintf(host, TREADLE_MEETING_HOST, "%s", given);
+  else
+    return treadle_fail(TREADLE_REFUSED, "'%.80s' is no address of a machine as numbers",
+                        treadle_text_shown(given));
   return TREADLE_OK;
 }
 
@@ -140,7 +143,6 @@ out:
   return status;
 }
 
-/* One description. It is `first`'s, where it is heard. */
 static treadle_status read_rank(meet *m, int rank, double end, treadle_description *d) {
   unsigned char bytes[sizeof *d];
   size_t count;
@@ -148,10 +150,7 @@ static treadle_status read_rank(meet *m, int rank, double end, treadle_descripti
   treadle_status status = get(m, end, bytes, sizeof bytes, &count);
   if (status != TREADLE_OK) return status;
   status = treadle_meeting_read_description(bytes, count, d);
-  if (status != TREADLE_OK) {
-    d->nonce = 0;
-    treadle_fail_in(status, "rank %d ", rank);
-  }
+  if (status != TREADLE_OK) treadle_fail_in(status, "rank %d ", rank);
   return status;
 }
 

@@ -1,67 +1,19 @@
 /* Ranks of one node that meet by a store, here a folder with a file for each key; and waits that the thread's watcher ends. */
 #include "test.h"
+#include "transport/folder_store.h"
 #include "transport/ranks.h"
 
 #include "base/clock.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- The store ---- */
-
-typedef struct folder {
-  char path[64];
-  int gets;
-} folder;
-
-static void path_of(const folder *f, const char *key, char *path, size_t bytes) {
-  size_t used = (size_t)snprintf(path, bytes, "%s/%s", f->path, key);
-  for (size_t i = strlen(f->path) + 1; i < used; i++)
-    if (path[i] == '/') path[i] = '_';
-}
-
-static treadle_status folder_set(void *context, const char *key, const void *value, size_t bytes) {
-  char path[400], fresh[440];
-  path_of(context, key, path, sizeof path);
-  snprintf(fresh, sizeof fresh, "%s.new", path);
-  FILE *file = fopen(fresh, "w");
-  if (!file) return treadle_error_set(TREADLE_SYSTEM, "the folder is gone");
-  fwrite(value, 1, bytes, file);
-  fclose(file);
-  return rename(fresh, path) == 0 ? TREADLE_OK : TREADLE_SYSTEM;
-}
-
-static treadle_status folder_get(void *context, const char *key, double seconds, void *value,
-                                 size_t capacity, size_t *bytes_p) {
-  folder *f = context;
-  char path[400];
-  FILE *file;
-  f->gets++;
-  path_of(f, key, path, sizeof path);
-  for (double end = treadle_clock_seconds() + seconds; !(file = fopen(path, "r"));
-       nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL))
-    if (treadle_clock_seconds() > end) return treadle_error_set(TREADLE_TIMEOUT, "nobody has set it");
-  char all[8192];
-  *bytes_p = fread(all, 1, sizeof all, file);
-  memcpy(value, all, *bytes_p < capacity ? *bytes_p : capacity);
-  fclose(file);
-  return TREADLE_OK;
-}
-
-static treadle_store store_of(folder *f, const char *job) {
-  return (treadle_store){
-      .struct_size = sizeof(treadle_store), .context = f, .set = folder_set, .get = folder_get, .job = job};
-}
 
 /* ---- Meeting ---- */
 
 static int meet(const char *name, int rank, int size, void *context) {
   folder f = {0};
-  treadle_store store = store_of(&f, name);
+  treadle_store store = folder_store(&f, name);
   treadle_group *group;
   int all[8];
   snprintf(f.path, sizeof f.path, "%s", (const char *)context);
@@ -98,7 +50,7 @@ static void test_refused(void **state) {
   memset(long_job, 'j', sizeof long_job);
   long_job[sizeof long_job - 1] = 0;
   memset(long_value, 'a', sizeof long_value);
-  treadle_store store = store_of(&f, "job");
+  treadle_store store = folder_store(&f, "job");
   assert_fails(TREADLE_TIMEOUT,
                "group 'job': rank 0 did not come in time: the store's get of 'treadle/job/meeting': nobody "
                "has set it",
@@ -114,13 +66,13 @@ static void test_refused(void **state) {
   store.job = long_job;
   assert_fails(TREADLE_REFUSED, "a job's name has 1 to 200 bytes; this one has 299",
                treadle_group_store(&store, 0, 1, -1, 1, &group));
-  store = store_of(&f, NULL);
+  store = folder_store(&f, NULL);
   assert_int_equal(treadle_group_store(&store, 0, 1, -1, 5, &group), TREADLE_OK);
   treadle_group_close(group);
   store.get = NULL;
   assert_fails(TREADLE_REFUSED, "no store->get (NULL)", treadle_group_store(&store, 0, 1, -1, 1, &group));
   snprintf(f.path, sizeof f.path, "/nowhere");
-  store = store_of(&f, "job");
+  store = folder_store(&f, "job");
   assert_fails(TREADLE_SYSTEM, "the store's set of 'treadle/job/meeting': the folder is gone",
                treadle_group_store(&store, 0, 1, -1, 1, &group));
   snprintf(long_value, sizeof long_value, "rm -r %s", path);
