@@ -23,12 +23,13 @@ treadle_status treadle_store_address_read(const char *text, treadle_store_addres
   if (strspn(colon + 1, "0123456789") != strlen(colon + 1) || !treadle_text_to_int64(colon + 1, &port) ||
       port < 1 || port > 65535)
     return wrong(text, "has no port from 1 to 65535");
-  if (*host == '[' && length > 1 && colon[-1] == ']') {
+  bool six = *host == '[' && length > 1 && colon[-1] == ']';
+  if (six) {
     host++;
     length -= 2;
-  } else if (memchr(host, ':', length) || memchr(host, '[', length) || memchr(host, ']', length)) {
-    return wrong(text, "is no address with a port; one of IPv6 is written [::1]:7000");
   }
+  if ((!six && memchr(host, ':', length)) || memchr(host, '[', length) || memchr(host, ']', length))
+    return wrong(text, "is no address with a port; one of IPv6 is written [::1]:7000");
   if (length == 0) return wrong(text, "has no host");
   if (length >= sizeof address_p->host) return wrong(text, "is too long");
   memcpy(address_p->host, host, length);
