@@ -142,7 +142,7 @@ static treadle_status find_by_options(const treadle_launch_options *o, treadle_l
   static const char *const names[] = {"--meet ADDRESS:PORT", "--job NAME", "--rank R", "--ranks N"};
   const bool given[] = {o->meet, o->job, o->rank >= 0, o->ranks > 0};
   int there = 0, missing = 0;
-  for (int i = 0; i < 4; i++)
+  for (int i = 3; i >= 0; i--) /* the first ones */
     if (given[i])
       there = i;
     else
