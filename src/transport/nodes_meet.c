@@ -225,7 +225,7 @@ static treadle_status lead(meet *m) {
   failed = read_all(m);
   char why[TREADLE_MEETING_TEXT];
   snprintf(why, sizeof why, "%s", failed == TREADLE_OK ? "" : treadle_error_message());
-  if (failed != TREADLE_OK) read_rest(m);
+  if (failed != TREADLE_OK && failed != TREADLE_CANCELLED) read_rest(m);
   if (failed != TREADLE_OK) treadle_fail(failed, "%s", why);
   TRY(make_table(m, failed));
   key_of(m, "table");
