@@ -41,6 +41,7 @@ static void take_in(treadle_store_server *s, double now) {
   int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) {
     bool out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (out) snprintf(s->note, sizeof s->note, "; somebody was not taken in: %s", strerror(errno));
     if (out && s->guest_count > 0)
       drop(s, 0);
     else if (out)
@@ -104,6 +105,7 @@ static void join(treadle_store_server *s, int position, double now) {
   treadle_store_stream_next(stream);
   member->stream = *stream;
   member->came = true;
+  member->poll = -1; /* not yet */
   *stream = (treadle_store_stream){.socket = -1};
   drop(s, position);
   if (++s->came == s->ranks - 1 && s->state == TREADLE_STORE_MEETING) welcome(s);
@@ -239,33 +241,38 @@ static void miss(treadle_store_server *s) {
 
 /* ---- The thread ---- */
 
+static int add_poll(treadle_store_server *s, int descriptor, short events) {
+  s->polls[s->poll_count] = (struct pollfd){.fd = descriptor, .events = events};
+  return s->poll_count++;
+}
+
 /* Fills the polls: wake, listener, guests, ranks. Returns when it has to wake up anyway. */
 static double prepare(treadle_store_server *s, double now) {
   double until = s->state == TREADLE_STORE_MEETING ? s->deadline : now + 3600;
   bool rests = now < s->rests;
-  s->polls[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-  s->polls[1] = (struct pollfd){.fd = rests ? -1 : s->listener, .events = POLLIN};
+  s->poll_count = 0;
+  add_poll(s, s->wake, POLLIN);
+  add_poll(s, s->listener, rests ? 0 : POLLIN);
   if (rests && s->rests < until) until = s->rests;
-  for (int i = 0; i < TREADLE_STORE_GUESTS; i++) {
-    bool there = i < s->guest_count;
-    s->polls[2 + i] = (struct pollfd){.fd = there ? s->guests[i].stream.socket : -1, .events = POLLIN};
-    if (there && s->guests[i].until < until) until = s->guests[i].until;
+  for (int i = 0; i < s->guest_count; i++) {
+    s->guests[i].poll = add_poll(s, s->guests[i].stream.socket, POLLIN);
+    if (s->guests[i].until < until) until = s->guests[i].until;
   }
-  for (int rank = 0; rank < s->ranks; rank++) {
-    const treadle_store_member *m = &s->members[rank];
-    bool there = m->came && !m->gone;
-    s->polls[2 + TREADLE_STORE_GUESTS + rank] =
-        (struct pollfd){.fd = there ? m->stream.socket : -1, .events = m->stream.sends ? POLLOUT : POLLIN};
-    if (there && m->asks && m->until < until) until = m->until;
+  for (int rank = 1; rank < s->ranks; rank++) {
+    treadle_store_member *m = &s->members[rank];
+    m->poll = m->came && !m->gone ? add_poll(s, m->stream.socket, m->stream.sends ? POLLOUT : POLLIN) : -1;
+    if (m->asks && m->until < until) until = m->until;
   }
   return until;
 }
+
+static short seen(const treadle_store_server *s, int poll) { return poll < 0 ? 0 : s->polls[poll].revents; }
 
 /* Looks at all that poll() has seen, and at the time. */
 static void step(treadle_store_server *s) {
   double now = treadle_clock_seconds();
   for (int i = s->guest_count - 1; i >= 0; i--) { /* from the end: dropping moves those behind */
-    if (s->polls[2 + i].revents) {
+    if (seen(s, s->guests[i].poll)) {
       hear_guest(s, i, now);
     } else if (now > s->guests[i].until) {
       if (!s->guests[i].refused) note(s, i, "connected and said nothing, or half a message");
@@ -274,15 +281,14 @@ static void step(treadle_store_server *s) {
   }
   for (int rank = 1; rank < s->ranks; rank++) {
     treadle_store_member *m = &s->members[rank];
-    const struct pollfd *p = &s->polls[2 + TREADLE_STORE_GUESTS + rank];
-    if (p->fd >= 0 && p->revents) hear_member(s, rank, p->revents, now);
+    if (seen(s, m->poll)) hear_member(s, rank, seen(s, m->poll), now);
     if (m->asks && now >= m->until) {
       m->asks = false;
       say(&m->stream, TREADLE_STORE_ANSWER, s->job, m->number, TREADLE_TIMEOUT,
           "nobody has set it in time");
     }
   }
-  if (s->polls[1].revents) take_in(s, now);
+  if (seen(s, 1) & POLLIN) take_in(s, now);
   if (s->state == TREADLE_STORE_MEETING && now >= s->deadline) miss(s);
 }
 
@@ -292,10 +298,9 @@ void *treadle_store_serve(void *server) {
   while (!s->ends) {
     double now = treadle_clock_seconds(), until = prepare(s, now);
     pthread_mutex_unlock(&s->lock);
-    int ready =
-        poll(s->polls, (nfds_t)(2 + TREADLE_STORE_GUESTS + s->ranks), treadle_shm_poll_ms(until - now));
+    int ready = poll(s->polls, (nfds_t)s->poll_count, treadle_shm_poll_ms(until - now));
     pthread_mutex_lock(&s->lock);
-    if (ready < 0) memset(s->polls, 0, (size_t)(2 + TREADLE_STORE_GUESTS + s->ranks) * sizeof *s->polls);
+    for (int i = 0; ready < 0 && i < s->poll_count; i++) s->polls[i].revents = 0;
     if (s->polls[0].revents) {
       uint64_t count;
       ssize_t got = read(s->wake, &count, sizeof count);

@@ -24,12 +24,14 @@ enum { TREADLE_STORE_GUESTS = 64, TREADLE_STORE_NAME = 300 };
 typedef struct treadle_store_guest {
   treadle_store_stream stream;
   double until;
+  int poll;     /* its place among the polls; -1: none */
   bool refused; /* it is told why, and what it still sends is thrown away, so that it can read that */
 } treadle_store_guest;
 
 /* A rank. */
 typedef struct treadle_store_member {
   treadle_store_stream stream;
+  int poll; /* as above */
   bool came, gone;
   bool asks; /* waits for a key, */
   char key[TREADLE_STORE_KEY + 1];
@@ -64,7 +66,9 @@ typedef struct treadle_store_server {
   treadle_store_member *members; /* [ranks] but 0 */
   int guest_count;
   treadle_store_guest guests[TREADLE_STORE_GUESTS]; /* the first is the oldest */
-  struct pollfd *polls;                             /* [2 + GUESTS + ranks] */
+  struct pollfd *
+      polls; /* of all that is open, since the system takes no more of them than a process may have descriptors */
+  int poll_count;
 } treadle_store_server;
 
 /* Takes over the listener, also when it fails. */

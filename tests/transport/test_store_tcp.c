@@ -7,6 +7,7 @@
 #include "base/random.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -370,6 +371,27 @@ static void test_strangers(void **state) {
 }
 
 /* One that speaks another version reads why it is refused, though it has sent more than was read; rank 0 says it, too. */
+/* Rank 0 may open few files: it says so. */
+static int few_files(const char *name, int rank, int size, void *context) {
+  treadle_store store;
+  (void)name;
+  if (rank == 0) {
+    const struct rlimit few = {(rlim_t)test_open_files() + 4, (rlim_t)test_open_files() + 4};
+    RANK_TRUE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  RANK_FAILS(TREADLE_TIMEOUT,
+             rank ? "in time" : "did not come in time; somebody was not taken in: Too many open files",
+             open_store(context, rank, size, 1, &store));
+  return 0;
+}
+
+static void test_few_files(void **state) {
+  int results[10];
+  (void)state;
+  ranks_as_processes(10, 10, few_files, (void *)(uintptr_t)store_place(), results);
+  all_good(results, 10);
+}
+
 static int other_version(const char *name, int rank, int size, void *context) {
   treadle_store store;
   struct {
@@ -598,7 +620,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_share),     cmocka_unit_test(test_alone),     cmocka_unit_test(test_missing),
       cmocka_unit_test(test_refused),   cmocka_unit_test(test_addresses), cmocka_unit_test(test_leave),
-      cmocka_unit_test(test_strangers), cmocka_unit_test(test_version),   cmocka_unit_test(test_misbehave),
-      cmocka_unit_test(test_watch),     cmocka_unit_test(test_fork),      cmocka_unit_test(test_ends)};
+      cmocka_unit_test(test_strangers), cmocka_unit_test(test_few_files), cmocka_unit_test(test_version),
+      cmocka_unit_test(test_misbehave), cmocka_unit_test(test_watch),     cmocka_unit_test(test_fork),
+      cmocka_unit_test(test_ends)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
