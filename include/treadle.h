@@ -386,6 +386,9 @@ typedef struct treadle_plan_options {
    * where treadle_plan_storage says. */
   bool alias;
   bool keep_params; /* the from-window stays as it is, and the way back has nothing to do */
+  /* [ranks] equal for ranks of one node, which need not be neighbours; NULL: all ranks are on one. Then what enters a node does so once: of
+   * its ranks that need it one pulls it, and the others read it there. Ranks that switch together say the same. */
+  const int32_t *node_of;
 } treadle_plan_options;
 
 /* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the same plan everywhere; no

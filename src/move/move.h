@@ -14,12 +14,14 @@ enum { TREADLE_MAX_AXES = 6, TREADLE_BLOCK_ROW_SIDE = 128 };
  * element sizes wherever the tensors allow. */
 typedef struct treadle_op {
   int32_t wave;   /* of the direction it belongs to: 0 runs first */
-  int32_t source; /* physical rank whose window is read; -1: a fill;
-                        own rank and twin: a further copy, read from the destination window */
-  bool twin;      /* reads this rank's own destination window, after the wave's other copies */
+  int32_t source; /* physical rank whose window is read; -1: a fill */
+  bool
+      twin; /* reads the destination window of its source: this rank's own, after the wave's other copies; another rank's
+                     (a relay), when that one's pulls of the wave have arrived */
   uint8_t ndim;
   uint8_t from_dtype, to_dtype;
   int8_t add;       /* -1, 0 or 1: added to each value in fp32 between the two types */
+  uint8_t wire;     /* of a relay: bytes of an element as it came to its source; else 0 */
   int32_t tensor;   /* canonical, for messages; of a fill: what with, TREADLE_FILL_ZEROS or another one */
   int32_t storage;  /* of the destination window */
   int64_t from, to; /* bytes in the windows */
@@ -82,6 +84,13 @@ static inline treadle_op treadle_block_row_part_at(const treadle_block_row *run,
 
 typedef TREADLE_ARRAY(treadle_block_row) treadle_block_rows;
 typedef TREADLE_ARRAY(treadle_block_row_part) treadle_block_row_parts;
+
+/* Bytes that an op moves: elements in the narrower type, of relays as they came to the node. */
+static inline int64_t treadle_op_moved(const treadle_op *op) {
+  return op->elems * (op->wire ? op->wire
+                               : (int64_t)treadle_dtype_narrower_bytes((treadle_dtype)op->from_dtype,
+                                                                       (treadle_dtype)op->to_dtype));
+}
 
 /* What an op adds to coverage: its destination box and nothing else. */
 uint64_t treadle_op_mark(const treadle_op *op);

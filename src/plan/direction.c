@@ -3,7 +3,7 @@
  * Each destination piece is cut by the cells of both layouts. The common box of two cells has rows, and rows have waves.
  * Then a source is chosen for each part: a copy that this window has already, else this rank's own memory, else the holders
  * of the cell. Rows are striped over these evenly; the first holder depends on tensor and rank. Who holds a stripe is
- * computed from the cell alone, so a sender can compute its receivers.
+ * computed from the cell alone, so a sender can compute its receivers. With several nodes, see near.h.
  *
  * Example: rank 1 of megatron:tp=2 wants rows 4-7 of a matrix [8, 16] that vllm:tp=4 cuts into two rows each. Its piece lies in one
  * cell of its own layout and meets two of the other one, rows 4-5 and rows 6-7. So two boxes are taken, each from the holders of its
@@ -178,7 +178,7 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
       const treadle_cell *cell = &w->from_cells.items[k];
       if (!treadle_box_meet(&wanted, &cell->box, &box)) continue;
       w->common = common_of(w, piece->tensor, cell, &w->to_cells.items[i]);
-      TRY(treadle_walk_take_box(w, &box, cell));
+      TRY(treadle_walk_take_box(w, &box, cell, &w->to_cells.items[i]));
     }
   }
   if (!w->sink->no_sources && !w->sink->own_only &&
@@ -310,6 +310,7 @@ treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const t
   treadle_piece_lists lists = {0};
   sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
   treadle_block_row_walk_init(&w.block_rows, lanes, from, to, rank, sink);
+  treadle_near_init(&w.near, sink->nodes, rank);
   TRY(treadle_piece_lists_make(pieces, to->model->tensor_count, &lists));
   for (size_t i = 0; i < pieces->count; i++) {
     int32_t tensor = pieces->items[i].tensor;
@@ -333,6 +334,7 @@ out:
   treadle_piece_index_release(&w.near_held);
   treadle_piece_index_release(&w.near_copies);
   treadle_piece_index_release(&w.near_values);
+  treadle_near_release(&w.near);
   treadle_array_release(&w.to_cells);
   treadle_array_release(&w.from_cells);
   treadle_array_release(&w.rest);

@@ -2,6 +2,7 @@
 #ifndef TREADLE_PLAN_DIRECTION_H
 #define TREADLE_PLAN_DIRECTION_H
 
+#include "base/nodes.h"
 #include "layout/cuts.h"
 #include "layout/sums.h"
 #include "plan/lanes.h"
@@ -22,6 +23,7 @@ typedef struct treadle_sink {
       figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
   bool
       own_only; /* only ops that read this rank's own windows are wanted, and no block rows: nothing is proved */
+  const treadle_nodes *nodes; /* whose bytes are to enter a node once; NULL: there is one node */
 } treadle_sink;
 
 /* `from` and `to` are the direction's; lanes may have them the other way round. Where sources

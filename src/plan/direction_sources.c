@@ -4,10 +4,6 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 
-/* A box is striped over so many holders at most, so that the cost of a plan does not grow with the number of
- * replicas; tensors and readers begin at other holders, which spreads the rest. */
-enum { MAX_STRIPES = 4 };
-
 /* ---- An op from a box ---- */
 
 typedef struct dim {
@@ -63,6 +59,7 @@ static treadle_status emit(treadle_walk *w, const treadle_box *box, int32_t wave
   treadle_op op = {.wave = wave,
                    .source = from->rank,
                    .twin = from->twin,
+                   .wire = from->wire,
                    .from_dtype = (uint8_t)from->dtype,
                    .to_dtype = (uint8_t)piece->dtype,
                    .add = (int8_t)(piece->add - from->add),
@@ -130,21 +127,23 @@ out:
   return status;
 }
 
-/* Stripes a box over the holders of a cell.
+/* Stripes a box over holders of a cell.
  * Stripe k has rows [rows * k / stripes, rows * (k + 1) / stripes), from holder begin_at + k: 10 rows over 4
  * holders are 0-1, 2-4, 5-6 and 7-9. */
-static treadle_status take_stripes(treadle_walk *w, const treadle_box *box, const treadle_cell *cell) {
+treadle_status treadle_walk_take_stripes(treadle_walk *w, const treadle_box *box, const treadle_cell *cell,
+                                         const treadle_seats *seats, int64_t most) {
   treadle_status status = TREADLE_OK;
   const treadle_tensor *tensor = &w->from->model->tensors[cell->tensor];
-  int64_t rows = 1, n = cell->holders;
+  int64_t rows = 1, n = seats ? (int64_t)seats->count : cell->holders;
   int last_axis = treadle_last_row_axis(tensor);
   for (int a = 0; a <= last_axis; a++) rows *= box->size[a];
   /* Another first holder for each tensor and reader, so that readers spread over the copies. */
   int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
   int64_t stripes = rows < n ? rows : n;
-  if (stripes > MAX_STRIPES) stripes = MAX_STRIPES;
+  if (stripes > most) stripes = most;
   for (int64_t k = 0; k < stripes; k++) {
     int64_t holder = (begin_at + k) % n;
+    if (seats) holder = seats->items[holder].holder;
     treadle_source from = {.rank = (int32_t)treadle_cell_rank(w->from, cell, holder),
                            .dtype = cell->dtype,
                            .add = cell->add,
@@ -162,9 +161,9 @@ out:
 
 /* One box that lies in one cell of each layout.
  * Sources in order: copies before this one in the window, this rank as a holder of the cell, other pieces of
- * this rank, then the holders in stripes. */
-treadle_status treadle_walk_take_box(treadle_walk *w, const treadle_box *box,
-                                     const treadle_cell *from_cell) {
+ * this rank, then the holders in stripes; of these, those of this rank's node first (direction_near.c). */
+treadle_status treadle_walk_take_box(treadle_walk *w, const treadle_box *box, const treadle_cell *from_cell,
+                                     const treadle_cell *to_cell) {
   treadle_status status = TREADLE_OK;
   if (w->sink->no_sources) {
     treadle_source none = {.rank = -1, .dtype = w->piece->dtype, .add = w->piece->add};
@@ -182,8 +181,10 @@ treadle_status treadle_walk_take_box(treadle_walk *w, const treadle_box *box,
     return TREADLE_OK;
   }
   TRY(treadle_walk_take_held(w, box, &w->held, &w->near_held, false));
-  if (w->sink->own_only) goto out;
-  for (size_t i = 0; i < w->rest.count; i++) TRY(take_stripes(w, &w->rest.items[i], from_cell));
+  if (w->sink->own_only || w->rest.count == 0) goto out;
+  if (w->near.nodes) return treadle_walk_take_near(w, from_cell, to_cell);
+  for (size_t i = 0; i < w->rest.count; i++)
+    TRY(treadle_walk_take_stripes(w, &w->rest.items[i], from_cell, NULL, TREADLE_MAX_STRIPES));
 out:
   return status;
 }

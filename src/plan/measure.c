@@ -56,8 +56,7 @@ void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes) {
   for (size_t i = 0; i < plan->forward.ops.count; i++) {
     const treadle_op *op = &plan->forward.ops.items[i];
     if (op->source < 0 || op->source == plan->rank) continue;
-    treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
-    bytes[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
+    bytes[op->source] += (size_t)treadle_op_moved(op);
   }
   for (size_t i = 0; i < plan->forward.block_rows.count; i++) {
     const treadle_block_row *block_row = &plan->forward.block_rows.items[i];
@@ -129,6 +128,7 @@ treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32
   treadle_plan plan = {.from = plan_base->from,
                        .to = plan_base->to,
                        .rank = plan_base->rank,
+                       .nodes = plan_base->options.nodes,
                        .alias = plan_base->options.alias,
                        .keep_params = plan_base->options.keep_params,
                        .cuts_of_all = plan_base->options.cuts_of_all,
@@ -171,9 +171,7 @@ typedef struct pull_sink { /* adds up bytes by source */
 
 static treadle_status take_pull(treadle_sink *sink, const treadle_op *op) {
   pull_sink *s = (pull_sink *)sink;
-  treadle_dtype from = (treadle_dtype)op->from_dtype, to = (treadle_dtype)op->to_dtype;
-  if (op->source >= 0 && op->source != s->rank)
-    s->inbound[op->source] += (size_t)op->elems * treadle_dtype_narrower_bytes(from, to);
+  if (op->source >= 0 && op->source != s->rank) s->inbound[op->source] += (size_t)treadle_op_moved(op);
   return TREADLE_OK;
 }
 

@@ -99,7 +99,8 @@ treadle_status treadle_pulls_list(const treadle_direction *direction, int64_t ra
   if (!of_op) return no_memory();
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    bool pulled = op->source >= 0 && op->source != rank && treadle_own_find(&from[op->source], op->from);
+    bool pulled =
+        op->source >= 0 && op->source != rank && !op->twin && treadle_own_find(&from[op->source], op->from);
     of_op[i] = pulled ? (int32_t)count++ : -1;
   }
   treadle_pull *pulls = treadle_alloc_array(count + 1, sizeof *pulls);

@@ -75,9 +75,10 @@ static treadle_op part_of(const treadle_op *op, int d, int64_t first, int64_t en
   return part;
 }
 
-/* The spans of the window that an op reads; NULL: it reads none. */
+/* The spans of the window that an op reads; NULL: it reads none. Those of another rank's to-window, which a relay reads, are not known
+ * here. */
 static const treadle_own_spans *read_by(const splitter *s, const treadle_op *op) {
-  if (op->source < 0) return NULL;
+  if (op->source < 0 || (op->twin && op->source != s->rank)) return NULL;
   return op->twin ? s->to : &s->from[op->source];
 }
 

@@ -133,7 +133,7 @@ out:
 static treadle_status clip_as(clipper *c, const treadle_op *op, part like) {
   if (like == KEPT) return c->keep(c->context, op);
   if (like == MIXED) return clip_rows(c, op);
-  assert(op->source >= 0 && !op->twin);
+  assert(op->source >= 0 && !op->twin); /* relays bring what this rank lacks */
   c->dropped += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   return TREADLE_OK;
 }
@@ -200,6 +200,9 @@ out:
   return status;
 }
 
+/* Is what an op reads in a to-window? The way back reads these; forward, twins and relays do. */
+static bool reads_arranged(const treadle_op *op, bool back) { return back != op->twin; }
+
 treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const int64_t *shift,
                                         int32_t count, int64_t to_pages) {
   treadle_status status = TREADLE_OK;
@@ -221,9 +224,13 @@ treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const 
   if (!plan->placed) plan->placed = treadle_alloc((size_t)plan->to->ranks);
   if (!plan->placed) TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"));
   plan->placed[peer] = 1;
-  for (size_t i = 0; i < plan->back.ops.count; i++) {
-    treadle_op *op = &plan->back.ops.items[i];
-    if (op->source == peer) op->from = place_in(storages, count, shift, op->from);
+  for (int back = 0; back < 2; back++) {
+    treadle_direction *direction = back ? &plan->back : &plan->forward;
+    for (size_t i = 0; i < direction->ops.count; i++) {
+      treadle_op *op = &direction->ops.items[i];
+      if (reads_arranged(op, back) && op->source == peer)
+        op->from = place_in(storages, count, shift, op->from);
+    }
   }
   for (size_t i = 0; i < plan->back.block_rows.count; i++) {
     treadle_block_row *block_row = &plan->back.block_rows.items[i];
@@ -246,14 +253,19 @@ static bool is_placed(const treadle_plan *plan, int64_t source) {
 
 treadle_status treadle_plan_check_placed(const treadle_plan *plan) {
   int64_t missing = -1;
-  for (size_t i = 0; plan->alias && i < plan->back.ops.count; i++)
-    if (!is_placed(plan, plan->back.ops.items[i].source)) missing = plan->back.ops.items[i].source;
+  for (int back = 0; back < 2 && plan->alias; back++) {
+    const treadle_direction *direction = back ? &plan->back : &plan->forward;
+    for (size_t i = 0; i < direction->ops.count; i++) {
+      const treadle_op *op = &direction->ops.items[i];
+      if (reads_arranged(op, back) && !is_placed(plan, op->source)) missing = op->source;
+    }
+  }
   for (size_t i = 0; plan->alias && i < plan->back.block_row_parts.count; i++)
     if (!is_placed(plan, plan->back.block_row_parts.items[i].op.source))
       missing = plan->back.block_row_parts.items[i].op.source;
   if (missing < 0) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
-                      "plan: rank %" PRId64 ": the way back reads rank %" PRId64
+                      "plan: rank %" PRId64 ": the way back, or a relay, reads rank %" PRId64
                       ", which has not said how its window is arranged",
                       plan->rank, missing);
 }

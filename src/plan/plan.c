@@ -80,6 +80,8 @@ static uint64_t digest_of(const treadle_plan *plan) {
   hash = treadle_hash_more(hash, (uint64_t)plan->page_bytes);
   hash = treadle_hash_more(hash, (uint64_t)plan->cap_bytes);
   hash = treadle_hash_more(hash, (uint64_t)plan->alias << 1 | plan->keep_params);
+  for (int64_t r = 0; plan->nodes && r < plan->nodes->ranks; r++)
+    hash = treadle_hash_more(hash, (uint64_t)plan->nodes->of[r]);
   return treadle_hash_more(hash, (uint64_t)plan->waves);
 }
 
@@ -153,6 +155,7 @@ treadle_status treadle_plan_make_on(const treadle_plan_base *plan_base, int32_t 
   *plan = (treadle_plan){.from = plan_base->from,
                          .to = plan_base->to,
                          .rank = plan_base->rank,
+                         .nodes = plan_base->options.nodes,
                          .alias = plan_base->options.alias,
                          .keep_params = plan_base->options.keep_params,
                          .waves = waves,
@@ -196,12 +199,16 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   status = TREADLE_TAKE(options, &o);
   if (status) return status;
   int64_t page = o.page_bytes ? (int64_t)o.page_bytes : TREADLE_DEFAULT_PAGE, cap = (int64_t)o.cap_bytes;
-  const treadle_plan_base_options terms = {
-      .page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
+  treadle_plan_base_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_plan_base plan_base = {0};
+  treadle_nodes nodes = {0};
   if (o.cap_bytes > (size_t)1 << 60)
     return treadle_fail(TREADLE_REFUSED, "plan: a cap of %s is more than 2^60 bytes",
                         treadle_text_of_size(o.cap_bytes));
+  if (o.node_of) {
+    TRY(treadle_nodes_make(o.node_of, from->ranks, &nodes));
+    terms.nodes = &nodes;
+  }
   TRY(treadle_plan_base_create(from, to, rank, &terms, &plan_base));
   int64_t cap_min = plan_base.cap_min_bytes;
   if (cap == 0) cap = largest(TREADLE_DEFAULT_CAP, cap_min);
@@ -216,8 +223,15 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   if (!o.waves && plan->physical_pages * page > treadle_plan_bound(plan)) {
     treadle_plan_destroy(plan);
     TRY(treadle_plan_make_on(&plan_base, TREADLE_MAX_WAVES, cap, plan_p));
+    plan = *plan_p;
+  }
+  if (plan->nodes) {
+    plan->own_nodes = nodes;
+    plan->nodes = &plan->own_nodes;
+    nodes = (treadle_nodes){0};
   }
 out:
+  treadle_nodes_release(&nodes);
   treadle_plan_base_release(&plan_base);
   return status;
 }
@@ -232,6 +246,7 @@ void treadle_plan_destroy(treadle_plan *plan) {
   treadle_array_release(&plan->back.block_row_parts);
   treadle_arrangement_release(&plan->arrangement);
   treadle_free(plan->placed);
+  treadle_nodes_release(&plan->own_nodes);
   treadle_arena_release(&plan->arena);
   treadle_free(plan);
 }

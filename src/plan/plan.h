@@ -21,6 +21,7 @@
 #ifndef TREADLE_PLAN_PLAN_H
 #define TREADLE_PLAN_PLAN_H
 
+#include "base/nodes.h"
 #include "layout/cuts.h"
 #include "move/move.h"
 
@@ -29,8 +30,9 @@ enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
 enum { TREADLE_DEFAULT_PAGE = 2 << 20, TREADLE_DEFAULT_CAP = 256 << 20 };
 
 typedef struct treadle_direction {
-  treadle_op_array ops; /* by wave; in a wave: own, then others' by distance, then fills, then twins */
-  int32_t *wave_first;  /* [waves + 1] index of the first op of each wave */
+  treadle_op_array
+      ops; /* by wave; in a wave: own, then others' by distance, then fills, then relays by distance, then twins */
+  int32_t *wave_first; /* [waves + 1] index of the first op of each wave */
   int32_t *need; /* [waves] every rank must have finished this wave before this one writes; -1: none */
   int32_t first_reclaim;         /* the first wave that writes on a reclaimed page; waves when none */
   treadle_block_rows block_rows; /* runs of them, by wave; in a wave they are carried out before the ops */
@@ -39,8 +41,10 @@ typedef struct treadle_direction {
   int64_t scratch_bytes, scratch_codes,
       scratch_scales; /* of the largest block row: values, codes and scales */
   int64_t moved_bytes, resident_bytes, fill_bytes, lower_bound_bytes;
-  int64_t written_bytes; /* destination bytes of data and fills, aliased too: what coverage must reach */
-  int64_t aliased_bytes; /* of these, on aliased pages: no op writes them */
+  int64_t node_moved_bytes; /* of those moved, from other nodes */
+  int64_t relayed_bytes;    /* and from ranks of the node that have them from other nodes */
+  int64_t written_bytes;    /* destination bytes of data and fills, aliased too: what coverage must reach */
+  int64_t aliased_bytes;    /* of these, on aliased pages: no op writes them */
   uint64_t
       coverage; /* sum of treadle_op_mark over ops, and of treadle_block_row_mark over block rows, and what
                             treadle_alias_mark adds */
@@ -68,6 +72,8 @@ typedef struct treadle_arrangement {
 struct treadle_plan {
   const treadle_layout *from, *to;
   int64_t rank;
+  const treadle_nodes *nodes; /* of the ranks; NULL: there is one */
+  treadle_nodes own_nodes;    /* where they are the plan's own */
   bool alias, keep_params;
   int32_t waves;
   int64_t page_bytes;
@@ -90,14 +96,14 @@ struct treadle_plan {
  * from-window is as its layout has it. */
 int64_t treadle_plan_place(const treadle_arrangement *arrangement, int64_t offset);
 
-/* The way back reads other ranks' to-windows, which they have arranged alone. Moves the reads of `peer` to where its
- * storage tensors lie: shift[count] (NULL: none is moved) and to_pages as that rank's plan has them. Once for each
- * peer, before the way back; without it the plan reads them where the layout has them. Refused, and nothing changed: a
+/* The way back reads other ranks' to-windows, which they have arranged alone; relays do so forward. Moves the reads of `peer` to where
+ * its storage tensors lie: shift[count] (NULL: none is moved) and to_pages as that rank's plan has them. Once for each
+ * peer, before the plan runs; without it the plan reads them where the layout has them. Refused, and nothing changed: a
  * peer that was placed, another number of storage tensors, one that does not lie at a multiple of 64 bytes or
  * not inside of to_pages pages, two that overlap. */
 treadle_status treadle_plan_place_peers(treadle_plan *plan, int64_t peer, const int64_t *shift,
                                         int32_t count, int64_t to_pages);
-/* Refused when the way back reads a peer that was not placed. */
+/* Refused when the way back, or a relay, reads a peer that was not placed. */
 treadle_status treadle_plan_check_placed(const treadle_plan *plan);
 
 /* The one place where aliased bytes count as covered: compares the page tables of this rank's windows, in which each
@@ -122,7 +128,9 @@ int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to,
 typedef struct treadle_plan_base_options {
   int64_t page_bytes;
   bool alias, keep_params;
-  bool small_pages;                 /* tests: pages from 64 bytes on */
+  bool small_pages; /* tests: pages from 64 bytes on */
+  const treadle_nodes
+      *nodes; /* of the ranks; they outlive the plans. NULL, or one of them: all are on one node */
   treadle_cuts_of_all *cuts_of_all; /* of the report that these belong to; NULL: of none */
   const struct treadle_window_tracks
       *tracks; /* of plain windows with 4096 waves; NULL: they are not known */

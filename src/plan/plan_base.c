@@ -133,6 +133,8 @@ treadle_status treadle_plan_base_plain(const treadle_layout *from, const treadle
   bool small = options->small_pages && page_bytes >= SMALLEST_PAGE && page_bytes < 4096 &&
                (page_bytes & (page_bytes - 1)) == 0;
   TRY(treadle_plan_check(from, to, rank, small ? 4096 : page_bytes));
+  if (options->nodes && options->nodes->count < 2) plan_base->options.nodes = NULL;
+  assert(!options->nodes || options->nodes->ranks == from->ranks);
   TRY(treadle_arrangement_plain(from, to, rank, page_bytes, &plan_base->arrangements[0]));
 out:
   return status;

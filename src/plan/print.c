@@ -9,8 +9,10 @@
 static void print_op(const treadle_plan *plan, const treadle_op *op, FILE *file) {
   if (op->source < 0)
     fprintf(file, "  fill");
-  else if (op->twin)
+  else if (op->twin && op->source == plan->rank)
     fprintf(file, "  copy twin");
+  else if (op->twin)
+    fprintf(file, "  relay rank %d", op->source);
   else if (op->source == plan->rank)
     fprintf(file, "  copy own");
   else

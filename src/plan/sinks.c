@@ -28,7 +28,7 @@ treadle_page_sink treadle_page_sink_make(treadle_page_life *pages, int64_t page_
 
 /* Is what they read in this rank's to-window? What they write is, when the direction leads there. */
 static bool reads_here(const treadle_op_sink *s, int32_t source, bool twin) {
-  return s->reverse ? source == s->rank && !twin : twin;
+  return source == s->rank && (s->reverse ? !twin : twin);
 }
 
 static treadle_op place_op(const treadle_op_sink *s, const treadle_op *op) {
@@ -69,22 +69,34 @@ static treadle_status keep_op(void *context, const treadle_op *op) {
   return treadle_array_push(&s->direction->ops, *op);
 }
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Bytes that come from another rank. */
+static void count_moved(treadle_op_sink *s, int32_t source, bool relay, int64_t bytes) {
+  const treadle_nodes *nodes = s->sink.nodes;
+  s->direction->moved_bytes += bytes;
+  if (relay)
+    s->direction->relayed_bytes += bytes;
+  else if (nodes && nodes->of[source] != nodes->of[s->rank])
+    s->direction->node_moved_bytes += bytes;
+}
+
 static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   treadle_op_sink *s = (treadle_op_sink *)sink;
   treadle_direction *direction = s->direction;
   treadle_op op = place_op(s, canonical);
   int64_t times = s->times && canonical->tensor >= 0 ? s->times[canonical->tensor] : 1;
   if (s->pages) treadle_pages_touch(s->pages, s->page_bytes, &op, op.to);
-  treadle_dtype from = (treadle_dtype)canonical->from_dtype, to = (treadle_dtype)canonical->to_dtype;
-  int64_t bytes = times * canonical->elems * (int64_t)treadle_dtype_narrower_bytes(from, to);
-  int64_t written = times * canonical->elems * (int64_t)treadle_dtype_bytes(to);
+  int64_t bytes = times * treadle_op_moved(canonical);
+  int64_t written =
+      times * canonical->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)canonical->to_dtype);
   if (canonical->source < 0) {
     direction->fill_bytes += written;
   } else {
     if (canonical->source == s->rank)
       direction->resident_bytes += bytes;
     else
-      direction->moved_bytes += bytes;
+      count_moved(s, canonical->source, canonical->twin, bytes);
   }
   direction->written_bytes += written;
   if (!s->keep) return TREADLE_OK;
@@ -92,8 +104,6 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   const int32_t *aliased = s->reverse ? s->arrangement->to_of : s->arrangement->from_of;
   return treadle_alias_clip(&op, aliased, s->page_bytes, keep_op, s, &direction->aliased_bytes);
 }
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static treadle_status keep_block_row(treadle_op_sink *s, const treadle_block_row *canonical,
                                      const treadle_block_row_part *parts) {
@@ -128,11 +138,12 @@ static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row
   }
   int64_t times = s->times ? s->times[block_row->tensor] : 1;
   if (s->pages) treadle_pages_touch_block_row(s->pages, s->page_bytes, block_row, parts);
-  s->direction->moved_bytes += times * treadle_block_row_moved(block_row, parts);
   s->direction->written_bytes += times * treadle_block_row_written(block_row, parts);
   for (int64_t i = 0; i < block_row->parts; i++) /* a byte each, as they would travel */
     if (parts[i].op.source == s->rank)
       s->direction->resident_bytes += times * block_row->count * parts[i].op.elems;
+    else
+      count_moved(s, parts[i].op.source, false, times * block_row->count * parts[i].moved);
   return s->keep ? keep_block_row(s, block_row, parts) : TREADLE_OK;
 }
 
@@ -147,7 +158,8 @@ treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life
   return (treadle_op_sink){.sink = {.take = take_op,
                                     .take_block_row = take_block_row,
                                     .take_sum = take_sum,
-                                    .cuts.all = plan->cuts_of_all},
+                                    .cuts.all = plan->cuts_of_all,
+                                    .nodes = plan->nodes},
                            .arrangement = &plan->arrangement,
                            .pages = pages,
                            .page_bytes = plan->page_bytes,
@@ -168,7 +180,7 @@ static op_key key_of_op(const treadle_plan *plan, const void *item) {
   const treadle_op *op = item;
   int64_t ranks = plan->from->ranks, distance = (op->source - plan->rank + ranks) % ranks;
   if (op->source < 0) distance = ranks;
-  if (op->twin) distance = ranks + 1;
+  if (op->twin) distance = op->source == plan->rank ? 2 * ranks + 1 : ranks + 1 + distance;
   return (op_key){distance, op->to, op->wave, 0};
 }
 

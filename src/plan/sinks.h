@@ -37,7 +37,7 @@ treadle_op_sink treadle_op_sink_make(const treadle_plan *plan, treadle_page_life
 void treadle_op_sink_release(treadle_op_sink *sink);
 
 /* Sorts the ops that were kept by wave; in a wave: own, then others beginning with the next rank, then fills,
- * then twins; then by address. Fills wave_first. */
+ * then relays beginning with the next rank, then twins; then by address. Fills wave_first. */
 treadle_status treadle_op_sink_sort(treadle_plan *plan, treadle_direction *direction);
 
 #endif

@@ -122,7 +122,9 @@ treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
   if (sw->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, deadline, what));
-  if (!treadle_outcome_settle(group, epoch, TREADLE_COMMITTED)) TRY(treadle_outcome_check(group, epoch));
+  (void)treadle_outcome_settle(group, epoch, TREADLE_COMMITTED); /* else another outcome stands */
+  treadle_outcome_await(group, epoch);
+  TRY(treadle_outcome_check(group, epoch));
 out:
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   return status;
@@ -161,8 +163,8 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
   char message[TREADLE_GROUP_MESSAGE];
   *reclaimed_p = false;
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED) &&
-      treadle_outcome_check(group, epoch) == TREADLE_OK)
+  if (!treadle_outcome_settle(group, epoch, TREADLE_FAILED)) treadle_outcome_await(group, epoch);
+  if (treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
   bool together = wait_until_stopped(sw, epoch);

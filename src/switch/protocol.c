@@ -1,11 +1,7 @@
-/* The shared words (64-bit variables) of a switch, and its outcome: one word for all ranks, decided by compare-and-swap. */
+/* The shared words (64-bit variables) of a switch. */
 #include "switch/switch.h"
 
-#include <assert.h>
 #include <stdio.h>
-
-enum { OUTCOME_EPOCH = 12, OUTCOME_RANK = 2 }; /* shifts */
-_Static_assert(TREADLE_GROUP_MAX <= 1 << (OUTCOME_EPOCH - OUTCOME_RANK), "a rank fits");
 
 /* ---- Words ---- */
 
@@ -46,51 +42,25 @@ treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetc
 
 /* ---- The outcome ---- */
 
-static uint64_t outcome_of(uint64_t epoch, int rank, int state) {
-  return epoch << OUTCOME_EPOCH | (uint64_t)rank << OUTCOME_RANK | (uint64_t)state;
-}
-
-void treadle_outcome_open(treadle_group *group, uint64_t epoch) {
-  uint64_t open = outcome_of(epoch, 0, TREADLE_OPEN), word = atomic_load(&group->control->word);
-  while (word < open && !atomic_compare_exchange_weak(&group->control->word, &word, open)) {
-  }
-}
-
-bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state) {
-  uint64_t wanted = outcome_of(epoch, group->rank, state), word = atomic_load(&group->control->word);
-  treadle_rank_line *line = treadle_group_line(group);
-  if (atomic_load(&line->left) != TREADLE_LEFT_NOT) return false; /* who left decides nothing */
-  assert(state == TREADLE_FAILED || word >= outcome_of(epoch, 0, TREADLE_OPEN));
-  if (state == TREADLE_FAILED) snprintf(line->text, sizeof line->text, "%s", treadle_error_message());
-  while (word <= outcome_of(epoch, 0, TREADLE_OPEN)) /* older, or open */
-    if (atomic_compare_exchange_weak(&group->control->word, &word, wanted)) {
-      treadle_group_ring_all(group);
-      return true;
-    }
-  return (word & 3) == (uint64_t)state && word >> OUTCOME_EPOCH == epoch;
-}
-
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
-  uint64_t word = atomic_load(&group->control->word);
+  const treadle_outcome there = treadle_outcome_now(group->control);
   const treadle_rank_line *line = treadle_group_line(group);
-  if (word >> OUTCOME_EPOCH > epoch && treadle_word_of(group, group->rank, TREADLE_WORD_VERIFIED) < epoch)
+  if (there.epoch > epoch && treadle_word_of(group, group->rank, TREADLE_WORD_VERIFIED) < epoch)
     return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
                         group->rank);
   if (atomic_load(&line->left) != TREADLE_LEFT_NOT)
     return treadle_fail(TREADLE_PEER, "rank %d has left the group: %s", group->rank, line->left_message);
-  if (word >> OUTCOME_EPOCH != epoch || (word & 3) != TREADLE_FAILED) return TREADLE_OK;
-  int rank = (int)(word >> OUTCOME_RANK & (TREADLE_GROUP_MAX - 1));
-  if (rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", treadle_group_line(group)->text);
-  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", rank, group->control->lines[rank].text);
+  if (there.epoch != epoch || there.state != TREADLE_FAILED) return TREADLE_OK;
+  if (treadle_outcome_is_adrift(group, epoch))
+    return treadle_fail(TREADLE_PEER,
+                        "node %d has voted to commit, and hears of no outcome from the other nodes",
+                        (int)group->nodes->of[group->rank]);
+  if (there.rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", line->text);
+  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", there.rank,
+                      group->control->lines[there.rank].text);
 }
 
 treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch) {
   treadle_status status = treadle_helm_check(sw);
   return status == TREADLE_OK ? treadle_outcome_check(sw->group, epoch) : status;
-}
-
-bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch) {
-  uint64_t word = atomic_load(&group->control->word);
-  return word >> OUTCOME_EPOCH > epoch ||
-         (word >> OUTCOME_EPOCH == epoch && (word & 3) == TREADLE_COMMITTED);
 }

@@ -8,6 +8,7 @@
 
 #include "plan/plan.h"
 #include "transport/link.h"
+#include "transport/outcome.h"
 
 /* A rank's words. */
 typedef enum treadle_setting {
@@ -52,20 +53,10 @@ treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, cons
 treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
                                    const char *what);
 
-/* The outcome: epoch << 12 | failed rank << 2 | state. It only grows with the epoch, and in an epoch it goes from open to one
- * of the others, once. */
-enum { TREADLE_OPEN = 0, TREADLE_COMMITTED = 1, TREADLE_FAILED = 2 };
-
-/* Open: all ranks are in the epoch. Settle: false when another outcome stands already; for TREADLE_FAILED the present
- * treadle_error_message() is what the others will say. */
-void treadle_outcome_open(treadle_group *group, uint64_t epoch);
-bool treadle_outcome_settle(treadle_group *group, uint64_t epoch, int state);
 /* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
  * verified it (so it cannot have been committed), and when this rank has left the group. */
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
 /* May this rank go on with the epoch? TREADLE_CANCELLED when its switch was cancelled; else what treadle_outcome_check says. */
 treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch);
-/* Was the epoch committed? Asked only after treadle_outcome_check said that it has not failed. */
-bool treadle_outcome_committed(const treadle_group *group, uint64_t epoch);
 
 #endif

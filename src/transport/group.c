@@ -46,6 +46,13 @@ int treadle_group_size(const treadle_group *group) {
 
 treadle_rank_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
 
+void treadle_group_limit(treadle_group *group, double seconds) {
+  double ms = seconds * 1e3;
+  group->timeout_seconds = seconds;
+  if (group->nodes)
+    atomic_store(&group->control->limit_ms, ms < UINT32_MAX ? (uint32_t)ms + 1 : UINT32_MAX);
+}
+
 /* ---- Leaving ---- */
 
 static void leave(treadle_group *group, uint32_t how) {

@@ -1,8 +1,9 @@
-/* A group: the ranks that switch together, on one node, and the little they share.
+/* A group: the ranks that switch together, and the little they share.
  *
- * Each type of group (self, shared memory between processes, threads of one process for tests) is one
- * file and one row; all give the same things: a control block that all ranks map, in which each rank has a
- * line of words, and a link by which memory is read (link.h). Everything that waits looks at the
+ * Each type of group (self, shared memory between processes, several nodes, threads of one process for tests) is one
+ * file and one row; all give the same things: a control block that all ranks of a node map, in which each rank of the group has a
+ * line of words, and a link by which memory of the same node is read (link.h). Between nodes lines are kept up to date by messages
+ * (courier.h). Everything that waits looks at the
  * liveness of the rank it waits for, at the time limit and at what the caller watches, and names that rank. No MPI call is
  * made after the group was created. What is said in the words is the business of who uses the group.
  *
@@ -13,7 +14,7 @@
 
 #include "treadle_testing.h" /* treadle_group_last_words and what is with it */
 
-#include "base/status.h"
+#include "base/nodes.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -34,8 +35,9 @@ typedef struct treadle_rank_line {
   _Atomic uint32_t left;                 /* TREADLE_LEFT_*  */
   _Atomic int32_t waits_for;             /* 1 + the rank that this one waits for; 0: none */
   _Atomic int32_t pid;
-  _Atomic uint64_t start_time;              /* of the process, against reused pids */
-  _Atomic uint64_t last_words;              /* 1: they stand in payload[0] */
+  _Atomic uint32_t gone;       /* of a rank on another node: it has died, or cannot be reached */
+  _Atomic uint64_t start_time; /* of the process, against reused pids */
+  _Atomic uint64_t last_words; /* 1: they stand in payload[0] */
   char left_message[TREADLE_GROUP_MESSAGE]; /* why, written before left becomes TREADLE_LEFT_FAILED */
   char text[TREADLE_GROUP_MESSAGE];         /* beside `words`, of who uses the group */
   char payload[2][TREADLE_GROUP_PAYLOAD];   /* what treadle_group_gather gives, two generations */
@@ -44,8 +46,13 @@ typedef struct treadle_rank_line {
 enum { TREADLE_LEFT_NOT = 0, TREADLE_LEFT_CLOSED = 1, TREADLE_LEFT_FAILED = 2 };
 
 typedef struct treadle_control {
-  _Alignas(64) _Atomic uint64_t word; /* of who uses the group: any rank may change it */
-  treadle_rank_line lines[];          /* one a rank */
+  _Alignas(64) _Atomic uint64_t word; /* the outcome (outcome.h): any rank of the node may change it */
+  /* Several nodes: */
+  _Alignas(64) _Atomic uint32_t posted; /* counts changes of this node's lines and of the word; a futex */
+  _Atomic uint32_t courier;             /* 1: somebody carries them to other nodes */
+  _Atomic uint32_t limit_ms;            /* how long a node may be silent */
+  _Atomic uint64_t adrift;              /* the last epoch whose outcome this node could not learn */
+  treadle_rank_line lines[];            /* one a rank */
 } treadle_control;
 
 typedef struct treadle_link treadle_link; /* link.h */
@@ -63,6 +70,7 @@ struct treadle_group {
   int rank, size;
   double timeout_seconds; /* of each call that waits */
   treadle_control *control;
+  const treadle_nodes *nodes;                      /* NULL: all ranks are on one */
   uint64_t barriers;                               /* entered by this rank */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
@@ -78,6 +86,20 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
 
 /* This rank's line. */
 treadle_rank_line *treadle_group_line(treadle_group *group);
+
+/* Is that rank on this node? */
+static inline bool treadle_group_is_near(const treadle_group *group, int rank) {
+  return !group->nodes || group->nodes->of[rank] == group->nodes->of[group->rank];
+}
+static inline int treadle_group_node_count(const treadle_group *group) {
+  return group->nodes ? group->nodes->count : 1;
+}
+
+/* Sets the time limit of calls that wait. */
+void treadle_group_limit(treadle_group *group, double seconds);
+
+/* Wakes who waits for a word of that line; the line of another node's rank tells no courier. */
+void treadle_group_ring(treadle_control *control, treadle_rank_line *line, bool near);
 
 /* Stores a word of this rank's line and wakes who waits for it. */
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value);

@@ -29,13 +29,25 @@ enum { LINKS = 6 }; /* of a chain of ranks that wait for each other, at most, in
 
 /* ---- Bells ---- */
 
-static void ring(treadle_rank_line *line) {
+static void post(treadle_control *control) {
+  if (atomic_load(&control->courier) == 0) return;
+  atomic_fetch_add(&control->posted, 1);
+  syscall(SYS_futex, &control->posted, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void wake(treadle_rank_line *line) {
   atomic_fetch_add(&line->bell, 1);
   if (atomic_load(&line->waiters) > 0) syscall(SYS_futex, &line->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void treadle_group_ring(treadle_control *control, treadle_rank_line *line, bool near) {
+  wake(line);
+  if (near) post(control);
+}
+
 void treadle_group_ring_all(treadle_group *group) {
-  for (int rank = 0; rank < group->size; rank++) ring(&group->control->lines[rank]);
+  for (int rank = 0; rank < group->size; rank++) wake(&group->control->lines[rank]);
+  post(group->control);
 }
 
 /* At most `seconds`, which may be none. */
@@ -52,7 +64,7 @@ static void sleep_on(treadle_rank_line *line, const _Atomic uint64_t *word, uint
 
 void treadle_group_publish(treadle_group *group, _Atomic uint64_t *word, uint64_t value) {
   atomic_store(word, value);
-  ring(treadle_group_line(group));
+  treadle_group_ring(group->control, treadle_group_line(group), true);
 }
 
 /* ---- Waiting ---- */
@@ -69,6 +81,9 @@ treadle_status treadle_group_check_rank(const treadle_group *group, int rank, co
 
 static treadle_status check_alive(treadle_group *group, int rank, const char *what) {
   if (group->ops->alive(group, rank)) return TREADLE_OK;
+  if (!treadle_group_is_near(group, rank))
+    return treadle_fail(TREADLE_PEER, "%s: rank %d on node %d has died, or cannot be reached", what, rank,
+                        (int)group->nodes->of[rank]);
   return treadle_fail(TREADLE_PEER, "%s: rank %d (process %d) has died", what, rank,
                       (int)atomic_load(&group->control->lines[rank].pid));
 }

@@ -274,6 +274,7 @@ void pair_make(pair *p, uint64_t seed, int64_t max_elems) {
 void pair_release(pair *p) {
   side_release(&p->from);
   side_release(&p->to);
+  treadle_nodes_release(&p->nodes);
   if (p->model && kept.count == 0) {
     /* The next pair may want them. */
     kept = (keeping){
@@ -287,9 +288,12 @@ void pair_release(pair *p) {
 
 const char *pair_describe(const pair *p) {
   static char text[4096];
-  snprintf(text, sizeof text,
-           "seed %" PRIu64 ": %s on %" PRId64 " ranks: '%s'%s to '%s'%s strided:%" PRId64, p->seed,
-           p->config, p->ranks, p->from.text, p->from.given ? " given" : "", p->to.text,
-           p->to.given ? " given" : "", p->to.f);
+  int length = snprintf(text, sizeof text,
+                        "seed %" PRIu64 ": %s on %" PRId64 " ranks: '%s'%s to '%s'%s strided:%" PRId64,
+                        p->seed, p->config, p->ranks, p->from.text, p->from.given ? " given" : "",
+                        p->to.text, p->to.given ? " given" : "", p->to.f);
+  for (int64_t r = 0; r < p->nodes.ranks && length < 4000; r++)
+    length +=
+        snprintf(text + length, sizeof text - (size_t)length, "%s%d", r ? "," : " nodes ", p->nodes.of[r]);
   return text;
 }

@@ -30,6 +30,7 @@ typedef struct pair {
   oracle_model *oracle;
   int32_t *tensors; /* [oracle->tensor_count] the library's canonical tensor of the oracle's */
   pair_side from, to;
+  treadle_nodes nodes; /* of the ranks; zeroed: all are on one */
 } pair;
 
 /* Fills `tensors` of a pair that has both models. */
@@ -43,6 +44,8 @@ const char *pair_describe(const pair *p);
 
 typedef struct pair_result {
   int64_t moved, bound, back_moved;
+  int64_t node_moved, node_bound; /* forward, entering nodes; relayed: both ways */
+  int64_t relayed;
   size_t block_rows; /* of all ranks, both ways */
   int32_t waves;
   bool lossless, returned; /* by the plan; do these values come back the same? */

@@ -156,6 +156,15 @@ static void compare(play *player, int64_t rank, const play_window *w, int64_t at
 
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static treadle_status make_plan(const pair *p, int64_t rank, int32_t waves, int64_t cap,
+                                treadle_plan **plan_p) {
+  const treadle_plan_base_options options = {.page_bytes = PAIR_PAGE,
+                                             .nodes = p->nodes.count ? &p->nodes : NULL};
+  treadle_plan_base plan_base;
+  treadle_status status = treadle_plan_base_plain(p->from.layout, p->to.layout, rank, &options, &plan_base);
+  return status ? status : treadle_plan_make_on(&plan_base, waves, cap, plan_p);
+}
+
 /* Cap, waves and plans as a switch chooses them. */
 static void make_plans(play *player, bool cap_min) {
   pair *p = player->p;
@@ -172,7 +181,7 @@ static void make_plans(play *player, bool cap_min) {
     again = false;
     for (int64_t r = 0; r < p->ranks; r++) {
       treadle_plan *plan;
-      if (one_rank_plan(p->from.layout, p->to.layout, r, PAIR_PAGE, waves, cap, &plan) != TREADLE_OK)
+      if (make_plan(p, r, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
       if (plan->physical_pages * PAIR_PAGE > largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + cap)
@@ -197,8 +206,26 @@ static bool comes_back(const pair *p) {
   return true;
 }
 
+/* What enters all nodes together, against the oracle. A row of blocks that is made or taken apart may be pulled by several ranks of a
+ * node. */
+static void check_nodes(const pair *p, pair_result *result, int64_t back_moved) {
+  bool made = p->from.layout->fp8 != p->to.layout->fp8;
+  if (p->nodes.count < 2) {
+    assert_int_equal(result->node_moved + back_moved + result->relayed, 0);
+    return;
+  }
+  for (int back = 0; back < 2; back++) {
+    int64_t moved = back ? back_moved : result->node_moved, bound = play_node_bound(p, back);
+    if (made ? moved < bound : moved != bound)
+      fail_msg("%s: %d nodes: %s: %" PRId64 " bytes enter nodes, the oracle's bound is %" PRId64,
+               pair_describe(p), p->nodes.count, back ? "back" : "forward", moved, bound);
+    if (!back) result->node_bound = bound;
+  }
+}
+
 pair_result pair_play(pair *p, bool cap_min) {
   pair_result result = {0};
+  int64_t back_node_moved = 0;
   play player = {.p = p, .random = {p->seed}};
   player.ranks = calloc((size_t)p->ranks, sizeof *player.ranks);
   assert_non_null(player.ranks);
@@ -224,12 +251,16 @@ pair_result pair_play(pair *p, bool cap_min) {
       fail_msg("%s: rank %" PRId64 " moves %" PRId64 " bytes, the oracle's bound is %" PRId64,
                pair_describe(p), r, plan->forward.moved_bytes, bounds[r]);
     result.moved += plan->forward.moved_bytes;
+    result.node_moved += plan->forward.node_moved_bytes;
+    back_node_moved += plan->back.node_moved_bytes;
+    result.relayed += plan->forward.relayed_bytes + plan->back.relayed_bytes;
     result.bound += bounds[r];
     result.back_moved += plan->back.moved_bytes;
     result.block_rows += plan->forward.block_rows.count + plan->back.block_rows.count;
     result.waves = plan->waves;
     result.lossless = plan->lossless;
   }
+  check_nodes(p, &result, back_node_moved);
   walk_window(&player, &p->from, false, store);
   play_waves(&player);
   walk_window(&player, &p->to, true, compare);

@@ -86,6 +86,39 @@ static int64_t of_blocks(const bounds *b, int64_t rank, int32_t t) {
   return bytes;
 }
 
+/* Elements of a tensor that some rank of a node wants and none has. */
+static int64_t of_node(const bounds *b, int32_t node, int32_t t) {
+  const pair *p = b->p;
+  const oracle_tensor *tensor = &p->oracle->tensors[t];
+  size_t from = bytes_in(p, p->from.layout, t), to = bytes_in(p, p->to.layout, t);
+  int64_t elems = 0;
+  for (int64_t e = tensor->first; e < tensor->first + tensor->elems; e++) {
+    bool there = false, wanted = false;
+    for (int64_t r = 0; r < p->ranks; r++) {
+      if (p->nodes.of[r] != node) continue;
+      there = there || has(b, r, e);
+      wanted = wanted || b->wants[r * p->oracle->elems + e];
+    }
+    elems += wanted && !there;
+  }
+  return elems * (int64_t)(from < to ? from : to);
+}
+
+int64_t play_node_bound(const pair *p, bool back) {
+  int64_t bytes = 0;
+  bool *from = holdings(p->from.oracle), *to = holdings(p->to.oracle);
+  bounds b = {p, back ? to : from, back ? from : to};
+  bool made = p->from.layout->fp8 != p->to.layout->fp8;
+  for (int32_t node = 0; node < p->nodes.count; node++)
+    for (int32_t t = 0; t < p->oracle->tensor_count; t++) {
+      const oracle_tensor *tensor = &p->oracle->tensors[t];
+      if (!made || (!tensor->weight && !tensor->scale)) bytes += of_node(&b, node, t);
+    }
+  free(from);
+  free(to);
+  return bytes;
+}
+
 int64_t *play_bounds(const pair *p) {
   int64_t *bytes = calloc((size_t)p->ranks, sizeof *bytes);
   bool *from = holdings(p->from.oracle), *to = holdings(p->to.oracle);

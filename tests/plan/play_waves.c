@@ -72,8 +72,8 @@ static void play_copy(const play *player, int64_t rank, const treadle_op *op, co
 }
 
 static play_window source_of(const play *player, int64_t rank, const treadle_op *op) {
-  return op->twin ? play_window_of(player, rank, !player->back)
-                  : play_window_of(player, op->source < 0 ? rank : op->source, player->back);
+  int64_t source = op->source < 0 ? rank : op->source;
+  return play_window_of(player, source, op->twin ? !player->back : player->back);
 }
 
 /* ---- Block rows ---- */
@@ -164,17 +164,19 @@ static void play_block_row(const play *player, int64_t rank, const treadle_block
 
 /* ---- Waves ---- */
 
-static void play_wave(const play *player, int64_t rank, int32_t wave) {
+/* What others may read when it is there; or else relays, and what reads this rank's own destination window. */
+static void play_part(const play *player, int64_t rank, int32_t wave, bool twins) {
   const treadle_direction *d = direction_of(player, rank);
-  for (int twins = 0; twins < 2; twins++) {
-    for (int32_t i = d->block_row_first[wave]; i < d->block_row_first[wave + 1]; i++)
-      for (int32_t k = 0; k < d->block_rows.items[i].count && d->block_rows.items[i].twin == (twins == 1);
-           k++)
-        play_block_row(player, rank, &d->block_rows.items[i], k);
-    for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && twins == 0; i++) {
-      const play_window from = source_of(player, rank, &d->ops.items[i]);
-      play_copy(player, rank, &d->ops.items[i], &from, NULL);
-    }
+  for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && twins; i++) {
+    const play_window from = source_of(player, rank, &d->ops.items[i]);
+    if (d->ops.items[i].twin) play_copy(player, rank, &d->ops.items[i], &from, NULL);
+  }
+  for (int32_t i = d->block_row_first[wave]; i < d->block_row_first[wave + 1]; i++)
+    for (int32_t k = 0; k < d->block_rows.items[i].count && d->block_rows.items[i].twin == twins; k++)
+      play_block_row(player, rank, &d->block_rows.items[i], k);
+  for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && !twins; i++) {
+    const play_window from = source_of(player, rank, &d->ops.items[i]);
+    if (!d->ops.items[i].twin) play_copy(player, rank, &d->ops.items[i], &from, NULL);
   }
 }
 
@@ -185,23 +187,39 @@ static int32_t slowest(const play *player) {
   return done;
 }
 
+/* Have all sources of a wave's relays pulled what they pull in it? */
+static bool has_sources(const play *player, int64_t rank, int32_t wave) {
+  const treadle_direction *d = direction_of(player, rank);
+  for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1]; i++) {
+    const treadle_op *op = &d->ops.items[i];
+    if (op->twin && op->source != rank && player->ranks[op->source].arrived < wave) return false;
+  }
+  return true;
+}
+
+static bool may_go_on(const play *player, int64_t rank, int32_t all) {
+  const play_rank *state = &player->ranks[rank];
+  if (state->done < state->arrived) return has_sources(player, rank, state->arrived);
+  return state->done < state->plan->waves - 1 && direction_of(player, rank)->need[state->done + 1] <= all;
+}
+
 void play_waves(play *player) {
   int64_t ranks = player->p->ranks;
   int32_t waves = player->ranks[0].plan->waves;
   for (int64_t r = 0; r < ranks; r++) {
     play_rank *state = &player->ranks[r];
     int64_t pages = player->back ? state->plan->from_pages : state->plan->to_pages;
-    state->done = -1;
+    state->done = state->arrived = -1;
     memset(state->written, 0, (size_t)(pages * PAIR_PAGE));
   }
   while (slowest(player) < waves - 1) {
     int64_t first = treadle_random_below(&player->random, ranks), r = first;
     int32_t all = slowest(player);
-    for (;; r = (r + 1) % ranks) { /* the slowest rank can always go on */
-      const play_rank *state = &player->ranks[r];
-      if (state->done < waves - 1 && direction_of(player, r)->need[state->done + 1] <= all) break;
+    for (; !may_go_on(player, r, all); r = (r + 1) % ranks)
       if ((r + 1) % ranks == first) fail_msg("%s: no rank can go on", pair_describe(player->p));
-    }
-    play_wave(player, r, ++player->ranks[r].done);
+    play_rank *state = &player->ranks[r];
+    bool twins = state->done < state->arrived;
+    play_part(player, r, state->done + 1, twins);
+    *(twins ? &state->done : &state->arrived) = state->done + 1;
   }
 }

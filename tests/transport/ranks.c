@@ -32,9 +32,15 @@ void ranks_delay(void *context, const char *where) {
 /* ---- Threads ---- */
 
 const treadle_link *ranks_link;
+int (*ranks_nodes)(int rank);
+
+int ranks_in_pairs(int rank) { return rank / 2; }
+int ranks_on_two_nodes(int rank) { return rank % 2; }
 
 typedef struct thread {
   pthread_t id;
+  treadle_thread_nodes *nodes; /* NULL: there is a group already */
+  int rank;
   treadle_group *group;
   ranks_body body;
   void *context;
@@ -44,24 +50,38 @@ typedef struct thread {
 
 static void *run_thread(void *context) {
   thread *t = context;
+  t->result = 1;
+  if (t->nodes && ranks_said(TREADLE_OK, treadle_thread_nodes_open(t->nodes, t->rank, &t->group), NULL,
+                             "open", __FILE__, __LINE__))
+    return NULL;
+  if (t->random.state) {
+    t->group->delay = ranks_delay;
+    t->group->delay_context = &t->random;
+  }
   t->result = t->body(t->group, t->context);
   return NULL;
+}
+
+static treadle_thread_nodes *make_nodes(int size, double timeout_seconds) {
+  treadle_thread_nodes *nodes;
+  int32_t of[TREADLE_GROUP_MAX];
+  for (int rank = 0; rank < size; rank++) of[rank] = ranks_nodes(rank);
+  assert_ok(treadle_thread_nodes_make(of, size, timeout_seconds, &nodes));
+  return nodes;
 }
 
 void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_body body, void *context) {
   treadle_group **groups = calloc((size_t)size, sizeof(*groups));
   thread *threads = calloc((size_t)size, sizeof *threads);
+  treadle_thread_nodes *nodes = ranks_nodes ? make_nodes(size, timeout_seconds) : NULL;
   assert_non_null(groups);
   assert_non_null(threads);
-  assert_ok(treadle_group_threads(size, timeout_seconds, groups));
+  if (!nodes) assert_ok(treadle_group_threads(size, timeout_seconds, groups));
   for (int rank = 0; rank < size; rank++) {
-    if (ranks_link) groups[rank]->link = ranks_link;
-    threads[rank] = (thread){.group = groups[rank], .body = body, .context = context};
-    threads[rank].random.state = delays + (uint64_t)rank;
-    if (delays) {
-      groups[rank]->delay = ranks_delay;
-      groups[rank]->delay_context = &threads[rank].random;
-    }
+    if (ranks_link && !nodes) groups[rank]->link = ranks_link;
+    threads[rank] =
+        (thread){.nodes = nodes, .rank = rank, .group = groups[rank], .body = body, .context = context};
+    threads[rank].random.state = delays ? delays + (uint64_t)rank : 0;
     assert_int_equal(pthread_create(&threads[rank].id, NULL, run_thread, &threads[rank]), 0);
   }
   int bad = 0;
@@ -71,7 +91,8 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
     fprintf(stderr, "rank %d of %d failed\n", rank, size);
     bad++;
   }
-  for (int rank = 0; rank < size; rank++) treadle_group_close(groups[rank]);
+  for (int rank = 0; rank < size; rank++) treadle_group_close(threads[rank].group);
+  treadle_thread_nodes_destroy(nodes);
   free(groups);
   free(threads);
   assert_int_equal(bad, 0);

@@ -4,6 +4,7 @@
 
 #include "test.h"
 #include "transport/far.h"
+#include "transport/group_nodes.h"
 #include "transport/link.h"
 
 /* What a rank does; 0 is good. In a process it may not use cmocka's checks: they belong to the parent. */
@@ -15,6 +16,10 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
 
 /* The link of groups that are made by ranks_as_threads; NULL: their own. */
 extern const treadle_link *ranks_link;
+/* The node of rank r is ranks_nodes(r); NULL: all are on one. */
+extern int (*ranks_nodes)(int rank);
+int ranks_in_pairs(int rank);     /* two neighbours a node */
+int ranks_on_two_nodes(int rank); /* by turns */
 /* Runs the tests of a program over each link: its own, far, pairs (far.h). */
 #define RANKS_OVER_LINKS(tests) ranks_over_links(tests, TEST_COUNT(tests))
 int ranks_over_links(const struct CMUnitTest *tests, size_t count);

@@ -1,0 +1,61 @@
+/* The table of nets, and what its rows check in the same way. */
+#include "transport/net.h"
+
+#include <string.h>
+
+static const treadle_net_ops *const rows[] = {
+#ifdef TREADLE_HAS_UCX
+    &treadle_net_ucx,
+#endif
+    &treadle_net_threads,
+};
+
+const treadle_net_ops *treadle_net_at(int at) {
+  return at >= 0 && (size_t)at < sizeof rows / sizeof *rows ? rows[at] : NULL;
+}
+
+treadle_status treadle_net_find(const char *name, const treadle_net_ops **ops_p) {
+  *ops_p = NULL;
+  char names[128] = "";
+  for (int at = 0; treadle_net_at(at); at++) {
+    if (strcmp(rows[at]->name, name) == 0) {
+      *ops_p = rows[at];
+      return TREADLE_OK;
+    }
+    size_t used = strlen(names);
+    snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", rows[at]->name);
+  }
+  if (strcmp(name, "ucx") == 0)
+    REFUSE("net ucx: this libtreadle was built without it: build it where the headers of UCX are (Debian: "
+           "libucx-dev)");
+  REFUSE("there is no net '%.40s'; there are: %s", name, names);
+}
+
+treadle_status treadle_net_check_options(const char *net, const treadle_net_options *options) {
+  if (options->ranks < 1 || options->ranks > TREADLE_NET_RANKS)
+    REFUSE("net %s: %d ranks; there are 1 to %d", net, options->ranks, TREADLE_NET_RANKS);
+  if (options->rank < 0 || options->rank >= options->ranks)
+    REFUSE("net %s: rank %d of %d", net, options->rank, options->ranks);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, int ranks, uint64_t tag,
+                                         const treadle_net_part *parts, int count, size_t *bytes_p) {
+  *bytes_p = 0;
+  if (peer < 0 || peer >= ranks)
+    REFUSE("net %s: a message to or from rank %d of %d", ops->name, peer, ranks);
+  if (tag >= TREADLE_NET_TAGS)
+    REFUSE("net %s: tag %llu of a message to or from rank %d; tags are below 2^40", ops->name,
+           (unsigned long long)tag, peer);
+  if (count < 0 || count > ops->most_parts)
+    REFUSE("net %s: a message of %d parts; there are at most %d", ops->name, count, ops->most_parts);
+  for (int i = 0; i < count; i++) {
+    if (!parts[i].at && parts[i].bytes > 0)
+      REFUSE("net %s: part %d of %d is nowhere (NULL), with %zu bytes", ops->name, i, count,
+             parts[i].bytes);
+    if (parts[i].bytes > SIZE_MAX / 2 - *bytes_p)
+      REFUSE("net %s: parts of more bytes than memory has", ops->name);
+    *bytes_p += parts[i].bytes;
+  }
+  return TREADLE_OK;
+}

@@ -1,0 +1,366 @@
+/* The net "ucx": peers and messages. */
+#include "transport/net_ucx.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/sized.h"
+#include "transport/net_devices.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_PARTS = 64, DEVICES_TEXT = 512 };
+
+/* A message that UCX does not end in that time, where it has to at once, is ended with the worker. */
+static const double END_WITHIN = 5; /* seconds */
+
+struct net;
+
+typedef struct peer {
+  struct net *net;
+  ucp_ep_h endpoint; /* NULL: not connected, or closed */
+  bool connected, lost;
+  ucs_status_t why;         /* it was lost */
+  struct peer *next_lost;   /* in net.lost: its endpoint is to be closed */
+  ucs_status_ptr_t closing; /* a request of UCX; NULL: none */
+} peer;
+
+typedef struct message {
+  struct message *before, *behind; /* in net.messages */
+  peer *with;
+  ucs_status_ptr_t request; /* NULL: it has ended, as `ended` says */
+  ucs_status_t ended;
+  bool receives;
+  uint64_t tag;
+  size_t bytes, received;
+  ucp_dt_iov_t parts[];
+} message;
+
+typedef struct net {
+  const treadle_ucx *ucx;
+  treadle_ucx_worker worker;
+  int rank, ranks;
+  pid_t owner;
+  peer *peers;       /* [ranks] */
+  peer *lost;        /* their endpoints are to be closed */
+  message *messages; /* all that were begun, and not yet tested until their end, or cancelled */
+} net;
+
+/* ---- Peers ---- */
+
+/* Called by UCX, in the middle of its work. */
+static void on_error(void *context, ucp_ep_h endpoint, ucs_status_t why) {
+  (void)endpoint;
+  peer *p = context;
+  if (p->lost) return;
+  p->lost = true;
+  p->why = why;
+  p->next_lost = p->net->lost;
+  p->net->lost = p;
+}
+
+static void drop(peer *p) {
+  const treadle_ucx *ucx = p->net->ucx;
+  if (!p->endpoint) return;
+  ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+  p->closing = ucx->ucp_ep_close_nbx(p->endpoint, &how);
+  if (UCS_PTR_IS_ERR(p->closing)) p->closing = NULL;
+  p->endpoint = NULL;
+}
+
+/* Is it closed, as far as UCX is concerned? */
+static bool is_closed(peer *p) {
+  const treadle_ucx *ucx = p->net->ucx;
+  if (!p->closing) return true;
+  if (ucx->ucp_request_check_status(p->closing) == UCS_INPROGRESS) return false;
+  ucx->ucp_request_free(p->closing);
+  p->closing = NULL;
+  return true;
+}
+
+/* Says whether anything moved. */
+static bool progress(net *n) {
+  if (!n->worker.worker) return false;
+  treadle_ucx_listen();
+  bool moved = n->ucx->ucp_worker_progress(n->worker.worker) > 0;
+  while (n->lost) {
+    peer *p = n->lost;
+    n->lost = p->next_lost;
+    drop(p);
+    moved = true;
+  }
+  treadle_ucx_ignore();
+  return moved;
+}
+
+/* ---- Messages ---- */
+
+static bool has_ended(const net *n, message *m) {
+  if (!m->request) return true;
+  ucp_tag_recv_info_t info = {0, 0};
+  ucs_status_t now = m->receives ? n->ucx->ucp_tag_recv_request_test(m->request, &info)
+                                 : n->ucx->ucp_request_check_status(m->request);
+  if (now == UCS_INPROGRESS) return false;
+  n->ucx->ucp_request_free(m->request);
+  m->request = NULL;
+  m->ended = now;
+  m->received = info.length;
+  return true;
+}
+
+/* Without a worker nothing moves, and no memory is touched. What UCX had for the requests is lost. */
+static void break_down(net *n) {
+  treadle_ucx_close(n->ucx, &n->worker);
+  n->lost = NULL;
+  for (int rank = 0; rank < n->ranks; rank++) {
+    peer *p = &n->peers[rank];
+    if (!p->lost) p->why = UCS_ERR_CANCELED;
+    p->lost = true;
+    p->endpoint = NULL, p->closing = NULL;
+  }
+  for (message *m = n->messages; m; m = m->behind)
+    if (m->request) m->request = NULL, m->ended = UCS_ERR_CANCELED;
+}
+
+/* Afterwards it has ended, well or not. A receive that has no message yet is taken back; all others end with the endpoint. */
+static void end(net *n, message *m) {
+  if (has_ended(n, m)) return;
+  treadle_ucx_listen();
+  if (m->receives) n->ucx->ucp_request_cancel(n->worker.worker, m->request);
+  if (!has_ended(n, m)) {
+    on_error(m->with, NULL, UCS_ERR_CANCELED);
+    double deadline = treadle_clock_seconds() + END_WITHIN;
+    while (!has_ended(n, m)) {
+      progress(n);
+      if (treadle_clock_seconds() > deadline) break_down(n);
+    }
+  }
+  treadle_ucx_ignore();
+}
+
+static void forget(net *n, message *m) {
+  if (m->before)
+    m->before->behind = m->behind;
+  else
+    n->messages = m->behind;
+  if (m->behind) m->behind->before = m->before;
+  treadle_free(m);
+}
+
+static treadle_status lost(const net *n, const peer *p) {
+  return treadle_fail(TREADLE_PEER, "net ucx: rank %d cannot be reached any more: %s", (int)(p - n->peers),
+                      n->ucx->ucs_status_string(p->why));
+}
+
+/* What a message that has ended came to. */
+static treadle_status verdict(const net *n, const message *m) {
+  int rank = (int)(m->with - n->peers);
+  bool longer = m->ended == UCS_ERR_MESSAGE_TRUNCATED;
+  if (m->receives && longer && m->received <= m->bytes)
+    return treadle_fail(TREADLE_PEER,
+                        "net ucx: message %llu of rank %d has more than the %zu bytes that "
+                        "were to come",
+                        (unsigned long long)m->tag, rank, m->bytes);
+  if (m->receives && (longer || (m->ended == UCS_OK && m->received != m->bytes)))
+    return treadle_fail(TREADLE_PEER, "net ucx: message %llu of rank %d has %zu bytes; %zu were to come",
+                        (unsigned long long)m->tag, rank, m->received, m->bytes);
+  if (m->ended == UCS_OK) return TREADLE_OK;
+  if (m->with->lost) return lost(n, m->with);
+  return treadle_fail(m->ended == UCS_ERR_NO_MEMORY ? TREADLE_NO_MEMORY : TREADLE_PEER,
+                      "net ucx: message %llu %s rank %d: %s", (unsigned long long)m->tag,
+                      m->receives ? "of" : "to", rank, n->ucx->ucs_status_string(m->ended));
+}
+
+/* Both names of a message: who sends it, and its tag. */
+static ucp_tag_t full_tag(int sender, uint64_t tag) { return (uint64_t)sender << 40 | tag; }
+
+static void post(net *n, message *m, int count) {
+  const treadle_ucx *ucx = n->ucx;
+  ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+                             .memory_type = UCS_MEMORY_TYPE_HOST};
+  void *at = count > 1 ? (void *)m->parts : count ? m->parts[0].buffer : NULL;
+  size_t elems = count > 1 ? (size_t)count : m->bytes;
+  how.datatype = count > 1 ? (ucp_datatype_t)UCP_DATATYPE_IOV : ucp_dt_make_contig(1);
+  treadle_ucx_listen();
+  if (m->receives) {
+    how.op_attr_mask |=
+        UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* of one that ends here, only a request has the length */
+    m->request = ucx->ucp_tag_recv_nbx(n->worker.worker, at, elems,
+                                       full_tag((int)(m->with - n->peers), m->tag), UINT64_MAX, &how);
+  } else {
+    m->request = ucx->ucp_tag_send_nbx(m->with->endpoint, at, elems, full_tag(n->rank, m->tag), &how);
+  }
+  treadle_ucx_ignore();
+  if (UCS_PTR_IS_PTR(m->request)) return;
+  m->ended = UCS_PTR_STATUS(m->request);
+  m->request = NULL;
+}
+
+static treadle_status begin(net *n, int rank, uint64_t tag, const treadle_net_part *parts, int count,
+                            bool receives, void **request_p) {
+  treadle_status status = TREADLE_OK;
+  *request_p = NULL;
+  size_t bytes;
+  TRY(treadle_net_check_message(&treadle_net_ucx, rank, n->ranks, tag, parts, count, &bytes));
+  peer *p = &n->peers[rank];
+  if (!p->connected) TRY(treadle_fail(TREADLE_STATE, "net ucx: rank %d is not connected", rank));
+  if (p->lost) TRY(lost(n, p));
+  message *m = treadle_alloc(sizeof *m + (size_t)count * sizeof *m->parts);
+  if (!m) TRY(treadle_fail(TREADLE_NO_MEMORY, "net ucx: memory is out"));
+  *m = (message){.behind = n->messages, .with = p, .receives = receives, .tag = tag, .bytes = bytes};
+  int used = 0;
+  for (int i = 0; i < count; i++)
+    if (parts[i].bytes) m->parts[used++] = (ucp_dt_iov_t){parts[i].at, parts[i].bytes};
+  if (n->messages) n->messages->before = m;
+  n->messages = m;
+  post(n, m, used);
+  *request_p = m;
+out:
+  return status;
+}
+
+/* ---- The row ---- */
+
+static treadle_status ucx_open(const treadle_net_options *given, void **net_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_options options;
+  net *n = NULL;
+  const treadle_ucx *ucx;
+  char devices[DEVICES_TEXT];
+  *net_p = NULL;
+  TRY(TREADLE_TAKE(given, &options));
+  TRY(treadle_net_check_options("ucx", &options));
+  TRY(treadle_ucx_find(&ucx));
+  TRY(treadle_net_devices(&options, "/sys", devices, sizeof devices));
+  n = treadle_alloc(sizeof *n);
+  peer *peers = treadle_alloc_array((size_t)options.ranks, sizeof *peers);
+  if (!n || !peers) {
+    treadle_free(peers);
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "net ucx: memory is out"));
+  }
+  *n = (net){.ucx = ucx, .rank = options.rank, .ranks = options.ranks, .owner = getpid(), .peers = peers};
+  for (int rank = 0; rank < n->ranks; rank++) peers[rank].net = n;
+  TRY(treadle_ucx_open(ucx, devices[0] ? devices : NULL, &n->worker));
+  *net_p = n;
+out:
+  if (status != TREADLE_OK && n) {
+    treadle_free(n->peers);
+    treadle_free(n);
+  }
+  return status;
+}
+
+static treadle_status ucx_address(void *of, void *room, size_t capacity, size_t *bytes_p) {
+  net *n = of;
+  return treadle_ucx_pack(n->ucx, &n->worker, n->rank, room, capacity, bytes_p);
+}
+
+static treadle_status ucx_connect(void *of, int rank, const void *address, size_t bytes) {
+  net *n = of;
+  const ucp_address_t *remote;
+  if (rank < 0 || rank >= n->ranks || rank == n->rank)
+    REFUSE("net ucx: rank %d of %d connects to rank %d", n->rank, n->ranks, rank);
+  peer *p = &n->peers[rank];
+  if (p->connected) return treadle_fail(TREADLE_STATE, "net ucx: rank %d is connected already", rank);
+  treadle_status status = treadle_ucx_unpack(n->ucx, rank, address, bytes, &remote);
+  if (status != TREADLE_OK) return status;
+  ucp_ep_params_t params = {
+      .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                    UCP_EP_PARAM_FIELD_ERR_HANDLER,
+      .address = remote,
+      .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+      .err_handler = {.cb = on_error, .arg = p},
+  };
+  treadle_ucx_listen();
+  ucs_status_t got = n->ucx->ucp_ep_create(n->worker.worker, &params, &p->endpoint);
+  if (got != UCS_OK) {
+    p->endpoint = NULL;
+    status = treadle_fail(TREADLE_PEER, "net ucx: rank %d cannot be reached: %s (%s)", rank,
+                          n->ucx->ucs_status_string(got), treadle_ucx_heard());
+  }
+  treadle_ucx_ignore();
+  p->connected = got == UCS_OK;
+  return status;
+}
+
+static treadle_status ucx_send(void *of, int rank, uint64_t tag, const treadle_net_part *parts, int count,
+                               void **request_p) {
+  return begin(of, rank, tag, parts, count, false, request_p);
+}
+
+static treadle_status ucx_receive(void *of, int rank, uint64_t tag, const treadle_net_part *parts,
+                                  int count, void **request_p) {
+  return begin(of, rank, tag, parts, count, true, request_p);
+}
+
+static treadle_status ucx_test(void *of, void *request, bool *done_p) {
+  net *n = of;
+  message *m = request;
+  *done_p = false;
+  if (!has_ended(n, m)) progress(n);
+  if (!has_ended(n, m)) {
+    if (!m->with->lost) return TREADLE_OK;
+    end(n, m);
+  }
+  treadle_status status = verdict(n, m);
+  *done_p = status == TREADLE_OK;
+  forget(n, m);
+  return status;
+}
+
+static void ucx_wait(void *of, double seconds) {
+  net *n = of;
+  if (progress(n) || !n->worker.worker || !(seconds > 0)) return;
+  treadle_ucx_listen();
+  /* What came since the last progress makes it busy; what comes from now on rings. */
+  ucs_status_t armed = n->ucx->ucp_worker_arm(n->worker.worker);
+  treadle_ucx_ignore();
+  if (armed != UCS_OK) return;
+  if (seconds > 3600) seconds = 3600;
+  struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  struct pollfd bell = {.fd = n->worker.bell, .events = POLLIN};
+  (void)ppoll(&bell, 1, &limit, NULL);
+}
+
+static void ucx_cancel(void *of, void *request) {
+  net *n = of;
+  end(n, request);
+  forget(n, request);
+}
+
+static void ucx_close(void *of) {
+  net *n = of;
+  if (!n) return;
+  bool mine = n->owner == getpid(); /* else this is a child, and the sockets are its parent's */
+  if (mine) {
+    for (int rank = 0; rank < n->ranks && n->worker.worker; rank++) drop(&n->peers[rank]);
+    double deadline = treadle_clock_seconds() + END_WITHIN;
+    for (int rank = 0; rank < n->ranks && n->worker.worker; rank++)
+      while (!is_closed(&n->peers[rank]) && treadle_clock_seconds() < deadline) progress(n);
+  }
+  while (n->messages) {
+    if (mine) end(n, n->messages);
+    forget(n, n->messages);
+  }
+  if (mine) treadle_ucx_close(n->ucx, &n->worker);
+  treadle_free(n->peers);
+  treadle_free(n);
+}
+
+const treadle_net_ops treadle_net_ucx = {
+    .struct_size = sizeof(treadle_net_ops),
+    .name = "ucx",
+    .memory = TREADLE_NET_HOST,
+    .most_parts = MOST_PARTS,
+    .open = ucx_open,
+    .address = ucx_address,
+    .connect = ucx_connect,
+    .send = ucx_send,
+    .receive = ucx_receive,
+    .test = ucx_test,
+    .wait = ucx_wait,
+    .cancel = ucx_cancel,
+    .close = ucx_close,
+};
