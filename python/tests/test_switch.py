@@ -161,11 +161,34 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
                 self.assertEqual(array.ctypes.data, whole.address)
             with self.assertRaisesRegex(BufferError, "read-only"):
                 found.__dlpack__()
+            for options, words in (({"copy": True}, "not copied"), ({"dl_device": (2, 0)}, r"not copied to \(2, 0\)")):
+                with self.assertRaisesRegex(BufferError, words):
+                    whole.__dlpack__(**options)
             sw.to_train()
             self.assertTrue((array == 3).all())
         del sw
         gc.collect()
         self.assertTrue((array == 3).all())  # its memory is there as long as it is
+
+    def test_capsules(self):
+        """A capsule that nobody takes, also since it was refused, does not keep the memory."""
+        import numpy
+
+        from treadle import _dlpack
+
+        with self.alone() as sw:
+            sw.load()
+            before = len(_dlpack._living)
+            norm = sw.train["decoder.final_layernorm.weight"]
+            for _ in range(3):
+                with self.assertRaisesRegex((RuntimeError, BufferError), "dtype"):  # numpy has no bf16
+                    numpy.from_dlpack(norm)
+            kept = norm.__dlpack__()
+            del norm
+            _dlpack.reap()
+            self.assertEqual(len(_dlpack._living), before + 1)
+            del kept
+        self.assertEqual(len(_dlpack._living), before)
 
     def test_checker(self):
         with self.alone() as sw:

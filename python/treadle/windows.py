@@ -62,7 +62,7 @@ class Memory:
         array.flags.writeable = self.writable
         return array
 
-    def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, dl_device: object = None,
+    def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
                    copy: bool | None = None) -> object:
         if copy:
             raise BufferError("the memory of a window is given as it is, and not copied")
@@ -107,6 +107,9 @@ class Window(typing.Mapping[typing.Any, Memory]):
         only. They may be sent in any way. Raises Refused, and State while an arrow runs."""
         if self._of is None:
             raise errors.Refused("handle: only windows of parameters have handles")
+        if dl_device is not None and dl_device != self.__dlpack_device__():
+            raise BufferError(f"the memory of a window is on device {self.__dlpack_device__()}, and is not copied to {dl_device}")
+        self._check()
         room = ctypes.create_string_buffer(_abi.TREADLE_HANDLE_BYTES)
         count = ctypes.c_size_t()
         _library.call("treadle_switch_handle", self._of.use("handle"), self._which, room, len(room), ctypes.byref(count))
