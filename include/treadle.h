@@ -509,8 +509,8 @@ typedef struct treadle_store {
   void *context;
   /* Keeps [bytes] under a key, in place of what was there. */
   treadle_status (*set)(void *context, const char *key, const void *value, size_t bytes);
-  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT), and gives what it has: at most `capacity` bytes of it in `value`,
-   * and how many there are in *bytes_p. */
+  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT; 0: it only looks, and one that cannot says so, too), and gives what
+   * it has: at most `capacity` bytes of it in `value`, and how many there are in *bytes_p. */
   treadle_status (*get)(void *context, const char *key, double seconds, void *value, size_t capacity,
                         size_t *bytes_p);
   const char *
@@ -518,7 +518,9 @@ typedef struct treadle_store {
 } treadle_store;
 
 /* A group of processes of one machine that meet by a store, which is not used afterwards. What an older job has left under the same key does no
- * harm: nobody answers to it, and the key is read again until somebody does. Else as treadle_group_open. */
+ * harm: nobody answers to it, and the key is read again until somebody does. A rank on another machine than rank 0 is refused within a second, and so
+ * is rank 0, with both machines' names, if the store's `get` can look; else it waits for that rank until its time is over. Else as
+ * treadle_group_open. */
 treadle_status treadle_group_store(const treadle_store *store, int rank, int size, double timeout_seconds,
                                    treadle_group **group_p);
 

@@ -114,8 +114,8 @@ treadle_status treadle_shm_check_rank(const char *what, int rank, int size) {
                       rank, size, TREADLE_GROUP_MAX);
 }
 
-treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
-                                double timeout_seconds, treadle_group **group_p) {
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size, double timeout_seconds,
+                                treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = NULL;
   treadle_shm *shm = NULL;
@@ -173,7 +173,7 @@ treadle_status treadle_group_open(const char *name, int rank, int size, double t
   TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
   TRY(treadle_shm_check_rank(name, rank, size));
   TRY(treadle_shm_address(name, &address, &length));
-  TRY(treadle_shm_open(&(treadle_shm_name){find_given, &name}, rank, size, timeout_seconds, group_p));
+  TRY(treadle_shm_open(&(treadle_shm_name){find_given, NULL, &name}, rank, size, timeout_seconds, group_p));
 out:
   return status;
 }

@@ -2,6 +2,7 @@
  *
  *   group_shm.c   the table, the control block, liveness
  *   group_store.c the name comes from a store
+ *   node.c        which ranks can meet so
  *   shm_meet.c    how the ranks find each other, and those who join
  *   shm_hub.c     rank 0, who takes them in
  *   shm_share.c   the link: handing descriptors around through the hub
@@ -75,7 +76,10 @@ int treadle_shm_socket(void); /* -1: errno says why */
 
 /* By which name the ranks meet; asked again as long as nobody has opened it. */
 typedef struct treadle_shm_name {
-  treadle_status (*find)(void *context, double deadline, char *name); /* name [TREADLE_SHM_NAME] */
+  /* name [TREADLE_SHM_NAME]; empty: there is none yet that could be reached from here. */
+  treadle_status (*find)(void *context, double deadline, char *name);
+  /* Called every 0.1 s or so while rank 0 waits for the others, whom it fails for when this does; NULL: not. */
+  treadle_status (*wait)(void *context);
   void *context;
 } treadle_shm_name;
 
@@ -86,13 +90,14 @@ treadle_status treadle_shm_meet(treadle_shm *shm, const treadle_shm_name *naming
 /* ---- shm_hub.c ---- */
 
 /* The part of rank 0. */
-treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadline);
+treadle_status treadle_shm_host(treadle_shm *shm, const treadle_shm_name *naming, const char *name,
+                                double deadline);
 
 /* ---- group_shm.c ---- */
 
 /* treadle_group_open by a name that is found meanwhile; the arguments but the name are checked. Collective. */
-treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
-                                double timeout_seconds, treadle_group **group_p);
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size, double timeout_seconds,
+                                treadle_group **group_p);
 treadle_status treadle_shm_check_rank(const char *what, int rank, int size);
 treadle_status treadle_shm_map_control(treadle_shm *shm);
 /* When a process began, in ticks since boot; 0 when it is gone. */

@@ -212,7 +212,8 @@ static void say_last_word(const treadle_shm *shm, treadle_status status) {
   if (status != TREADLE_OK) treadle_fail(status, "%s", last.text);
 }
 
-treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadline) {
+treadle_status treadle_shm_host(treadle_shm *shm, const treadle_shm_name *naming, const char *name,
+                                double deadline) {
   treadle_status status = TREADLE_OK;
   hub h = {.shm = shm, .name = name, .listener = -1, .deadline = deadline};
   h.polls = treadle_alloc_array((size_t)shm->size + STRANGERS, sizeof *h.polls);
@@ -226,6 +227,7 @@ treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadl
       goto out;
     }
     TRY(treadle_thread_ask("ranks that join"));
+    if (naming->wait) TRY(naming->wait(naming->context));
     TRY(hub_step(&h));
   }
   TRY(hub_welcome(&h));

@@ -74,27 +74,38 @@ int treadle_shm_socket(void) { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOE
 
 /* ---- A joiner ---- */
 
+/* *socket_p is -1 where nobody has opened the name. */
+static treadle_status knock(const char *name, int *socket_p) {
+  treadle_status status = TREADLE_OK;
+  struct sockaddr_un address;
+  socklen_t length;
+  *socket_p = -1;
+  TRY(treadle_shm_address(name, &address, &length));
+  int socket = treadle_shm_socket();
+  if (socket < 0)
+    return treadle_fail(TREADLE_SYSTEM, "group '%s': no local socket: %s", name, strerror(errno));
+  if (connect(socket, (struct sockaddr *)&address, length) == 0) {
+    *socket_p = socket;
+    return TREADLE_OK;
+  }
+  int why = errno;
+  close(socket);
+  if (why != ECONNREFUSED && why != EAGAIN && why != EINTR)
+    return treadle_fail(TREADLE_SYSTEM, "group '%s': rank 0 cannot be reached: %s", name, strerror(why));
+out:
+  return status;
+}
+
 /* Connects to the hub as soon as there is one. An older hub's name is nobody's any more, so it is looked up again each time. */
 static treadle_status reach_hub(const treadle_shm_name *naming, double deadline, char *name,
                                 int *socket_p) {
   treadle_status status = TREADLE_OK;
-  struct sockaddr_un address;
-  socklen_t length;
+  *socket_p = -1;
   for (long pause = 1000 * 1000;; pause = pause < 20 * 1000 * 1000 ? pause * 2 : pause) {
     TRY(treadle_thread_ask("rank 0, which opens the group"));
     TRY(naming->find(naming->context, deadline, name));
-    TRY(treadle_shm_address(name, &address, &length));
-    int socket = treadle_shm_socket();
-    if (socket < 0)
-      return treadle_fail(TREADLE_SYSTEM, "group '%s': no local socket: %s", name, strerror(errno));
-    if (connect(socket, (struct sockaddr *)&address, length) == 0) {
-      *socket_p = socket;
-      return TREADLE_OK;
-    }
-    int why = errno;
-    close(socket);
-    if (why != ECONNREFUSED && why != EAGAIN && why != EINTR)
-      return treadle_fail(TREADLE_SYSTEM, "group '%s': rank 0 cannot be reached: %s", name, strerror(why));
+    if (*name) TRY(knock(name, socket_p));
+    if (*socket_p >= 0) return TREADLE_OK;
     if (treadle_clock_seconds() > deadline)
       return treadle_fail(TREADLE_TIMEOUT, "group '%s': rank 0 did not open it in time", name);
     double left = (deadline - treadle_clock_seconds()) * 1e9;
@@ -150,7 +161,7 @@ static treadle_status host(treadle_shm *shm, const treadle_shm_name *naming, dou
   treadle_status status = TREADLE_OK;
   char name[TREADLE_SHM_NAME];
   TRY(naming->find(naming->context, deadline, name));
-  TRY(treadle_shm_host(shm, name, deadline));
+  TRY(treadle_shm_host(shm, naming, name, deadline));
 out:
   return status;
 }

@@ -16,6 +16,7 @@
 typedef struct folder {
   char path[64];
   int gets;
+  bool elsewhere; /* nodes in what is read and written are others */
 } folder;
 
 static void path_of(const folder *f, const char *key, char *path, size_t bytes) {
@@ -24,13 +25,23 @@ static void path_of(const folder *f, const char *key, char *path, size_t bytes) 
     if (path[i] == '/') path[i] = '_';
 }
 
+/* Behind the last '/' is a node: it becomes another one. */
+static void move(char *text) {
+  char *node = strrchr(text, '/');
+  if (node) node[1] = node[1] == '0' ? '1' : '0';
+}
+
 static treadle_status folder_set(void *context, const char *key, const void *value, size_t bytes) {
+  const folder *f = context;
+  char moved[1000];
   char path[400], fresh[440];
   path_of(context, key, path, sizeof path);
   snprintf(fresh, sizeof fresh, "%s.new", path);
   FILE *file = fopen(fresh, "w");
   if (!file) return treadle_error_set(TREADLE_SYSTEM, "the folder is gone");
-  fwrite(value, 1, bytes, file);
+  snprintf(moved, sizeof moved, "%.*s", (int)bytes, (const char *)value);
+  if (f->elsewhere) move(moved);
+  fwrite(moved, 1, bytes, file);
   fclose(file);
   return rename(fresh, path) == 0 ? TREADLE_OK : TREADLE_SYSTEM;
 }
@@ -46,7 +57,9 @@ static treadle_status folder_get(void *context, const char *key, double seconds,
        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL))
     if (treadle_clock_seconds() > end) return treadle_error_set(TREADLE_TIMEOUT, "nobody has set it");
   char all[1000];
-  *bytes_p = fread(all, 1, sizeof all, file);
+  *bytes_p = fread(all, 1, sizeof all - 1, file);
+  all[*bytes_p] = 0;
+  if (f->elsewhere) move(all);
   memcpy(value, all, *bytes_p < capacity ? *bytes_p : capacity);
   fclose(file);
   return TREADLE_OK;
@@ -88,8 +101,46 @@ static void test_meet(void **state) {
   assert_int_equal(system(key), 0);
 }
 
+/* ---- Several nodes ---- */
+
+static const char old[] = "0123456789abcdef0123456789abcdef/7/00000000000000000000000000000000.1@gone";
+
+/* An older job on another node has left its name: no harm, though rank 0 comes late. Then a rank is on another node than rank 0. */
+static int meet_elsewhere(const char *name, int rank, int size, void *context) {
+  folder f = {0};
+  treadle_store store = store_of(&f, name);
+  treadle_group *group;
+  char key[100];
+  snprintf(f.path, sizeof f.path, "%s", (const char *)context);
+  if (rank == 1) {
+    snprintf(key, sizeof key, "treadle/%s/name", name);
+    RANK_OK(folder_set(&f, key, old, sizeof old - 1));
+  }
+  if (rank == 0) nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+  RANK_OK(treadle_group_store(&store, rank, size, 20, &group));
+  treadle_group_close(group);
+  f.elsewhere = rank == 2;
+  double begin = treadle_clock_seconds();
+  RANK_FAILS(TREADLE_REFUSED, "rank 0 is on node ", treadle_group_store(&store, rank, size, 20, &group));
+  RANK_TRUE(strstr(treadle_error_message(), "and rank 2 on node "));
+  RANK_TRUE(group == NULL);
+  RANK_TRUE(treadle_clock_seconds() - begin < 5);
+  return 0;
+}
+
+static void test_nodes(void **state) {
+  int results[3];
+  char path[] = "/tmp/treadle-test-XXXXXX", key[400];
+  (void)state;
+  assert_non_null(mkdtemp(path));
+  ranks_as_processes(3, 30, meet_elsewhere, path, results);
+  for (int rank = 0; rank < 3; rank++) assert_int_equal(results[rank], 0);
+  snprintf(key, sizeof key, "rm -r %s", path);
+  assert_int_equal(system(key), 0);
+}
+
 static void test_refused(void **state) {
-  char path[] = "/tmp/treadle-test-XXXXXX", long_job[300], long_value[200];
+  char path[] = "/tmp/treadle-test-XXXXXX", long_job[300], long_value[300];
   folder f = {0};
   treadle_group *group;
   (void)state;
@@ -106,7 +157,7 @@ static void test_refused(void **state) {
   assert_fails(TREADLE_REFUSED, "group name 'no name!' is not 1 to 64 letters and digits",
                treadle_group_store(&store, 1, 2, 1, &group));
   assert_int_equal(folder_set(&f, "treadle/job/name", long_value, sizeof long_value), TREADLE_OK);
-  assert_fails(TREADLE_REFUSED, "200 bytes under", treadle_group_store(&store, 1, 2, 1, &group));
+  assert_fails(TREADLE_REFUSED, "300 bytes under", treadle_group_store(&store, 1, 2, 1, &group));
   assert_int_equal(folder_set(&f, "treadle/job/name", "stale", 5), TREADLE_OK); /* of a job that is gone */
   assert_fails(TREADLE_TIMEOUT, "rank 0 did not open it in time",
                treadle_group_store(&store, 1, 2, 0.2, &group));
@@ -189,7 +240,8 @@ static void test_watch_meeting(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_meet), cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_watch), cmocka_unit_test(test_watch_meeting)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_meet), cmocka_unit_test(test_nodes),
+                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_watch),
+                                     cmocka_unit_test(test_watch_meeting)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
