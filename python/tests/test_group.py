@@ -57,6 +57,41 @@ def meet_by_store(rank, size, name, folder, checked):
     return [talk(treadle.Group.store(store, rank, size, job="job", timeout=30)) for _ in range(2)][-1]
 
 
+class Elsewhere(Checked):
+    """What ranks say of their nodes, behind the last '/', becomes another node in it, both ways."""
+
+    @staticmethod
+    def moved(value):
+        front, slash, node = value.rpartition(b"/")
+        return front + slash + (b"1" if node[:1] == b"0" else b"0") + node[1:] if slash else value
+
+    def set(self, key, value):
+        super().set(key, self.moved(value))
+
+    def get(self, key):
+        return self.moved(super().get(key))
+
+
+def meet_elsewhere(rank, size, name, folder, checked):
+    store = (Elsewhere if rank == 2 else Checked if checked else Files)(folder)
+    begin = time.monotonic()
+    try:
+        treadle.Group.store(store, rank, size, timeout=8 if checked else 2)
+    except treadle.Error as error:
+        return [type(error).__name__, str(error), time.monotonic() - begin, error.__cause__ is None]
+
+
+def mpi_elsewhere(rank, size, name, folder):
+    from treadle import group
+
+    here = group._node()
+    group._node = lambda: ("far", "anotherboot", 1) if rank == 2 else here
+    try:
+        treadle.Group.mpi(Comm(Files(folder), rank, size), timeout=8)
+    except treadle.Refused as error:
+        return str(error)
+
+
 class Comm:
     """What mpi4py's communicators do, over files."""
 
@@ -124,9 +159,29 @@ class TestGroup(ranks.Folder, unittest.TestCase):
         os.mkdir(folder)
         for kind in (Files, Checked):
             begin = time.monotonic()
-            with self.assertRaisesRegex(treadle.Timeout, "rank 0 has not set it"):
+            with self.assertRaisesRegex(treadle.Timeout, "nobody has set it"):
                 treadle.Group.store(kind(folder), 1, 2, timeout=0.2)
             self.assertLess(time.monotonic() - begin, 5)
+
+    def test_several_machines(self):
+        for checked in (True, False):
+            folder = os.path.join(self.folder, f"elsewhere{checked}")
+            os.mkdir(folder)
+            answers = ranks.run(3, "test_group", "meet_elsewhere", folder, checked)
+            words = r"rank 0 is on node \S+ \(boot \w+, network namespace \d+\), and rank 2 on node"
+            for rank, (kind, said, seconds, _) in enumerate(answers):
+                if checked or rank == 2:
+                    self.assertEqual(kind, "Refused", said)
+                    self.assertRegex(said, words)
+                    self.assertLess(seconds, 5)
+                else:  # a store that cannot look
+                    self.assertEqual(kind, "Timeout", said)
+                    self.assertIn("rank 2 did not join in time", said)
+            self.assertTrue(all(answer[3] for answer in answers))  # that a key is not there is no cause of it
+        folder = os.path.join(self.folder, "mpi elsewhere")
+        os.mkdir(folder)
+        for said in ranks.run(3, "test_group", "mpi_elsewhere", folder):
+            self.assertRegex(said, r"rank 0 is on node \S+ \(boot .*, and rank 2 on node far \(boot anotherb, network namespace 1\)")
 
     def test_other_thread(self):
         answers = []
