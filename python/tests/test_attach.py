@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -99,6 +100,36 @@ class TestAttach(ranks.Folder, unittest.TestCase):
         self.sw.close()
         with self.assertRaises(treadle.Peer):
             treadle.attach(handle, timeout=1)
+        for none in (5, "x", None):
+            with self.assertRaises(TypeError):
+                treadle.attach(none)
+
+    def test_closed_beside(self):
+        """close() while another thread waits: what it waits in is there until it has returned."""
+        weights, answers = treadle.attach(self.sw.infer.handle()), []
+
+        def wait():
+            try:
+                weights.wait(1, timeout=1)
+            except treadle.Error as error:
+                answers.append(type(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.2)
+        weights.close()
+        thread.join(30)
+        self.assertEqual(answers, [treadle.Timeout])
+
+    def test_checker(self):
+        """A reader's pages cannot be written; who asks for it is refused, and not ended."""
+        self.sw.to_infer()
+        with treadle.attach(self.sw.infer.handle()) as weights:
+            self.assertEqual(treadle.Checker(weights).checksum(), treadle.Checker(self.sw.infer).checksum())
+            with self.assertRaisesRegex(treadle.Refused, "read-only"):
+                treadle.Checker(weights).reset(1)
+            with self.assertRaisesRegex(treadle.Refused, "only windows of a switch"):
+                weights._tensors().handle()
 
 
 if __name__ == "__main__":
