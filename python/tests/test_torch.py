@@ -370,6 +370,13 @@ class TestRefused(ranks.Folder, unittest.TestCase):
             wrapped["model._extra_state"] = None
             wrapped["model.rotary_emb.inv_freq"] = torch.zeros(3)
             self.assertEqual(_placements.here(wrapped, 1), _placements.here(whole, 1))
+            for spoiled, words in (
+                ({norm: torch.zeros(256, device="meta")}, "Layout.of: rank 0: 'model.norm.weight' is on the meta device"),
+                ({norm: torch.zeros(255, dtype=torch.bfloat16)}, "model.norm.weight.*255"),
+                ({}, "no rank holds model.embed_tokens.weight"),
+            ):
+                with self.assertRaisesRegex(treadle.Refused, words):
+                    treadle.Layout.of(model, spoiled, treadle.Group.alone())
             renamed = _placements.here({"x": whole[norm], "y": None}, 1, None, {"x": norm})
             self.assertEqual(renamed.tensors[0].tensor, norm)
 

@@ -65,7 +65,7 @@ class _Watch:
     """The watcher as a function of C. Its arguments are not looked at: who calls with more than a function takes, passes them in registers."""
 
     def __init__(self) -> None:
-        self.generator = _watcher()
+        self.generator: typing.Any = _watcher()
         next(self.generator)
         self.function = ctypes.CFUNCTYPE(ctypes.c_bool)(self.generator.__next__)
 
@@ -87,18 +87,19 @@ def watcher() -> typing.Any:
     return _abi.treadle_watcher()
 
 
+def _set_watch(library: ctypes.CDLL) -> None:
+    """In the main thread. The function is one of its own: those of function() have the types of the header."""
+    watch = library["treadle_thread_watch"]
+    watch.argtypes, watch.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    watch(ctypes.cast(_watches[-1].function, ctypes.c_void_p), None)
+
+
 def _load() -> ctypes.CDLL:
     global _library
     with _lock:
         if _library is None:
-            loaded = ctypes.CDLL(path())
-            loaded.treadle_thread_watch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-            loaded.treadle_thread_watch.restype = None
-            _library = loaded
-            if threading.current_thread() is threading.main_thread():
-                loaded.treadle_thread_watch(ctypes.cast(_watches[-1].function, ctypes.c_void_p), None)
-            else:  # the main thread is watched when it comes
-                _functions["watch"] = True
+            _library = ctypes.CDLL(path())
+            _functions["watch"] = True  # the main thread is watched when it comes
     return _library
 
 
@@ -112,7 +113,7 @@ def function(name: str) -> typing.Any:
         _functions[name] = found
     if "watch" in _functions and threading.current_thread() is threading.main_thread():
         del _functions["watch"]
-        _load().treadle_thread_watch(ctypes.cast(_watches[-1].function, ctypes.c_void_p), None)
+        _set_watch(_load())
     return found
 
 
