@@ -512,8 +512,8 @@ typedef struct treadle_store {
   void *context;
   /* Keeps [bytes] under a key, in place of what was there. */
   treadle_status (*set)(void *context, const char *key, const void *value, size_t bytes);
-  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT), and gives what it has: at most `capacity` bytes of it in `value`,
-   * and how many there are in *bytes_p. */
+  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT; 0: it only looks, and one that cannot says so, too), and gives what
+   * it has: at most `capacity` bytes of it in `value`, and how many there are in *bytes_p. */
   treadle_status (*get)(void *context, const char *key, double seconds, void *value, size_t capacity,
                         size_t *bytes_p);
   const char *
